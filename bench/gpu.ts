@@ -1,6 +1,7 @@
 /**
  * @file `npm run bench:gpu`: shipped and generated models on this machine's GPU, on one rank and on 2 and 4 ranks that share it,
- * against the unsharded model and against the CPU's kernels. `-- BACKEND` names another backend than webgpu.
+ * against the unsharded model and against the CPU's kernels. `-- BACKEND` names another backend than webgpu; with cuda
+ * each rank needs a device of its own.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';

@@ -1,7 +1,7 @@
 /**
- * @file Which plan of a training step is taken: that of the best dp · tp at the micro-batches that are given, or one that a search
- * over training steps proposes. Each is planned operator by operator, lowered, and priced as lowered, memory included; the
- * fastest that fits is the plan.
+ * @file Which plan of a training step is taken: that of the best dp · tp at the micro-batches that are given, or one that a
+ * search over training steps proposes. Each is planned operator by operator, lowered, and priced as lowered, memory included;
+ * the fastest that fits is the plan.
  */
 import { type Cluster, clusterSize } from '../cost-model/cluster.js';
 import { deviceBytes, tensorBytes, usableBytes } from '../cost-model/predict.js';
@@ -67,8 +67,8 @@ export interface ChosenPlan extends Formed {
 const LOWERED = 3;
 
 /**
- * Operators times sub-axes, over all meshes that operators are planned on: some 40 s, and more where a model is deep. Beyond it one
- * proposal that fits is enough.
+ * Operators times sub-axes, over all meshes that operators are planned on: some 40 s, and more where a model is deep. Beyond it
+ * one proposal that fits is enough.
  */
 const MOST_WORK = 200_000;
 
@@ -115,8 +115,8 @@ function withProposals(alone: AutoparError, others: readonly Compared[]): Autopa
 }
 
 /**
- * dp · tp alone, and proposals beside it. Proposals say how memory is saved, so that operators are searched within it where none of
- * them fits.
+ * dp · tp alone, and proposals beside it. Proposals say how memory is saved, so that operators are searched within it where none
+ * of them fits.
  */
 async function beside(choices: Choices, training: Training, deadline: Deadline): Promise<ChosenPlan> {
   const formed = await choices.form(choices.options, training).catch(refusal);
@@ -190,8 +190,8 @@ async function planned(
 }
 
 /**
- * Proposals as lowered, the first few; where none of them fits, those for as much less memory as the lowered ones need more than was
- * estimated.
+ * Proposals as lowered, the first few; where none of them fits, those for as much less memory as the lowered ones need more than
+ * was estimated.
  */
 async function lowerProposals(
   choices: Choices,

@@ -1,6 +1,6 @@
 /**
- * @file What a parameter server changes of what `explain` says of a tensor: which rank holds it, and that a gradient is reduced to that
- * rank in place of an all-reduce.
+ * @file What a parameter server changes of what `explain` says of a tensor: which rank holds it, and that a gradient is reduced
+ * to that rank in place of an all-reduce.
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { priceNode } from '../cost-model/price.js';

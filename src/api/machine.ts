@@ -40,7 +40,10 @@ export interface LocalBackend {
   readonly missing: { readonly reason: string; readonly remedy: string } | null;
 }
 
-/** This machine's devices: every backend runs an operator. @throws AutoparError `backend-absent` where onnxruntime-node cannot be loaded. */
+/**
+ * This machine's devices: every backend runs an operator. @throws AutoparError `backend-absent` where onnxruntime-node cannot be
+ * loaded.
+ */
 export async function localDevices(): Promise<LocalDevices> {
   await loadOrt();
   const { version } = createRequire(import.meta.url)('onnxruntime-node/package.json') as { readonly version: string };

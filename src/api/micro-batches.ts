@@ -85,8 +85,8 @@ function withShards(training: Training, dp: number | undefined): Training {
 }
 
 /**
- * A pipeline whose micro-batches nobody counted has the fewest that keep all of its stages busy at once: as many as stages, else the
- * least divisor of the batch that is larger; else as many as there are samples.
+ * A pipeline whose micro-batches nobody counted has the fewest that keep all of its stages busy at once: as many as stages, else
+ * the least divisor of the batch that is larger; else as many as there are samples.
  */
 function inPipeline(training: Training, { stages, configured, interleave }: Wanted, model: ImportedModel): Training {
   if (stages === 1 || training.microBatches !== undefined) return training;
@@ -96,7 +96,9 @@ function inPipeline(training: Training, { stages, configured, interleave }: Want
   return { ...training, microBatches: divisorFrom(stages, batch) };
 }
 
-/** The least divisor of a batch that is not below `least`; the batch where it is smaller itself. Looks at √batch numbers at most. */
+/**
+ * The least divisor of a batch that is not below `least`; the batch where it is smaller itself. Looks at √batch numbers at most.
+ */
 function divisorFrom(least: number, batch: number): number {
   const root = Math.floor(Math.sqrt(batch));
   for (let divisor = least; divisor <= root; divisor++) if (batch % divisor === 0) return divisor;

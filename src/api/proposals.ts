@@ -1,7 +1,7 @@
 /**
  * @file Proposals: what a search over training steps would have a plan ask for, in the words that programs have a lowering for:
- * degrees, micro-batches, stages with their layers, schedule, ZeRO, recompute, offload. They are priced by layers and only propose:
- * each is planned operator by operator, lowered and priced again (choose-plan.ts).
+ * degrees, micro-batches, stages with their layers, schedule, ZeRO, recompute, offload. They are priced by layers and only
+ * propose: each is planned operator by operator, lowered and priced again (choose-plan.ts).
  */
 import type { StepConfiguration } from '../cost-model/step/configuration.js';
 import { repeatedLayers } from '../ir/autodiff/recompute-kinds.js';
@@ -26,7 +26,7 @@ import type { Training } from './training.js';
 /** Few of them, best first by the price of layers: the best of each number of stages before others. */
 export type Propose = (limitBytes: number | null) => Promise<readonly Priced[]>;
 
-/** Options that say what single operators or stages do: then they are planned as it is said. */
+/** Options that pin single operators or stages: with one of them nothing is proposed. */
 const OF_OPERATORS = [
   ...(['axes', 'mode', 'annotations', 'config', 'complete', 'searchMode', 'stages', 'meshes'] as const),
 ] as const satisfies readonly (keyof PlanningOptions)[];

@@ -1,6 +1,6 @@
 /**
- * @file What is asked to be recomputed (`full:0-3,6`, `stage:except-last`, pins of annotations) as the forward operators that it is
- * about.
+ * @file What is asked to be recomputed (`full:0-3,6`, `stage:except-last`, pins of annotations) as the forward operators that it
+ * is about.
  */
 import { type Recomputed, withClones } from '../ir/autodiff/recompute.js';
 import {

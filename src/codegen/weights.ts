@@ -59,8 +59,8 @@ export function placeWeights(
 }
 
 /**
- * Writes all shard files below `directory`, in the order in which program.json lists them. No more than a window of a weight is in
- * memory, and in `whole` one that is turned or padded. Ends at the next piece when `signal` aborts.
+ * Writes all shard files below `directory`, in the order in which program.json lists them. No more than a window of a weight is
+ * in memory, and in `whole` one that is turned or padded. Ends at the next piece when `signal` aborts.
  */
 export async function writeWeights(
   directory: string,

@@ -90,7 +90,10 @@ interface Link {
   readonly perByte: number;
 }
 
-/** Bytes that one rank of a group of `ranks` receives, or sends where it sends more; of the busiest. `bytes` as for `collectiveSeconds`. */
+/**
+ * Bytes that one rank of a group of `ranks` receives, or sends where it sends more; of the busiest. `bytes` as for
+ * `collectiveSeconds`.
+ */
 export function wireBytes(kind: CollectiveKind, bytes: number, ranks: number): number {
   return Math.round(passesOf(kind, ranks) * bytes);
 }

@@ -1,6 +1,6 @@
 /**
- * @file What of collectives in buckets, and of those of halves of micro-batches, a step waits for. The steps of each list are walked in their order with a line for every
- * group of ranks beside what computes:
+ * @file What of collectives in buckets, and of those of halves of micro-batches, a step waits for. The steps of each list are
+ * walked in their order with a line for every group of ranks beside what computes:
  *
  *     start   the message goes when it is there and the group's line is free
  *     wait    costs what is left of it

@@ -7,8 +7,8 @@ import type { OperatorView } from './operator.js';
 import { entryOf, unknownEntry } from './ops/index.js';
 
 /**
- * The operator with the types of its operands and results. Results whose type is not known yet are null. Of a node of a graph it is
- * one object, by which the registry remembers the rule.
+ * The operator with the types of its operands and results. Results whose type is not known yet are null. Of a node of a graph it
+ * is one object, by which the registry remembers the rule.
  */
 export function viewOf(graph: Pick<Graph, 'tensors'>, node: Node): OperatorView {
   const known = VIEWS.get(node);

@@ -249,7 +249,9 @@ class Cutting {
     return !this.isShared(name) || stage === 0 || state.some(({ output }) => output === name);
   }
 
-  /** What a stage runs for itself runs with the first of its chunks that reads it; what the backward does again, with the last. */
+  /**
+   * What a stage runs for itself runs with the first of its chunks that reads it; what the backward does again, with the last.
+   */
   private chunksOf(nodes: readonly Node[], stage: number): ReadonlyMap<string, number> {
     const chunks = new Map<string, number>();
     const readBy = new Map<string, readonly number[]>();

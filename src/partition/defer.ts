@@ -92,8 +92,8 @@ function slackOf(operands: readonly (readonly number[])[]): readonly boolean[] {
 }
 
 /**
- * Collectives on stored weights, or on what is computed of them alone: gathers of weights that ranks hold in parts. Those of a layer
- * run together, before the layer.
+ * Collectives on stored weights, or on what is computed of them alone: gathers of weights that ranks hold in parts. Those of a
+ * layer run together, before the layer.
  */
 export function weightGathers(graph: ShardedGraph): ReadonlySet<ShardedNode> {
   return new Set([...ofWeightsAlone(graph)].filter(({ kind }) => kind === 'communicate'));

@@ -1,8 +1,8 @@
 /**
- * @file The last micro-batch of a step where it keeps what the others recompute (torch's `except_last`). It runs the same graph but
- * for clones: where one repeats an operator of the forward on equal operands, its readers read what the forward made, which stays
- * until then; any other runs in the forward, as its original would if nothing were recomputed. Lists of such a step come twice: for
- * the micro-batches before, and for the last. Where micro-batches run in halves both of the last keep what they need.
+ * @file The last micro-batch of a step where it keeps what the others recompute (torch's `except_last`). It runs the same graph
+ * but for clones: where one repeats an operator of the forward on equal operands, its readers read what the forward made, which
+ * stays until then; any other runs in the forward, as its original would if nothing were recomputed. Lists of such a step come
+ * twice: for the micro-batches before, and for the last. Where micro-batches run in halves both of the last keep what they need.
  */
 import { runsPerStep } from '../ir/graph.js';
 import { needed } from '../ir/needed.js';

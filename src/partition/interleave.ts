@@ -1,12 +1,12 @@
 /**
- * @file A micro-batch in two halves, one list of instructions for both. While a collective of one half is under way the other half
- * computes: where one waits it is the other's turn,
+ * @file A micro-batch in two halves, one list of instructions for both. While a collective of one half is under way the other
+ * half computes: where one waits it is the other's turn,
  *
  *     first half     compute, start 0 |                   | wait 0, compute, start 2 |                   | wait 2, …
  *     second half                     | compute, start 1  |                          | wait 1, compute, … |
  *
- * Halves are micro-batches of their own to what is computed: each has its tensors, and is added to sums in its order. The order of
- * instructions within a half is that of a micro-batch which runs alone.
+ * Halves are micro-batches of their own to what is computed: each has its tensors, and is added to sums in its order. The order
+ * of instructions within a half is that of a micro-batch which runs alone.
  */
 import type { SecondHalf, Step } from './order.js';
 import type { Runs } from './phase-lists.js';
@@ -26,8 +26,8 @@ export function halvesIn(
 }
 
 /**
- * The instructions of a list for both halves of a micro-batch, of a graph that has halves; else as they are. What starts only in the
- * last micro-batch starts behind the second half. Numbers of collectives and buckets are those of both.
+ * The instructions of a list for both halves of a micro-batch, of a graph that has halves; else as they are. What starts only in
+ * the last micro-batch starts behind the second half. Numbers of collectives and buckets are those of both.
  * @param items instructions with what is known of them
  */
 export function forHalves<Item extends { readonly step: Step }>(

@@ -29,8 +29,8 @@ export type OuterBytes = Readonly<Record<OuterMemory, number>>;
 /**
  * Exact liveness in node order. Weights stay; an input or result lives until its last reader; outputs to the end. Where a
  * micro-batch has two halves, each operator runs for one and then for the other.
- * Where the device `fusesBlocks`, what is made and read inside a recognised block takes no memory. `behind`: axes on which the rank is
- * not the first.
+ * Where the device `fusesBlocks`, what is made and read inside a recognised block takes no memory. `behind`: axes on which the
+ * rank is not the first.
  */
 export function liveness(graph: ShardedGraph, fusesBlocks = false, behind: ReadonlySet<SubAxis> = new Set()): Liveness {
   const outside = outerBytes(graph, (memory) => changesOf(graph, fusesBlocks, behind, memory).changes);

@@ -64,8 +64,8 @@ export function lowerStages(
 }
 
 /**
- * The layout in which a tensor goes from stage to stage: that of the view of the graph's output, or of what leaves the stage; else
- * whole values, laid as the first receiver's first reader wants them.
+ * The layout in which a tensor goes from stage to stage: that of the view of the graph's output, or of what leaves the stage;
+ * else whole values, laid as the first receiver's first reader wants them.
  */
 function sentAs({ tensor, to, when }: Transfer, assignment: Assignment, { stages }: CutGraph): Layout {
   const rest = when === 'begin' ? assignment.inputs.get(tensor) : undefined;

@@ -1,6 +1,6 @@
 /**
- * @file What is kept outside of the device's memory, as copies in the sharded graph: a pass over what partition made, that changes
- * no operator and no layout.
+ * @file What is kept outside of the device's memory, as copies in the sharded graph: a pass over what partition made, that
+ * changes no operator and no layout.
  *
  *     parameters, optimizer   state and stored weights are resident in the other memory; a copy comes to the device for the readers of
  *                             each layer and pass, and a new value leaves behind its maker

@@ -8,7 +8,10 @@ import { canonicalText } from './segments.js';
 import type { ComputeNode, ShardedGraph, ShardedTensor } from './sharded-graph.js';
 
 export interface OperatorKinds {
-  /** A number that tensors share exactly when they are of one type: dtype, shapes, layout, axes that they vary over or lie on the first rank of. */
+  /**
+   * A number that tensors share exactly when they are of one type: dtype, shapes, layout, axes that they vary over or lie on the
+   * first rank of.
+   */
   readonly typeOf: (tensor: ShardedTensor) => number;
   /** A text that operators share exactly when they are of one kind; constants count with their values. */
   readonly kindOf: (node: ComputeNode) => string;

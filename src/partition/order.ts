@@ -4,9 +4,9 @@
  * A segment takes operators of one layer and pass (forward, backward, update) as long as any is ready; those that run as late as
  * possible (defer.ts) are ready once what their first reader waits for is there. Then every collective whose operand
  * is there is started; other layers' ready operators run while it is under way; only when nothing else can run, or collectives of
- * a third layer are to start, does the phase wait for the collective that was started first: so reductions of gradients and gathers
- * of weights hold operands and buffers of two layers at most. All ranks derive the same order, so no two ranks can wait for
- * each other's different collectives.
+ * a third layer are to start, does the phase wait for the collective that was started first: so reductions of gradients and
+ * gathers of weights hold operands and buffers of two layers at most. All ranks derive the same order, so no two ranks can wait
+ * for each other's different collectives.
  */
 import { passOf } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
@@ -52,9 +52,9 @@ export interface OrderedList {
 }
 
 /**
- * Orders every list of a step of a graph without copies between memories (place-moves.ts). A bucket's collectives start together. Those of what micro-batches add up start in the list that
- * adds it up, where it runs for the last time, and are waited for in the list of their own.
- * Throws (a fault of ours) where nodes depend on each other in a circle.
+ * Orders every list of a step of a graph without copies between memories (place-moves.ts). A bucket's collectives start
+ * together. Those of what micro-batches add up start in the list that adds it up, where it runs for the last time, and are
+ * waited for in the list of their own. Throws (a fault of ours) where nodes depend on each other in a circle.
  * @param staying collectives that start in the list of their own, whatever adds up what they read
  */
 export function orderLists(graph: ShardedGraph, staying: ReadonlySet<ShardedNode> = new Set()): readonly OrderedList[] {

@@ -2,8 +2,8 @@
  * @file Gathers of weights in buckets begin before their layer, and travel while layers before it compute. Whole weights of two
  * layers at most are there or on their way at a time, and no more bytes than twice those of the largest.
  *
- * A group is what a layer, or an operator outside of layers, gathers in one pass, with the operators on parts of weights that only
- * such gathers read. Groups begin in the order of their readers. Room is no condition: where nothing else can run the next
+ * A group is what a layer, or an operator outside of layers, gathers in one pass, with the operators on parts of weights that
+ * only such gathers read. Groups begin in the order of their readers. Room is no condition: where nothing else can run the next
  * group begins, so that nothing ever waits for it.
  */
 import { passOf } from '../ir/graph.js';

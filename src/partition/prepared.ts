@@ -1,6 +1,6 @@
 /**
- * @file What is made of lowered stages before their instructions are ordered, as it is asked for: updates on first ranks, collectives
- * in buckets, micro-batches in halves, copies between memories.
+ * @file What is made of lowered stages before their instructions are ordered, as it is asked for: updates on first ranks,
+ * collectives in buckets, micro-batches in halves, copies between memories.
  */
 import { type BucketLimit, inBuckets } from './buckets.js';
 import { inHalves } from './interleave.js';

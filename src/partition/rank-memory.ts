@@ -212,8 +212,9 @@ function readAsTensors(step: Exclude<Step, { kind: 'segment' }>): readonly strin
 }
 
 /**
- * A buffer carries one collective at a time of its memory and ranks, from its start to its wait, a reduce apart; each is as large as
- * the largest that it carries. One that is waited for in another list than it starts in has a buffer of its own, ahead of the others.
+ * A buffer carries one collective at a time of its memory and ranks, from its start to its wait, a reduce apart; each is as
+ * large as the largest that it carries. One that is waited for in another list than it starts in has a buffer of its own, ahead
+ * of the others.
  */
 function bufferBytes(
   graph: ShardedGraph,

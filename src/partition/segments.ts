@@ -78,7 +78,10 @@ function textOf(bytes: Uint8Array): string {
 /** Whether a tensor is read outside of these operators. */
 export type ReadOutside = (tensor: string, inside: ReadonlySet<ComputeNode>) => boolean;
 
-/** By list: what tells whether a tensor is read outside of a segment. The last micro-batch may read other tensors than the others. */
+/**
+ * By list: what tells whether a tensor is read outside of a segment. The last micro-batch may read other tensors than the
+ * others.
+ */
 export function readersOutside(
   sharded: ShardedGraph,
   lists: readonly OrderedList[],
@@ -116,8 +119,8 @@ function readersIn(sharded: ShardedGraph, steps: readonly Step[]): ReadOutside {
 }
 
 /**
- * Results that ONNX Runtime writes over an operand where they stay inside a session: running statistics. The operand is state, which
- * others read too.
+ * Results that ONNX Runtime writes over an operand where they stay inside a session: running statistics. The operand is state,
+ * which others read too.
  */
 function overwriting({ op, domain, outputs }: ComputeNode): readonly string[] {
   const form = entryOf(op, domain)?.training;

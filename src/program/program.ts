@@ -211,7 +211,10 @@ export type ProgramCollective =
 export interface ProgramAction {
   readonly stage: number;
   readonly chunk: number;
-  /** The micro-batch, of two halves the first, whose tensors of lifetime `micro` the action reads and makes; null: it runs once a step, and has none. */
+  /**
+   * The micro-batch, of two halves the first, whose tensors of lifetime `micro` the action reads and makes; null: it runs once a
+   * step, and has none.
+   */
   readonly microBatch: number | null;
   readonly phase: string;
 }

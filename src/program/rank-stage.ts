@@ -12,8 +12,8 @@ export function holdsTensor(stage: ProgramStage, axes: readonly ProgramAxis[], r
 }
 
 /**
- * The stage without the weights and instructions of other ranks; in the place of such an instruction stands one that does nothing,
- * so that positions stay. Itself where all ranks hold all.
+ * The stage without the weights and instructions of other ranks; in the place of such an instruction stands one that does
+ * nothing, so that positions stay. Itself where all ranks hold all.
  */
 export function stageOfRank(stage: ProgramStage, axes: readonly ProgramAxis[], rank: number): ProgramStage {
   const holds = (name: string) => holdsTensor(stage, axes, rank, name);

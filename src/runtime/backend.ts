@@ -30,7 +30,10 @@ export interface LoadedSegment<Tensor> {
    */
   readonly run: (inputs: readonly Tensor[], room: readonly Tensor[] | null) => Promise<readonly Tensor[]>;
   readonly release: () => Promise<void>;
-  /** Operators that read or make integers or doubles and run on the CPU in the device's place, each once; left out where none does. */
+  /**
+   * Operators that read or make integers or doubles and run on the CPU in the device's place, each once; left out where none
+   * does.
+   */
   readonly onHost?: readonly string[];
 }
 

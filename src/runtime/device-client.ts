@@ -1,6 +1,6 @@
 /**
  * @file The backend of a GPU as its rank has it: segments run in a process beside the rank's thread, which is handed the operands
- * and hands back the results.
+ * and returns the results.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';

@@ -1,6 +1,6 @@
 /**
- * @file A rank's file for tensors that are kept on disk: blocks written and read by position, freed blocks taken again. The file is
- * private and has no name once it is open, so that nothing is left of it however the process ends.
+ * @file A rank's file for tensors that are kept on disk: blocks written and read by position, freed blocks taken again. The file
+ * is private and has no name once it is open, so that nothing is left of it however the process ends.
  */
 import { closeSync, openSync, readSync, rmSync, writeSync } from 'node:fs';
 import path from 'node:path';

@@ -146,7 +146,9 @@ export class EmulatedTransport implements Transport {
     return this.carrier.blocked() + this.clock.milliseconds;
   }
 
-  /** By ring algorithms: as many turns as blocks go round, each with the link's latency; of stars all over the first rank's line. */
+  /**
+   * By ring algorithms: as many turns as blocks go round, each with the link's latency; of stars all over the first rank's line.
+   */
   private secondsOf(call: CollectiveCall, isJoined: boolean): number {
     const { kind } = call.collective;
     const others = call.members.length - 1;

@@ -51,9 +51,9 @@ export interface LoadedRank<Tensor> {
 type Compute = Extract<Instruction, { kind: 'compute' }>;
 
 /**
- * Loads a rank. What lasts the run is put into `store`: coordinates, state, weights that are read as tensors; and what is held all
- * the time beside tensors is counted there, weights in sessions (as often as one holds them) and communication buffers. `onProgress` is called after each thing loaded, and may throw to end it. Throws AutoparError (exit input) naming
- * the file.
+ * Loads a rank. What lasts the run is put into `store`: coordinates, state, weights that are read as tensors; and what is held
+ * all the time beside tensors is counted there, weights in sessions (as often as one holds them) and communication buffers.
+ * `onProgress` is called after each thing loaded, and may throw to end it. Throws AutoparError (exit input) naming the file.
  */
 export async function loadRank<Tensor extends object>(
   setup: RankSetup,

@@ -1,8 +1,9 @@
 /**
  * @file The version of ONNX's operators that a segment declares, changed in its bytes.
  *
- * A device's kernels are registered up to some version of their operator, and segments are written in the newest. From 21 to 24 ONNX
- * added types, attributes and operators, and changed no results: a segment that loads under an older of these versions is the same.
+ * A device's kernels are registered up to some version of their operator, and segments are written in the newest. From 21 to 24
+ * ONNX added types, attributes and operators, and changed no results: a segment that loads under an older of these versions is
+ * the same.
  */
 
 /** The versions that a segment may be declared under, newest first. */

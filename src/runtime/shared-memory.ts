@@ -15,8 +15,8 @@
  * chunk of it), says so, and everybody copies the chunks out. All blocks are combined in member order, so that all ranks
  * get the same bits either way.
  *
- * Members of a reduce write their blocks to the first one's slot, one behind the other; it alone reads them. Of a broadcast the first
- * one's is the only one.
+ * Members of a reduce write their blocks to the first one's slot, one behind the other; it alone reads them. Of a broadcast the
+ * first one's is the only one.
  *
  * Between stages blocks travel as messages, for a sender must not wait for its receiver.
  */

@@ -12,8 +12,8 @@ import type { Redistributor } from '../sharding-propagation/redistribution.js';
 import { producedLayouts } from '../strategy/produced-layouts.js';
 
 /**
- * Per view: the steps from the produced layout to the view's, such as `all-gather(tp)`; on a stage of another mesh than that of the
- * tensor's maker from the layout in which it is sent.
+ * Per view: the steps from the produced layout to the view's, such as `all-gather(tp)`; on a stage of another mesh than that of
+ * the tensor's maker from the layout in which it is sent.
  */
 export function viewSteps(
   graph: Graph,
@@ -56,7 +56,8 @@ export function arrivingLayouts(
 }
 
 /**
- * The steps of views where the first rank of some axes alone updates: an all-reduce of what it updates with is a reduce to it over these.
+ * The steps of views where the first rank of some axes alone updates: an all-reduce of what it updates with is a reduce to it
+ * over these.
  * @param lowered the stages as they are then
  */
 export function servedSteps(

@@ -111,7 +111,10 @@ export interface ZeroRule extends LayoutRule {
 export interface LayoutRule {
   /** Layouts in which an input may be at rest, given those that its readers ask for. */
   readonly resting: (input: string, asked: readonly Layout[]) => readonly Layout[];
-  /** Of layouts that readers share those of a tensor that the level allows: a graph input at rest, or what is made of parameters alone. */
+  /**
+   * Of layouts that readers share those of a tensor that the level allows: a graph input at rest, or what is made of parameters
+   * alone.
+   */
   readonly layouts: (tensor: string, all: readonly Layout[], pinned: readonly Layout[], at: Place) => readonly Layout[];
 }
 

@@ -35,8 +35,8 @@ interface Rows {
 }
 
 /**
- * How the ranks hold a tensor: a layout, the axes along which they hold unrelated values, and those along which only the first rank
- * holds it.
+ * How the ranks hold a tensor: a layout, the axes along which they hold unrelated values, and those along which only the first
+ * rank holds it.
  */
 export interface Held {
   readonly layout: {

@@ -1,6 +1,6 @@
 /**
- * @file Tensors that the first rank of some axes alone holds, as plan.json writes them: ` + first(dp)` behind their layout. It follows
- * from the plan's `server`, and is repeated for the reader and so that an edit that contradicts itself is found.
+ * @file Tensors that the first rank of some axes alone holds, as plan.json writes them: ` + first(dp)` behind their layout. It
+ * follows from the plan's `server`, and is repeated for the reader and so that an edit that contradicts itself is found.
  */
 import type { Graph } from '../ir/graph.js';
 import type { LoweredStage } from '../partition/lower-stages.js';

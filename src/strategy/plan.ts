@@ -127,7 +127,9 @@ export interface PlanSchedule {
   /** Most of them in a bucket. */
   readonly bucketMembers?: number;
   readonly recompute?: {
-    /** From where operators that recompute run again: from what enters their stage and chunk; their layer where it is left out. */
+    /**
+     * From where operators that recompute run again: from what enters their stage and chunk; their layer where it is left out.
+     */
     readonly from?: 'stage';
     /** The last micro-batch of a step keeps what the others recompute. */
     readonly exceptLast?: true;
@@ -219,8 +221,8 @@ export interface PlanPrediction {
   readonly flopsTotal: number;
   readonly bytesCommunicated: number;
   /**
-   * Per stage, by memory: the most that a rank keeps there, what it moves there from its device in a step, and what it moves back,
-   * in bytes. Left out where all is kept on the devices.
+   * Per stage, by memory: the most that a rank keeps there, what it moves there from its device in a step, and what it moves
+   * back, in bytes. Left out where all is kept on the devices.
    */
   readonly outside?: readonly Readonly<Record<OuterMemory, PlanOutside>>[];
 }

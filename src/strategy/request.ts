@@ -1,6 +1,7 @@
 /**
- * @file What is asked of a plan in words, beside degrees and stages: `--zero 1`, `--recompute full`. Each word stands for layouts,
- * clones or places that the plan then says of operators and tensors; plan.json keeps the words in `requested`, for people.
+ * @file What is asked of a plan in words, beside degrees and stages: `--zero 1`, `--recompute full`. Each word stands for
+ * layouts, clones or places that the plan then says of operators and tensors; plan.json keeps the words in `requested`, for
+ * people.
  */
 
 import type { BucketLimit } from '../partition/buckets.js';

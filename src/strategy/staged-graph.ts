@@ -1,6 +1,7 @@
 /**
- * @file The graph that a plan's operators are of: the model's graph with clones of what is recomputed; of a pipeline with the sums
- * of gradients of weights that several stages read apart, as the search cut it, and the stages that each forward operator is on.
+ * @file The graph that a plan's operators are of: the model's graph with clones of what is recomputed; of a pipeline with the
+ * sums of gradients of weights that several stages read apart, as the search cut it, and the stages that each forward operator
+ * is on.
  */
 import { NOTHING_RECOMPUTED, type Recomputed, withClones } from '../ir/autodiff/recompute.js';
 import type { Graph, Node } from '../ir/graph.js';

@@ -1,6 +1,6 @@
 /**
- * @file A plan as a rehearsal looks at it: on its graph, lowered, with the routes that its redistributions take, and its layers by
- * what the plan makes of them.
+ * @file A plan as a rehearsal looks at it: on its graph, lowered, with the routes that its redistributions take, and its layers
+ * by what the plan makes of them.
  */
 import type { Graph, Node } from '../../ir/graph.js';
 import { attributesKey } from '../../ir/passes/attributes-key.js';

@@ -1,6 +1,6 @@
 /**
- * @file What a lowered plan has of distinct kinds: (layer class, operator, strategy, phase, collective kind, axes, layouts), without
- * sizes. A rehearsal covers a plan where it has them all.
+ * @file What a lowered plan has of distinct kinds: (layer class, operator, strategy, phase, collective kind, axes, layouts),
+ * without sizes. A rehearsal covers a plan where it has them all.
  */
 import type { Graph, Node } from '../../ir/graph.js';
 import type { Assignment } from '../../partition/assignment.js';

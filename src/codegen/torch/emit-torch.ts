@@ -181,8 +181,8 @@ function title(name: string): string {
 }
 
 /**
- * Writes the program to `directory`, its weights being those of the bundled runtime's program in `beside`: the same files, under a
- * second name where the file system knows such.
+ * Writes the program to `directory`, its weights being those of the bundled runtime's program in `beside`: the same files, under
+ * a second name where the file system knows such.
  * @throws AutoparError (exit cannotWrite)
  */
 export async function emitTorch(

@@ -19,7 +19,7 @@ export interface Naming {
   readonly read: (tensor: string) => string;
   /** The target of an assignment of a tensor, which is like `base` where it has no name yet. */
   readonly make: (tensor: string, base: string) => string;
-  /** A variable of the method that is no tensor of the graph. */
+  /** A variable of the method that does not stand for a tensor of the graph. */
   readonly local: (base: string) => string;
   /** The expression of the group of ranks on some axes. */
   readonly group: (axes: readonly string[]) => string;

@@ -1,6 +1,6 @@
 /**
- * @file The modules of a program: model.py, or layers.py and a file for each stage of a pipeline; equal layers of all stages are one
- * class.
+ * @file The modules of a program: model.py, or layers.py and a file for each stage of a pipeline; equal layers of all stages are
+ * one class.
  */
 import type { LoweredStage } from '../../partition/lower-stages.js';
 import type { StageWalk } from '../../partition/stage-walk.js';

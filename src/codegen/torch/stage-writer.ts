@@ -148,7 +148,7 @@ export class StageWriter {
     return maker ? snakeCase(maker.op) : 'result';
   }
 
-  /** A whole step. */
+  /** A step from inputs to outputs. */
   private run(): readonly string[] {
     const { sharded, walk, storedLast } = this.tensors;
     const isMicro = ({ tensor }: NamedTensor) => walk.lifetimeOf(tensor) === 'micro';

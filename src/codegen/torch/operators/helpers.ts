@@ -1,5 +1,6 @@
 /**
- * @file Functions that emitted programs carry in operators.py where torch has none that does the same: those that a program calls.
+ * @file Functions that emitted programs carry in operators.py where torch has none that does the same: those that a program
+ * calls.
  */
 
 const wrap = `def from_end(index, size):
