@@ -2,7 +2,7 @@
  * @file What both of PyTorch's exporters make of modules with parameters and buffers of every kind: autopar trains the elements that
  * the module calls parameters, and no others, and its losses are PyTorch's.
  */
-import { execFileSync, spawnSync } from 'node:child_process';
+import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -21,12 +21,7 @@ interface Exported {
   readonly kinds: readonly string[];
 }
 
-const python = process.env['AUTOPAR_PYTHON'] || 'python3';
-const absence =
-  torchAbsence() ??
-  (spawnSync(python, ['-c', 'import onnxscript']).status === 0
-    ? null
-    : `exports by PyTorch (${python} lacks onnxscript)`);
+const absence = torchAbsence('onnxscript');
 
 /** The elements of all trained weights, sorted. */
 async function trainedElements(file: string): Promise<readonly number[]> {
@@ -46,7 +41,11 @@ else {
   test.after.always(() => rmSync(folder, { recursive: true, force: true }));
 
   test('what modules call parameters is trained, and as PyTorch trains it', async (t) => {
-    const said = execFileSync(python, ['test/reference/module_exports.py', folder], { encoding: 'utf8' });
+    const said = execFileSync(
+      process.env['AUTOPAR_PYTHON'] || 'python3',
+      ['test/reference/module_exports.py', folder],
+      { encoding: 'utf8' },
+    );
     const cases = said.trim().split('\n');
     t.true(cases.length > 10);
     for (const line of cases) {

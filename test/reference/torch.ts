@@ -127,10 +127,12 @@ function findPython(): { readonly python: string } | { readonly lacks: string } 
   return stdout.startsWith('torch ') ? { python } : { lacks: `${python} ${stdout.trim()}` };
 }
 
-/** Why the reference cannot be run here; null where it can. */
-export function torchAbsence(): string | null {
+/** Why the reference cannot be run here, or lacks one of the `modules` that a suite needs besides; null where it can. */
+export function torchAbsence(...modules: readonly string[]): string | null {
   const found = findPython();
-  return 'lacks' in found ? `comparisons with PyTorch (${found.lacks}; AUTOPAR_PYTHON names another Python)` : null;
+  if ('lacks' in found) return `comparisons with PyTorch (${found.lacks}; AUTOPAR_PYTHON names another Python)`;
+  const absent = modules.filter((module) => spawnSync(found.python, ['-c', `import ${module}`]).status !== 0);
+  return absent.length > 0 ? `comparisons with PyTorch (${found.python} lacks ${absent.join(', ')})` : null;
 }
 
 /** Starts the reference. Close it at the end: it is a process. */

@@ -14,7 +14,7 @@ import { type ModelName, writeModel } from '../../pipelines/models.js';
 import { torchAbsence } from '../../reference/torch.js';
 import { type Emitted, emitted, python, type Ran, ranHere, runForked, runTorchrun } from './emitted.js';
 
-const absence = torchAbsence();
+const absence = torchAbsence('numpy', 'safetensors');
 const STEPS = 20;
 const TOLERANCE = 2e-4;
 
