@@ -77,6 +77,8 @@ export interface BackendTraits {
   /** What is said where the machine lacks what it needs, and what would help. */
   readonly absent?: RegExp;
   readonly remedy?: string;
+  /** What is said where the device's memory is full. */
+  readonly full?: RegExp;
 }
 
 const NUMBERS = [
@@ -112,6 +114,8 @@ export const BACKENDS: Readonly<Record<BackendName, BackendTraits>> = {
     absent: /WebGPU adapter|WebGPU device|WebGPU execution provider|Dawn|wgpu/,
     remedy:
       'install the driver of a GPU: Vulkan on Linux, Direct3D 12 on Windows, Metal is part of macOS; autopar devices says what is there',
+    // Dawn makes an invalid buffer of one that it cannot allocate, and says so as the buffer is used.
+    full: /\[Invalid Buffer|exceeds the max buffer size|Out of memory/i,
   },
   cuda: {
     name: 'cuda',
@@ -124,5 +128,6 @@ export const BACKENDS: Readonly<Record<BackendName, BackendTraits>> = {
       /Failed to load (?:shared )?library|CUDA (?:driver|failure)|no CUDA-capable|libcu|cuDNN|not available in this build|ExecutionProvider_Cuda/i,
     remedy:
       "an NVIDIA GPU with CUDA 12 and cuDNN 9, and ONNX Runtime's CUDA files: ONNXRUNTIME_NODE_INSTALL=cuda12 npm rebuild onnxruntime-node",
+    full: /Failed to allocate memory|BFCArena|out of memory|_ALLOC_FAILED/i,
   },
 };

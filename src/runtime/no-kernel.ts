@@ -15,7 +15,8 @@ export interface Complaint {
 /** How it says that it has none for an operator, or not for its types. */
 const COMPLAINTS: readonly RegExp[] = [
   /Could not find an implementation for (?:\S+[.:])?(?<op>\w+)\(\d+\) node with name '(?<node>[^']*)'/,
-  /running (?<op>\w+) node\. Name:'(?<node>[^']*)'[\s\S]*NOT_IMPLEMENTED/,
+  /running (?<op>\w+) node\. Name:'(?<node>[^']*)'[\s\S]*(?:NOT_IMPLEMENTED|NOT implemented)/,
+  /running (?<op>\w+) node\. Name:'(?<node>[^']*)'[\s\S]*(?:not support(?:ed)?|are supported)\b/,
   /Type Error: Type '[^']*' of (?:input|output) parameter [\s\S]* of operator \((?<op>\w+)\) in node \((?<node>.*)\) is invalid/,
   /In Node, \("(?<node>[^"]*)", (?<op>\w+),[\s\S]*(?:is not a registered function\/op|No Op registered)/,
   /(?:[\w.]+:)?(?<op>\w+)\(-?\d+\) is not a registered function\/op/,

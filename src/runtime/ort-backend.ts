@@ -127,14 +127,14 @@ async function createSession(owner: Owner, source: SegmentSource, threads: numbe
     }
     // ONNX Runtime's optimisations make some quantised models invalid that it runs as they are.
     return create(source.model, { graphOptimizationLevel: 'disabled' }).catch(() => {
-      throw loadFailure(traits, source, error instanceof Error ? error.message : String(error));
+      throw loadFailure(owner, source, error instanceof Error ? error.message : String(error));
     });
   });
   for (const name of source.inputs) {
-    if (!session.inputNames.includes(name)) throw loadFailure(traits, source, `it has no input ${name}`);
+    if (!session.inputNames.includes(name)) throw loadFailure(owner, source, `it has no input ${name}`);
   }
   for (const name of source.outputs) {
-    if (!session.outputNames.includes(name)) throw loadFailure(traits, source, `it has no output ${name}`);
+    if (!session.outputNames.includes(name)) throw loadFailure(owner, source, `it has no output ${name}`);
   }
   return session;
 }
@@ -150,9 +150,22 @@ function onProvider(
   return { executionProviders, extra, logSeverityLevel: explain ? 0 : 4 };
 }
 
-function loadFailure(traits: BackendTraits, source: SegmentSource, reason: string): AutoparError {
+function loadFailure(
+  { traits, device }: Pick<Owner, 'traits' | 'device'>,
+  source: SegmentSource,
+  reason: string,
+): AutoparError {
   const absent = complaintOf(reason);
   if (absent !== null) return backendWithoutKernel(traits, source, absent, reason);
+  if (traits.full?.test(reason)) return deviceFull(traits, source, firstLine(namingNodes(source, reason)));
+  if (/invalid device ordinal/i.test(reason))
+    return new AutoparError(
+      'backend-absent',
+      'backendAbsent',
+      `backend ${traits.name} has no device ${device}: each rank takes one, counted from 0`,
+      {},
+      'autopar devices lists what is here; compile for as many, or run with --backend cpu',
+    );
   if (traits.absent?.test(reason))
     return new AutoparError(
       'backend-absent',
@@ -178,9 +191,14 @@ function firstLine(reason: string): string {
 /** An operator may find out only when it runs that there is no kernel. */
 function runFailure(traits: BackendTraits, source: SegmentSource, reason: string): Error {
   const absent = complaintOf(reason);
-  return absent === null
-    ? new Error(namingNodes(source, reason))
-    : backendWithoutKernel(traits, source, absent, reason);
+  if (absent !== null) return backendWithoutKernel(traits, source, absent, reason);
+  const said = namingNodes(source, reason);
+  return traits.full?.test(reason) ? deviceFull(traits, source, firstLine(said)) : new Error(said);
+}
+
+/** The memory of the device is used up; the rank says in which tensor's place. */
+function deviceFull({ name }: BackendTraits, { file }: SegmentSource, reason: string): AutoparError {
+  return new AutoparError('over-memory', 'noPlan', `the memory of backend ${name} is full: ${reason}`, { file });
 }
 
 function backendWithoutKernel(
@@ -194,9 +212,9 @@ function backendWithoutKernel(
   return withoutKernel(`backend ${traits.name}`, node, namingNodes(source, reason), traits.otherwise);
 }
 
-/** A segment's nodes are named by operator and position (`Add_3`). */
+/** A segment's nodes are named by operator and position (`Add_3`; ONNX Runtime may add `_token_1`). */
 export function positionOf(inside: string): number {
-  return Number(/_(\d+)$/.exec(inside)?.[1] ?? Number.NaN);
+  return Number(/_(\d+)(?:_token_\d+)?$/.exec(inside)?.[1] ?? Number.NaN);
 }
 
 /** ONNX Runtime's words with the model's names of nodes. */

@@ -122,7 +122,9 @@ export class RankLoop<Tensor extends object> {
     if (step.memory === 'device') this.store.expect(step.outputs, step.temporaryBytes);
     const room = this.backend.writesInPlace ? step.outputs.map((name) => this.store.room(name)) : null;
     this.control.enterNative(this.setup.rank, 'computing');
-    const results = await step.segment.run(inputs, room);
+    const results = await step.segment.run(inputs, room).catch((error: unknown) => {
+      throw this.store.withHeld(error, step.outputs);
+    });
     this.control.enter(this.setup.rank, 'running');
     const unchecked = !this.checked.has(step);
     for (const [index, name] of step.outputs.entries()) {

@@ -120,6 +120,21 @@ export class TensorStore<Tensor extends object> {
     this.admit(bytes + more, first === undefined ? `what makes ${names[0]}` : `tensor ${first}${others}`, first);
   }
 
+  /** An error of the device as it made tensors; where its memory is full, with the first of them and what the rank holds. */
+  withHeld(error: unknown, names: readonly string[]): unknown {
+    const [name] = names;
+    if (!(error instanceof AutoparError) || error.code !== 'over-memory' || name === undefined) return error;
+    const { rank } = this.options;
+    return new AutoparError(
+      error.code,
+      error.exit,
+      `rank ${rank} cannot compute tensor ${name} of ${tensorBytes(this.stage, name)} bytes beside the ` +
+        `${this.live.device} that it holds: ${error.message}`,
+      { ...error.where, tensor: name },
+      'compile with --memory SIZE of what the device has free, with --offload, smaller micro-batches or on more devices',
+    );
+  }
+
   /** A tensor over `bytes`, defined; on disk, where it has its place there. */
   defineBytes(name: string, bytes: Uint8Array): void {
     this.expect([name]);

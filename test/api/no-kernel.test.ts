@@ -82,6 +82,14 @@ test('how ONNX Runtime says that it has no kernel', (t) => {
       ['Warp_0', 'Warp'],
     ],
     ['Fatal error: my.ops:Warp(-1) is not a registered function/op', ['', 'Warp']],
+    [
+      "running Cast node. Name:'Cast_0' Status Message: Program Cast requires f16 but the device does not support it.",
+      ['Cast_0', 'Cast'],
+    ],
+    [
+      "running ConvTranspose node. Name:'ConvTranspose_2_token_1' Status Message: Only Conv2d or Conv1d are supported.",
+      ['ConvTranspose_2_token_1', 'ConvTranspose'],
+    ],
     ['Protobuf parsing failed.', null],
     ["Non-zero status code returned while running Add node. Name:'Add_0' Status Message: shapes differ", null],
   ];

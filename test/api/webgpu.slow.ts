@@ -1,12 +1,15 @@
 /**
  * @file Programs on WebGPU, a process per rank, against the unsharded model and its gradients on the CPU; ranks share the device.
  */
-import { mkdtempSync } from 'node:fs';
+import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import type { Training } from '../../src/api/training-request.js';
 import { type CompileOptions, compile, runCompiled, verify } from '../../src/api/verbs.js';
+import { AutoparError } from '../../src/ir/error.js';
+import { encodeModel } from '../../src/ir/onnx/schema.js';
+import { model, node, value } from '../ir/model-maker.js';
 import { missing } from '../missing.js';
 import { vulkanAbsence } from '../runtime/vulkan.js';
 
@@ -34,3 +37,23 @@ for (const [name, options] of Object.entries(CASES))
     t.is(backend, 'webgpu');
     for (const { copySeconds = 0, computeSeconds } of ranks) t.true(copySeconds > 0 && computeSeconds > 0);
   });
+
+onWebGpu(`a result that the device has no memory for is named with its bytes${why ? `: ${why}` : ''}`, async (t) => {
+  const file = join(folder, 'product.onnx');
+  const rows = 24_576;
+  const graph = {
+    name: 'g',
+    node: [node('MatMul', ['a', 'b'], ['product'])],
+    input: [value('a', [rows, 2]), value('b', [2, rows])],
+    output: [value('product', [rows, rows])],
+  };
+  writeFileSync(file, encodeModel(model(graph)));
+  const directory = join(folder, 'product');
+  await compile({ model: file, output: directory, devices: 1 });
+  const error = await t.throwsAsync(runCompiled({ directory, backend: 'webgpu' }), { instanceOf: AutoparError });
+  t.is(error.code, 'over-memory');
+  t.regex(
+    error.message,
+    new RegExp(`tensor product of ${rows * rows * 4} bytes beside the ${4 * rows * 4} that it holds`),
+  );
+});

@@ -149,11 +149,10 @@ function shortened(detail: string): string {
   return line.length > 240 ? `${line.slice(0, 239)}…` : line;
 }
 
-/**
- * Operators of which a backend ran some cases of a single operator and not others, or none: each with how many of how many ran.
- * What ONNX Runtime itself does not run does not count.
- */
-export function lackingOperators(results: readonly CaseResult[]): readonly string[] {
+/** Cases of a single operator: how many there are and how many a backend ran. What ONNX Runtime itself does not run does not count. */
+export function operatorCounts(
+  results: readonly CaseResult[],
+): ReadonlyMap<string, { readonly all: number; readonly ran: number }> {
   const counts = new Map<string, { all: number; ran: number }>();
   for (const { modes } of results) {
     const [original, unsharded] = [ORIGINAL, UNSHARDED.name].map((name) => modes.find(({ mode }) => mode === name));
@@ -162,8 +161,12 @@ export function lackingOperators(results: readonly CaseResult[]): readonly strin
     const count = counts.get(operator) ?? { all: 0, ran: 0 };
     counts.set(operator, { all: count.all + 1, ran: count.ran + Number(unsharded.outcome === 'passed') });
   }
-  return [...counts]
+  return new Map([...counts].sort(([left], [right]) => (left < right ? -1 : 1)));
+}
+
+/** Operators of which a backend ran some cases of a single operator and not others, or none: each with how many of how many ran. */
+export function lackingOperators(results: readonly CaseResult[]): readonly string[] {
+  return [...operatorCounts(results)]
     .filter(([, { all, ran }]) => ran < all)
-    .sort(([left], [right]) => (left < right ? -1 : 1))
     .map(([operator, { all, ran }]) => `${operator} ${ran} of ${all}`);
 }
