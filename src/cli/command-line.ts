@@ -10,6 +10,7 @@ import type { Command, Context } from './command.js';
 import { COMMANDS } from './commands.js';
 import { exitCode, failureJson, failureOf, failureText } from './failure.js';
 import { LATER_ELSEWHERE, notThereYet } from './later.js';
+import { groupedOptions } from './option-groups.js';
 import { Output, type OutputFlags } from './output.js';
 
 const GLOBAL_OPTIONS = [
@@ -17,18 +18,32 @@ const GLOBAL_OPTIONS = [
   { flags: '--quiet', says: 'no words but errors' },
 ] as const;
 
+/** Short names of lines that are typed often: the word, and the words it stands for. */
+const ALIASES: Readonly<Record<string, readonly string[]>> = {
+  plan: ['compile', '--plan-only'],
+  diff: ['strategy', 'diff'],
+};
+
 /** Runs one command line to its exit code. Prints whatever goes wrong; throws nothing. */
 export async function runCommandLine(
-  line: readonly string[],
+  given: readonly string[],
   signal: AbortSignal,
-  output = new Output(outputFlags(line)),
+  output = new Output(outputFlags(given)),
 ): Promise<number> {
+  const line = withoutAlias(given);
   const version = packageVersion();
   try {
     return exitCode(await dispatch(line, { output, signal }, version));
   } catch (error) {
     return reportFailure(error, line, output, signal.aborted, version);
   }
+}
+
+/** The line with its command's alias, if it has one, written out. */
+function withoutAlias(line: readonly string[]): readonly string[] {
+  const at = line.findIndex((word) => !word.startsWith('-'));
+  const words = Object.hasOwn(ALIASES, line[at] ?? '') ? ALIASES[line[at] ?? ''] : undefined;
+  return words ? [...line.slice(0, at), ...words, ...line.slice(at + 1)] : line;
 }
 
 /** The flags of a line that nobody has parsed yet. */
@@ -47,6 +62,9 @@ export function reportFailure(
   output.clearProgress();
   const failure = failureOf(error, { version, line, interrupted });
   output.data(failureJson(failure));
+  const alone =
+    process.stderr.isTTY && failure.code === 'missing-argument' && line.length === 1 ? commandOf(line) : undefined;
+  if (alone) process.stderr.write(`autopar ${alone.name}: ${alone.says}${examplesText(alone)}\n\n`);
   if (!output.json) process.stderr.write(`${failureText(failure)}\n`);
   if (process.env['AUTOPAR_DEBUG'] && error instanceof Error) process.stderr.write(`${error.stack ?? ''}\n`);
   return exitCode(failure.exit);
@@ -82,7 +100,13 @@ function buildProgram(context: Context, version: string, end: (kind: ExitKind) =
     .exitOverride();
   for (const { flags, says } of GLOBAL_OPTIONS) program.option(flags, says);
   for (const command of COMMANDS) program.addCommand(buildCommand(command, context, end));
-  return program.addHelpText('after', '\nExamples and options of a command: autopar COMMAND --help');
+  const aliases = Object.entries(ALIASES).map(
+    ([word, words]) => `  autopar ${word.padEnd(26)} autopar ${words.join(' ')}`,
+  );
+  return program.addHelpText(
+    'after',
+    `\nShort for:\n${aliases.join('\n')}\n\nExamples and options of a command: autopar COMMAND --help`,
+  );
 }
 
 function buildCommand(command: Command<never>, context: Context, end: (kind: ExitKind) => void): CommanderCommand {
@@ -95,9 +119,11 @@ function buildCommand(command: Command<never>, context: Context, end: (kind: Exi
     .exitOverride();
   if (command.examples.length === 0) built.allowUnknownOption();
   for (const { name, says } of command.arguments) built.argument(name, says);
-  for (const { flags, says, parse } of command.options) {
-    const option = new Option(flags, says);
-    built.addOption(parse ? option.argParser(parse) : option);
+  for (const { option, group } of groupedOptions(command.options)) {
+    const { flags, says, parse } = option;
+    const added = new Option(flags, says);
+    if (group !== null) added.helpGroup(`${group}:`);
+    built.addOption(parse ? added.argParser(parse) : added);
   }
   for (const subcommand of command.subcommands ?? []) built.addCommand(buildCommand(subcommand, context, end));
   if (command.examples.length > 0) built.addHelpText('after', examplesText(command));
@@ -108,7 +134,7 @@ function buildCommand(command: Command<never>, context: Context, end: (kind: Exi
   });
 }
 
-function examplesText({ examples }: Command<never>): string {
+function examplesText({ examples }: Pick<Command, 'examples'>): string {
   return `\nExamples:\n${examples.map(({ line, says }) => `  ${line}\n      ${says}`).join('\n')}`;
 }
 
@@ -137,7 +163,7 @@ function commandOf(line: readonly string[]): Command<never> | undefined {
 }
 
 function unknownCommand(name: string): AutoparError {
-  const known = COMMANDS.map((command) => command.name);
+  const known = [...COMMANDS.map((command) => command.name), ...Object.keys(ALIASES)];
   return new AutoparError('unknown-command', 'usage', `unknown command '${name}'`, {}, offer(name, known));
 }
 

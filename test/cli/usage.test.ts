@@ -33,6 +33,28 @@ test('help of every command lists its options, the global ones and two examples'
   }
 });
 
+test('help of a command with many options has them in groups, those of the model first', async (t) => {
+  const { stdout } = await autopar(['compile', '--help']);
+  const headings = [...stdout.matchAll(/^([A-Z][\w ]*):$/gm)].map(([, heading]) => heading);
+  const groups = ['Model', 'Cluster', 'Parallelism', 'Memory of a step', 'Training', 'Search', 'Output'];
+  t.deepEqual(
+    headings.filter((heading) => groups.includes(heading ?? '')),
+    groups,
+  );
+  const [, parallelism = ''] = /^Parallelism:\n([\s\S]*?)\n\n/m.exec(stdout) ?? [];
+  t.regex(parallelism, /^ {2}--dp /);
+  t.notRegex((await autopar(['run', '--help'])).stdout, /^Model:$/m);
+});
+
+test('plan and diff are short for longer lines', async (t) => {
+  const help = await autopar([]);
+  t.regex(help.stdout, /autopar plan +autopar compile --plan-only\n +autopar diff +autopar strategy diff/);
+  t.is((await autopar(['plan', '--help'])).stdout, (await autopar(['compile', '--help'])).stdout);
+  t.is((await autopar(['--json', 'diff', '--help'])).stdout, (await autopar(['strategy', 'diff', '--help'])).stdout);
+  const planned = await autopar(['plan', 'no.onnx']);
+  t.regex(planned.stderr, /no\.onnx/);
+});
+
 const REFUSALS: readonly { readonly line: string; readonly code: string; readonly says: RegExp }[] = [
   { line: 'complie x.onnx', code: 'unknown-command', says: /complie.*\n.*did you mean compile\?/ },
   { line: 'compile x.onnx --devcies 2', code: 'unknown-option', says: /--devcies.*\n.*did you mean --devices\?/ },
