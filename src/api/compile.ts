@@ -1,10 +1,9 @@
 /**
  * @file compile: a model and a cluster in, a folder with plan and program out. Import, plan, emit, and verify where asked.
  */
-import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
+import { clusterSize, parseCluster } from '../cost-model/cluster.js';
 import { interruptible } from '../ir/interruption.js';
 import type { PlanResult } from '../search/plan.js';
-import type { Plan } from '../strategy/plan.js';
 import { weightsNeeded } from './absent-weights.js';
 import { optionsOf } from './annotations.js';
 import { type Compared, choosePlan, type Formed } from './choose-plan.js';
@@ -16,15 +15,11 @@ import { emit } from './emit.js';
 import { checkTarget, defaultFolder } from './folder.js';
 import { type ImportedModel, importModel } from './import.js';
 import { inPrecision, loweredPrecision } from './inference-precision.js';
-import { type KeptState, keptByRanks } from './kept-state.js';
 import { leftOut } from './left-out.js';
 import { inMicroBatches } from './micro-batches.js';
-import { type PeakMemory, peakMemory } from './peak-memory.js';
+import { type PlanSummary, summaryOf } from './plan-summary.js';
 import { withRandomWeights } from './random-weights.js';
 import { refuseUntrained } from './recompute.js';
-import type { RecomputeEffect } from './recompute-effect.js';
-import { type Communication, communicationOf, type HeavyOperator, heaviestOf } from './report.js';
-import { type Server, serverOf } from './server.js';
 import type { ModelOptions } from './strategy-files.js';
 import { type Training, trainedModel } from './training.js';
 import { importedFor } from './training-form.js';
@@ -32,28 +27,12 @@ import { type VerifyResult, verify } from './verify.js';
 
 export type { CompileOptions };
 
-export interface CompileResult {
+export interface CompileResult extends PlanSummary {
   readonly directory: string;
-  readonly plan: Plan;
-  readonly cluster: Cluster;
   /** What import and search want the user to know. */
   readonly notes: readonly string[];
   /** Operators that a pinned degree could not shard, with the reason. */
   readonly exceptions: readonly { readonly operator: string; readonly reason: string }[];
-  /** The format that most of it computes in, and is priced in: fp32, fp16, bf16. */
-  readonly precision: string;
-  /** What recompute costs and frees; null where nothing recomputes. */
-  readonly recompute: RecomputeEffect | null;
-  /** What each stage of a pipeline has, in letters (`inspect` says what they stand for); null for one stage. */
-  readonly stageLayout: string | null;
-  /** What data-parallel ranks keep of training; null without dp. */
-  readonly kept: KeptState | null;
-  /** What a parameter server holds and passes on; null where all ranks update. */
-  readonly server: Server | null;
-  readonly heaviest: readonly HeavyOperator[];
-  readonly communication: readonly Communication[];
-  /** What a rank holds when its memory is fullest, per stage. */
-  readonly memory: readonly PeakMemory[];
   readonly rejected: PlanResult['rejected'];
   /** The best combinations of degrees, the chosen one first. */
   readonly top: PlanResult['top'];
@@ -146,11 +125,18 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
         ...(options.signal ? { signal: options.signal } : {}),
       })
     : undefined;
-  const lowering = { lowered: planned.found.lowered, schedule: planned.pipeline?.schedule ?? null };
   return {
     directory,
-    plan: planned.plan,
-    cluster: planned.cluster,
+    ...summaryOf({
+      plan: planned.plan,
+      cluster: planned.cluster,
+      graph: planned.imported.graph,
+      lowering: { lowered: planned.found.lowered, schedule: planned.pipeline?.schedule ?? null },
+      assignment: planned.found.assignment,
+      precision: planned.found.prediction.precision,
+      recompute: planned.recompute,
+      stageLayout: planned.pipeline?.text ?? null,
+    }),
     notes: [
       ...imported.notes,
       ...planned.notes,
@@ -158,14 +144,6 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
       ...(saved === null ? [] : [`the strategy is in ${saved}, as the configuration says`]),
     ],
     exceptions: planned.found.exceptions,
-    precision: planned.found.prediction.precision,
-    recompute: planned.recompute,
-    stageLayout: planned.pipeline?.text ?? null,
-    kept: keptByRanks(planned.found.lowered, planned.plan),
-    server: serverOf(lowering, planned.plan, planned.cluster),
-    heaviest: heaviestOf(planned.found.lowered, planned.found.assignment, planned.cluster),
-    communication: communicationOf(planned.found.lowered, planned.cluster),
-    memory: peakMemory(lowering, planned.cluster, NAMED),
     rejected: planned.found.rejected,
     top: planned.found.top,
     compared,
@@ -182,9 +160,6 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     ...(verification ? { verification } : {}),
   };
 }
-
-/** Tensors at the peak that a result names. */
-const NAMED = 32;
 
 /** The model as it is planned: a step of training in its micro-batches, or inference in its precision. */
 async function formed(

@@ -47,6 +47,7 @@ export type { Inspection } from './inspect.js';
 export type { AxisUse } from './mesh-axes.js';
 export { type Held, type HeldKind, type PeakMemory, peakMemory } from './peak-memory.js';
 export type { PlannedModel } from './plan.js';
+export { explainPlan, type PlanSummary } from './plan-summary.js';
 export type { MachineProfile } from './profile.js';
 export type { Rehearsal } from './rehearse.js';
 export type { RunReport } from './run.js';

@@ -30,12 +30,14 @@ export interface RecomputeEffect {
   readonly freedBytes: readonly number[];
 }
 
+type Predicted = Pick<PlanResult['prediction'], 'stepSeconds' | 'peakBytes'>;
+
 /** @param graph as it was planned; null is returned where it has no clones */
 export function recomputeEffect(
   graph: Graph,
-  { assignment, prediction }: Pick<PlanResult, 'assignment' | 'prediction'>,
+  { assignment, prediction }: Pick<PlanResult, 'assignment'> & { readonly prediction: Predicted },
   cluster: Cluster,
-  pipeline: CutGraph | null,
+  pipeline: Pick<CutGraph, 'layout' | 'schedule'> | null,
   plan: Plan,
 ): RecomputeEffect | null {
   const cloned = clonedOperators(graph);

@@ -17,16 +17,21 @@ import { fileTensors } from './file-tensors.js';
 
 export interface HeavyOperator {
   readonly operator: string;
+  /** Operators of equal layers on the same stage that this one stands for, itself included. */
+  readonly count: number;
   readonly op: string;
   /** Factors and their axes: `n: tp, b: dp`. */
   readonly strategy: string;
   /** Layouts of operands and results: `[dp, -] · [-, tp] → [dp, tp]`. */
   readonly layouts: string;
+  /** Of all of them. */
   readonly seconds: number;
 }
 
 export interface Communication {
   readonly label: string;
+  /** What corresponds to it in the first of equal layers; itself where there are none. */
+  readonly like: string;
   readonly kind: string;
   readonly axes: readonly string[];
   /** Bytes of the larger of operand and result on one rank. */
@@ -34,24 +39,30 @@ export interface Communication {
   readonly seconds: number;
 }
 
-/** The operators that a rank spends most time on, heaviest first. */
+/** By operator of a layer that equals an earlier one: the one in that place of the first such layer. */
+export type LikeOperators = ReadonlyMap<string, string>;
+
+/** The operators that a rank spends most time on, heaviest first; those of equal layers on a stage are one. */
 export function heaviestOf(
   lowered: readonly LoweredStage[],
   assignment: Assignment,
   cluster: Cluster,
-  count = 8,
+  like: LikeOperators = new Map(),
+  most = 8,
 ): readonly HeavyOperator[] {
-  const all = lowered.flatMap((stage) => heaviestOfStage(stage, assignment, cluster, count));
-  return all.sort((a, b) => b.seconds - a.seconds || (a.operator < b.operator ? -1 : 1)).slice(0, count);
+  const all = lowered.flatMap((stage) => heaviestOfStage(stage, assignment, cluster, like, most));
+  return all.sort((a, b) => b.seconds - a.seconds || (a.operator < b.operator ? -1 : 1)).slice(0, most);
 }
 
 function heaviestOfStage(
   { graph, sharded }: LoweredStage,
   assignment: Assignment,
   cluster: Cluster,
-  count: number,
+  like: LikeOperators,
+  most: number,
 ): readonly HeavyOperator[] {
   const seconds = new Map<string, number>();
+  const alike = new Map<string, Set<string>>();
   const main = new Map<string, ShardedNode>();
   const fileOf = fileTensors(graph, sharded);
   const byName = new Map(graph.nodes.map((node) => [node.name, node]));
@@ -59,11 +70,17 @@ function heaviestOfStage(
   for (const node of sharded.nodes) {
     if (node.kind !== 'compute') continue;
     const price = runsOf(node) * priceNode(node, sharded, cluster);
-    seconds.set(node.origin, (seconds.get(node.origin) ?? 0) + price / 1e9);
+    const leader = like.get(node.origin) ?? node.origin;
+    const members = alike.get(leader) ?? new Set([node.origin]);
+    alike.set(leader, members.add(node.origin));
+    seconds.set(leader, (seconds.get(leader) ?? 0) + price / 1e9);
     if (node.op === byName.get(node.origin)?.op) main.set(node.origin, node);
   }
-  const heaviest = [...seconds].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).slice(0, count);
-  return heaviest.map(([operator, time]) => {
+  const heaviest = [...seconds].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).slice(0, most);
+  return heaviest.map(([leader, time]) => {
+    // On a later stage the first layer of a class is not there.
+    const members = alike.get(leader) ?? new Set([leader]);
+    const [operator = leader] = members;
     const strategy = assignment.strategies.get(byName.get(operator)?.group ?? operator);
     const node = main.get(operator);
     const layout = (name: string | null) => {
@@ -72,6 +89,7 @@ function heaviestOfStage(
     };
     return {
       operator,
+      count: members.size,
       op: byName.get(operator)?.op ?? '',
       strategy: Object.entries(strategy?.axes ?? {})
         .map(([factor, axes]) => `${factor}: ${axes.map((axis) => nameOn(sharded.mesh, axis)).join(',')}`)
@@ -86,14 +104,17 @@ function heaviestOfStage(
 }
 
 /** Every collective in the order of the sharded graph, then what is sent to other stages; stage by stage. */
-export function communicationOf(lowered: readonly LoweredStage[], cluster: Cluster): readonly Communication[] {
-  return lowered.flatMap(({ sharded }) => [
-    ...collectivesOf(sharded, cluster),
-    ...sendsOf(sharded, lowered.length, cluster),
-  ]);
+export function communicationOf(
+  lowered: readonly LoweredStage[],
+  cluster: Cluster,
+  like: LikeOperators = new Map(),
+): readonly Communication[] {
+  return lowered
+    .flatMap(({ sharded }) => [...collectivesOf(sharded, cluster), ...sendsOf(sharded, lowered.length, cluster)])
+    .map((each) => ({ ...each, like: like.get(each.label) ?? each.label }));
 }
 
-function sendsOf(sharded: ShardedGraph, stages: number, cluster: Cluster): readonly Communication[] {
+function sendsOf(sharded: ShardedGraph, stages: number, cluster: Cluster): readonly Omit<Communication, 'like'>[] {
   return (sharded.pipeline?.sends ?? []).map(({ name, tensor, when }) => {
     const type = sharded.tensors.get(tensor);
     const bytes = type ? localBytes(type) : 0;
@@ -105,7 +126,7 @@ function sendsOf(sharded: ShardedGraph, stages: number, cluster: Cluster): reado
   });
 }
 
-function collectivesOf(sharded: ShardedGraph, cluster: Cluster): readonly Communication[] {
+function collectivesOf(sharded: ShardedGraph, cluster: Cluster): readonly Omit<Communication, 'like'>[] {
   const runsOf = runsInStep(sharded);
   return sharded.nodes.flatMap((node) => {
     if (node.kind !== 'communicate') return [];

@@ -3,6 +3,7 @@
  */
 import type { Compared } from '../api/choose-plan.js';
 import type { CompileResult } from '../api/compile.js';
+import type { PlanSummary } from '../api/plan-summary.js';
 import { devicesText } from './cluster-text.js';
 import { heldLines, keptText, kindsText, outsideLines, serverText } from './memory-report.js';
 import { microBatchesText, stageMeshesText } from './mesh-report.js';
@@ -15,14 +16,8 @@ import { verificationLines } from './verify.js';
 /** The table for people. */
 export function resultLines(result: CompileResult, output: Output): readonly string[] {
   const { bold, dim } = output.colors;
-  const { plan } = result;
   return [
-    `${bold(plan.model.name)} on ${clusterText(result)}`,
-    '',
-    ...summaryLines(result),
-    ...section('heaviest operators', heaviestLines(result), bold),
-    ...section('communication per step', communicationLines(result), bold),
-    ...section('memory at the peak', memoryLines(result), bold),
+    ...planLines(result, output),
     ...section('compared', comparedLines(result), bold),
     ...section('best degrees', topLines(result), bold),
     ...section('not chosen', rejectedLines(result), bold),
@@ -35,25 +30,26 @@ export function resultLines(result: CompileResult, output: Output): readonly str
   ];
 }
 
+/** What a plan is and what it takes. */
+export function planLines(summary: PlanSummary, output: Output): readonly string[] {
+  const { bold } = output.colors;
+  return [
+    `${bold(summary.plan.model.name)} on ${clusterText(summary)}`,
+    '',
+    ...summaryLines(summary),
+    ...section('heaviest operators', heaviestLines(summary), bold),
+    ...section('communication per step', communicationLines(summary), bold),
+    ...section('memory at the peak', memoryLines(summary), bold),
+  ];
+}
+
 /** The object for programs. */
 export function resultJson(result: CompileResult): Readonly<Record<string, unknown>> {
-  const { plan, verification } = result;
+  const { verification } = result;
   return {
     schema: 'autopar-compile-v1',
     directory: result.directory,
-    model: plan.model,
-    cluster: plan.cluster,
-    degrees: plan.degrees,
-    precision: result.precision,
-    ...(result.stageLayout === null ? {} : { stages: result.stageLayout, schedule: plan.schedule }),
-    predicted: predictedJson(plan),
-    ...(result.recompute ? { recompute: result.recompute } : {}),
-    search: plan.search,
-    ...(result.kept ? { zero: result.kept } : {}),
-    ...(result.server ? { server: result.server } : {}),
-    heaviest: result.heaviest,
-    communication: result.communication,
-    memory: result.memory,
+    ...planJson(result),
     ...(result.compared ? { compared: result.compared.map(comparedJson) } : {}),
     top: result.top.map(({ stepNanoseconds, boundNanoseconds, ...ranked }) => ({
       ...ranked,
@@ -67,6 +63,22 @@ export function resultJson(result: CompileResult): Readonly<Record<string, unkno
     programWritten: result.programWritten,
     ...(result.programReason === undefined ? {} : { programReason: result.programReason }),
     ...(verification ? { verification } : {}),
+  };
+}
+
+/** `planLines` for programs. */
+export function planJson(summary: PlanSummary): Readonly<Record<string, unknown>> {
+  const { plan, precision, stageLayout, recompute, kept, server, heaviest, communication, memory } = summary;
+  const { model, cluster, degrees, schedule, search } = plan;
+  return {
+    ...{ model, cluster, degrees, precision },
+    ...(stageLayout === null ? {} : { stages: stageLayout, schedule }),
+    predicted: predictedJson(plan),
+    ...(recompute ? { recompute } : {}),
+    search,
+    ...(kept ? { zero: kept } : {}),
+    ...(server ? { server } : {}),
+    ...{ heaviest, communication, memory },
   };
 }
 
@@ -97,13 +109,13 @@ function leftOutLines({ leftOut, cluster }: CompileResult): readonly string[] {
 }
 
 /** `4 × cpu-rank`, `2 × 8 × h100-sxm-80`. */
-function clusterText({ plan, cluster }: CompileResult): string {
+function clusterText({ plan, cluster }: PlanSummary): string {
   if (cluster.kinds) return devicesText(cluster);
   const { nodes, perNode, device } = plan.cluster;
   return [...(nodes > 1 ? [nodes] : []), perNode, device].join(' × ');
 }
 
-function summaryLines(result: CompileResult): readonly string[] {
+function summaryLines(result: PlanSummary): readonly string[] {
   const { plan, precision, stageLayout, kept, server } = result;
   const { predicted, search } = plan;
   const degrees = Object.entries(plan.degrees).filter(([axis, degree]) => degree > 1 || axis === 'dp' || axis === 'tp');
@@ -135,7 +147,7 @@ function hiddenText({ schedule }: CompileResult['plan'], seconds: number): strin
 }
 
 /** Over what the same plan takes and holds where everything is kept. */
-function recomputeLines({ recompute, plan }: CompileResult): readonly string[] {
+function recomputeLines({ recompute, plan }: PlanSummary): readonly string[] {
   if (!recompute) return [];
   const { operators, layers, seconds, freedBytes } = recompute;
   const most = Math.max(...freedBytes);
@@ -176,7 +188,7 @@ function provenText({ search, predicted }: CompileResult['plan']): string {
   return isPart ? `${proven} in operators and collectives, ${secondsText(costSeconds)} of the step` : proven;
 }
 
-function heaviestLines({ heaviest }: CompileResult): readonly string[] {
+function heaviestLines({ heaviest }: PlanSummary): readonly string[] {
   if (heaviest.length === 0) return [];
   const columns = [
     { title: 'operator' },
@@ -185,8 +197,8 @@ function heaviestLines({ heaviest }: CompileResult): readonly string[] {
     { title: 'layouts' },
     { title: 'time', right: true },
   ];
-  const rows = heaviest.map(({ operator, op, strategy, layouts, seconds }) => [
-    operator,
+  const rows = heaviest.map(({ operator, count, op, strategy, layouts, seconds }) => [
+    timesText(operator, count),
     op,
     strategy,
     layouts,
@@ -195,7 +207,7 @@ function heaviestLines({ heaviest }: CompileResult): readonly string[] {
   return tableLines(columns, rows);
 }
 
-function communicationLines(result: CompileResult): readonly string[] {
+function communicationLines(result: PlanSummary): readonly string[] {
   const { communication, plan } = result;
   if (communication.length === 0) {
     const ranks = plan.mesh.reduce((product, { size }) => product * size, 1);
@@ -208,22 +220,46 @@ function communicationLines(result: CompileResult): readonly string[] {
     { title: 'bytes', right: true },
     { title: 'time', right: true },
   ];
-  const shown = [...communication].sort((left, right) => right.seconds - left.seconds).slice(0, 8);
+  const rows = ofEqualLayers(communication).sort((left, right) => right.seconds - left.seconds);
+  const shown = rows.slice(0, 8);
   const lines = tableLines(
     columns,
-    shown.map(({ label, kind, axes, bytes, seconds }) => [
-      label,
+    shown.map(({ label, count, kind, axes, bytes, seconds }) => [
+      timesText(label, count),
       kind,
       axesText(axes, result),
       bytesText(bytes),
       secondsText(seconds),
     ]),
   );
-  const rest = communication.length - shown.length;
+  const rest = rows.slice(shown.length).reduce((sum, { count }) => sum + count, 0);
   return rest > 0 ? [...lines, `  and ${rest} smaller`] : lines;
 }
 
-function memoryLines({ memory, plan }: CompileResult): readonly string[] {
+/** Collectives that correspond in equal layers as one each: how many, and their bytes and seconds together. */
+function ofEqualLayers(
+  communication: CompileResult['communication'],
+): (CompileResult['communication'][number] & { readonly count: number })[] {
+  const rows = new Map<string, CompileResult['communication'][number] & { readonly count: number }>();
+  for (const each of communication) {
+    const key = [each.like, each.kind, each.axes, each.bytes].join();
+    const row = rows.get(key);
+    rows.set(key, {
+      ...(row ?? each),
+      count: (row?.count ?? 0) + 1,
+      bytes: (row?.bytes ?? 0) + each.bytes,
+      seconds: (row?.seconds ?? 0) + each.seconds,
+    });
+  }
+  return [...rows.values()];
+}
+
+/** `h.0/attn/MatMul ×32`. */
+function timesText(name: string, count: number): string {
+  return count > 1 ? `${name} ×${count}` : name;
+}
+
+function memoryLines({ memory, plan }: PlanSummary): readonly string[] {
   return [
     ...memory.flatMap((stage) => [`  ${kindsText(stage)}`, ...heldLines(stage, 4)]),
     ...outsideLines(plan.predicted.outside ?? []),
@@ -231,7 +267,7 @@ function memoryLines({ memory, plan }: CompileResult): readonly string[] {
 }
 
 /** `tp` where all sub-axes of tp are there, else `tp.0`. */
-function axesText(axes: readonly string[], { plan }: CompileResult): string {
+function axesText(axes: readonly string[], { plan }: PlanSummary): string {
   const names = [...new Set(axes.map((axis) => axis.split('.')[0] ?? axis))];
   return names
     .flatMap((name) => {

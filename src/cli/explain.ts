@@ -35,7 +35,7 @@ const SHOWN = 6;
 
 export const explainCommand: Command<ExplainFlags> = {
   name: 'explain',
-  says: 'say why a tensor or an operator of a compiled plan lies as it does, and what takes time and memory',
+  says: 'show what a compiled plan takes, and why a tensor or an operator of it lies as it does',
   arguments: [{ name: '<dir>', says: 'folder that compile wrote' }],
   options: [
     { flags: '--tensor <name>', says: 'its layout, its redistributions, and what put each axis there' },
@@ -92,6 +92,7 @@ async function runExplain(
   [directory = '']: readonly string[],
   flags: ExplainFlags,
 ): Promise<ExitKind> {
+  if (QUESTIONS.every((question) => !flags[question])) return runExplainPlan({ output, signal }, directory, flags);
   checkQuestion(flags);
   if (flags.rejected || flags.sensitivity) return runExplainChosen({ output, signal }, directory, flags);
   if (flags.pins) return runExplainPins({ output, signal }, directory, { ...flags, top: flags.top ?? SHOWN_PINS });
@@ -135,20 +136,31 @@ async function runExplain(
   return 'done';
 }
 
+/** Without a question: what the plan is and what it takes. */
+async function runExplainPlan({ output }: Context, directory: string, flags: ExplainFlags): Promise<ExitKind> {
+  const { isStepPlan } = await import('../api/explain-step.js');
+  if (await isStepPlan(directory)) return runExplainStep(output, directory, { ...flags, memory: true, mesh: true });
+  const { explainPlan } = await import('../api/plan-summary.js');
+  const summary = await explainPlan(directory, flags.model);
+  const { planJson, planLines } = await import('./compile-report.js');
+  for (const line of planLines(summary, output)) output.print(line);
+  output.data({ schema: 'autopar-explain-v1', ...planJson(summary) });
+  return 'done';
+}
+
 const QUESTIONS = ['tensor', 'op', 'memory', 'mesh', 'pins', 'rejected', 'sensitivity'] as const;
 
 /** One question is answered at a time, but for --rejected and --sensitivity, which go together. */
 function checkQuestion(flags: ExplainFlags): void {
   const asked = QUESTIONS.filter((question) => flags[question] !== undefined);
   if (asked.length === 1 || asked.join() === 'rejected,sensitivity') return;
-  const given = asked.map((question) => `--${question}`).join(' and ');
   throw new AutoparError(
-    asked.length === 0 ? 'missing-argument' : 'bad-option',
+    'bad-option',
     'usage',
-    'explain wants one of --tensor, --op, --memory, --mesh, --pins, --rejected and ' +
-      `--sensitivity${asked.length === 0 ? '' : `, and there are ${given}`}`,
+    'explain answers one of --tensor, --op, --memory, --mesh, --pins, --rejected and --sensitivity, ' +
+      `and there are ${asked.map((question) => `--${question}`).join(' and ')}`,
     {},
-    'autopar explain DIR --tensor NAME, --op NAME, --memory, --mesh, --pins, --rejected or --sensitivity',
+    'ask one after the other; autopar explain DIR alone is the summary',
   );
 }
 

@@ -85,5 +85,23 @@ test('--mesh shows where axes lie, of a simulation and of a compiled plan alike'
   const json = JSON.parse((await run('autopar explain out --mesh --json')).stdout) as Record<string, unknown>;
   t.like(json, { schema: 'autopar-explain-v1', mesh: [{ axis: 'tp', ranks: 2 }, { axis: 'dp' }] });
   const both = await run('autopar explain out --mesh --op x');
-  t.regex(both.stderr, /explain wants one of --tensor, --op, --memory, --mesh/);
+  t.regex(both.stderr, /explain answers one of .*, and there are --op and --mesh/);
+});
+
+test('explain without a question is the summary that compile printed', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const run = (line: string) => autoparLine(line, { cwd: folder });
+  const trained =
+    'models/gpt-tiny.onnx --devices 4 --dp 2 --pp 2 --train --micro-batches 2 --recompute full --plan-only';
+  const compiled = await run(`autopar compile ${trained} -o out --json`);
+  const explained = await run('autopar explain out --json');
+  const [before, after] = [compiled, explained].map(({ stdout }) => JSON.parse(stdout) as Record<string, unknown>);
+  const compared =
+    'model cluster degrees precision predicted recompute search zero heaviest communication memory'.split(' ');
+  for (const key of compared) t.deepEqual(after?.[key], before?.[key], key);
+  t.regex(
+    (await run('autopar explain out')).stdout,
+    /predicted .* per step in fp32[\s\S]*recompute[\s\S]*heaviest operators/,
+  );
 });
