@@ -33,7 +33,7 @@ function backendDocs(
   const introduction = page.slice(0, page.indexOf(HEADING));
   return `${introduction}${HEADING}
 ONNX's own cases of one operator that ran and were right, of those that ONNX Runtime itself runs. Written by \`npm run docs:backends\` from
-results of \`npm run conformance\`.
+results of \`npm run conformance\`; WebGPU was SwiftShader, which has no 16-bit floats.
 
 | operator | ${backends.map(([name]) => name).join(' | ')} |
 |---|${backends.map(() => '---|').join('')}
@@ -42,8 +42,13 @@ ${operators
   .map(row)
   .join('\n')}
 
-All cases run on each of these backends: ${whole.join(', ')}.
+All cases run on each of these backends:
+${wrapped(whole.join(', '))}.
 `;
+}
+
+function wrapped(text: string): string {
+  return text.replaceAll(/(.{1,128})(?: |$)/g, '$1\n').trimEnd();
 }
 
 const given = process.argv.slice(2).map((word) => {
