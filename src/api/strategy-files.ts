@@ -20,7 +20,7 @@ import { inPrecision, loweredOfPlan } from './inference-precision.js';
 import type { Training } from './training-request.js';
 
 /** What `convert` writes and `show` reads. */
-export type StrategyForm = 'plan' | 'mindspore' | 'mindspore-json' | 'onnx' | 'annotations';
+export type StrategyForm = 'plan' | 'mindspore' | 'mindspore-json' | 'onnx' | 'annotations' | 'megatron' | 'torchtitan';
 
 /** A checkpoint that was read. */
 export type StrategyFile =
@@ -69,7 +69,7 @@ export function formOf(file: string): StrategyForm {
     'usage',
     `${name} ends in no form of a strategy checkpoint`,
     { file },
-    'plan.json, .ckpt (MindSpore), .json (MindSpore), .onnx or .yaml (annotations); or say --to FORM',
+    'plan.json, .ckpt (MindSpore), .json (MindSpore), .onnx, .yaml (annotations), .sh (Megatron-LM) or .toml (torchtitan); or say --to FORM',
   );
 }
 
@@ -79,6 +79,8 @@ const ENDINGS: readonly { readonly ending: RegExp; readonly form: StrategyForm }
   { ending: /\.(ckpt|pb|strategy)$/i, form: 'mindspore' },
   { ending: /\.onnx$/i, form: 'onnx' },
   { ending: /\.ya?ml$/i, form: 'annotations' },
+  { ending: /\.sh$/i, form: 'megatron' },
+  { ending: /\.toml$/i, form: 'torchtitan' },
 ];
 
 /**

@@ -24,6 +24,9 @@ import { placePlan } from '../strategy/placed-operators.js';
 import type { Plan } from '../strategy/plan.js';
 import { planToJson } from '../strategy/plan-json.js';
 import { planPins } from '../strategy/plan-pins.js';
+import { trainerChoices } from '../strategy/trainers/choices.js';
+import { megatronFlags } from '../strategy/trainers/megatron.js';
+import { torchtitanJob } from '../strategy/trainers/torchtitan.js';
 import { importModel } from './import.js';
 import {
   formOf,
@@ -189,6 +192,12 @@ async function writePlan(
     await writeFileAtomic(output, planToJson(plan));
     return [];
   }
+  if (to === 'megatron' || to === 'torchtitan') {
+    const placed = plan.search.mode === 'step' ? undefined : (await placedIn(read, plan, options)).placed;
+    const { text, lost } = WRITERS[to](trainerChoices(plan, placed), titleOf(plan));
+    await writeFileAtomic(output, text);
+    return lost.map((what) => `not carried: ${what}`);
+  }
   const { imported, placed } = await placedIn(read, plan, options);
   if (to === 'plan') await writeFileAtomic(output, planToJson(plan));
   else if (to === 'onnx') {
@@ -199,6 +208,16 @@ async function writePlan(
       : notes;
   } else return writeDocument(mindSporeStrategy(imported.graph, placed, checkedStage(plan, options.stage)), to, output);
   return [];
+}
+
+const WRITERS = { megatron: megatronFlags, torchtitan: torchtitanJob };
+
+/** `llama on 2 x 8 h100-sxm-80: autopar predicts 0.17 s a step and 12.2 GB of memory in bf16`. */
+function titleOf({ model, cluster, predicted }: Plan): string {
+  const { stepSeconds, peakBytes, precision = 'the format of the model' } = predicted;
+  const figures = `${stepSeconds.toPrecision(3)} s a step and ${(Math.max(...peakBytes) / 1e9).toPrecision(3)} GB of memory`;
+  const devices = `${cluster.nodes} x ${cluster.perNode} ${cluster.device}`;
+  return `${model.name} on ${devices}: autopar predicts ${figures} in ${precision}`;
 }
 
 /** The model of a plan, and the plan on its operators, where the two fit. */
@@ -338,4 +357,6 @@ const NAMES: Readonly<Record<StrategyForm, string>> = {
   'mindspore-json': 'a MindSpore checkpoint in JSON',
   onnx: 'an annotated ONNX model',
   annotations: 'annotations',
+  megatron: 'flags of Megatron-LM',
+  torchtitan: 'a job configuration of torchtitan',
 };

@@ -68,6 +68,11 @@ const ofEntropy = ({ loss }: Training) => `is an option of cross_entropy, and th
 const LEAVE = 'leave one of the two out';
 
 const RULES: readonly Rule[] = [
+  {
+    holds: ({ loss, optimizer }: Partial<Training>) => loss?.kind !== undefined && optimizer?.kind !== undefined,
+    says: 'training needs a loss and an optimizer',
+    hint: "training: { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw', learningRate: 1e-3 } }",
+  },
   only('--ignore-index', ({ loss }) => loss.ignoreIndex, isEntropy, ofEntropy, LEAVE),
   only('--class-weights', ({ loss }) => loss.classWeights, isEntropy, ofEntropy, LEAVE),
   only('--label-smoothing', ({ loss }) => loss.labelSmoothing, isEntropy, ofEntropy, LEAVE),

@@ -26,7 +26,15 @@ interface ConvertFlags extends ModelFlags {
   readonly rank?: number;
 }
 
-const FORMS: readonly StrategyForm[] = ['plan', 'mindspore', 'mindspore-json', 'onnx', 'annotations'];
+const FORMS: readonly StrategyForm[] = [
+  'plan',
+  'mindspore',
+  'mindspore-json',
+  'onnx',
+  'annotations',
+  'megatron',
+  'torchtitan',
+];
 
 export const convertCommand: Command<ConvertFlags> = {
   name: 'convert',

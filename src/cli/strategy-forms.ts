@@ -23,6 +23,8 @@ interface ExportFlags extends ModelFlags {
   readonly mindspore?: string;
   readonly onnx?: string;
   readonly pins?: string;
+  readonly megatron?: string;
+  readonly torchtitan?: string;
   readonly stage?: number;
 }
 
@@ -34,6 +36,8 @@ export const exportCommand: Command<ExportFlags> = {
     { flags: '--mindspore <file>', says: 'a MindSpore strategy checkpoint: JSON if it ends in .json, else protobuf' },
     { flags: '--onnx <file>', says: 'a copy of the model with multi-device annotations' },
     { flags: '--pins <file>', says: 'an annotation file that pins every choice: JSON if it ends in .json, else YAML' },
+    { flags: '--megatron <file>', says: 'flags of Megatron-LM, as an array of bash' },
+    { flags: '--torchtitan <file>', says: 'a job configuration of torchtitan, in TOML' },
     modelOption,
     stageOption,
   ],
@@ -48,11 +52,13 @@ export const exportCommand: Command<ExportFlags> = {
 };
 
 async function runExport(context: Context, [plan = '']: readonly string[], flags: ExportFlags): Promise<ExitKind> {
-  const { mindspore, onnx, pins, stage } = flags;
+  const { mindspore, onnx, pins, megatron, torchtitan, stage } = flags;
   const targets: readonly (readonly [string | undefined, StrategyForm])[] = [
     [mindspore, /\.json$/i.test(mindspore ?? '') ? 'mindspore-json' : 'mindspore'],
     [onnx, 'onnx'],
     [pins, 'annotations'],
+    [megatron, 'megatron'],
+    [torchtitan, 'torchtitan'],
   ];
   const asked = targets.flatMap(([output, to]) => (output === undefined ? [] : [{ output, to }]));
   if (asked.length === 0) {
@@ -61,7 +67,7 @@ async function runExport(context: Context, [plan = '']: readonly string[], flags
       'usage',
       'export: the form is missing',
       {},
-      'give --mindspore FILE, --onnx FILE or --pins FILE',
+      'give --mindspore FILE, --onnx FILE, --pins FILE, --megatron FILE or --torchtitan FILE',
     );
   }
   const { convertStrategy } = await import('../api/strategy.js');
@@ -164,6 +170,8 @@ const NAMES: Readonly<Record<StrategyForm, string>> = {
   'mindspore-json': 'MindSpore strategy checkpoint in JSON',
   onnx: 'annotated ONNX model',
   annotations: 'annotations',
+  megatron: 'flags of Megatron-LM',
+  torchtitan: 'job configuration of torchtitan',
 };
 
 /** Says what was written. */

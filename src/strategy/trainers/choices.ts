@@ -1,0 +1,120 @@
+/**
+ * @file What a plan chose, in the few words that trainers of language models have for it (megatron.ts, torchtitan.ts).
+ */
+import { AutoparError } from '../../ir/error.js';
+import { partAt } from '../../schedule/parts.js';
+import type { ScheduleKind } from '../../schedule/schedule.js';
+import { rolesOf } from '../../sharding-propagation/roles.js';
+import type { PlacedPlan } from '../placed-operators.js';
+import type { Plan, PlanTraining } from '../plan.js';
+
+export interface TrainerChoices {
+  readonly degrees: Plan['degrees'];
+  /** Axes that have several ranks, from neighbouring devices outwards. */
+  readonly order: readonly string[];
+  /** The model's repeated layers on each part of the pipeline, in the order of the model. */
+  readonly parts: readonly (readonly string[])[];
+  readonly schedule: 'single' | ScheduleKind;
+  readonly virtualStages: number;
+  readonly microBatches: number;
+  /** Samples of a rank of dp; null where the plan does not say. */
+  readonly microBatch: number | null;
+  /** 0: nothing, 1 optimizer state, 2 gradients too, 3 parameters too. */
+  readonly zero: number;
+  readonly recompute: { readonly kind: string; readonly isOfAllLayers: boolean };
+  /** Norms lie along the sequence over tp. */
+  readonly tpSequence: boolean;
+  /** How sp shards attention; null without sp. */
+  readonly spMethod: string | null;
+  readonly precision: string;
+  /** Words of `--offload`. */
+  readonly offload: string;
+  readonly bucketBytes: number | null;
+  readonly optimizer: PlanTraining['optimizer'];
+  /** What is in the plan and in the words of no trainer. */
+  readonly own: readonly string[];
+}
+
+/**
+ * @param placed the plan on its model; left out for a plan of whole steps, which says itself where layers are
+ * @throws AutoparError `cannot-convert` (usage) for a plan of inference, or of stages with meshes of their own
+ */
+export function trainerChoices(plan: Plan, placed?: PlacedPlan): TrainerChoices {
+  const { degrees, training, schedule, step, requested = {} } = plan;
+  if (!training) throw refused('trainers take plans of training, and this one is of inference', 'compile with --train');
+  if (plan.meshes)
+    throw refused('stages have meshes of their own, for which trainers have no words', 'compile without --meshes');
+  const { kind, virtualStages = 1, microBatches, interleave } = schedule;
+  const layers = placed ? placedLayers(plan, placed) : saidLayers(plan);
+  const parts = Array.from({ length: degrees.pp * virtualStages }, (_, part) =>
+    layers.filter((layer) => layer.part === part).map(({ name }) => name),
+  );
+  const batch = step?.globalBatch ?? schedule.batch ?? plan.model.globalBatch;
+  const updates = (placed?.operators ?? []).filter(({ node }) => node.phase === 'update');
+  const cutsState = updates.some(({ strategy }) => Object.values(strategy.axes).flat().some(isDataAxis));
+  const [word = 'none'] = (step?.recompute ?? requested.recompute ?? 'none').split(':');
+  return {
+    degrees,
+    order: plan.mesh.flatMap(({ axis, size }) => (size > 1 ? [axis] : [])).reverse(),
+    parts,
+    ...{ schedule: kind, virtualStages, microBatches },
+    microBatch: schedule.microBatch ?? (batch === null ? null : batch / (degrees.dp * microBatches)),
+    zero: step?.zero ?? requested.zero ?? Number(cutsState),
+    recompute: { kind: word, isOfAllLayers: layers.every(({ recomputes }) => recomputes) },
+    tpSequence: step?.tpSequence ?? (plan.predicted.parts['reduce-scatter(tp)'] ?? 0) > 0,
+    spMethod: degrees.sp > 1 ? (requested.spMethod ?? 'auto') : null,
+    precision: training.precision ?? 'fp32',
+    offload: step?.offload ?? requested.offload ?? 'none',
+    bucketBytes: schedule.bucketBytes ?? null,
+    optimizer: training.optimizer,
+    own: [
+      'strategies of single operators: a trainer shards its layers in its own way',
+      ...(interleave ? ['micro-batches in halves (--interleave 2)'] : []),
+      ...(plan.server ? ['the parameter server'] : []),
+      ...(schedule.recompute?.exceptLast ? ['keeping what the last micro-batch would recompute'] : []),
+      ...(training.loss.kind === 'cross_entropy' ? [] : [`the loss ${training.loss.kind}`]),
+    ],
+  };
+}
+
+interface Layer {
+  readonly name: string;
+  readonly part: number;
+  readonly recomputes: boolean;
+}
+
+/** The layers of the model, in its order. */
+function placedLayers(plan: Plan, { operators }: PlacedPlan): readonly Layer[] {
+  const layers = new Map<string, Layer>();
+  for (const { node, stage, chunk, recompute } of operators) {
+    if (node.phase !== 'forward' || node.layer === null) continue;
+    const { recomputes = false } = layers.get(node.layer) ?? {};
+    const part = partOf(plan, stage, chunk);
+    layers.set(node.layer, { name: node.layer, part, recomputes: recomputes || recompute });
+  }
+  return [...layers.values()];
+}
+
+/** The same of repeated layers, part after part. */
+function saidLayers(plan: Plan): readonly Layer[] {
+  const all = plan.layerClasses.flatMap(({ instances, stages, chunks, recompute }) =>
+    instances.map((name, index) => ({
+      name,
+      part: partOf(plan, stages?.[index] ?? 0, chunks?.[index] ?? 0),
+      recomputes: recompute?.[index] ?? true,
+    })),
+  );
+  return all.sort((a, b) => a.part - b.part);
+}
+
+function partOf({ schedule: { kind }, degrees }: Plan, stage: number, chunk: number): number {
+  return kind === 'single' ? 0 : partAt(kind, stage, chunk, degrees.pp);
+}
+
+function isDataAxis(axis: string): boolean {
+  return rolesOf()[axis.split('.')[0] ?? '']?.isData === true;
+}
+
+function refused(why: string, hint: string): AutoparError {
+  return new AutoparError('cannot-convert', 'usage', `the plan cannot be handed over: ${why}`, {}, hint);
+}

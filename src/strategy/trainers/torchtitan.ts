@@ -1,0 +1,96 @@
+/**
+ * @file A plan as a job configuration of torchtitan, in TOML; its Python configurations have the same names.
+ */
+import type { TrainerChoices } from './choices.js';
+import type { HandedOver } from './megatron.js';
+
+type Value = string | number | boolean | readonly (readonly string[])[];
+
+/** Sections of a job configuration. The model's own (flavor, sequence, data) are not among them. */
+export function torchtitanJob(choices: TrainerChoices, title: string): HandedOver {
+  const { degrees, zero, recompute, offload, own, microBatch, microBatches, optimizer } = choices;
+  const isSharded = zero > 0;
+  const schedule = degrees.pp > 1 ? SCHEDULES[choices.schedule] : undefined;
+  const perRank = microBatch === null ? null : microBatch * (degrees.pp > 1 ? microBatches : 1);
+  const [first, second] = Array.isArray(optimizer['betas']) ? (optimizer['betas'] as readonly number[]) : [];
+  const sections: Readonly<Record<string, Readonly<Record<string, Value | null | undefined>>>> = {
+    training: {
+      local_batch_size: perRank,
+      global_batch_size: microBatch === null ? null : microBatch * microBatches * degrees.dp,
+      max_norm: optimizer['clipNorm'] === undefined ? null : Number(optimizer['clipNorm']),
+      mixed_precision_param: PRECISIONS[choices.precision],
+      enable_cpu_offload: offload === 'all',
+    },
+    parallelism: {
+      data_parallel_replicate_degree: isSharded ? 1 : degrees.dp,
+      data_parallel_shard_degree: isSharded ? degrees.dp : 1,
+      fsdp_reshard_after_forward: zero === 3 ? 'always' : 'never',
+      tensor_parallel_degree: degrees.tp,
+      pipeline_parallel_degree: degrees.pp,
+      pipeline_parallel_schedule: schedule,
+      pipeline_parallel_microbatch_size: degrees.pp > 1 ? microBatch : null,
+      module_fqns_per_model_part: degrees.pp > 1 ? moduleNames(choices.parts) : null,
+      context_parallel_degree: degrees.sp,
+      context_parallel_rotate_method: choices.spMethod === 'ring' ? 'alltoall' : degrees.sp > 1 ? 'allgather' : null,
+      expert_parallel_degree: degrees.ep,
+    },
+    activation_checkpoint: { mode: RECOMPUTE[recompute.kind] ?? 'none' },
+    optimizer: {
+      name: OPTIMIZERS[String(optimizer['kind'])],
+      lr: numberOf(optimizer['learningRate']),
+      beta1: first,
+      beta2: second,
+      eps: numberOf(optimizer['epsilon']),
+      weight_decay: numberOf(optimizer['weightDecay']),
+    },
+  };
+  const lost = [
+    ...own,
+    ...(degrees.pp > 1 && !schedule ? [`schedule ${choices.schedule}: the default, 1F1B, runs`] : []),
+    ...(zero === 1 ? ['whole gradients: torchtitan shards them with the state'] : []),
+    ...(RECOMPUTE[recompute.kind] ? [] : [`recompute ${recompute.kind}`]),
+    ...(recompute.kind === 'full' && !recompute.isOfAllLayers ? ['which layers recompute: all of them do'] : []),
+    ...(recompute.kind === 'selective' ? ['what selective recompute keeps: torchtitan chooses by operator'] : []),
+    ...(offload === 'none' || offload === 'all' ? [] : [`offload ${offload}`]),
+    ...(choices.spMethod === 'ulysses' ? ['Ulysses: keys and values are gathered'] : []),
+    ...(degrees.tp > 1 && !choices.tpSequence
+      ? ['norms whole on every rank of tp: torchtitan has them along the sequence']
+      : []),
+    ...(choices.bucketBytes === null ? [] : ['the size of buckets']),
+    ...(OPTIMIZERS[String(optimizer['kind'])] ? [] : [`the optimizer ${optimizer['kind']}`]),
+  ];
+  const text = Object.entries(sections).map(([name, rows]) => {
+    const lines = Object.entries(rows).flatMap(([key, value]) =>
+      value === null || value === undefined ? [] : [`${key} = ${JSON.stringify(value)}`],
+    );
+    return lines.length === 0 ? '' : `\n[${name}]\n${lines.join('\n')}\n`;
+  });
+  return { text: `# ${title}\n${lost.map((line) => `# not carried: ${line}\n`).join('')}${text.join('')}`, lost };
+}
+
+/** As get_schedule_class of torch.distributed.pipelining knows them. */
+const SCHEDULES: Readonly<Record<string, string>> = {
+  'f-then-b': 'GPipe',
+  '1f1b': '1F1B',
+  'interleaved-1f1b': 'Interleaved1F1B',
+  'interleaved-zero-bubble': 'InterleavedZeroBubble',
+  zbv: 'ZBVZeroBubble',
+};
+
+const PRECISIONS: Readonly<Record<string, string>> = { fp32: 'float32', bf16: 'bfloat16' };
+const RECOMPUTE: Readonly<Record<string, string>> = { none: 'none', selective: 'selective', full: 'full' };
+const OPTIMIZERS: Readonly<Record<string, string>> = { adam: 'Adam', adamw: 'AdamW' };
+
+/** Modules of each part, by torchtitan's names. */
+function moduleNames(parts: TrainerChoices['parts']): readonly (readonly string[])[] {
+  let layer = 0;
+  return parts.map((own, part) => [
+    ...(part === 0 ? ['tok_embeddings'] : []),
+    ...own.map(() => `layers.${layer++}`),
+    ...(part === parts.length - 1 ? ['norm', 'output'] : []),
+  ]);
+}
+
+function numberOf(value: unknown): number | null {
+  return typeof value === 'number' ? value : null;
+}

@@ -1,0 +1,126 @@
+/**
+ * @file Plans as flags of Megatron-LM and job configurations of torchtitan: what is carried is the plan's, and what is not is said.
+ */
+import { mkdtempSync, readFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { type CompileOptions, compile, compileStep } from '../../src/api/index.js';
+import { convertStrategy } from '../../src/api/strategy.js';
+import { AutoparError } from '../../src/ir/error.js';
+import { readPlan } from '../../src/strategy/plan-json.js';
+
+const folder = mkdtempSync(path.join(tmpdir(), 'autopar-trainers-'));
+const ADAMW = { kind: 'adamw', learningRate: 1e-3 } as const;
+let count = 0;
+
+async function handedOver(
+  from: string,
+): Promise<{ readonly flags: string; readonly job: string; readonly notes: string }> {
+  const written = await Promise.all(
+    (['megatron', 'torchtitan'] as const).map((to) =>
+      convertStrategy({ from, to, output: path.join(folder, `${path.basename(from)}.${to}`) }),
+    ),
+  );
+  const [flags = '', job = ''] = written.map(({ output }) => readFileSync(output, 'utf8'));
+  return { flags, job, notes: written.flatMap(({ notes }) => notes).join('\n') };
+}
+
+async function planned(options: Partial<CompileOptions>): Promise<string> {
+  const output = path.join(folder, `plan-${count++}`);
+  await compile({ model: 'models/gpt-tiny.onnx', planOnly: true, output, ...options });
+  return output;
+}
+
+/** Megatron-LM's grammar of layouts, read: layers of each part. */
+function layersIn(text: string, t: ExecutionContext): readonly number[] {
+  const layout = /--pipeline-model-parallel-layout "(.*)"/.exec(text)?.[1] ?? '';
+  const parts = layout
+    .split('|')
+    .map((part) => part.replaceAll(/(\w)\*(\d+)/g, (_, letter, n) => letter.repeat(Number(n))));
+  t.true(parts[0]?.startsWith('E'));
+  t.true(parts.at(-1)?.endsWith('L'));
+  t.regex(parts.join(''), /^Et+L$/);
+  return parts.map((part) => part.replaceAll(/[EL]/g, '').length);
+}
+
+test('a lowered pipeline of dp · tp with ZeRO, buckets and recompute', async (t) => {
+  const from = await planned({
+    dp: 2,
+    tp: 2,
+    pp: 2,
+    devices: 8,
+    zero: 1,
+    recompute: 'selective',
+    bucket: 1e6,
+    training: {
+      loss: { kind: 'cross_entropy' },
+      microBatches: 2,
+      optimizer: { kind: 'sgd', momentum: 0.9, learningRate: 0.5 },
+    },
+  });
+  const { flags, job } = await handedOver(from);
+  t.deepEqual(layersIn(flags, t), [1, 1]);
+  for (const flag of [
+    ...['tensor-model-parallel-size 2', 'pipeline-model-parallel-size 2', 'micro-batch-size 1', 'global-batch-size 4'],
+    ...[
+      'use-distributed-optimizer',
+      'ddp-bucket-size 250000',
+      'recompute-modules core_attn',
+      'sgd-momentum 0.9',
+      'lr 0.5',
+    ],
+  ])
+    t.true(flags.includes(`\n  --${flag}\n`), flag);
+  for (const line of [
+    ...['data_parallel_shard_degree = 2', 'tensor_parallel_degree = 2', 'pipeline_parallel_schedule = "1F1B"'],
+    ...[
+      'module_fqns_per_model_part = [["tok_embeddings","layers.0"],["layers.1","norm","output"]]',
+      'mode = "selective"',
+    ],
+    ...['# not carried: the optimizer sgd', 'global_batch_size = 4', 'local_batch_size = 2'],
+  ])
+    t.true(job.includes(`\n${line}\n`), line);
+});
+
+test('a plan of whole steps on a named cluster', async (t) => {
+  const output = path.join(folder, 'step');
+  await compileStep({
+    generate: 'llama:layers=12,hidden=1024,heads=8,seq=1024',
+    cluster: '2x8:h100-sxm-80',
+    globalBatch: 64,
+    ...{ pp: 4, dp: 2, tp: 2 },
+    training: { loss: { kind: 'cross_entropy' }, optimizer: ADAMW, precision: 'bf16' },
+    output,
+  });
+  const plan = await readPlan(path.join(output, 'plan.json'));
+  const { flags, job } = await handedOver(output);
+  const parts = layersIn(flags, t);
+  t.is(parts.length, 4 * (plan.schedule.virtualStages ?? 1));
+  t.is(
+    parts.reduce((sum, layers) => sum + layers, 0),
+    12,
+  );
+  t.regex(flags, /--bf16/);
+  t.is(flags.includes('--sequence-parallel'), plan.step?.tpSequence === true);
+  const [, modules = '[]'] = /^module_fqns_per_model_part = (.*)$/m.exec(job) ?? [];
+  t.deepEqual(
+    (JSON.parse(modules) as string[][]).map((names) => names.filter((name) => name.startsWith('layers.')).length),
+    parts,
+  );
+});
+
+test('what a trainer has no words for is said, or refused where nothing would be left', async (t) => {
+  const training = { loss: { kind: 'cross_entropy' }, microBatches: 2, optimizer: ADAMW } as const;
+  const from = await planned({ pp: 2, devices: 2, schedule: 'zero-bubble', training });
+  const { flags, notes } = await handedOver(from);
+  t.regex(notes, /not carried: schedule zero-bubble: Megatron-LM runs 1F1B/);
+  t.regex(flags, /^# not carried: schedule zero-bubble/m);
+  const refused = async (options: Partial<CompileOptions>, says: RegExp) => {
+    const error = await t.throwsAsync(handedOver(await planned(options)), { instanceOf: AutoparError });
+    t.is(error.code, 'cannot-convert');
+    t.regex(error.message, says);
+  };
+  await refused({ dp: 2 }, /one is of inference/);
+  await refused({ devices: 4, meshes: 'tp2 | dp2', training }, /meshes of their own/);
+});
