@@ -11,7 +11,7 @@ import { insideFolder } from '../program/inside-folder.js';
 import { groupOf, STAGE_AXIS, stageAxes } from '../program/mesh.js';
 import type { Program, ProgramCollective } from '../program/program.js';
 import { stageOfRank } from '../program/rank-stage.js';
-import { nameOn } from '../sharding-propagation/stage-meshes.js';
+import { namesOn } from '../sharding-propagation/stage-meshes.js';
 import type { Plan } from '../strategy/plan.js';
 import { readPlan } from '../strategy/plan-json.js';
 import { clusterSources } from './cluster-sources.js';
@@ -168,7 +168,7 @@ function exchangesOfProgram(program: Program, rank: number): readonly ProgramExc
         const { collective, axes: names, input, last } = instruction;
         const ranks = groupOf(axes, names, rank % perStage).map((member) => member + number * perStage);
         const receivedBytes = bytesOf(input) * RECEIVED[collective.kind](ranks.length, rank === ranks[0]);
-        const own = names.map((name) => nameOn({ axes: ownAxes }, name));
+        const own = namesOn({ axes: ownAxes }, names);
         add(`${collective.kind} ${names.join()}`, last ? 1 : times, {
           ...{ collective: collective.kind, axes: own, ranks, receivedBytes },
         });

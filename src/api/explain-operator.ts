@@ -17,11 +17,11 @@ import { operatorQuestions } from '../search/operator-questions.js';
 import { searchPins } from '../search/pinned.js';
 import { tensorLayoutText } from '../sharding-propagation/file-form.js';
 import type { Layout } from '../sharding-propagation/layout.js';
-import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
+import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { OperatorPin, PinSource } from '../sharding-propagation/pin.js';
 import { operatorChain } from '../sharding-propagation/propagation/reasons.js';
 import type { Redistributor } from '../sharding-propagation/redistribution.js';
-import { nameOn } from '../sharding-propagation/stage-meshes.js';
+import { namesOn } from '../sharding-propagation/stage-meshes.js';
 import { REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
 import { producedLayouts } from '../strategy/produced-layouts.js';
 import {
@@ -125,7 +125,7 @@ export function explainOperator(plan: Explainable, name: string): OperatorExplan
         ? [
             {
               kind: inner.collective.kind,
-              axes: onMesh(inner.axes, mesh),
+              axes: namesOn(mesh, inner.axes),
               seconds: priceNode(inner, fragment, cluster) / 1e9,
             },
           ]
@@ -269,13 +269,8 @@ function chainsOf(strategy: Strategy, node: string, propagation: Explainable['pr
 
 function explained({ axes, pieces = {}, carried, owed }: Strategy, mesh: Mesh): ExplainedStrategy {
   const debt = owed.kind === 'scatter' ? `scatter onto ${owed.factor}` : owed.kind;
-  const named = Object.entries(axes).map(([factor, names]) => [factor, onMesh(names, mesh)] as const);
-  return { axes: Object.fromEntries(named), pieces, carried: onMesh(carried?.axes ?? [], mesh), owed: debt };
-}
-
-/** Sub-axes by the names of a stage's axes. */
-function onMesh(axes: readonly SubAxis[], mesh: Mesh): readonly string[] {
-  return axes.map((axis) => nameOn(mesh, axis));
+  const named = Object.entries(axes).map(([factor, names]) => [factor, namesOn(mesh, names)] as const);
+  return { axes: Object.fromEntries(named), pieces, carried: namesOn(mesh, carried?.axes ?? []), owed: debt };
 }
 
 function secondsOf(fragment: Fragment, cluster: Explainable['cluster'], kind?: 'compute'): number {

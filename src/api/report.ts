@@ -12,7 +12,7 @@ import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
 import { fileLayout } from '../sharding-propagation/file-form.js';
 import { layoutText } from '../sharding-propagation/layout-text.js';
 import { deviceCount, STAGE_AXIS } from '../sharding-propagation/mesh.js';
-import { nameOn } from '../sharding-propagation/stage-meshes.js';
+import { namesOn } from '../sharding-propagation/stage-meshes.js';
 import { fileTensors } from './file-tensors.js';
 
 export interface HeavyOperator {
@@ -92,7 +92,7 @@ function heaviestOfStage(
       count: members.size,
       op: byName.get(operator)?.op ?? '',
       strategy: Object.entries(strategy?.axes ?? {})
-        .map(([factor, axes]) => `${factor}: ${axes.map((axis) => nameOn(sharded.mesh, axis)).join(',')}`)
+        .map(([factor, axes]) => `${factor}: ${namesOn(sharded.mesh, axes).join(',')}`)
         .join(', '),
       layouts:
         node?.kind === 'compute'
@@ -138,7 +138,7 @@ function collectivesOf(sharded: ShardedGraph, cluster: Cluster): readonly Omit<C
       {
         label: node.origin,
         kind: node.collective.kind,
-        axes: node.axes.map((axis) => nameOn(sharded.mesh, axis)),
+        axes: namesOn(sharded.mesh, node.axes),
         bytes: Math.max(...bytes),
         seconds: (runsOf(node) * priceNode(node, sharded, cluster)) / 1e9,
       },

@@ -227,7 +227,7 @@ function communicationLines(result: PlanSummary): readonly string[] {
     shown.map(({ label, count, kind, axes, bytes, seconds }) => [
       timesText(label, count),
       kind,
-      axesText(axes, result),
+      axes.join(', '),
       bytesText(bytes),
       secondsText(seconds),
     ]),
@@ -264,25 +264,6 @@ function memoryLines({ memory, plan }: PlanSummary): readonly string[] {
     ...memory.flatMap((stage) => [`  ${kindsText(stage)}`, ...heldLines(stage, 4)]),
     ...outsideLines(plan.predicted.outside ?? []),
   ];
-}
-
-/** `tp` where all sub-axes of tp are there, else `tp.0`. */
-function axesText(axes: readonly string[], { plan }: PlanSummary): string {
-  const names = [...new Set(axes.map((axis) => axis.split('.')[0] ?? axis))];
-  return names
-    .flatMap((name) => {
-      const own = axes.filter((axis) => axis.split('.')[0] === name);
-      const whole = plan.mesh.some(({ axis, size }) => axis === name && primeCount(size) === own.length);
-      return whole ? [name] : own;
-    })
-    .join(', ');
-}
-
-function primeCount(size: number): number {
-  let count = 0;
-  let rest = size;
-  for (let prime = 2; rest > 1; prime++) for (; rest % prime === 0; rest /= prime) count += 1;
-  return count;
 }
 
 /** What was proposed and lowered, the chosen one first. */

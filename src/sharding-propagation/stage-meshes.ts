@@ -10,6 +10,7 @@
  * Such a list exists where the places at which the stages' axes end divide each other: of dp 2 and dp 4 on four devices 2 and 4,
  * not of dp 2 and dp 3 on six.
  */
+import { shortNames } from './layout-text.js';
 import { type Mesh, type MeshAxis, makeMesh, type SubAxis, subAxes as subAxesIn } from './mesh.js';
 
 /** Axes of a stage, outermost first. */
@@ -83,6 +84,11 @@ export function nameOn({ axes }: Mesh, subAxis: SubAxis): string {
     if (index >= 0) return subAxes.length === 1 ? name : `${name}.${index}`;
   }
   return subAxis;
+}
+
+/** Sub-axes as a mesh of its own would name them, an axis of which all are there in order as one. */
+export function namesOn(mesh: Mesh, axes: readonly SubAxis[]): readonly string[] {
+  return shortNames(axes, mesh).map((name) => nameOn(mesh, name));
 }
 
 /** An axis as text: `dp 2 · tp 2`; axes of one rank are left out where there are others. */

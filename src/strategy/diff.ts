@@ -4,7 +4,7 @@
 import { AutoparError } from '../ir/error.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
-import { nameOn, sizesText } from '../sharding-propagation/stage-meshes.js';
+import { namesOn, sizesText } from '../sharding-propagation/stage-meshes.js';
 import { meshesOf } from './assignment-of.js';
 import { leadersOf } from './layer-classes.js';
 import type { MindSporeStrategy } from './mindspore/document.js';
@@ -111,9 +111,8 @@ function strategyText(
 ): string {
   const mesh = meshesOf(plan)?.stages[stage] ?? makeMesh(plan.mesh.map(({ axis, size }) => [axis, size] as const));
   const axesText = (axes: readonly string[]): string => {
-    const whole = mesh.axes.find(({ subAxes }) => subAxes.map(({ name }) => name).join() === axes.join());
-    const names = axes.map((axis) => nameOn(mesh, axis));
-    return whole ? whole.name : names.length === 1 ? (names[0] ?? '') : `(${names.join(',')})`;
+    const names = namesOn(mesh, axes);
+    return names.length === 1 ? (names[0] ?? '') : `(${names.join(',')})`;
   };
   const factors = Object.entries(strategy)
     .filter(([, axes]) => axes.length > 0)
