@@ -5,16 +5,16 @@
  */
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
-import type { Row } from '../src/api/published-runs/csv.js';
-import { Predictor } from '../src/api/published-runs/predictor.js';
-import { isTimed, type PublishedRun, publishedRun, sweepOf } from '../src/api/published-runs/run.js';
-import { labelScore, type Score, type Scored, scoreOf } from '../src/api/published-runs/score.js';
-import { tableRows } from '../src/api/published-runs/table.js';
-import { statesRecompute } from '../src/api/published-runs/wording.js';
-import { STEP_CONSTANTS } from '../src/cost-model/step/constants.js';
-import { allocatedBytes, stageMemory } from '../src/cost-model/step/step-memory.js';
+import type { Row } from '../../src/api/calibration/csv.js';
+import { labelScore, type Score, type Scored, scoreOf } from '../../src/api/calibration/score.js';
+import { STEP_CONSTANTS } from '../../src/cost-model/step/constants.js';
+import { allocatedBytes, stageMemory } from '../../src/cost-model/step/step-memory.js';
 import { calibratedSeconds } from './calibrated.js';
 import { peakSeconds } from './constant-utilisation.js';
+import { PublishedPredictor } from './predictor.js';
+import { isTimed, type PublishedRun, publishedRun, sweepOf } from './run.js';
+import { tableRows } from './table.js';
+import { statesRecompute } from './wording.js';
 
 /** One row that was used. */
 interface Outcome {
@@ -36,6 +36,8 @@ interface FileReport {
   /** What was taken in place of words that are not known, and for how many of the rows that are used. */
   readonly assumed: Readonly<Record<string, number>>;
   readonly time: Score;
+  /** |predicted / measured − 1|: of half of the runs at most, of nine in ten, and of the worst. */
+  readonly errors: { readonly median: number; readonly ninetieth: number; readonly worst: number };
   readonly constantUtilisation: Score;
   /** Whether it fits: rows that state what is recomputed, in files of runs with a batch. */
   readonly fit: ReturnType<typeof labelScore>;
@@ -49,7 +51,7 @@ const asked = (flag: string) => process.argv.includes(flag);
 
 try {
   if (files.length === 0) throw new Error('no files: npm run bench:accuracy -- FILES.csv…');
-  const predictor = new Predictor();
+  const predictor = new PublishedPredictor();
   // One table of another form does not keep the others from being read; it fails the run at its end.
   const tables = files.flatMap((file) => {
     try {
@@ -105,7 +107,7 @@ function rowsIn(file: string): readonly Row[] {
   }
 }
 
-function readTable(file: string, predictor: Predictor) {
+function readTable(file: string, predictor: PublishedPredictor) {
   const rows = rowsIn(file);
   const skipped: Record<string, number> = {};
   const outcomes: Outcome[] = [];
@@ -136,7 +138,7 @@ function readTable(file: string, predictor: Predictor) {
   };
 }
 
-function calibrated(outcomes: readonly Outcome[], predictor: Predictor): readonly Outcome[] {
+function calibrated(outcomes: readonly Outcome[], predictor: PublishedPredictor): readonly Outcome[] {
   const seconds = calibratedSeconds(
     outcomes.map(({ run }) => run),
     predictor,
@@ -147,7 +149,7 @@ function calibrated(outcomes: readonly Outcome[], predictor: Predictor): readonl
   }));
 }
 
-function outcomeOf(run: PublishedRun, predictor: Predictor): Outcome {
+function outcomeOf(run: PublishedRun, predictor: PublishedPredictor): Outcome {
   const work = predictor.work(run);
   const stages = stageMemory(work, run.configuration);
   const predictedSeconds = predictor.price(run, STEP_CONSTANTS).stepSeconds;
@@ -180,6 +182,7 @@ function reportOf(
       const { seconds } = outcome.run;
       return seconds ? [{ measured: seconds, predicted: predict(outcome), group: sweepOf(outcome.run) }] : [];
     });
+  const times = scored(({ predictedSeconds }) => predictedSeconds);
   const errors = outcomes.flatMap(({ run, allocatedBytes: peak }) =>
     run.memoryBytes ? [Math.abs(peak / run.memoryBytes - 1)] : [],
   );
@@ -191,7 +194,8 @@ function reportOf(
     usedOfEligible: outcomes.filter(({ run }) => isTimed(run.row)).length,
     skipped,
     assumed: countOf(outcomes.flatMap(({ run }) => run.assumed ?? [])),
-    time: scoreOf(scored(({ predictedSeconds }) => predictedSeconds)),
+    time: scoreOf(times),
+    errors: spreadOf(times),
     constantUtilisation: scoreOf(scored(({ peakSeconds: least }) => least / share)),
     fit: labelScore(
       labelled.map(({ run, needBytes }) => ({
@@ -202,6 +206,12 @@ function reportOf(
     memoryError: errors.length === 0 ? null : errors.reduce((sum, error) => sum + error, 0) / errors.length,
     memoryRows: errors.length,
   };
+}
+
+function spreadOf(rows: readonly Scored[]): FileReport['errors'] {
+  const errors = rows.map(({ measured, predicted }) => Math.abs(predicted / measured - 1)).sort((a, b) => a - b);
+  const at = (share: number) => errors[Math.max(0, Math.ceil(share * errors.length) - 1)] ?? 0;
+  return { median: at(0.5), ninetieth: at(0.9), worst: at(1) };
 }
 
 function countOf(texts: readonly string[]): Readonly<Record<string, number>> {
@@ -224,15 +234,35 @@ function print(reports: readonly FileReport[], share: number, classes: number): 
     `${report.rows}`,
     `${report.time.rows}`,
     ...(report.time.rows === 0
-      ? ['–', '–', '–']
-      : [percent(report.time.mape), percent(report.time.bias), percent(report.constantUtilisation.mape)]),
+      ? ['–', '–', '–', '–', '–', '–']
+      : [
+          percent(report.time.mape),
+          ...[report.errors.median, report.errors.ninetieth, report.errors.worst].map(percent),
+          percent(report.time.bias),
+          percent(report.constantUtilisation.mape),
+        ]),
     report.time.tau?.toFixed(2) ?? '–',
     percent(report.time.regret),
     report.fit.rows === 0 ? '–' : percent(report.fit.accuracy),
     percent(report.fit.f1),
     percent(report.memoryError),
   ]);
-  const head = ['file', 'rows', 'timed', 'MAPE', 'bias', 'constant', 'tau', 'regret', 'fits', 'F1', 'memory'];
+  const head = [
+    'file',
+    'rows',
+    'timed',
+    'MAPE',
+    'median',
+    '90 %',
+    'worst',
+    'bias',
+    'constant',
+    'tau',
+    'regret',
+    'fits',
+    'F1',
+    'memory',
+  ];
   const widths = head.map((name, column) => Math.max(name.length, ...cells.map((row) => row[column]?.length ?? 0)));
   for (const row of [head, ...cells]) {
     console.log(

@@ -2,16 +2,17 @@
  * @file Predictions of `bench:accuracy --calibrated`: each run as the runs of all other models of its table on the same device have it,
  * none of its own model's.
  */
-import type { Predictor } from '../src/api/published-runs/predictor.js';
-import type { PublishedRun } from '../src/api/published-runs/run.js';
-import { groupBy } from '../src/api/published-runs/score.js';
-import { fitLayers } from '../src/cost-model/measured-layers/fit-layers.js';
-import { leftOut } from '../src/cost-model/measured-layers/left-out.js';
+
+import { groupBy } from '../../src/api/calibration/score.js';
+import { fitLayers } from '../../src/cost-model/measured-layers/fit-layers.js';
+import { leftOut } from '../../src/cost-model/measured-layers/left-out.js';
+import type { PublishedPredictor } from './predictor.js';
+import type { PublishedRun } from './run.js';
 
 /** Seconds of steps by run; of devices with one model alone, and of runs without a time, there are none. */
 export function calibratedSeconds(
   runs: readonly PublishedRun[],
-  predictor: Predictor,
+  predictor: PublishedPredictor,
 ): ReadonlyMap<PublishedRun, number> {
   const found = new Map<PublishedRun, number>();
   const timed = runs.filter(({ seconds }) => seconds !== null);

@@ -2,7 +2,7 @@
  * @file Numbers as tables write them: with separators between thousands, units, and remarks; and what is no number, which is said
  * and not guessed.
  */
-import type { Row } from './csv.js';
+import type { Row } from '../../src/api/calibration/csv.js';
 
 /** How tables say that they do not say. */
 export const UNSTATED = /^\s*(n\/?a|none|null|nan|unknown|unstated|tbd|-+|–|—|\?|see\b.*)?\s*$/i;

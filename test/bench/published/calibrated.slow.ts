@@ -4,13 +4,13 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import test from 'ava';
-import { calibratedSeconds } from '../../bench/calibrated.js';
-import { readCsv } from '../../src/api/published-runs/csv.js';
-import { Predictor } from '../../src/api/published-runs/predictor.js';
-import { type PublishedRun, publishedRun, sweepOf } from '../../src/api/published-runs/run.js';
-import { scoreOf } from '../../src/api/published-runs/score.js';
-import { STEP_CONSTANTS } from '../../src/cost-model/step/constants.js';
-import { missing } from '../missing.js';
+import { calibratedSeconds } from '../../../bench/published/calibrated.js';
+import { readCsv } from '../../../bench/published/csv.js';
+import { PublishedPredictor } from '../../../bench/published/predictor.js';
+import { type PublishedRun, publishedRun, sweepOf } from '../../../bench/published/run.js';
+import { scoreOf } from '../../../src/api/calibration/score.js';
+import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
+import { missing } from '../../missing.js';
 
 const FOLDER = resolve(process.env['AUTOPAR_SHARED'] ?? '../shared', 'data/published');
 const absent = missing(!existsSync(FOLDER), `no published tables in ${FOLDER}: choices among their runs are not tried`);
@@ -20,7 +20,7 @@ const absent = missing(!existsSync(FOLDER), `no published tables in ${FOLDER}: c
     ['vtrain_single.csv', { regret: 0.01, mape: 0.035 }],
     ['alephalpha_layouts.csv', { regret: 0.01, mape: 0.06 }],
   ] as const) {
-    const predictor = new Predictor();
+    const predictor = new PublishedPredictor();
     const runs = readCsv(readFileSync(join(FOLDER, file), 'utf8'))
       .map((row) => publishedRun(row, file))
       .filter((run): run is PublishedRun => typeof run !== 'string' && run.seconds !== null);

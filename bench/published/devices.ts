@@ -2,8 +2,8 @@
  * @file The catalogue's device that a published table means: tables write "A100-SXM-80GB", "NVIDIA H100 80GB HBM3" and
  * "AMD Instinct MI300X", and some devices came with other memory than the catalogue's.
  */
-import type { DeviceSpec } from '../../cost-model/device.js';
-import { HARDWARE } from '../../cost-model/hardware.js';
+import type { DeviceSpec } from '../../src/cost-model/device.js';
+import { HARDWARE } from '../../src/cost-model/hardware.js';
 
 /** The device of a name, as the catalogue has it or as tables spell it; undefined where the catalogue has none like it. */
 export function deviceOf(text: string): DeviceSpec | undefined {

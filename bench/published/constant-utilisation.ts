@@ -2,9 +2,10 @@
  * @file The yardstick: every run reaches the same share of its devices' peak, the geometric mean of the development rows.
  * FLOPs are those that the run executes, recomputation included.
  */
-import type { PublishedRun } from '../src/api/published-runs/run.js';
-import { flopsOf } from '../src/cost-model/step/model-flops.js';
-import type { ModelWork, PartWork, Work } from '../src/cost-model/step/work.js';
+
+import { flopsOf } from '../../src/cost-model/step/model-flops.js';
+import type { ModelWork, PartWork, Work } from '../../src/cost-model/step/work.js';
+import type { PublishedRun } from './run.js';
 
 /** Seconds at the full 16-bit peak: what a share of it divides. */
 export function peakSeconds(work: ModelWork, { configuration, cluster }: PublishedRun): number {

@@ -4,9 +4,9 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
-import { readCsv } from '../../../src/api/published-runs/csv.js';
-import { publishedRun } from '../../../src/api/published-runs/run.js';
-import { statesRecompute } from '../../../src/api/published-runs/wording.js';
+import { readCsv } from '../../../bench/published/csv.js';
+import { publishedRun } from '../../../bench/published/run.js';
+import { statesRecompute } from '../../../bench/published/wording.js';
 import { ROOT } from '../../cli/autopar.js';
 import { ROW, runOf } from './one-run.js';
 
@@ -163,7 +163,7 @@ test('software is told by its name, then by where a run is from, and Megatron of
 });
 
 test('runs that were gathered after the fit are read, all but what 12 of them recompute', (t) => {
-  const folder = join(ROOT, 'bench/unseen');
+  const folder = join(ROOT, 'bench/published/raw');
   const rows = readdirSync(folder).flatMap((file) => readCsv(readFileSync(join(folder, file), 'utf8')));
   const runs = rows.map((row) => publishedRun(row, ''));
   t.is(rows.length, 266);

@@ -3,9 +3,9 @@
  * token beyond the next a projection of state and embedding, one more layer of attention and one of experts, and the head once
  * more.
  */
-import type { LanguageModelSizes } from '../../../models/language-sizes.js';
-import { layerClasses } from '../../../models/layer-kinds.js';
-import type { MatmulWork, ModelWork, PartWork } from '../../cost-model/step/work.js';
+import type { LanguageModelSizes } from '../../models/language-sizes.js';
+import { layerClasses } from '../../models/layer-kinds.js';
+import type { MatmulWork, ModelWork, PartWork } from '../../src/cost-model/step/work.js';
 
 /**
  * A model's work with so many predictions more. Their layers share parameters in the runs that there are; here each counts its

@@ -1,8 +1,8 @@
 /**
  * @file Sizes of models that published tables only name, from their published configurations.
  */
-import type { ExpertSizes, LanguageModelSizes, LatentSizes } from '../../../models/language-sizes.js';
-import { layersOfLetters } from '../../../models/layer-kinds.js';
+import type { ExpertSizes, LanguageModelSizes, LatentSizes } from '../../models/language-sizes.js';
+import { layersOfLetters } from '../../models/layer-kinds.js';
 
 export interface NamedModel {
   readonly layers: number;

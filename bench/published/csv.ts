@@ -1,10 +1,8 @@
 /**
- * @file Comma-separated values as RFC 4180 has them: quoted fields may hold commas, line ends and doubled quotes. Where the first
- * line has no comma, semicolons or tabs part the fields; lines may end in any of the three ways; spaces around fields are none.
+ * @file Tables as people publish them: comma-separated values, or semicolons or tabs where the first line has no comma; columns by
+ * names that mean the same.
  */
-
-/** A line by the names of the columns, which are `columnName`s. */
-export type Row = Readonly<Record<string, string>>;
+import { csvLines, type Row } from '../../src/api/calibration/csv.js';
 
 /** Where a row keeps fields that no column is for: commas between thousands, say, that no quotes hold together. */
 export const BEYOND = 'beyond the columns';
@@ -52,45 +50,8 @@ function columnName(text: string): string {
   return ALSO[name] ?? name;
 }
 
-/** Lines that say something, without the mark that some programs put before the first. */
-function linesOf(text: string): string[][] {
-  return fieldsOf(text.replace(/^\uFEFF/, '')).filter((row) => row.some((field) => field.trim() !== ''));
-}
-
-function fieldsOf(text: string): string[][] {
+/** The lines of a table whose first line shows what parts its fields. */
+function linesOf(text: string): readonly (readonly string[])[] {
   const [first = ''] = text.trimStart().split(/[\r\n]/, 1);
-  const separator = [',', ';', '\t'].find((character) => first.includes(character)) ?? ',';
-  const rows: string[][] = [];
-  let row: string[] = [];
-  let field = '';
-  let quoted = false;
-  /** The line in which the last quote was opened. */
-  let opened = 0;
-  let line = 1;
-  for (let index = 0; index < text.length; index++) {
-    const character = text[index] as string;
-    if (character === '\n' || (character === '\r' && text[index + 1] !== '\n')) line++;
-    if (quoted) {
-      if (character !== '"') field += character;
-      else if (text[index + 1] === '"') {
-        field += '"';
-        index++;
-      } else quoted = false;
-      // A quote opens at a field's beginning alone: 5" is five inches.
-    } else if (character === '"' && field.trim() === '') {
-      quoted = true;
-      opened = line;
-      field = '';
-    } else if (character === separator) {
-      row.push(field);
-      field = '';
-    } else if (character === '\n' || character === '\r') {
-      rows.push([...row, field]);
-      row = [];
-      field = '';
-    } else field += character;
-  }
-  if (quoted) throw new Error(`the quote that line ${opened} opens is never closed`);
-  if (field !== '' || row.length > 0) rows.push([...row, field]);
-  return rows;
+  return csvLines(text, [',', ';', '\t'].find((character) => first.includes(character)) ?? ',');
 }

@@ -6,13 +6,13 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { ROW } from '../api/published-runs/one-run.js';
-import { ROOT } from '../cli/autopar.js';
+import { ROOT } from '../../cli/autopar.js';
+import { ROW } from './one-run.js';
 
 test('bench:accuracy takes any table of that form, ignores other columns, and names what a table lacks', (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-accuracy-'));
   t.teardown(() => rmSync(folder, { recursive: true }));
-  const bench = [...process.execArgv, join(ROOT, 'dist/bench/accuracy.js')];
+  const bench = [...process.execArgv, join(ROOT, 'dist/bench/published/accuracy.js')];
   const run = (name: string, header: readonly string[], values: readonly string[], ...flags: readonly string[]) => {
     const file = join(folder, name);
     writeFileSync(file, `${header.join(',')}\n${values.join(',')}\n`);

@@ -1,7 +1,8 @@
 /**
  * @file A table of runs: its rows, if it has the columns without which none of them says anything.
  */
-import { columnsOf, type Row, readCsv } from './csv.js';
+import type { Row } from '../../src/api/calibration/csv.js';
+import { columnsOf, readCsv } from './csv.js';
 import { NEEDED_COLUMNS, TIME_COLUMNS } from './run.js';
 
 /** The rows of a table. @throws Error saying what is wrong with it, for a sentence that begins with the file's name */

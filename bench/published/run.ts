@@ -1,18 +1,22 @@
 /**
- * @file A published run: from a row of a CSV to model, configuration and cluster, or to the reason why it cannot be used.
+ * @file A published run: from a row of a CSV to canonical columns, and so to model, configuration and cluster, or to the reason
+ * why it cannot be used.
  * Columns are those of the published measurements; what a row leaves out is its system's default of the time.
  */
-import type { LanguageModelSizes } from '../../../models/language-sizes.js';
-import { type Cluster, parseCluster } from '../../cost-model/cluster.js';
-import type { DeviceSpec } from '../../cost-model/device.js';
-import { deviceLevels } from '../../cost-model/levels.js';
-import type { StepConfiguration } from '../../cost-model/step/configuration.js';
-import { BEYOND, type Row } from './csv.js';
+import type { LanguageModelSizes } from '../../models/language-sizes.js';
+import { rowOf } from '../../src/api/calibration/columns.js';
+import type { Row } from '../../src/api/calibration/csv.js';
+import { type MeasuredRow, measuredRow } from '../../src/api/calibration/run.js';
+import type { DeviceSpec } from '../../src/cost-model/device.js';
+import { findDevice } from '../../src/cost-model/find-device.js';
+import type { StepConfiguration } from '../../src/cost-model/step/configuration.js';
+import { BEYOND } from './csv.js';
 import { deviceOf } from './devices.js';
 import { publishedModel } from './models.js';
 import { number, UNSTATED, wrongNumber } from './numbers.js';
 import { shardRanks, zeroLevel } from './sharding.js';
 import { IN_DEEPSPEED, softwareOf } from './software.js';
+import { whyOf } from './why.js';
 import {
   AMBIGUOUS,
   attentionOf,
@@ -31,21 +35,11 @@ import {
   tpSequenceOf,
 } from './wording.js';
 
-export interface PublishedRun {
+export interface PublishedRun extends MeasuredRow {
   readonly row: Row;
   readonly file: string;
-  readonly sizes: LanguageModelSizes;
-  /** Tokens beyond the next that it predicts. */
-  readonly predictions: number;
-  readonly configuration: StepConfiguration;
-  readonly cluster: Cluster;
-  /** Measured seconds per step; null where there are none, or none that mean anything. */
-  readonly seconds: number | null;
-  /** Measured peak bytes per device. */
-  readonly memoryBytes: number | null;
-  /** Whether that device is one of the last stage, whose rank writes Megatron's logs; the fullest one where not. */
-  readonly memoryOfLast: boolean;
-  readonly fits: boolean;
+  /** The same in the columns that the product reads, and why each has what it has. */
+  readonly canonical: Row;
   /** What its table says in words that are not known, and what was taken in its place. */
   readonly assumed: string | null;
   /** False where the table leaves open in which format products are ("fp4 or fp8"), and the run's file does not say. */
@@ -178,25 +172,36 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     ...(/Korthikanti/.test(row['source'] ?? '') ? { fusedAccumulation: true } : {}),
     gradientBytes: gradientBytesOf(row, software, precision),
   };
-  const named = parseCluster(`${Math.ceil(gpus / perNode)}x${perNode}:${device.id}`, undefined);
-  const scaleOut = network === undefined ? device.scaleOut : { ...device.scaleOut, bandwidth: (network / 8) * 1e9 };
-  const linked: DeviceSpec = { ...device, scaleOut };
-  const cluster: Cluster = { ...named, device: linked, levels: deviceLevels(linked, named.nodes, named.perNode) };
   const meaningless = /do not score time/.test(row['time_provenance'] ?? '');
+  const canonical = rowOf({
+    ...{ model: row['model'], device: device.id, devices: gpus, perNode, network, figures: figuresOf(device) },
+    ...{ sizes, configuration, predictions: predictionsOf(row, known?.predictions ?? 0) || undefined },
+    seconds: timed && !meaningless && status === 'ok' ? secondsOf(row, globalBatch * sequence, gpus) : undefined,
+    memoryBytes: memory === undefined ? undefined : memory * 1e9,
+    ...(/rank logged/.test(row['notes'] ?? '') ? { memoryOfLast: true } : {}),
+    ...(status === 'oom' ? { fits: false } : {}),
+    why: whyOf(row),
+  });
+  const measured = measuredRow(canonical);
+  if (typeof measured === 'string') return measured;
   return {
-    row,
-    file,
-    sizes,
-    predictions: predictionsOf(row, known?.predictions ?? 0),
-    configuration,
-    cluster,
-    seconds: timed && !meaningless && status === 'ok' ? secondsOf(row, globalBatch * sequence, gpus) : null,
-    memoryBytes: memory === undefined ? null : memory * 1e9,
-    memoryOfLast: /rank logged/.test(row['notes'] ?? ''),
-    fits: status !== 'oom',
+    ...measured,
+    ...{ row, file, canonical },
     assumed: recomputed ? null : `nothing recomputed: what "${row['recompute']}" is, is not known`,
     formatStated: !AMBIGUOUS.test(row['precision'] ?? '') || precision === 'fp4',
   };
+}
+
+/** Where a device is not quite the catalogue's: what it has instead. */
+function figuresOf({ id, memoryBytes, memoryBandwidth, scaleUp }: DeviceSpec): object | undefined {
+  const known = findDevice(id);
+  if (!known) return undefined;
+  const unlike = (own: object, other: object) =>
+    Object.fromEntries(Object.entries(own).filter(([key, value]) => (other as Record<string, unknown>)[key] !== value));
+  const { bandwidth, latencySeconds, domainSize, topology } = scaleUp;
+  const links = { bandwidth, latencySeconds, domainSize, topology };
+  const others = known.scaleUp.topology === topology ? unlike(links, known.scaleUp) : links;
+  return { ...unlike({ memoryBytes, memoryBandwidth }, known), ...others };
 }
 
 /**

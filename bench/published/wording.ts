@@ -2,15 +2,15 @@
  * @file What the columns of a published table say, in the words that its sources have: numbers, software, formats, what is
  * sharded, recomputed and overlapped. What a row leaves out is its system's default of the time.
  */
-import { type ExpertSizes, GPT_STYLE, type LanguageModelStyle, LLAMA_STYLE } from '../../../models/language-sizes.js';
+import { type ExpertSizes, GPT_STYLE, type LanguageModelStyle, LLAMA_STYLE } from '../../models/language-sizes.js';
+import type { Row } from '../../src/api/calibration/csv.js';
 import {
   type Precision,
   type Recompute,
   type StepConfiguration,
   usualGradientBytes,
-} from '../../cost-model/step/configuration.js';
-import type { SoftwareName } from '../../cost-model/step/constants.js';
-import type { Row } from './csv.js';
+} from '../../src/cost-model/step/configuration.js';
+import type { SoftwareName } from '../../src/cost-model/step/constants.js';
 import { number, UNSTATED } from './numbers.js';
 import { IN_DEEPSPEED } from './software.js';
 

@@ -1,7 +1,7 @@
 /**
  * @file A row of a table of published runs, for tests of how tables are read.
  */
-import { type PublishedRun, publishedRun } from '../../../src/api/published-runs/run.js';
+import { type PublishedRun, publishedRun } from '../../../bench/published/run.js';
 
 export const ROW = {
   gpu_type: 'A100-SXM-80GB',

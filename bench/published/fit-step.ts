@@ -1,18 +1,18 @@
 /**
- * @file `node dist/bench/fit-step.js FILES.csv… [--rounds N] [--most N] [--rows] [--hold-out [--only-families NAME,…]]`: fits the
+ * @file `node dist/bench/published/fit-step.js FILES.csv… [--rounds N] [--most N] [--rows] [--hold-out [--only-families NAME,…]]`: fits the
  * constants of whole-step prediction to published runs (`robust-fit.ts`), each family of runs by its weight; prints them, and
  * with --hold-out the error on each family when it is left out of the fit. Half a minute for each fit.
  */
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
-import { readCsv } from '../src/api/published-runs/csv.js';
-import { Predictor } from '../src/api/published-runs/predictor.js';
-import { type PublishedRun, publishedRun } from '../src/api/published-runs/run.js';
-import { groupBy } from '../src/api/published-runs/score.js';
-import type { StepConstants } from '../src/cost-model/step/constants.js';
-import { priceStep } from '../src/cost-model/step/step-price.js';
-import type { ModelWork } from '../src/cost-model/step/work.js';
+import { groupBy } from '../../src/api/calibration/score.js';
+import type { StepConstants } from '../../src/cost-model/step/constants.js';
+import { priceStep } from '../../src/cost-model/step/step-price.js';
+import type { ModelWork } from '../../src/cost-model/step/work.js';
+import { readCsv } from './csv.js';
+import { PublishedPredictor } from './predictor.js';
 import { robustFit } from './robust-fit.js';
+import { type PublishedRun, publishedRun } from './run.js';
 
 interface Sample {
   readonly run: PublishedRun;
@@ -65,7 +65,7 @@ const KNOWN: ReadonlySet<string> = new Set([
 const STIFFNESS = 0.002;
 
 const files = process.argv.slice(2).filter((text) => text.endsWith('.csv') && !UNSEEN.has(basename(text)));
-const predictor = new Predictor();
+const predictor = new PublishedPredictor();
 const samples = files.flatMap((file) => samplesOf(file));
 const families = groupBy(samples, ({ run }) => run.file);
 /** What one would expect before any measurement of a whole step: data sheets, microbenchmarks, round numbers. */

@@ -4,11 +4,11 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
+import { readCsv } from '../../../bench/published/csv.js';
+import { PublishedPredictor } from '../../../bench/published/predictor.js';
+import { publishedRun } from '../../../bench/published/run.js';
 import { languageModel } from '../../../models/language-model.js';
-import { readCsv } from '../../../src/api/published-runs/csv.js';
-import { Predictor } from '../../../src/api/published-runs/predictor.js';
-import { publishedRun } from '../../../src/api/published-runs/run.js';
-import { kendall, labelScore, scoreOf } from '../../../src/api/published-runs/score.js';
+import { kendall, labelScore, scoreOf } from '../../../src/api/calibration/score.js';
 import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
 import { elementCount } from '../../../src/ir/graph.js';
 import { ROOT } from '../../cli/autopar.js';
@@ -109,7 +109,7 @@ test('devices, formats, sharding and numbers are read as tables spell them', (t)
 });
 
 test('steps of Megatron-Turing NLG, which no constant was fitted to, are met within a tenth', (t) => {
-  const predictor = new Predictor();
+  const predictor = new PublishedPredictor();
   for (const row of readCsv(readFileSync(join(ROOT, 'test/bench/papers.csv'), 'utf8'))) {
     const run = publishedRun(row, 'papers.csv');
     if (typeof run === 'string') return t.fail(run);
@@ -231,7 +231,7 @@ test('layers of several kinds are those of the published models, and what is not
   ] as const)
     t.true(Math.abs(billions(model) / published - 1) < 0.01, `${model}: ${billions(model)}`);
   // Two predictions more: two layers each of attention and experts, and the head thrice.
-  const predictor = new Predictor();
+  const predictor = new PublishedPredictor();
   const whole = { ...run, predictions: 2 };
   const [plain, more] = [predictor.work(run), predictor.work(whole)];
   t.deepEqual(

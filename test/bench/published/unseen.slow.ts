@@ -4,15 +4,15 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
-import { readCsv } from '../../src/api/published-runs/csv.js';
-import { Predictor } from '../../src/api/published-runs/predictor.js';
-import { publishedRun } from '../../src/api/published-runs/run.js';
-import { STEP_CONSTANTS } from '../../src/cost-model/step/constants.js';
-import { ROOT } from '../cli/autopar.js';
+import { readCsv } from '../../../bench/published/csv.js';
+import { PublishedPredictor } from '../../../bench/published/predictor.js';
+import { publishedRun } from '../../../bench/published/run.js';
+import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
+import { ROOT } from '../../cli/autopar.js';
 
 test('errors on average, over all and in the families that say most of their runs', (t) => {
-  const predictor = new Predictor();
-  const folder = join(ROOT, 'bench/unseen');
+  const predictor = new PublishedPredictor();
+  const folder = join(ROOT, 'bench/published/raw');
   const errors = (file: string) =>
     readCsv(readFileSync(join(folder, file), 'utf8')).flatMap((row) => {
       const run = publishedRun(row, file);

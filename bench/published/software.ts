@@ -1,9 +1,10 @@
 /**
  * @file Whose kernels, launches and collectives a published run has, by what its table says of its software or where it is from.
  */
-import type { DeviceSpec } from '../../cost-model/device.js';
-import type { SoftwareName } from '../../cost-model/step/constants.js';
-import type { Row } from './csv.js';
+
+import type { Row } from '../../src/api/calibration/csv.js';
+import type { DeviceSpec } from '../../src/cost-model/device.js';
+import type { SoftwareName } from '../../src/cost-model/step/constants.js';
 import { zeroLevel } from './sharding.js';
 
 /**
