@@ -14,7 +14,7 @@ import { BEYOND } from './csv.js';
 import { deviceOf } from './devices.js';
 import { publishedModel } from './models.js';
 import { number, UNSTATED, wrongNumber } from './numbers.js';
-import { shardRanks, zeroLevel } from './sharding.js';
+import { zeroLevel } from './sharding.js';
 import { IN_DEEPSPEED, softwareOf } from './software.js';
 import { whyOf } from './why.js';
 import {
@@ -98,6 +98,7 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   if (!Number.isInteger(dp) || dp < 1 || tp * pp * sp * dp !== gpus) return 'degrees do not multiply to the devices';
   const globalBatch = number(row, 'global_batch');
   if (globalBatch === undefined) return 'the global batch is not stated';
+  if (/LoRA/.test(`${row['source']} ${row['notes']}`)) return 'adapters alone are trained, which is not planned';
   const known = publishedModel(row['model'] ?? '');
   if (typeof known === 'string') return known;
   const read = (column: string) => number(row, column);
@@ -140,7 +141,6 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   const { domainSize } = device.scaleUp;
   const perNode = rack ? inRack(gpus, domainSize) : Math.min(number(row, 'gpus_per_node') ?? domainSize, gpus);
   const network = number(row, 'internode_gbps_per_gpu');
-  const sharing = shardRanks(row['zero'] ?? '', dp, perNode);
   const configuration: StepConfiguration = {
     degrees: { tp, pp, sp, dp, ep: expertRanksOf(row, dp * sp) },
     virtualStages: chunksOf(row, layers, pp),
@@ -152,13 +152,11 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
         ? 'plain'
         : 'parallel',
     scatteredSends: software.startsWith('megatron'),
-    ...(/LoRA/.test(`${row['source']} ${row['notes']}`) ? { frozen: true } : {}),
     microBatch,
     globalBatch,
     tpSequence: tpSequenceOf(row, software, tp),
     zero,
     ...(/offload/i.test(row['zero'] ?? '') ? { offload: 'optimizer' as const } : {}),
-    ...(sharing === undefined ? {} : { shardRanks: sharing }),
     recompute: recomputed?.recompute ?? 'none',
     ...(recomputed && recomputed.share < 1 ? { recomputedLayers: layersOfStages(layers, pp, recomputed.share) } : {}),
     attention: attentionOf(row, software),
@@ -166,10 +164,6 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     precision,
     software,
     overlap: overlapOf(row, software, zero, sizes.stateSpace !== undefined),
-    ...(pp > 1 && /torchtitan/.test(row['source'] ?? '') ? { keepsGathered: true } : {}),
-    ...(software === 'megatron' && zero === 3 ? { gathersPerLayer: 12 } : {}),
-    // Megatron has it since early 2022, with sequence parallelism.
-    ...(/Korthikanti/.test(row['source'] ?? '') ? { fusedAccumulation: true } : {}),
     gradientBytes: gradientBytesOf(row, software, precision),
   };
   const meaningless = /do not score time/.test(row['time_provenance'] ?? '');

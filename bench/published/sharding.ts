@@ -22,10 +22,3 @@ export function zeroLevel(text: string): 0 | 1 | 2 | 3 | undefined {
   }
   return undefined;
 }
-
-/** How many ranks share, where fewer than all do: "HSDP", "ZeRO-1 in groups of 8", "FSDP (128) + DP". */
-export function shardRanks(text: string, dp: number, perNode: number): number | undefined {
-  const group = /groups? of (\d+)|\((\d+)\)\s*\+\s*DP/i.exec(text);
-  const stated = group ? Number(group[1] ?? group[2]) : /HSDP|hybrid/i.test(text) ? perNode : dp;
-  return stated > 0 && stated < dp ? stated : undefined;
-}

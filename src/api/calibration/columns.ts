@@ -113,9 +113,6 @@ export const COLUMNS: readonly Column[] = [
     software: ['software', word('megatron', 'megatron-core', 'eager', 'compiled')],
     attention: ['attention', word('fused', 'portable', 'early', 'parts')],
     zero: ['zero', AMOUNT],
-    zero_ranks: ['shardRanks', COUNT],
-    zero_messages: ['gathersPerLayer', COUNT],
-    zero_kept: ['keepsGathered', FLAG],
     recompute: ['recompute', word('none', 'selective', 'operators', 'full')],
     recomputed_layers: ['recomputedLayers', COUNTS],
     offload: ['offload', word('none', 'optimizer', 'activations', 'all')],
@@ -125,8 +122,6 @@ export const COLUMNS: readonly Column[] = [
     loss: ['loss', word('fused', 'parallel', 'plain')],
     scattered_sends: ['scatteredSends', FLAG],
     plain_softmax: ['plainSoftmax', FLAG],
-    frozen: ['frozen', FLAG],
-    fused_accumulation: ['fusedAccumulation', FLAG],
   }),
   ...columns(['configuration', 'overlap'], {
     overlap_tp: ['tensor', FLAG],
