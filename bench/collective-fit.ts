@@ -6,12 +6,12 @@
  */
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
-import { readCsv } from '../src/api/published-runs/csv.js';
 import { parseCluster } from '../src/cost-model/cluster.js';
 import { type CollectiveKind, collectiveSeconds } from '../src/cost-model/collective-price.js';
 import { type DeviceSpec, profileOf } from '../src/cost-model/device.js';
 import { evenPlace, type GroupPlace } from '../src/cost-model/group-place.js';
 import { FITTED_FILL, type Level } from '../src/cost-model/levels.js';
+import { readCsv } from './published/csv.js';
 
 interface Point {
   readonly series: string;

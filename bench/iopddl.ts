@@ -10,10 +10,11 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { AutoparError } from '../src/ir/error.js';
-import { NoAssignment } from '../src/search/solver/limited-problem.js';
-import { solveApart } from '../src/search/solver/solve-apart.js';
+import { hasTooDear, problemOf, readInstance } from '../src/solver/contest.js';
+import { Deadline } from '../src/solver/deadline.js';
+import { NoAssignment } from '../src/solver/problem.js';
+import { solve } from '../src/solver/solve.js';
 import { evaluate } from './contest/evaluate.js';
-import { hasTooDear, problemOf, readInstance } from './contest/read.js';
 
 /** Costs of the best solutions published, by instance: what the table's last column compares with. */
 const BEST_KNOWN: Readonly<Record<string, number>> = {
@@ -133,13 +134,10 @@ async function run(
     const signal = isTimed
       ? AbortSignal.any([interrupted.signal, AbortSignal.timeout(Math.ceil(left * 1000))])
       : interrupted.signal;
-    const task = {
-      problem,
-      effort: { work: Infinity, seconds: Math.max(0.05, left - GRACE) },
-      solver,
-      accompanied: true,
-    };
-    const answer = await solveApart(task, { signal });
+    const answer = await solve(problem, {
+      ...{ work: Infinity, seconds: Math.max(0.05, left - GRACE), tables: null, programs: solver, accompanied: true },
+      deadline: new Deadline(undefined, signal),
+    });
     const spent = (performance.now() - started) / 1000;
     const { user, system } = process.cpuUsage(used);
     const processorSeconds = (user + system) / 1e6;

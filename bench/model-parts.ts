@@ -27,11 +27,11 @@ import { checkSharded } from '../src/partition/check.js';
 import { onlyStage } from '../src/partition/lower-stages.js';
 import { evaluate } from '../src/runtime/evaluate.js';
 import { type CandidateSet, candidatesOf } from '../src/search/candidates.js';
-import { settled } from '../src/search/cheapest.js';
 import type { Completion } from '../src/search/completion.js';
 import { EdgeCosts } from '../src/search/edge-costs.js';
 import { buildGroupGraph } from '../src/search/group-graph.js';
 import { plan as search } from '../src/search/plan.js';
+import { searchProblem } from '../src/search/search-mesh.js';
 import { mergedOnce } from '../src/sharding-propagation/layout.js';
 import { makeRedistributor } from '../src/sharding-propagation/redistribution.js';
 import { planToJson } from '../src/strategy/plan-json.js';
@@ -138,11 +138,11 @@ export async function trainingParts(
   return `${step.graph.nodes.length} operators, ${(cost / 1e6).toFixed(1)} ms a step, gap ${(100 * (1 - bound / cost)).toFixed(2)} %`;
 }
 
-/** The search on one mesh, as solve-mesh.ts does it. What follows it is the lowering of the best. */
+/** The search on one mesh, as search-mesh.ts does it. What follows it is the lowering of the best. */
 function measured(clock: PartClock): Completion {
   return {
     mode: 'dynamic_programming',
-    solve: (graph, mesh, cluster, { axes, pinned, questions, allToAll }) => {
+    solve: async (graph, mesh, cluster, { axes, pinned, questions, allToAll, deadline }) => {
       clock.begin('candidates');
       const sets = new Map<string, CandidateSet>();
       const merged = mergedOnce(mesh);
@@ -159,7 +159,8 @@ function measured(clock: PartClock): Completion {
       const redistributor = makeRedistributor(mesh, price, bound, { allToAll });
       const groups = buildGroupGraph(graph, mesh, candidates, new EdgeCosts(redistributor, bound));
       clock.begin('elimination');
-      const solution = settled(groups);
+      const options = { mode: 'dynamic_programming', solver: 'none', deadline } as const;
+      const solution = await searchProblem({ groups, mesh }, options);
       clock.begin('lowering');
       const assignment = groups.assignmentOf(solution.states);
       return { assignment, redistributor, cost: solution.cost, bound: solution.bound, exceptions: [] };

@@ -25,8 +25,8 @@ const ENTRIES = [
   'cli/command-thread',
   'runtime/rank',
   'runtime/device-process',
-  'search/solver/solver-thread',
-  'search/solver/companion-thread',
+  'solver/bounds/solver-thread',
+  'solver/bounds/companion-thread',
 ];
 const compiler = join(dirname(createRequire(import.meta.url).resolve('typescript/package.json')), 'bin', 'tsc');
 

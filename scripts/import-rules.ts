@@ -16,6 +16,7 @@ const IR = 'src/ir';
 const SHARDING = 'src/sharding-propagation';
 const PARTITION = 'src/partition';
 const SCHEDULE = 'src/schedule';
+const SOLVER = 'src/solver';
 const COST = 'src/cost-model';
 const STRATEGY = 'src/strategy';
 const SEARCH = 'src/search';
@@ -23,6 +24,9 @@ const PROGRAM = 'src/program';
 const CODEGEN = 'src/codegen';
 const RUNTIME = 'src/runtime';
 const API = 'src/api';
+
+/** The solver as others see it: its entry, problems and answers, and the user's time. */
+const SOLVER_ENTRY = ['solve', 'problem', 'deadline'].map((name) => `${SOLVER}/${name}.ts`);
 
 /** In the order in which data flows. */
 export const IMPORT_RULES: readonly FolderRule[] = [
@@ -32,13 +36,15 @@ export const IMPORT_RULES: readonly FolderRule[] = [
   { folder: SCHEDULE, may: [], files: ['src/ir/error.ts'] },
   { folder: COST, may: [IR, SHARDING, PARTITION, SCHEDULE], types: ['src/strategy/plan.ts'] },
   { folder: STRATEGY, may: [IR, SHARDING, PARTITION, SCHEDULE] },
-  { folder: SEARCH, may: [IR, SHARDING, PARTITION, SCHEDULE, COST, STRATEGY] },
+  { folder: SOLVER, may: [], files: ['src/ir/error.ts', 'src/ir/interruption.ts'] },
+  { folder: SEARCH, may: [IR, SHARDING, PARTITION, SCHEDULE, COST, STRATEGY], files: SOLVER_ENTRY },
   { folder: PROGRAM, may: [IR], files: ['src/sharding-propagation/collective-rule.ts'] },
   { folder: CODEGEN, may: [IR, SHARDING, PARTITION, SCHEDULE, STRATEGY, PROGRAM] },
   { folder: RUNTIME, may: [PROGRAM] },
   {
     folder: API,
     may: [IR, SHARDING, PARTITION, SCHEDULE, COST, STRATEGY, SEARCH, PROGRAM, CODEGEN, RUNTIME, 'models'],
+    files: SOLVER_ENTRY,
   },
   { folder: 'src/cli', may: [API], files: ['src/ir/error.ts', 'src/ir/nearest.ts', 'src/ir/shell-word.ts'] },
   { folder: 'models', may: [IR] },

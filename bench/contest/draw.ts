@@ -5,8 +5,9 @@
  * Everything follows from a seed. The limit of a changed instance is a factor times the least bytes that any choice takes at
  * the worst time, as in the contest: near 1 there may be no solution. Drawn instances have one.
  */
-import { type Generator, generator } from '../../src/search/solver/generator.js';
-import { FORBIDDEN, type Instance } from './read.js';
+
+import { FORBIDDEN, type Instance } from '../../src/solver/contest.js';
+import { type Generator, generator } from '../../src/solver/generator.js';
 
 /** An instance as it is put together; `limit` is set at the end. */
 interface Draft {

@@ -2,8 +2,8 @@
  * @file What a solution of a contest instance costs and takes, worked out from the instance's numbers alone: it shares no
  * code with the solver, sums in BigInt, and counts the bytes of every moment.
  */
-import type { Instance } from './read.js';
-import { FORBIDDEN } from './read.js';
+import type { Instance } from '../../src/solver/contest.js';
+import { FORBIDDEN } from '../../src/solver/contest.js';
 
 export interface Evaluation {
   readonly cost: bigint;

@@ -2,7 +2,6 @@
  * @file calibrate: what runs on a cluster took teaches what layers take on it, and a cluster file keeps that.
  */
 import { readFile, stat } from 'node:fs/promises';
-import { basename } from 'node:path';
 import { type Cluster, parseCluster } from '../cost-model/cluster.js';
 import { clusterOfDescription } from '../cost-model/cluster-file.js';
 import { type ClusterDescription, MOST_LAYERS } from '../cost-model/cluster-schema.js';
@@ -15,15 +14,15 @@ import { STEP_CONSTANTS } from '../cost-model/step/constants.js';
 import { priceStep } from '../cost-model/step/step-price.js';
 import { AutoparError } from '../ir/error.js';
 import { interruptible } from '../ir/interruption.js';
+import { NEEDED } from './calibration/columns.js';
+import { csvTable, type Row } from './calibration/csv.js';
+import { Predictor } from './calibration/predictor.js';
 import { mergedRuns, runOn, type UsableRun } from './calibration/runs-on.js';
+import { type Score, scoreOf } from './calibration/score.js';
 import { writeClusterFile } from './calibration/write-cluster.js';
 import { clusterSources } from './cluster-sources.js';
-import type { Row } from './published-runs/csv.js';
-import { Predictor } from './published-runs/predictor.js';
-import { type Score, scoreOf } from './published-runs/score.js';
-import { tableRows } from './published-runs/table.js';
 
-export type { Score } from './published-runs/score.js';
+export type { Score } from './calibration/score.js';
 
 export interface CalibrateOptions {
   /** Tables of runs (docs/accuracy.md says of which form). */
@@ -87,17 +86,17 @@ export async function calibrate(options: CalibrateOptions): Promise<Calibration>
       'let it end in .yaml, .yml or .json: --cluster tells files from clusters of the catalogue by that',
     );
   const { layerFactors: given, ...plain } = await clusterOf(options.cluster);
-  const rows: { readonly row: Row; readonly file: string }[] = [];
-  for (const file of files) for (const row of await rowsOf(file)) rows.push({ row, file });
+  const rows: Row[] = [];
+  for (const file of files) for (const row of await rowsOf(file)) rows.push(row);
   const predictor = new Predictor();
   const skipped: Record<string, number> = {};
   const usable: UsableRun[] = [];
-  for (const [done, { row, file }] of rows.entries()) {
+  for (const [done, row] of rows.entries()) {
     if (done % 50 === 0) {
       await interruptible(signal);
       onProgress?.(done, rows.length);
     }
-    const run = runOn(row, basename(file), plain, predictor);
+    const run = runOn(row, plain, predictor);
     if (typeof run === 'string') skipped[run] = (skipped[run] ?? 0) + 1;
     else usable.push(run);
   }
@@ -174,13 +173,24 @@ async function rowsOf(file: string): Promise<readonly Row[]> {
   try {
     const { size } = await stat(file);
     if (size > LARGEST_BYTES) throw new Error(`has ${Math.round(size / 1e6)} MB, and no more than 100 are read`);
-    return tableRows(await readFile(file, 'utf8'));
+    const { columns, rows } = tableOf(await readFile(file, 'utf8'));
+    const lacking = [...NEEDED, 'seconds'].filter((column) => !columns.includes(column));
+    if (lacking.length > 0) throw new Error(`is no table of training runs: it lacks the columns ${lacking.join(', ')}`);
+    return rows;
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
     if (code === 'ENOENT')
       throw new AutoparError('file-missing', 'input', 'there is no such file', { file }, 'check the path');
     const what = code === 'EISDIR' ? 'is a folder' : code === undefined ? message : `cannot be read: ${message}`;
     throw new AutoparError('bad-runs', 'input', `the file ${what}`, { file }, 'docs/calibration.md has the columns');
+  }
+}
+
+function tableOf(text: string): ReturnType<typeof csvTable> {
+  try {
+    return csvTable(text);
+  } catch (error) {
+    throw new Error(`cannot be read: ${error instanceof Error ? error.message : error}`);
   }
 }
 

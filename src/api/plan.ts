@@ -9,9 +9,9 @@ import { type Pipeline, type PipelineRequest, pipelineOf } from '../search/pipel
 import { stagePins } from '../search/pipeline/stage-pins.js';
 import { type PlanResult, plan as search } from '../search/plan.js';
 import type { SearchMode, SolverName } from '../search/search-mode.js';
-import { loadSolver } from '../search/solver/integer-solvers.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import { sizesText } from '../sharding-propagation/stage-meshes.js';
+import { loadSolver } from '../solver/solve.js';
 import type { Plan } from '../strategy/plan.js';
 import { type Found, planOf } from '../strategy/plan-of.js';
 import type { Request } from '../strategy/request.js';

@@ -6,7 +6,7 @@ import { generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
 import { type ClusterPart, clusterParts, powersTo } from '../cost-model/cluster-parts.js';
 import { AutoparError } from '../ir/error.js';
-import { Deadline } from '../search/deadline.js';
+import { Deadline } from '../solver/deadline.js';
 import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
 import { prepareStep, type StepSearch, type StepSearchOptions, searchPrepared, searchStep } from './search-step.js';

@@ -7,7 +7,7 @@ import type { Graph, Node } from '../ir/graph.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
-import type { Deadline } from './deadline.js';
+import type { Deadline } from '../solver/deadline.js';
 import type { OperatorQuestions } from './operator-questions.js';
 import type { UsedMode } from './search-mode.js';
 import type { MeshSolution } from './solve-mesh.js';

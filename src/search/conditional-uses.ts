@@ -7,8 +7,7 @@
  *     a weight is held in layout l too      unless no other reader has it so · the first reader has
  *     what bringing x to its reader holds   unless the reader has another strategy · x lies otherwise
  */
-import type { CostFactor } from './cost-problem.js';
-import type { MemoryUse } from './solver/limited-problem.js';
+import type { CostFactor, MemoryUse } from '../solver/problem.js';
 
 export interface ConditionalUse {
   /** Alive from `start` up to, not including, `end`. */

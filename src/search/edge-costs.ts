@@ -9,7 +9,7 @@
  */
 import { type Layout, layoutKey } from '../sharding-propagation/layout.js';
 import type { LeastCost, Redistributor } from '../sharding-propagation/redistribution.js';
-import type { CostTable } from './cost-problem.js';
+import type { CostTable } from '../solver/problem.js';
 
 /** A pair of layouts of one type of tensor. */
 export interface Pair {

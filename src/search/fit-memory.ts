@@ -16,18 +16,15 @@
 import type { Cluster } from '../cost-model/cluster.js';
 import type { Graph } from '../ir/graph.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
+import { OutOfTime } from '../solver/deadline.js';
+import { type Answer, type CostSolution, costOf, NoAssignment } from '../solver/problem.js';
+import { LARGE, solve } from '../solver/solve.js';
 import type { Completed, Fitting } from './completion.js';
-import { type CostSolution, costOf } from './cost-problem.js';
-import { OutOfTime } from './deadline.js';
-import { eliminate } from './elimination.js';
 import { leastPeak } from './live-peaks.js';
 import { MeshNeed } from './mesh-need.js';
 import type { MeshProblem } from './mesh-problem.js';
 import { meshProblemInTurns, type SearchOptions } from './search-mesh.js';
 import { meshSolution } from './solve-mesh.js';
-import { NoAssignment } from './solver/limited-problem.js';
-import type { Answer } from './solver/solve.js';
-import { solveApart } from './solver/solve-apart.js';
 
 /** How much the solver may do: table entries that it looks at, and whether an integer program may take its time. */
 interface SolverEffort {
@@ -105,7 +102,7 @@ class FittingMesh {
     if (this.bound === Infinity) atLeast = Math.max(atLeast, this.limit + 1);
     if (!this.best) {
       // An answer where there is no other: it may even fit.
-      this.look(this.economical());
+      this.look(await this.economical());
       await this.inTime(async () => {
         if (this.bound < Infinity) await this.sayLess(atLeast);
         if (!this.best) atLeast = Math.max(atLeast, await this.closeIn(Math.max(atLeast, this.limit)));
@@ -257,13 +254,8 @@ class FittingMesh {
       return { start, end, bytes };
     });
     const problem = { ...this.need.problem(), limit, decided };
-    const task = {
-      problem,
-      effort: { work, any },
-      solver: isProof && mode !== 'dynamic_programming' ? solver : ('none' as const),
-      within: deadline.left(),
-    };
-    const answer = await solveApart(task, deadline.signal ? { signal: deadline.signal } : {}).catch(orNone);
+    const programs = isProof && mode !== 'dynamic_programming' ? solver : 'none';
+    const answer = await solve(problem, { work, any, programs, deadline }).catch(orNone);
     deadline.signal?.throwIfAborted();
     const own = this.problem.groups.problem().sizes.length;
     return answer?.states ? { ...answer, states: answer.states.slice(0, own) } : answer;
@@ -298,7 +290,7 @@ class FittingMesh {
   }
 
   /** The assignment whose uses, each by how long it lives, are least. */
-  private economical(): CostSolution {
+  private async economical(): Promise<CostSolution> {
     const { sizes, factors, uses } = this.need.problem();
     const costs = sizes.map((size) => new Float64Array(size));
     for (const { variable, start, end, bytes } of uses) {
@@ -310,7 +302,7 @@ class FittingMesh {
       variables: [variable],
       table: { sizes: [values.length], values },
     }));
-    const { states } = eliminate({ sizes, factors: [...bytes, ...factors] });
+    const { states } = await solve({ sizes, factors: [...bytes, ...factors] }, { work: 0, tables: LARGE });
     return this.exactly(states.slice(0, this.problem.groups.problem().sizes.length));
   }
 

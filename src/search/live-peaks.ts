@@ -1,7 +1,7 @@
 /**
  * @file Bytes alive over time under an assignment, of uses alone.
  */
-import type { MemoryUse } from './solver/limited-problem.js';
+import type { MemoryUse } from '../solver/problem.js';
 
 /** No assignment needs less: at every moment, each use in its smallest state. */
 export function leastPeak(uses: readonly MemoryUse[]): number {

@@ -8,7 +8,7 @@
  *
  * Nothing follows from the assignment that is reached: it only says which prices are worth having.
  */
-import type { CostFactor } from './cost-problem.js';
+import type { CostFactor } from '../solver/problem.js';
 import type { EdgeTable, Pair } from './edge-costs.js';
 
 /** An edge of the group graph. */

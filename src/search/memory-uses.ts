@@ -23,12 +23,12 @@ import { contextOf, lowerOperator } from '../partition/lower-operator.js';
 import { localBytes } from '../partition/partition.js';
 import { type Layout, layoutKey, localShape } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
+import type { MemoryUse } from '../solver/problem.js';
 import { readersByTensor } from '../strategy/readers.js';
 import type { CandidateSet } from './candidates.js';
 import type { ConditionalUse, WayOut } from './conditional-uses.js';
 import type { End } from './group-graph.js';
 import type { MeshProblem } from './mesh-problem.js';
-import type { MemoryUse } from './solver/limited-problem.js';
 
 export interface MemoryUses {
   readonly uses: readonly MemoryUse[];

@@ -14,13 +14,12 @@ import { liveBytes } from '../partition/liveness.js';
 import { localBytes, partition } from '../partition/partition.js';
 import type { ShardedTensor } from '../partition/sharded-graph.js';
 import { type Layout, layoutKey } from '../sharding-propagation/layout.js';
+import type { CostProblem, LimitedProblem } from '../solver/problem.js';
 import { readersByTensor } from '../strategy/readers.js';
 import { aidsOf, type ConditionalUse, type WayOut, withAids } from './conditional-uses.js';
-import type { CostProblem } from './cost-problem.js';
 import { livePeaks } from './live-peaks.js';
 import { type MemoryUses, memoryUses } from './memory-uses.js';
 import type { MeshProblem } from './mesh-problem.js';
-import type { LimitedProblem } from './solver/limited-problem.js';
 
 /** Bytes that a lowered assignment needs on a device. */
 export interface Need {

@@ -6,15 +6,15 @@ import { AutoparError } from '../ir/error.js';
 import type { Graph } from '../ir/graph.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Pin, PinSource } from '../sharding-propagation/pin.js';
-import { eliminate } from './elimination.js';
+import { NoAssignment } from '../solver/problem.js';
+import { LARGE, solve } from '../solver/solve.js';
 import { type MeshOptions, meshProblem } from './mesh-problem.js';
 import { searchPins } from './pinned.js';
 import { listed, smallestConflict } from './smallest-conflict.js';
-import { NoAssignment } from './solver/limited-problem.js';
 
 /** Whether a search ended because every assignment is forbidden. */
 export function isForbidden(error: unknown): boolean {
-  return error instanceof RangeError || error instanceof NoAssignment;
+  return error instanceof NoAssignment;
 }
 
 /**
@@ -33,7 +33,8 @@ export async function pinConflict(
         graph,
         pins.filter(({ source }) => kept.has(source)),
       );
-      eliminate(meshProblem(graph, mesh, cluster, { ...options, pins: own }).groups.problem());
+      const problem = meshProblem(graph, mesh, cluster, { ...options, pins: own }).groups.problem();
+      await solve(problem, { work: 0, tables: LARGE });
       return false;
     } catch (error) {
       if (isForbidden(error) || (error instanceof AutoparError && error.code === 'pin-cannot-be-kept')) return true;

@@ -11,13 +11,11 @@
  */
 import type { Node } from '../ir/graph.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
-import { SMALL } from './cheapest.js';
-import { type CostFactor, type CostProblem, type CostSolution, type CostTable, costOf } from './cost-problem.js';
-import type { Deadline } from './deadline.js';
-import { eliminateInTurns } from './elimination.js';
+import type { Deadline } from '../solver/deadline.js';
+import { type CostFactor, type CostProblem, type CostSolution, type CostTable, costOf } from '../solver/problem.js';
+import { solve, TableAlgebra } from '../solver/solve.js';
 import type { MeshProblem } from './mesh-problem.js';
 import { isForbidden } from './pin-conflict.js';
-import { TableAlgebra } from './table-algebra.js';
 
 /** Operators of equal structure that the plan places alike. */
 export interface AlikeOperators {
@@ -78,7 +76,7 @@ export class PinPricing {
     this.zeros = [...this.factorsOf.values()].flat();
   }
 
-  /** Solves the problem with nothing forbidden, on which the answers build. @throws RangeError where every assignment is */
+  /** Solves the problem with nothing forbidden, on which the answers build. @throws NoAssignment where every assignment is */
   async begin(): Promise<void> {
     await this.solve(new Map());
   }
@@ -125,7 +123,8 @@ export class PinPricing {
     };
     let best: CostSolution | undefined;
     for (;;) {
-      const found = await eliminateInTurns(joined(groups.problem(), added), this.algebra, SMALL, this.deadline);
+      const { algebra, deadline } = this;
+      const found = await solve(joined(groups.problem(), added), { work: 0, algebra, deadline });
       const isExact = !groups.refine(found.states);
       const cost = costOf(problem.groups.problem(), found.states);
       const bound = Math.max(best?.bound ?? 0, found.bound);

@@ -13,7 +13,7 @@
  * modes. Views and inputs decide nothing of their own: an operator sees through them what lies behind, as the least cost of each
  * of their layouts, kept up to date while operators decide.
  */
-import type { CostFactor, CostProblem } from './cost-problem.js';
+import type { CostFactor, CostProblem } from '../solver/problem.js';
 
 /** A variable that decides: for each of its states, where each sub-axis lies. */
 export interface Halved {

@@ -13,16 +13,13 @@ import type { Graph } from '../ir/graph.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import { subAxes } from '../sharding-propagation/mesh.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
-import { best, effortFor, isClose, isLaborious, isWorthSolving, LARGE, ROUGH, SMALL } from './cheapest.js';
-import { type CostProblem, type CostSolution, costOf } from './cost-problem.js';
-import { type Deadline, OutOfTime } from './deadline.js';
-import { type EliminationLimits, eliminate, eliminateInTurns } from './elimination.js';
+import { type Deadline, OutOfTime } from '../solver/deadline.js';
+import { type CostProblem, type CostSolution, costOf } from '../solver/problem.js';
+import { type Effort, type EliminationLimits, isLaborious, solve, TableAlgebra } from '../solver/solve.js';
 import { candidateSets, type MeshOptions, type MeshProblem, meshProblem } from './mesh-problem.js';
 import { type Halved, halve } from './recursive-halving.js';
 import type { SolverName, UsedMode } from './search-mode.js';
 import { type MeshSolution, meshSolution } from './solve-mesh.js';
-import { solveApart } from './solver/solve-apart.js';
-import { TableAlgebra } from './table-algebra.js';
 
 export interface SearchOptions extends MeshOptions {
   readonly mode: Exclude<UsedMode, 'sharding_propagation'> | 'auto';
@@ -36,10 +33,15 @@ export interface SearchedMesh extends MeshSolution {
   readonly isCut: boolean;
 }
 
-/** Table entries that an integer program's solver may look at, in a round: about a second. */
+/** Table entries that the solver may look at, in a round: about a second. */
 const EFFORT = { work: 1e8 };
-/** Tables of the relaxation that bounds recursive halving: small, so that the work stays linear. */
-const RELAXED: EliminationLimits = { tableEntries: 4096, tableWork: 131_072 };
+/** The relaxation that bounds recursive halving: in small tables, so that the work stays linear. */
+const RELAXED = { work: 0, tables: { tableEntries: 4096, tableWork: 131_072 } };
+/**
+ * Tables up to which elimination goes while prices are still bounds, where a problem is too dense for it: what it finds only says
+ * which prices to make exact, and in small tables it finds it in a tenth of the time.
+ */
+const ROUGH: EliminationLimits = { tableEntries: 512, tableWork: 16_384, growth: 400 };
 /** Rounds of recursive halving: in each, redistributions that the one before used have their exact prices. */
 const HALVING_ROUNDS = 4;
 
@@ -52,7 +54,7 @@ interface Found extends CostSolution {
 
 /**
  * The best assignment of a mesh that the mode finds.
- * @throws OutOfTime where the time is over before there is any; RangeError where every assignment is forbidden
+ * @throws OutOfTime where the time is over before there is any; NoAssignment where every assignment is forbidden
  */
 export async function searchMesh(
   graph: Graph,
@@ -82,19 +84,20 @@ export async function meshProblemInTurns(
   return meshProblem(graph, mesh, cluster, options, candidates, check);
 }
 
-async function searchProblem(
-  { groups, mesh }: MeshProblem,
-  options: SearchOptions,
+/** The same of a problem that is built already. */
+export async function searchProblem(
+  { groups, mesh }: Pick<MeshProblem, 'groups' | 'mesh'>,
+  options: Pick<SearchOptions, 'mode' | 'solver' | 'deadline'>,
 ): Promise<Found & { readonly isCut: boolean }> {
   const { deadline } = options;
-  const solve = solverOf(options, deadline, groups);
+  const solveRound = solverOf(options, deadline, groups);
   let best: Found | undefined;
   let [bound, isCut] = [-Infinity, false];
   try {
     for (let round = 0; ; round++) {
       const problem = groups.problem();
       const halved = options.mode === 'recursive_programming' ? halvedOperators(groups.variables, mesh) : [];
-      const found = await solve(problem, halved);
+      const found = await solveRound(problem, halved);
       bound = Math.max(bound, found.bound);
       const isExact = !found.isRefined && !groups.refine(found.states);
       const cost = costOf(groups.problem(), found.states);
@@ -107,7 +110,7 @@ async function searchProblem(
     isCut = true;
   }
   if (options.mode === 'recursive_programming' && !isCut) {
-    bound = eliminate(groups.problem(), new TableAlgebra(), RELAXED).bound;
+    ({ bound } = await solve(groups.problem(), RELAXED));
   }
   return { ...best, bound: Math.min(best.cost, Math.max(0, bound)), isCut: isCut || deadline.isOver() };
 }
@@ -115,83 +118,54 @@ async function searchProblem(
 /** Solves a problem whose prices may be bounds. */
 type Solve = (problem: CostProblem, operators: readonly Halved[]) => Promise<Found>;
 
-function solverOf(options: SearchOptions, deadline: Deadline, groups: MeshProblem['groups']): Solve {
-  const algebra = new TimedAlgebra(deadline);
-  switch (options.mode) {
+function solverOf(
+  options: Pick<SearchOptions, 'mode' | 'solver'>,
+  deadline: Deadline,
+  groups: MeshProblem['groups'],
+): Solve {
+  const { mode, solver } = options;
+  const programs = mode === 'dynamic_programming' ? 'none' : solver;
+  const algebra = new TableAlgebra();
+  const bounded = async (problem: CostProblem, effort: Pick<Effort, 'tables' | 'known'>) => {
+    const found = await solve(problem, { ...EFFORT, ...effort, programs, deadline });
+    deadline.signal?.throwIfAborted();
+    return found;
+  };
+  switch (mode) {
     case 'ilp':
-      return (problem) => solvedApart(problem, EFFORT, options.solver, deadline);
+      return async (problem) => {
+        const { states, ...found } = await bounded(problem, { tables: null });
+        if (!states) throw new OutOfTime('the time limit is over before any plan');
+        return { ...found, states, mode };
+      };
     case 'recursive_programming':
       return async (problem, operators) => {
         const halved = halve(problem, operators);
         // Decisions that are never taken back may forbid each other.
         const isPossible = costOf(problem, halved) < Infinity;
-        const states = isPossible ? halved : eliminate(problem, new TableAlgebra(), RELAXED).states;
-        return { states, cost: costOf(problem, states), bound: 0, mode: 'recursive_programming' };
+        const states = isPossible ? halved : (await solve(problem, RELAXED)).states;
+        return { states, cost: costOf(problem, states), bound: 0, mode };
       };
     default: {
+      const found = (answer: CostSolution): Found => ({ ...answer, mode: 'dynamic_programming' });
       let isRough = isLaborious(groups.problem());
       if (isRough) groups.foresee();
       return async (problem) => {
         if (isRough) {
-          const found = await eliminateInTurns(problem, algebra, ROUGH, deadline);
-          if (groups.refine(found.states)) return { ...found, mode: 'dynamic_programming', isRefined: true };
+          const rough = await solve(problem, { work: 0, tables: ROUGH, algebra, deadline });
+          if (groups.refine(rough.states)) return { ...found(rough), isRefined: true };
           isRough = false;
           algebra.again = undefined;
         }
-        const eliminated = await eliminateInTurns(problem, algebra, SMALL, deadline);
-        const small: Found = { ...eliminated, mode: 'dynamic_programming' };
-        if (small.bound === small.cost) return small;
+        const known = await solve(problem, { work: 0, algebra, deadline });
+        if (known.bound === known.cost) return found(known);
         // What elimination in small tables leaves open is only looked at when its own answer stands.
-        if (groups.refine(small.states)) return { ...small, isRefined: true };
-        if (!isWorthSolving(small, problem)) return small;
-        const isAuto = options.mode === 'auto';
-        const other = await solvedApart(problem, effortFor(small), isAuto ? options.solver : 'none', deadline).catch(
-          orNone,
-        );
-        if (!other) return small;
-        const mode = isAuto ? 'ilp' : 'dynamic_programming';
-        const better = best(small, other);
-        if (isClose(better)) return { ...better, mode };
-        const large = await eliminateInTurns(problem, new TimedAlgebra(deadline), LARGE, deadline).catch(orNone);
-        return { ...(large ? best(better, large) : better), mode };
+        if (groups.refine(known.states)) return { ...found(known), isRefined: true };
+        const { by, states, ...more } = await bounded(problem, { known });
+        const isOther = mode === 'auto' && by === 'bounds';
+        return { ...found({ ...more, states: states ?? known.states }), ...(isOther ? { mode: 'ilp' } : {}) };
       };
     }
-  }
-}
-
-/** The time being over leaves what is known already. */
-function orNone(error: unknown): null {
-  if (error instanceof OutOfTime) return null;
-  throw error;
-}
-
-async function solvedApart(
-  problem: CostProblem,
-  { work }: { readonly work: number },
-  solver: SolverName,
-  deadline: Deadline,
-): Promise<Found> {
-  const task = {
-    problem: { ...problem, uses: [], limit: Infinity },
-    effort: { work },
-    solver,
-    within: deadline.left(),
-  };
-  const { states, cost, bound } = await solveApart(task, deadline.signal ? { signal: deadline.signal } : {});
-  deadline.signal?.throwIfAborted();
-  if (!states) throw new OutOfTime('the time limit is over before any plan');
-  return { states, cost, bound: Math.max(0, bound), mode: 'ilp' };
-}
-
-/** Looks at the clock before each table that it makes. */
-class TimedAlgebra extends TableAlgebra {
-  constructor(private readonly deadline: Deadline) {
-    super();
-  }
-
-  override eliminate(...work: Parameters<TableAlgebra['eliminate']>): ReturnType<TableAlgebra['eliminate']> {
-    this.deadline.check();
-    return super.eliminate(...work);
   }
 }
 

@@ -4,7 +4,6 @@
 import { dirname } from 'node:path';
 import { parentPort, workerData } from 'node:worker_threads';
 import { evaluate } from '../../bench/contest/evaluate.js';
-import { problemOf, readInstance } from '../../bench/contest/read.js';
 import { readAnnotations, readParallelConfig } from '../../src/api/annotations.js';
 import { readArrays } from '../../src/api/arrays.js';
 import { calibrate } from '../../src/api/calibrate.js';
@@ -14,6 +13,7 @@ import { readClusterFile } from '../../src/cost-model/cluster-file.js';
 import { AutoparError } from '../../src/ir/error.js';
 import { readProgram } from '../../src/program/reader.js';
 import { openSafetensors } from '../../src/program/safetensors.js';
+import { problemOf, readInstance } from '../../src/solver/contest.js';
 
 /** What reads a kind of file, and what the commands do with it first. */
 export const READERS = {

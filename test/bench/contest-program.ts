@@ -4,8 +4,9 @@
  *     x[v, s] in {0, 1}, Σ_s x[v, s] = 1;  y[e, s, t] ≥ 0, Σ_t y[e, s, t] = x[i, s], Σ_s y[e, s, t] = x[j, t]
  *     Σ usage · x over the nodes alive  ≤  limit, at every start of an interval
  */
-import { FORBIDDEN, type Instance } from '../../bench/contest/read.js';
-import type { IntegerProgram } from '../../src/search/solver/integer-program.js';
+
+import type { IntegerProgram } from '../../src/solver/bounds/integer-program.js';
+import { FORBIDDEN, type Instance } from '../../src/solver/contest.js';
 
 export function programOf({ costs, usages, intervals, edges, edgeCosts, limit }: Instance): IntegerProgram {
   const prices: number[] = [];

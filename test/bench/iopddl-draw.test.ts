@@ -5,15 +5,16 @@
 import test from 'ava';
 import { CHANGES, FROM_SCRATCH, leastPeak } from '../../bench/contest/draw.js';
 import { evaluate } from '../../bench/contest/evaluate.js';
-import { FORBIDDEN, type Instance, problemOf } from '../../bench/contest/read.js';
-import { loadSolver } from '../../src/search/solver/integer-solvers.js';
-import { type Answer, solve } from '../../src/search/solver/solve.js';
+import { boundedSearch } from '../../src/solver/bounds/bounded-search.js';
+import { loadSolver } from '../../src/solver/bounds/integer-solvers.js';
+import { FORBIDDEN, type Instance, problemOf } from '../../src/solver/contest.js';
+import type { Answer } from '../../src/solver/problem.js';
 import { programOf } from './contest-program.js';
 
 const highs = await loadSolver('highs');
 
 function solved(instance: Instance, work = 3e7): Answer {
-  return solve(problemOf(instance), { work }, highs);
+  return boundedSearch(problemOf(instance), { work }, highs);
 }
 
 function drawn(kind: string, seed: number): Instance {

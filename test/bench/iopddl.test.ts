@@ -9,10 +9,10 @@ import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import test from 'ava';
 import { evaluate } from '../../bench/contest/evaluate.js';
-import { type Instance, problemOf, readInstance } from '../../bench/contest/read.js';
-import { generator } from '../../src/search/solver/generator.js';
-import { NoAssignment } from '../../src/search/solver/limited-problem.js';
-import { solve } from '../../src/search/solver/solve.js';
+import { boundedSearch } from '../../src/solver/bounds/bounded-search.js';
+import { type Instance, problemOf, readInstance } from '../../src/solver/contest.js';
+import { generator } from '../../src/solver/generator.js';
+import { NoAssignment } from '../../src/solver/problem.js';
 
 /** The contest's own example: five nodes, whose best solution costs 445 and takes 50 of 50 bytes. */
 const EXAMPLE = {
@@ -176,7 +176,7 @@ test('corners of the form: loops, several edges either way round, empty interval
     const instance = corner(random);
     const best = bruteForce(instance);
     try {
-      const { states, cost, bound } = solve(problemOf(instance), { work: 2e6 }, null);
+      const { states, cost, bound } = boundedSearch(problemOf(instance), { work: 2e6 }, null);
       t.deepEqual([BigInt(cost), BigInt(bound)], [best.cost, best.cost], `trial ${trial}`);
       t.deepEqual(evaluate(instance, states ?? []).fault, null);
     } catch (error) {

@@ -2,7 +2,7 @@
  * @file The fit of constants, on data whose constants are known.
  */
 import test from 'ava';
-import { robustFit } from '../../bench/robust-fit.js';
+import { robustFit } from '../../bench/published/robust-fit.js';
 
 test('constants are found again, though one sample in eight is three times what they say', (t) => {
   const [slope, offset] = [3, 5];

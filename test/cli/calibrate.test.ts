@@ -23,8 +23,8 @@ interface Calibrated {
 }
 
 const HEADER =
-  'gpu_type,gpus,model,layers,hidden,heads,seq,tp,pp,dp,microbatch,global_batch,iteration_time_s,recompute,precision';
-const RUN = ['a100-sxm-80', '4', 'gpt-x', '4', '512', '8', '512', '2', '1', '2', '2', '32', '0.06', 'none', 'bf16'];
+  'device,devices,model,layers,hidden,heads,ffn,vocab,seq,tp,pp,dp,micro_batch,global_batch,seconds,recompute,precision';
+const RUN = 'a100-sxm-80,4,gpt-x,4,512,8,2048,50304,512,2,1,2,2,32,0.06,none,bf16'.split(',');
 
 /** A table of a run, some fields of which are others. */
 const table = (...changes: readonly Readonly<Record<string, string>>[]): string => {
@@ -100,17 +100,17 @@ test('one run is learned from, runs of one configuration are one that is known b
   const mixed = await calibrated(
     table(
       {},
-      { iteration_time_s: '0' },
-      { iteration_time_s: '-1' },
-      { iteration_time_s: 'NaN' },
-      { iteration_time_s: 'fast' },
-      { iteration_time_s: '900' },
-      { gpu_type: 'H100' },
-      { gpus: '16', dp: '8' },
+      { seconds: '0' },
+      { seconds: '-1' },
+      { seconds: '' },
+      { seconds: '60 ms' },
+      { seconds: '900' },
+      { device: 'H100' },
+      { device: 'h100-sxm-80' },
+      { devices: '16', dp: '8' },
       { dp: '3' },
       { layers: '' },
-      { recompute: 'save_qkv_proj' },
-      { precision: 'fp4 or fp8 (see config)' },
+      { recompute: 'uniform' },
     ),
   );
   t.deepEqual([mixed.rows, mixed.runs], [12, 1]);
@@ -121,15 +121,17 @@ test('one run is learned from, runs of one configuration are one that is known b
   t.deepEqual(mixed.layers, one.layers);
   const reasons = Object.keys(mixed.skipped).join('\n');
   for (const reason of [
-    / is 0$/m,
-    / is -1$/m,
+    /seconds is 0, and takes a number above 0/,
+    /seconds is -1/,
     /no time/,
-    /no number/,
+    /seconds is 60 ms/,
     /more than 10 times/,
+    /device H100 is not in the catalogue/,
     /ran on h100/,
     /ran on 16 devices/,
-    /save_qkv_proj/,
-    /leaves the format open/,
+    /do not multiply/,
+    /layers is not stated/,
+    /recompute is uniform, and takes one of none, selective, operators, full/,
   ])
     t.regex(reasons, reason);
 
@@ -145,7 +147,7 @@ test('what cannot be calibrated is refused with the reason, and nothing is writt
   const put = (name: string, text: string | Buffer) => writeFileSync(join(folder, name), text);
   put('runs.csv', table({}));
   put('none.csv', `${HEADER}\n`);
-  put('other.csv', table({ gpu_type: 'V100' }, { iteration_time_s: '' }));
+  put('other.csv', table({ device: 'V100' }, { seconds: '' }));
   put('columns.csv', 'a,b\n1,2\n');
   put('quote.csv', `${HEADER}\n"1,2\n`);
   put('raw.csv', Buffer.from(Array.from({ length: 4000 }, (_, index) => (index * 167) % 256)));
@@ -162,7 +164,7 @@ test('what cannot be calibrated is refused with the reason, and nothing is writt
     [`folder.csv ${usual}`, 3, /error\[bad-runs\]: the file is a folder/],
     [`empty.csv ${usual}`, 3, /error\[bad-runs\]: the file is no table of training runs/],
     [`raw.csv ${usual}`, 3, /error\[bad-runs\]/],
-    [`columns.csv ${usual}`, 3, /lacks the columns gpu_type, gpus/],
+    [`columns.csv ${usual}`, 3, /lacks the columns device, devices/],
     [`quote.csv ${usual}`, 3, /the quote that line 2 opens is never closed/],
     [`none.csv ${usual}`, 3, /no run can be used, for it has no rows/],
     [`other.csv ${usual}`, 3, /no run can be used; 1 of 2: .*\(and 1 other reasons?\)/],

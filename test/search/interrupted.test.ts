@@ -2,12 +2,12 @@
  * @file Elimination gives way: an interruption and the end of the time are noticed while it works, on the thread that waits.
  */
 import test from 'ava';
-import type { CostProblem } from '../../src/search/cost-problem.js';
-import { Deadline, OutOfTime } from '../../src/search/deadline.js';
-import { eliminate, eliminateInTurns } from '../../src/search/elimination.js';
-import { generator } from '../../src/search/solver/generator.js';
-import { solveApart } from '../../src/search/solver/solve-apart.js';
-import { TableAlgebra } from '../../src/search/table-algebra.js';
+import { solveApart } from '../../src/solver/bounds/solve-apart.js';
+import { Deadline, OutOfTime } from '../../src/solver/deadline.js';
+import { eliminate, eliminateInTurns } from '../../src/solver/elimination/elimination.js';
+import { TableAlgebra } from '../../src/solver/elimination/table-algebra.js';
+import { generator } from '../../src/solver/generator.js';
+import type { CostProblem } from '../../src/solver/problem.js';
 
 /** A grid of variables of eight states each: tables of up to 8^width entries, one for each variable. */
 function grid(width: number, length: number): CostProblem {

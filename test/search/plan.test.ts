@@ -11,13 +11,13 @@ import type { Graph } from '../../src/ir/graph.js';
 import { checkSharded } from '../../src/partition/check.js';
 import { onlyStage } from '../../src/partition/lower-stages.js';
 import { partition } from '../../src/partition/partition.js';
-import { eliminate } from '../../src/search/elimination.js';
 import { meshProblem } from '../../src/search/mesh-problem.js';
 import { operatorQuestions } from '../../src/search/operator-questions.js';
 import { type PlanOptions, type PlanResult, plan } from '../../src/search/plan.js';
-import { TableAlgebra } from '../../src/search/table-algebra.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
 import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
+import { eliminate } from '../../src/solver/elimination/elimination.js';
+import { TableAlgebra } from '../../src/solver/elimination/table-algebra.js';
 import { convGraph, GraphBuilder, llamaGraph, mlpGraph, SMALL_LLAMA } from './small-graphs.js';
 
 const GRAPHS: Readonly<Record<string, Graph>> = {

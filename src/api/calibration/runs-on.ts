@@ -7,9 +7,9 @@ import { firstDevices } from '../../cost-model/describe-named.js';
 import type { MeasuredRun } from '../../cost-model/measured-layers/linear-step.js';
 import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
 import { priceStep } from '../../cost-model/step/step-price.js';
-import type { Row } from '../published-runs/csv.js';
-import type { Predictor } from '../published-runs/predictor.js';
-import { type PublishedRun, publishedRun, sweepOf } from '../published-runs/run.js';
+import type { Row } from './csv.js';
+import type { Predictor } from './predictor.js';
+import { type MeasuredRow, measuredRow, sweepOf } from './run.js';
 
 /** A run of a table, priced where it ran. */
 export interface UsableRun extends MeasuredRun {
@@ -25,15 +25,14 @@ export interface UsableRun extends MeasuredRun {
 const MOST_OFF = 10;
 
 /** The run of a row on a cluster, or the reason why it is of no use. */
-export function runOn(row: Row, file: string, cluster: Cluster, predictor: Predictor): UsableRun | string {
-  const run = publishedRun(row, file);
+export function runOn(row: Row, cluster: Cluster, predictor: Predictor): UsableRun | string {
+  const run = measuredRow(row);
   if (typeof run === 'string') return run;
   const { seconds, configuration } = run;
   if (seconds === null) return run.fits ? 'no time' : 'ran out of memory';
-  if (run.assumed) return run.assumed;
-  if (!run.formatStated) return `precision is ${row['precision']}, which leaves the format open`;
-  const devices = deviceCount(run);
-  const elsewhere = otherDevices(run, cluster, devices);
+  if (run.predictions > 0) return 'predicts several tokens at once, which no plan does';
+  const { devices } = run;
+  const elsewhere = otherDevices(run, cluster);
   if (elsewhere) return elsewhere;
   const own = firstDevices(cluster, devices);
   if (!own) return `${devices} devices are no whole nodes of ${cluster.nodes} × ${cluster.perNode}`;
@@ -49,7 +48,7 @@ export function runOn(row: Row, file: string, cluster: Cluster, predictor: Predi
       );
     return {
       ...{ work, configuration, cluster: own, seconds, times: 1, predictedSeconds },
-      model: row['model'] ?? '',
+      model: run.model,
       sweep: sweepOf(run),
     };
   } catch (error) {
@@ -81,19 +80,15 @@ export function mergedRuns(runs: readonly UsableRun[]): readonly UsableRun[] {
   });
 }
 
-function deviceCount({ configuration: { degrees } }: PublishedRun): number {
-  return degrees.tp * degrees.pp * degrees.sp * degrees.dp;
-}
-
 /** Why a run on other devices, or on devices that are linked otherwise, teaches nothing of a cluster; null where it does. */
-function otherDevices({ row, cluster: theirs }: PublishedRun, cluster: Cluster, devices: number): string | null {
+function otherDevices({ network, devices, cluster: theirs }: MeasuredRow, cluster: Cluster): string | null {
   if (theirs.device.id !== cluster.device.id)
     return `ran on ${theirs.device.id}, and the cluster has ${cluster.device.id}`;
   if (devices > clusterSize(cluster)) return `ran on ${devices} devices, and the cluster has ${clusterSize(cluster)}`;
   if (devices <= Math.min(theirs.perNode, cluster.perNode)) return null;
   if (theirs.perNode !== cluster.perNode)
     return `ran on nodes of ${theirs.perNode} devices, and the cluster has nodes of ${cluster.perNode}`;
-  if (!row['internode_gbps_per_gpu']) return null;
+  if (network === null) return null;
   const rate = ({ levels }: Cluster) => (8 * (levels.at(-1)?.bandwidth ?? 0)) / 1e9;
   const [stated, own] = [rate(theirs), rate(cluster)];
   if (Math.abs(stated / own - 1) <= NETWORKS_ALIKE) return null;

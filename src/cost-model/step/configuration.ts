@@ -58,8 +58,6 @@ export interface StepConfiguration {
   /** Megatron's sequence parallelism: norms and dropout along the sequence over tp. */
   readonly tpSequence: boolean;
   readonly zero: 0 | 1 | 2 | 3;
-  /** Ranks that ZeRO shards over, where fewer than dp (hybrid sharding). */
-  readonly shardRanks?: number;
   readonly recompute: Recompute;
   /** How many layers of each stage recompute so; all where left out. */
   readonly recomputedLayers?: readonly number[];
@@ -83,18 +81,8 @@ export interface StepConfiguration {
   readonly scatteredSends: boolean;
   /** How the loss meets the vocabulary: one kernel, each rank its part, or written operator by operator. */
   readonly loss: 'fused' | 'parallel' | 'plain';
-  /** Only adapters are trained: no gradients of weights, none to reduce. */
-  readonly frozen?: boolean;
-  /** Whether the product that makes a weight's gradient adds it to the accumulator; left out, megatron-core's does. */
-  readonly fusedAccumulation?: boolean;
   /** Bytes per element in which gradients are added up over micro-batches and reduced: Megatron's 4, or 2. */
   readonly gradientBytes: number;
-  /** ZeRO 3 that gathers once per step and scatters once, and holds everything whole between (torchtitan's in a pipeline). */
-  readonly keepsGathered?: boolean;
-  /**
-   * Messages in which ZeRO-3 gathers a layer, where they are one per tensor and go round in a single ring (DeepSpeed of 2021).
-   */
-  readonly gathersPerLayer?: number;
 }
 
 /**

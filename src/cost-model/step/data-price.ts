@@ -51,11 +51,12 @@ export function dataPricing(
   cluster: Cluster,
   constants: StepConstants,
 ): (held: Held, under: Under) => DataPrice {
-  const { degrees, zero, gradientBytes, overlap, keepsGathered = false } = configuration;
+  const { degrees, zero, gradientBytes, overlap, software } = configuration;
   const ranks = degrees.dp * degrees.sp;
   if (ranks === 1) return () => NONE;
   const runs = groupRuns(degrees, configuration.meshOrder);
-  const place = configuration.gathersPerLayer ? flat(ranks, cluster) : groupPlace(runs.dp, cluster.levels);
+  const isOneRing = zero === 3 && software === 'megatron';
+  const place = isOneRing ? flat(ranks, cluster) : groupPlace(runs.dp, cluster.levels);
   const width = elementBytes(configuration.precision);
   const replicas = ranks / degrees.ep;
   const expertPlace = groupPlace(runs.replicas, cluster.levels);
@@ -69,8 +70,7 @@ export function dataPricing(
   const reducing = of(zero === 0 ? 'all-reduce' : 'reduce-scatter');
   const gathering = of('all-gather');
   // Of ZeRO 3, whose messages are layers.
-  const hopSeconds =
-    (configuration.gathersPerLayer ?? 1) * (configuration.shardRanks ?? ranks) * constants.ringHopSeconds;
+  const hopSeconds = (isOneRing ? RING_MESSAGES : 1) * ranks * constants.ringHopSeconds;
   const hopsOf = (elements: number) => (elements / perLayer) * hopSeconds;
   const gatherOf = ({ dense, experts }: Held) => gathering(dense, experts, width) + hopsOf(dense + experts);
   const hide = (seconds: number, under: number) =>
@@ -79,7 +79,7 @@ export function dataPricing(
     if (dense + experts === 0) return NONE;
     // An expert's gradient is shared by the ranks that hold the same expert alone.
     const wire = dense * ((ranks - 1) / ranks) + experts * ((replicas - 1) / replicas);
-    if (zero === 3 && !keepsGathered) {
+    if (zero === 3) {
       // Two gathers and a scatter per micro-batch, each under the neighbouring layers' compute.
       const gather = gatherOf({ dense, experts });
       const scatter = reducing(dense, experts, gradientBytes) + hopsOf(dense + experts);
@@ -109,6 +109,9 @@ export function dataPricing(
     };
   };
 }
+
+/** Messages in which Megatron's layers under ZeRO 3 of 2021 are gathered: one for each tensor (docs/accuracy.md). */
+const RING_MESSAGES = 12;
 
 /** One ring through all ranks: what enters a node comes over one card, not over all of them side by side. */
 function flat(ranks: number, { levels }: Cluster): GroupPlace {

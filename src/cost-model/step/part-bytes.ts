@@ -141,19 +141,18 @@ export function tensorBytes(
 
 /** State of a part under the recipe and the ZeRO level of a configuration; buffers are whole on every rank of dp. */
 function stateBytes({ dense, experts }: Held, buffers: number, configuration: StepConfiguration): StateBytes {
-  const { degrees, zero, frozen, inference } = configuration;
+  const { degrees, zero, inference } = configuration;
   const recipe = recipeOf(configuration);
-  const shards = configuration.shardRanks ?? degrees.dp * degrees.sp;
+  const shards = degrees.dp * degrees.sp;
   const expertShards = Math.max(1, shards / degrees.ep);
   const spread = (bytes: number, from: number) =>
     bytes * (zero >= from ? dense / shards + experts / expertShards : dense + experts);
   const onHost = offloadsOptimizer(configuration);
-  const trained = inference ? 0 : frozen ? ADAPTERS : 1;
-  const whole = configuration.keepsGathered && zero === 3 ? dense + experts : 0;
+  const trained = inference ? 0 : 1;
   const width = elementBytes(configuration.precision);
   return {
-    parameters: spread(frozen || inference ? width : recipe.parameter, 3) + (whole + buffers) * width,
-    gradients: trained * (spread(recipe.gradient, 2) + whole * configuration.gradientBytes),
+    parameters: spread(inference ? width : recipe.parameter, 3) + buffers * width,
+    gradients: trained * spread(recipe.gradient, 2),
     optimizer: onHost ? 0 : trained * spread(recipe.optimizer, 1),
     // Beside the state, gradients as they arrive and parameters as they leave.
     hostState: onHost
@@ -191,7 +190,7 @@ function layerBytes(
 
 /** What ZeRO 3 gathers to run a layer: its parameters, those of the next, and in training its gradients. */
 function gatheredBytes({ dense, experts }: Held, configuration: StepConfiguration): number {
-  if (configuration.zero < 3 || configuration.keepsGathered) return 0;
+  if (configuration.zero < 3) return 0;
   const gradient = configuration.inference ? 0 : recipeOf(configuration).gradient;
   return (2 * elementBytes(configuration.precision) + gradient) * (dense + experts);
 }
@@ -253,8 +252,6 @@ function keptShare(precision: StepConfiguration['precision']): number {
   return precision === 'fp8' || precision === 'fp4' ? 0.8 : 1;
 }
 
-/** Adapters hold about a hundredth of a model's parameters. */
-const ADAPTERS = 0.01;
 /** Softmax's result, dropout's mask and result: Korthikanti's 5 bytes. */
 const SCORE_BYTES = 5;
 /** fp32 copies that a normalisation in parts keeps, per element that it reads or writes. */

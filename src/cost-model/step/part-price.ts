@@ -70,7 +70,7 @@ export function priceParts(
   constants: StepConstants,
   known: Partial<KnownOfParts> = {},
 ): PartPrices {
-  const { inference, frozen, recompute } = configuration;
+  const { inference, recompute } = configuration;
   const phases = known.phases ?? partPhases(model, configuration, cluster, constants);
   const bytes = known.bytes ?? partBytes(model, configuration);
   const perLayer = averageLayer(model, configuration);
@@ -91,10 +91,10 @@ export function priceParts(
     }),
     last: partPrice(phases.last, heldByLast(model, configuration), bytes.last),
     send: sendPrice(model, configuration, cluster),
-    data: frozen || inference ? () => NONE : dataPricing(perLayer, configuration, cluster, constants),
-    optimizerSeconds: (held) => (frozen || inference ? 0 : updateSeconds(held, configuration, cluster, constants)),
+    data: inference ? () => NONE : dataPricing(perLayer, configuration, cluster, constants),
+    optimizerSeconds: (held) => (inference ? 0 : updateSeconds(held, configuration, cluster, constants)),
     gradientsOut: (held, lastBackwards) =>
-      frozen || inference || !offloadsOptimizer(configuration)
+      inference || !offloadsOptimizer(configuration)
         ? NO_TRANSFER
         : gradientTransfer(updatedOf(held, configuration), lastBackwards, configuration, cluster, constants),
   };
@@ -200,7 +200,7 @@ function updateSeconds(
 }
 
 /** Elements of parameters that a rank updates. */
-export function updatedOf({ dense, experts }: Held, { degrees, zero, shardRanks }: StepConfiguration): number {
-  const shardedBy = zero === 0 ? 1 : (shardRanks ?? degrees.dp * degrees.sp);
+export function updatedOf({ dense, experts }: Held, { degrees, zero }: StepConfiguration): number {
+  const shardedBy = zero === 0 ? 1 : degrees.dp * degrees.sp;
   return (dense + experts * (zero === 0 ? 1 : Math.max(1, degrees.ep))) / shardedBy;
 }

@@ -61,7 +61,6 @@ export class PhasePricing {
     for (const work of works) {
       switch (work.kind) {
         case 'matmul': {
-          if (work.tokens === 'depth' && configuration.frozen) break;
           const own = along(work, degrees);
           const format = work.wide && narrow ? 'bf16' : precision;
           const seconds = matmulSeconds(own, device, format, constants);
@@ -197,18 +196,19 @@ export class PhasePricing {
 const FEW_ELEMENTS = 1e5;
 
 /** Whether gradients of weights are added to their accumulators by kernels of their own. */
-export function accumulatesApart(
-  configuration: Pick<StepConfiguration, 'zero' | 'software' | 'fusedAccumulation'>,
-): boolean {
+export function accumulatesApart(configuration: Pick<StepConfiguration, 'zero' | 'software' | 'tpSequence'>): boolean {
   return configuration.zero < 3 && mayAccumulateApart(configuration);
 }
 
-/** The same of a software, unless ZeRO 3 scatters gradients at once. */
+/**
+ * The same of a software, unless ZeRO 3 scatters gradients at once: Megatron's products add to the accumulator since early 2022, when
+ * it got its sequence parallelism.
+ */
 export function mayAccumulateApart({
   software,
-  fusedAccumulation = software === 'megatron-core',
-}: Pick<StepConfiguration, 'software' | 'fusedAccumulation'>): boolean {
-  return !fusedAccumulation;
+  tpSequence,
+}: Pick<StepConfiguration, 'software' | 'tpSequence'>): boolean {
+  return software !== 'megatron-core' && !(software === 'megatron' && tpSequence);
 }
 
 /**

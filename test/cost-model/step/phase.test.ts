@@ -34,7 +34,7 @@ test("a weight's gradient is read and added to its accumulator, except by produc
   const moved = (bytes: number) => memorySeconds(elements * bytes, cluster.device);
   t.is(phase({ software: 'megatron', precision: 'fp16' }).memory, moved(2 + 2 * 2));
   t.is(phase({ software: 'megatron', gradientBytes: 4 }).memory, moved(2 + 2 * 4));
-  t.is(phase({ software: 'megatron', fusedAccumulation: true }).memory, 0);
+  t.is(phase({ software: 'megatron', tpSequence: true }).memory, 0);
   t.is(phase({ software: 'megatron-core' }).memory, 0);
   t.is(phase({ software: 'eager', zero: 3 }).memory, 0);
 });

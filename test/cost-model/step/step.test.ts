@@ -162,17 +162,6 @@ test('a stage holds as many micro-batches as the order of its schedule does', (t
   );
 });
 
-test('ZeRO 3 that keeps what it gathers sends once per step, and holds parameters and gradients whole beside its shards', (t) => {
-  const configuration = { ...trained({ dp: 8, pp: 4 }), zero: 3 as const, globalBatch: 64 };
-  const kept = { ...configuration, keepsGathered: true };
-  t.is(price(configuration).bytes.dp, 8 * 1.5 * price(kept).bytes.dp);
-  const [shards] = stageMemory(work, configuration);
-  const [whole] = stageMemory(work, kept);
-  const elements = ((shards?.parameters ?? 0) * 8) / 4;
-  t.is(whole?.parameters, (shards?.parameters ?? 0) + 2 * elements);
-  t.is(whole?.gradients, (shards?.gradients ?? 0) + 2 * elements);
-});
-
 test('gradients take as many bytes in memory as on the wire', (t) => {
   const configuration = { ...trained({ dp: 4 }), globalBatch: 16 };
   const [two] = stageMemory(work, configuration);

@@ -1,0 +1,27 @@
+/**
+ * @file Predictions of `bench:accuracy --calibrated`: each run as the runs of all other models of its table on the same device have it,
+ * none of its own model's.
+ */
+
+import { groupBy } from '../../src/api/calibration/score.js';
+import { fitLayers } from '../../src/cost-model/measured-layers/fit-layers.js';
+import { leftOut } from '../../src/cost-model/measured-layers/left-out.js';
+import type { PublishedPredictor } from './predictor.js';
+import type { PublishedRun } from './run.js';
+
+/** Seconds of steps by run; of devices with one model alone, and of runs without a time, there are none. */
+export function calibratedSeconds(
+  runs: readonly PublishedRun[],
+  predictor: PublishedPredictor,
+): ReadonlyMap<PublishedRun, number> {
+  const found = new Map<PublishedRun, number>();
+  const timed = runs.filter(({ seconds }) => seconds !== null);
+  for (const own of groupBy(timed, ({ cluster }) => cluster.device.id).values()) {
+    const fit = fitLayers(
+      own.map((run) => ({ ...run, work: predictor.work(run), seconds: run.seconds ?? Number.NaN })),
+    );
+    const seconds = leftOut(fit, (_, index) => own[index]?.row['model'] ?? '');
+    for (const [index, run] of own.entries()) if (seconds) found.set(run, seconds[index] as number);
+  }
+  return found;
+}

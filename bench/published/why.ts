@@ -1,0 +1,32 @@
+/**
+ * @file Why a canonical row has what it has: which words of the published row it was read from.
+ */
+import type { Row } from '../../src/api/calibration/csv.js';
+import { UNSTATED } from './numbers.js';
+
+/** Canonical columns, what settles those that a row does not state, and the published columns that they are read from. */
+const READ_FROM: readonly (readonly [canonical: string, unstated: string, from: readonly string[]])[] = [
+  ['device', 'nothing', ['gpu_type']],
+  ['sizes', "the model's name", ['layers', 'hidden', 'heads', 'kv_heads', 'ffn', 'vocab']],
+  ['software', 'the device and zero', ['software', 'source', 'overlap']],
+  ['attention', "the software's usual kernel", ['attn', 'source']],
+  ['precision', 'bf16', ['precision']],
+  ['zero', "the software's usual level", ['zero']],
+  ['recompute', 'none', ['recompute']],
+  ['virtual_stages', 'one', ['vpp']],
+  ['tp_sequence', "the software's usual way", ['sp']],
+  ['sp', 'the devices that other degrees leave', ['cp']],
+  ['ep', 'one', ['ep']],
+  ['overlap', "the software's usual way", ['overlap']],
+  ['seconds', 'nothing', ['iteration_time_s', 'tokens_per_s_per_gpu', 'status']],
+];
+
+/** A sentence for each of them. */
+export function whyOf(row: Row): string {
+  const sentences = READ_FROM.map(([canonical, unstated, from]) => {
+    const said = from.filter((column) => !UNSTATED.test(row[column] ?? ''));
+    const words = said.map((column) => `${column} "${row[column]}"`).join(', ');
+    return `${canonical} from ${words === '' ? unstated : words}`;
+  });
+  return [...sentences, ...(row['source_ref'] ? [`row of ${row['source_ref']}`] : [])].join('; ');
+}

@@ -1,0 +1,227 @@
+/**
+ * @file What the columns of a published table say, in the words that its sources have: numbers, software, formats, what is
+ * sharded, recomputed and overlapped. What a row leaves out is its system's default of the time.
+ */
+import { type ExpertSizes, GPT_STYLE, type LanguageModelStyle, LLAMA_STYLE } from '../../models/language-sizes.js';
+import type { Row } from '../../src/api/calibration/csv.js';
+import {
+  type Precision,
+  type Recompute,
+  type StepConfiguration,
+  usualGradientBytes,
+} from '../../src/cost-model/step/configuration.js';
+import type { SoftwareName } from '../../src/cost-model/step/constants.js';
+import { number, UNSTATED } from './numbers.js';
+import { IN_DEEPSPEED } from './software.js';
+
+/** Whether a run ended or ran out of memory; undefined where it did neither. */
+export function statusOf(text: string): 'ok' | 'oom' | undefined {
+  if (/oom|out.of.memory/i.test(text)) return 'oom';
+  return UNSTATED.test(text) ||
+    YES.test(text) ||
+    /^(ok(ay)?|done|ran|fits?|pass(ed)?|completed?|finished|succe(ss(ful)?|eded))$/i.test(text.trim())
+    ? 'ok'
+    : undefined;
+}
+
+/** @param inTurns whether its layers are one part each, so that none has attention to run beside its experts' dispatch */
+export function overlapOf(
+  row: Row,
+  software: SoftwareName,
+  zero: number,
+  inTurns: boolean,
+): StepConfiguration['overlap'] {
+  const text = row['overlap'] ?? '';
+  // Fetching ahead is how ZeRO 3 works; of the rest a run may have nothing.
+  if (NO.test(text)) return { tensor: false, data: zero === 3, pipeline: false, experts: false };
+  const tensor =
+    /tp_comm_overlap=True|async.?TP|tp-comm|MegaScale/i.test(text) ||
+    (software === 'megatron-core' && UNSTATED.test(text));
+  return {
+    tensor,
+    // ZeRO 3 fetches the next parameters while it computes, in DeepSpeed too.
+    data: (software !== 'megatron' && !IN_DEEPSPEED.test(row['source'] ?? '')) || zero === 3 || /grad/.test(text),
+    pipeline: software === 'megatron-core',
+    experts: release(row) >= 26.06 && !inTurns,
+  };
+}
+
+/** The release that a source names, such as 26.06: experts' dispatch runs beside other work from that one on. */
+function release(row: Row): number {
+  return Number(/Bridge (\d\d\.\d\d)/.exec(row['source'] ?? '')?.[1] ?? 0);
+}
+
+/**
+ * Chunks per stage. Where only a configuration file says how many ("see config"), each layer is one; where sends between stages
+ * overlap, which Megatron has between chunks alone, there are two at least.
+ */
+export function chunksOf(row: Row, layers: number, pp: number): number {
+  if (pp === 1) return 1;
+  const most = Math.floor(layers / pp);
+  const unstated = /config/.test(row['vpp'] ?? '') ? most : /p2p/.test(row['overlap'] ?? '') ? Math.min(2, most) : 1;
+  return Math.max(1, number(row, 'vpp') ?? unstated);
+}
+
+/**
+ * In what gradients are reduced, where it is not what the software usually does: NVIDIA's recipes for speed (NeMo,
+ * Megatron-Bridge, MLPerf) reduce in bf16. FSDP reduces in fp32 unless told otherwise, as MosaicML's PURE does.
+ */
+export function gradientBytesOf(row: Row, software: SoftwareName, precision: Precision): number {
+  const source = `${row['source']} ${row['notes']}`;
+  if (precision !== 'fp32' && /NeMo|Bridge|MLPerf|mp_mode=PURE/.test(source)) return 2;
+  if (/torchtitan|mp_mode=DEFAULT/.test(source)) return 4;
+  return usualGradientBytes(precision, IN_DEEPSPEED.test(row['source'] ?? '') ? 'megatron' : software);
+}
+
+/** No and false, where a column asks whether. */
+const NO = /^\s*(0(\.0)?|no(ne|thing)?|false|off|without)\s*$/i;
+
+/** Yes and true, where a column asks whether. */
+const YES = /^\s*(1(\.0)?|true|yes|y|on)\s*$/i;
+
+/** Megatron's sequence parallelism, which torchtitan's tensor parallelism always has. */
+export function tpSequenceOf(row: Row, software: SoftwareName, tp: number): boolean {
+  const text = row['sp'] ?? '';
+  if (!UNSTATED.test(text)) return YES.test(text);
+  return tp > 1 && (software === 'megatron-core' || /torchtitan/i.test(row['source'] ?? ''));
+}
+
+/** What is recomputed, and of which share of the layers. */
+export interface Recomputed {
+  readonly recompute: Recompute;
+  readonly share: number;
+}
+
+/** Norms and activation functions alone: what they keep is less, and not counted so. */
+const ELEMENT_WISE =
+  /^selective\W+((layer)?norms?|(moe_)?act(ivation)?s?|swiglu|gelu|rope)([\s,+/&]+((layer)?norms?|(moe_)?act(ivation)?s?))*\W*$/i;
+
+/** Systems' words for it; the first that matches counts. */
+const RECOMPUTED: readonly (readonly [pattern: RegExp, recompute: Recompute, share?: number])[] = [
+  [/^(0|none|no|false|off|without)\b|^minimal/i, 'none'],
+  // Every second layer whole (torchtitan).
+  [/^selective.layer|(every|each) (2nd|second|other)\b/i, 'full', 0.5],
+  [/^(selective\W*)?op(erator)?s?\b/i, 'operators'],
+  // Costs next to nothing, and is not priced.
+  [ELEMENT_WISE, 'none'],
+  [/^selective\W+(fraction of|attn|attention|core)/i, 'selective'],
+  [/^selective$/i, 'selective'],
+  [/^(full|uniform|block|all|every|whole|nothing.saveable)/i, 'full'],
+  [/^(with )?((activation|gradient)s?.)?(re-?)?(checkpoint|comput)\w*$/i, 'full'],
+];
+
+/** Whether a table says what is recomputed, so that memory can be told: nothing is something to say. */
+export function statesRecompute(row: Row): boolean {
+  const text = (row['recompute'] ?? '').trim();
+  return recomputeOf(row) !== undefined && !ELEMENT_WISE.test(text) && (!UNSTATED.test(text) || /^none$/i.test(text));
+}
+
+/** What torchtitan calls selective is by operator, unless it says otherwise, and saves attention. Undefined: not known. */
+export function recomputeOf(row: Row): Recomputed | undefined {
+  const text = row['recompute'] ?? '';
+  if (UNSTATED.test(text)) return { recompute: 'none', share: 1 };
+  if (YES.test(text)) return { recompute: 'full', share: 1 };
+  const [, recompute, share = 1] = RECOMPUTED.find(([pattern]) => pattern.test(text.trim())) ?? [];
+  if (recompute === undefined) return undefined;
+  const byOperator = recompute === 'selective' && /torchtitan/.test(row['source'] ?? '');
+  return { recompute: byOperator ? 'operators' : recompute, share };
+}
+
+/**
+ * XLA has no kernel of its own for attention: where a table names none, it runs in parts, unless Transformer Engine has the
+ * layers; flash attention on GPUs is cuDNN's there.
+ */
+export function attentionOf(row: Row, software: SoftwareName): StepConfiguration['attention'] {
+  const text = row['attn'] ?? '';
+  // What Megatron's flag calls fused is cuDNN's kernel; a column may mean a fused softmax.
+  if (flagsOf(row)['attention-backend'] === 'fused') return 'fused';
+  // Megatron's own layers, without Transformer Engine's, have no kernel for attention.
+  if (text === 'auto' && /mcore_(?!te)/.test(row['model'] ?? '')) return 'parts';
+  if (/unfused|\b(naive|vanilla|eager|math)\b|^(torch|fused)$/i.test(text)) return 'parts';
+  // MPT's attention was FlashAttention 1 in Triton when its tables were made.
+  if (/attention.?v?1(?!\d)|\bFA-?1\b/i.test(text) || /llm-foundry/.test(row['source'] ?? '')) return 'early';
+  const engine = /^te-/i.test(row['precision'] ?? '');
+  if (/\bFA-?[34]|attention.?v?[34]|\bTE\b|Transformer.?Engine|cuDNN/i.test(text) || engine) return 'fused';
+  if (/\bFA-?2\b|attention.?v?2/i.test(text)) return 'portable';
+  if (software === 'megatron-core') return 'fused';
+  if (!/JAX|XLA|PAX/i.test(row['source'] ?? '')) return 'portable';
+  return text.trim() === '' ? 'parts' : 'fused';
+}
+
+/** Megatron's fused softmax takes batch · heads in fours, and all else goes operator by operator, as "torch" does. */
+export function plainSoftmax(row: Row, software: SoftwareName, rows: number): boolean {
+  return /^torch$/i.test(row['attn'] ?? '') || (software === 'megatron' && rows % 4 !== 0);
+}
+
+/** "fp4 or fp8 (see config)". */
+export const AMBIGUOUS = /fp4 or fp8/;
+
+/** MLPerf's configuration files say fp4 in their names; of the others most are of 8 bits. */
+const FOUR_BITS = /fp4/;
+
+/** The format that products are in; undefined where the table names one that is not known. */
+export function precisionOf(row: Row): Precision | undefined {
+  const text = row['precision'] ?? '';
+  if (UNSTATED.test(text)) return 'bf16';
+  if (AMBIGUOUS.test(text)) return FOUR_BITS.test(`${row['source']} ${row['source_ref']}`) ? 'fp4' : 'fp8';
+  return FORMATS.find(([pattern]) => pattern.test(text))?.[1];
+}
+
+/** The first that matches counts: mixed recipes multiply in the narrowest that they name, bf16 where they leave it open. */
+const FORMATS: readonly (readonly [pattern: RegExp, precision: Precision])[] = [
+  [/fp4|float4/i, 'fp4'],
+  [/fp8|float8|e4m3|e5m2/i, 'fp8'],
+  [/bf-?16|bfloat-?16/i, 'bf16'],
+  [/fp-?16|float-?16|half/i, 'fp16'],
+  [/fp-?32|float-?32|single/i, 'fp32'],
+  // Of 16 bits, which of the two is not said; nor anything but that there are two formats.
+  [/16|mixed|amp/i, 'bf16'],
+];
+
+/** Settings of Megatron that a row's notes list as "flags {…}": what no column has, experts and how layers are made. */
+export function flagsOf(row: Row): Readonly<Record<string, unknown>> {
+  const [, text] = /flags (\{.*?\})/.exec(row['notes'] ?? '') ?? [];
+  try {
+    const flags: unknown = text === undefined ? {} : JSON.parse(text);
+    return typeof flags === 'object' && flags !== null ? (flags as Readonly<Record<string, unknown>>) : {};
+  } catch {
+    return {};
+  }
+}
+
+/**
+ * Ranks that experts are spread over. DeepEP sends tokens to experts on other ranks: where a row names it and states one rank,
+ * that is what it leaves out, and all others of its source have as many as share the batch, up to 64.
+ */
+export function expertRanksOf(row: Row, ranks: number): number {
+  const stated = Math.max(1, number(row, 'ep') ?? 1);
+  return Math.min(stated === 1 && /DeepEP/.test(row['attn'] ?? '') ? 64 : stated, ranks);
+}
+
+/** Experts that flags describe: two of them take a token unless said otherwise. */
+export function expertsOf(flags: Readonly<Record<string, unknown>>, feedForward: number): ExpertSizes | undefined {
+  const count = Number(flags['num-experts'] ?? 0);
+  if (!Number.isInteger(count) || count < 2) return undefined;
+  const chosen = Number(flags['moe-router-topk'] ?? 2);
+  return { count, chosen, feedForward: Number(flags['moe-ffn-hidden-size'] ?? feedForward), shared: 0, dense: 0 };
+}
+
+/**
+ * Tokens beyond the next that a run predicts, where its model can: NeMo AutoModel counts 74 GFLOP a token of Nemotron 3 Super,
+ * which has none, and Megatron-Bridge 85, which has two.
+ */
+export function predictionsOf(row: Row, most: number): number {
+  return /AutoModel/.test(row['source'] ?? '') && /super/i.test(row['model'] ?? '') ? 0 : most;
+}
+
+export function styleOf(row: Row, stated: 'gpt' | 'llama' | undefined): LanguageModelStyle {
+  if (stated) return stated === 'gpt' ? GPT_STYLE : LLAMA_STYLE;
+  const name = row['model'] ?? '';
+  if (/llama|qwen|deepseek|mi[sx]tral|kimi|oss|\byi\b|internlm|baichuan|olmo-?2|grok|gemma/i.test(name))
+    return LLAMA_STYLE;
+  // Nemotron 4: squared ReLU, rotary, no bias, untied.
+  if (/nemotron/i.test(name)) return { ...LLAMA_STYLE, gated: false, norm: 'layer' };
+  if (/mpt/i.test(name)) return { ...GPT_STYLE, bias: false };
+  const flags = flagsOf(row);
+  return { ...GPT_STYLE, gated: flags['swiglu'] === true, tied: flags['untie-embeddings-and-output-weights'] !== true };
+}

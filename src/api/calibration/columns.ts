@@ -1,0 +1,211 @@
+/**
+ * @file The columns of a table of measured runs, each with its place in a run: one list for reading and for writing. Words are those
+ * of the options of `simulate`; what a row leaves out has its default.
+ */
+
+import type { LayerKind, LayerPart } from '../../../models/language-sizes.js';
+import { layersOfLetters } from '../../../models/layer-kinds.js';
+import type { Row } from './csv.js';
+
+/** How a value stands in a field: null where the text is none. */
+interface Kind {
+  readonly says: string;
+  readonly read: (text: string) => unknown;
+  readonly write: (value: never) => string;
+}
+
+interface Column {
+  readonly name: string;
+  /** Its place in the run, from the outermost record. */
+  readonly at: readonly string[];
+  readonly kind: Kind;
+}
+
+const MOST = 1e12;
+const plain = (value: string | number) => `${value}`;
+const numberIn = (text: string) => (/^\d+(\.\d+)?(e[-+]?\d+)?$/i.test(text) ? Number(text) : Number.NaN);
+const whole = (least: number): Kind => ({
+  says: `a whole number from ${least}`,
+  read: (text) => {
+    const value = numberIn(text);
+    return Number.isInteger(value) && value >= least && value <= MOST ? value : null;
+  },
+  write: plain,
+});
+const COUNT = whole(1);
+const AMOUNT = whole(0);
+/** A measured quantity, or a figure of a data sheet. */
+const FIGURE: Kind = {
+  says: 'a number above 0',
+  read: (text) => {
+    const value = numberIn(text);
+    return value > 0 && value < 1e18 ? value : null;
+  },
+  write: plain,
+};
+const TEXT: Kind = { says: 'a name', read: (text) => text, write: plain };
+const FLAG: Kind = {
+  says: 'yes or no',
+  read: (text) => (text === 'yes' ? true : text === 'no' ? false : null),
+  write: (value: boolean) => (value ? 'yes' : 'no'),
+};
+const word = (...words: readonly string[]): Kind => ({
+  says: `one of ${words.join(', ')}`,
+  read: (text) => (words.includes(text) ? text : null),
+  write: plain,
+});
+const COUNTS: Kind = {
+  says: 'whole numbers, one for each stage',
+  read: (text) => (/^\d+( \d+)*$/.test(text) ? text.split(' ').map(Number) : null),
+  write: (value: readonly number[]) => value.join(' '),
+};
+const PARTS: readonly LayerPart[] = ['attention', 'windowed-attention', 'state-space', 'feed-forward', 'experts'];
+/** Letters as `--model hybrid` has them, or parts joined by + where layers have several. */
+const PATTERN: Kind = {
+  says: 'letters M, *, - and E, or layers such as attention+experts',
+  read: (text) => {
+    const layers = layersOfLetters(text);
+    if (layers) return layers;
+    const named = text.split(' ').map((layer) => layer.split('+'));
+    return named.every((parts) => parts.every((part) => PARTS.includes(part as LayerPart))) ? named : null;
+  },
+  write: (value: readonly LayerKind[]) => value.map((parts) => parts.join('+')).join(' '),
+};
+
+const columns = (at: readonly string[], kinds: Readonly<Record<string, readonly [place: string, kind: Kind]>>) =>
+  Object.entries(kinds).map(([name, [place, kind]]): Column => ({ name, at: [...at, place], kind }));
+
+export const COLUMNS: readonly Column[] = [
+  ...columns([], {
+    model: ['model', TEXT],
+    device: ['device', TEXT],
+    devices: ['devices', COUNT],
+    per_node: ['perNode', COUNT],
+    network_gbit_s: ['network', FIGURE],
+  }),
+  // Where devices are not quite those of the catalogue.
+  ...columns(['figures'], {
+    device_memory_bytes: ['memoryBytes', FIGURE],
+    device_memory_bytes_s: ['memoryBandwidth', FIGURE],
+    links_bytes_s: ['bandwidth', FIGURE],
+    links_seconds: ['latencySeconds', FIGURE],
+    links_devices: ['domainSize', COUNT],
+    links_topology: ['topology', TEXT],
+  }),
+  ...columns(['configuration', 'degrees'], {
+    ...{ tp: ['tp', COUNT], pp: ['pp', COUNT], sp: ['sp', COUNT], dp: ['dp', COUNT], ep: ['ep', COUNT] },
+  }),
+  ...columns(['sizes'], {
+    layers: ['layers', COUNT],
+    hidden: ['hidden', COUNT],
+    heads: ['heads', COUNT],
+    kv_heads: ['keyHeads', COUNT],
+    head_width: ['headWidth', COUNT],
+    ffn: ['feedForward', COUNT],
+    vocab: ['vocabulary', COUNT],
+    seq: ['sequence', COUNT],
+  }),
+  ...columns(['configuration'], {
+    micro_batch: ['microBatch', COUNT],
+    global_batch: ['globalBatch', COUNT],
+    virtual_stages: ['virtualStages', COUNT],
+    precision: ['precision', word('fp32', 'bf16', 'fp16', 'fp8', 'fp4')],
+    software: ['software', word('megatron', 'megatron-core', 'eager', 'compiled')],
+    attention: ['attention', word('fused', 'portable', 'early', 'parts')],
+    zero: ['zero', AMOUNT],
+    recompute: ['recompute', word('none', 'selective', 'operators', 'full')],
+    recomputed_layers: ['recomputedLayers', COUNTS],
+    offload: ['offload', word('none', 'optimizer', 'activations', 'all')],
+    tp_sequence: ['tpSequence', FLAG],
+    gradients: ['gradientBytes', COUNT],
+    fused_norms: ['fusedNorms', FLAG],
+    loss: ['loss', word('fused', 'parallel', 'plain')],
+    scattered_sends: ['scatteredSends', FLAG],
+    plain_softmax: ['plainSoftmax', FLAG],
+  }),
+  ...columns(['configuration', 'overlap'], {
+    overlap_tp: ['tensor', FLAG],
+    overlap_dp: ['data', FLAG],
+    overlap_pp: ['pipeline', FLAG],
+    overlap_ep: ['experts', FLAG],
+  }),
+  ...columns(['sizes'], {
+    norm: ['norm', word('layer', 'rms')],
+    positions: ['positions', word('learned', 'rotary', 'none')],
+    gated: ['gated', FLAG],
+    activation: ['activation', word('squared-relu')],
+    bias: ['bias', FLAG],
+    tied: ['tied', FLAG],
+    window: ['window', COUNT],
+    sinks: ['sinks', FLAG],
+    pattern: ['pattern', PATTERN],
+  }),
+  ...columns(['sizes', 'experts'], {
+    experts: ['count', COUNT],
+    topk: ['chosen', COUNT],
+    expert_ffn: ['feedForward', COUNT],
+    shared: ['shared', AMOUNT],
+    dense: ['dense', AMOUNT],
+    expert_latent: ['latent', COUNT],
+    expert_bias: ['bias', FLAG],
+    clamp: ['clamp', FIGURE],
+  }),
+  ...columns(['sizes', 'latent'], {
+    ...{ latent_query: ['query', COUNT], latent_kv: ['keyValue', COUNT], latent_value: ['valueWidth', COUNT] },
+  }),
+  ...columns(['sizes', 'stateSpace'], {
+    state_heads: ['heads', COUNT],
+    state_width: ['headWidth', COUNT],
+    state: ['state', COUNT],
+    groups: ['groups', COUNT],
+    kernel: ['kernel', COUNT],
+    chunk: ['chunk', COUNT],
+  }),
+  ...columns([], {
+    predictions: ['predictions', AMOUNT],
+    seconds: ['seconds', FIGURE],
+    memory_bytes: ['memoryBytes', FIGURE],
+    memory_of_last: ['memoryOfLast', FLAG],
+    fits: ['fits', FLAG],
+    why: ['why', TEXT],
+  }),
+];
+
+/** Columns without which a row says nothing. */
+export const NEEDED: readonly string[] = [
+  ...['device', 'devices', 'model', 'layers', 'hidden', 'heads', 'ffn', 'vocab', 'seq', 'micro_batch', 'global_batch'],
+];
+
+type Nested = { readonly [key: string]: unknown };
+
+/** What the fields of a row say, by their places; or the field that says nothing that is known. */
+export function recordOf(row: Row): Nested | string {
+  const record: Record<string, unknown> = {};
+  for (const { name, at, kind } of COLUMNS) {
+    const text = row[name] ?? '';
+    if (text === '') {
+      if (NEEDED.includes(name)) return `${name} is not stated`;
+      continue;
+    }
+    const value = kind.read(text);
+    if (value === null) return `${name} is ${text}, and takes ${kind.says}`;
+    let into = record;
+    for (const key of at.slice(0, -1)) {
+      into[key] ??= {};
+      into = into[key] as Record<string, unknown>;
+    }
+    into[at.at(-1) as string] = value;
+  }
+  return record;
+}
+
+/** The row that says a record. */
+export function rowOf(record: Nested): Row {
+  const row: Record<string, string> = {};
+  for (const { name, at, kind } of COLUMNS) {
+    let value: unknown = record;
+    for (const key of at) value = (value as Nested | undefined)?.[key];
+    if (value !== undefined && value !== null) row[name] = kind.write(value as never);
+  }
+  return row;
+}

@@ -1,0 +1,114 @@
+/**
+ * @file A measured run: from a row of canonical columns (columns.ts) to model, configuration and cluster.
+ */
+import { type LanguageModelSizes, LLAMA_STYLE } from '../../../models/language-sizes.js';
+import { type Cluster, parseCluster } from '../../cost-model/cluster.js';
+import type { DeviceSpec } from '../../cost-model/device.js';
+import { findDevice } from '../../cost-model/find-device.js';
+import { deviceLevels } from '../../cost-model/levels.js';
+import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
+import { baseConfiguration } from '../simulate.js';
+import { recordOf } from './columns.js';
+import type { Row } from './csv.js';
+
+export interface MeasuredRow {
+  /** Its name: runs of one model are left out together. */
+  readonly model: string;
+  readonly sizes: LanguageModelSizes;
+  readonly configuration: StepConfiguration;
+  readonly cluster: Cluster;
+  readonly devices: number;
+  /** Bits a second of a device's network in 1e9, where the row says it. */
+  readonly network: number | null;
+  /** Tokens beyond the next that it predicts. */
+  readonly predictions: number;
+  /** Measured seconds per step; null where there are none, or none that mean anything. */
+  readonly seconds: number | null;
+  /** Measured peak bytes per device. */
+  readonly memoryBytes: number | null;
+  /** Whether that device is one of the last stage; the fullest one where not. */
+  readonly memoryOfLast: boolean;
+  readonly fits: boolean;
+}
+
+/** What the fields of a row say, as columns.ts places them; all but what is needed may be absent. */
+interface Stated {
+  readonly model: string;
+  readonly device: string;
+  readonly devices: number;
+  readonly perNode?: number;
+  readonly network?: number;
+  readonly figures?: Partial<Pick<DeviceSpec, 'memoryBytes' | 'memoryBandwidth'> & DeviceSpec['scaleUp']>;
+  readonly sizes: Partial<LanguageModelSizes> &
+    Pick<LanguageModelSizes, 'layers' | 'hidden' | 'heads' | 'feedForward' | 'vocabulary' | 'sequence'>;
+  readonly configuration: Partial<Omit<StepConfiguration, 'degrees' | 'overlap'>> &
+    Pick<StepConfiguration, 'microBatch' | 'globalBatch'> & {
+      readonly degrees?: Partial<Degrees>;
+      readonly overlap?: Partial<StepConfiguration['overlap']>;
+    };
+  readonly predictions?: number;
+  readonly seconds?: number;
+  readonly memoryBytes?: number;
+  readonly memoryOfLast?: boolean;
+  readonly fits?: boolean;
+}
+
+/** The run of a row, or why there is none. */
+export function measuredRow(row: Row): MeasuredRow | string {
+  const record = recordOf(row);
+  if (typeof record === 'string') return record;
+  const stated = record as unknown as Stated;
+  const { model, devices, network, predictions = 0, seconds, memoryBytes, memoryOfLast = false, fits = true } = stated;
+  const { tp = 1, pp = 1, sp = 1, ep = 1, dp = devices / (tp * pp * sp) } = stated.configuration.degrees ?? {};
+  if (!Number.isInteger(dp) || tp * pp * sp * dp !== devices) return 'degrees do not multiply to the devices';
+  const { layers, hidden, heads } = stated.sizes;
+  if (pp > layers) return 'more stages than layers';
+  if (stated.sizes.headWidth === undefined && hidden % heads !== 0) return 'heads do not divide the hidden size';
+  const cluster = clusterOf(stated);
+  if (typeof cluster === 'string') return cluster;
+  const { precision, software, attention, gradientBytes, overlap, ...asked } = stated.configuration;
+  const { inference: _, ...base } = baseConfiguration(
+    cluster,
+    {
+      ...{
+        ...(precision ? { precision } : {}),
+        ...(software ? { software } : {}),
+        ...(attention ? { attention } : {}),
+      },
+    },
+    asked.globalBatch,
+  );
+  return {
+    ...{ model, cluster, devices, network: network ?? null, predictions, memoryOfLast, fits },
+    ...{ seconds: fits ? (seconds ?? null) : null, memoryBytes: memoryBytes ?? null },
+    sizes: {
+      ...{ keyHeads: heads, headWidth: hidden / heads, ...LLAMA_STYLE, ...stated.sizes },
+      ...{ batch: asked.microBatch, dropout: 0 },
+    },
+    configuration: {
+      ...{ ...base, virtualStages: 1, tpSequence: tp > 1, zero: 0, recompute: 'none', ...asked },
+      ...(gradientBytes === undefined ? {} : { gradientBytes }),
+      degrees: { tp, pp, sp, dp, ep },
+      overlap: { ...base.overlap, ...overlap },
+    },
+  };
+}
+
+/** The devices of a run as it linked them, or why they are not known. */
+function clusterOf({ device: id, devices, perNode, network, figures = {} }: Stated): Cluster | string {
+  const known = findDevice(id);
+  if (!known) return `device ${id} is not in the catalogue`;
+  const { memoryBytes = known.memoryBytes, memoryBandwidth = known.memoryBandwidth, ...links } = figures;
+  // Links of another topology are stated whole.
+  const scaleUp = links.topology ? (links as DeviceSpec['scaleUp']) : { ...known.scaleUp, ...links };
+  const scaleOut = network === undefined ? known.scaleOut : { ...known.scaleOut, bandwidth: (network / 8) * 1e9 };
+  const device: DeviceSpec = { ...known, memoryBytes, memoryBandwidth, scaleUp, scaleOut };
+  const inNode = Math.min(perNode ?? scaleUp.domainSize, devices);
+  const named = parseCluster(`${Math.ceil(devices / inNode)}x${inNode}:${id}`, undefined);
+  return { ...named, device, levels: deviceLevels(device, named.nodes, named.perNode) };
+}
+
+/** Runs of one model on the same devices with the same batch: a sweep, in words. */
+export function sweepOf({ model, sizes, devices, cluster, configuration }: MeasuredRow): string {
+  return `${model}, ${sizes.sequence} tokens, ${devices} ${cluster.device.id}, batch ${configuration.globalBatch}`;
+}

@@ -1,0 +1,170 @@
+/**
+ * @file The search of a second thread, beside `solve`: it looks for better assignments all the time, while the first works on
+ * bounds and proofs as well.
+ *
+ *     solve      ── prices, favoured states, smaller cores ──►  companion
+ *                ◄── better assignments ──
+ *
+ * Both reduce the problem to the same core, so that rows and states mean the same to both.
+ */
+import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
+import { type LimitedProblem, NoAssignment } from '../problem.js';
+import { type Core, coreCost } from './core.js';
+import { type Level, levelOf } from './level.js';
+import { LocalSearch } from './local-search.js';
+import { type Advice, searchRound } from './rounds.js';
+
+/** What the companion is told. */
+type Told =
+  /** What the bound of a core knows by now: the first core, or the smallest. */
+  | { readonly kind: 'advice'; readonly depth: number; readonly advice: Advice }
+  /** A smaller core: the part of the core one level above, the deepest there is, that may be better. */
+  | { readonly kind: 'level'; readonly problem: LimitedProblem; readonly constant: number }
+  | { readonly kind: 'best'; readonly cost: number };
+
+/** What it tells: a state per variable of the problem. */
+export interface Found {
+  readonly states: number[];
+  readonly cost: number;
+}
+
+/** The companion, as `solve` sees it. */
+export interface Companion {
+  /** What it has found since it was asked last. */
+  found(): Iterable<Found>;
+  advise(depth: number, advice: Advice): void;
+  /** The deepest core has a smaller one below it. */
+  descend(problem: LimitedProblem, constant: number): void;
+  best(cost: number): void;
+}
+
+/** The companion at the other end of a port. */
+export function companionAt(port: MessagePort): Companion {
+  const tell = (told: Told) => port.postMessage(told);
+  return {
+    *found() {
+      for (let told = receiveMessageOnPort(port); told; told = receiveMessageOnPort(port)) yield told.message as Found;
+    },
+    advise: (depth, advice) => tell({ kind: 'advice', depth, advice }),
+    descend: (problem, constant) => tell({ kind: 'level', problem, constant }),
+    best: (cost) => tell({ kind: 'best', cost }),
+  };
+}
+
+/** Generators of the two searches begin from different numbers. */
+const SEED = 7001;
+
+interface Place {
+  readonly level: Level;
+  readonly search: LocalSearch;
+  advice: Advice;
+}
+
+/** Searches until the clock or `port`'s other end says that it is over. */
+export function accompany(
+  problem: LimitedProblem,
+  port: MessagePort,
+  seconds: number,
+  tell: (found: Found) => void,
+): void {
+  new Accompanying(port, seconds, tell).run(problem);
+}
+
+class Accompanying {
+  private readonly started = performance.now();
+  /** By depth: the first and the last are searched. */
+  private readonly places: (Place | null)[] = [];
+  private cost = Infinity;
+  /** Variables of the first core. */
+  private variables = 1;
+
+  constructor(
+    private readonly port: MessagePort,
+    private readonly seconds: number,
+    private readonly tell: (found: Found) => void,
+  ) {}
+
+  run(problem: LimitedProblem): void {
+    this.add(problem, 0, (states) => Array.from(states));
+    for (let round = 0; !this.isOver(); round++) {
+      this.heed();
+      const [first, last] = [this.places[0], this.places[this.places.length - 1]];
+      if (!first) return;
+      for (const place of new Set([last, first])) if (place && !this.isOver()) this.improve(place, round);
+    }
+  }
+
+  private heed(): void {
+    for (let told = receiveMessageOnPort(this.port); told; told = receiveMessageOnPort(this.port)) {
+      const message = told.message as Told;
+      if (message.kind === 'best') this.cost = Math.min(this.cost, message.cost);
+      else if (message.kind === 'advice') {
+        const place = this.places[message.depth];
+        if (place) place.advice = message.advice;
+      } else {
+        const above = this.places[this.places.length - 1];
+        if (above) this.add(message.problem, message.constant, above.level.expand);
+        // One core above the smallest is enough to return to: what comes between keeps no more than its place.
+        if (this.places.length > 2) this.places.fill(null, 1, -1);
+      }
+    }
+  }
+
+  private add(problem: LimitedProblem, constant: number, expand: Level['expand']): void {
+    const level = levelBelow(problem, constant, expand);
+    if (!level) {
+      this.places.push(null);
+      return;
+    }
+    const { core } = level;
+    if (this.places.length === 0) this.variables = core.count;
+    const favoured = cheapest(core);
+    const search = new LocalSearch(core, problem.limit, favoured, SEED + this.places.length);
+    this.places.push({ level, search, advice: { rows: [], prices: [], favoured } });
+  }
+
+  private improve({ level, search, advice }: Place, number: number): void {
+    searchRound(level, search, advice, {
+      number,
+      isLong: true,
+      share: 1,
+      most: Infinity,
+      scale: Math.max(
+        1,
+        (this.cost < Infinity ? this.cost : coreCost(level.core, advice.favoured) + level.constant) / this.variables,
+      ),
+      known: () => this.cost,
+      take: (states, cost) => {
+        this.cost = cost;
+        this.tell({ states: Array.from(states), cost });
+      },
+      stop: () => this.isOver(),
+    });
+  }
+
+  private isOver(): boolean {
+    return performance.now() - this.started > this.seconds * 1000;
+  }
+}
+
+/** A level where anything is left to search. */
+function levelBelow(problem: LimitedProblem, constant: number, expand: Level['expand']): Level | null {
+  try {
+    const level = levelOf(problem, constant, expand);
+    return level.core.count > 0 ? level : null;
+  } catch (error) {
+    // The other thread finds it as well, and says so.
+    if (error instanceof NoAssignment) return null;
+    throw error;
+  }
+}
+
+/** The cheapest state of each variable by itself. */
+function cheapest({ count, offsets, unary }: Core): Int32Array {
+  return Int32Array.from({ length: count }, (_, v) => {
+    let best = offsets[v] as number;
+    for (let s = best; s < (offsets[v + 1] as number); s++)
+      if ((unary[s] as number) < (unary[best] as number)) best = s;
+    return best - (offsets[v] as number);
+  });
+}
