@@ -131,10 +131,10 @@ export class Fragment {
     return outputs.filter((name) => name !== null);
   }
 
-  /** Adds a collective from `input` to a new tensor of the same whole type under `layout`. */
+  /** Adds a collective from `input` to a new tensor of the same whole type under `layout`; a permuted one may vary. */
   communicate(collective: Collective, axes: readonly SubAxis[], input: string, layout: Layout, name?: string): string {
-    const { dtype, shape } = this.get(input);
-    const output = this.tensor({ dtype, shape }, layout, name);
+    const { dtype, shape, varying } = this.get(input);
+    const output = this.tensor({ dtype, shape }, layout, name, collective.kind === 'permute' ? varying : []);
     this.nodes.push({ kind: 'communicate', collective, axes, input, output });
     return output;
   }

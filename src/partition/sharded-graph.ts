@@ -43,9 +43,9 @@ export function holdsBehind(
 /**
  * A node whose result's layout does not follow from its rule, but from the lowering that made it: `slice` (a block
  * chosen by a coordinate), `to-partial` (kept on the first rank), `mask` (out-of-shard indices contribute zero),
- * `indexed` (an operator that was told its offset).
+ * `indexed` (an operator that was told its offset), `halo` (an operator on blocks that have their borders).
  */
-export type LoweringKind = 'slice' | 'to-partial' | 'mask' | 'indexed';
+export type LoweringKind = 'slice' | 'to-partial' | 'mask' | 'indexed' | 'halo';
 
 /**
  * What an operator of a recognised block costs where the device runs the block as one kernel: the bytes that it reads from
