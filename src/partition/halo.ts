@@ -194,9 +194,9 @@ function extended(fragment: Fragment, tensor: string, dimension: number, halo: S
   };
   const from = (name: string, start: number, count: number, step: number) => {
     const shape = fragment.get(name).localShape.map((own, axis) => (axis === dimension ? count : own));
-    const rows = cutOut(fragment, name, dimension, start, count, asRows(fragment, name, shape));
-    const to = ranks.map((rank) => (rank + step + ranks.length) % ranks.length);
-    return fragment.communicate({ kind: 'permute', to }, axes, rows, fragment.get(rows).layout);
+    const border = { axes, dimension, block, from: start };
+    const rows = cutOut(fragment, name, dimension, start, count, { ...asRows(fragment, name, shape), border });
+    return fragment.passOn(rows, border, step);
   };
   const parts = [
     ...(before > 0 ? [filled(from(tensor, block - before, before, 1), (rank) => rank * block - before, before)] : []),
@@ -283,7 +283,9 @@ function masked(
   const across = localShape.map((_, axis) => (axis === dimension ? length : 1));
   const condition = rowOf(fragment, table, axes, across);
   const other = fragment.constant(constant(dtype, [fill], []));
-  return local(fragment, 'Where', [condition, tensor, other], {}, [dimension, length], undefined, axes, 1);
+  const { border } = fragment.get(tensor);
+  const result = border && { ...asRows(fragment, tensor, localShape, axes), border };
+  return local(fragment, 'Where', [condition, tensor, other], {}, [dimension, length], result, axes, 1);
 }
 
 /** A rank's row of a table with one for each, in the shape given. */
@@ -318,7 +320,7 @@ function local(
     attributes,
     inputs,
     results: [result ?? asRows(fragment, source, shape, more)],
-    lowering: result ? 'halo' : 'slice',
+    lowering: 'slice',
   });
   return made as string;
 }

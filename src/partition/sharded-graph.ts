@@ -5,6 +5,7 @@
 import type { DType } from '../ir/dtype.js';
 import type { Reduction } from '../ir/factor-rule.js';
 import type { Attributes, ConstantTensor, MicroBatches, OuterMemory, Phase } from '../ir/graph.js';
+import type { Border } from '../sharding-propagation/collective-rule.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 
@@ -21,6 +22,8 @@ export interface ShardedTensor {
    * it). Such a value may only end in a node whose `lowering` accounts for it.
    */
   readonly varying?: readonly SubAxis[];
+  /** It varies over the border's axes, as rows of the dimension that lie beside or in a rank's block (halo.ts). */
+  readonly border?: Border;
   /** Axes along which only the first rank holds it, the others nothing (server.ts). What makes it runs on that rank alone. */
   readonly first?: readonly SubAxis[];
   /** Where its layout is padded, the padding holds zeros. */
