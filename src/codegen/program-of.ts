@@ -234,7 +234,7 @@ function tensorRecords(
   const sourceOf = sources(graph, sharded);
   const result: Record<string, ProgramTensor> = {};
   for (const name of names) {
-    const { dtype, localShape, shape, layout, varying, first, place } = tensorOf(sharded, name);
+    const { dtype, localShape, shape, layout, varying, border, first, place } = tensorOf(sharded, name);
     const source = sourceOf(name);
     result[name] = {
       dtype,
@@ -244,6 +244,7 @@ function tensorRecords(
       lifetime: lifetimeOf(name),
       ...(place ? { place } : {}),
       ...(varying ? { varying } : {}),
+      ...(border ? { border } : {}),
       ...(first ? { first } : {}),
       ...(source === undefined ? {} : { source }),
     };

@@ -143,6 +143,7 @@ class Follower {
         }
       });
     });
+    followWindows(rule, factors);
     return factors;
   }
 
@@ -173,6 +174,17 @@ class Follower {
     const rule = ruleOf(viewOf(this.graph, node));
     this.rules.set(node, rule);
     return rule;
+  }
+}
+
+/** What windows make of a dimension is the same dimension, of another size: the mark of all of one is the mark of all of the other. */
+function followWindows(rule: FactorRule, factors: Map<string, BatchMark>): void {
+  for (const { name, size, halo } of rule.factors.values()) {
+    const read = rule.factors.get(halo?.of ?? '');
+    if (!read) continue;
+    const isAll = (factor: string, of: number) => factors.get(factor)?.minor === 1 && factors.get(factor)?.size === of;
+    if (isAll(name, size) && !factors.has(read.name)) factors.set(read.name, { minor: 1, size: read.size });
+    else if (isAll(read.name, read.size) && !factors.has(name)) factors.set(name, { minor: 1, size });
   }
 }
 

@@ -88,7 +88,7 @@ export function dimensionRoles(blocks: Graph): DimensionRoles {
 
 /**
  * Where sequences begin: dimensions of the inputs that have the batch, and, where none of them is one (patches of an image), the
- * queries of attention.
+ * queries of attention; of images without attention the first dimension of positions.
  */
 export function sequenceDimensions(blocks: Graph): readonly BatchDimension[] {
   const forward = { ...blocks, nodes: blocks.nodes.filter(({ phase }) => phase === 'forward') };
@@ -96,16 +96,18 @@ export function sequenceDimensions(blocks: Graph): readonly BatchDimension[] {
   const rules = new Map(graph.nodes.map((node) => [node, ruleOf(viewOf(graph, node))] as const));
   const derived = weightDerived(graph);
   const batch = graph.batch.length > 0 ? graph.batch : batchDimensions(graph);
-  const ofInputs = batch.flatMap(({ input, axis: own }) =>
+  const seen = batch.flatMap(({ input, axis: own }) =>
     typeOf(graph, input).shape.flatMap((size, axis) => {
       if (axis === own || size <= 1) return [];
       const { signs } = evidenceOf(graph, followBatch({ ...graph, batch: [{ input, axis }] }), rules, derived);
-      const sign = RANKING.find((candidate) => signs.has(candidate));
-      return sign === 'sequence' || sign === 'queries' ? [{ input, axis }] : [];
+      return [{ input, axis, sign: RANKING.find((candidate) => signs.has(candidate)) }];
     }),
   );
+  const those = (signs: readonly (Sign | undefined)[]) =>
+    seen.flatMap(({ input, axis, sign }) => (signs.includes(sign) ? [{ input, axis }] : []));
+  const ofInputs = those(['sequence', 'queries']);
   if (ofInputs.length > 0) return ofInputs;
-  return forward.nodes.flatMap((node) => {
+  const queries = forward.nodes.flatMap((node) => {
     const named = BY_FACTOR[entryOf(node.op, node.domain)?.family ?? 'view'];
     if (!named) return [];
     const rule = ruleOf(viewOf(forward, node));
@@ -116,6 +118,7 @@ export function sequenceDimensions(blocks: Graph): readonly BatchDimension[] {
         : [],
     );
   });
+  return queries.length > 0 ? queries : those(SPATIAL.map(([first]) => first));
 }
 
 /** What an operator says of a dimension; `queries`: it looks like one of attention written out, which is weak evidence. */

@@ -13,8 +13,9 @@
  * `pass`: all tensors that have it are sharded, nothing is owed. `contracting`: results are partial.
  * `mask`: contracting, and out-of-shard indices contribute zero (the shard takes its offset). `whole`: may not be sharded.
  * `expanded`: may be, once the operator is replaced by its expansion. `indexed`: values depend on the position,
- * a shard takes its offset. `streamed`: may lie on axes that another factor uses (ring). `halo`: neighbours exchange
- * borders; counts as whole until that lowering exists. `blocked`: sharded where asked, never propagated across.
+ * a shard takes its offset. `streamed`: may lie on axes that another factor uses (ring). `halo`: cut as the factor that it names
+ * is (`x~y`), block by block, and neighbours exchange borders; without such a factor it is whole. `blocked`: sharded where asked,
+ * never propagated across.
  */
 export type FactorKind =
   | 'pass'
@@ -35,6 +36,25 @@ export interface Factor {
   readonly kind: FactorKind;
   /** How partial results combine; `sum` unless the kind is `contracting` with another mark. */
   readonly reduction: Reduction;
+  /** Of a factor of kind `halo` that may be sharded: what its positions are read by. */
+  readonly halo?: Halo;
+}
+
+/** A window over the positions of a factor, one for each position of another. */
+export interface Window {
+  /** Position o reads ⌈(o · stride − before) / up⌉ … ⌊(o · stride − before + reach − 1) / up⌋. */
+  readonly stride: number;
+  readonly before: number;
+  readonly reach: number;
+  /** Above 1: the result has so many positions for one of the operand (a transposed convolution's stride). */
+  readonly up: number;
+  /** What is read outside of the positions. */
+  readonly fill: number;
+}
+
+export interface Halo extends Window {
+  /** The factor with whose blocks it is cut. */
+  readonly of: string;
 }
 
 /** Factor names of one dimension, major to minor; empty for a dimension of size 1 that has no factor. */

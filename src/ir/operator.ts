@@ -150,6 +150,13 @@ export interface OperatorEntry {
    * Left out where attributes never hold sizes.
    */
   readonly resize?: (view: OperatorView, rule: FactorRule, size: (factor: string) => number) => Attributes;
+  /**
+   * For rules with factors of kind `halo`: the attributes on a block that has its borders, what is read outside of the tensor
+   * included. `cut` names the factors that are sharded.
+   */
+  readonly bordered?: (view: OperatorView, cut: ReadonlySet<string>) => Attributes;
+  /** No runtime has it: wherever it stands, its expansion does. */
+  readonly isWritten?: boolean;
   /** Equivalent plainer operators, for when an `expanded` factor is sharded or a target lacks the operator. */
   readonly expansion?: (view: OperatorView) => Expansion;
   /**

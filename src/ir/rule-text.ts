@@ -5,13 +5,14 @@
  *
  * Commas part operands, blanks part dimensions. A dimension is a factor, `(major minor)`, `1` (no factor), or `*b`:
  * any number of leading dimensions, aligned at the right as in NumPy and named b0, b1, … An operand that is left out
- * is `_`. Marks after a factor's name give its kind; one occurrence with a mark is enough.
+ * is `_`. Marks after a factor's name give its kind; one occurrence with a mark is enough. `x~y` names the factor whose windows
+ * read x.
  *
  * Binding finds every factor's size. A factor that stands alone in a dimension has that dimension's size; one in a
  * parenthesis has what the others leave. An operand's dimension of size 1 against larger factors is a broadcast: it
  * gets no factor. Sizes that the shapes leave open (an output-only group) can be handed in.
  */
-import type { DimensionFactors, Factor, FactorKind, FactorRule, Reduction } from './factor-rule.js';
+import type { DimensionFactors, Factor, FactorKind, FactorRule, Reduction, Window } from './factor-rule.js';
 import type { OperatorView } from './operator.js';
 
 /** Kinds and reductions by mark. `!#` is whole and blocked, which is whole. */
@@ -30,22 +31,28 @@ const MARKS: Readonly<Record<string, { readonly kind: FactorKind; readonly reduc
   '#': { kind: 'blocked', reduction: 'sum' },
 };
 
+/** A halo's mark names the factor that it follows. */
+function markKey(mark: string): string {
+  return mark.startsWith('~') ? '~' : mark;
+}
+
 /** The part of an operator that binding looks at. */
 type BoundOperator = Pick<OperatorView, 'name' | 'inputs' | 'outputs'>;
 
 /**
  * Parses `text` and binds it to the operator's shapes. Operands beyond those of the text, and those that the operator
- * leaves out, are null. `sizes` fixes sizes that the shapes alone do not tell.
+ * leaves out, are null. `sizes` fixes sizes that the shapes alone do not tell; `windows` are those of factors written `x~y`.
  * Throws where shapes contradict the text: inference has checked them before, so that is a fault of the entry.
  */
 export function bindRule(
   text: string,
   operator: BoundOperator,
   sizes: Readonly<Record<string, number>> = {},
+  windows: Readonly<Record<string, Window>> = {},
 ): FactorRule {
   const shapes = [...operator.inputs, ...operator.outputs].map((type) => (type ? type.shape.join() : '_')).join(';');
-  const key = `${text}|${operator.inputs.length}|${shapes}|${Object.entries(sizes).join()}`;
-  return boundRules(key, () => bind(text, operator, sizes));
+  const key = `${text}|${operator.inputs.length}|${shapes}|${Object.entries(sizes).join()}|${JSON.stringify(windows)}`;
+  return boundRules(key, () => bind(text, operator, sizes, windows));
 }
 
 /** Binding looks at nothing but the text and the shapes, and repeated layers have the same: each is bound once. */
@@ -58,7 +65,12 @@ const boundRules = (() => {
   };
 })();
 
-function bind(text: string, operator: BoundOperator, sizes: Readonly<Record<string, number>>): FactorRule {
+function bind(
+  text: string,
+  operator: BoundOperator,
+  sizes: Readonly<Record<string, number>>,
+  windows: Readonly<Record<string, Window>>,
+): FactorRule {
   const parsed = parseRule(text);
   const widths = starWidths(parsed, operator, text);
   const inputs = operator.inputs.map((type, index) => spread(parsed.inputs[index] ?? null, type?.shape, widths));
@@ -75,7 +87,13 @@ function bind(text: string, operator: BoundOperator, sizes: Readonly<Record<stri
     for (const { names } of operand ?? [])
       for (const name of names) {
         const mark = parsed.marks.get(name) ?? parsed.marks.get(starOf(name)) ?? '';
-        factors.set(name, { name, size: known.get(name) ?? 1, ...(MARKS[mark] as (typeof MARKS)['']) } as Factor);
+        const [window, of] = [windows[name], mark.startsWith('~') ? mark.slice(1) : ''];
+        factors.set(name, {
+          name,
+          size: known.get(name) ?? 1,
+          ...(MARKS[markKey(mark)] as (typeof MARKS)['']),
+          ...(window && of !== '' ? { halo: { ...window, of } } : {}),
+        });
       }
   return {
     factors,
@@ -138,7 +156,8 @@ function parseOperand(operand: string, marks: Map<string, string>, text: string)
       dimensions.push({ names: [] });
     } else {
       const [, star = '', name = '', mark = ''] = /^(\*?)([A-Za-z_]\w*)(\W\w*#?)?$/.exec(token) ?? [];
-      if (name === '' || !Object.hasOwn(MARKS, mark)) throw new Error(`rule "${text}": cannot read "${token}"`);
+      if (name === '' || !Object.hasOwn(MARKS, markKey(mark)))
+        throw new Error(`rule "${text}": cannot read "${token}"`);
       const key = star + name;
       const before = marks.get(key);
       if (before && mark && before !== mark) throw new Error(`rule "${text}": ${name} has two marks`);

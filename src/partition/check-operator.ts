@@ -14,6 +14,7 @@
 import type { DimensionFactors, FactorKind, FactorRule, Reduction } from '../ir/factor-rule.js';
 import type { OperatorEntry, OperatorView } from '../ir/operator.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { type Border, borderText } from '../sharding-propagation/collective-rule.js';
 import type { SubAxis } from '../sharding-propagation/mesh.js';
 import type { ComputeNode, ShardedGraph, ShardedTensor } from './sharded-graph.js';
 
@@ -41,6 +42,7 @@ export function checkOperator(
     outputCount: outputs.length,
   };
   checkFirstOnly(inputs, outputs, report);
+  checkBorders(node, inputs, outputs, report);
   const entry = entryOf(node.op, node.domain);
   if (entry && !checkTypes(entry, bare, outputs, report)) return;
   const registered = entry ?? unknownEntry(node.op, node.domain);
@@ -73,6 +75,37 @@ function checkTypes(entry: OperatorEntry, view: OperatorView, outputs: Operands,
     report(`${view.op} does not fit its operands on a rank: ${error instanceof Error ? error.message : error}`);
     return false;
   }
+}
+
+/**
+ * Rows beside a rank's block are cut out of blocks, masked, and joined to the block that they lie beside: before it, it, behind it.
+ */
+function checkBorders(node: ComputeNode, inputs: Operands, [output]: Operands, report: Report): void {
+  const made = output?.border;
+  const read = inputs.flatMap((type) => type?.border ?? []);
+  if (!made && read.length === 0) return;
+  const sizeOf = (type: ShardedTensor | null | undefined, dimension: number) => type?.localShape[dimension] ?? 0;
+  if (node.op === 'Slice' && made && read.length === 0) {
+    const { starts, axes } = node.attributes;
+    if (`${starts}` !== `${made.from}` || `${axes}` !== `${made.dimension}`)
+      report(`${output.name} is ${borderText(made)}, and begins at ${starts} of dimension ${axes}`);
+    if (sizeOf(inputs[0], made.dimension) !== made.block)
+      report(`${output.name} is cut out of no block of ${made.block}`);
+  } else if (node.op === 'Where' && made) {
+    if (borderText(inputs[1]?.border) !== borderText(made))
+      report(`masks ${borderText(inputs[1]?.border)} and makes ${borderText(made)}`);
+  } else if (node.op === 'Concat' && !made) {
+    const [first] = read;
+    const { dimension, block } = first as Border;
+    const parts = inputs.map((type) => ({ from: type?.border?.from ?? 0, size: sizeOf(type, dimension) }));
+    const own = inputs.findIndex((type) => !type?.border);
+    const isJoined = parts.every(
+      ({ from }, at) => at === 0 || from === (parts[at - 1]?.from ?? 0) + (parts[at - 1]?.size ?? 0),
+    );
+    const fits = read.every((border) => border.dimension === dimension && border.axes.join() === first?.axes.join());
+    if (!isJoined || !fits || parts[own]?.size !== block || `${node.attributes['axis']}` !== `${dimension}`)
+      report(`joins ${inputs.map((type) => (type?.border ? borderText(type.border) : type?.name)).join(' and ')}`);
+  } else report(`${node.op} reads or makes borders: ${borderText(made ?? read[0])}`);
 }
 
 /**

@@ -10,6 +10,7 @@ import type { FactorRule } from '../ir/factor-rule.js';
 import type { TensorType } from '../ir/graph.js';
 import type { Expansion, ExpansionNode, OperatorView } from '../ir/operator.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { followers, withFollowers } from '../sharding-propagation/halo.js';
 import type { SubAxis } from '../sharding-propagation/mesh.js';
 import { axesSize } from '../sharding-propagation/mesh.js';
 import { type FactorPieces, pieceName } from '../sharding-propagation/refine.js';
@@ -53,10 +54,11 @@ export interface Expanded {
 /** Adds an expansion, node by node. Returns the results' names. */
 export function addExpansion(
   fragment: Fragment,
-  { view, rule, strategy, expansion, pieces, offsets = [] }: Expanded,
+  { view, rule, strategy: own, expansion, pieces, offsets = [] }: Expanded,
   names: OperatorNames,
   addOperator: AddOperator,
 ): readonly (string | null)[] {
+  const strategy = { ...own, axes: withFollowers(rule, own.axes) };
   const inside = new Map<string, Inside>();
   view.inputs.forEach((type, index) => {
     const tensor = names.inputs[index];
@@ -69,7 +71,8 @@ export function addExpansion(
     inside.set(name, { tensor: fragment.constant(value), dims: value.shape.map(() => []), type: value, isZero });
   }
   // What a block, or an operator that knows its position, sums as a whole is what its own strategy says is owed.
-  const isWhole = view.body !== undefined || offsets.length > 0;
+  const registered = entryOf(view.op, view.domain);
+  const isWhole = view.body !== undefined || offsets.length > 0 || registered?.isWritten === true;
   for (const node of expansion.nodes) {
     const dims = node.dims.map((result) => refineDims(result, pieces));
     const operands = node.inputs.map((name) => {
@@ -177,6 +180,11 @@ function strategyInside(
   };
   for (const [index, dims] of rule.inputs.entries()) assign(dims, operands[index]?.dims ?? []);
   for (const [index, dims] of rule.outputs.entries()) assign(dims, resultDims[index] ?? []);
+  for (const [{ name }, { of }] of followers(rule, axes)) {
+    if (axes[name]?.join() !== axes[of]?.join())
+      throw new IllegalStrategy(`${view.name}: factors ${name} and ${of} are cut over other axes`);
+    delete axes[name];
+  }
   const partial = operands.map((operand) => (operand ? fragment.get(operand.tensor).layout.partial : []));
   const arriving = partial.flatMap((list, index) => (list.length > 0 ? [index] : []));
   const placed = Object.keys(pieces).length > 0 ? { axes, pieces } : { axes };

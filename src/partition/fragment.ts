@@ -8,9 +8,10 @@ import type { Attributes, ConstantTensor, TensorType } from '../ir/graph.js';
 import { elementCount } from '../ir/graph.js';
 import type { OperatorView } from '../ir/operator.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import type { Border } from '../sharding-propagation/collective-rule.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import { localShape, replicated } from '../sharding-propagation/layout.js';
-import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
+import { axesSize, type Mesh, type SubAxis } from '../sharding-propagation/mesh.js';
 import {
   type Collective,
   type CommunicationNode,
@@ -48,6 +49,7 @@ export interface FragmentResult {
   readonly type: TensorType;
   readonly layout: Layout;
   readonly varying?: readonly SubAxis[];
+  readonly border?: Border;
 }
 
 export class Fragment {
@@ -66,6 +68,7 @@ export class Fragment {
     name = `t${this.next++}`,
     varying: readonly SubAxis[] = [],
     zeroPadded = false,
+    border?: Border,
   ): string {
     this.tensors.set(name, {
       name,
@@ -75,6 +78,7 @@ export class Fragment {
       localShape: localShape(type.shape, layout, this.mesh),
       ...(varying.length > 0 ? { varying } : {}),
       ...(zeroPadded ? { zeroPadded: true as const } : {}),
+      ...(border ? { border } : {}),
     });
     return name;
   }
@@ -103,7 +107,7 @@ export class Fragment {
   /** Adds an operator; its work is that of its local shapes. Returns the names of the results that are used. */
   add(operator: FragmentOperator): readonly string[] {
     const outputs = operator.results.map((result) =>
-      result ? this.tensor(result.type, result.layout, result.name, result.varying ?? []) : null,
+      result ? this.tensor(result.type, result.layout, result.name, result.varying ?? [], false, result.border) : null,
     );
     const domain = operator.domain ?? '';
     const view: OperatorView = {
@@ -136,6 +140,17 @@ export class Fragment {
     const { dtype, shape } = this.get(input);
     const output = this.tensor({ dtype, shape }, layout, name);
     this.nodes.push({ kind: 'communicate', collective, axes, input, output });
+    return output;
+  }
+
+  /** Passes rows that lie in each rank's block on by so many ranks; what the last ones pass on comes to the first. */
+  passOn(input: string, border: Border, ranks: number): string {
+    const { dtype, shape, layout, varying } = this.get(input);
+    const count = axesSize(this.mesh, border.axes);
+    const to = Array.from({ length: count }, (_, rank) => (rank + ranks + count) % count);
+    const moved = { ...border, from: border.from - ranks * border.block };
+    const output = this.tensor({ dtype, shape }, layout, undefined, varying, false, moved);
+    this.nodes.push({ kind: 'communicate', collective: { kind: 'permute', to }, axes: border.axes, input, output });
     return output;
   }
 

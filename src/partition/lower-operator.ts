@@ -1,10 +1,11 @@
 /**
  * @file One operator under one strategy, as local operators and collectives. Rule + strategy ⇒ everything.
  *
- * Four ways, chosen by the kinds of the factors that are sharded:
+ * Five ways, chosen by the kinds of the factors that are sharded:
  *   expanded factor  → the entry's expansion, each node lowered in turn (expand.ts); a recognised block's always
  *   mask factor      → indices are shifted, those outside the shard contribute zero (masked-lookup.ts)
  *   indexed factor   → the entry's form that takes offsets (expand.ts)
+ *   halo factor      → its operand gets the borders that its windows read (halo.ts)
  *   anything else    → the operator itself with attributes resized to the local factors
  * Afterwards the collective that partial results owe.
  */
@@ -29,6 +30,7 @@ import {
 import { addExpansion, IllegalStrategy, type OperatorNames } from './expand.js';
 import { Fragment, type FragmentOperator } from './fragment.js';
 import { markFused } from './fused.js';
+import { addOnBorders, shardedHalos, withBorders } from './halo.js';
 import { lowerSteps } from './lower-steps.js';
 import { addMaskedLookup } from './masked-lookup.js';
 import { withNeutralPadding } from './neutral-padding.js';
@@ -157,7 +159,8 @@ function addUnreduced(
   const refined = refineRule(rule, strategy.pieces);
   const sharded = [...refined.factors.values()].filter((factor) => (strategy.axes[factor.name] ?? []).length > 0);
   const has = (kind: Factor['kind']) => sharded.some((factor) => factor.kind === kind);
-  if (has('expanded') || view.body) {
+  const isWritten = entry.isWritten && shardedHalos(fragment, refined, strategy).length === 0;
+  if (has('expanded') || view.body || isWritten) {
     if (!entry.expansion) throw new Error(`${view.op} has an expanded factor but no expansion`);
     const { pieces, ...unrefined } = strategy;
     const expanded = {
@@ -182,11 +185,15 @@ function addUnreduced(
     const positioned = { view, rule: refined, strategy: unrefined, expansion, pieces, offsets: Object.values(offsets) };
     return addExpansion(fragment, positioned, names, addOperator);
   }
+  const halos = shardedHalos(fragment, refined, strategy);
+  const cut = new Set(halos.map(({ factor }) => factor));
+  const bordered = cut.size > 0 ? { ...view, attributes: (entry.bordered ?? attributesOf)(view, cut) } : view;
   const attributes = entry.resize
-    ? entry.resize(view, rule, (name) => localSize(fragment.mesh, refined, strategy, name))
-    : view.attributes;
+    ? entry.resize(bordered, rule, (name) => localSize(fragment.mesh, refined, strategy, name))
+    : bordered.attributes;
   const counted = withOperandsOnce(fragment, entry, owedPartial(rule, strategy), names.inputs);
-  const inputs = withNeutralPadding(fragment, refined, strategy, counted);
+  const neutral = withNeutralPadding(fragment, refined, strategy, counted);
+  const inputs = withBorders(fragment, refined, halos, neutral);
   const varying = varyingOf(fragment, inputs);
   const stays = (layout: Layout) => varying.filter((axis) => !axesOf(layout).includes(axis));
   const plain: FragmentOperator = {
@@ -207,7 +214,9 @@ function addUnreduced(
   const masked = sharded.find((factor) => factor.kind === 'mask');
   const added = masked
     ? addMaskedLookup(fragment, plain, rule, entry, masked.size, strategy.axes[masked.name] ?? [])
-    : fragment.add(plain);
+    : halos.length > 0
+      ? addOnBorders(fragment, entry, plain, refined, halos)
+      : fragment.add(plain);
   let next = 0;
   return view.outputs.map((type, index) => (type && results[index] ? (added[next++] ?? null) : null));
 }
@@ -236,6 +245,10 @@ function withOperandsOnce(
     const to = { ...from, partial: [...from.partial, ...partial].sort((a, b) => (order(a) < order(b) ? -1 : 1)) };
     return lowerSteps(fragment, name, [{ kind: 'to-partial', axes: partial.map(order), from, to }]);
   });
+}
+
+function attributesOf({ attributes }: OperatorView): OperatorView['attributes'] {
+  return attributes;
 }
 
 /** Positions of a factor that a rank holds, padding included. */

@@ -150,7 +150,7 @@ function viewAs(fragment: Fragment, tensor: string, shape: readonly number[], fr
  * A result that holds a tensor's block, or a part of it, as rows: it varies where the block differs between ranks, and over
  * `more`.
  */
-function asRows(
+export function asRows(
   fragment: Fragment,
   tensor: string,
   shape: readonly number[],

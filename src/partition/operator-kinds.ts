@@ -3,6 +3,7 @@
  * all. A model of many layers has as many kinds as one of few.
  */
 import type { Attributes } from '../ir/graph.js';
+import { borderText } from '../sharding-propagation/collective-rule.js';
 import { layoutKey } from '../sharding-propagation/layout.js';
 import { canonicalText } from './segments.js';
 import type { ComputeNode, ShardedGraph, ShardedTensor } from './sharded-graph.js';
@@ -20,8 +21,8 @@ export interface OperatorKinds {
 /** The kinds of a graph's operators, found as they are asked for; each tensor that an operator names has to be there. */
 export function kindsOf({ tensors, constants }: Pick<ShardedGraph, 'tensors' | 'constants'>): OperatorKinds {
   const types = numbers<ShardedTensor>(
-    ({ dtype, shape, localShape, layout, varying = [], first = [], zeroPadded, place }) =>
-      `${dtype}[${shape}][${localShape}]${layoutKey(layout)} ${varying} ${first} ${zeroPadded} ${place}`,
+    ({ dtype, shape, localShape, layout, varying = [], first = [], zeroPadded, place, border }) =>
+      `${dtype}[${shape}][${localShape}]${layoutKey(layout)} ${varying} ${first} ${zeroPadded} ${place} ${borderText(border)}`,
   );
   const attributes = numbers<Attributes>(canonicalText);
   const operand = (name: string | null): string => {

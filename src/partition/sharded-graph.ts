@@ -5,6 +5,7 @@
 import type { DType } from '../ir/dtype.js';
 import type { Reduction } from '../ir/factor-rule.js';
 import type { Attributes, ConstantTensor, MicroBatches, OuterMemory, Phase } from '../ir/graph.js';
+import type { Border } from '../sharding-propagation/collective-rule.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 
@@ -21,6 +22,8 @@ export interface ShardedTensor {
    * it). Such a value may only end in a node whose `lowering` accounts for it.
    */
   readonly varying?: readonly SubAxis[];
+  /** It varies over the border's axes, as rows of the dimension that lie beside or in a rank's block (halo.ts). */
+  readonly border?: Border;
   /** Axes along which only the first rank holds it, the others nothing (server.ts). What makes it runs on that rank alone. */
   readonly first?: readonly SubAxis[];
   /** Where its layout is padded, the padding holds zeros. */
@@ -43,9 +46,9 @@ export function holdsBehind(
 /**
  * A node whose result's layout does not follow from its rule, but from the lowering that made it: `slice` (a block
  * chosen by a coordinate), `to-partial` (kept on the first rank), `mask` (out-of-shard indices contribute zero),
- * `indexed` (an operator that was told its offset).
+ * `indexed` (an operator that was told its offset), `halo` (an operator on blocks that have their borders).
  */
-export type LoweringKind = 'slice' | 'to-partial' | 'mask' | 'indexed';
+export type LoweringKind = 'slice' | 'to-partial' | 'mask' | 'indexed' | 'halo';
 
 /**
  * What an operator of a recognised block costs where the device runs the block as one kernel: the bytes that it reads from

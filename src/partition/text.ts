@@ -4,6 +4,7 @@
  *     h = MatMul(x, w)                    [4, 8, 32] of [4, 8, 64]   [-, -, tp]
  *     y = all-reduce.sum(tp) t1           [4, 8, 16]                 [-, -, -]
  */
+import { borderText } from '../sharding-propagation/collective-rule.js';
 import { layoutText } from '../sharding-propagation/layout-text.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { FragmentNode } from './fragment.js';
@@ -44,5 +45,6 @@ function typeText(graph: Printable, name: string): string {
   if (!tensor) return '?';
   const whole = tensor.localShape.join() === tensor.shape.join() ? '' : ` of [${tensor.shape.join(', ')}]`;
   const varying = (tensor.varying ?? []).length > 0 ? ` varying(${tensor.varying?.join(',')})` : '';
-  return `[${tensor.localShape.join(', ')}]${whole} ${layoutText(tensor.layout, graph.mesh)}${varying}`;
+  const border = tensor.border ? ` ${borderText(tensor.border)}` : '';
+  return `[${tensor.localShape.join(', ')}]${whole} ${layoutText(tensor.layout, graph.mesh)}${varying}${border}`;
 }

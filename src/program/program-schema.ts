@@ -25,6 +25,8 @@ const layout = record(
   { extents: list({ anyOf: [{ type: 'null' }, list(record({ size: count, valid: count }))] }) },
 );
 
+const border = record({ axes: texts, dimension: count, block: { type: 'integer', minimum: 1 }, from: whole });
+
 const collective: Schema = {
   oneOf: [
     record({ kind: { const: 'all-reduce' }, reduction }),
@@ -67,7 +69,7 @@ const stage = record(
     tensors: map(
       record(
         { dtype: text, localShape: shape, shape, layout, lifetime: { enum: LIFETIMES } },
-        { place: { enum: OUTER_MEMORIES }, varying: texts, first: texts, source: text },
+        { place: { enum: OUTER_MEMORIES }, varying: texts, border, first: texts, source: text },
       ),
     ),
     segments: map(

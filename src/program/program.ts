@@ -5,6 +5,7 @@
 import type { DType } from '../ir/dtype.js';
 import type { Reduction } from '../ir/factor-rule.js';
 import type { Lifetime, OuterMemory } from '../ir/graph.js';
+import type { Border } from '../sharding-propagation/collective-rule.js';
 
 export const PROGRAM_VERSION = 2;
 
@@ -72,6 +73,8 @@ export interface ProgramTensor {
   readonly place?: OuterMemory;
   /** Axes along which ranks hold values that are no parts of one tensor; left out where there are none. */
   readonly varying?: readonly string[];
+  /** Of rows that a rank sends to the next, or has received: which those are. */
+  readonly border?: Border;
   /**
    * Axes along which only the first rank holds it; all ranks do where it is left out. Other ranks skip the instructions that make
    * it, and those that read it alone.

@@ -7,9 +7,11 @@
  *     int64 [1] varies(tp)                         unrelated values on the ranks of tp
  *     float32 [8, 16] first(dp)                    held by the first rank of dp alone
  *     int64 [1] coordinate(tp)*4+0                 the rank's index on tp, times 4
+ *     float32 [8, 1] varies(sp) rows(1, sp*4-1)    a border: of dimension 1 the row before each rank's block of 4
  *
  * A segment says by these texts what it was made for, so that no other tensor can take its operand's place.
  */
+import { type Border, borderText } from '../sharding-propagation/collective-rule.js';
 import type { ProgramLayout, ProgramStage, ProgramWeight } from './program.js';
 import type { DType } from './values.js';
 
@@ -19,10 +21,11 @@ export interface Typed {
   readonly layout: ProgramLayout;
   readonly varying?: readonly string[];
   readonly first?: readonly string[];
+  readonly border?: Border;
 }
 
 /** The type of a tensor. */
-export function typeText({ dtype, layout, varying = [], first = [] }: Typed): string {
+export function typeText({ dtype, layout, varying = [], first = [], border }: Typed): string {
   const dims = layout.dims.map((pieces, dimension) => {
     const parts = layout.extents?.[dimension];
     const padding = parts ? ` of ${parts.map(({ size, valid }) => `${valid}/${size}`).join('|')}` : '';
@@ -30,7 +33,7 @@ export function typeText({ dtype, layout, varying = [], first = [] }: Typed): st
   });
   const partial = layout.partial.map(({ axis, reduction }) => ` ${reduction}(${axis})`);
   const over = (word: string, axes: readonly string[]) => (axes.length > 0 ? ` ${word}(${axes.join(',')})` : '');
-  return `${dtype} [${dims.join(', ')}]${partial.join('')}${over('varies', varying)}${over('first', first)}`;
+  return `${dtype} [${dims.join(', ')}]${partial.join('')}${over('varies', varying)}${over('first', first)}${border ? ` ${borderText(border)}` : ''}`;
 }
 
 /**

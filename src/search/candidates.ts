@@ -23,6 +23,7 @@ import {
   lowerOperator,
   type OperatorContext,
 } from '../partition/lower-operator.js';
+import { borderProblem } from '../sharding-propagation/halo.js';
 import { type Layout, mergedOnce } from '../sharding-propagation/layout.js';
 import { axesSize, type Mesh, type MeshAxis, type SubAxis, subAxes } from '../sharding-propagation/mesh.js';
 import { type OperatorPin, type PinSource, satisfies } from '../sharding-propagation/pin.js';
@@ -395,6 +396,8 @@ function obstacles(rule: FactorRule, axis: MeshAxis, question: CandidateQuestion
       if (factor.kind === 'whole' || factor.kind === 'halo') return `factor ${factor.name} may not be sharded`;
       if (factor.size % axis.size !== 0)
         return `factor ${factor.name} of size ${factor.size} is not divisible by ${axis.size}`;
+      const border = borderProblem(rule, factor.name, axis.size);
+      if (border) return border;
       const isOthers = question.axes === 'roles' && isLeft(factor.name, leaves, question);
       return isOthers ? `factor ${factor.name} is the batch, which is dp's` : `factor ${factor.name} is taken`;
     });

@@ -5,6 +5,7 @@ import type { Factor, FactorRule } from '../ir/factor-rule.js';
 import type { OperatorEntry, OperatorView } from '../ir/operator.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { mayBePadded } from '../ir/padding.js';
+import { borderProblem } from '../sharding-propagation/halo.js';
 import { axesSize, type Mesh } from '../sharding-propagation/mesh.js';
 import { type AxisPart, type FactorFamily, type Roles, roleOf } from '../sharding-propagation/roles.js';
 import type { FactorFamilies } from './factor-families.js';
@@ -70,13 +71,14 @@ function leftFactors(
   question: RoleQuestion,
   rule: FactorRule,
 ): readonly Factor[] {
-  const { leaves, cutsWeights } = roleOf(part.name, question.roles);
+  const { leaves, cutsWeights, cutsWindows } = roleOf(part.name, question.roles);
   const others = usable.filter((factor) => !isLeft(factor.name, leaves, question));
   const cuttable = (factor: Factor) => canBeCut(factor, part.size, question, rule);
   // A recurrence leaves nothing but its batch to cut: better that than the same steps on every rank.
   if (leaves.length > 0 && isHeavy(question) && !others.some(cuttable)) return usable;
   const cutting = cutsWeights ? others.filter((factor) => cutsWeight(factor, question, rule) && cuttable(factor)) : [];
-  return cutting.length > 0 ? cutting : others;
+  if (cutting.length === 0) return others;
+  return others.filter((factor) => cutting.includes(factor) || (cutsWindows && isMadeByWindows(factor, rule)));
 }
 
 /** Whether a factor is of families that an axis leaves to others. */
@@ -94,13 +96,18 @@ export function canTakeExperts(usable: readonly Factor[], { mesh, families, axes
   );
 }
 
-/** Whether so many parts divide a factor, or it may be padded until they do. */
+/** Whether so many parts divide a factor, or it may be padded until they do; and windows reach no further than the next block. */
 export function canBeCut(factor: Factor, parts: number, { view }: RoleQuestion, rule: FactorRule): boolean {
-  return (
+  const isDivided =
     factor.size % parts === 0 ||
     (factor.size > parts &&
-      mayBePadded(factor.name, view, rule, entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain)))
-  );
+      mayBePadded(factor.name, view, rule, entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain)));
+  return isDivided && borderProblem(rule, factor.name, parts) === null;
+}
+
+/** Positions that windows make: images are large where kernels are small. */
+function isMadeByWindows({ name }: Factor, rule: FactorRule): boolean {
+  return [...rule.factors.values()].some(({ halo }) => halo?.of === name);
 }
 
 function isHeavy({ view }: RoleQuestion): boolean {

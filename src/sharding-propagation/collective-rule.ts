@@ -11,7 +11,7 @@
  *     all-gather      axes that cut                            → their digits inserted into the block
  *     reduce-scatter  partial(kind) over its axes              → digits taken out of the block, chosen by the axes
  *     all-to-all      axes that cut                            → their digits inserted, others taken out
- *     permute         blocks move to the ranks that want them
+ *     permute         blocks move to the ranks that want them; borders by as many ranks as blocks lie between
  *     reduce          partial(kind) over its axes              → held by the first rank of its axes alone
  *     broadcast       held by the first rank of its axes alone → replicated
  *
@@ -46,6 +46,17 @@ export interface Held {
   };
   readonly varying?: readonly string[];
   readonly first?: readonly string[];
+  readonly border?: Border;
+}
+
+/**
+ * Rows of a dimension that is cut in blocks, other ones than a rank's own: rank r of `axes` holds positions from r · block + from on.
+ */
+export interface Border {
+  readonly axes: readonly string[];
+  readonly dimension: number;
+  readonly block: number;
+  readonly from: number;
 }
 
 /** Size of a sub-axis. */
@@ -53,6 +64,8 @@ export type AxisSize = (axis: string) => number;
 
 /** What differs between how two tensors are held, in a sentence; null where every rank holds the same of both. */
 export function heldDifference(a: Held, b: Held, sizeOf: AxisSize): string | null {
+  const borders = [borderText(a.border), borderText(b.border)];
+  if (borders[0] !== borders[1]) return borders.join(' and ');
   return differenceOf(placed(a, sizeOf), placed(b, sizeOf));
 }
 
@@ -78,7 +91,10 @@ export function collectiveProblem(
   const made = RULES[collective.kind](before, axes, collective as never, sizeOf);
   if (typeof made === 'string') return made;
   const after = placed(output, sizeOf);
-  if (collective.kind === 'permute') return movesTo(before, after, axes, collective.to, sizeOf);
+  if (collective.kind === 'permute')
+    return (
+      passesOn(input.border, output.border, axes, collective.to) ?? movesTo(before, after, axes, collective.to, sizeOf)
+    );
   const difference = differenceOf(made, after);
   return difference === null ? null : `its result has another type than it makes: ${difference}`;
 }
@@ -282,6 +298,34 @@ function parted(block: readonly Run[], sizes: readonly number[]): readonly (read
     parts.push(part);
   }
   return rest.length === 0 ? parts : null;
+}
+
+/** Why sending borders to member `to[k]` does not give every rank those that it shall hold; null where these are none. */
+function passesOn(
+  before: Border | undefined,
+  after: Border | undefined,
+  axes: readonly string[],
+  to: readonly number[],
+): string | null {
+  if (!before && !after) return null;
+  const fits =
+    before?.axes.join() === axes.join() &&
+    after?.axes.join() === axes.join() &&
+    before.dimension === after.dimension &&
+    before.block === after.block;
+  if (!before || !after || !fits) return `it brings ${borderText(before)} to ${borderText(after)}`;
+  const ranks = (before.from - after.from) / before.block;
+  const isMoved = to.every((member, rank) => (rank + ranks - member) % to.length === 0);
+  return Number.isInteger(ranks) && isMoved
+    ? null
+    : `[${to.join(', ')}] does not bring ${borderText(before)} to ${borderText(after)}`;
+}
+
+/** A border as types write it. */
+export function borderText(border: Border | undefined): string {
+  if (!border) return 'no border';
+  const { axes, dimension, block, from } = border;
+  return `rows(${dimension}, ${axes.join(',')}*${block}${from < 0 ? from : `+${from}`})`;
 }
 
 /** Why sending the block of member k to member `to[k]` does not give every rank what it shall hold. */

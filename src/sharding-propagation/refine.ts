@@ -46,6 +46,7 @@ export function piecesProblem(rule: FactorRule, pieces: FactorPieces | undefined
     const factor = rule.factors.get(name);
     if (!factor) return `pieces: the operator has no factor ${name}`;
     if (!CAN_BE_PIECES.has(factor.kind)) return `pieces: factor ${name} is ${factor.kind}`;
+    if ([...rule.factors.values()].some(({ halo }) => halo?.of === name)) return `pieces: windows make factor ${name}`;
     const product = sizes.reduce((all, size) => all * size, 1);
     if (product !== factor.size) return `pieces: ${sizes.join(' · ')} is not the size ${factor.size} of factor ${name}`;
   }

@@ -2,8 +2,8 @@
  * @file Roles: which factors an axis of the mesh may take, as data. Nothing else compares names of axes.
  *
  *     dp    the batch, wherever an operator has one; anything elsewhere
- *     sp    the sequence, wherever an operator has one; with `ulysses` the heads of attention
- *     tp    everything but the batch, dimensions of weights first
+ *     sp    the sequence, wherever an operator has one; with `ulysses` the heads of attention; of images the rows
+ *     tp    everything but the batch, dimensions of weights first, and positions under windows
  *     ep    sub-axes of dp · sp: the experts, where an operator has them; there alone they are not data parallel
  *
  * What an axis takes it must take: an operator with a batch that dp divides has dp on it. Pins and `--axes free` lift roles.
@@ -25,6 +25,8 @@ export interface AxisRole {
   readonly leaves: readonly FactorFamily[];
   /** A dimension of a weight matrix goes before all others. */
   readonly cutsWeights: boolean;
+  /** Positions that windows make are as good. */
+  readonly cutsWindows: boolean;
   /** Parameters are whole over it where nothing else is asked: gradients are summed over it, and ZeRO cuts state over it. */
   readonly isData: boolean;
 }
@@ -41,21 +43,36 @@ const IN_ATTENTION: Readonly<Record<SpMethod, readonly FactorFamily[]>> = {
   auto: ['sequence', 'heads'],
 };
 
-const FEATURES: AxisRole = { takes: {}, pads: [], leaves: ['batch'], cutsWeights: true, isData: false };
+const FEATURES: AxisRole = {
+  takes: {},
+  pads: [],
+  leaves: ['batch'],
+  cutsWeights: true,
+  cutsWindows: true,
+  isData: false,
+};
 
 /** The table, by the name of the axis. */
 export function rolesOf(spMethod: SpMethod = 'auto'): Roles {
   return {
-    dp: { takes: { elsewhere: ['batch'] }, pads: [], leaves: [], cutsWeights: false, isData: true },
+    dp: { takes: { elsewhere: ['batch'] }, pads: [], leaves: [], cutsWeights: false, cutsWindows: false, isData: true },
     sp: {
       takes: { attention: IN_ATTENTION[spMethod], elsewhere: ['sequence'] },
       pads: ['sequence'],
       leaves: [],
       cutsWeights: false,
+      cutsWindows: false,
       isData: true,
     },
     tp: FEATURES,
-    [EXPERTS]: { takes: { elsewhere: ['expert'] }, pads: [], leaves: [], cutsWeights: false, isData: true },
+    [EXPERTS]: {
+      takes: { elsewhere: ['expert'] },
+      pads: [],
+      leaves: [],
+      cutsWeights: false,
+      cutsWindows: false,
+      isData: true,
+    },
   };
 }
 

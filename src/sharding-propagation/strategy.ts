@@ -5,6 +5,7 @@
  * [dp, -, -] + partial(tp). With `owed` all-reduce that is [dp, -, -]; with scatter onto m it is [dp, tp, -].
  */
 import type { Factor, FactorKind, FactorRule, Reduction } from '../ir/factor-rule.js';
+import { borderProblem, withFollowers } from './halo.js';
 import { type Layout, layoutFromFactors, type PartialAxis } from './layout.js';
 import { axesSize, hasSubAxis, type Mesh, type SubAxis } from './mesh.js';
 import { type FactorPieces, piecesProblem, refineRule } from './refine.js';
@@ -45,10 +46,9 @@ export function operandLayouts(
   const refined = refineRule(rule, strategy.pieces);
   const set = strategy.carried === null ? [] : (linear[strategy.carried.set] ?? []);
   const carried = carriedPartial(strategy);
+  const axes = withFollowers(refined, strategy.axes);
   return refined.inputs.map((dims, index) =>
-    dims === null
-      ? null
-      : layoutFromFactors(dims, sizesOf(refined), strategy.axes, set.includes(index) ? carried : [], mesh),
+    dims === null ? null : layoutFromFactors(dims, sizesOf(refined), axes, set.includes(index) ? carried : [], mesh),
   );
 }
 
@@ -148,7 +148,7 @@ const CONTRACTING: readonly FactorKind[] = ['contracting', 'mask'];
 /** Kinds that no axis may lie on. */
 const UNSHARDABLE: Readonly<Partial<Record<FactorKind, string>>> = {
   whole: 'may not be sharded',
-  halo: 'needs its neighbours’ borders, so it may not be sharded',
+  halo: 'is cut as what its windows make is, and not by itself',
 };
 
 function isContracting(factor: Factor): boolean {
@@ -179,6 +179,8 @@ function factorsProblem(rule: FactorRule, strategy: Strategy, mesh: Mesh): strin
     const shards = axesSize(mesh, axes);
     // What its axes do not divide is padded; without elements to go round there is nothing to share.
     if (factor.size < shards) return `factor ${name}: its size ${factor.size} is less than ${shards} parts`;
+    const border = borderProblem(rule, name, shards);
+    if (border) return border;
   }
   return null;
 }

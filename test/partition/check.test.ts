@@ -12,6 +12,7 @@ import { corruptionsOf, refused } from './graph-corruptions.js';
 const SAMPLE = [
   'mlp, training, dp 2, tp 2, axes free',
   'mlp, training, dp 2, tp 2, parameter server',
+  'cnn-tiny, training in micro-batches, sp 2',
   'llama-tiny, inference, dp 2, tp 2, axes roles',
   'llama-tiny, {"kind":"interleaved-1f1b","stages":2,"microBatches":2,"chunks":2,"tp":2}',
 ];

@@ -102,6 +102,11 @@ function* ofCollective(
     },
   ];
   yield ['a collective over no axes', replaced({ axes: [] })];
+  if (node.collective.kind === 'permute') {
+    const { to } = node.collective;
+    const further = to.map((member) => (member + 1) % to.length);
+    yield ['blocks sent one rank further', replaced({ collective: { kind: 'permute', to: further } })];
+  }
   for (const { name } of subAxes(graph.mesh)) {
     if (!node.axes.includes(name)) {
       yield ['a collective over another axis', replaced({ axes: [name] })];
@@ -158,6 +163,14 @@ function* ofTensor(graph: ShardedGraph, name: string): Generator<readonly [strin
   if (tensor.varying) {
     const { varying: _, ...fixed } = tensor;
     yield ['a varying tensor said to be replicated', { ...graph, tensors: new Map(graph.tensors).set(name, fixed) }];
+  }
+  if (tensor.border) {
+    const { border, ...rows } = tensor;
+    const moved = (from: number): ShardedTensor => ({ ...rows, border: { ...border, from } });
+    const { block, from } = border;
+    yield ['a border said to be none', { ...graph, tensors: new Map(graph.tensors).set(name, rows) }];
+    yield ['a border said to be the other one', changed(moved(from < 0 ? block : -1))];
+    yield ['a border of another row', changed(moved(from + 1))];
   }
   if (tensor.first) {
     const { first: _, ...everywhere } = tensor;

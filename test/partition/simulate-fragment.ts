@@ -7,7 +7,14 @@ import { numbersOf } from '../../src/ir/ops/constants.js';
 import type { Fragment } from '../../src/partition/fragment.js';
 import type { ShardedTensor } from '../../src/partition/sharded-graph.js';
 import { type Layout, localShape, paddedShape } from '../../src/sharding-propagation/layout.js';
-import { coordinatesOf, deviceCount, indexOn, type Mesh, subAxisSize } from '../../src/sharding-propagation/mesh.js';
+import {
+  coordinatesOf,
+  deviceCount,
+  indexOn,
+  type Mesh,
+  type SubAxis,
+  subAxisSize,
+} from '../../src/sharding-propagation/mesh.js';
 import type { Run, Values } from '../ir/ops/one-node.js';
 import { validPosition } from '../sharding-propagation/simulate.js';
 
@@ -51,6 +58,14 @@ export async function simulateFragment(
   for (const node of fragment.nodes) {
     if (node.kind === 'communicate') {
       const [from, to] = [fragment.get(node.input), fragment.get(node.output)];
+      const { collective, axes } = node;
+      if (collective.kind === 'permute' && from.varying) {
+        blocks.set(
+          node.output,
+          ranks.map((rank) => need(node.input)[senderTo(mesh, axes, rank, collective.to)] as Values),
+        );
+        continue;
+      }
       blocks.set(
         node.output,
         ranks.map((rank) => exchanged(need(node.input), from, to.layout, mesh, rank)),
@@ -74,6 +89,16 @@ export async function simulateFragment(
     });
   }
   return results.map((name) => assemble(need(name), fragment.get(name), mesh, ranks));
+}
+
+/** The rank whose block a permutation over axes brings to another. */
+function senderTo(mesh: Mesh, axes: readonly SubAxis[], rank: number, to: readonly number[]): number {
+  const own = coordinatesOf(mesh, rank);
+  const isBeside = (other: ReadonlyMap<string, number>) =>
+    [...own].every(([axis, at]) => axes.includes(axis) || other.get(axis) === at);
+  const all = Array.from({ length: deviceCount(mesh) }, (_, other) => other);
+  const sender = to.indexOf(indexOn(mesh, axes, rank));
+  return all.findIndex((other) => indexOn(mesh, axes, other) === sender && isBeside(coordinatesOf(mesh, other)));
 }
 
 /** What a rank holds after a collective: the sum of the worlds that it reduces over, cut by the new layout. */

@@ -13,6 +13,7 @@ import { mlp } from '../../models/mlp.js';
 import { embedding, linear } from '../../models/transformer.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
+import { constant } from '../../src/ir/ops/constants.js';
 
 const BATCH = 8;
 const WIDTH = 16;
@@ -32,6 +33,8 @@ export const MODELS = {
     generatedModel('moe:layers=2,seq=8,hidden=16,heads=4,kv_heads=4,ffn=32,vocab=32,experts=4,topk=2').build(BATCH),
   cnn: () => cnn('cnn', { batch: BATCH, channels: 3, size: 16, widths: [8, 16], classes: 10 }, 4),
   'batch-norm': batchNorm,
+  resnet,
+  'u-net': uNet,
   skips,
   dropout,
   'encoder-decoder': encoderDecoder,
@@ -149,6 +152,76 @@ function batchNorm(): Graph {
   const flat = builder.operator('Flatten', [builder.operator('GlobalAveragePool', [state])], { axis: 1 });
   builder.output('logits', linear(builder, 'head', flat, 10, { bias: true }));
   return builder.build();
+}
+
+/** As ResNets are: a large window with a stride, a pooling whose windows overlap, blocks of which one halves the image. */
+function resnet(): Graph {
+  const builder = new GraphBuilder('resnet', 13);
+  const image = builder.input('image', 'float32', [BATCH, 3, 32, 20]);
+  let state = normalised(builder, 'stem', image, 4, 7, 2);
+  state = builder.operator('MaxPool', [state], { kernel_shape: [3, 3], strides: [2, 2], pads: [1, 1, 1, 1] });
+  for (const [block, [width, stride]] of (
+    [
+      [4, 1],
+      [8, 2],
+    ] as const
+  ).entries())
+    state = builder.within(`blocks.${block}`, () => {
+      const wide = normalised(builder, 'first', state, width, 3, stride);
+      const inner = normalised(builder, 'second', wide, width, 3, 1);
+      const across = stride === 1 ? state : normalised(builder, 'down', state, width, 1, stride);
+      return builder.operator('Add', [across, inner]);
+    });
+  const flat = builder.operator('Flatten', [builder.operator('GlobalAveragePool', [state])], { axis: 1 });
+  builder.output('logits', linear(builder, 'head', flat, 10, { bias: true }));
+  return builder.build();
+}
+
+/** As U-Nets are: down by pooling, up by repeated positions and by a transposed convolution whose windows overlap, skips between. */
+function uNet(): Graph {
+  const builder = new GraphBuilder('u-net', 14);
+  const pooled = (state: string) => builder.operator('MaxPool', [state], { kernel_shape: [2, 2], strides: [2, 2] });
+  const first = normalised(builder, 'down.0', builder.input('image', 'float32', [BATCH, 2, 16, 12]), 4, 3, 1);
+  const second = normalised(builder, 'down.1', pooled(first), 6, 3, 1);
+  const middle = normalised(builder, 'middle', pooled(second), 6, 3, 1);
+  const scales = constant('float32', [1, 1, 2, 2], [4]);
+  const attributes = { mode: 'nearest', nearest_mode: 'floor', coordinate_transformation_mode: 'asymmetric', scales };
+  const repeated = builder.operator('Resize', [middle], attributes);
+  const third = normalised(builder, 'up.1', builder.operator('Concat', [repeated, second], { axis: 1 }), 6, 3, 1);
+  const kernel = builder.parameter('up.0.transposed', [6, 4, 3, 3], { deviation: 0.2 });
+  const windows = { kernel_shape: [3, 3], strides: [2, 2], pads: [1, 1, 1, 1], output_padding: [1, 1] };
+  const spread = builder.operator('ConvTranspose', [third, kernel], windows);
+  const fourth = normalised(builder, 'up.0', builder.operator('Concat', [spread, first], { axis: 1 }), 4, 3, 1);
+  const head = builder.parameter('head.weight', [2, 4, 1, 1], { deviation: 0.5 });
+  builder.output('y', builder.operator('Conv', [fourth, head], { kernel_shape: [1, 1] }));
+  return builder.build();
+}
+
+/** A convolution, normalised over the batch, and what is above zero of it. */
+function normalised(
+  builder: GraphBuilder,
+  name: string,
+  input: string,
+  width: number,
+  kernel: number,
+  stride: number,
+): string {
+  return builder.within(name, () => {
+    const channels = builder.shapeOf(input)[1] ?? 1;
+    const deviation = 1 / Math.sqrt(kernel * kernel * channels);
+    const weight = builder.parameter('conv.weight', [width, channels, kernel, kernel], { deviation });
+    const pad = (kernel - 1) / 2;
+    const windows = { kernel_shape: [kernel, kernel], strides: [stride, stride], pads: [pad, pad, pad, pad] };
+    const spread = builder.operator('Conv', [input, weight], windows);
+    const vectors = ['weight', 'bias', 'running_mean', 'running_var'].map((vector) =>
+      builder.parameter(`bn.${vector}`, [width], {
+        mean: vector === 'weight' || vector === 'running_var' ? 1 : 0,
+        deviation: 0.1,
+      }),
+    );
+    const statistics = { epsilon: 1e-5, momentum: 0.9, training_mode: 0 };
+    return builder.operator('Relu', [builder.operator('BatchNormalization', [spread, ...vectors], statistics)]);
+  });
 }
 
 /** Rows and columns of a table beside which the rest is small. */

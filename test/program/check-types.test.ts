@@ -14,6 +14,7 @@ const SAMPLE = [
   'mlp, training, dp 2, tp 2, parameter server',
   'gpt-tiny, training, dp 4, tp 1, parameter server, in buckets',
   'cnn-tiny, inference, dp 2, tp 2, axes roles',
+  'cnn-tiny, training in micro-batches, sp 2',
   'gpt-tiny, training, dp 2, tp 2, axes roles',
   'gpt-tiny, {"kind":"1f1b","stages":2,"microBatches":2,"meshes":"dp2 tp2 | tp4"}',
   'gpt-tiny, training in micro-batches, dp 2, tp 2, recompute operators',

@@ -54,6 +54,8 @@ const ASKED = [
   { offload: 'optimizer,parameters', zero: 3 },
   { zero: 3, bucket: 20_000 },
 ] as const satisfies readonly Request[];
+/** Images cut in space. */
+const HALOS = ['cnn-tiny, training in micro-batches, sp 2', 'cnn-tiny, training in micro-batches, sp 4'];
 /** With a parameter server. */
 const SERVED = [
   { what: 'training', dp: 2, tp: 2, bucket: undefined },
@@ -119,6 +121,15 @@ export const SHIPPED: readonly ShippedProgram[] = MODELS.flatMap((model) => [
       const { graph } = await trainingStep(model, 2);
       const degrees = { dp: 2, tp: 1 };
       const { lowered } = await search(graph, parseCluster(undefined, 2), { degrees, request: asked });
+      return { lowered, generated: programOf(lowered, { name: model, fingerprint: '0' }) };
+    },
+  })),
+  ...HALOS.filter((name) => name.startsWith(model)).map((name) => ({
+    name,
+    lowered: async () => {
+      const { graph } = await trainingStep(model, 2);
+      const sp = Number(name.at(-1));
+      const { lowered } = await search(graph, parseCluster(undefined, sp), { degrees: { dp: 1, tp: 1, sp } });
       return { lowered, generated: programOf(lowered, { name: model, fingerprint: '0' }) };
     },
   })),

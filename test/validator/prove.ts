@@ -3,6 +3,7 @@
  * compared with the operator run whole.
  */
 import { lowerOperator } from '../../src/partition/lower-operator.js';
+import type { Mesh } from '../../src/sharding-propagation/mesh.js';
 import { viewOfCase } from '../ir/ops/cases.js';
 import type { Run, Values } from '../ir/ops/one-node.js';
 import type { Case } from '../ir/ops/sample.js';
@@ -21,13 +22,18 @@ export interface Proof {
 const PER_MESH = 48;
 
 /** Proves one sample on the values given (null for an absent operand). */
-export async function prove(sample: Case, inputs: readonly (Values | null)[], run: Run): Promise<Proof> {
+export async function prove(
+  sample: Case,
+  inputs: readonly (Values | null)[],
+  run: Run,
+  meshes: readonly Mesh[] = MESHES,
+): Promise<Proof> {
   const view = viewOfCase(sample);
   const entry = needEntry(sample.op, sample.domain);
   const whole = await run(sample, inputs, view.outputs);
   const faults: string[] = [];
   let tried = 0;
-  for (const mesh of MESHES) {
+  for (const mesh of meshes) {
     const all = strategiesOf(entry, view, mesh);
     const step = Math.max(1, all.length / PER_MESH);
     for (let at = 0; at < all.length; at += step) {

@@ -27,6 +27,7 @@ import {
   type TensorProto,
   type ValueInfoProto,
 } from './schema.js';
+import { writtenOut } from './written-out.js';
 
 interface WriteOptions {
   /**
@@ -47,7 +48,7 @@ const DOMAIN_VERSIONS: Readonly<Record<string, number>> = { 'ai.onnx.ml': 4 };
 
 /** The graph as the bytes of an ONNX model of INTERNAL_OPSET, or of a newer one where an operator needs it. */
 export function writeOnnx(given: Graph, options: WriteOptions = {}): Uint8Array {
-  const graph = flattenBlocks(given);
+  const graph = writtenOut(flattenBlocks(given));
   const taken = new Set([...graph.tensors.keys(), ...graph.weights.keys()]);
   const constants: TensorProto[] = [];
   const keep = (name: string, type: DType, shape: readonly number[], values: readonly number[]): string => {

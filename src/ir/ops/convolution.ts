@@ -7,12 +7,20 @@ import type { FactorRule } from '../factor-rule.js';
 import { elementCount } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule } from '../rule-text.js';
-import { addBiasGradient, addKernelGradient, gradientImage, operandImage } from './convolution-gradient.js';
+import { addBiasGradient, addKernelGradient } from './convolution-gradient.js';
 import { entry } from './entry.js';
 import { ExpansionWriter } from './expansion.js';
 import { integers, mismatch, numberOf, ofRank, operand, result, text } from './operands.js';
 import { differentiable, type OperatorGradient } from './operator-gradient.js';
-import { layingBack, type SpatialNames, spatialNames, takingFrom, type Window, windowsOf } from './windows.js';
+import {
+  layingBack,
+  type SpatialNames,
+  spatialNames,
+  takingFrom,
+  type Window,
+  windowsOf,
+  withoutPads,
+} from './windows.js';
 
 /** Convolution, which fused forms of it start from. */
 export const convolution: OperatorEntry = differentiable(
@@ -34,12 +42,13 @@ export const convolution: OperatorEntry = differentiable(
     rule: (view) => channelRule(view, convolutionNames(view), (co, ci) => `${co} ${ci}`),
     linear: linearWithoutBias,
     resize: resizeGroups,
+    bordered: (view, cut) => withoutPads(view, windowsIn(view), cut),
     expansion: (view) => withoutBias(view, convolutionNames(view)),
     work: (view) => ({
       flops: 2 * elementCount(result(view, 0).shape) * elementCount(operand(view, 1).shape.slice(1)),
     }),
     parameterInputs: [1, 2],
-    note: 'Positions stay whole where windows overlap or reach into padding (exchange of borders is another lowering).',
+    note: 'Places inside a window stay whole. Where windows overlap, neighbours exchange borders.',
   }),
   (write) => convolutionGradient(write),
 );
@@ -62,12 +71,19 @@ export const convolutionEntries: readonly OperatorEntry[] = [
       rule: (view) => channelRule(view, transposedNames(view), (co, ci) => `${ci} ${co}`),
       linear: linearWithoutBias,
       resize: resizeGroups,
+      bordered: (view, cut) => {
+        const { output_shape: _, output_padding: more, ...rest } = withoutPads(view, transposedWindows(view), cut);
+        const behind = Array.isArray(more) && {
+          output_padding: more.map((size, at) => (cut.has(`x${at}`) ? 0 : Number(size))),
+        };
+        return { ...rest, ...behind };
+      },
       expansion: (view) => withoutBias(view, transposedNames(view)),
       work: (view) => ({
         flops: 2 * elementCount(operand(view, 0).shape) * elementCount(operand(view, 1).shape.slice(1)),
       }),
       parameterInputs: [1, 2],
-      note: 'Positions stay whole where windows overlap or are cropped.',
+      note: 'Places inside a window stay whole. Where windows overlap, neighbours exchange borders.',
     }),
     (write) => transposedGradient(write, 2),
   ),
@@ -87,32 +103,38 @@ export function transposedGradient(write: OperatorGradient, bias: number): void 
   const group = numberOf(view, 'group', 1);
   if (write.wants(0))
     write.add('Conv', ['grad0', 'in1'], write.dimsOfOperand(0), { ...takingFrom(windows), group }, 'd0');
-  if (write.wants(1)) addKernelGradient(write, windows, gradientImage(write), operandImage(write));
+  addKernelGradient(write, windows, 'grad0', 'in0');
   addBiasGradient(write, 'grad0', bias);
 }
 
 /** `gradient`: that of the convolution, where more was done to its result. */
 export function convolutionGradient(write: OperatorGradient, gradient = 'grad0'): void {
   const { view } = write;
-  const windows = windowsOf(view, operand(view, 0).shape, operand(view, 1).shape.slice(2));
+  const windows = windowsIn(view);
   const group = numberOf(view, 'group', 1);
   if (write.wants(0))
     write.add('ConvTranspose', [gradient, 'in1'], write.dimsOfOperand(0), { ...layingBack(windows), group }, 'd0');
-  if (write.wants(1)) addKernelGradient(write, windows, operandImage(write), gradientImage(write, gradient));
+  addKernelGradient(write, windows, 'in0', gradient);
   addBiasGradient(write, gradient);
 }
 
 export function convolutionNames(view: OperatorView): SpatialNames {
-  return spatialNames(windowsOf(view, operand(view, 0).shape, operand(view, 1).shape.slice(2)));
+  return spatialNames(windowsIn(view), 0);
+}
+
+function windowsIn(view: OperatorView): readonly Window[] {
+  return windowsOf(view, operand(view, 0).shape, operand(view, 1).shape.slice(2));
 }
 
 /** Positions pass where windows are laid side by side, as spatialNames has it with operand and result exchanged. */
-export function transposedNames(view: OperatorView): SpatialNames {
-  const rows = transposedWindows(view).map((window, index) => {
-    const [x, y, k] = [`x${index}~`, `y${index}`, `k${index}!`];
+export function transposedNames(view: OperatorView, halo = true): SpatialNames {
+  const windows = transposedWindows(view);
+  const rows = windows.map((window, index) => {
+    const [y, k] = [`y${index}`, `k${index}!`];
     const { kernel, stride, dilation, pads, input, output } = window;
     const fits = pads[0] === 0 && dilation === 1 && input === output * kernel && kernel === stride;
-    if (!fits) return { input: x, kernel: k, output: `${y}~`, plain: [y] };
+    if (!fits && !halo) return { input: `x${index}!`, kernel: k, output: `${y}!`, plain: [y] };
+    if (!fits) return { input: `x${index}~${y}`, kernel: k, output: y, plain: [y] };
     if (kernel === 1) return { input: y, kernel: k, output: y, plain: [y] };
     return { input: y, kernel: k, output: `(${y} ${k})`, plain: [y, `k${index}`] };
   });
@@ -121,6 +143,12 @@ export function transposedNames(view: OperatorView): SpatialNames {
     kernel: rows.map((row) => row.kernel),
     output: rows.map((row) => row.output),
     plain: rows.map((row) => row.plain),
+    windows: Object.fromEntries(
+      windows.map(({ kernel, stride, dilation, pads }, index) => {
+        const reach = dilation * (kernel - 1) + 1;
+        return [`x${index}`, { stride: 1, before: reach - 1 - pads[0], reach, up: stride, fill: 0 }];
+      }),
+    ),
   };
 }
 
@@ -153,7 +181,7 @@ function transposedWindows(view: OperatorView): readonly Window[] {
 /** `kernel` writes the first two dimensions of the kernel from the names of output and input channels. */
 function channelRule(view: OperatorView, names: SpatialNames, kernel: (co: string, ci: string) => string): FactorRule {
   const { operands, output } = channelTexts(view, names, kernel, view.inputs[2] ? '%' : '+');
-  return bindChannels(`${operands.join(', ')} -> ${output}`, view);
+  return bindChannels(`${operands.join(', ')} -> ${output}`, view, names.windows);
 }
 
 /** Rule texts of image, kernel and bias, and of the result; `mark` is the kind of the input channels. */
@@ -172,9 +200,9 @@ export function channelTexts(
 }
 
 /** A rule over channels in groups. */
-export function bindChannels(text: string, view: OperatorView): FactorRule {
+export function bindChannels(text: string, view: OperatorView, windows: SpatialNames['windows'] = {}): FactorRule {
   const group = numberOf(view, 'group', 1);
-  return bindRule(text, view, group > 1 ? { g: group } : {});
+  return bindRule(text, view, group > 1 ? { g: group } : {}, windows);
 }
 
 function linearWithoutBias(view: OperatorView): readonly (readonly number[])[] {

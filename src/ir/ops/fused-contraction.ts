@@ -84,10 +84,12 @@ export const fusedContractionEntries: readonly OperatorEntry[] = [
         return convolution.infer({ ...view, inputs: view.inputs.slice(0, 3) });
       },
       rule: (view) => {
-        const { operands, output } = channelTexts(view, convolutionNames(view), (co, ci) => `${co} ${ci}`, '%');
-        return bindChannels(`${[...operands, output].join(', ')} -> ${output}`, view);
+        const names = convolutionNames(view);
+        const { operands, output } = channelTexts(view, names, (co, ci) => `${co} ${ci}`, '%');
+        return bindChannels(`${[...operands, output].join(', ')} -> ${output}`, view, names.windows);
       },
       resize: resizeGroups,
+      ...(convolution.bordered ? { bordered: convolution.bordered } : {}),
       expansion: (view) => {
         const write = new ExpansionWriter();
         const names = convolutionNames(view);
@@ -101,7 +103,7 @@ export const fusedContractionEntries: readonly OperatorEntry[] = [
       },
       work: (view) => convolution.work(view),
       parameterInputs: [1, 2],
-      note: 'Positions stay whole where windows overlap or reach into padding.',
+      note: 'Places inside a window stay whole. Where windows overlap, neighbours exchange borders.',
     }),
     (write) => {
       const slope = activationSlope(write, integers(write.view, 'activation_params') ?? []);

@@ -25,6 +25,18 @@ export function resizeGradient(
     const before = [...dims];
     dims[axis] = names;
     if (isKept(axis)) continue;
+    const [own, repeats] = before[axis] ?? [];
+    if (own !== undefined && repeats !== undefined) {
+      // What repeated a position is summed.
+      const apart = [...before.slice(0, axis), [own], [repeats], ...before.slice(axis + 1)];
+      const sizes = before.map((_, at) => (at < axis ? shape[at] : result(view, 0).shape[at]) ?? 1);
+      const parts = [shape[axis] ?? 1, (sizes[axis] ?? 1) / (shape[axis] ?? 1)];
+      name = write.add('Reshape', [name], apart, {
+        shape: [...sizes.slice(0, axis), ...parts, ...sizes.slice(axis + 1)],
+      });
+      name = write.add('ReduceSum', [name], [...dims], { axes: [axis + 1], keepdims: 0 });
+      continue;
+    }
     const matrix = write.inType(addMatrix(write, axis, axes), 'float32', dtype, [before[axis] ?? [], names]);
     const last = shape.length - 1;
     if (axis === last) {

@@ -3,6 +3,7 @@
  * its neighbours.
  */
 import type { OperatorEntry, OperatorView } from '../operator.js';
+import { dimensionSize } from '../rule-text.js';
 import { numbersOf } from './constants.js';
 import { entry, perElement } from './entry.js';
 import { resizeGradient } from './image-gradient.js';
@@ -27,7 +28,13 @@ export const imageEntries: readonly OperatorEntry[] = [
         const local = !isCropped(view) && text(view, 'keep_aspect_ratio_policy', 'stretch') === 'stretch';
         const passes = (axis: number) => local && isKept(view, axis);
         const side = (prefix: string) =>
-          shape.map((_, axis) => (passes(axis) ? `a${axis}` : `${prefix}${axis}!`)).join(' ');
+          shape
+            .map((_, axis) => {
+              if (passes(axis)) return `a${axis}`;
+              if (local && isRepeated(view, axis)) return prefix === 'x' ? `a${axis}` : `(a${axis} r${axis}!)`;
+              return `${prefix}${axis}!`;
+            })
+            .join(' ');
         return `${side('x')} -> ${side('y')}`;
       },
       linear: (view) => (isCropped(view) ? [] : [[0]]),
@@ -35,11 +42,11 @@ export const imageEntries: readonly OperatorEntry[] = [
         const sizes = integers(view, 'sizes');
         if (!sizes) return view.attributes;
         const axes = resizedAxes(view);
-        const local = sizes.map((old, index) => (rule.factors.has(`a${axes[index]}`) ? size(`a${axes[index]}`) : old));
+        const local = sizes.map((_, index) => dimensionSize(rule.outputs[0]?.[axes[index] ?? 0] ?? [], size));
         return { ...view.attributes, sizes: local };
       },
       work: perElement(8),
-      note: 'Dimensions whose size changes stay whole.',
+      note: 'Dimensions whose size changes stay whole, unless each position is repeated (`nearest`, by whole numbers).',
     }),
     (write) => resizeGradient(write, resizedAxes(write.view), (axis) => isKept(write.view, axis)),
   ),
@@ -78,6 +85,17 @@ function isKept(view: OperatorView, axis: number): boolean {
   if (isCropped(view) || operand(view, 0).shape[axis] !== result(view, 0).shape[axis]) return false;
   if (sizes.length > 0) return text(view, 'keep_aspect_ratio_policy', 'stretch') === 'stretch';
   return !scales || numbersOf(scales)[index] === 1;
+}
+
+/** Whether each position of an axis becomes several that are equal, side by side. */
+function isRepeated(view: OperatorView, axis: number): boolean {
+  const [size, resized] = [operand(view, 0).shape[axis] ?? 1, result(view, 0).shape[axis] ?? 1];
+  const [scales, index] = [tensor(view, 'scales'), resizedAxes(view).indexOf(axis)];
+  const by = (integers(view, 'sizes') ?? []).length > 0 || !scales ? resized / size : (numbersOf(scales)[index] ?? 1);
+  if (resized !== by * size || !Number.isInteger(by) || text(view, 'mode', 'nearest') !== 'nearest') return false;
+  const rounding = text(view, 'nearest_mode', 'round_prefer_floor');
+  const places = text(view, 'coordinate_transformation_mode', 'half_pixel');
+  return places === 'asymmetric' ? rounding === 'floor' : places.endsWith('half_pixel') && rounding.startsWith('round');
 }
 
 /** The axes that sizes and scales speak of. */

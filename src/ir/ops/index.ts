@@ -25,6 +25,7 @@ import { generatorEntries } from './generator.js';
 import { groupedAttentionEntries } from './grouped-attention.js';
 import { imageEntries } from './image.js';
 import { indexingEntries } from './indexing.js';
+import { kernelGradientEntry } from './kernel-gradient.js';
 import { withReason } from './lacks-gradient.js';
 import { linearAttentionEntries } from './linear-attention.js';
 import { lossEntries } from './loss.js';
@@ -85,6 +86,7 @@ const BY_NAME: ReadonlyMap<string, OperatorEntry> = new Map(
   [
     ...operatorEntries,
     accumulateEntry,
+    kernelGradientEntry,
     ...blockEntries((op, domain) => entryOf(op, domain) ?? unknownEntry(op, domain)),
   ].map((item) => [keyOf(item.op, item.domain), item]),
 );

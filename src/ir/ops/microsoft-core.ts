@@ -144,7 +144,7 @@ const entries: readonly OperatorEntry[] = [
         return [{ dtype: x.dtype, shape: [x.shape[0] ?? 1, channels, ...transposedSizes(view)] }];
       },
       rule: (view) => {
-        const names = transposedNames(view);
+        const names = transposedNames(view, false);
         const groups = numberOf(view, 'group', 1) > 1;
         const [ci, co] = groups ? ['(g ci!)', '(g co)'] : ['ci!', 'co'];
         const operands = [`n ${ci} ${names.input.join(' ')}`, `${ci} co ${names.kernel.join(' ')}`, '_', co];

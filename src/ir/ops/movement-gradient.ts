@@ -27,6 +27,11 @@ export const MOVEMENT_GRADIENTS: Readonly<Record<string, GradientBody>> = {
   Pad: (write) => {
     const { shape } = operand(write.view, 0);
     const mode = text(write.view, 'mode', 'constant');
+    if (mode === 'constant') {
+      const pads = [0, 1].flatMap((end) => padding(write.view).map((both) => 0 - (both[end] ?? 0)));
+      if (write.wants(0)) write.add('Pad', ['grad0'], write.dimsOfOperand(0), { mode, pads }, 'd0');
+      return;
+    }
     const axes = padding(write.view).flatMap(([before, after], axis) =>
       before === 0 && after === 0 ? [] : [{ axis, places: paddedPlaces(mode, shape[axis] ?? 1, before, after) }],
     );

@@ -158,9 +158,21 @@ const entries: readonly OperatorEntry[] = [
       return [{ dtype, shape: padding(view).map(([before, after], axis) => before + (shape[axis] ?? 1) + after) }];
     },
     rule: (view) => {
-      const side = (mark: string) =>
-        padding(view).map(([before, after], axis) => (before === 0 && after === 0 ? `a${axis}` : `${mark}${axis}!`));
-      return `${side('x').join(' ')} -> ${side('y').join(' ')}`;
+      const fill = paddingValue(view);
+      const [before, after] = fill === null ? ['x.!', 'y.!'] : ['x.~y.', 'y.'];
+      const side = (form: string) =>
+        padding(view).map(([low, high], axis) =>
+          low === 0 && high === 0 ? `a${axis}` : form.replaceAll('.', `${axis}`),
+        );
+      const windows = padding(view).map(
+        ([low], axis) => [`x${axis}`, { stride: 1, before: low, reach: 1, up: 1, fill: fill ?? 0 }] as const,
+      );
+      return bindRule(`${side(before).join(' ')} -> ${side(after).join(' ')}`, view, {}, Object.fromEntries(windows));
+    },
+    bordered: (view, cut) => {
+      const { axes: _, ...rest } = view.attributes;
+      const pads = [0, 1].flatMap((end) => padding(view).map((both, axis) => (cut.has(`x${axis}`) ? 0 : both[end])));
+      return { ...rest, pads: pads.map(Number) };
     },
     linear: (view) => {
       const value = tensor(view, 'constant_value');
@@ -168,7 +180,7 @@ const entries: readonly OperatorEntry[] = [
       return text(view, 'mode', 'constant') !== 'constant' || zero ? [[0]] : [];
     },
     work: moves,
-    note: 'A dimension that is padded stays whole.',
+    note: 'A dimension that is padded with its own elements stays whole.',
   }),
   entry({
     op: 'Tile',
@@ -237,6 +249,13 @@ function resultSizes(rule: FactorRule, size: (factor: string) => number): readon
 function blockSizes(view: OperatorView): { readonly p: number; readonly q: number } {
   const block = numberOf(view, 'blocksize', 1);
   return { p: block, q: block };
+}
+
+/** What a Pad adds where that is one number; null where it repeats what is there. */
+function paddingValue(view: OperatorView): number | null {
+  if (text(view, 'mode', 'constant') !== 'constant') return null;
+  const value = tensor(view, 'constant_value');
+  return value ? (numbersOf(value)[0] ?? 0) : 0;
 }
 
 /** Rule texts of the joined tensor and of its parts along an axis. */

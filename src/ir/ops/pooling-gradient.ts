@@ -90,8 +90,8 @@ export function maxPoolGradient(write: OperatorGradient): void {
   const { pads = [], output_padding: behind, ...attributes } = layingBack(windows);
   const around = windows.flatMap((window) => window.pads);
   const positionDims = dimensionsOf(large);
-  // No factor of the forward is as large as a window: the names are those of positions, which stay whole as well.
-  const channels = positionDims.slice(2).find((names) => names.length > 0) ?? [];
+  // No factor of the forward is as large as a window.
+  const channels: DimensionFactors = [];
   const [rowDims = [], , ...seen] = dimensionsOf(small);
   const dims = [rowDims, channels, ...seen];
   const ends = Array.isArray(pads) ? pads.map(Number) : [];

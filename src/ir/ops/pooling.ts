@@ -2,8 +2,10 @@
  * @file Pooling. Samples and channels pass; positions pass where windows lie side by side. Pooling over all positions is
  * a reduction: a mean is expanded into a sum and a scale, a maximum is partial.
  */
+import type { FactorRule } from '../factor-rule.js';
 import { elementCount } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import { bindRule } from '../rule-text.js';
 import { entry, perInputElement } from './entry.js';
 import { ExpansionWriter, keptDimensions, summationType } from './expansion.js';
 import { dimensionNames, neededIntegers, numberOf, ofRank, operand, result } from './operands.js';
@@ -16,7 +18,7 @@ import {
   lpPoolGradient,
   maxPoolGradient,
 } from './pooling-gradient.js';
-import { spatialNames, type Window, windowsOf } from './windows.js';
+import { spatialNames, type Window, windowsOf, withoutPads } from './windows.js';
 
 const GRADIENTS = { AveragePool: averagePoolGradient, LpPool: lpPoolGradient, MaxPool: maxPoolGradient };
 
@@ -37,11 +39,12 @@ export const poolingEntries: readonly OperatorEntry[] = [
         },
         rule: poolingRule,
         linear: () => (op === 'AveragePool' ? [[0]] : []),
+        bordered: (view, cut) => withoutPads(view, windows(view), cut),
         ...(op === 'MaxPool' ? { indexed: placesOnShard } : {}),
         work: (view) => ({
           flops: elementCount(result(view, 0).shape) * elementCount(neededIntegers(view, 'kernel_shape')),
         }),
-        note: 'Positions stay whole where windows overlap; where the places of maxima are asked for, channels and positions do.',
+        note: 'Places inside a window stay whole, and positions of means that leave out padding; where the places of maxima are asked for, channels and positions do.',
       }),
       GRADIENTS[op],
     ),
@@ -55,15 +58,27 @@ function windows(view: OperatorView): readonly Window[] {
   return windowsOf(view, operand(view, 0).shape, neededIntegers(view, 'kernel_shape'));
 }
 
-function poolingRule(view: OperatorView): string {
-  const names = spatialNames(windows(view));
+function poolingRule(view: OperatorView): string | FactorRule {
+  const names = spatialNames(windows(view), fillOf(view));
   // Places of maxima count through the whole tensor, samples and channels included: a shard of samples adds its offset.
   if (view.outputs[1]) {
     const image = (prefix: string) =>
       ['n@', 'c!', ...dimensionNames(operand(view, 0).shape.length - 2, prefix).map((name) => `${name}!`)].join(' ');
     return `${image('x')} -> ${image('y')}, ${image('y')}`;
   }
-  return `n c ${names.input.join(' ')} -> n c ${names.output.join(' ')}`;
+  return bindRule(`n c ${names.input.join(' ')} -> n c ${names.output.join(' ')}`, view, {}, names.windows);
+}
+
+/** What padding counts as; null where it does not count, so that windows at the edge are divided by fewer elements. */
+function fillOf(view: OperatorView): number | null {
+  if (view.op === 'MaxPool') return Number.NEGATIVE_INFINITY;
+  if (view.op !== 'AveragePool') return 0;
+  const counts = numberOf(view, 'count_include_pad', 0) !== 0;
+  const inside = ({ input, output, stride, kernel, dilation, pads: [before, after] }: Window) => {
+    const last = (output - 1) * stride + dilation * (kernel - 1) - before;
+    return counts ? last < input + after : before === 0 && last < input;
+  };
+  return windows(view).every(inside) ? 0 : null;
 }
 
 /** Places in a shard's images count from the shard's first one. */

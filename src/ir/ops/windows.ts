@@ -3,10 +3,10 @@
  * named in a rule.
  *
  * A dimension whose windows lie side by side without overlap or padding is `(y k!)` → `y` and may be sharded (patch
- * embedding); one that the window does not touch (size 1, stride 1) passes; any other needs its neighbours' borders:
- * `x~` → `y~`, two factors, since the sizes differ.
+ * embedding); one that the window does not touch (size 1, stride 1) passes; any other needs its neighbours' borders: `x~y` → `y`,
+ * two factors, since the sizes differ.
  */
-import type { DimensionFactors } from '../factor-rule.js';
+import type { DimensionFactors, Window as HaloWindow } from '../factor-rule.js';
 import type { Attributes } from '../graph.js';
 import type { OperatorView } from '../operator.js';
 import { integers, mismatch, numberOf, text } from './operands.js';
@@ -62,23 +62,47 @@ export interface SpatialNames {
   readonly output: readonly string[];
   /** The result's factors without marks, for expansions. */
   readonly plain: readonly DimensionFactors[];
+  /** By factor whose blocks need borders: the window over it. */
+  readonly windows: Readonly<Record<string, HaloWindow>>;
 }
 
-export function spatialNames(windows: readonly Window[]): SpatialNames {
-  const rows = windows.map(({ input, kernel, stride, dilation, pads, output }, index) => {
-    const padded = pads[0] !== 0 || pads[1] !== 0;
+/** `fill`: what windows read in the padding; null where they stay whole. */
+export function spatialNames(windows: readonly Window[], fill: number | null = null): SpatialNames {
+  const rows = windows.map((window, index) => {
     const k = `k${index}!`;
-    if (kernel === 1 && stride === 1 && !padded) return { input: `y${index}`, kernel: k, output: `y${index}` };
-    if (kernel === stride && dilation === 1 && !padded && output * kernel === input)
-      return { input: `(y${index} ${k})`, kernel: k, output: `y${index}` };
-    return { input: `x${index}~`, kernel: k, output: `y${index}~` };
+    const side = sideOf(window);
+    if (side === 'passes') return { input: `y${index}`, kernel: k, output: `y${index}` };
+    if (side === 'beside') return { input: `(y${index} ${k})`, kernel: k, output: `y${index}` };
+    if (fill === null) return { input: `x${index}!`, kernel: k, output: `y${index}!` };
+    return { input: `x${index}~y${index}`, kernel: k, output: `y${index}` };
   });
   return {
     input: rows.map((row) => row.input),
     kernel: rows.map((row) => row.kernel),
     output: rows.map((row) => row.output),
     plain: rows.map((_, index) => [`y${index}`]),
+    windows: Object.fromEntries(windows.map((window, index) => [`x${index}`, haloWindow(window, fill ?? 0)])),
   };
+}
+
+/** How a window takes its dimension: `passes`: position by position; `beside`: side by side; else it overlaps or leaves some out. */
+export function sideOf({ input, kernel, stride, dilation, pads, output }: Window): 'passes' | 'beside' | 'overlaps' {
+  if (pads[0] !== 0 || pads[1] !== 0) return 'overlaps';
+  if (kernel === 1 && stride === 1 && output === input) return 'passes';
+  return kernel === stride && dilation === 1 && output * kernel === input ? 'beside' : 'overlaps';
+}
+
+function haloWindow({ kernel, stride, dilation, pads }: Window, fill: number): HaloWindow {
+  return { stride, before: pads[0], reach: dilation * (kernel - 1) + 1, up: 1, fill };
+}
+
+/** Attributes of an operator whose blocks have their borders: no padding along the dimensions that are cut (`x0`, `x1`, …). */
+export function withoutPads(view: OperatorView, windows: readonly Window[], cut: ReadonlySet<string>): Attributes {
+  const { auto_pad: _, ...rest } = view.attributes;
+  const pads = [0, 1].flatMap((side) =>
+    windows.map((window, at) => (cut.has(`x${at}`) ? 0 : (window.pads[side] ?? 0))),
+  );
+  return { ...rest, pads };
 }
 
 /**

@@ -7,6 +7,7 @@
  *     the result has layout [dp, tp]   of a sum: m and n end up so, cut or scattered; of anything else: they are cut so
  */
 import { demandText } from '../annotations/agreement.js';
+import { borderProblem } from '../halo.js';
 import { layoutText } from '../layout-text.js';
 import { axesSize, type Mesh, type SubAxis } from '../mesh.js';
 import type { LayoutDemand, OperatorPin } from '../pin.js';
@@ -18,6 +19,7 @@ import {
   holds,
   joinCuts,
   layoutOfCuts,
+  resizedCut,
   sameCut,
   splitCut,
   WHOLE,
@@ -118,6 +120,8 @@ function refused(pin: OperatorPin, cells: OperatorCells, problem: string) {
 function refusalOf(cells: OperatorCells, factor: number, cut: Cut, mesh: Mesh): string | null {
   const own = cells.factors[factor];
   if (!own || cut.every((item) => mayTake(cells, own, item, mesh))) return null;
+  const border = borderProblem(cells.rule, own.name, axesSize(mesh, axesOfCut(cut)));
+  if (own.usable && border !== null) return border;
   return own.usable
     ? `factor ${own.name} of size ${own.size} cannot be ${cutText(cut, own.size, mesh)}`
     : `factor ${own.name} may not be sharded`;
@@ -140,7 +144,10 @@ function factorsOf(
         cells,
         `no factor of dimension ${axis} of its ${side.kind} ${side.index} lies as ${demandText(demand, mesh)} asks`,
       );
-    return dimension.factors.map((factor, index) => [factor, parts[index] ?? WHOLE] as const);
+    return dimension.factors.map((factor, index) => {
+      const size = cells.factors[factor]?.size ?? 1;
+      return [factor, resizedCut(parts[index] ?? WHOLE, dimension.sizes[index] ?? 1, size, mesh)] as const;
+    });
   });
 }
 

@@ -42,6 +42,13 @@ export function plainCut(axes: readonly SubAxis[], size: number, mesh: Mesh): Cu
   });
 }
 
+/** A cut of all positions as one of so many others: of what windows read as of what they make. Others than plain ones are none. */
+export function resizedCut(cut: Cut, from: number, to: number, mesh: Mesh): Cut {
+  if (from === to || cut.length === 0) return cut;
+  const axes = axesOfCut(cut);
+  return sameCut(cut, plainCut(axes, from, mesh)) ? plainCut(axes, to, mesh) : WHOLE;
+}
+
 /** One cut of all the factors that make a dimension, major to minor. */
 export function joinCuts(cuts: readonly Cut[], sizes: readonly number[]): Cut {
   const [only] = cuts;

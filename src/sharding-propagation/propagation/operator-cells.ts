@@ -13,6 +13,7 @@ import type { OperatorEntry, OperatorView } from '../../ir/operator.js';
 import { entryOf, unknownEntry } from '../../ir/ops/index.js';
 import { mayBePadded } from '../../ir/padding.js';
 import { viewOf } from '../../ir/view.js';
+import { borderProblem } from '../halo.js';
 import { axesSize, type Mesh } from '../mesh.js';
 import type { CutItem } from './cut.js';
 import type { AllCuts, TensorCuts } from './tensor-cuts.js';
@@ -30,6 +31,7 @@ export interface CellFactor {
 /** A tensor's dimension as factors, by number. */
 export interface CellDimension {
   readonly factors: readonly number[];
+  /** Positions of each factor here: under windows others than the factor has that is cut with them. */
   readonly sizes: readonly number[];
   readonly size: number;
 }
@@ -123,6 +125,8 @@ function ruleCells(rule: FactorRule, entry: OperatorEntry, view: OperatorView): 
     const contracting = kind === 'contracting' || kind === 'mask';
     factors.push({ name, size, kind, usable: size > 1 && LOWERED[kind](entry), contracting });
   }
+  // What windows read is cut as what they make is.
+  for (const { name, halo } of rule.factors.values()) if (halo) numbers.set(name, numbers.get(halo.of) ?? -1);
   const dimensions = (dims: FactorRule['inputs'], types: OperatorView['inputs']) =>
     types.map((type, index) => {
       const own = dims[index];
@@ -131,7 +135,7 @@ function ruleCells(rule: FactorRule, entry: OperatorEntry, view: OperatorView): 
         const indices = names.map((name) => numbers.get(name) ?? -1);
         return {
           factors: indices,
-          sizes: indices.map((at) => factors[at]?.size ?? 1),
+          sizes: names.map((name) => rule.factors.get(name)?.size ?? 1),
           size: type.shape[dimension] ?? 1,
         };
       });
@@ -147,6 +151,7 @@ function ruleCells(rule: FactorRule, entry: OperatorEntry, view: OperatorView): 
 export function mayTake(cells: OperatorCells, factor: CellFactor, item: CutItem, mesh: Mesh): boolean {
   if (!factor.usable) return false;
   const shards = axesSize(mesh, item.axes);
+  if (borderProblem(cells.rule, factor.name, shards) !== null) return false;
   if (item.size % shards === 0) return true;
   return item.size > shards && mayBePadded(factor.name, cells.view, cells.rule, cells.entry);
 }

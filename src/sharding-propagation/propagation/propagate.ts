@@ -19,7 +19,7 @@ import type { Pin } from '../pin.js';
 import { dataAxes, type FactorFamily, roleOf } from '../roles.js';
 import type { Strategy } from '../strategy.js';
 import { chooseStrategy } from './choose-strategy.js';
-import { type Cut, type CutItem, plainCut, WHOLE } from './cut.js';
+import { type Cut, type CutItem, plainCut, resizedCut, WHOLE } from './cut.js';
 import { type Demands, demandsOf, type Overruled } from './demands.js';
 import { cellsMaker, type OperatorCells, TURNS, type Turn } from './operator-cells.js';
 import type { Cause, FactorReason, Reasons } from './reasons.js';
@@ -238,7 +238,8 @@ class Propagating {
       side.dims.forEach(({ factors, sizes }, dimension) => {
         let base = 1;
         for (let index = factors.length - 1; index >= 0; index--) {
-          const cut = resolved.cuts[factors[index] ?? -1] ?? WHOLE;
+          const size = cells.factors[factors[index] ?? -1]?.size ?? 1;
+          const cut = resizedCut(resolved.cuts[factors[index] ?? -1] ?? WHOLE, size, sizes[index] ?? 1, this.mesh);
           if (cut.length > 0) this.carry(cells, factors[index] ?? -1, cut, tensor, dimension, base, resolved);
           base *= sizes[index] ?? 1;
         }

@@ -11,7 +11,7 @@
  */
 import { axesSize, type Mesh, type SubAxis } from '../mesh.js';
 import type { PinSource } from '../pin.js';
-import { axesOfCut, type Cut, type CutItem, holds, mergeCuts, splitCut, WHOLE } from './cut.js';
+import { axesOfCut, type Cut, type CutItem, holds, mergeCuts, resizedCut, splitCut, WHOLE } from './cut.js';
 import type { OperatorDemands } from './demands.js';
 import { type CellSide, mayTake, type OperatorCells } from './operator-cells.js';
 import type { Cause } from './reasons.js';
@@ -100,7 +100,7 @@ export function resolve(cells: OperatorCells, options: ResolveOptions): Resolved
 }
 
 /** What tensors say of factors, those first that win. */
-function contributions(cells: OperatorCells, { backward }: ResolveOptions): readonly Contribution[] {
+function contributions(cells: OperatorCells, { backward, mesh }: ResolveOptions): readonly Contribution[] {
   const found: Contribution[] = [];
   for (const side of cells.sides) {
     const late = cells.contracts && side.kind === 'result';
@@ -115,7 +115,8 @@ function contributions(cells: OperatorCells, { backward }: ResolveOptions): read
         const own = cells.factors[factor];
         if (part.length === 0 || !own?.usable || own.kind === 'blocked') return;
         const rounds = part.flatMap(({ axes }) => axes.map((axis) => tensor.rounds.get(axis) ?? 0));
-        found.push({ factor, cut: part, side, dimension: at, round: Math.min(...rounds), late });
+        const seen = resizedCut(part, dimension.sizes[index] ?? 1, own.size, mesh);
+        if (seen.length > 0) found.push({ factor, cut: seen, side, dimension: at, round: Math.min(...rounds), late });
       });
     });
   }

@@ -5,6 +5,7 @@
  * What propagation has brought to a factor by then stays, where it is part of the count. The rest is taken from the axes
  * that the operator does not use yet, in the mesh's order; for factors that are not the batch, dp comes last.
  */
+import { borderProblem } from '../halo.js';
 import { axesSize, type Mesh, type SubAxis, subAxes } from '../mesh.js';
 import type { PinSource } from '../pin.js';
 import { dataAxes } from '../roles.js';
@@ -56,6 +57,8 @@ export function splitCuts(question: SplitQuestion): ReadonlyMap<number, Cut> {
     const cut = axes.length === axesOfCut(present).length ? present : plainCut(axes, own.size, mesh);
     if (rest !== 1)
       throw refused(question, `factor ${own.name} cannot be in ${count} parts: the axes that are left make none`);
+    const border = borderProblem(cells.rule, own.name, axesSize(mesh, axes));
+    if (border !== null) throw refused(question, border);
     if (!cut.every((item) => mayTake(cells, own, item, mesh)))
       throw refused(question, `factor ${own.name} of size ${own.size} cannot be in ${count} parts`);
     chosen.set(factor, cut);

@@ -77,13 +77,31 @@ export async function runGradient(
   values: ReadonlyMap<string, Values>,
   run: Run,
 ): Promise<readonly (Values | null)[]> {
+  const made = await runExpansion(view, expansion, values, run);
+  return view.wanted.map((wanted, index) => (wanted ? (made.get(`d${index}`) ?? null) : null));
+}
+
+/** All values of an expansion, by name; operators that no runtime has are written out in their turn. */
+async function runExpansion(
+  view: OperatorView,
+  expansion: Expansion,
+  values: ReadonlyMap<string, Values>,
+  run: Run,
+): Promise<ReadonlyMap<string, Values>> {
   const made = new Map(values);
   for (const [name, value] of Object.entries(expansion.constants)) made.set(name, { ...value, data: numbersOf(value) });
   for (const node of expansion.nodes) {
     const inputs = node.inputs.map((name) => (name === null ? null : (made.get(name) ?? null)));
     const operation = { op: node.op, domain: node.domain ?? '', attributes: node.attributes ?? {} };
-    const types = needEntry(node.op, node.domain).infer(nodeView(node, inputs));
-    const results = await run(operation, inputs, types);
+    const entry = needEntry(node.op, node.domain);
+    const own = nodeView(node, inputs);
+    const types = entry.infer(own);
+    const written = entry.isWritten && entry.expansion?.({ ...own, outputs: types });
+    const operands = new Map(inputs.flatMap((value, index) => (value ? [[`in${index}`, value] as const] : [])));
+    const inner = written && (await runExpansion(own, written, operands, run));
+    const results = inner
+      ? types.map((_, index) => inner.get(`out${index}`) ?? null)
+      : await run(operation, inputs, types);
     for (const [index, name] of node.outputs.entries()) {
       const result = results[index];
       if (!result) throw new Error(`${view.op}: ${node.op} leaves no ${name}`);
@@ -92,7 +110,7 @@ export async function runGradient(
       made.set(name, result);
     }
   }
-  return view.wanted.map((wanted, index) => (wanted ? (made.get(`d${index}`) ?? null) : null));
+  return made;
 }
 
 function typeText(type: TensorType | null): string {
@@ -188,9 +206,8 @@ function dimsFault(dims: readonly DimensionFactors[], shape: readonly number[], 
     const unknown = names.find((name) => !rule.factors.has(name));
     if (unknown !== undefined) return `the rule ${rule.text} has no factor ${unknown}`;
     const size = names.reduce((product, name) => product * (rule.factors.get(name)?.size ?? 1), 1);
-    // Whole factors may name what no factor of the forward is (places that are cut off again): they are never sharded.
-    const isWhole =
-      names.length > 0 && names.every((name) => ['whole', 'halo'].includes(rule.factors.get(name)?.kind ?? ''));
+    // Whole factors, or none, may name what no factor of the forward is (places that are cut off again): it is never sharded.
+    const isWhole = names.every((name) => ['whole', 'halo'].includes(rule.factors.get(name)?.kind ?? ''));
     if (size !== shape[axis] && !isWhole) return `dimension ${axis} has size ${shape[axis]}, its factors ${size}`;
   }
   return null;

@@ -1,0 +1,266 @@
+/**
+ * @file The gradient of a convolution's kernel: what its places meet of the image, times the gradient of what they made of it.
+ * An operator of its own, since it is one in every library, and since its image needs borders where positions are sharded; ONNX
+ * has none, so that its expansion stands in its place:
+ *
+ *     g co (n y)  ·  g (n y) ci  ->  g co ci        for each k; y at x = y · stride + k · dilation
+ *
+ * Positions whose windows lie side by side join the samples there, and the places inside a window the input channels, so
+ * that they may be sharded as in the forward; with all of them so it is one product. A kernel of many places is written as
+ * a convolution again, in which samples and channels change places and the result's gradient is the kernel:
+ *
+ *     (ci) (g n) x  ⋆  (g co) n y  ->  ci (g co) k        strides and dilations exchanged
+ *
+ * That is one operator, but half as fast: in ONNX Runtime on a CPU its few results make narrow products.
+ */
+import type { DimensionFactors } from '../factor-rule.js';
+import { type Attributes, elementCount } from '../graph.js';
+import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import { bindRule } from '../rule-text.js';
+import { entry } from './entry.js';
+import { ExpansionWriter } from './expansion.js';
+import { mismatch, neededIntegers, numberOf, operand, result } from './operands.js';
+import { type Axes, type Axis, dimensionsOf, rearrange, sizesOf } from './rearrange.js';
+import { sideOf, spatialNames, takingFrom, type Window, withoutPads } from './windows.js';
+
+const DOMAIN = 'autopar';
+const OP = 'KernelGradient';
+
+export const kernelGradientEntry: OperatorEntry = entry({
+  op: OP,
+  domain: DOMAIN,
+  family: 'convolution',
+  isWritten: true,
+  infer: (view) => {
+    const [image, taps] = [operand(view, 0), operand(view, 1)];
+    const kernel = neededIntegers(view, 'kernel_shape');
+    if (image.shape.length !== taps.shape.length || kernel.length + 2 !== image.shape.length)
+      throw mismatch(view, 'image, gradient and kernel have other numbers of dimensions');
+    const columns = (image.shape[1] ?? 1) / numberOf(view, 'group', 1);
+    return [{ dtype: image.dtype, shape: [taps.shape[1] ?? 1, columns, ...kernel] }];
+  },
+  rule: (view) => {
+    const names = spatialNames(windowsIn(view), 0);
+    const group = numberOf(view, 'group', 1);
+    const [ci, co] = group > 1 ? ['(g ci)', '(g co)'] : ['ci', 'co'];
+    const sides = [`n+ ${ci} ${names.input.join(' ')}`, `n+ ${co} ${names.plain.map(([y]) => `${y}+`).join(' ')}`];
+    const text = `${sides.join(', ')} -> ${co} ci ${names.kernel.join(' ')}`;
+    return bindRule(text, view, group > 1 ? { g: group } : {}, names.windows);
+  },
+  linear: () => [[0], [1]],
+  resize: (view, rule, size) => (rule.factors.has('g') ? { ...view.attributes, group: size('g') } : view.attributes),
+  bordered: (view, cut) => withoutPads(view, windowsIn(view), cut),
+  expansion: writtenOut,
+  work: (view) => ({
+    flops: 2 * elementCount(operand(view, 1).shape) * elementCount(result(view, 0).shape.slice(1)),
+  }),
+  note: 'Places inside a window stay whole. Made by --train; no file holds it.',
+});
+
+/** One window for each position of the gradient. */
+function windowsIn(view: OperatorView): readonly Window[] {
+  const of = (name: string, index: number, otherwise: number) => neededIntegers(view, name)[index] ?? otherwise;
+  const count = operand(view, 0).shape.length - 2;
+  return Array.from({ length: count }, (_, index) => ({
+    input: operand(view, 0).shape[index + 2] ?? 1,
+    output: operand(view, 1).shape[index + 2] ?? 1,
+    kernel: of('kernel_shape', index, 1),
+    stride: of('strides', index, 1),
+    dilation: of('dilations', index, 1),
+    pads: [of('pads', index, 0), of('pads', index + count, 0)],
+  }));
+}
+
+/** Where one is made. `image` and `taps` are operands; the windows are over the image. */
+export function kernelGradientOf(
+  windows: readonly Window[],
+  group: number,
+): { readonly domain: string; readonly op: string; readonly attributes: Attributes } {
+  return { domain: DOMAIN, op: OP, attributes: { ...takingFrom(windows), group } };
+}
+
+/** A tensor of samples, channels and positions. */
+interface Image {
+  readonly name: string;
+  readonly shape: readonly number[];
+  readonly dims: readonly DimensionFactors[];
+}
+
+function writtenOut(view: OperatorView): Expansion {
+  const rule = kernelGradientEntry.rule(view);
+  const write = new ExpansionWriter();
+  const image = (index: number): Image => ({
+    name: `in${index}`,
+    shape: operand(view, index).shape,
+    dims: rule.inputs[index] ?? [],
+  });
+  const made = kernelGradient(write, view, image(0), image(1), rule.outputs[0] ?? []);
+  const { nodes, constants } = write.finish();
+  const named = (name: string) => (name === made ? 'out0' : name);
+  const renamed = nodes.map((node) => ({
+    ...node,
+    inputs: node.inputs.map((name) => (name === null ? null : named(name))),
+    outputs: node.outputs.map(named),
+  }));
+  return { nodes: renamed, constants };
+}
+
+/** What a window is in the gradient of a kernel: by dimension of positions. */
+interface Place {
+  readonly window: Window;
+  /** Positions of the image: one axis, or windows and the places inside them. */
+  readonly image: readonly Axis[];
+  readonly tap: Axis;
+  readonly kernel: Axis;
+  readonly passes: boolean;
+}
+
+/** More places of a kernel than these are not written out. */
+const MOST_PLACES = 27;
+
+/** `image` is what the kernel is moved over, `taps` has one position for each of its windows. Returns the kernel's gradient. */
+function kernelGradient(
+  write: ExpansionWriter,
+  view: OperatorView,
+  image: Image,
+  taps: Image,
+  kernelDims: readonly DimensionFactors[],
+): string {
+  const { shape } = result(view, 0);
+  const group = numberOf(view, 'group', 1);
+  const [groups, own] = [taps.dims[1] ?? [], shape[1] ?? 1];
+  const g: Axis = { size: group, dims: group > 1 ? groups.slice(0, 1) : [] };
+  const ownDims = (dims: DimensionFactors) => (group > 1 ? dims.slice(1) : dims);
+  const n: Axis = { size: image.shape[0] ?? 1, dims: image.dims[0] ?? [] };
+  const rows: Axis = { size: (shape[0] ?? 1) / group, dims: ownDims(groups) };
+  const columns: Axis = { size: own, dims: ownDims(image.dims[1] ?? []) };
+  const places = windowsIn(view).map((window, index) => placeOf(kernelDims, window, index, image, taps));
+  const [passing, rest] = [places.filter(({ passes }) => passes), places.filter(({ passes }) => !passes)];
+  const from: Axes = [[n], [g, columns], ...places.map((place) => place.image)];
+  const fromTaps: Axes = [[n], [g, rows], ...places.map(({ tap }) => [tap])];
+  const joined = [n, ...passing.map(({ tap }) => tap)];
+  const inside = [columns, ...passing.map(({ kernel }) => kernel)];
+  const into: Axes = [[g, rows], [columns], ...places.map(({ kernel }) => [kernel])];
+  if (rest.length === 0) {
+    const left = rearrange(write, taps.name, fromTaps, [[g], [rows], joined]);
+    const right = rearrange(write, image.name, from, [[g], joined, inside]);
+    const made: Axes = [[g], [rows], inside];
+    const product = write.add('MatMul', [left, right], dimensionsOf(made));
+    return rearrange(write, product, made, into);
+  }
+  if (rest.reduce((count, { window }) => count * window.kernel, 1) <= MOST_PLACES) {
+    const left = rearrange(write, taps.name, fromTaps, [[g], [rows], [...joined, ...rest.map(({ tap }) => tap)]]);
+    const moving: Axes = [[g, ...inside], joined, ...rest.map((place) => place.image)];
+    const product = placeByPlace(write, rearrange(write, image.name, from, moving), moving, left, rest, [
+      g,
+      rows,
+      inside,
+    ]);
+    const made: Axes = [[...rest.map(({ kernel }) => kernel), g], [rows], inside];
+    return rearrange(write, product, made, into);
+  }
+  const moving = rearrange(write, image.name, from, [inside, [g, ...joined], ...rest.map((place) => place.image)]);
+  const fixed = rearrange(write, taps.name, fromTaps, [[g, rows], joined, ...rest.map(({ tap }) => [tap])]);
+  const made: Axes = [inside, [g, rows], ...rest.map(({ kernel }) => [kernel])];
+  const turned = rest.map(({ window }) => turnedWindow(window));
+  const attributes = { ...takingFrom(turned), group };
+  const convolved = write.add('Conv', [moving, fixed], dimensionsOf(made), attributes);
+  const sizes = turned.map(
+    ({ input, kernel, stride, dilation, pads }) =>
+      Math.floor((input + pads[0] + pads[1] - dilation * (kernel - 1) - 1) / stride) + 1,
+  );
+  const wanted = sizesOf(made).slice(2);
+  const kept = cropped(write, convolved, dimensionsOf(made), sizes, wanted);
+  return rearrange(write, kept, made, into);
+}
+
+/**
+ * The product for each place of the kernel, one behind the other: [(k… g), rows, inside]. `image` is [(g inside), joined, x…],
+ * `left` [g, rows, (joined y…)].
+ */
+function placeByPlace(
+  write: ExpansionWriter,
+  image: string,
+  axes: Axes,
+  left: string,
+  rest: readonly Place[],
+  [g, rows, inside]: readonly [Axis, Axis, readonly Axis[]],
+): string {
+  const dims = dimensionsOf(axes);
+  const behind = rest.map(({ window }) => Math.max(0, reachOf(window) - window.pads[0] - window.input));
+  const pads = [0, 0, ...rest.map(({ window }) => window.pads[0]), 0, 0, ...behind];
+  const padded = pads.some((size) => size > 0) ? write.add('Pad', [image], dims, { pads, mode: 'constant' }) : image;
+  const joined = axes[1] ?? [];
+  const met: Axes = [axes[0] ?? [], joined, ...rest.map(({ tap }) => [tap])];
+  const made: Axes = [[g], [rows], inside];
+  const along = [...joined, ...rest.map(({ tap }) => tap)];
+  const parts = placesOf(rest.map(({ window }) => window)).map((starts) => {
+    const attributes = {
+      starts,
+      ends: rest.map(({ window }, index) => (starts[index] ?? 0) + (window.output - 1) * window.stride + 1),
+      axes: rest.map((_, index) => index + 2),
+      steps: rest.map(({ window }) => window.stride),
+    };
+    const part = write.add('Slice', [padded], dimensionsOf(met), attributes);
+    // Turned as a whole, which a product does by itself where it can.
+    const flat = rearrange(write, part, met, [[g], inside, along]);
+    const right = write.add('Transpose', [flat], dimensionsOf([[g], along, inside]), { perm: [0, 2, 1] });
+    return write.add('MatMul', [left, right], dimensionsOf(made));
+  });
+  const all: Axes = [[...rest.map(({ kernel }) => kernel), g], [rows], inside];
+  return write.add('Concat', parts, dimensionsOf(all), { axis: 0 });
+}
+
+/** Where each place of a kernel meets the image first, the last dimension fastest. */
+function placesOf(windows: readonly Window[]): readonly (readonly number[])[] {
+  return windows.reduce<readonly (readonly number[])[]>(
+    (places, { kernel, dilation }) =>
+      places.flatMap((place) => Array.from({ length: kernel }, (_, at) => [...place, at * dilation])),
+    [[]],
+  );
+}
+
+/** Positions from the first that a window meets to the last. */
+function reachOf({ output, stride, dilation, kernel }: Window): number {
+  return (output - 1) * stride + dilation * (kernel - 1) + 1;
+}
+
+function placeOf(
+  kernelDims: readonly DimensionFactors[],
+  window: Window,
+  index: number,
+  image: Image,
+  taps: Image,
+): Place {
+  const axis = index + 2;
+  const tap: Axis = { size: window.output, dims: taps.dims[axis] ?? [] };
+  const kernel: Axis = { size: window.kernel, dims: kernelDims[axis] ?? [] };
+  const names = image.dims[axis] ?? [];
+  const passes = sideOf(window) !== 'overlaps';
+  const place = { window, tap, kernel, passes };
+  if (!passes) return { ...place, image: [{ size: window.input, dims: names }] };
+  return { ...place, image: [tap, kernel] };
+}
+
+/** The same places met in the other order: the gradient's positions are the kernel, and the kernel's are the result. */
+function turnedWindow(window: Window): Window {
+  const { kernel, output, stride, dilation, input, pads } = window;
+  const turned = { input, kernel: output, stride: dilation, dilation: stride, output: kernel };
+  const behind = reachOf(window) - pads[0] - input;
+  return { ...turned, pads: [pads[0], Math.max(0, behind)] };
+}
+
+/** Positions that are more than wanted, cut off behind. */
+function cropped(
+  write: ExpansionWriter,
+  name: string,
+  dims: readonly DimensionFactors[],
+  sizes: readonly number[],
+  wanted: readonly number[],
+): string {
+  const axes = sizes.flatMap((size, index) => (size > (wanted[index] ?? 1) ? [index] : []));
+  if (axes.length === 0) return name;
+  const bounds = { starts: axes.map(() => 0), ends: axes.map((axis) => wanted[axis] ?? 1) };
+  const attributes = { ...bounds, axes: axes.map((axis) => axis + 2), steps: axes.map(() => 1) };
+  return write.add('Slice', [name], dims, attributes);
+}
