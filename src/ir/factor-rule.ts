@@ -13,19 +13,10 @@
  * `pass`: all tensors that have it are sharded, nothing is owed. `contracting`: results are partial.
  * `mask`: contracting, and out-of-shard indices contribute zero (the shard takes its offset). `whole`: may not be sharded.
  * `expanded`: may be, once the operator is replaced by its expansion. `indexed`: values depend on the position,
- * a shard takes its offset. `streamed`: may lie on axes that another factor uses (ring). `halo`: neighbours exchange
- * borders; counts as whole until that lowering exists. `blocked`: sharded where asked, never propagated across.
+ * a shard takes its offset. `halo`: neighbours exchange borders; counts as whole until that lowering exists. `blocked`:
+ * sharded where asked, never propagated across.
  */
-export type FactorKind =
-  | 'pass'
-  | 'contracting'
-  | 'mask'
-  | 'whole'
-  | 'expanded'
-  | 'indexed'
-  | 'streamed'
-  | 'halo'
-  | 'blocked';
+export type FactorKind = 'pass' | 'contracting' | 'mask' | 'whole' | 'expanded' | 'indexed' | 'halo' | 'blocked';
 
 export type Reduction = 'sum' | 'max' | 'min';
 
@@ -35,6 +26,8 @@ export interface Factor {
   readonly kind: FactorKind;
   /** How partial results combine; `sum` unless the kind is `contracting` with another mark. */
   readonly reduction: Reduction;
+  /** Besides, it may lie on the axes of another factor: its blocks are passed round, and what each rank makes of them is joined. */
+  readonly streams?: true;
 }
 
 /** Factor names of one dimension, major to minor; empty for a dimension of size 1 that has no factor. */

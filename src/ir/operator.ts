@@ -52,6 +52,20 @@ export interface Expansion {
    */
 }
 
+/** An operator whose operands arrive in blocks along a factor that streams: what is done with one block after the other. */
+export interface Streamed {
+  readonly first: Expansion;
+  /** Null where results of blocks add up. */
+  readonly online: {
+    /** For the blocks behind the first: they read what was left before, behind the operator's own operands. */
+    readonly next: Expansion;
+    /** For the last of them: it leaves the operator's results. */
+    readonly last: Expansion;
+    /** What is left from block to block, in dimensions as an expansion's. */
+    readonly kept: readonly (readonly (readonly string[])[])[];
+  } | null;
+}
+
 /** Work of an operator on the shapes given (whole or local). */
 export interface Work {
   /** Floating-point operations; a multiply-add counts two. */
@@ -152,6 +166,8 @@ export interface OperatorEntry {
   readonly resize?: (view: OperatorView, rule: FactorRule, size: (factor: string) => number) => Attributes;
   /** Equivalent plainer operators, for when an `expanded` factor is sharded or a target lacks the operator. */
   readonly expansion?: (view: OperatorView) => Expansion;
+  /** For a factor that streams: the operator on one block after the other, at other sizes of its factors. */
+  readonly streamed?: (view: OperatorView, size: (factor: string) => number) => Streamed;
   /**
    * A mean as a ratio of two sums: scalars `numerator` and `denominator`, both linear in the
    * samples (result 0 is their quotient; further results as in an expansion). null where the operator is no such mean.

@@ -53,7 +53,9 @@ export async function simulateFragment(
       const [from, to] = [fragment.get(node.input), fragment.get(node.output)];
       blocks.set(
         node.output,
-        ranks.map((rank) => exchanged(need(node.input), from, to.layout, mesh, rank)),
+        from.varying && node.collective.kind === 'permute'
+          ? passedOn(need(node.input), node.collective.to, node.axes, mesh)
+          : ranks.map((rank) => exchanged(need(node.input), from, to.layout, mesh, rank)),
       );
       continue;
     }
@@ -74,6 +76,22 @@ export async function simulateFragment(
     });
   }
   return results.map((name) => assemble(need(name), fragment.get(name), mesh, ranks));
+}
+
+/** By rank: the value of the member of its group that sends to it. */
+function passedOn(
+  from: readonly Values[],
+  to: readonly number[],
+  axes: readonly string[],
+  mesh: Mesh,
+): readonly Values[] {
+  const others = (rank: number) => [...coordinatesOf(mesh, rank)].filter(([axis]) => !axes.includes(axis)).join();
+  return from.map((_, rank) => {
+    const sender = from.findIndex(
+      (_value, other) => others(other) === others(rank) && to[indexOn(mesh, axes, other)] === indexOn(mesh, axes, rank),
+    );
+    return from[sender] as Values;
+  });
 }
 
 /** What a rank holds after a collective: the sum of the worlds that it reduces over, cut by the new layout. */
