@@ -57,10 +57,15 @@ export interface Streamed {
   readonly first: Expansion;
   /** Null where results of blocks add up. */
   readonly online: {
-    /** For the blocks behind the first: they read what was left before, behind the operator's own operands. */
+    /** For the blocks behind the first: they read what was left before, behind all other operands. */
     readonly next: Expansion;
     /** For the last of them: it leaves the operator's results. */
     readonly last: Expansion;
+    /**
+     * The dimensions of truth values that say which positions of a block are there, an operand behind the operator's own; null
+     * where all are.
+     */
+    readonly there: readonly (readonly string[])[] | null;
     /** What is left from block to block, in dimensions as an expansion's. */
     readonly kept: readonly (readonly (readonly string[])[])[];
   } | null;
@@ -166,8 +171,11 @@ export interface OperatorEntry {
   readonly resize?: (view: OperatorView, rule: FactorRule, size: (factor: string) => number) => Attributes;
   /** Equivalent plainer operators, for when an `expanded` factor is sharded or a target lacks the operator. */
   readonly expansion?: (view: OperatorView) => Expansion;
-  /** For a factor that streams: the operator on one block after the other, at other sizes of its factors. */
-  readonly streamed?: (view: OperatorView, size: (factor: string) => number) => Streamed;
+  /**
+   * For a factor that streams: the operator on one block after the other, at other sizes of its factors. `isPadded`: the last block
+   * ends in positions that are not there.
+   */
+  readonly streamed?: (view: OperatorView, size: (factor: string) => number, isPadded: boolean) => Streamed;
   /**
    * A mean as a ratio of two sums: scalars `numerator` and `denominator`, both linear in the
    * samples (result 0 is their quotient; further results as in an expansion). null where the operator is no such mean.

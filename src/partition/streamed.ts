@@ -11,14 +11,16 @@
  * A block that is not its rank's own is no part of one tensor that a layout could say: between the hops such tensors vary.
  */
 import type { FactorRule } from '../ir/factor-rule.js';
-import type { TensorType } from '../ir/graph.js';
+import type { Attributes, TensorType } from '../ir/graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../ir/operator.js';
+import { constant } from '../ir/ops/constants.js';
 import { type Layout, layoutFromFactors, type PartialAxis, replicated } from '../sharding-propagation/layout.js';
 import { axesSize } from '../sharding-propagation/mesh.js';
 import type { Strategy, Stream } from '../sharding-propagation/strategy.js';
 import { type AddOperator, addExpansion, type OperatorNames } from './expand.js';
 import { type Fragment, int64Constant } from './fragment.js';
 import { markFused } from './fused.js';
+import { withNeutralPadding } from './neutral-padding.js';
 
 type Dims = FactorRule['inputs'][number];
 
@@ -61,8 +63,11 @@ class Hops {
   run(names: OperatorNames): readonly (string | null)[] {
     const { entry, view, rule, results } = this.operator;
     if (!entry.streamed) throw new Error(`${view.op} has a factor that streams and no form for its blocks`);
-    const parts = entry.streamed(view, (name) => this.sizeOf(name));
-    const operands = names.inputs.map((name, index) => (name === null ? null : this.entered(name, index)));
+    const parts = entry.streamed(view, (name) => this.sizeOf(name), this.isPadded(this.operator.stream.streamed));
+    const there = parts.online?.there ?? null;
+    const operands = this.withoutPadding(names.inputs).map((name, index) =>
+      name === null ? null : this.entered(name, index),
+    );
     let travelling = operands;
     let made: readonly string[] = [];
     /** By result that follows its block: the part of the rank's own block, and the sum that goes round. */
@@ -78,10 +83,12 @@ class Hops {
       const { first, online } = parts;
       if (online) {
         const step = hop === 0 ? first : isLast ? online.last : online.next;
-        made = this.compute(step, blocks, made, online.kept, isLast ? view.outputs.length : online.kept.length);
+        const given = there ? [...blocks, this.positionsAt(hop, there)] : blocks;
+        const behind = [...(there ? [there] : []), ...online.kept];
+        made = this.compute(step, [...given, ...made], behind, isLast ? view.outputs.length : online.kept.length);
         continue;
       }
-      const added = this.compute(first, blocks, [], [], view.outputs.length);
+      const added = this.compute(first, blocks, [], view.outputs.length);
       made = added.map((part, index) => {
         const before = made[index];
         if (before === undefined) return part;
@@ -116,7 +123,49 @@ class Hops {
   private sizeOf(name: string): number {
     const size = this.operator.rule.factors.get(name)?.size ?? 1;
     const { streamed, beside } = this.operator.stream;
-    return name === streamed || name === beside ? size / this.count : size;
+    return name === streamed || name === beside ? Math.ceil(size / this.count) : size;
+  }
+
+  private isPadded(factor: string): boolean {
+    return (this.operator.rule.factors.get(factor)?.size ?? 1) % this.count !== 0;
+  }
+
+  /** The operands with zeros where a block has no positions, so that sums over blocks are those over positions. */
+  private withoutPadding(names: OperatorNames['inputs']): OperatorNames['inputs'] {
+    const { rule, view, strategy, stream } = this.operator;
+    const factors = new Map(rule.factors);
+    for (const name of [stream.streamed, stream.beside]) {
+      const factor = factors.get(name);
+      if (factor) factors.set(name, { ...factor, kind: 'contracting' });
+    }
+    // A truth value does no harm; where both factors are, the streamed one is not cut.
+    const inputs = rule.inputs.map((dims, index) => {
+      if (!dims || view.inputs[index]?.dtype === 'bool') return null;
+      return this.hasBoth(dims) ? dims.map((own) => (own.includes(stream.streamed) ? [] : own)) : dims;
+    });
+    return withNeutralPadding(
+      this.fragment,
+      { ...rule, factors, inputs },
+      { axes: strategy.axes, carried: null, owed: strategy.owed },
+      names,
+    );
+  }
+
+  /** Which positions of the block of a hop are there, in the dimensions given. */
+  private positionsAt(hop: number, dims: NonNullable<Dims>): string {
+    const { streamed, axes } = this.operator.stream;
+    const [size, block] = [this.operator.rule.factors.get(streamed)?.size ?? 1, this.sizeOf(streamed)];
+    const table = Array.from({ length: this.count * block }, (_, at) => (at < size ? 1 : 0));
+    const rows = this.fragment.constant(constant('bool', table, [this.count, block]));
+    const [picked] = this.fragment.add({
+      op: 'Gather',
+      attributes: { axis: 0 },
+      inputs: [rows, this.numberOf(hop)],
+      results: [{ type: { dtype: 'bool', shape: [1, block] }, layout: replicated([1, block]), varying: axes }],
+      lowering: 'slice',
+    });
+    const shape = dims.map((names) => (names.length === 0 ? 1 : block));
+    return this.relabelled(picked as string, { dtype: 'bool', shape }, replicated(shape), axes);
   }
 
   /** An operand as the hops have it: a rank's block by itself, cut over other axes as before. */
@@ -126,10 +175,10 @@ class Hops {
     const type = view.inputs[index];
     if (!type || !dims || !(this.has(dims, stream.streamed) || this.has(dims, stream.beside))) return name;
     const isWhole = this.hasBoth(dims);
-    const size = (factor: string) =>
-      isWhole && factor === stream.streamed ? (rule.factors.get(factor)?.size ?? 1) : this.sizeOf(factor);
+    const size = (factor: string) => this.sizeOf(factor) * (isWhole && factor === stream.streamed ? this.count : 1);
     const { partial } = this.fragment.get(name).layout;
-    return this.relabelled(name, this.typeOf(type, dims, size), this.layoutOf(dims, size, partial), stream.axes);
+    const block = isWhole && this.isPadded(stream.streamed) ? this.padded(name, dims) : name;
+    return this.relabelled(block, this.typeOf(type, dims, size), this.layoutOf(dims, size, partial), stream.axes);
   }
 
   private typeOf({ dtype, shape }: TensorType, dims: NonNullable<Dims>, size: (factor: string) => number): TensorType {
@@ -180,15 +229,10 @@ class Hops {
     const [dims, whole] = [rule.inputs[index], view.inputs[index]];
     if (name === null || !dims || !whole) return name;
     const { dtype, layout, localShape } = this.fragment.get(name);
-    const local = dims.flatMap((factors) =>
-      factors.map((factor) => {
-        const size = rule.factors.get(factor)?.size ?? 1;
-        return { factor, size: size / axesSize(this.fragment.mesh, this.operator.strategy.axes[factor] ?? []) };
-      }),
-    );
+    const local = this.localSizes(dims);
     const place = local.findIndex(({ factor }) => factor === stream.streamed);
-    const product = (parts: typeof local) => parts.reduce((all, { size }) => all * size, 1);
-    const [outer, inner] = [product(local.slice(0, place)), product(local.slice(place))];
+    const outer = product(local.slice(0, place));
+    const inner = this.sizeOf(stream.streamed) * product(local.slice(place + 1));
     const rows = (shape: readonly number[]) => ({
       type: { dtype, shape },
       layout: { ...replicated(shape), partial: layout.partial },
@@ -208,6 +252,40 @@ class Hops {
     const type = this.typeOf(whole, dims, (factor) => this.sizeOf(factor));
     const to = this.layoutOf(dims, (factor) => this.sizeOf(factor), layout.partial);
     return this.relabelled(block, type, to, stream.axes);
+  }
+
+  /** A rank's part of an operand with both factors, with as many positions along the streamed one as all blocks have. */
+  private padded(name: string, dims: NonNullable<Dims>): string {
+    const { dtype, layout } = this.fragment.get(name);
+    const local = this.localSizes(dims);
+    const place = local.findIndex(({ factor }) => factor === this.operator.stream.streamed);
+    const [before, own, after] = [
+      product(local.slice(0, place)),
+      local[place]?.size ?? 1,
+      product(local.slice(place + 1)),
+    ];
+    const whole = this.sizeOf(this.operator.stream.streamed) * this.count;
+    const varying = [...new Set([...layout.dims.flat().flatMap(({ axes }) => axes)])];
+    const add = (op: string, input: string, shape: readonly number[], attributes: Attributes) =>
+      this.fragment.add({
+        op,
+        attributes,
+        inputs: [input],
+        results: [{ type: { dtype, shape }, layout: { ...replicated(shape), partial: layout.partial }, varying }],
+        lowering: 'slice',
+      })[0] as string;
+    const viewed = add('Reshape', name, [before, own, after], { shape: [before, own, after] });
+    return add('Pad', viewed, [before, whole, after], { mode: 'constant', pads: [0, 0, 0, 0, whole - own, 0] });
+  }
+
+  /** Sizes of the factors of an operand's dimensions on one rank; the streamed one is whole. */
+  private localSizes(dims: NonNullable<Dims>): readonly { readonly factor: string; readonly size: number }[] {
+    const { rule, strategy, stream } = this.operator;
+    return dims.flat().map((factor) => {
+      const size = rule.factors.get(factor)?.size ?? 1;
+      const shards = factor === stream.streamed ? 1 : axesSize(this.fragment.mesh, strategy.axes[factor] ?? []);
+      return { factor, size: Math.ceil(size / shards) };
+    });
   }
 
   /** The number of the block that a rank has at a hop: an int64 [1]. */
@@ -231,16 +309,14 @@ class Hops {
     return this.fragment.add({ op: 'Add', inputs: [one, other], results, lowering: 'indexed' })[0] as string;
   }
 
-  /** What is done with one block, over the other axes as the operator would be, and behind its operands what was left before. */
+  /** What is done with one block, over the other axes as the operator would be; `behind`: dimensions of operands behind its own. */
   private compute(
     expansion: Expansion,
-    blocks: readonly (string | null)[],
-    left: readonly string[],
-    kept: readonly NonNullable<Dims>[],
+    inputs: readonly (string | null)[],
+    behind: readonly NonNullable<Dims>[],
     results: number,
   ): readonly string[] {
     const { view, rule } = this.operator;
-    const inputs = [...blocks, ...left];
     const sizes = [...rule.factors].map(([name, factor]) => [name, { ...factor, size: this.sizeOf(name) }] as const);
     const first = this.fragment.nodes.length;
     const made = addExpansion(
@@ -251,7 +327,7 @@ class Hops {
           inputs: inputs.map((name) => (name === null ? null : this.fragment.get(name))),
           outputs: Array.from({ length: results }, () => ({ dtype: 'float32', shape: [] })),
         },
-        rule: { ...rule, factors: new Map(sizes), inputs: [...rule.inputs, ...kept] },
+        rule: { ...rule, factors: new Map(sizes), inputs: [...rule.inputs, ...behind] },
         strategy: this.strategy,
         expansion,
       },
@@ -261,4 +337,8 @@ class Hops {
     markFused(this.fragment, first, made);
     return made;
   }
+}
+
+function product(parts: readonly { readonly size: number }[]): number {
+  return parts.reduce((all, { size }) => all * size, 1);
 }

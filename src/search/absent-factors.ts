@@ -54,11 +54,11 @@ export function refuseRing(graph: Graph, questionOf: OperatorQuestions, sp: numb
         'take --sp-method gather, or --sp-method ulysses',
         node.name,
       );
-    const other = sequences.find((name) => (rule.factors.get(name)?.size ?? sp) % sp !== 0);
-    if (other !== undefined)
+    const sizes = sequences.map((name) => rule.factors.get(name)?.size ?? sp);
+    if (sizes.some((size) => size < sp))
       throw doesNotFit(
-        `--sp-method ring cuts keys into equal blocks, and --sp ${sp} does not divide the ${rule.factors.get(other)?.size} positions of ${node.name}`,
-        'take an --sp that divides them, or --sp-method gather',
+        `--sp-method ring gives every rank a block of keys, and --sp ${sp} is more than the ${Math.min(...sizes)} positions of ${node.name}`,
+        `take --sp ${Math.min(...sizes)} at most, or --sp-method gather`,
         node.name,
       );
   }

@@ -311,12 +311,15 @@ function axisPlacements(
 function streamingPlacements(
   { name, size, subAxes: own }: MeshAxis,
   factors: readonly Factor[],
-  { roles, axes, families }: CandidateQuestion,
+  question: CandidateQuestion,
   rule: FactorRule,
 ): readonly Axes[] {
+  const { roles, axes, families } = question;
   if (axes === 'free' || roleOf(name, roles).streams === 'never') return [];
   const names = own.map((sub) => sub.name);
-  const sequences = factors.filter((factor) => families.factors.sequence.has(factor.name) && factor.size % size === 0);
+  const sequences = factors.filter(
+    (factor) => families.factors.sequence.has(factor.name) && canBeCut(factor, size, question, rule),
+  );
   return sequences
     .filter(({ name: streamed }) => rule.factors.get(streamed)?.streams)
     .flatMap(({ name: streamed }) =>

@@ -150,7 +150,7 @@ export function checkStrategy(
     piecesProblem(rule, strategy.pieces) ??
     factorsProblem(refined, strategy, mesh) ??
     sharingProblem(refined, strategy) ??
-    streamProblem(refined, strategy, mesh) ??
+    streamProblem(refined, strategy) ??
     carriedProblem(refined, strategy, linear, mesh) ??
     owedProblem(refined, strategy, mesh)
   );
@@ -287,7 +287,7 @@ function owedProblem(rule: FactorRule, strategy: Strategy, mesh: Mesh): string |
 }
 
 /** Why the blocks of a factor cannot be passed round; null where nothing streams, or it can. */
-function streamProblem(rule: FactorRule, strategy: Strategy, mesh: Mesh): string | null {
+function streamProblem(rule: FactorRule, strategy: Strategy): string | null {
   const stream = streamOf(rule, strategy);
   if (!stream) return null;
   const { streamed, beside, axes } = stream;
@@ -299,11 +299,6 @@ function streamProblem(rule: FactorRule, strategy: Strategy, mesh: Mesh): string
   if (!alone(streamed, beside) || !alone(beside, streamed)) return `factors ${streamed} and ${beside} go together`;
   const wrong = results.findIndex((dims) => dims !== null && has(streamed, dims) === has(beside, dims));
   if (wrong >= 0) return `result ${wrong} needs one of the factors ${streamed} and ${beside}, and not both`;
-  const shards = axesSize(mesh, axes);
-  for (const name of [streamed, beside]) {
-    const { size = 1 } = rule.factors.get(name) ?? {};
-    if (size % shards !== 0) return `factor ${name}: its size ${size} is not divisible by ${shards} blocks`;
-  }
   for (const [name, own] of Object.entries(strategy.axes)) {
     const kind = rule.factors.get(name)?.kind;
     if (own.length > 0 && name !== streamed && name !== beside && kind !== 'pass' && kind !== 'contracting')

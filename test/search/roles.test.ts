@@ -118,7 +118,7 @@ for (const [model, degrees, says, method] of REFUSED) {
   });
 }
 
-test('a ring is refused by name where an attention cannot take its keys in blocks, or they are no equal ones', async (t) => {
+test('a ring is refused by name where an attention cannot take its keys in blocks, or has fewer than ranks', async (t) => {
   const refused = async (model: ModelName, sp: number) => {
     const graph = await imported(model);
     return t.throws(() => refuseRing(graph, operatorQuestions(graph, { sp, spMethod: 'ring' }), sp), {
@@ -126,7 +126,7 @@ test('a ring is refused by name where an attention cannot take its keys in block
     }).message;
   };
   t.regex(await refused('moe', 2), /^--sp-method ring passes keys .* Attention \S+ cannot take them in blocks$/);
-  t.regex(await refused('gpt', 3), /--sp 3 does not divide the 8 positions of /);
+  t.regex(await refused('encoder-decoder', 5), /--sp 5 is more than the 4 positions of /);
 });
 
 test('the sequence of patches is that of attention', async (t) => {

@@ -40,8 +40,8 @@ export function blockEntries(find: FindEntry): readonly OperatorEntry[] {
     // Rounding a sum, or each of its terms: a partial value stays partial, as through the casts that it is made of.
     linear: () => (kind === 'Rounding' ? [[0]] : []),
     expansion: (view: OperatorView) => expansionOf(bodyOf(view), ruleOfBody(view).dims),
-    streamed: (view: OperatorView, size: (factor: string) => number) =>
-      streamedBlock(view.op, bodyOf(view), ruleOfBody(view), size, find),
+    streamed: (view: OperatorView, size: (factor: string) => number, isPadded: boolean) =>
+      streamedBlock(view.op, bodyOf(view), ruleOfBody(view), { size, isPadded }, find),
     work: (view: OperatorView) => ({ flops: flopsOf(bodyOf(view), find) }),
     note: 'As its body: what is summed or looked up inside is lowered operator by operator where it is sharded.',
   }));

@@ -22,17 +22,20 @@ export function streamedBlock(
   kind: string,
   whole: Graph,
   rule: BlockRule,
-  size: (factor: string) => number,
+  { size, isPadded }: { readonly size: (factor: string) => number; readonly isPadded: boolean },
   find: FindEntry,
 ): Streamed {
   const body = resizedBody(whole, rule, size, find);
   if (kind.endsWith('Gradient')) return { first: expansionOf(body, rule.dims), online: null };
   const core = rowwiseAttention(body);
   if (!core) throw new Error(`${body.name} has no form for keys that arrive in blocks`);
-  const online = (continues: boolean, ends: boolean) => onlineBlock(body, rule.dims, core, { continues, ends });
+  const online = (continues: boolean, ends: boolean) =>
+    onlineBlock(body, rule.dims, core, { continues, ends, isPadded });
   const rows = rowsOf(rule.dims, core);
+  const scores = rule.dims.get(core.softmax.scores) ?? [];
+  const there = isPadded ? scores.map((names, axis) => (axis === core.softmax.axis ? names : [])) : null;
   const kept = [rule.dims.get(body.outputs[0] ?? '') ?? [], rows, rows];
-  return { first: online(false, false), online: { next: online(true, false), last: online(true, true), kept } };
+  return { first: online(false, false), online: { next: online(true, false), last: online(true, true), there, kept } };
 }
 
 type Dims = BlockRule['dims'];
@@ -54,11 +57,14 @@ const RESULT = 'streamed/result';
 const MAX = 'streamed/max';
 const SUM = 'streamed/sum';
 
+/** Which keys of a block are there. */
+const THERE = 'streamed/there';
+
 function onlineBlock(
   body: Graph,
   known: Dims,
   core: RowwiseAttention,
-  { continues, ends }: { readonly continues: boolean; readonly ends: boolean },
+  { continues, ends, isPadded }: { readonly continues: boolean; readonly ends: boolean; readonly isPadded: boolean },
 ): Expansion {
   const { nodes, softmax, isGuarded } = core;
   const [resultName = '', , shareName] = body.outputs;
@@ -93,12 +99,15 @@ function onlineBlock(
   const replaced = new Set(softmax.nodes);
   const end = nodes.findLastIndex((node) => replaced.has(node));
   made.push(...nodes.slice(0, end).filter((node) => !replaced.has(node)));
-  const highest = add('ReduceMax', [softmax.scores], own, rows, alongRow);
+  const seen = isPadded
+    ? add('Where', [THERE, softmax.scores, number(own, Number.NEGATIVE_INFINITY)], own, scores)
+    : softmax.scores;
+  const highest = add('ReduceMax', [seen], own, rows, alongRow);
   // A row that sees none of the block's keys would otherwise be −∞ − −∞.
   const max = add('Max', [highest, continues ? MAX : number(own, LOWEST[own] ?? -Number.MAX_VALUE)], own, rows);
   const power = (name: string, along: Rows): string =>
     add('Exp', [cast(add('Sub', [name, max], own, along), type, along)], type, along);
-  const powers = power(softmax.scores, scores);
+  const powers = power(seen, scores);
   const weighted = cast(powers, dtypeOf(softmax.probabilities), scores);
   const inPlace = (name: string | null) => (name === softmax.probabilities ? weighted : name);
   const blockSum = add('ReduceSum', [powers], type, rows, alongRow);
@@ -116,7 +125,7 @@ function onlineBlock(
     const numbers = shareName === undefined ? [] : [max, add('Reciprocal', [sum], type, rows)];
     return [cast(whole, dtypeOf(resultName), results), ...numbers];
   }
-  const inputs = [...body.inputs, ...(continues ? [RESULT, MAX, SUM] : [])];
+  const inputs = [...body.inputs, ...(isPadded ? [THERE] : []), ...(continues ? [RESULT, MAX, SUM] : [])];
   const needs = needed(
     made,
     outputs,
