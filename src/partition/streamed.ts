@@ -17,7 +17,7 @@ import { constant } from '../ir/ops/constants.js';
 import { type Layout, layoutFromFactors, type PartialAxis, replicated } from '../sharding-propagation/layout.js';
 import { axesSize } from '../sharding-propagation/mesh.js';
 import type { Strategy, Stream } from '../sharding-propagation/strategy.js';
-import { type AddOperator, addExpansion, type OperatorNames } from './expand.js';
+import { type AddOperator, addExpansion, IllegalStrategy, type OperatorNames } from './expand.js';
 import { type Fragment, int64Constant } from './fragment.js';
 import { markFused } from './fused.js';
 import { withNeutralPadding } from './neutral-padding.js';
@@ -65,21 +65,21 @@ class Hops {
     if (!entry.streamed) throw new Error(`${view.op} has a factor that streams and no form for its blocks`);
     const parts = entry.streamed(view, (name) => this.sizeOf(name), this.isPadded(this.operator.stream.streamed));
     const there = parts.online?.there ?? null;
-    const operands = this.withoutPadding(names.inputs).map((name, index) =>
-      name === null ? null : this.entered(name, index),
-    );
-    let travelling = operands;
+    const own = this.withoutPadding(names.inputs);
+    const goes = rule.inputs.map((dims) => this.follows(dims));
+    let travelling = own.map((name, index) => (goes[index] ? this.entered(name, index) : name));
     let made: readonly string[] = [];
     /** By result that follows its block: the part of the rank's own block, and the sum that goes round. */
     const home = new Map<number, string>();
     for (let hop = 0; hop < this.count; hop++) {
       const isLast = hop === this.count - 1;
       const arrived = travelling;
-      if (!isLast)
-        travelling = arrived.map((name, index) => (this.follows(rule.inputs[index]) ? this.sent(name) : name));
-      const blocks = arrived.map((name, index) =>
-        this.hasBoth(rule.inputs[index]) ? this.blockOf(name, index, hop) : name,
-      );
+      if (!isLast) travelling = arrived.map((name, index) => (goes[index] ? this.sent(name) : name));
+      // What stays is brought into the form of a hop in each of them anew: no copy of it is alive between hops (defer.ts).
+      const blocks = arrived.map((name, index) => {
+        if (goes[index]) return name;
+        return this.hasBoth(rule.inputs[index]) ? this.blockOf(name, index, hop) : this.entered(name, index);
+      });
       const { first, online } = parts;
       if (online) {
         const step = hop === 0 ? first : isLast ? online.last : online.next;
@@ -169,30 +169,27 @@ class Hops {
   }
 
   /** An operand as the hops have it: a rank's block by itself, cut over other axes as before. */
-  private entered(name: string, index: number): string {
+  private entered(name: string | null, index: number): string | null {
     const { rule, view, stream } = this.operator;
-    const dims = rule.inputs[index];
-    const type = view.inputs[index];
-    if (!type || !dims || !(this.has(dims, stream.streamed) || this.has(dims, stream.beside))) return name;
-    const isWhole = this.hasBoth(dims);
-    const size = (factor: string) => this.sizeOf(factor) * (isWhole && factor === stream.streamed ? this.count : 1);
+    const [dims, type] = [rule.inputs[index], view.inputs[index]];
+    if (name === null || !type || !dims || !(this.has(dims, stream.streamed) || this.has(dims, stream.beside)))
+      return name;
     const { partial } = this.fragment.get(name).layout;
-    const block = isWhole && this.isPadded(stream.streamed) ? this.padded(name, dims) : name;
-    return this.relabelled(block, this.typeOf(type, dims, size), this.layoutOf(dims, size, partial), stream.axes);
+    return this.relabelled(name, this.typeOf(type, dims), this.layoutOf(dims, partial), stream.axes);
   }
 
-  private typeOf({ dtype, shape }: TensorType, dims: NonNullable<Dims>, size: (factor: string) => number): TensorType {
+  private typeOf({ dtype, shape }: TensorType, dims: NonNullable<Dims>): TensorType {
     return {
       dtype,
       shape: shape.map((own, axis) => {
         const names = dims[axis] ?? [];
-        return names.length === 0 ? own : names.reduce((product, name) => product * size(name), 1);
+        return names.length === 0 ? own : names.reduce((product, name) => product * this.sizeOf(name), 1);
       }),
     };
   }
 
-  private layoutOf(dims: NonNullable<Dims>, size: (factor: string) => number, partial: readonly PartialAxis[]): Layout {
-    return layoutFromFactors(dims, size, this.strategy.axes, partial, this.fragment.mesh);
+  private layoutOf(dims: NonNullable<Dims>, partial: readonly PartialAxis[]): Layout {
+    return layoutFromFactors(dims, (name) => this.sizeOf(name), this.strategy.axes, partial, this.fragment.mesh);
   }
 
   /** The same block under another name, type and layout. */
@@ -223,82 +220,60 @@ class Hops {
     return this.fragment.communicate({ kind: 'permute', to }, axes, name, this.fragment.get(name).layout);
   }
 
-  /** Of an operand with both factors the part of the block that a hop is about. */
+  /** Of an operand with both factors the part of the block that a hop is about: its positions along the streamed one are picked. */
   private blockOf(name: string | null, index: number, hop: number): string | null {
     const { rule, view, stream } = this.operator;
     const [dims, whole] = [rule.inputs[index], view.inputs[index]];
     if (name === null || !dims || !whole) return name;
-    const { dtype, layout, localShape } = this.fragment.get(name);
-    const local = this.localSizes(dims);
-    const place = local.findIndex(({ factor }) => factor === stream.streamed);
-    const outer = product(local.slice(0, place));
-    const inner = this.sizeOf(stream.streamed) * product(local.slice(place + 1));
-    const rows = (shape: readonly number[]) => ({
-      type: { dtype, shape },
-      layout: { ...replicated(shape), partial: layout.partial },
-      varying: [...new Set([...layout.dims.flat().flatMap(({ axes }) => axes), ...stream.axes])],
-    });
-    const seen = [outer, this.count, inner];
-    const apply = (op: string, inputs: readonly string[], shape: readonly number[], attributes: object) =>
-      this.fragment.add({
-        op,
-        attributes: { ...attributes },
-        inputs,
-        results: [rows(shape)],
-        lowering: 'slice',
-      })[0] as string;
-    const viewed = localShape.join() === seen.join() ? name : apply('Reshape', [name], seen, { shape: seen });
-    const block = apply('Gather', [viewed, this.numberOf(hop)], [outer, 1, inner], { axis: 1 });
-    const type = this.typeOf(whole, dims, (factor) => this.sizeOf(factor));
-    const to = this.layoutOf(dims, (factor) => this.sizeOf(factor), layout.partial);
-    return this.relabelled(block, type, to, stream.axes);
-  }
-
-  /** A rank's part of an operand with both factors, with as many positions along the streamed one as all blocks have. */
-  private padded(name: string, dims: NonNullable<Dims>): string {
-    const { dtype, layout } = this.fragment.get(name);
-    const local = this.localSizes(dims);
-    const place = local.findIndex(({ factor }) => factor === this.operator.stream.streamed);
-    const [before, own, after] = [
-      product(local.slice(0, place)),
-      local[place]?.size ?? 1,
-      product(local.slice(place + 1)),
-    ];
-    const whole = this.sizeOf(this.operator.stream.streamed) * this.count;
-    const varying = [...new Set([...layout.dims.flat().flatMap(({ axes }) => axes)])];
-    const add = (op: string, input: string, shape: readonly number[], attributes: Attributes) =>
-      this.fragment.add({
-        op,
-        attributes,
-        inputs: [input],
-        results: [{ type: { dtype, shape }, layout: { ...replicated(shape), partial: layout.partial }, varying }],
-        lowering: 'slice',
-      })[0] as string;
-    const viewed = add('Reshape', name, [before, own, after], { shape: [before, own, after] });
-    return add('Pad', viewed, [before, whole, after], { mode: 'constant', pads: [0, 0, 0, 0, whole - own, 0] });
-  }
-
-  /** Sizes of the factors of an operand's dimensions on one rank; the streamed one is whole. */
-  private localSizes(dims: NonNullable<Dims>): readonly { readonly factor: string; readonly size: number }[] {
-    const { rule, strategy, stream } = this.operator;
-    return dims.flat().map((factor) => {
-      const size = rule.factors.get(factor)?.size ?? 1;
-      const shards = factor === stream.streamed ? 1 : axesSize(this.fragment.mesh, strategy.axes[factor] ?? []);
-      return { factor, size: Math.ceil(size / shards) };
-    });
-  }
-
-  /** The number of the block that a rank has at a hop: an int64 [1]. */
-  private numberOf(hop: number): string {
-    const { axes } = this.operator.stream;
-    const own = this.fragment.coordinate(axes, 1);
-    if (hop === 0) return own;
-    const numbers = Array.from({ length: this.count }, (_, rank) => (rank - hop + this.count) % this.count);
+    const axis = dims.findIndex((own) => own.includes(stream.streamed));
+    if (dims[axis]?.length !== 1)
+      throw new IllegalStrategy(`operand ${index} of ${view.name} has ${stream.streamed} beside other factors`);
+    const { partial } = this.fragment.get(name).layout;
     return this.fragment.add({
       op: 'Gather',
-      attributes: { axis: 0 },
-      inputs: [this.fragment.constant(int64Constant(numbers)), own],
-      results: [{ type: { dtype: 'int64', shape: [1] }, layout: replicated([1]), varying: axes }],
+      attributes: { axis },
+      inputs: [name, this.positionsOf(hop)],
+      results: [
+        {
+          type: this.typeOf(whole, dims),
+          layout: this.layoutOf(dims, partial),
+          varying: stream.axes,
+        },
+      ],
+      lowering: 'slice',
+    })[0] as string;
+  }
+
+  /** The positions of the block that a rank has at a hop; those that are not there are the last one. */
+  private positionsOf(hop: number): string {
+    const { streamed } = this.operator.stream;
+    const [size, block] = [this.operator.rule.factors.get(streamed)?.size ?? 1, this.sizeOf(streamed)];
+    const along = this.fragment.constant(int64Constant(Array.from({ length: block }, (_, at) => at)));
+    const positions = this.numbers('Add', [this.numberOf(hop, block), along], block);
+    return this.isPadded(streamed)
+      ? this.numbers('Min', [positions, this.fragment.constant(int64Constant([size - 1]))], block)
+      : positions;
+  }
+
+  /** The number of the block that a rank has at a hop, times `factor`: an int64 [1]. */
+  private numberOf(hop: number, factor = 1): string {
+    const own = this.fragment.coordinate(this.operator.stream.axes, 1);
+    const numbers = Array.from({ length: this.count }, (_, rank) => factor * ((rank - hop + this.count) % this.count));
+    return this.numbers('Gather', [this.fragment.constant(int64Constant(numbers)), own], 1, { axis: 0 });
+  }
+
+  private numbers(op: string, inputs: readonly string[], count: number, attributes: Attributes = {}): string {
+    return this.fragment.add({
+      op,
+      attributes,
+      inputs,
+      results: [
+        {
+          type: { dtype: 'int64', shape: [count] },
+          layout: replicated([count]),
+          varying: this.operator.stream.axes,
+        },
+      ],
       lowering: 'slice',
     })[0] as string;
   }
@@ -337,8 +312,4 @@ class Hops {
     markFused(this.fragment, first, made);
     return made;
   }
-}
-
-function product(parts: readonly { readonly size: number }[]): number {
-  return parts.reduce((all, { size }) => all * size, 1);
 }
