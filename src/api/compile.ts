@@ -64,7 +64,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
       ...(options.constants ? { constants: options.constants } : {}),
       ...(globalBatch === undefined ? {} : { globalBatch }),
       ...(options.weights ? { weights: options.weights } : {}),
-      ...importedFor(options.training),
+      ...importedFor(options.training, (options.degrees?.sp ?? 1) > 1),
     });
   const read = await at(options.globalBatch);
   await interruptible(options.signal);

@@ -16,7 +16,7 @@ import { generatedFile } from './generated.js';
 import { type ImportedModel, importModel } from './import.js';
 import { inPrecision, loweredOfPlan } from './inference-precision.js';
 import { trainedModel, withTraining } from './training.js';
-import { importedFor } from './training-form.js';
+import { importedFor, sharesSequence } from './training-form.js';
 
 export interface CompiledModel {
   /** What was planned. */
@@ -80,7 +80,7 @@ export async function compiledModel(
       constants,
       ...(globalBatch === null ? {} : { globalBatch }),
       ...(source.weights ? { weights: source.weights } : {}),
-      ...importedFor(training),
+      ...importedFor(training, sharesSequence(plan)),
     });
   const forward = await at(source.globalBatch);
   const planned = training ? await trainedModel(forward, training, at) : inPrecision(forward, loweredOfPlan(plan));

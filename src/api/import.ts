@@ -28,6 +28,7 @@ import { resizeBatch, resizeNotes } from '../ir/passes/resize-batch.js';
 import { resolve } from '../ir/passes/resolve.js';
 import { checkStatedOutputs } from '../ir/passes/stated-outputs.js';
 import { weightInputs } from '../ir/passes/weight-inputs.js';
+import { writeAttention } from '../ir/passes/write-attention.js';
 import { evaluate } from '../runtime/evaluate.js';
 import type { PlanTraining } from '../strategy/plan.js';
 
@@ -42,6 +43,8 @@ export interface ImportOptions {
   readonly constants?: Readonly<Record<string, ConstantTensor>>;
   /** Whether attention, normalisations and the like become one node each (docs/blocks.md); they do by default. */
   readonly blocks?: boolean;
+  /** Ranks share out its sequence: Attention is written out in plain operators. */
+  readonly sharesSequence?: boolean;
   /** Globs of graph inputs that are weights without a value. */
   readonly weights?: readonly string[];
   /** Keeps operators that only training needs: Dropout, which does nothing in a model that infers. */
@@ -136,7 +139,8 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
   const plain = liftMatMul(named);
   const assembled: Graph = { ...plain, batch: batchDimensions(plain) };
   const resized = options.globalBatch === undefined ? assembled : resizeBatch(assembled, options.globalBatch);
-  const graph = findLayers(options.blocks === false ? resized : recogniseBlocks(resized));
+  const attending = options.sharesSequence ? writeAttention(resized) : resized;
+  const graph = findLayers(options.blocks === false ? attending : recogniseBlocks(attending));
   const weightsPresent = [...graph.weights.values()].every((weight) => weight.source.kind !== 'absent');
   return {
     graph,
@@ -163,6 +167,7 @@ function passesOf(options: ImportOptions): readonly ImportPass[] {
     ...(options.globalBatch === undefined
       ? []
       : [{ name: 'resize-batch', options: { globalBatch: options.globalBatch } }]),
+    ...(options.sharesSequence ? [{ name: 'write-attention' }] : []),
     ...(options.blocks === false ? [] : [{ name: 'recognise-blocks' }]),
     { name: 'find-layers' },
   ];

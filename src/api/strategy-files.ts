@@ -17,6 +17,7 @@ import { readArrays } from './arrays.js';
 import { CONSTANTS_FILE, isTraining, readSource, type Source } from './folder.js';
 import { type ImportedModel, type ImportOptions, importModel } from './import.js';
 import { inPrecision, loweredOfPlan } from './inference-precision.js';
+import { importedFor, sharesSequence } from './training-form.js';
 import type { Training } from './training-request.js';
 
 /** What `convert` writes and `show` reads. */
@@ -162,6 +163,7 @@ async function importOptions(
   const constants = beside?.source.constants ? await readArrays(path.join(beside.folder, CONSTANTS_FILE)) : undefined;
   return {
     dims: plan.model.dims,
+    ...importedFor(undefined, sharesSequence(plan)),
     ...(globalBatch === null ? {} : { globalBatch }),
     ...(constants ? { constants } : {}),
     ...(beside?.source.weights ? { weights: beside.source.weights } : {}),

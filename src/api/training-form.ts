@@ -58,12 +58,26 @@ export interface TrainingForm {
   readonly pass: ImportPass;
 }
 
-/** How a model is imported for it: operators on parameters stay, and Dropout where it is to drop. */
+/**
+ * How a model is imported for it: operators on parameters stay, and Dropout where it is to drop; and for ranks that share out its
+ * sequence.
+ */
 export function importedFor(
   training: TrainingFormOptions | undefined,
-): Pick<ImportOptions, 'forTraining' | 'keepsParameters'> {
-  if (!training) return {};
-  return { keepsParameters: true, ...(training.trainMode === 'as-exported' ? {} : { forTraining: true }) };
+  sharesSequence = false,
+): Pick<ImportOptions, 'forTraining' | 'keepsParameters' | 'sharesSequence'> {
+  const sequence = sharesSequence ? { sharesSequence } : {};
+  if (!training) return sequence;
+  return {
+    ...sequence,
+    keepsParameters: true,
+    ...(training.trainMode === 'as-exported' ? {} : { forTraining: true }),
+  };
+}
+
+/** Whether a model, or that of a plan, was imported for ranks that share out its sequence. */
+export function sharesSequence({ passes }: { readonly passes: readonly Pick<ImportPass, 'name'>[] }): boolean {
+  return passes.some(({ name }) => name === 'write-attention');
 }
 
 /**

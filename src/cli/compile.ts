@@ -69,8 +69,8 @@ export const compileCommand: Command<CompileFlags> = {
     { flags: '--memory <size>', says: 'memory limit per device, such as 80GB', parse: byteSize('--memory') },
     ...degreeOptions(),
     {
-      flags: '--sp-method <gather|ulysses|auto>',
-      says: 'sp in attention: keys and values gathered, heads by all-to-all, or what costs less (default: auto)',
+      flags: '--sp-method <gather|ulysses|ring|auto>',
+      says: 'sp in attention: gathered keys and values, heads, keys and values passed round, or the cheapest (auto)',
       parse: oneOf('--sp-method', SP_METHODS),
     },
     {

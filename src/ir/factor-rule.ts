@@ -13,20 +13,10 @@
  * `pass`: all tensors that have it are sharded, nothing is owed. `contracting`: results are partial.
  * `mask`: contracting, and out-of-shard indices contribute zero (the shard takes its offset). `whole`: may not be sharded.
  * `expanded`: may be, once the operator is replaced by its expansion. `indexed`: values depend on the position,
- * a shard takes its offset. `streamed`: may lie on axes that another factor uses (ring). `halo`: cut as the factor that it names
- * is (`x~y`), block by block, and neighbours exchange borders; without such a factor it is whole. `blocked`: sharded where asked,
- * never propagated across.
+ * a shard takes its offset. `halo`: cut as the factor that it names is (`x~y`), block by block, and neighbours exchange borders;
+ * without such a factor it is whole. `blocked`: sharded where asked, never propagated across.
  */
-export type FactorKind =
-  | 'pass'
-  | 'contracting'
-  | 'mask'
-  | 'whole'
-  | 'expanded'
-  | 'indexed'
-  | 'streamed'
-  | 'halo'
-  | 'blocked';
+export type FactorKind = 'pass' | 'contracting' | 'mask' | 'whole' | 'expanded' | 'indexed' | 'halo' | 'blocked';
 
 export type Reduction = 'sum' | 'max' | 'min';
 
@@ -38,6 +28,8 @@ export interface Factor {
   readonly reduction: Reduction;
   /** Of a factor of kind `halo` that may be sharded: what its positions are read by. */
   readonly halo?: Halo;
+  /** Besides, it may lie on the axes of another factor: its blocks are passed round, and what each rank makes of them is joined. */
+  readonly streams?: true;
 }
 
 /** A window over the positions of a factor, one for each position of another. */

@@ -52,6 +52,25 @@ export interface Expansion {
    */
 }
 
+/** An operator whose operands arrive in blocks along a factor that streams: what is done with one block after the other. */
+export interface Streamed {
+  readonly first: Expansion;
+  /** Null where results of blocks add up. */
+  readonly online: {
+    /** For the blocks behind the first: they read what was left before, behind all other operands. */
+    readonly next: Expansion;
+    /** For the last of them: it leaves the operator's results. */
+    readonly last: Expansion;
+    /**
+     * The dimensions of truth values that say which positions of a block are there, an operand behind the operator's own; null
+     * where all are.
+     */
+    readonly there: readonly (readonly string[])[] | null;
+    /** What is left from block to block, in dimensions as an expansion's. */
+    readonly kept: readonly (readonly (readonly string[])[])[];
+  } | null;
+}
+
 /** Work of an operator on the shapes given (whole or local). */
 export interface Work {
   /** Floating-point operations; a multiply-add counts two. */
@@ -159,6 +178,11 @@ export interface OperatorEntry {
   readonly isWritten?: boolean;
   /** Equivalent plainer operators, for when an `expanded` factor is sharded or a target lacks the operator. */
   readonly expansion?: (view: OperatorView) => Expansion;
+  /**
+   * For a factor that streams: the operator on one block after the other, at other sizes of its factors. `isPadded`: the last block
+   * ends in positions that are not there.
+   */
+  readonly streamed?: (view: OperatorView, size: (factor: string) => number, isPadded: boolean) => Streamed;
   /**
    * A mean as a ratio of two sums: scalars `numerator` and `denominator`, both linear in the
    * samples (result 0 is their quotient; further results as in an expansion). null where the operator is no such mean.

@@ -12,11 +12,11 @@
  * parenthesis has what the others leave. An operand's dimension of size 1 against larger factors is a broadcast: it
  * gets no factor. Sizes that the shapes leave open (an output-only group) can be handed in.
  */
-import type { DimensionFactors, Factor, FactorKind, FactorRule, Reduction, Window } from './factor-rule.js';
+import type { DimensionFactors, Factor, FactorRule, Window } from './factor-rule.js';
 import type { OperatorView } from './operator.js';
 
 /** Kinds and reductions by mark. `!#` is whole and blocked, which is whole. */
-const MARKS: Readonly<Record<string, { readonly kind: FactorKind; readonly reduction: Reduction }>> = {
+const MARKS: Readonly<Record<string, Pick<Factor, 'kind' | 'reduction' | 'streams'>>> = {
   '': { kind: 'pass', reduction: 'sum' },
   '+': { kind: 'contracting', reduction: 'sum' },
   '+max': { kind: 'contracting', reduction: 'max' },
@@ -26,7 +26,8 @@ const MARKS: Readonly<Record<string, { readonly kind: FactorKind; readonly reduc
   '!#': { kind: 'whole', reduction: 'sum' },
   '%': { kind: 'expanded', reduction: 'sum' },
   '@': { kind: 'indexed', reduction: 'sum' },
-  '>': { kind: 'streamed', reduction: 'sum' },
+  '%>': { kind: 'expanded', reduction: 'sum', streams: true },
+  '+>': { kind: 'contracting', reduction: 'sum', streams: true },
   '~': { kind: 'halo', reduction: 'sum' },
   '#': { kind: 'blocked', reduction: 'sum' },
 };
@@ -155,7 +156,7 @@ function parseOperand(operand: string, marks: Map<string, string>, text: string)
     } else if (token === '1' && !group) {
       dimensions.push({ names: [] });
     } else {
-      const [, star = '', name = '', mark = ''] = /^(\*?)([A-Za-z_]\w*)(\W\w*#?)?$/.exec(token) ?? [];
+      const [, star = '', name = '', mark = ''] = /^(\*?)([A-Za-z_]\w*)(\W\w*[#>]?)?$/.exec(token) ?? [];
       if (name === '' || !Object.hasOwn(MARKS, markKey(mark)))
         throw new Error(`rule "${text}": cannot read "${token}"`);
       const key = star + name;

@@ -227,7 +227,7 @@ function isRepeated(
   output: ShardedTensor,
   axis: SubAxis,
 ): boolean {
-  if (lowering || (output.varying ?? []).includes(axis)) return false;
+  if ((lowering && lowering !== 'indexed') || (output.varying ?? []).includes(axis)) return false;
   return rule !== null || REPEATS.has(op);
 }
 

@@ -11,6 +11,9 @@
  *                           those of DequantizeLinear do, which ONNX Runtime fuses with a reader in the same segment; what one
  *                           operator was lowered to stays together then
  *
+ * What a hop of a ring takes of an operand that stays where it is (streamed.ts) is taken when the hop's block is there: other hops
+ * read the operand as well.
+ *
  * Gradients of weights have slack too, but their operands would be held for them; so they are not deferred.
  */
 import { byteLength } from '../ir/dtype.js';
@@ -28,11 +31,15 @@ export function deferrals(graph: ShardedGraph, whole = graph): ReadonlyMap<Shard
   const operands = nodes.map((node) => readsOf(node).flatMap((name) => makers.get(name) ?? []));
   const hasSlack = slackOf(operands);
   const isHeld = heldValues(whole);
+  const streamed = streamedOrigins(graph);
+  const isTaken = (node: ShardedNode) =>
+    node.kind === 'compute' && node.lowering === 'slice' && streamed.has(node.origin);
   const deferred: boolean[] = [];
   for (const [index, node] of nodes.entries())
     deferred.push(
       hasSlack[index] === true &&
-        (readsOf(node).every((name) => deferred[makers.get(name) ?? -1] === true || isHeld(name, node)) ||
+        (isTaken(node) ||
+          readsOf(node).every((name) => deferred[makers.get(name) ?? -1] === true || isHeld(name, node)) ||
           (grows(graph, node) && operands[index]?.every((maker) => nodes[maker]?.origin !== node.origin) === true)),
     );
   // The first node that is not deferred and needs a node's result, by way of deferred ones or at once.
@@ -56,6 +63,13 @@ export function deferrals(graph: ShardedGraph, whole = graph): ReadonlyMap<Shard
     if (awaited.length > 0) result.set(node, awaited);
   }
   return result;
+}
+
+/** Origins whose blocks go round the ranks, a hop at a time. */
+function streamedOrigins({ nodes }: ShardedGraph): ReadonlySet<string> {
+  return new Set(
+    nodes.flatMap((node) => (node.kind === 'communicate' && node.collective.kind === 'permute' ? [node.origin] : [])),
+  );
 }
 
 /** Per node: the first of those in a row that are of one place, deferred ones aside. */

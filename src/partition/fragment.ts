@@ -137,8 +137,8 @@ export class Fragment {
 
   /** Adds a collective from `input` to a new tensor of the same whole type under `layout`. */
   communicate(collective: Collective, axes: readonly SubAxis[], input: string, layout: Layout, name?: string): string {
-    const { dtype, shape } = this.get(input);
-    const output = this.tensor({ dtype, shape }, layout, name);
+    const { dtype, shape, varying } = this.get(input);
+    const output = this.tensor({ dtype, shape }, layout, name, varying);
     this.nodes.push({ kind: 'communicate', collective, axes, input, output });
     return output;
   }

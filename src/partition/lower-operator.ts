@@ -2,6 +2,7 @@
  * @file One operator under one strategy, as local operators and collectives. Rule + strategy ⇒ everything.
  *
  * Five ways, chosen by the kinds of the factors that are sharded:
+ *   streamed factor  → the operator on one block after the other, which go round (streamed.ts)
  *   expanded factor  → the entry's expansion, each node lowered in turn (expand.ts); a recognised block's always
  *   mask factor      → indices are shifted, those outside the shard contribute zero (masked-lookup.ts)
  *   indexed factor   → the entry's form that takes offsets (expand.ts)
@@ -26,6 +27,7 @@ import {
   owedLayouts,
   owedPartial,
   resultLayouts,
+  streamOf,
 } from '../sharding-propagation/strategy.js';
 import { addExpansion, IllegalStrategy, type OperatorNames } from './expand.js';
 import { Fragment, type FragmentOperator } from './fragment.js';
@@ -36,6 +38,7 @@ import { addMaskedLookup } from './masked-lookup.js';
 import { withNeutralPadding } from './neutral-padding.js';
 import { owedSteps } from './owed.js';
 import { readsOf, resultsOf } from './sharded-graph.js';
+import { addStreamed } from './streamed.js';
 
 export interface LoweredOperator {
   readonly strategy: Strategy;
@@ -159,6 +162,9 @@ function addUnreduced(
   const refined = refineRule(rule, strategy.pieces);
   const sharded = [...refined.factors.values()].filter((factor) => (strategy.axes[factor.name] ?? []).length > 0);
   const has = (kind: Factor['kind']) => sharded.some((factor) => factor.kind === kind);
+  const stream = streamOf(refined, strategy);
+  if (stream)
+    return addStreamed(fragment, { entry, view, rule: refined, strategy, stream, results }, names, addOperator);
   const isWritten = entry.isWritten && shardedHalos(fragment, refined, strategy).length === 0;
   if (has('expanded') || view.body || isWritten) {
     if (!entry.expansion) throw new Error(`${view.op} has an expanded factor but no expansion`);

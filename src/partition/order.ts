@@ -189,7 +189,9 @@ function orderPhase(
     wait(first);
     const after = underWay[0]?.node;
     // A layer's weights come together, so that its operators run in one segment.
-    if (after && gathers.has(first.node) && gathers.has(after) && samePlace(first.node, after)) waitForFirst();
+    const isGathered = after && gathers.has(first.node) && gathers.has(after) && samePlace(first.node, after);
+    // So do the tensors of a block that goes round: what reads them runs in one segment, and what is passed on next waits for it.
+    if (isGathered || (after && areOneBlock(first.node, after))) waitForFirst();
     return true;
   };
   const waitForGroup = () => {
@@ -253,6 +255,11 @@ function orderPhase(
   }
   if (placed !== graph.nodes.length + begun.length) throw new Error('the sharded graph has a circle');
   return steps;
+}
+
+/** Whether two tensors are sent to the next rank by one operator. */
+function areOneBlock(first: CommunicationNode, after: CommunicationNode): boolean {
+  return first.collective.kind === 'permute' && after.collective.kind === 'permute' && first.origin === after.origin;
 }
 
 /** Layers of which collectives are under way at a time: each holds its operand and a buffer until it is waited for. */

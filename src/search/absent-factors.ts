@@ -4,12 +4,14 @@
 import { sequenceDimensions } from '../ir/dimension-roles.js';
 import { AutoparError } from '../ir/error.js';
 import { type Graph, typeOf } from '../ir/graph.js';
+import type { OperatorEntry } from '../ir/operator.js';
 import { expertEntries } from '../ir/ops/experts.js';
 import { entryOf } from '../ir/ops/index.js';
 import { ruleOf, viewOf } from '../ir/view.js';
 import type { SpMethod } from '../sharding-propagation/roles.js';
 import type { Pins } from './degrees.js';
 import { attentionHeads, expertDimensions } from './factor-families.js';
+import type { OperatorQuestions } from './operator-questions.js';
 
 /** @throws AutoparError `degree-does-not-fit`, `bad-option` (usage) */
 export function refuseAbsentFactors(graph: Graph, { sp = 1, ep = 1 }: Pins, spMethod: SpMethod | undefined): void {
@@ -38,19 +40,54 @@ function refuseSequence(graph: Graph, sp: number): void {
   );
 }
 
+/** @throws AutoparError `degree-does-not-fit` (usage) for a ring over an attention that cannot take its keys in blocks */
+export function refuseRing(graph: Graph, questionOf: OperatorQuestions, sp: number): void {
+  for (const node of graph.nodes) {
+    const { view, families } = questionOf(node);
+    const rule = ruleOf(view);
+    const sequences = [...families.factors.sequence];
+    const family = entryOf(node.op, node.domain)?.family ?? 'other';
+    if (sequences.length < 2 || !ATTENDING.has(family)) continue;
+    if (!sequences.some((name) => rule.factors.get(name)?.streams))
+      throw doesNotFit(
+        `--sp-method ring passes keys and values round, and ${node.op} ${node.name} cannot take them in blocks`,
+        'take --sp-method gather, or --sp-method ulysses',
+        node.name,
+      );
+    const sizes = sequences.map((name) => rule.factors.get(name)?.size ?? sp);
+    if (sizes.some((size) => size < sp))
+      throw doesNotFit(
+        `--sp-method ring gives every rank a block of keys, and --sp ${sp} is more than the ${Math.min(...sizes)} positions of ${node.name}`,
+        `take --sp ${Math.min(...sizes)} at most, or --sp-method gather`,
+        node.name,
+      );
+  }
+}
+
+/** Families of operators that bring queries and keys together. */
+const ATTENDING: ReadonlySet<OperatorEntry['family']> = new Set(['attention', 'contraction']);
+
 function refuseHeads(graph: Graph, sp: number): void {
   for (const node of graph.nodes) {
     if (entryOf(node.op, node.domain)?.family !== 'attention') continue;
     const heads = attentionHeads(ruleOf(viewOf(graph, node)));
     if (heads.length === 0 || heads.some((size) => size % sp === 0)) continue;
     const count = heads.reduce((all, size) => all * size, 1);
+    const fitting = divisorsOf(heads).filter((degree) => degree > 1);
     throw doesNotFit(
       `--sp-method ulysses shards heads, and --sp ${sp} does not divide the ${count} heads of ${node.name}` +
         (heads.length > 1 ? ` (${heads.join(' · ')}, which share keys)` : ''),
-      'take --sp-method gather, or an --sp that divides them',
+      `take ${fitting.length > 0 ? `--sp ${fitting.join(' or ')}, ` : ''}--sp-method ring or --sp-method gather`,
       node.name,
     );
   }
+}
+
+/** Degrees that divide one of some numbers. */
+function divisorsOf(numbers: readonly number[]): readonly number[] {
+  return Array.from({ length: Math.max(...numbers) }, (_, index) => index + 1).filter((degree) =>
+    numbers.some((size) => size % degree === 0),
+  );
 }
 
 function refuseExperts(graph: Graph, ep: number): void {

@@ -268,7 +268,6 @@ function shardable(factor: Factor, entry: OperatorEntry): boolean {
   switch (factor.kind) {
     case 'whole':
     case 'halo':
-    case 'streamed':
       return false;
     case 'expanded':
       return entry.expansion !== undefined;
@@ -292,7 +291,10 @@ function axisPlacements(
   const { mesh, hints } = question;
   const names = axis.subAxes.map((sub) => sub.name);
   const fits = (factor: Factor, axes: readonly SubAxis[]) => factor.size % axesSize(mesh, axes) === 0;
-  const result: Axes[] = used ? [] : [{}];
+  const streaming = streamingPlacements(axis, factors, question, rule);
+  const { streams } = roleOf(axis.name, question.roles);
+  if (streaming.length > 0 && streams === 'always') return streaming;
+  const result: Axes[] = used ? [...streaming] : [{}, ...streaming];
   for (const factor of factors) if (canBeCut(factor, axis.size, question, rule)) result.push({ [factor.name]: names });
   for (const major of factors) {
     for (const cut of cutsOf(major, names, mesh, hints)) {
@@ -304,6 +306,28 @@ function axisPlacements(
     }
   }
   return result;
+}
+
+/** The axis on a factor that streams and, at once, on another of its family. */
+function streamingPlacements(
+  { name, size, subAxes: own }: MeshAxis,
+  factors: readonly Factor[],
+  question: CandidateQuestion,
+  rule: FactorRule,
+): readonly Axes[] {
+  const { roles, axes, families } = question;
+  if (axes === 'free' || roleOf(name, roles).streams === 'never') return [];
+  const names = own.map((sub) => sub.name);
+  const sequences = factors.filter(
+    (factor) => families.factors.sequence.has(factor.name) && canBeCut(factor, size, question, rule),
+  );
+  return sequences
+    .filter(({ name: streamed }) => rule.factors.get(streamed)?.streams)
+    .flatMap(({ name: streamed }) =>
+      sequences
+        .filter((beside) => beside.name !== streamed)
+        .map((beside): Axes => ({ [beside.name]: names, [streamed]: names })),
+    );
 }
 
 /**

@@ -18,7 +18,7 @@ import type { Propagation } from '../sharding-propagation/propagation/propagate.
 import { innerMesh } from '../sharding-propagation/roles.js';
 import { Deadline, OutOfTime } from '../solver/deadline.js';
 import type { Request } from '../strategy/request.js';
-import { refuseAbsentFactors } from './absent-factors.js';
+import { refuseAbsentFactors, refuseRing } from './absent-factors.js';
 import { BY_PROPAGATION } from './by-propagation.js';
 import { bySearch } from './by-search.js';
 import { type Choice, chooseDegrees, lowered, type Ruling, type Solved, stepNanoseconds } from './choose-degrees.js';
@@ -302,6 +302,7 @@ class SolvingDegrees {
     const { sp = 1, ep = 1 } = options.degrees ?? {};
     const { spMethod } = options.request ?? {};
     this.questions = operatorQuestions(graph, { sp, ep, ...(spMethod ? { spMethod } : {}) });
+    if (spMethod === 'ring' && sp > 1) refuseRing(graph, this.questions, sp);
     this.meshOf = options.pipeline ? meshOfOperators(graph, options.pipeline.layout) : null;
   }
 

@@ -2,7 +2,8 @@
  * @file Roles: which factors an axis of the mesh may take, as data. Nothing else compares names of axes.
  *
  *     dp    the batch, wherever an operator has one; anything elsewhere
- *     sp    the sequence, wherever an operator has one; with `ulysses` the heads of attention; of images the rows
+ *     sp    the sequence, wherever an operator has one; with `ulysses` the heads of attention, with `ring` queries and keys at once;
+ *           of images the rows
  *     tp    everything but the batch, dimensions of weights first, and positions under windows
  *     ep    sub-axes of dp · sp: the experts, where an operator has them; there alone they are not data parallel
  *
@@ -23,6 +24,8 @@ export interface AxisRole {
   readonly pads: readonly FactorFamily[];
   /** Families that it leaves to others, unless a heavy operator has nothing else to cut. */
   readonly leaves: readonly FactorFamily[];
+  /** Where keys can be passed round, it is on them and on queries at once: always, or where that costs less. */
+  readonly streams: 'always' | 'either' | 'never';
   /** A dimension of a weight matrix goes before all others. */
   readonly cutsWeights: boolean;
   /** Positions that windows make are as good. */
@@ -33,20 +36,32 @@ export interface AxisRole {
 
 export type Roles = Readonly<Record<string, AxisRole>>;
 
-/** How sp shards attention: queries against gathered keys and values, heads, or what costs less. */
-export const SP_METHODS = ['gather', 'ulysses', 'auto'] as const;
+/**
+ * How sp shards attention: queries against gathered keys and values, heads, queries against keys and values that are passed round,
+ * or what costs less.
+ */
+export const SP_METHODS = ['gather', 'ulysses', 'ring', 'auto'] as const;
 export type SpMethod = (typeof SP_METHODS)[number];
 
 const IN_ATTENTION: Readonly<Record<SpMethod, readonly FactorFamily[]>> = {
   gather: ['sequence'],
   ulysses: ['heads'],
+  ring: ['sequence'],
   auto: ['sequence', 'heads'],
+};
+
+const STREAMS: Readonly<Record<SpMethod, AxisRole['streams']>> = {
+  gather: 'never',
+  ulysses: 'never',
+  ring: 'always',
+  auto: 'either',
 };
 
 const FEATURES: AxisRole = {
   takes: {},
   pads: [],
   leaves: ['batch'],
+  streams: 'never',
   cutsWeights: true,
   cutsWindows: true,
   isData: false,
@@ -55,19 +70,27 @@ const FEATURES: AxisRole = {
 /** The table, by the name of the axis. */
 export function rolesOf(spMethod: SpMethod = 'auto'): Roles {
   return {
-    dp: { takes: { elsewhere: ['batch'] }, pads: [], leaves: [], cutsWeights: false, cutsWindows: false, isData: true },
+    dp: {
+      ...FEATURES,
+      takes: { elsewhere: ['batch'] },
+      leaves: [],
+      cutsWeights: false,
+      cutsWindows: false,
+      isData: true,
+    },
     sp: {
       takes: { attention: IN_ATTENTION[spMethod], elsewhere: ['sequence'] },
       pads: ['sequence'],
       leaves: [],
+      streams: STREAMS[spMethod],
       cutsWeights: false,
       cutsWindows: false,
       isData: true,
     },
     tp: FEATURES,
     [EXPERTS]: {
+      ...FEATURES,
       takes: { elsewhere: ['expert'] },
-      pads: [],
       leaves: [],
       cutsWeights: false,
       cutsWindows: false,

@@ -46,10 +46,47 @@ export function operandLayouts(
   const refined = refineRule(rule, strategy.pieces);
   const set = strategy.carried === null ? [] : (linear[strategy.carried.set] ?? []);
   const carried = carriedPartial(strategy);
+  const stream = streamOf(refined, strategy);
   const axes = withFollowers(refined, strategy.axes);
   return refined.inputs.map((dims, index) =>
-    dims === null ? null : layoutFromFactors(dims, sizesOf(refined), axes, set.includes(index) ? carried : [], mesh),
+    dims === null
+      ? null
+      : layoutFromFactors(
+          dims,
+          sizesOf(refined),
+          axesWithin(dims, { ...strategy, axes }, stream),
+          set.includes(index) ? carried : [],
+          mesh,
+        ),
   );
+}
+
+/** A factor on the axes of another one: each rank has a block of it, and its blocks are passed round the ranks of the axes. */
+export interface Stream {
+  readonly streamed: string;
+  readonly beside: string;
+  readonly axes: readonly SubAxis[];
+}
+
+/** The factor that a strategy streams; null for most. `rule`: refined by the strategy's pieces. */
+export function streamOf(rule: FactorRule, { axes }: Pick<Strategy, 'axes'>): Stream | null {
+  for (const { name, streams } of rule.factors.values()) {
+    const own = streams ? axes[name] : undefined;
+    if (!own || own.length === 0) continue;
+    const beside = Object.keys(axes).find((other) => other !== name && axes[other]?.some((axis) => own.includes(axis)));
+    if (beside !== undefined) return { streamed: name, beside, axes: own };
+  }
+  return null;
+}
+
+/** The axes that cut a tensor: where it has both factors of a stream, a rank has all blocks of what is streamed. */
+function axesWithin(dims: readonly (readonly string[])[], { axes }: Strategy, stream: Stream | null): Strategy['axes'] {
+  if (!stream || !hasFactor(dims, stream.streamed) || !hasFactor(dims, stream.beside)) return axes;
+  return { ...axes, [stream.streamed]: NO_AXES };
+}
+
+function hasFactor(dims: readonly (readonly string[])[], factor: string): boolean {
+  return dims.some((names) => names.includes(factor));
 }
 
 /**
@@ -115,9 +152,9 @@ export function checkStrategy(
     piecesProblem(rule, strategy.pieces) ??
     factorsProblem(refined, strategy, mesh) ??
     sharingProblem(refined, strategy) ??
+    streamProblem(refined, strategy) ??
     carriedProblem(refined, strategy, linear, mesh) ??
-    owedProblem(refined, strategy, mesh) ??
-    tensorsProblem(refined, strategy)
+    owedProblem(refined, strategy, mesh)
   );
 }
 
@@ -133,10 +170,12 @@ function partialOver(
   dims: readonly (readonly string[])[],
 ): readonly PartialAxis[] {
   const partial: PartialAxis[] = [];
+  // Where blocks go round, each rank adds up all of them.
+  const streamed = streamOf(refined, strategy)?.axes ?? NO_AXES;
   for (const factor of refined.factors.values()) {
     const axes = strategy.axes[factor.name] ?? NO_AXES;
     if (axes.length === 0 || !isContracting(factor) || dims.some((names) => names.includes(factor.name))) continue;
-    for (const axis of axes) partial.push({ axis, reduction: factor.reduction });
+    for (const axis of axes) if (!streamed.includes(axis)) partial.push({ axis, reduction: factor.reduction });
   }
   return partial;
 }
@@ -192,11 +231,11 @@ function axesProblem(axes: readonly SubAxis[], mesh: Mesh): string | null {
   return twice === undefined ? null : `axis ${twice} is used twice`;
 }
 
-/** An axis lies on one factor, unless the other is streamed. */
+/** An axis lies on one factor, unless another streams. */
 function sharingProblem(rule: FactorRule, strategy: Strategy): string | null {
   const holder = new Map<SubAxis, string>();
   for (const factor of rule.factors.values()) {
-    if (factor.kind === 'streamed') continue;
+    if (factor.streams) continue;
     for (const axis of strategy.axes[factor.name] ?? []) {
       const other = holder.get(axis);
       if (other !== undefined) return `axis ${axis} lies on both factor ${other} and factor ${factor.name}`;
@@ -251,22 +290,25 @@ function owedProblem(rule: FactorRule, strategy: Strategy, mesh: Mesh): string |
   return null;
 }
 
-/** No tensor may be cut twice by one axis (streamed factors share axes only where no tensor has both). */
-function tensorsProblem(rule: FactorRule, strategy: Strategy): string | null {
-  // Axes of all other factors are distinct: sharingProblem has looked.
-  const mayShare = [...rule.factors.values()].some(
-    ({ name, kind }) => kind === 'streamed' && (strategy.axes[name] ?? NO_AXES).length > 0,
-  );
-  if (!mayShare) return null;
-  const kinds = { operand: rule.inputs, result: rule.outputs };
-  for (const [kind, tensors] of Object.entries(kinds)) {
-    for (const [index, dims] of tensors.entries()) {
-      const factors = [...new Set(dims?.flat() ?? [])];
-      const twice = firstRepeated(factors.flatMap((factor) => strategy.axes[factor] ?? []));
-      if (twice !== undefined) return `axis ${twice} would cut ${kind} ${index} twice`;
-    }
+/** Why the blocks of a factor cannot be passed round; null where nothing streams, or it can. */
+function streamProblem(rule: FactorRule, strategy: Strategy): string | null {
+  const stream = streamOf(rule, strategy);
+  if (!stream) return null;
+  const { streamed, beside, axes } = stream;
+  if (axes.join() !== strategy.axes[beside]?.join())
+    return `factor ${streamed} streams over the axes of ${beside}, and these are not the same`;
+  const [tensors, results] = [[...rule.inputs, ...rule.outputs], rule.outputs];
+  const has = (name: string, dims: readonly (readonly string[])[] | null) => dims !== null && hasFactor(dims, name);
+  const alone = (name: string, other: string) => tensors.some((dims) => has(name, dims) && !has(other, dims));
+  if (!alone(streamed, beside) || !alone(beside, streamed)) return `factors ${streamed} and ${beside} go together`;
+  const wrong = results.findIndex((dims) => dims !== null && has(streamed, dims) === has(beside, dims));
+  if (wrong >= 0) return `result ${wrong} needs one of the factors ${streamed} and ${beside}, and not both`;
+  for (const [name, own] of Object.entries(strategy.axes)) {
+    const kind = rule.factors.get(name)?.kind;
+    if (own.length > 0 && name !== streamed && name !== beside && kind !== 'pass' && kind !== 'contracting')
+      return `factor ${name} is ${kind}, and blocks of ${streamed} are passed round`;
   }
-  return null;
+  return strategy.carried === null ? null : 'carried: nothing arrives partial where blocks are passed round';
 }
 
 function reductionsOf(rule: FactorRule, strategy: Strategy): readonly Reduction[] {

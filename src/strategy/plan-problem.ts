@@ -223,11 +223,18 @@ function operatorsProblem({ operators }: Plan, mesh: Mesh): string | null {
     for (const [place, axis] of axesOf(operator)) {
       if (!known.has(axis)) return `operators.${name}.${place} names axis ${axis}, ${meshHas(mesh)}`;
       const before = used.get(axis);
-      if (before) return `operators.${name}.${before} and operators.${name}.${place} both take axis ${axis}`;
+      // Factors on the same axes throughout are queries and keys of a ring, which the operator's rule knows.
+      if (before && !areSame(operator, before, place))
+        return `operators.${name}.${before} and operators.${name}.${place} both take axis ${axis}`;
       used.set(axis, place);
     }
   }
   return null;
+}
+
+function areSame({ strategy }: PlanOperator, ...places: readonly [string, string]): boolean {
+  const [one, other] = places.map((place) => strategy[place.replace('strategy.', '')]);
+  return one !== undefined && one !== other && one.join() === other?.join();
 }
 
 function axesOf({ strategy, partial }: PlanOperator): readonly (readonly [place: string, axis: string])[] {

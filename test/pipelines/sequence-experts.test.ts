@@ -3,7 +3,7 @@
  * memory is the predicted one.
  */
 import test from 'ava';
-import { type Pipeline, type Task, train } from './compiled-training.js';
+import { type Pipeline, type Task, type Trained, train } from './compiled-training.js';
 import { difference, worstDifference } from './difference.js';
 
 /** Relative to the largest element of a tensor. */
@@ -21,6 +21,10 @@ const CASES: readonly (readonly [task: Task, pipeline: Pipeline])[] = [
   [
     { model: 'gpt', microBatches: 2 },
     { kind: '1f1b', stages: 2, sp: 2, spMethod: 'ulysses' },
+  ],
+  [
+    { model: 'llama', microBatches: 1 },
+    { stages: 1, sp: 4, spMethod: 'ring' },
   ],
   [
     { model: 'moe', microBatches: 1 },
@@ -41,5 +45,18 @@ for (const [task, pipeline] of CASES) {
     t.log(worst.map((each) => each.toExponential(1)).join(' '));
     t.true(Math.max(...worst) <= TOLERANCE);
     t.deepEqual(all.peaks.counted, all.peaks.predicted);
+    t.deepEqual(all.sent.counted, all.sent.predicted);
+    if (pipeline.spMethod === 'ring') t.deepEqual(sendsOfRing(all), RING_SENDS);
   });
+}
+
+/** Of four layers on four ranks: keys and values in forward; those and their gradients in backward. */
+const RING_SENDS = { forward: 4 * 3 * 2, backward: 4 * 3 * 4 };
+
+function sendsOfRing({ lowered }: Trained): Readonly<Record<'forward' | 'backward', number>> {
+  const sends = lowered.flatMap(({ sharded }) =>
+    sharded.nodes.flatMap((node) => (node.kind === 'communicate' && node.collective.kind === 'permute' ? [node] : [])),
+  );
+  const forward = sends.filter(({ phase }) => phase === 'forward').length;
+  return { forward, backward: sends.length - forward };
 }

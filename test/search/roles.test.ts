@@ -12,7 +12,7 @@ import { parseCluster } from '../../src/cost-model/cluster.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
-import { refuseAbsentFactors } from '../../src/search/absent-factors.js';
+import { refuseAbsentFactors, refuseRing } from '../../src/search/absent-factors.js';
 import { candidateSets } from '../../src/search/mesh-problem.js';
 import { type AskedRoles, operatorQuestions } from '../../src/search/operator-questions.js';
 import { innerMesh } from '../../src/sharding-propagation/roles.js';
@@ -100,7 +100,7 @@ test('where neither sp nor ep is asked for nothing is a sequence, an expert or a
 const REFUSED: readonly (readonly [ModelName, Parameters<typeof refuseAbsentFactors>[1], RegExp, string?])[] = [
   ['mlp', { sp: 2 }, /--sp 2 shards sequences, and .* has none/],
   ['gpt', { sp: 16 }, /--sp 16 shards sequences, and the longest of .* has 8 positions/],
-  ['gpt', { sp: 8 }, /--sp 8 does not divide the 4 heads of/, 'ulysses'],
+  ['gpt', { sp: 8 }, /--sp 8 does not divide the 4 heads of .*\ntake --sp 2 or 4, --sp-method ring or /, 'ulysses'],
   ['llama', { sp: 4 }, /--sp 4 does not divide the 4 heads of .* \(2 · 2, which share keys\)/, 'ulysses'],
   ['gpt', {}, /--sp-method gather says how sp shards attention, and sp is 1/, 'gather'],
   ['gpt', { ep: 2 }, /--ep 2 shards experts, and .* has none/],
@@ -113,10 +113,21 @@ for (const [model, degrees, says, method] of REFUSED) {
     const error = t.throws(() => refuseAbsentFactors(graph, degrees, method as 'gather' | undefined), {
       instanceOf: AutoparError,
     });
-    t.regex(error.message, says);
+    t.regex(`${error.message}\n${error.hint}`, says);
     t.is(error.exit, 'usage');
   });
 }
+
+test('a ring is refused by name where an attention cannot take its keys in blocks, or has fewer than ranks', async (t) => {
+  const refused = async (model: ModelName, sp: number) => {
+    const graph = await imported(model);
+    return t.throws(() => refuseRing(graph, operatorQuestions(graph, { sp, spMethod: 'ring' }), sp), {
+      instanceOf: AutoparError,
+    }).message;
+  };
+  t.regex(await refused('moe', 2), /^--sp-method ring passes keys .* Attention \S+ cannot take them in blocks$/);
+  t.regex(await refused('encoder-decoder', 5), /--sp 5 is more than the 4 positions of /);
+});
 
 test('the sequence of patches is that of attention', async (t) => {
   const file = join(FOLDER, 'vit.onnx');

@@ -20,12 +20,19 @@ const MESH = makeMesh([
 const TP = ['tp.0', 'tp.1'];
 
 function rule(
-  factors: readonly (readonly [name: string, size: number, kind: Factor['kind'], reduction?: Factor['reduction']])[],
+  factors: readonly (readonly [
+    name: string,
+    size: number,
+    kind: Factor['kind'],
+    reduction?: Factor['reduction'] | '>',
+  ])[],
   inputs: FactorRule['inputs'],
   outputs: FactorRule['outputs'],
 ): FactorRule {
-  const entries = factors.map(
-    ([name, size, kind, reduction]) => [name, { name, size, kind, reduction: reduction ?? 'sum' }] as const,
+  const entries = factors.map(([name, size, kind, mark = 'sum']): [string, Factor] =>
+    mark === '>'
+      ? [name, { name, size, kind, reduction: 'sum', streams: true }]
+      : [name, { name, size, kind, reduction: mark }],
   );
   return { factors: new Map(entries), inputs, outputs, text: 'rule of a test' };
 }
@@ -48,7 +55,7 @@ const ATTENTION = rule(
     ['h', 2, 'pass'],
     ['g', 4, 'pass'],
     ['s', 8, 'pass'],
-    ['t', 8, 'streamed'],
+    ['t', 8, 'expanded', '>'],
     ['e', 16, 'whole'],
   ],
   [
@@ -133,7 +140,7 @@ test('what is legal, and why the rest is not', (t) => {
     ],
     [ATTENTION, strategy({ e: ['dp'] }), /factor e: may not be sharded/],
     [ATTENTION, strategy({ s: ['dp'], t: ['dp'] }), null],
-    [ATTENTION, strategy({ b: ['dp'], t: ['dp'] }), /axis dp would cut operand 1 twice/],
+    [ATTENTION, strategy({ b: ['dp'], t: ['dp'] }), /factors t and b go together/],
     [REDUCE_MAX, strategy({ r: ['dp'], s: TP }), /partial in two reductions/],
     [REDUCE_MAX, strategy({ r: ['dp'] }, { carried: { set: 0, axes: TP } }), /may not meet another reduction/],
   ];

@@ -128,6 +128,7 @@ const planning = {
 const simulating = {
   ...importing,
   blocks: flag,
+  sharesSequence: flag,
   forTraining: flag,
   keepsParameters: flag,
   ...degrees,
@@ -174,10 +175,11 @@ interface Tables {
 export type Verb = keyof Tables;
 
 export const TABLES: Tables = {
-  importModel: { ...importing, blocks: flag, forTraining: flag, keepsParameters: flag },
+  importModel: { ...importing, blocks: flag, forTraining: flag, keepsParameters: flag, sharesSequence: flag },
   inspect: {
     ...importing,
     blocks: flag,
+    sharesSequence: flag,
     forTraining: flag,
     keepsParameters: flag,
     ...parameters,

@@ -15,7 +15,7 @@ import { generatedFile } from '../generated.js';
 import { type ImportedModel, importModel } from '../import.js';
 import { type InferencePrecision, inPrecision } from '../inference-precision.js';
 import { type Training, trainedModel, withTraining } from '../training.js';
-import { importedFor } from '../training-form.js';
+import { importedFor, sharesSequence } from '../training-form.js';
 import type { ReducedMesh } from './reduced-mesh.js';
 
 /** What a rehearsal is made from. */
@@ -120,7 +120,7 @@ interface AttemptSizes {
   readonly notes: readonly string[];
 }
 
-function attempt({ source, constants, precision }: SmallRequest, sizes: AttemptSizes): ModelAttempt {
+function attempt({ planned, source, constants, precision }: SmallRequest, sizes: AttemptSizes): ModelAttempt {
   const { training } = source;
   const low = lowType(training, precision);
   const at = async (globalBatch: number | null) =>
@@ -129,7 +129,7 @@ function attempt({ source, constants, precision }: SmallRequest, sizes: AttemptS
       constants,
       ...(globalBatch === null ? {} : { globalBatch }),
       ...(source.weights ? { weights: source.weights } : {}),
-      ...importedFor(training),
+      ...importedFor(training, sharesSequence(planned)),
     });
   return {
     name: sizes.name,

@@ -10,7 +10,7 @@
  *
  * Their log-sum-exp alone would do but for rows where a finite mask leaves nothing: there −3.4e38 swallows the logarithm.
  */
-import { type Softmax, softmaxInside } from '../blocks/attention.js';
+import { isRowOfResult, type Softmax, softmaxInside } from '../blocks/attention.js';
 import { composeRule } from '../blocks/block-rule.js';
 import { type DType, onnxOfDtype } from '../dtype.js';
 import type { Attributes, Graph, Node, TensorType, Weight } from '../graph.js';
@@ -184,26 +184,4 @@ function plainly(node: Node, body: Graph, softmax: Softmax): readonly Node[] {
     body: null,
   };
   return body.nodes.flatMap((inner) => (inner === last ? [single] : parts.has(inner) ? [] : [inner]));
-}
-
-/**
- * Whether the block's result is the product of probabilities (cast or guarded, not rearranged) and values, so that each of its
- * rows belongs to the row of scores in the same place.
- */
-function isRowOfResult(body: Graph, { probabilities, axis }: Softmax): boolean {
-  const makers = new Map(body.nodes.flatMap((inner) => inner.outputs.map((output) => [output, inner] as const)));
-  const shapeOf = (name: string | null | undefined) => body.tensors.get(name ?? '')?.shape ?? [];
-  const result = body.outputs[0];
-  const product = makers.get(result ?? null);
-  if (product?.op !== 'MatMul') return false;
-  let left = product.inputs[0] ?? null;
-  for (let steps = 0; steps < 4 && left !== probabilities; steps++) {
-    const maker = makers.get(left);
-    if (maker?.op === 'Cast') left = maker.inputs[0] ?? null;
-    else if (maker?.op === 'Where') left = maker.inputs[2] ?? null;
-    else return false;
-  }
-  const [from, to] = [shapeOf(probabilities), shapeOf(result)];
-  const isSame = from.length === to.length && from.slice(0, -1).join() === to.slice(0, -1).join();
-  return left === probabilities && axis === from.length - 1 && isSame;
 }

@@ -17,6 +17,7 @@
  * the graph, or are dropped out in training. Keys or values that are themselves weights are a feed-forward layer.
  */
 import type { Graph, Node } from '../graph.js';
+import { needed } from '../needed.js';
 import { keyOperand, type Operand, productOf, queryOperand, valueOperand } from './attention-operands.js';
 import { scoresBefore } from './attention-scores.js';
 import { axisRun, type Run, runAfter, VIEWS } from './axes.js';
@@ -95,6 +96,52 @@ export function softmaxInside(body: Graph): (Softmax & { readonly isGuarded: boo
     if (softmax) return { ...softmax, isGuarded: guardOf(index, softmax.probabilities) !== null };
   }
   return null;
+}
+
+/**
+ * Whether the block's result is the product of probabilities (cast or guarded, not rearranged) and values, so that each of its
+ * rows belongs to the row of scores in the same place.
+ */
+export function isRowOfResult(body: Graph, { probabilities, axis }: Softmax): boolean {
+  const makers = new Map(body.nodes.flatMap((inner) => inner.outputs.map((output) => [output, inner] as const)));
+  const shapeOf = (name: string | null | undefined) => body.tensors.get(name ?? '')?.shape ?? [];
+  const result = body.outputs[0];
+  const product = makers.get(result ?? null);
+  if (product?.op !== 'MatMul') return false;
+  let left = product.inputs[0] ?? null;
+  for (let steps = 0; steps < 4 && left !== probabilities; steps++) {
+    const maker = makers.get(left);
+    if (maker?.op === 'Cast') left = maker.inputs[0] ?? null;
+    else if (maker?.op === 'Where') left = maker.inputs[2] ?? null;
+    else return false;
+  }
+  const [from, to] = [shapeOf(probabilities), shapeOf(result)];
+  const isSame = from.length === to.length && from.slice(0, -1).join() === to.slice(0, -1).join();
+  return left === probabilities && axis === from.length - 1 && isSame;
+}
+
+/** An attention of which each row of the result belongs to the row of scores in the same place. */
+export interface RowwiseAttention {
+  /** The operators that lead to its first result. */
+  readonly nodes: readonly Node[];
+  readonly softmax: Softmax;
+  readonly isGuarded: boolean;
+}
+
+/** The body of a recognised attention, which may leave its rows' numbers besides, so seen; null where it is no such attention. */
+export function rowwiseAttention(body: Graph): RowwiseAttention | null {
+  const [result] = body.outputs;
+  if (result === undefined || body.outputs.length > 3) return null;
+  const nodes = needed(
+    body.nodes,
+    [result],
+    ({ inputs }) => inputs,
+    ({ outputs }) => outputs,
+  );
+  const inner = { ...body, nodes, outputs: [result] };
+  const softmax = softmaxInside(inner);
+  if (!softmax || !isRowOfResult(inner, softmax)) return null;
+  return { nodes, softmax, isGuarded: softmax.isGuarded };
 }
 
 /** The softmax that ends in `node`: the operator, or exp(s − max s) divided by its sum. */

@@ -2,11 +2,12 @@
  * @file Registry entries of recognised blocks: everything follows from the body.
  */
 import type { Graph, TensorType } from '../graph.js';
-import type { Expansion, OperatorEntry, OperatorFamily, OperatorView } from '../operator.js';
+import type { OperatorEntry, OperatorFamily, OperatorView } from '../operator.js';
 import { familyPrecision } from '../ops/entry.js';
 import { BLOCK_DOMAIN, type BlockKind } from './block.js';
-import type { BlockRule, FindEntry } from './block-rule.js';
+import { type BlockRule, expansionOf, type FindEntry } from './block-rule.js';
 import { rememberedRule } from './remembered-rule.js';
+import { streamedBlock } from './streamed.js';
 
 const FAMILIES: Readonly<Record<BlockKind, OperatorFamily>> = {
   Attention: 'attention',
@@ -38,7 +39,9 @@ export function blockEntries(find: FindEntry): readonly OperatorEntry[] {
     rule: (view: OperatorView) => ruleOfBody(view).rule,
     // Rounding a sum, or each of its terms: a partial value stays partial, as through the casts that it is made of.
     linear: () => (kind === 'Rounding' ? [[0]] : []),
-    expansion: (view: OperatorView) => expansionOf(bodyOf(view), ruleOfBody(view)),
+    expansion: (view: OperatorView) => expansionOf(bodyOf(view), ruleOfBody(view).dims),
+    streamed: (view: OperatorView, size: (factor: string) => number, isPadded: boolean) =>
+      streamedBlock(view.op, bodyOf(view), ruleOfBody(view), { size, isPadded }, find),
     work: (view: OperatorView) => ({ flops: flopsOf(bodyOf(view), find) }),
     note: 'As its body: what is summed or looked up inside is lowered operator by operator where it is sharded.',
   }));
@@ -66,30 +69,6 @@ function typeIn(body: Graph, name: string): TensorType {
   const type = body.tensors.get(name);
   if (!type) throw new Error(`body of ${body.name} has no tensor ${name}`);
   return type;
-}
-
-/** The body's operators in the names of an expansion. */
-function expansionOf(body: Graph, { dims }: BlockRule): Expansion {
-  const names = new Map<string, string>();
-  for (const [index, name] of body.inputs.entries()) names.set(name, `in${index}`);
-  for (const [index, name] of body.outputs.entries()) names.set(name, `out${index}`);
-  const rename = (name: string) => names.get(name) ?? `inside/${name}`;
-  const constants = [...body.weights].flatMap(([name, weight]) =>
-    weight.source.kind === 'inline'
-      ? [[rename(name), { dtype: weight.dtype, shape: weight.shape, data: weight.source.data }] as const]
-      : [],
-  );
-  return {
-    nodes: body.nodes.map((node) => ({
-      op: node.op,
-      domain: node.domain,
-      attributes: node.attributes,
-      inputs: node.inputs.map((name) => (name === null ? null : rename(name))),
-      outputs: node.outputs.map((name, index) => (name === null ? `unused/${node.name}/${index}` : rename(name))),
-      dims: node.outputs.map((name) => (name === null ? [] : (dims.get(name) ?? []))),
-    })),
-    constants: Object.fromEntries(constants),
-  };
 }
 
 function flopsOf(body: Graph, find: FindEntry): number {

@@ -15,7 +15,8 @@
  */
 import type { DimensionFactors, Factor, FactorKind, FactorRule } from '../factor-rule.js';
 import type { Graph } from '../graph.js';
-import type { OperatorEntry, OperatorView } from '../operator.js';
+import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import { rowwiseAttention } from './attention.js';
 import { blockFactorNames } from './factor-names.js';
 import { type Inner, summedLast } from './summed-last.js';
 
@@ -34,6 +35,30 @@ export function composeRule(kind: string, body: Graph, find: FindEntry): BlockRu
   return composition.link() ? composition.result(kind) : null;
 }
 
+/** The body's operators in the names of an expansion. */
+export function expansionOf(body: Graph, dims: BlockRule['dims']): Expansion {
+  const names = new Map<string, string>();
+  for (const [index, name] of body.inputs.entries()) names.set(name, `in${index}`);
+  for (const [index, name] of body.outputs.entries()) names.set(name, `out${index}`);
+  const rename = (name: string) => names.get(name) ?? `inside/${name}`;
+  const constants = [...body.weights].flatMap(([name, weight]) =>
+    weight.source.kind === 'inline'
+      ? [[rename(name), { dtype: weight.dtype, shape: weight.shape, data: weight.source.data }] as const]
+      : [],
+  );
+  return {
+    nodes: body.nodes.map((node) => ({
+      op: node.op,
+      domain: node.domain,
+      attributes: node.attributes,
+      inputs: node.inputs.map((name) => (name === null ? null : rename(name))),
+      outputs: node.outputs.map((name, index) => (name === null ? `unused/${node.name}/${index}` : rename(name))),
+      dims: node.outputs.map((name) => (name === null ? [] : (dims.get(name) ?? []))),
+    })),
+    constants: Object.fromEntries(constants),
+  };
+}
+
 /** Part of a dimension that all operators of the body see as one. */
 interface Atom {
   readonly size: number;
@@ -43,6 +68,12 @@ interface Atom {
 }
 
 type Dimension = readonly Atom[];
+
+/** The factor whose blocks ranks can pass round: an attention's keys. */
+const STREAMED = 't';
+
+/** By kind of block: what the factor is where its blocks can be taken one after the other. */
+const STREAMS: Readonly<Record<string, FactorKind>> = { Attention: 'expanded', AttentionGradient: 'contracting' };
 
 /** From what may be done with it least to most: a factor of the block is as strict as the strictest inner one. */
 const STRICTNESS: readonly FactorKind[] = ['pass', 'expanded', 'whole'];
@@ -114,6 +145,9 @@ class Composition {
       const shardable = outside.has(atom) ? atom.kind : 'whole';
       factors.set(name, { name, size: atom.size, kind: shardable, reduction: 'sum' });
     }
+    const keys = factors.get(STREAMED);
+    if (keys && keys.kind === STREAMS[kind] && (keys.kind !== 'expanded' || rowwiseAttention(this.body) !== null))
+      factors.set(STREAMED, { ...keys, streams: true });
     const named = (dims: readonly Dimension[]): readonly DimensionFactors[] =>
       dims.map((atoms) => atoms.map((atom) => names.get(atom) ?? ''));
     const inputs = this.body.inputs.map((name) => named(operand(name)));
@@ -199,7 +233,10 @@ function ruleText(
   inputs: readonly (readonly DimensionFactors[])[],
   outputs: readonly (readonly DimensionFactors[])[],
 ): string {
-  const marked = (name: string) => `${name}${MARKS[factors.get(name)?.kind ?? 'pass'] ?? ''}`;
+  const marked = (name: string) => {
+    const { kind = 'pass', streams } = factors.get(name) ?? {};
+    return `${name}${MARKS[kind] ?? ''}${streams ? '>' : ''}`;
+  };
   const dimension = (names: DimensionFactors) => {
     if (names.length === 0) return '1';
     return names.length === 1 ? marked(names[0] as string) : `(${names.map(marked).join(' ')})`;

@@ -43,7 +43,6 @@ const EFFECT: Readonly<Record<FactorKind, 'none' | 'joins' | 'lost'>> = {
   blocked: 'none',
   contracting: 'joins',
   expanded: 'joins',
-  streamed: 'joins',
   mask: 'lost',
   whole: 'lost',
   indexed: 'lost',

@@ -41,7 +41,7 @@ export function contradiction(
 export function tooManyParts(asked: Asked, rule: FactorRule, mesh: Mesh): string | null {
   const counts = new Map<string, number>();
   for (const { factor, count } of claimsOf(asked, rule, mesh))
-    if (rule.factors.get(factor)?.kind !== 'streamed') counts.set(factor, count);
+    if (!rule.factors.get(factor)?.streams) counts.set(factor, count);
   const parts = [...counts.values()].reduce((product, count) => product * count, 1);
   const devices = deviceCount(mesh);
   if (parts <= devices) return null;
@@ -106,7 +106,7 @@ function factorClash(
 }
 
 function streamed({ factor }: Claim, rule: FactorRule): boolean {
-  return rule.factors.get(factor)?.kind === 'streamed';
+  return rule.factors.get(factor)?.streams === true;
 }
 
 function forbidden(first: Asked, second: Asked): string | null {

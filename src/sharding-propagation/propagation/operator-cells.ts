@@ -164,7 +164,6 @@ const LOWERED: Readonly<Record<FactorKind, (entry: OperatorEntry) => boolean>> =
   mask: (entry) => entry.indexInput !== undefined,
   expanded: (entry) => entry.expansion !== undefined,
   indexed: (entry) => entry.indexed !== undefined,
-  streamed: () => false,
   whole: () => false,
   halo: () => false,
 };

@@ -55,8 +55,8 @@ const BLOCKS: readonly (readonly [BlockKind, () => Graph, string])[] = [
   [
     'Attention',
     groupedAttention,
-    'b (h g+) s+ e%, b h t+ e%, b h t+ f%, b 1 s+ t+, b (h g+) s+ f%, b (h g+) s+ 1, b (h g+) s+ 1, b (h g+) s+ f% -> ' +
-      'b (h g+) s+ e%, b h t+ e%, b h t+ f%',
+    'b (h g+) s+ e%, b h t+> e%, b h t+> f%, b 1 s+ t+>, b (h g+) s+ f%, b (h g+) s+ 1, b (h g+) s+ 1, b (h g+) s+ f% -> ' +
+      'b (h g+) s+ e%, b h t+> e%, b h t+> f%',
   ],
   ['LayerNormalization', layerNormalization, 'b+ s+ d%, d%, b+ s+ d% -> b+ s+ d%, d%, d%'],
   ['CrossEntropy', crossEntropy, 's v%, s 1,  -> s v%'],

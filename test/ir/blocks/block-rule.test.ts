@@ -23,7 +23,7 @@ test('the factors of an attention are those of the field', (t) => {
   const graph = asBlock(groupedAttention(), 'Attention');
   const [node] = graph.nodes;
   t.is(graph.nodes.length, 1);
-  if (node) t.is(ruleOf(viewOf(graph, node)).text, 'b (h g) s e%, b h t% e%, b h t% f, b 1 s t% -> b (h g) s f');
+  if (node) t.is(ruleOf(viewOf(graph, node)).text, 'b (h g) s e%, b h t%> e%, b h t%> f, b 1 s t%> -> b (h g) s f');
 });
 
 test('a normalised dimension is expanded, the others pass', (t) => {

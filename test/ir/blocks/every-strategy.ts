@@ -25,18 +25,29 @@ const MESHES = [
   ]),
 ];
 
-/** Every assignment of the mesh's axes (and of the first half of a large one) to the factors that may be sharded. */
+/**
+ * Every assignment of the mesh's axes (and of the first half of a large one) to the factors that may be sharded, and to one that
+ * streams beside another.
+ */
 function strategies(graph: Graph, node: Node, mesh: Mesh): readonly Strategy[] {
   const view = viewOf(graph, node);
   const rule = ruleOf(view);
   const names = [...rule.factors.values()].filter(({ kind }) => kind !== 'whole').map(({ name }) => name);
+  const streamed = names.filter((name) => rule.factors.get(name)?.streams);
+  const choices = [
+    ...names.map((name) => [name]),
+    ...streamed.flatMap((name) => names.flatMap((beside) => (beside === name ? [] : [[beside, name]]))),
+  ];
   let all: readonly Record<string, readonly string[]>[] = [{}];
   for (const axis of mesh.axes) {
     const subs = axis.subAxes.map(({ name }) => name);
     all = all.flatMap((axes) => [
       axes,
-      ...names.flatMap((name) =>
-        [subs, subs.slice(0, 1)].map((part) => ({ ...axes, [name]: [...(axes[name] ?? []), ...part] })),
+      ...choices.flatMap((choice) =>
+        [subs, subs.slice(0, 1)].map((part) => ({
+          ...axes,
+          ...Object.fromEntries(choice.map((name) => [name, [...(axes[name] ?? []), ...part]])),
+        })),
       ),
     ]);
   }

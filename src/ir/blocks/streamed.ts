@@ -1,0 +1,174 @@
+/**
+ * @file A recognised attention whose keys and values arrive in blocks, one after the other: what is done with each of them, as the
+ * block's own body at the sizes of a block. Every row of scores keeps a maximum, a sum and a result that is not divided yet
+ * (online softmax: Milakov and Gimelshein 2018; FlashAttention, Dao et al. 2022; over ranks: ring attention, Liu et al. 2023):
+ *
+ *     S = scores of the block    m' = max(m, max S)    E = exp(S − m')    a = exp(m − m')
+ *     l' = a·l + Σ E             O' = a·O + E·V        at the end: result = O / l,  row_max = m,  row_share = 1 / l
+ *
+ * A gradient needs none of this: given the rows' numbers it only sums over keys and over queries, block by block.
+ */
+import { type DType, onnxOfDtype } from '../dtype.js';
+import type { Attributes, Graph, Node, Weight } from '../graph.js';
+import { needed } from '../needed.js';
+import type { Expansion, Streamed } from '../operator.js';
+import { constant } from '../ops/constants.js';
+import { summationType } from '../ops/expansion.js';
+import { type RowwiseAttention, rowwiseAttention } from './attention.js';
+import { type BlockRule, expansionOf, type FindEntry } from './block-rule.js';
+
+/** The block on a block of keys, its attributes at the sizes that its factors have then. */
+export function streamedBlock(
+  kind: string,
+  whole: Graph,
+  rule: BlockRule,
+  { size, isPadded }: { readonly size: (factor: string) => number; readonly isPadded: boolean },
+  find: FindEntry,
+): Streamed {
+  const body = resizedBody(whole, rule, size, find);
+  if (kind.endsWith('Gradient')) return { first: expansionOf(body, rule.dims), online: null };
+  const core = rowwiseAttention(body);
+  if (!core) throw new Error(`${body.name} has no form for keys that arrive in blocks`);
+  const online = (continues: boolean, ends: boolean) =>
+    onlineBlock(body, rule.dims, core, { continues, ends, isPadded });
+  const rows = rowsOf(rule.dims, core);
+  const scores = rule.dims.get(core.softmax.scores) ?? [];
+  const there = isPadded ? scores.map((names, axis) => (axis === core.softmax.axis ? names : [])) : null;
+  const kept = [rule.dims.get(body.outputs[0] ?? '') ?? [], rows, rows];
+  return { first: online(false, false), online: { next: online(true, false), last: online(true, true), there, kept } };
+}
+
+type Dims = BlockRule['dims'];
+
+/** The dimensions of one number for each row of scores. */
+function rowsOf(dims: Dims, { softmax }: RowwiseAttention): readonly (readonly string[])[] {
+  return (dims.get(softmax.scores) ?? []).map((names, axis) => (axis === softmax.axis ? [] : names));
+}
+
+/** The least finite number of a type: exporters mask scores with it, or with −∞. */
+const LOWEST: Readonly<Partial<Record<DType, number>>> = {
+  float32: -3.4028234663852886e38,
+  float16: -65504,
+  bfloat16: -3.3895313892515355e38,
+};
+
+/** What the rows have so far, in the order of results and of operands behind the block's own. */
+const RESULT = 'streamed/result';
+const MAX = 'streamed/max';
+const SUM = 'streamed/sum';
+
+/** Which keys of a block are there. */
+const THERE = 'streamed/there';
+
+function onlineBlock(
+  body: Graph,
+  known: Dims,
+  core: RowwiseAttention,
+  { continues, ends, isPadded }: { readonly continues: boolean; readonly ends: boolean; readonly isPadded: boolean },
+): Expansion {
+  const { nodes, softmax, isGuarded } = core;
+  const [resultName = '', , shareName] = body.outputs;
+  const weights = new Map<string, Weight>(body.weights);
+  const dims = new Map(known);
+  const dtypes = new Map([...body.tensors].map(([name, { dtype }]) => [name, dtype] as const));
+  const [near] = nodes as readonly [Node];
+  const made: Node[] = [];
+  const add = (op: string, inputs: readonly string[], dtype: DType, own: Rows, attributes: Attributes = {}): string => {
+    const name = `streamed/${op}/${made.length}`;
+    dtypes.set(name, dtype);
+    dims.set(name, own);
+    made.push({ ...near, name, op, domain: '', attributes, inputs, outputs: [name], group: name, body: null });
+    return name;
+  };
+  const cast = (name: string, to: DType, own: Rows): string =>
+    dtypes.get(name) === to ? name : add('Cast', [name], to, own, { to: onnxOfDtype(to) });
+  const number = (dtype: DType, value: number): string => {
+    const name = `streamed/number/${dtype}/${value}`;
+    const { data } = constant(dtype, [value], []);
+    weights.set(name, { dtype, shape: [], role: 'constant', source: { kind: 'inline', data } });
+    return name;
+  };
+  const dtypeOf = (name: string): DType => dtypes.get(name) as DType;
+
+  const own = dtypeOf(softmax.scores);
+  const type = summationType(own);
+  const [scores, rows, results] = [dims.get(softmax.scores) ?? [], rowsOf(dims, core), dims.get(resultName) ?? []];
+  const kept = new Map([RESULT, SUM].map((name) => [name, type] as const)).set(MAX, own);
+  for (const [name, dtype] of kept) dtypes.set(name, dtype);
+  const alongRow = { axes: [softmax.axis], keepdims: 1 };
+  const replaced = new Set(softmax.nodes);
+  const end = nodes.findLastIndex((node) => replaced.has(node));
+  made.push(...nodes.slice(0, end).filter((node) => !replaced.has(node)));
+  const seen = isPadded
+    ? add('Where', [THERE, softmax.scores, number(own, Number.NEGATIVE_INFINITY)], own, scores)
+    : softmax.scores;
+  const highest = add('ReduceMax', [seen], own, rows, alongRow);
+  // A row that sees none of the block's keys would otherwise be −∞ − −∞.
+  const max = add('Max', [highest, continues ? MAX : number(own, LOWEST[own] ?? -Number.MAX_VALUE)], own, rows);
+  const power = (name: string, along: Rows): string =>
+    add('Exp', [cast(add('Sub', [name, max], own, along), type, along)], type, along);
+  const powers = power(seen, scores);
+  const weighted = cast(powers, dtypeOf(softmax.probabilities), scores);
+  const inPlace = (name: string | null) => (name === softmax.probabilities ? weighted : name);
+  const blockSum = add('ReduceSum', [powers], type, rows, alongRow);
+  made.push(...nodes.slice(end + 1).map((node) => ({ ...node, inputs: node.inputs.map(inPlace) })));
+  const decay = continues ? power(MAX, rows) : null;
+  const joined = (name: string, before: string, along: Rows): string =>
+    decay === null ? name : add('Add', [add('Mul', [before, decay], type, along), name], type, along);
+  const sum = joined(blockSum, SUM, rows);
+  const result = joined(cast(resultName, type, results), RESULT, results);
+  const outputs = ends ? ended() : [result, max, sum];
+  function ended(): readonly string[] {
+    const divided = add('Div', [result, sum], type, results);
+    const isEmpty = isGuarded ? add('Equal', [sum, number(type, 0)], 'bool', rows) : null;
+    const whole = isEmpty === null ? divided : add('Where', [isEmpty, number(type, 0), divided], type, results);
+    const numbers = shareName === undefined ? [] : [max, add('Reciprocal', [sum], type, rows)];
+    return [cast(whole, dtypeOf(resultName), results), ...numbers];
+  }
+  const inputs = [...body.inputs, ...(isPadded ? [THERE] : []), ...(continues ? [RESULT, MAX, SUM] : [])];
+  const needs = needed(
+    made,
+    outputs,
+    (node) => node.inputs,
+    (node) => node.outputs,
+  );
+  return expansionOf({ ...body, nodes: needs, weights, inputs, outputs }, dims);
+}
+
+type Rows = readonly (readonly string[])[];
+
+/** A body with its operators' attributes at other sizes of the block's factors. Its tensors keep their types. */
+function resizedBody(body: Graph, { rule, dims }: BlockRule, size: (factor: string) => number, find: FindEntry): Graph {
+  const wholeSize = (name: string) => rule.factors.get(name)?.size ?? 1;
+  const product = (names: readonly string[], of: (name: string) => number) =>
+    names.reduce((all, name) => all * of(name), 1);
+  const types = (names: readonly (string | null)[]) =>
+    names.map((name) => (name === null ? null : (body.tensors.get(name) ?? null)));
+  const nodes = body.nodes.map((node) => {
+    const entry = find(node.op, node.domain);
+    if (!entry.resize) return node;
+    const { name, op, domain, attributes } = node;
+    const [inputs, outputs] = [types(node.inputs), types(node.outputs)];
+    const view = { name, op, domain, attributes, inputs, outputs, outputCount: outputs.length };
+    const inner = entry.rule(view);
+    const sizes = new Map<string, number>();
+    const sides = [
+      ...node.inputs.map((tensor, index) => [tensor, inner.inputs[index]] as const),
+      ...node.outputs.map((tensor, index) => [tensor, inner.outputs[index]] as const),
+    ];
+    for (const [tensor, factors] of sides)
+      factors?.forEach((own, axis) => {
+        // The block's factors are what all of its operators' have in common: each inner one is a run of them.
+        const outer = [...(dims.get(tensor ?? '')?.[axis] ?? [])];
+        for (const factor of own) {
+          const wanted = inner.factors.get(factor)?.size ?? 1;
+          const run: string[] = [];
+          while (product(run, wholeSize) < wanted && outer.length > 0) run.push(outer.shift() as string);
+          if (run.length > 0) sizes.set(factor, product(run, size));
+        }
+      });
+    const resized = entry.resize(view, inner, (factor) => sizes.get(factor) ?? inner.factors.get(factor)?.size ?? 1);
+    return { ...node, attributes: resized };
+  });
+  return { ...body, nodes };
+}

@@ -1,0 +1,95 @@
+/**
+ * @file Attention in plain operators gives what ONNX Runtime's operator gives, and becomes a recognised block that can take its keys
+ * in blocks.
+ */
+import test from 'ava';
+import { importModel } from '../../../src/api/import.js';
+import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
+import { encodeModel } from '../../../src/ir/onnx/schema.js';
+import { writeOnnx } from '../../../src/ir/onnx/writer.js';
+import { constant } from '../../../src/ir/ops/constants.js';
+import { ruleOf, viewOf } from '../../../src/ir/view.js';
+import { runOnnx } from '../../../src/runtime/reference.js';
+import { float, type Given, model, node, saved, value } from '../model-maker.js';
+import { compare, noise } from '../same-results.js';
+
+/** [batch, heads, positions, width], or with heads and width as one. */
+interface Case {
+  readonly says: string;
+  readonly shapes: readonly [query: readonly number[], key: readonly number[], value: readonly number[]];
+  readonly result: readonly number[];
+  readonly attributes?: Readonly<Record<string, Given>>;
+  readonly mask?: 'bool' | 'float32';
+}
+
+const FLAT = { q_num_heads: 4, kv_num_heads: 2 };
+
+const CASES: readonly Case[] = [
+  {
+    says: 'causal, with grouped heads in one dimension',
+    shapes: [
+      [2, 6, 16],
+      [2, 6, 8],
+      [2, 6, 8],
+    ],
+    result: [2, 6, 16],
+    attributes: { ...FLAT, is_causal: 1 },
+  },
+  {
+    says: 'causal with a float mask, heads apart',
+    shapes: [
+      [2, 4, 6, 4],
+      [2, 4, 6, 4],
+      [2, 4, 6, 6],
+    ],
+    result: [2, 4, 6, 6],
+    attributes: { is_causal: 1, scale: float(0.3) },
+    mask: 'float32',
+  },
+  {
+    says: 'across sequences of two lengths, with a mask of truth values and a soft cap',
+    shapes: [
+      [2, 4, 3, 4],
+      [2, 2, 6, 4],
+      [2, 2, 6, 4],
+    ],
+    result: [2, 4, 3, 4],
+    attributes: { softcap: float(0.5) },
+    mask: 'bool',
+  },
+];
+
+for (const { says, shapes, result, attributes, mask } of CASES)
+  test(`attention written out: ${says}`, async (t) => {
+    const [rows = 1, columns = 1] = [shapes[0].at(-2), shapes[1].at(-2)];
+    const graph = model(
+      {
+        node: [node('Attention', ['q', 'k', 'v', ...(mask ? ['mask'] : [])], ['y'], attributes)],
+        input: [
+          ...['q', 'k', 'v'].map((name, index) => value(name, shapes[index] ?? [])),
+          ...(mask ? [value('mask', [rows, columns], mask)] : []),
+        ],
+        output: [value('y', result)],
+      },
+      23,
+    );
+    const feeds = {
+      q: noise(shapes[0], 3),
+      k: noise(shapes[1], 5),
+      v: noise(shapes[2], 7),
+      ...(mask === 'float32' ? { mask: noise([rows, columns], 9) } : {}),
+      ...(mask === 'bool'
+        ? {
+            mask: constant(
+              'bool',
+              Array.from({ length: rows * columns }, (_, at) => (at % 3 === 1 ? 0 : 1)),
+              [rows, columns],
+            ),
+          }
+        : {}),
+    };
+    const { graph: written } = await importModel(await saved(graph), { sharesSequence: true });
+    compare(t, await runOnnx(writeOnnx(flattenBlocks(written)), feeds), await runOnnx(encodeModel(graph), feeds));
+    const block = written.nodes.find(({ op }) => op === 'Attention');
+    t.true(block !== undefined && ruleOf(viewOf(written, block)).factors.get('t')?.streams);
+  });
