@@ -4,6 +4,7 @@
 import { basename } from 'node:path';
 import { batchDimensions } from '../ir/batch.js';
 import { AutoparError } from '../ir/error.js';
+import { type DispatchOptions, dispatchExperts } from '../ir/experts/dispatch-experts.js';
 import { fingerprint } from '../ir/fingerprint.js';
 import { type ConstantTensor, type Graph, INTERNAL_OPSET } from '../ir/graph.js';
 import type { MultiDevice } from '../ir/onnx/device-annotations.js';
@@ -30,8 +31,9 @@ import { checkStatedOutputs } from '../ir/passes/stated-outputs.js';
 import { weightInputs } from '../ir/passes/weight-inputs.js';
 import { evaluate } from '../runtime/evaluate.js';
 import type { PlanTraining } from '../strategy/plan.js';
+import { checkDispatch, dispatchIn, dispatchNote, dispatchPass } from './dispatch.js';
 
-export interface ImportOptions {
+export interface ImportOptions extends DispatchOptions {
   /** Sizes of dimensions, by name (`batch`) or by place (`ids[0]`: dimension 0 of input ids). */
   readonly dims?: Readonly<Record<string, number>>;
   /** Whole shapes of inputs, by name. */
@@ -96,6 +98,7 @@ export async function importModel(file: string, options: ImportOptions = {}): Pr
 /** The same for a file that has been read. */
 export async function importSource(source: OnnxModel, options: ImportOptions = {}): Promise<ImportedModel> {
   const constants = options.constants ?? {};
+  checkDispatch(options);
   checkConstants(source, constants);
   const bound = bindDimensions(source.graph.inputs, options, source.file);
   const model: OnnxModel = { ...source, graph: { ...source.graph, inputs: bound.inputs } };
@@ -136,7 +139,9 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
   const plain = liftMatMul(named);
   const assembled: Graph = { ...plain, batch: batchDimensions(plain) };
   const resized = options.globalBatch === undefined ? assembled : resizeBatch(assembled, options.globalBatch);
-  const graph = findLayers(options.blocks === false ? resized : recogniseBlocks(resized));
+  const { graph: dispatched, layers } =
+    options.dispatch === undefined ? { graph: resized, layers: [] } : dispatchExperts(resized, dispatchIn(options));
+  const graph = findLayers(options.blocks === false ? dispatched : recogniseBlocks(dispatched));
   const weightsPresent = [...graph.weights.values()].every((weight) => weight.source.kind !== 'absent');
   return {
     graph,
@@ -145,7 +150,13 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
     passes: passesOf(options),
     dims: bound.given,
     globalBatch: options.globalBatch ?? null,
-    notes: [...model.notes, ...resolved.notes, ...remarks, ...(resized === assembled ? [] : resizeNotes(graph))],
+    notes: [
+      ...model.notes,
+      ...resolved.notes,
+      ...remarks,
+      ...(resized === assembled ? [] : resizeNotes(graph)),
+      ...layers.map(dispatchNote),
+    ],
     file: model.file,
     weightsPresent,
     multiDevice: model.multiDevice,
@@ -163,6 +174,7 @@ function passesOf(options: ImportOptions): readonly ImportPass[] {
     ...(options.globalBatch === undefined
       ? []
       : [{ name: 'resize-batch', options: { globalBatch: options.globalBatch } }]),
+    ...(options.dispatch === undefined ? [] : [dispatchPass(options)]),
     ...(options.blocks === false ? [] : [{ name: 'recognise-blocks' }]),
     { name: 'find-layers' },
   ];

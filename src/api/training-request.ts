@@ -68,6 +68,11 @@ const ofEntropy = ({ loss }: Training) => `is an option of cross_entropy, and th
 const LEAVE = 'leave one of the two out';
 
 const RULES: readonly Rule[] = [
+  {
+    holds: ({ loss: { moeBalance = 1 } }) => moeBalance > 0 && Number.isFinite(moeBalance),
+    says: ({ loss }) => `--moe-balance ${loss.moeBalance}: expected a number above 0`,
+    hint: '0.01 is usual; leave it out for none',
+  },
   only('--ignore-index', ({ loss }) => loss.ignoreIndex, isEntropy, ofEntropy, LEAVE),
   only('--class-weights', ({ loss }) => loss.classWeights, isEntropy, ofEntropy, LEAVE),
   only('--label-smoothing', ({ loss }) => loss.labelSmoothing, isEntropy, ofEntropy, LEAVE),

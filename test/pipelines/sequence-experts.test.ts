@@ -30,6 +30,15 @@ const CASES: readonly (readonly [task: Task, pipeline: Pipeline])[] = [
     { model: 'soft-experts', microBatches: 2 },
     { kind: '1f1b', stages: 2, dp: 2, ep: 2 },
   ],
+  [
+    {
+      model: 'batched-experts',
+      microBatches: 2,
+      training: { loss: { kind: 'mse', moeBalance: 0.5 } },
+      sent: { dispatch: 'padded', capacityFactor: 1 },
+    },
+    { stages: 1, dp: 2, tp: 2, ep: 2 },
+  ],
 ];
 
 for (const [task, pipeline] of CASES) {
@@ -41,5 +50,6 @@ for (const [task, pipeline] of CASES) {
     t.log(worst.map((each) => each.toExponential(1)).join(' '));
     t.true(Math.max(...worst) <= TOLERANCE);
     t.deepEqual(all.peaks.counted, all.peaks.predicted);
+    t.deepEqual(all.sent.counted, all.sent.predicted);
   });
 }
