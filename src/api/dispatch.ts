@@ -30,8 +30,14 @@ export function checkDispatch({ capacityFactor = 1 }: DispatchOptions): void {
 }
 
 /** The pass as plan.json has it. */
-export function dispatchPass({ dispatch = 'padded', capacityFactor }: DispatchOptions): PlanPass {
-  return { name: PASS, options: { dispatch, ...(capacityFactor === undefined ? {} : { capacityFactor }) } };
+export function dispatchPass(options: DispatchOptions, layers: readonly Dispatched[]): PlanPass {
+  return { name: PASS, options: { ...dispatchIn(options), slots: layers.map(({ capacity }) => capacity).join(' ') } };
+}
+
+/** Slots of an expert for each sample, by layer in the order of the program's outputs. */
+export function slotsOf(passes: readonly PlanPass[]): readonly number[] {
+  const { slots } = passes.find(({ name }) => name === PASS)?.options ?? {};
+  return typeof slots === 'string' ? slots.split(' ').map(Number) : [];
 }
 
 /** The options of import that a plan's passes say. */

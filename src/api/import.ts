@@ -4,7 +4,7 @@
 import { basename } from 'node:path';
 import { batchDimensions } from '../ir/batch.js';
 import { AutoparError } from '../ir/error.js';
-import { type DispatchOptions, dispatchExperts } from '../ir/experts/dispatch-experts.js';
+import { type Dispatched, type DispatchOptions, dispatchExperts } from '../ir/experts/dispatch-experts.js';
 import { fingerprint } from '../ir/fingerprint.js';
 import { type ConstantTensor, type Graph, INTERNAL_OPSET } from '../ir/graph.js';
 import type { MultiDevice } from '../ir/onnx/device-annotations.js';
@@ -147,7 +147,7 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
     graph,
     name,
     fingerprint: fingerprint(graph),
-    passes: passesOf(options),
+    passes: passesOf(options, layers),
     dims: bound.given,
     globalBatch: options.globalBatch ?? null,
     notes: [
@@ -165,7 +165,7 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
   };
 }
 
-function passesOf(options: ImportOptions): readonly ImportPass[] {
+function passesOf(options: ImportOptions, layers: readonly Dispatched[]): readonly ImportPass[] {
   return [
     { name: 'inline-functions' },
     { name: 'opset', options: { to: INTERNAL_OPSET } },
@@ -174,7 +174,7 @@ function passesOf(options: ImportOptions): readonly ImportPass[] {
     ...(options.globalBatch === undefined
       ? []
       : [{ name: 'resize-batch', options: { globalBatch: options.globalBatch } }]),
-    ...(options.dispatch === undefined ? [] : [dispatchPass(options)]),
+    ...(options.dispatch === undefined ? [] : [dispatchPass(options, layers)]),
     ...(options.blocks === false ? [] : [{ name: 'recognise-blocks' }]),
     { name: 'find-layers' },
   ];

@@ -51,6 +51,7 @@ test('six experts on two ranks: three on each, with capacity · local experts ro
     t.deepEqual(plan.passes.find(({ name }) => name === 'dispatch-experts')?.options, {
       dispatch: 'padded',
       capacityFactor: 1,
+      slots: '4',
     });
     const { planned } = await openCompiled(output);
     const [stage] = lowerPlan(plan, planned.graph).lowered;
