@@ -10,6 +10,7 @@ import { fingerprint } from '../../ir/fingerprint.js';
 import { matchesAny } from '../../ir/glob.js';
 import { batchSize } from '../../search/degrees.js';
 import type { Arrays } from '../arrays.js';
+import { dispatchOf } from '../dispatch.js';
 import type { Source } from '../folder.js';
 import { generatedFile } from '../generated.js';
 import { type ImportedModel, importModel } from '../import.js';
@@ -120,7 +121,7 @@ interface AttemptSizes {
   readonly notes: readonly string[];
 }
 
-function attempt({ source, constants, precision }: SmallRequest, sizes: AttemptSizes): ModelAttempt {
+function attempt({ planned, source, constants, precision }: SmallRequest, sizes: AttemptSizes): ModelAttempt {
   const { training } = source;
   const low = lowType(training, precision);
   const at = async (globalBatch: number | null) =>
@@ -129,6 +130,7 @@ function attempt({ source, constants, precision }: SmallRequest, sizes: AttemptS
       constants,
       ...(globalBatch === null ? {} : { globalBatch }),
       ...(source.weights ? { weights: source.weights } : {}),
+      ...dispatchOf(planned.passes),
       ...importedFor(training),
     });
   return {

@@ -24,8 +24,8 @@ interface Scored {
 }
 
 /**
- * The same with W times the balance of every router added. Where the loss is a quotient of sums, so is what is added: each
- * micro-batch counts as its labels do.
+ * The same with W times the balance of every router added. Where the loss is a quotient of sums, the balance is added to the
+ * numerator once for each label, counted or not, as Megatron-LM's per-token loss has it.
  * @throws AutoparError (usage) `no-experts` where nothing chooses among experts
  */
 export function addBalance<Loss extends Scored>(scored: Loss, weight: number): Loss {
@@ -48,25 +48,22 @@ export function addBalance<Loss extends Scored>(scored: Loss, weight: number): L
     write.add(`loss/balance/${op}`, PLACE, op, inputs, attributes);
   const terms = routers.map(({ router, samples }) => balanceOf(write, add, router, samples));
   const sum = terms.reduce((all, term) => add('Add', [all, term]));
-  const scaled = add('Mul', [sum, write.value('loss/balance/weight', constant('float32', [weight]))]);
+  const scaled = add('Mul', [
+    sum,
+    write.value('loss/balance/weight', constant('float32', [weight * (ratio?.samples ?? 1)])),
+  ]);
   const target = ratio?.numerator ?? loss;
   const { dtype } = typeOf(graph, target);
   const own = dtype === 'float32' ? scaled : add('Cast', [scaled], { to: onnxOfDtype(dtype) });
-  const counted = ratio ? add('Mul', [own, counts(graph, ratio.denominator, dtype, add)]) : own;
   if (ratio) {
-    const numerator = add('Add', [ratio.numerator, counted]);
+    const numerator = add('Add', [ratio.numerator, own]);
     return { ...scored, graph: insert(graph, write, ratio, numerator), ratio: { ...ratio, numerator } };
   }
   const plain = write.tensor(`${loss}/without-balance`, typeOf(graph, loss));
-  write.into(loss, PLACE, 'Add', [plain, counted], {});
+  write.into(loss, PLACE, 'Add', [plain, own], {});
   const rename = (names: readonly (string | null)[]) => names.map((name) => (name === loss ? plain : name));
   const nodes = graph.nodes.map((node) => ({ ...node, inputs: rename(node.inputs), outputs: rename(node.outputs) }));
   return { ...scored, graph: write.graph([...nodes, ...write.take()]) };
-}
-
-function counts(graph: Graph, denominator: string, dtype: string, add: Add): string {
-  const own = typeOf(graph, denominator).dtype;
-  return own === dtype ? denominator : add('Cast', [denominator], { to: onnxOfDtype(own) });
 }
 
 /** What divides the sums reads the new one. */

@@ -14,6 +14,7 @@
  */
 import { AutoparError } from '../error.js';
 import { type Attributes, type Graph, type Node, type TensorType, typeOf } from '../graph.js';
+import { needed } from '../needed.js';
 import { constant } from '../ops/constants.js';
 import { ForwardWriter, type Neighbourhood } from '../passes/forward-writer.js';
 import { ruleOf, viewOf } from '../view.js';
@@ -86,8 +87,15 @@ export function dispatchExperts(
       'leave it out; docs/sequences-and-experts.md lists the written forms',
     );
   const nodes = graph.nodes.flatMap((node) => made.get(node) ?? (gone.has(node) ? [] : [node]));
-  const written = write.graph(nodes);
-  return { graph: { ...written, outputs: [...graph.outputs, ...layers.map(({ counts }) => counts)] }, layers };
+  const outputs = [...graph.outputs, ...layers.map(({ counts }) => counts)];
+  // Copies of tokens and of gates have no reader any more.
+  const read = needed(
+    nodes,
+    outputs,
+    (node) => node.inputs,
+    (node) => node.outputs,
+  );
+  return { graph: { ...write.graph(read), outputs }, layers };
 }
 
 interface Sizes {
@@ -125,11 +133,11 @@ class Layer {
     const isNot = this.add('Equal', [gate, this.scalar(this.typeOf(gate), 0)]);
     const counts = this.counts(isNot);
     const earlier = constant(
-      'float32',
+      'int64',
       Array.from({ length: tokens }, (_, index) => tokens - index),
       [1, tokens, 1],
     );
-    const zero = this.writer.value(`${this.prefix}/none`, constant('float32', [0]));
+    const zero = this.writer.value(`${this.prefix}/none`, constant('int64', [0]));
     const order = this.writer.value(`${this.prefix}/earlier`, earlier);
     const key = this.add('Where', [isNot, zero, order]);
     const places = this.top(key, capacity);
