@@ -179,19 +179,16 @@ export function expertDimensions(graph: Graph): readonly BatchDimension[] {
 
 /**
  * Experts of an operator on what each expert has a matrix of: weights, their gradients and state, and the tokens that were sent
- * to each. Scores, which end in experts, and choices, which are whole numbers, are the router's: every rank has them for its own
- * tokens.
+ * to each. Scores and choices, which end in experts, are the router's: every rank has them for its own tokens.
  */
 function expertFactors(node: Node, rule: FactorRule, graph: Graph, marks: BatchMarks): readonly string[] {
   const own = marks.factorMarks(node);
   const names = [...node.inputs, ...node.outputs];
   const dims = [...node.inputs.map((_, index) => rule.inputs[index]), ...rule.outputs];
   const stacked = new Set(
-    names.flatMap((name, index) => {
-      const type = name === null ? null : typeOf(graph, name);
-      const isStack = type !== null && type.shape.length >= 3 && isFloating(type.dtype);
-      return isStack ? (dims[index]?.slice(0, -1).flat() ?? []) : [];
-    }),
+    names.flatMap((name, index) =>
+      name !== null && typeOf(graph, name).shape.length >= 3 ? (dims[index]?.slice(0, -1).flat() ?? []) : [],
+    ),
   );
   return [...own].flatMap(([factor, { minor, size }]) =>
     stacked.has(factor) && minor === 1 && size === rule.factors.get(factor)?.size ? [factor] : [],

@@ -141,8 +141,7 @@ class Layer {
     const order = this.writer.value(`${this.prefix}/earlier`, earlier);
     const key = this.add('Where', [isNot, zero, order]);
     const places = this.top(key, capacity);
-    const perExpert = this.add('Transpose', [places], { perm: [0, 2, 1] });
-    const flat = this.reshape(perExpert, [groups, slots]);
+    const flat = this.perExpert(places);
     const column = this.add('Unsqueeze', [flat], { axes: [2] });
     const rows = this.add('GatherND', [this.reshape(this.block.root, [groups, tokens, width]), column], {
       batch_dims: 1,
@@ -172,6 +171,18 @@ class Layer {
   private counts(isNot: string): string {
     const chosen = this.add('Cast', [this.add('Not', [isNot])], { to: INT64 });
     return this.add('ReduceSum', [chosen], { axes: [1], keepdims: 0 }, 'tokens_per_expert');
+  }
+
+  /** Places [g, slots, experts] as [g, experts · slots]; never with experts as a dimension that ep would take: they are the router's. */
+  private perExpert(places: string): string {
+    const { experts } = this.block;
+    const { groups, capacity } = this.sizes;
+    const from = Array.from(
+      { length: experts * capacity },
+      (_, slot) => (slot % capacity) * experts + Math.floor(slot / capacity),
+    );
+    const order = this.writer.value(`${this.prefix}/order`, constant('int64', from, [from.length]));
+    return this.add('Gather', [this.reshape(places, [groups, capacity * experts]), order], { axis: 1 });
   }
 
   /** What each slot's token is multiplied by, [g, slots]: zero for a slot that no token fills. */
