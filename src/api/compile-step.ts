@@ -12,6 +12,7 @@ import { interruptible } from '../ir/interruption.js';
 import { findLayers } from '../ir/passes/find-layers.js';
 import type { Plan, PlanTraining } from '../strategy/plan.js';
 import { planOfStep } from '../strategy/plan-of-step.js';
+import { dispatchIn } from './dispatch.js';
 import { emitPlan } from './emit-plan.js';
 import { defaultFolder } from './folder.js';
 import type { ImportedModel } from './import.js';
@@ -165,6 +166,7 @@ async function fileSource({
   shapes,
   constants,
   weights,
+  ...others
 }: Omit<CompileStepOptions, 'training'>): Promise<Named> {
   const { importModel } = await import('./import.js');
   return importModel(model, {
@@ -172,6 +174,7 @@ async function fileSource({
     ...(shapes ? { shapes } : {}),
     ...(constants ? { constants } : {}),
     ...(weights ? { weights } : {}),
+    ...dispatchIn(others),
   });
 }
 

@@ -11,6 +11,7 @@ import { clusterSources } from './cluster-sources.js';
 import type { CompileOptions } from './compile-options.js';
 import { loadedPins, saveStrategy } from './config-checkpoints.js';
 import { stagesAsked } from './decisions.js';
+import { dispatchIn } from './dispatch.js';
 import { emit } from './emit.js';
 import { checkTarget, defaultFolder } from './folder.js';
 import { type ImportedModel, importModel } from './import.js';
@@ -64,6 +65,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
       ...(options.constants ? { constants: options.constants } : {}),
       ...(globalBatch === undefined ? {} : { globalBatch }),
       ...(options.weights ? { weights: options.weights } : {}),
+      ...dispatchIn(options),
       ...importedFor(options.training, (options.degrees?.sp ?? 1) > 1),
     });
   const read = await at(options.globalBatch);

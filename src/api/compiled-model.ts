@@ -11,6 +11,7 @@ import { readPlan } from '../strategy/plan-json.js';
 import { weightsNeeded } from './absent-weights.js';
 import type { Arrays } from './arrays.js';
 import { readArrays } from './arrays.js';
+import { dispatchOf } from './dispatch.js';
 import { CONSTANTS_FILE, type CompiledParts, readCompiled, readSource, type Source } from './folder.js';
 import { generatedFile } from './generated.js';
 import { type ImportedModel, importModel } from './import.js';
@@ -80,6 +81,7 @@ export async function compiledModel(
       constants,
       ...(globalBatch === null ? {} : { globalBatch }),
       ...(source.weights ? { weights: source.weights } : {}),
+      ...dispatchOf(plan.passes),
       ...importedFor(training, sharesSequence(plan)),
     });
   const forward = await at(source.globalBatch);

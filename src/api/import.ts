@@ -4,6 +4,7 @@
 import { basename } from 'node:path';
 import { batchDimensions } from '../ir/batch.js';
 import { AutoparError } from '../ir/error.js';
+import { type Dispatched, type DispatchOptions, dispatchExperts } from '../ir/experts/dispatch-experts.js';
 import { fingerprint } from '../ir/fingerprint.js';
 import { type ConstantTensor, type Graph, INTERNAL_OPSET } from '../ir/graph.js';
 import type { MultiDevice } from '../ir/onnx/device-annotations.js';
@@ -31,8 +32,9 @@ import { weightInputs } from '../ir/passes/weight-inputs.js';
 import { writeAttention } from '../ir/passes/write-attention.js';
 import { evaluate } from '../runtime/evaluate.js';
 import type { PlanTraining } from '../strategy/plan.js';
+import { checkDispatch, dispatchIn, dispatchNote, dispatchPass } from './dispatch.js';
 
-export interface ImportOptions {
+export interface ImportOptions extends DispatchOptions {
   /** Sizes of dimensions, by name (`batch`) or by place (`ids[0]`: dimension 0 of input ids). */
   readonly dims?: Readonly<Record<string, number>>;
   /** Whole shapes of inputs, by name. */
@@ -99,6 +101,7 @@ export async function importModel(file: string, options: ImportOptions = {}): Pr
 /** The same for a file that has been read. */
 export async function importSource(source: OnnxModel, options: ImportOptions = {}): Promise<ImportedModel> {
   const constants = options.constants ?? {};
+  checkDispatch(options);
   checkConstants(source, constants);
   const bound = bindDimensions(source.graph.inputs, options, source.file);
   const model: OnnxModel = { ...source, graph: { ...source.graph, inputs: bound.inputs } };
@@ -140,16 +143,24 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
   const assembled: Graph = { ...plain, batch: batchDimensions(plain) };
   const resized = options.globalBatch === undefined ? assembled : resizeBatch(assembled, options.globalBatch);
   const attending = options.sharesSequence ? writeAttention(resized) : resized;
-  const graph = findLayers(options.blocks === false ? attending : recogniseBlocks(attending));
+  const { graph: dispatched, layers } =
+    options.dispatch === undefined ? { graph: attending, layers: [] } : dispatchExperts(attending, dispatchIn(options));
+  const graph = findLayers(options.blocks === false ? dispatched : recogniseBlocks(dispatched));
   const weightsPresent = [...graph.weights.values()].every((weight) => weight.source.kind !== 'absent');
   return {
     graph,
     name,
     fingerprint: fingerprint(graph),
-    passes: passesOf(options),
+    passes: passesOf(options, layers),
     dims: bound.given,
     globalBatch: options.globalBatch ?? null,
-    notes: [...model.notes, ...resolved.notes, ...remarks, ...(resized === assembled ? [] : resizeNotes(graph))],
+    notes: [
+      ...model.notes,
+      ...resolved.notes,
+      ...remarks,
+      ...(resized === assembled ? [] : resizeNotes(graph)),
+      ...layers.map(dispatchNote),
+    ],
     file: model.file,
     weightsPresent,
     multiDevice: model.multiDevice,
@@ -158,7 +169,7 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
   };
 }
 
-function passesOf(options: ImportOptions): readonly ImportPass[] {
+function passesOf(options: ImportOptions, layers: readonly Dispatched[]): readonly ImportPass[] {
   return [
     { name: 'inline-functions' },
     { name: 'opset', options: { to: INTERNAL_OPSET } },
@@ -168,6 +179,7 @@ function passesOf(options: ImportOptions): readonly ImportPass[] {
       ? []
       : [{ name: 'resize-batch', options: { globalBatch: options.globalBatch } }]),
     ...(options.sharesSequence ? [{ name: 'write-attention' }] : []),
+    ...(options.dispatch === undefined ? [] : [dispatchPass(options, layers)]),
     ...(options.blocks === false ? [] : [{ name: 'recognise-blocks' }]),
     { name: 'find-layers' },
   ];

@@ -32,12 +32,14 @@ const OF_OPERATORS = [
 ] as const satisfies readonly (keyof PlanningOptions)[];
 
 /** Why nothing is proposed, in words; null where proposals can be made. */
-export function unproposed(options: CompileOptions, { batchStatistics }: Training): string | null {
+export function unproposed(options: CompileOptions, { batchStatistics, loss }: Training): string | null {
   const given = OF_OPERATORS.find((name) => options[name] !== undefined && options[name] !== 'auto');
   if (given !== undefined) return `--${dashed(given)} says what operators or stages do`;
   if (batchStatistics !== undefined && batchStatistics !== 'batch')
     return `--batch-statistics ${batchStatistics} has other statistics for every other dp or number of micro-batches`;
-  const { schedule, interleave } = options;
+  const { schedule, interleave, dispatch } = options;
+  if (loss.moeBalance !== undefined) return '--moe-balance has no price in layers';
+  if (dispatch !== undefined) return `--dispatch ${dispatch} sends tokens by operators that no layer has a price for`;
   if (interleave === 2) return 'steps with --interleave 2 have no price in layers';
   if (schedule !== undefined && pricedSchedule(schedule) === undefined)
     return `steps with --schedule ${schedule} have no price in layers`;

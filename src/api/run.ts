@@ -9,6 +9,7 @@ import type { Arrays } from './arrays.js';
 import type { RunBackend } from './backends.js';
 import { readRunnable } from './compiled-model.js';
 import { emulationOf } from './emulation.js';
+import { type ExpertLoad, expertLoads } from './expert-load.js';
 import type { CompiledParts } from './folder.js';
 import { randomInputs, readInputs } from './inputs.js';
 import { checkLabels, labelBounds } from './labels.js';
@@ -22,6 +23,8 @@ export interface RunReport extends RunResult {
   readonly backend: RunBackend;
   /** The link between emulated ranks. */
   readonly link?: Link;
+  /** Of experts that tokens are dispatched to, in the last step; left out where there are none. */
+  readonly experts?: readonly ExpertLoad[];
 }
 
 export interface RunCompiledOptions extends Omit<RankResources, 'backend'> {
@@ -59,7 +62,13 @@ export async function runCompiled(options: RunCompiledOptions): Promise<RunRepor
     ...(options.onProgress ? { onProgress: (progress) => options.onProgress?.(progressText(progress)) } : {}),
   };
   const result = await listening(options.signal, () => runProgram(options.directory, inputs, runtime));
-  return { ...result, backend, ...(emulation ? { link: emulation.link } : {}) };
+  const experts = expertLoads(plan, result.outputs);
+  return {
+    ...result,
+    backend,
+    ...(emulation ? { link: emulation.link } : {}),
+    ...(experts.length > 0 ? { experts } : {}),
+  };
 }
 
 /** Random indices must fit the tables they look up, which only the model tells; given arrays need no model. */

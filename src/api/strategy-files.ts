@@ -14,6 +14,7 @@ import { planInModel, trainingInModel } from '../strategy/onnx/read-annotations.
 import type { Plan } from '../strategy/plan.js';
 import { planFromJson, readPlan } from '../strategy/plan-json.js';
 import { readArrays } from './arrays.js';
+import { dispatchOf } from './dispatch.js';
 import { CONSTANTS_FILE, isTraining, readSource, type Source } from './folder.js';
 import { type ImportedModel, type ImportOptions, importModel } from './import.js';
 import { inPrecision, loweredOfPlan } from './inference-precision.js';
@@ -167,6 +168,7 @@ async function importOptions(
     ...(globalBatch === null ? {} : { globalBatch }),
     ...(constants ? { constants } : {}),
     ...(beside?.source.weights ? { weights: beside.source.weights } : {}),
+    ...dispatchOf(plan.passes),
   };
 }
 

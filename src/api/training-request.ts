@@ -73,6 +73,11 @@ const RULES: readonly Rule[] = [
     says: 'training needs a loss and an optimizer',
     hint: "training: { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw', learningRate: 1e-3 } }",
   },
+  {
+    holds: ({ loss: { moeBalance = 1 } }) => moeBalance > 0 && Number.isFinite(moeBalance),
+    says: ({ loss }) => `--moe-balance ${loss.moeBalance}: expected a number above 0`,
+    hint: '0.01 is usual; leave it out for none',
+  },
   only('--ignore-index', ({ loss }) => loss.ignoreIndex, isEntropy, ofEntropy, LEAVE),
   only('--class-weights', ({ loss }) => loss.classWeights, isEntropy, ofEntropy, LEAVE),
   only('--label-smoothing', ({ loss }) => loss.labelSmoothing, isEntropy, ofEntropy, LEAVE),

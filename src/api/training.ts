@@ -105,6 +105,7 @@ function planned(
       ...(loss.output === undefined ? {} : { output: loss.output }),
       ...(classes ? { labels: classes } : {}),
       ...(loss.labelSmoothing === undefined ? {} : { labelSmoothing: loss.labelSmoothing }),
+      ...(loss.moeBalance === undefined ? {} : { moeBalance: loss.moeBalance }),
     },
     optimizer: { ...optimizer },
     trained: trained.length,

@@ -14,6 +14,7 @@ import { stagedGraph } from '../strategy/staged-graph.js';
 import type { Arrays } from './arrays.js';
 import { type Comparison, compareTensors, defaultTolerance, type TieTest } from './compare.js';
 import { compiledModel, readRunnable } from './compiled-model.js';
+import { dropsTokens } from './dispatch.js';
 import type { CompiledParts } from './folder.js';
 import type { ImportedModel } from './import.js';
 import { loweredOfPlan } from './inference-precision.js';
@@ -80,12 +81,13 @@ export async function verifyCompiled(options: VerifyOptions, compiled: Compiled)
   if (imported.training) return verifyTraining(options, compiled, inputs, crossing);
   progress('running the model');
   const orderings = orderedOutputs(imported.graph);
-  const extra = [
-    ...new Set([...crossing, ...orderings.values()].map((entry) => (typeof entry === 'string' ? entry : entry.values))),
-  ];
   const fromFile = file === null ? null : await runFile(file, { ...constants, ...inputs });
+  // Import adds outputs, such as the tokens of each expert.
+  const added = fromFile ? imported.graph.outputs.filter((name) => !(name in fromFile)) : [];
+  const ordered = [...orderings.values()].map(({ values }) => values);
+  const extra = [...new Set([...crossing, ...ordered, ...added])];
   const fromGraph = fromFile && extra.length === 0 ? {} : await runGraph(imported.graph, inputs, extra);
-  const expected = fromFile ?? fromGraph;
+  const expected = { ...fromGraph, ...fromFile };
   progress('running the program');
   const runtime: RunOptions = {
     program,
@@ -199,7 +201,11 @@ export async function openCompiled(
   const { graph } = stagedGraph(plan, planned.graph);
   const whole = found.whole === found.planned ? planned : await filled(found.whole);
   const runnable =
-    source.globalBatch === null && source.randomWeights === null && !source.training && !loweredOfPlan(plan);
+    source.globalBatch === null &&
+    source.randomWeights === null &&
+    !source.training &&
+    !loweredOfPlan(plan) &&
+    !dropsTokens(plan.passes);
   return {
     imported: whole,
     planned: { ...planned, graph },

@@ -39,6 +39,8 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
   readonly bucket?: number;
   readonly interleave?: number;
   readonly gradientSync?: GradientSync;
+  readonly dispatch?: string;
+  readonly moeBalance?: number;
   readonly searchMode?: string;
   readonly timeLimit?: number;
   readonly solver?: string;
@@ -60,6 +62,8 @@ const OF_OPERATORS = [
     'bucket',
     'interleave',
     'gradientSync',
+    'dispatch',
+    'moeBalance',
   ] as const),
 ] as const;
 

@@ -3,13 +3,14 @@
  */
 import type { Mode } from '../api/decisions.js';
 import type { DegreeOptions } from '../api/degrees.js';
+import { DISPATCHES, type DispatchOptions, dispatchIn } from '../api/dispatch.js';
 import { type GradientSync, requestIn } from '../api/requests.js';
 import { SCHEDULE_KINDS } from '../api/schedule-kinds.js';
 import { SEARCH_MODES, type SearchMode, SOLVERS, type SolverName, SP_METHODS } from '../api/search-modes.js';
 import { TARGETS, type Target } from '../api/targets.js';
 import { type CompileOptions, compile } from '../api/verbs.js';
 import type { ExitKind } from '../ir/error.js';
-import type { Command, Context } from './command.js';
+import type { Command, CommandOption, Context } from './command.js';
 import { resultJson, resultLines } from './compile-report.js';
 import { runCompileStep, searchesStep } from './compile-step.js';
 import { degreeOptions, givenDegrees } from './degrees.js';
@@ -20,7 +21,7 @@ import { parameterOptions } from './training-form-options.js';
 import { type TrainingFlags, trainingOf, trainingOptions } from './training-options.js';
 import { byteSize, nonNegative, oneOf, wholeNumber } from './values.js';
 
-interface CompileFlags extends DegreeOptions, ModelFlags, TrainingFlags, StepFlags {
+interface CompileFlags extends DegreeOptions, DispatchOptions, ModelFlags, TrainingFlags, StepFlags {
   readonly output?: string;
   readonly force?: boolean;
   readonly planOnly?: boolean;
@@ -48,6 +49,20 @@ interface CompileFlags extends DegreeOptions, ModelFlags, TrainingFlags, StepFla
   readonly seed?: number;
 }
 
+/** How tokens reach experts. */
+const dispatchOptions: readonly CommandOption[] = [
+  {
+    flags: '--dispatch <padded>',
+    says: 'send each token to its top-k experts, which take equal slots (default: as the model has it)',
+    parse: oneOf('--dispatch', DISPATCHES),
+  },
+  {
+    flags: '--capacity-factor <f>',
+    says: 'slots of an expert as a multiple of its even share, dropping tokens beyond (default: none dropped)',
+    parse: nonNegative('--capacity-factor'),
+  },
+];
+
 const MODES: readonly Mode[] = ['auto', 'semi-auto', 'data', 'hybrid'];
 
 export const compileCommand: Command<CompileFlags> = {
@@ -73,6 +88,7 @@ export const compileCommand: Command<CompileFlags> = {
       says: 'sp in attention: gathered keys and values, heads, keys and values passed round, or the cheapest (auto)',
       parse: oneOf('--sp-method', SP_METHODS),
     },
+    ...dispatchOptions,
     {
       flags: '--axes <roles|free>',
       says: 'roles: dp shards the batch only, tp the rest; free lifts that',
@@ -181,6 +197,7 @@ async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOpt
     ...givenDegrees(flags),
     ...requestIn(flags),
     ...(await importOptionsOf(flags)),
+    ...dispatchIn(flags),
     ...(await trainingOf(flags)),
     ...(precision === undefined || flags.train ? {} : { precision }),
     ...(await decisionsOf(flags)),

@@ -124,6 +124,7 @@ function reportLines(report: RunReport, output: Output): readonly string[] {
     ...kindLines(report),
     '',
     ...offloadLines(report, bold),
+    ...expertLines(report, bold),
     ...historyLines(report, bold),
     ...(report.backend === 'emulated' ? [] : [bold('outputs')]),
     ...Object.entries(report.outputs).map(([name, { dtype, shape }]) => `  ${name}  ${dtype} [${shape.join(', ')}]`),
@@ -136,6 +137,23 @@ function reportLines(report: RunReport, output: Output): readonly string[] {
 function offloadLines({ ranks }: RunReport, bold: (text: string) => string): readonly string[] {
   const lines = outsideLines(ranks.flatMap(({ outside }) => outside ?? []));
   return lines.length === 0 ? [] : [bold('offloaded'), ...lines, ''];
+}
+
+/** Tokens of experts, and work for none. */
+function expertLines({ experts = [] }: RunReport, bold: (text: string) => string): readonly string[] {
+  if (experts.length === 0) return [];
+  const columns = ['tokens taken', 'dropped', 'padded work', 'fullest rank', 'even share'];
+  return [
+    bold('experts, of the last step'),
+    ...tableLines(
+      [{ title: 'layer' }, ...columns.map((title) => ({ title, right: true }))],
+      experts.map(({ layer, taken, dropped, padded, fullest, even }) => [
+        layer,
+        ...[String(taken), String(dropped), shareText(padded), String(fullest), String(Number(even.toPrecision(3)))],
+      ]),
+    ),
+    '',
+  ];
 }
 
 function emulationLines({ link }: RunReport): readonly string[] {
@@ -228,6 +246,7 @@ function reportJson(directory: string, report: RunReport): Readonly<Record<strin
     ranks: report.ranks,
     rssBytes: report.rssBytes,
     history: report.history,
+    ...(report.experts ? { experts: report.experts } : {}),
     outputs: Object.fromEntries(
       Object.entries(report.outputs).map(([name, { dtype, shape }]) => [name, { dtype, shape }]),
     ),

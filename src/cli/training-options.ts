@@ -18,6 +18,7 @@ export interface TrainingFlags extends TrainingFormFlags {
   readonly ignoreIndex?: number;
   readonly classWeights?: string;
   readonly labelSmoothing?: number;
+  readonly moeBalance?: number;
   readonly optimizer?: (typeof OPTIMIZERS)[number];
   readonly learningRate?: number;
   readonly momentum?: number;
@@ -56,6 +57,11 @@ export const trainingOptions: readonly CommandOption[] = [
     flags: '--label-smoothing <e>',
     says: 'share of the target that is spread over all classes (default: 0)',
     parse: nonNegative('--label-smoothing'),
+  },
+  {
+    flags: '--moe-balance <w>',
+    says: 'add the load-balancing loss of experts, this many times (default: none)',
+    parse: nonNegative('--moe-balance'),
   },
   {
     flags: '--optimizer <kind>',
@@ -168,9 +174,16 @@ function camelCase(flag: string): string {
 }
 
 async function lossOf(flags: TrainingFlags): Promise<Training['loss']> {
-  const { loss = 'cross_entropy', lossOutput: output, ignoreIndex, classWeights: file, labelSmoothing } = flags;
+  const {
+    loss = 'cross_entropy',
+    lossOutput: output,
+    ignoreIndex,
+    classWeights: file,
+    labelSmoothing,
+    moeBalance,
+  } = flags;
   const classWeights = file === undefined ? undefined : await (await import('../api/arrays.js')).readNumbers(file);
-  return { kind: loss, ...withoutUndefined({ output, ignoreIndex, classWeights, labelSmoothing }) };
+  return { kind: loss, ...withoutUndefined({ output, ignoreIndex, classWeights, labelSmoothing, moeBalance }) };
 }
 
 function optimizerOf(flags: TrainingFlags): Training['optimizer'] {

@@ -101,7 +101,7 @@ function refuseExperts(graph: Graph, ep: number): void {
   if (counts.length === 0 && routed)
     throw doesNotFit(
       `--ep ${ep} shards experts, and the operator ${routed.op} has all of them on every rank`,
-      'export the experts as products with weights [experts, rows, columns], or leave out --ep',
+      'add --dispatch padded, which sends tokens to experts on several ranks, or leave out --ep',
       routed.name,
     );
   if (counts.length === 0)

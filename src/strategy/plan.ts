@@ -100,6 +100,8 @@ export interface PlanTraining {
     /** The input that holds labels: classes from 0 on, or what does not count. */
     readonly labels?: { readonly input: string; readonly classes: number; readonly ignoreIndex: number | null };
     readonly labelSmoothing?: number;
+    /** What the load-balancing loss of experts counts. */
+    readonly moeBalance?: number;
   };
   readonly optimizer: Readonly<Record<string, unknown>>;
   /** Number of weights that are trained. */

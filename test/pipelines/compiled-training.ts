@@ -52,6 +52,8 @@ export interface Task {
   readonly model: ModelName;
   readonly microBatches: number;
   readonly training?: Partial<Training>;
+  /** How tokens reach experts. */
+  readonly sent?: Pick<CompileOptions, 'dispatch' | 'capacityFactor'>;
 }
 
 /** What a run leaves. */
@@ -80,8 +82,10 @@ interface PerStage {
   readonly counted: readonly number[];
 }
 
-/** Samples of a step: enough for 8 micro-batches on two replicas. Experts that choose tokens choose among all of the file's. */
+/** Samples of a step: enough for 8 micro-batches on two replicas. */
 const BATCH = 16;
+/** Experts that choose tokens, and slots of experts, are of all tokens of the file. */
+const OF_THEIR_BATCH: ReadonlySet<ModelName> = new Set(['moe', 'capacity-experts']);
 
 /**
  * Clipping is active from the first step on. Momentum and weights are linear in gradients, so that they tell an error of one as
@@ -94,7 +98,7 @@ const TRAINING: Training = {
 
 /** Compiles and runs `steps` steps on one rank, or on those of a plan. */
 export async function train(
-  { model, microBatches, training = {} }: Task,
+  { model, microBatches, training = {}, sent: dispatch = {} }: Task,
   steps: number,
   pipeline?: Partial<Pipeline>,
   asked: Asked = {},
@@ -109,12 +113,13 @@ export async function train(
     const { plan, recompute: effect } = await compile({
       model: file,
       output: directory,
-      ...(model === 'moe' ? {} : { globalBatch: BATCH }),
+      ...(OF_THEIR_BATCH.has(model) ? {} : { globalBatch: BATCH }),
       ...(meshes === undefined
         ? { devices: stages * dp * sp * tp, degrees: { pp: stages, dp, tp, sp, ep } }
         : { meshes, pp: stages }),
       ...(spMethod ? { spMethod } : {}),
       initRandom: true,
+      ...dispatch,
       ...request,
       training: { ...TRAINING, ...training, microBatches },
       ...(kind ? { schedule: kind } : {}),

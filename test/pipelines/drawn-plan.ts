@@ -34,6 +34,8 @@ export interface DrawnPlan {
   readonly sp: number;
   readonly ep: number;
   readonly spMethod: SpMethod | null;
+  /** What experts take of the tokens that are sent to them; null where tokens go as the model has it. */
+  readonly capacity: number | 'whole' | null;
   readonly pp: number;
   /** The dp of each stage, which have dp · tp devices; null where all stages have one mesh. */
   readonly meshes: readonly number[] | null;
@@ -52,6 +54,7 @@ export interface DrawnPlan {
     readonly bucket: number | null;
     readonly interleave: 1 | 2;
     readonly gradientSync: GradientSync | null;
+    readonly moeBalance: number | null;
   } | null;
   readonly isFree: boolean;
   /** Parts kept outside of the devices, by `--offload`; null for none. */
@@ -76,8 +79,13 @@ const RECOMPUTES = [
   ...['stage', 'stage:0-1', 'full:except-last', 'stage:except-last', 'operators:0,1:except-last'],
 ] as const;
 /** Models with what sp and ep shard. */
-const SEQUENCES: ReadonlySet<ModelName> = new Set(['gpt', 'llama', 'encoder-decoder', 'soft-experts', 'moe']);
-const EXPERTS: ReadonlySet<ModelName> = new Set(['soft-experts', 'moe']);
+const ROUTED: ReadonlySet<ModelName> = new Set([
+  ...(['routed-experts', 'batched-experts', 'operator-experts', 'skewed-experts'] as const),
+]);
+const EXPERTS: ReadonlySet<ModelName> = new Set(['soft-experts', 'moe', 'capacity-experts', ...ROUTED]);
+const SEQUENCES: ReadonlySet<ModelName> = new Set(['gpt', 'llama', 'encoder-decoder', ...EXPERTS]);
+/** Of these the batch is the file's, and a step one micro-batch. */
+const WHOLE: ReadonlySet<ModelName> = new Set(['batch-norm', 'moe', 'capacity-experts']);
 
 /** Often a pipeline that can be, sometimes one that cannot. */
 const PLANS: fc.Arbitrary<DrawnPlan> = fc
@@ -89,6 +97,7 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
     sp: fc.constantFrom(1, 1, 1, 2, 3, 4),
     ep: fc.constantFrom(1, 1, 1, 2, 4),
     method: fc.constantFrom(null, ...SP_METHODS),
+    capacity: fc.constantFrom<number | 'whole' | null>(null, 'whole', 0.5, 1, 1.25),
     pp: fc.constantFrom(1, 2, 2, 3, 4, 8),
     // Of the devices of a stage, as halvings.
     meshes: fc.option(fc.array(fc.nat(2), { minLength: 8, maxLength: 8 }), { freq: 2 }),
@@ -112,6 +121,7 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
         bucket: fc.constantFrom(null, null, 1, 4000, 1e8),
         interleave: fc.constantFrom<1 | 2>(1, 1, 2),
         gradientSync: fc.constantFrom(null, null, ...GRADIENT_SYNCS),
+        moeBalance: fc.constantFrom(null, 0.5),
       }),
       { freq: 5 },
     ),
@@ -133,24 +143,36 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
     const training = asked && isServed ? { ...asked, zero: null } : asked;
     const { model, pp, dp, tp, cut } = others;
     const sp = SEQUENCES.has(model) || isApart ? others.sp : 1;
-    const ep = EXPERTS.has(model) || isApart ? others.ep : 1;
+    const capacity = ROUTED.has(model) || isApart ? others.capacity : null;
+    // The operator has its experts on several ranks only where tokens are sent to them.
+    const isOne = model === 'operator-experts' && capacity === null;
+    const ep = (EXPERTS.has(model) && !isOne) || isApart ? others.ep : 1;
     const chunks = pp > 1 ? drawn : 1;
     const by = pp > 1 ? cut.by : 'balance';
     const dpOf = (halved: number) => Math.max(1, (dp * tp) / 2 ** halved);
     const meshes = pp > 1 && sp === 1 && ep === 1 && !isServed ? (halvings?.slice(0, pp).map(dpOf) ?? null) : null;
-    const rest = { ...others, sp, ep, spMethod: sp > 1 ? method : null, meshes, cut: { ...cut, by } as const };
+    const rest = {
+      ...others,
+      capacity,
+      sp,
+      ep,
+      spMethod: sp > 1 ? method : null,
+      meshes,
+      cut: { ...cut, by } as const,
+    };
     const virtualStages = training || isApart ? chunks : 1;
     const usual = kind === 'interleaved-1f1b' || rest.pp === 1 ? null : kind;
     const fitting = virtualStages > 1 ? 'interleaved-1f1b' : usual;
     if (isApart) return { ...rest, training, virtualStages, schedule: kind };
     if (!training) return { ...rest, training, virtualStages, schedule: null };
     const isUneven = virtualStages > 1 && (training.microBatches ?? 0) % rest.pp !== 0;
-    const isWhole = rest.model === 'batch-norm' || rest.model === 'moe';
+    const isWhole = WHOLE.has(rest.model);
+    const moeBalance = ROUTED.has(model) ? training.moeBalance : null;
     const microBatches = isWhole ? 1 : isUneven ? null : training.microBatches;
     const interleave = isWhole ? 1 : training.interleave;
     return {
       ...rest,
-      training: { ...training, microBatches, interleave },
+      training: { ...training, microBatches, interleave, moeBalance },
       virtualStages: isWhole ? 1 : virtualStages,
       schedule: isWhole ? null : fitting,
     };
@@ -187,7 +209,8 @@ export async function tryPlan(drawn: DrawnPlan, signal?: AbortSignal): Promise<O
 }
 
 async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promise<CompileOptions> {
-  const { dp, sp, tp, pp, ep, spMethod, meshes, schedule, virtualStages, batch, isFree, offload, seed } = drawn;
+  const { dp, sp, tp, pp, ep, spMethod, capacity, meshes, schedule, virtualStages, batch, isFree, offload, seed } =
+    drawn;
   const text = meshes?.map((own) => `dp${own} tp${(dp * tp) / own}`).join(' | ');
   return {
     model,
@@ -196,6 +219,8 @@ async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promi
     pp,
     devices: pp * dp * sp * tp,
     ...(spMethod ? { spMethod } : {}),
+    ...(capacity === null ? {} : { dispatch: 'padded' as const }),
+    ...(typeof capacity === 'number' ? { capacityFactor: capacity } : {}),
     seed,
     ...(model.includes('moe') ? { initRandom: true } : {}),
     ...(batch === 8 ? {} : { globalBatch: batch }),
@@ -217,7 +242,11 @@ function trainingOf({ model }: DrawnPlan, drawn: NonNullable<DrawnPlan['training
   const { optimizer: kind, clips, microBatches, precision } = drawn;
   const hasClasses = model !== 'unrelated' && drawn.loss === 'cross_entropy';
   return {
-    loss: { kind: hasClasses ? 'cross_entropy' : 'mse', ...(model === 'unrelated' ? { output: 'y' } : {}) },
+    loss: {
+      kind: hasClasses ? 'cross_entropy' : 'mse',
+      ...(model === 'unrelated' ? { output: 'y' } : {}),
+      ...(drawn.moeBalance === null ? {} : { moeBalance: drawn.moeBalance }),
+    },
     ...(model === 'unrelated' ? { frozen: ['z.*'] } : {}),
     optimizer: {
       kind,

@@ -14,6 +14,7 @@ import { embedding, linear } from '../../models/transformer.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { constant } from '../../src/ir/ops/constants.js';
+import { routedExperts, SMALL } from './expert-models.js';
 
 const BATCH = 8;
 const WIDTH = 16;
@@ -29,6 +30,11 @@ export const MODELS = {
       1,
     ),
   'soft-experts': softExperts,
+  'routed-experts': () => routedExperts('einsum'),
+  'batched-experts': () => routedExperts('batched'),
+  'operator-experts': () => routedExperts('operator'),
+  'capacity-experts': () => routedExperts('capacity'),
+  'skewed-experts': () => routedExperts('einsum', { ...SMALL, bias: 50, chosen: 1 }),
   moe: () =>
     generatedModel('moe:layers=2,seq=8,hidden=16,heads=4,kv_heads=4,ffn=32,vocab=32,experts=4,topk=2').build(BATCH),
   cnn: () => cnn('cnn', { batch: BATCH, channels: 3, size: 16, widths: [8, 16], classes: 10 }, 4),

@@ -9,7 +9,7 @@ import test from 'ava';
 import { compile } from '../../src/api/compile.js';
 import { generatedFile } from '../../src/api/generated.js';
 import { SP_METHODS, type SpMethod } from '../../src/sharding-propagation/roles.js';
-import { type Pipeline, type Trained, train } from './compiled-training.js';
+import { type Pipeline, type Task, type Trained, train } from './compiled-training.js';
 import { difference, worstDifference } from './difference.js';
 import { pairwise } from './pairwise.js';
 
@@ -17,12 +17,17 @@ const TOLERANCE = 1e-5;
 const STEPS = 20;
 
 interface Choice extends Required<Pick<Pipeline, 'spMethod' | 'dp' | 'sp' | 'tp' | 'ep' | 'stages'>> {
-  readonly model: 'gpt' | 'llama' | 'encoder-decoder' | 'soft-experts' | 'moe';
+  readonly model: (typeof MODELS)[number];
+  /** Of experts that take a share of the tokens; `whole`: of all. */
+  readonly capacity: number | 'whole' | null;
 }
+
+const ROUTED = ['routed-experts', 'batched-experts', 'operator-experts', 'skewed-experts'] as const;
+const MODELS = ['gpt', 'llama', 'encoder-decoder', 'soft-experts', 'moe', 'capacity-experts', ...ROUTED] as const;
 
 function everyChoice(): readonly Choice[] {
   const choices: Choice[] = [];
-  for (const model of ['gpt', 'llama', 'encoder-decoder', 'soft-experts', 'moe'] as const)
+  for (const model of MODELS)
     for (const spMethod of SP_METHODS)
       for (const [dp, sp, tp] of [
         [1, 2, 1],
@@ -34,27 +39,33 @@ function everyChoice(): readonly Choice[] {
       ] as const)
         for (const stages of [1, 2])
           for (const ep of [1, 2, 4]) {
-            const hasExperts = model === 'soft-experts' || model === 'moe';
+            const isRouted = (ROUTED as readonly string[]).includes(model);
+            const hasExperts = /moe|experts/.test(model);
             const fits = (dp * sp) % ep === 0 && (ep === 1 || hasExperts);
             // Four heads, of Llama two that share keys.
             const heads = model === 'llama' ? 2 : 4;
             const cut = spMethod !== 'ulysses' || model === 'encoder-decoder' || heads % sp === 0;
-            const written = spMethod !== 'ulysses' || (model !== 'encoder-decoder' && model !== 'soft-experts');
+            const written = spMethod !== 'ulysses' || ['gpt', 'llama', 'moe'].includes(model);
             if (fits && cut && written && stages * dp * sp * tp <= 8)
-              choices.push({ model, spMethod, dp, sp, tp, stages, ep });
+              for (const capacity of isRouted ? ([1, 1.25, 'whole'] as const) : [null])
+                choices.push({ model, spMethod, dp, sp, tp, stages, ep, capacity });
           }
   return choices;
 }
 
 const references = new Map<string, Promise<Trained>>();
 
-for (const { model, ...degrees } of pairwise(everyChoice())) {
-  test.serial(`${model} ${JSON.stringify(degrees)}`, async (t) => {
-    const task = { model, microBatches: model === 'moe' ? 1 : 2 };
+for (const { model, capacity, ...degrees } of pairwise(everyChoice())) {
+  test.serial(`${model} ${capacity ?? ''} ${JSON.stringify(degrees)}`, async (t) => {
+    const training: Task['training'] = capacity === null ? {} : { loss: { kind: 'mse', moeBalance: 0.5 } };
+    const written: Task = { model, training, microBatches: model === 'moe' || model === 'capacity-experts' ? 1 : 2 };
+    const factor = typeof capacity === 'number' ? { capacityFactor: capacity } : {};
+    const task: Task = capacity === null ? written : { ...written, sent: { dispatch: 'padded', ...factor } };
     const pipeline: Pipeline = { ...degrees, ...(degrees.stages > 1 ? { kind: '1f1b' } : {}) };
     const alone = (steps: number) => {
-      const key = `${model} ${steps}`;
-      const known = references.get(key) ?? train(task, steps);
+      const key = `${model} ${capacity} ${steps}`;
+      const known =
+        references.get(key) ?? train({ ...(capacity === 'whole' ? written : task), microBatches: 1 }, steps);
       references.set(key, known);
       return known;
     };
@@ -62,6 +73,7 @@ for (const { model, ...degrees } of pairwise(everyChoice())) {
     const worst = [worstDifference(await alone(1), first), difference((await alone(STEPS)).losses, all.losses)];
     t.log(worst.map((each) => each.toExponential(1)).join(' '));
     t.deepEqual(all.peaks.counted, all.peaks.predicted);
+    t.deepEqual(all.sent.counted, all.sent.predicted);
     t.true(Math.max(...worst) <= TOLERANCE);
   });
 }

@@ -34,6 +34,15 @@ const CASES: readonly (readonly [task: Task, pipeline: Pipeline])[] = [
     { model: 'soft-experts', microBatches: 2 },
     { kind: '1f1b', stages: 2, dp: 2, ep: 2 },
   ],
+  [
+    {
+      model: 'batched-experts',
+      microBatches: 2,
+      training: { loss: { kind: 'mse', moeBalance: 0.5 } },
+      sent: { dispatch: 'padded', capacityFactor: 1 },
+    },
+    { stages: 1, dp: 2, tp: 2, ep: 2 },
+  ],
 ];
 
 for (const [task, pipeline] of CASES) {

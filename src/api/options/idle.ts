@@ -83,6 +83,13 @@ export const COMPILE_IDLE: readonly Idle<CompileOptions>[] = [
     hint: ONE,
   },
   {
+    option: 'capacityFactor',
+    when: ({ dispatch }) => dispatch === undefined,
+    says: ({ capacityFactor }) =>
+      `--capacity-factor ${capacityFactor} says how many tokens experts take, and nothing sends them`,
+    hint: 'add --dispatch padded',
+  },
+  {
     option: 'microBatch',
     when: ({ training }) => training === undefined,
     says: () => '--micro-batch is an option of training',

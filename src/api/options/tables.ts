@@ -5,6 +5,7 @@
 import { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-kinds.js';
 import { COMPUTING_BACKENDS, RUN_BACKENDS } from '../backends.js';
 import type { CompileStepOptions } from '../compile-step.js';
+import { DISPATCHES } from '../dispatch.js';
 import type { EmitOptions } from '../emit.js';
 import type { ImportOptions } from '../import.js';
 import type { InspectOptions } from '../inspect.js';
@@ -45,6 +46,8 @@ const importing = {
   globalBatch: whole(1),
   constants: record(object),
   weights: texts,
+  dispatch: oneOf(...DISPATCHES),
+  capacityFactor: amount,
 };
 const parameters = { tie: texts, untie: texts, trainable: texts, frozen: texts };
 const watched = { signal, onProgress: callback };
@@ -58,6 +61,7 @@ const loss = options<Training['loss']>({
   ignoreIndex: integer,
   classWeights: numbers,
   labelSmoothing: amount,
+  moeBalance: amount,
 });
 
 const recipe = oneOf('fp32', 'fp16', 'bf16');

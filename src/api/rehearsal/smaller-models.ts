@@ -10,6 +10,7 @@ import { fingerprint } from '../../ir/fingerprint.js';
 import { matchesAny } from '../../ir/glob.js';
 import { batchSize } from '../../search/degrees.js';
 import type { Arrays } from '../arrays.js';
+import { dispatchOf } from '../dispatch.js';
 import type { Source } from '../folder.js';
 import { generatedFile } from '../generated.js';
 import { type ImportedModel, importModel } from '../import.js';
@@ -129,6 +130,7 @@ function attempt({ planned, source, constants, precision }: SmallRequest, sizes:
       constants,
       ...(globalBatch === null ? {} : { globalBatch }),
       ...(source.weights ? { weights: source.weights } : {}),
+      ...dispatchOf(planned.passes),
       ...importedFor(training, sharesSequence(planned)),
     });
   return {

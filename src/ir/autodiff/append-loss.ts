@@ -4,6 +4,7 @@
  */
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
+import { addBalance } from '../experts/balance-loss.js';
 import { type ConstantTensor, elementCount, type Graph, type TensorType, typeOf } from '../graph.js';
 import { constant } from '../ops/constants.js';
 import { summationType } from '../ops/expansion.js';
@@ -23,6 +24,8 @@ export interface LossOptions {
   readonly classWeights?: readonly number[];
   /** Of cross_entropy: the share of the target that is spread evenly over all classes (Szegedy et al. 2016); 0 by default. */
   readonly labelSmoothing?: number;
+  /** What the load-balancing loss of routers counts besides (experts/balance-loss.ts); none by default. */
+  readonly moeBalance?: number;
 }
 
 export interface WithLoss {
@@ -51,9 +54,14 @@ export interface LabelRange {
  * `cross_entropy`: of logits [N, C], [N, S, C] (classes last where there are three dimensions, as language models have them) or
  * [N, C, H, W] against int64 labels without the classes; the mean over the labels that count, by the weights of their classes.
  * `mse`: the mean of squares. In micro-batches every mean is made a quotient of sums over all of them.
- * @throws AutoparError (input) `no-loss-output`, `ambiguous-loss`, `loss-not-scalar`, `class-weights`
+ * @throws AutoparError (input) `no-loss-output`, `ambiguous-loss`, `loss-not-scalar`, `class-weights`; (usage) `no-experts`
  */
 export function appendLoss(graph: Graph, options: LossOptions, inMicroBatches = false): WithLoss {
+  const scored = scoredBy(graph, options, inMicroBatches);
+  return options.moeBalance === undefined ? scored : addBalance(scored, options.moeBalance);
+}
+
+function scoredBy(graph: Graph, options: LossOptions, inMicroBatches: boolean): WithLoss {
   const output = outputOf(graph, options);
   const type = typeOf(graph, output);
   if (options.kind === 'model-output') return ownLoss(graph, output, type, inMicroBatches);

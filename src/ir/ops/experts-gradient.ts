@@ -9,6 +9,7 @@
  */
 import { AutoparError } from '../error.js';
 import type { DimensionFactors } from '../factor-rule.js';
+import type { OperatorView } from '../operator.js';
 import { positionsAlong } from './expansion.js';
 import { activated } from './experts-activation.js';
 import { numberOf, operand } from './operands.js';
@@ -31,10 +32,28 @@ export interface Experts {
   readonly isNormalised: boolean;
 }
 
-export function expertsGradient(write: OperatorGradient, experts: Experts): void {
+/** y itself: every token through all experts. */
+export function expertsForward(write: OperatorGradient, experts: Experts): void {
+  const { view } = write;
+  const { dtype, shape } = operand(view, INPUT);
+  const { value, raised, turned, dims, routing } = hiddenOf(write, experts);
+  const { t, x, d, inner } = dims;
+  const second = experts.biases[1];
+  const product = write.add('MatMul', [value, turned(experts.second, [x, inner, d])], [x, t, d]);
+  const shift = view.inputs[second] ? write.add('Unsqueeze', [raised(second)], [x, [], d], { axes: [1] }) : null;
+  const each = shift === null ? product : write.add('Add', [product, shift], [x, t, d]);
+  const share = write.add('Unsqueeze', [turned(routing.chances, [x, t])], [x, t, []], { axes: [2] });
+  const weighted = write.add('Mul', [each, share], [x, t, d]);
+  const sum = write.add('ReduceSum', [weighted], [t, d], { axes: [0], keepdims: 0 });
+  const own = write.dimsOfResult(0);
+  write.add('Reshape', [write.inType(sum, write.sumType, dtype, [t, d])], own, { shape }, 'out0');
+}
+
+/** What both begin with: the experts' inner features, [expert, token, inner], and what each expert counts. */
+function hiddenOf(write: OperatorGradient, experts: Experts) {
   const { view } = write;
   const type = write.sumType;
-  const { hidden, inner, biases, weights } = experts;
+  const { hidden, inner, biases } = experts;
   const { dtype, shape } = operand(view, INPUT);
   const [count = 1, choices = 1] = operand(view, SCORES).shape;
   const [t = [], x = []] = write.dimsOfOperand(SCORES);
@@ -48,9 +67,9 @@ export function expertsGradient(write: OperatorGradient, experts: Experts): void
     write.inType(`in${index}`, operand(view, index).dtype, type, write.dimsOfOperand(index));
   const turned = (name: string, dims: readonly DimensionFactors[]) =>
     write.add('Transpose', [name], dims, { perm: dims.length === 2 ? [1, 0] : [0, 2, 1] });
-  const [input, slope] = [rows(`in${INPUT}`), rows('grad0')];
+  const input = rows(`in${INPUT}`);
   const product = write.add('MatMul', [input, turned(experts.first, [x, d, hidden])], [x, t, hidden]);
-  const [firstBias, secondBias] = biases;
+  const [firstBias] = biases;
   const shift = view.inputs[firstBias]
     ? write.add('Unsqueeze', [raised(firstBias)], [x, [], hidden], { axes: [1] })
     : null;
@@ -62,6 +81,18 @@ export function expertsGradient(write: OperatorGradient, experts: Experts): void
     inner: inner.dims,
   });
   const routing = routingOf(write, choices, experts.isNormalised);
+  return { input, value, back, routing, rows, raised, turned, dims: { t, x, d, inner: inner.dims } };
+}
+
+export function expertsGradient(write: OperatorGradient, experts: Experts): void {
+  const { view } = write;
+  const type = write.sumType;
+  const { hidden, inner, biases, weights } = experts;
+  const { shape } = operand(view, INPUT);
+  const { input, value, back, routing, rows, raised, turned, dims } = hiddenOf(write, experts);
+  const { t, x, d } = dims;
+  const [firstBias, secondBias] = biases;
+  const slope = rows('grad0');
   const owed = write.add('MatMul', [slope, experts.second], [x, t, inner.dims]);
   const each = write.on([x, t, inner.dims], type);
   const chances = turned(routing.chances, [x, t]);
@@ -114,12 +145,16 @@ function routingOf(write: OperatorGradient, choices: number, isNormalised: boole
   return { chances, back };
 }
 
-/** Refuses forms that ONNX Runtime has no kernel for on a CPU, and those with one of `operands`: nothing here proves them. */
-export function refuseExperts({ view }: OperatorGradient, operands: readonly number[]): void {
+/** Whether it has a form that ONNX Runtime has no kernel for on a CPU, or one of `operands`: nothing here proves them. */
+export function isUnproven(view: OperatorView, operands: readonly number[]): boolean {
   const isOwnGate = operands.some((index) => view.inputs[index]);
   const isSparse = numberOf(view, 'use_sparse_mixer', 0) !== 0;
   const isSplit = view.attributes['activation_type'] === 'swiglu' && numberOf(view, 'swiglu_fusion', 0) !== 1;
-  if (!isOwnGate && !isSparse && !isSplit) return;
+  return isOwnGate || isSparse || isSplit;
+}
+
+export function refuseExperts({ view }: OperatorGradient, operands: readonly number[]): void {
+  if (!isUnproven(view, operands)) return;
   throw new AutoparError(
     'no-gradient',
     'input',

@@ -6,13 +6,13 @@
 
 import type { FactorRule } from '../factor-rule.js';
 import { elementCount } from '../graph.js';
-import type { OperatorEntry, OperatorView, Work } from '../operator.js';
+import type { Expansion, OperatorEntry, OperatorView, Work } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { entry } from './entry.js';
-import { expertsGradient, refuseExperts } from './experts-gradient.js';
+import { type Experts, expertsForward, expertsGradient, isUnproven, refuseExperts } from './experts-gradient.js';
 import { mismatch, numberOf, ofRank, operand, text } from './operands.js';
-import { differentiable, type OperatorGradient } from './operator-gradient.js';
-import { quantisedExpertsGradient } from './quantised-experts-gradient.js';
+import { differentiable, OperatorGradient } from './operator-gradient.js';
+import { quantisedExperts, quantisedExpertsGradient } from './quantised-experts-gradient.js';
 
 const DOMAIN = 'com.microsoft';
 const NOTE = 'Experts and features stay whole; inner features too where a bias joins after their sum.';
@@ -80,11 +80,25 @@ export const expertEntries: readonly OperatorEntry[] = [
 ];
 
 function plainExpertsGradient(write: OperatorGradient): void {
-  const { view } = write;
   refuseExperts(write, [6]);
+  expertsGradient(write, plainExperts(write));
+}
+
+/** The operator as plainer ones, every token through every expert; null for a form that nothing proves. */
+export function writtenOut(view: OperatorView): Expansion | null {
+  const isPlain = view.op === 'MoE';
+  if (isUnproven(view, isPlain ? [6] : [8, 14])) return null;
+  const asked = { ...view, wanted: view.inputs.map(() => false), given: [false] };
+  const write = new OperatorGradient(asked, entryRule(view));
+  expertsForward(write, isPlain ? plainExperts(write) : quantisedExperts(write));
+  return write.finish();
+}
+
+function plainExperts(write: OperatorGradient): Experts {
+  const { view } = write;
   const raised = (index: number) =>
     write.inType(`in${index}`, operand(view, index).dtype, write.sumType, write.dimsOfOperand(index));
-  expertsGradient(write, {
+  return {
     first: raised(2),
     second: raised(4),
     hidden: write.dimsOfOperand(2)[1] ?? [],
@@ -92,7 +106,13 @@ function plainExpertsGradient(write: OperatorGradient): void {
     weights: [2, 4],
     biases: [3, 5],
     isNormalised: numberOf(view, 'normalize_routing_weights', 0) !== 0,
-  });
+  };
+}
+
+function entryRule(view: OperatorView): FactorRule {
+  const own = expertEntries.find(({ op }) => op === view.op);
+  if (!own) throw new Error(`${view.op} is no mixture of experts`);
+  return own.rule(view);
 }
 
 /** Dimension of the first weights' results: inner features, twice where the gate lies with them. */
@@ -132,6 +152,8 @@ function checkRouter(view: OperatorView) {
   const scores = ofRank(view, 1, 2).shape;
   if (scores[0] !== elementCount(type.shape.slice(0, -1)) || scores[1] !== ofRank(view, 2, 3).shape[0])
     throw mismatch(view, 'its router does not score every expert for every token');
+  const [chosen, experts] = [numberOf(view, 'k', 1), scores[1] ?? 1];
+  if (chosen < 1 || chosen > experts) throw mismatch(view, `it chooses k = ${chosen} of ${experts} experts`);
   return type;
 }
 

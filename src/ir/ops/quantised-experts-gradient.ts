@@ -8,7 +8,7 @@
  */
 import type { DimensionFactors } from '../factor-rule.js';
 import { refused, refuseQuantised, unpacked } from './block-quantised-gradient.js';
-import { expertsGradient, refuseExperts } from './experts-gradient.js';
+import { type Experts, expertsGradient, refuseExperts } from './experts-gradient.js';
 import { numberOf, operand } from './operands.js';
 import type { Dimensions, OperatorGradient } from './operator-gradient.js';
 
@@ -20,10 +20,15 @@ const ROUTER = 14;
 export function quantisedExpertsGradient(write: OperatorGradient): void {
   refuseExperts(write, [GATE, ROUTER]);
   refuseQuantised(write, [FIRST + 1, SECOND + 1, GATE + 1, ZERO_POINTS, ZERO_POINTS + 1]);
+  expertsGradient(write, quantisedExperts(write));
+}
+
+/** Its weights unpacked. */
+export function quantisedExperts(write: OperatorGradient): Experts {
   const features = write.dimsOfOperand(0).at(-1) ?? [];
   const [, , packed = []] = write.dimsOfOperand(SECOND);
   const inner = write.rule.factors.has('w') ? [...packed, 'w'] : packed;
-  expertsGradient(write, {
+  return {
     first: plainWeights(write, FIRST, ZERO_POINTS, features),
     second: plainWeights(write, SECOND, ZERO_POINTS + 1, inner),
     hidden: write.dimsOfOperand(FIRST)[1] ?? [],
@@ -31,7 +36,7 @@ export function quantisedExpertsGradient(write: OperatorGradient): void {
     weights: null,
     biases: [FIRST + 2, SECOND + 2],
     isNormalised: true,
-  });
+  };
 }
 
 function columnsOf({ view }: OperatorGradient, index: number): number {

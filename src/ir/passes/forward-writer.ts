@@ -49,14 +49,37 @@ export class ForwardWriter {
     attributes: Attributes = {},
     domain = '',
   ): string {
+    return this.addAll(wanted, { module, layer, phase }, op, inputs, attributes, domain, 1)[0] ?? '';
+  }
+
+  /** The same with several results. */
+  addAll(
+    wanted: string,
+    { module, layer, phase = 'forward' }: Neighbourhood,
+    op: string,
+    inputs: readonly (string | null)[],
+    attributes: Attributes,
+    domain: string,
+    count: number,
+  ): readonly string[] {
+    const outputs: string[] = [];
     const name = unusedName(this.tensors, wanted);
-    const plain = { name, op, domain, attributes, inputs, outputs: [name], body: null };
-    const node: Node = { ...plain, module, layer, phase, forward: null, group: name };
-    const [type] = entryOf(op, domain)?.infer(viewOf({ tensors: this.tensors }, node)) ?? [];
-    if (!type) throw new Error(`the registry infers no result for ${op}`);
-    this.tensors.set(name, { dtype: type.dtype, shape: type.shape });
-    this.made.push(node);
-    return name;
+    const plain = { name, op, domain, attributes, inputs, body: null };
+    const node: Node = { ...plain, outputs: Array(count).fill(name), module, layer, phase, forward: null, group: name };
+    const types = entryOf(op, domain)?.infer(viewOf({ tensors: this.tensors }, node)) ?? [];
+    if (types.length < count) throw new Error(`the registry infers no result for ${op}`);
+    for (const type of types.slice(0, count))
+      outputs.push(this.tensor(outputs.length === 0 ? name : `${name}:1`, type));
+    this.made.push({ ...node, outputs });
+    return outputs;
+  }
+
+  /** As `add`, for a tensor of the graph that another operator made so far. */
+  into(result: string, place: Neighbourhood, op: string, inputs: readonly string[], attributes: Attributes): void {
+    const own = this.add(`${result}/${op}`, place, op, inputs, attributes);
+    this.tensors.delete(own);
+    const last = this.made.pop();
+    if (last) this.made.push({ ...last, outputs: [result] });
   }
 
   /** The operators that were added since the last call, in order. */

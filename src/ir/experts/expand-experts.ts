@@ -1,0 +1,21 @@
+/**
+ * @file ONNX Runtime's mixtures of experts in one operator as plain ones, in which every token goes through every expert: the form
+ * that dispatch recognises. Its weights [experts, rows, columns] can be sharded over experts then.
+ */
+import { inPlaceOf } from '../autodiff/in-place-of.js';
+import type { Graph, TensorType, Weight } from '../graph.js';
+import { expertEntries, writtenOut } from '../ops/experts.js';
+import { viewOf } from '../view.js';
+
+const OPERATORS: ReadonlySet<string> = new Set(expertEntries.map(({ op, domain }) => `${domain}:${op}`));
+
+/** The graph without them, but for forms that nothing proves. */
+export function expandExperts(graph: Graph): Graph {
+  const tensors = new Map<string, TensorType>(graph.tensors);
+  const weights = new Map<string, Weight>(graph.weights);
+  const nodes = graph.nodes.flatMap((node) => {
+    const plain = OPERATORS.has(`${node.domain}:${node.op}`) ? writtenOut(viewOf(graph, node)) : null;
+    return plain ? inPlaceOf(node, plain, { tensors, weights }).nodes : [node];
+  });
+  return { ...graph, nodes, tensors, weights };
+}

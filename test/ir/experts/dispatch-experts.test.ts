@@ -1,0 +1,80 @@
+/**
+ * @file Dispatched experts against the same model as it was written, in ONNX Runtime: exactly it where every token finds a slot,
+ * and with a mask over its gates where tokens are dropped.
+ */
+import test from 'ava';
+import { randomInputs } from '../../../src/api/inputs.js';
+import { runGraph } from '../../../src/api/reference.js';
+import { AutoparError } from '../../../src/ir/error.js';
+import { dispatchExperts } from '../../../src/ir/experts/dispatch-experts.js';
+import type { Graph } from '../../../src/ir/graph.js';
+import { numbersOf } from '../../../src/ir/ops/constants.js';
+import { type ExpertSizes, routedExperts, SMALL } from '../../pipelines/expert-models.js';
+
+const batched = (graph: Graph): Graph => ({ ...graph, batch: [{ input: 'ids', axis: 0 }] });
+
+async function resultsOf(graph: Graph): Promise<Readonly<Record<string, readonly number[]>>> {
+  const results = await runGraph(graph, randomInputs(graph, 5));
+  return Object.fromEntries(Object.entries(results).map(([name, value]) => [name, numbersOf(value).map(Number)]));
+}
+
+function isClose(a: readonly number[] = [], b: readonly number[] = []): boolean {
+  const scale = Math.max(...b.map(Math.abs));
+  return a.length === b.length && a.every((value, index) => Math.abs(value - (b[index] ?? Number.NaN)) <= 1e-5 * scale);
+}
+
+for (const form of ['einsum', 'batched', 'operator'] as const)
+  test(`with room for every token, experts written as ${form} compute what the model does`, async (t) => {
+    const graph = batched(routedExperts(form));
+    const { graph: sent, layers } = dispatchExperts(graph, { dispatch: 'padded' });
+    const [written, dispatched] = [await resultsOf(graph), await resultsOf(sent)];
+    t.true(isClose(dispatched['y'], written['y']));
+    t.is(layers.length, SMALL.layers);
+    for (const { counts, capacity, chosen } of layers) {
+      t.is(capacity, SMALL.steps);
+      t.is(chosen, SMALL.chosen);
+      const sum = dispatched[counts]?.reduce((all, count) => all + count, 0);
+      t.is(sum, SMALL.batch * SMALL.steps * SMALL.chosen);
+    }
+  });
+
+const SKEWS: Readonly<Record<string, Partial<ExpertSizes>>> = {
+  'even gates': {},
+  'one expert that every token chooses': { bias: 50 },
+  'one expert that takes all tokens, the others none': { bias: 50, chosen: 1 },
+};
+
+for (const [name, skew] of Object.entries(SKEWS))
+  test(`tokens beyond the capacity get nothing from their expert: ${name}`, async (t) => {
+    const sizes = { ...SMALL, ...skew };
+    const graph = batched(routedExperts('einsum', sizes));
+    const { graph: sent, layers } = dispatchExperts(graph, { dispatch: 'padded', capacityFactor: 1 });
+    const capacity = Math.ceil((sizes.chosen * sizes.steps) / sizes.experts);
+    t.deepEqual(
+      layers.map((layer) => layer.capacity),
+      [capacity, capacity],
+    );
+    const masked = await resultsOf(routedExperts('einsum', { ...sizes, capacity }));
+    const dispatched = await resultsOf(sent);
+    t.true(isClose(dispatched['y'], masked['y']));
+    t.false(isClose(dispatched['y'], (await resultsOf(graph))['y']), 'some are dropped');
+    const counts = dispatched[layers[0]?.counts ?? ''] ?? [];
+    if (skew.bias) t.true(counts.every((count, index) => index % sizes.experts !== 0 || count === sizes.steps));
+    if (skew.chosen === 1) t.is(counts.filter((count) => count > 0).length, sizes.batch);
+  });
+
+test('what is no layer of experts with a gate of the top k is left alone', (t) => {
+  const layersOf = (graph: Graph) => dispatchExperts(batched(graph), { dispatch: 'padded' }).layers.length;
+  // Masks of slots are dispatched by themselves; and of four experts the top four are all.
+  for (const graph of [routedExperts('capacity'), routedExperts('einsum', { ...SMALL, chosen: 4 })]) {
+    const error = t.throws(() => layersOf(graph), { instanceOf: AutoparError });
+    t.is(error?.code, 'no-experts');
+  }
+});
+
+test('a result of the experts that something else reads stays as it is written', (t) => {
+  const graph = batched(routedExperts('einsum'));
+  const [inner = ''] = graph.nodes.flatMap(({ op, outputs }) => (op === 'Sigmoid' ? (outputs[0] ?? []) : []));
+  const read = { ...graph, outputs: [...graph.outputs, inner] };
+  t.is(dispatchExperts(read, { dispatch: 'padded' }).layers.length, SMALL.layers - 1);
+});

@@ -1,0 +1,160 @@
+/**
+ * @file Layers of experts as exporters write them: each token is sent to its top k, and every written form computes the same.
+ */
+import { floats, GraphBuilder } from '../../models/builder.js';
+import { embedding, linear } from '../../models/transformer.js';
+import type { Graph } from '../../src/ir/graph.js';
+import { constant } from '../../src/ir/ops/constants.js';
+
+/**
+ * `einsum`: dense dispatch, products and sum by Einsum. `batched`: copies of the tokens through batched MatMuls with biases and a
+ * gate beside. `operator`: ONNX Runtime's MoE. `capacity`: GShard's masks of tokens, experts and slots.
+ */
+export const EXPERT_FORMS = ['einsum', 'batched', 'operator', 'capacity'] as const;
+export type ExpertForm = (typeof EXPERT_FORMS)[number];
+
+export interface ExpertSizes {
+  readonly batch: number;
+  readonly steps: number;
+  readonly width: number;
+  readonly inner: number;
+  readonly experts: number;
+  readonly chosen: number;
+  readonly layers: number;
+  /** What the first expert's score has besides: far above 0 every token chooses it. */
+  readonly bias?: number;
+  /** Layers begin with attention, so that there is a sequence; they do by default. */
+  readonly attends?: boolean;
+  /** Gates are zero behind the first tokens of a sample that choose an expert: dropping, written as a mask. */
+  readonly capacity?: number;
+}
+
+export const SMALL: ExpertSizes = { batch: 8, steps: 6, width: 16, inner: 12, experts: 4, chosen: 2, layers: 2 };
+
+/** Tokens through layers of experts, each added to what enters it. */
+export function routedExperts(form: ExpertForm, sizes: ExpertSizes = SMALL): Graph {
+  const { batch, steps, width, layers, attends = true } = sizes;
+  const builder = new GraphBuilder(`experts-${form}`, 21);
+  const ids = builder.input('ids', 'int64', [batch, steps]);
+  let state = embedding(builder, ids, builder.parameter('table.weight', [32, width], { deviation: 1 }));
+  for (let layer = 0; layer < layers; layer++)
+    state = builder.within(`layers.${layer}`, () => {
+      if (attends) state = attended(builder, state, width);
+      const flat = builder.operator('Reshape', [state], { shape: [batch * steps, width], allowzero: 0 });
+      const made = builder.within('experts', () => FORMS[form](builder, flat, sizes));
+      const back = builder.operator('Reshape', [made], { shape: [batch, steps, width], allowzero: 0 });
+      return builder.operator('Add', [state, back]);
+    });
+  builder.output('y', linear(builder, 'head', state, width));
+  return builder.build();
+}
+
+/** state + softmax(q · kᵀ) · state. */
+function attended(builder: GraphBuilder, state: string, width: number): string {
+  const [query, key] = ['q', 'k'].map((name) => linear(builder, name, state, width));
+  const turned = builder.operator('Transpose', [key ?? ''], { perm: [0, 2, 1] });
+  const weights = builder.operator('Softmax', [builder.operator('MatMul', [query ?? '', turned])], { axis: -1 });
+  return builder.operator('Add', [state, builder.operator('MatMul', [weights, state])]);
+}
+
+type Writer = (builder: GraphBuilder, flat: string, sizes: ExpertSizes) => string;
+
+const FORMS: Readonly<Record<ExpertForm, Writer>> = {
+  einsum: (builder, flat, sizes) => {
+    const { inner, width, experts } = sizes;
+    const up = weight(builder, 'up', [experts, width, inner]);
+    const down = weight(builder, 'down', [experts, inner, width]);
+    const gate = gateOf(builder, flat, sizes);
+    const wide = builder.operator('Einsum', [flat, up], { equation: 'td,edf->tef' });
+    const open = builder.operator('Mul', [wide, builder.operator('Sigmoid', [wide])]);
+    const narrow = builder.operator('Einsum', [open, down], { equation: 'tef,efd->etd' });
+    return builder.operator('Einsum', [narrow, gate], { equation: 'etd,te->td' });
+  },
+  batched: (builder, flat, sizes) => {
+    const { inner, width, experts } = sizes;
+    const tokens = sizes.batch * sizes.steps;
+    const both = weight(builder, 'gate_up', [experts, width, 2 * inner]);
+    const down = weight(builder, 'down', [experts, inner, width]);
+    const shift = builder.parameter('gate_up_bias', [experts, 2 * inner]);
+    const gate = gateOf(builder, flat, sizes);
+    const tiled = builder.operator('Tile', [flat], { repeats: [experts, 1] });
+    const each = builder.operator('Reshape', [tiled], { shape: [experts, tokens, width], allowzero: 0 });
+    const product = builder.operator('MatMul', [each, both]);
+    const wide = builder.operator('Add', [product, builder.operator('Unsqueeze', [shift], { axes: [1] })]);
+    const [open = '', value = ''] = builder.operators('Split', [wide], { axis: 2, split: [inner, inner] }, 2);
+    const opened = builder.operator('Mul', [builder.operator('Tanh', [open]), value]);
+    const narrow = builder.operator('MatMul', [opened, down]);
+    const shares = builder.operator('Unsqueeze', [builder.operator('Transpose', [gate], { perm: [1, 0] })], {
+      axes: [2],
+    });
+    const weighted = builder.operator('Mul', [narrow, shares]);
+    return builder.operator('ReduceSum', [weighted], { axes: [0], keepdims: 0 });
+  },
+  operator: (builder, flat, { inner, width, experts, chosen, bias = 0 }) => {
+    const first = weight(builder, 'fc1', [experts, inner, width]);
+    const shift = builder.parameter('fc1_bias', [experts, inner]);
+    const second = weight(builder, 'fc2', [experts, width, inner]);
+    const scores = scoresOf(builder, flat, experts, bias);
+    const attributes = { k: chosen, activation_type: 'silu', normalize_routing_weights: 1 };
+    const [result = ''] = builder.operators(
+      'MoE',
+      [flat, scores, first, shift, second],
+      attributes,
+      1,
+      'com.microsoft',
+    );
+    return result;
+  },
+  capacity: (builder, flat, sizes) => {
+    const { inner, width, experts, chosen, batch, steps } = sizes;
+    const slots = Math.ceil((1.5 * chosen * batch * steps) / experts);
+    const up = weight(builder, 'up', [experts, width, inner]);
+    const down = weight(builder, 'down', [experts, inner, width]);
+    const gate = gateOf(builder, flat, sizes);
+    const zero = builder.constant('zero', floats([0]));
+    const isChosen = builder.operator('Not', [builder.operator('Equal', [gate, zero])]);
+    const chose = builder.operator('Cast', [isChosen], { to: 1 });
+    const place = builder.operator('Mul', [builder.operator('CumSum', [chose], { axis: 0 }), chose]);
+    const numbers = Array.from({ length: slots }, (_, slot) => slot + 1);
+    const slot = builder.constant('slots', constant('float32', numbers, [1, 1, slots]));
+    const isThere = builder.operator('Equal', [builder.operator('Unsqueeze', [place], { axes: [2] }), slot]);
+    const mask = builder.operator('Cast', [isThere], { to: 1 });
+    const combine = builder.operator('Mul', [mask, builder.operator('Unsqueeze', [gate], { axes: [2] })]);
+    const rows = builder.operator('Einsum', [mask, flat], { equation: 'sec,sd->ecd' });
+    const wide = builder.operator('Relu', [builder.operator('Einsum', [rows, up], { equation: 'ecd,edf->ecf' })]);
+    const narrow = builder.operator('Einsum', [wide, down], { equation: 'ecf,efd->ecd' });
+    return builder.operator('Einsum', [combine, narrow], { equation: 'sec,ecd->sd' });
+  },
+};
+
+function weight(builder: GraphBuilder, name: string, shape: readonly number[]): string {
+  return builder.parameter(`${name}.weight`, shape, { deviation: 0.3 });
+}
+
+function scoresOf(builder: GraphBuilder, flat: string, experts: number, bias: number): string {
+  const scores = builder.within('router', () => linear(builder, 'linear', flat, experts));
+  const first = Array.from({ length: experts }, (_, expert) => (expert === 0 ? bias : 0));
+  return bias === 0
+    ? scores
+    : builder.operator('Add', [scores, builder.constant('skew', constant('float32', first, [experts]))]);
+}
+
+/** [tokens, experts]: the softmax of the top k, which add up to one; zero elsewhere. */
+function gateOf(builder: GraphBuilder, flat: string, sizes: ExpertSizes): string {
+  const { batch, steps, experts, chosen, bias = 0, capacity } = sizes;
+  const scores = builder.operator('Softmax', [scoresOf(builder, flat, experts, bias)], { axis: -1 });
+  const attributes = { k: [chosen], axis: -1, largest: 1, sorted: 1 };
+  const [best = '', places = ''] = builder.operators('TopK', [scores], attributes, 2);
+  const sum = builder.operator('ReduceSum', [best], { axes: [1], keepdims: 1 });
+  const shares = builder.operator('Div', [best, sum]);
+  const value = constant('float32', [0], [1]);
+  const none = builder.operator('ConstantOfShape', [], { shape: [batch * steps, experts], value });
+  const gate = builder.operator('ScatterElements', [none, places, shares], { axis: 1 });
+  if (capacity === undefined) return gate;
+  const apart = builder.operator('Reshape', [gate], { shape: [batch, steps, experts], allowzero: 0 });
+  const isChosen = builder.operator('Not', [builder.operator('Equal', [apart, builder.scalar(0)])]);
+  const place = builder.operator('CumSum', [builder.operator('Cast', [isChosen], { to: 1 })], { axis: 1 });
+  const isKept = builder.operator('LessOrEqual', [place, builder.scalar(capacity)]);
+  const kept = builder.operator('Mul', [apart, builder.operator('Cast', [isKept], { to: 1 })]);
+  return builder.operator('Reshape', [kept], { shape: [batch * steps, experts], allowzero: 0 });
+}
