@@ -20,11 +20,14 @@ interface TrainFlags {
   readonly lastBatch?: 'drop' | 'pad';
   readonly inOrder?: boolean;
   readonly seed?: number;
+  readonly evalData?: readonly string[];
+  readonly evalEvery?: number;
   readonly model?: string;
   readonly backend?: BackendName;
   readonly threadsPerRank?: number;
   readonly memory?: number;
   readonly offloadDir?: string;
+  readonly trace?: string;
 }
 
 export const trainCommand: Command<TrainFlags> = {
@@ -51,6 +54,16 @@ export const trainCommand: Command<TrainFlags> = {
     },
     { flags: '--in-order', says: 'read samples as they stand in the files' },
     { flags: '--seed <n>', says: 'seed of the order of samples (default: 0)', parse: wholeNumber('--seed', 0) },
+    {
+      flags: '--eval-data <file>',
+      says: 'samples to evaluate, not trained on (repeat for several)',
+      parse: listed,
+    },
+    {
+      flags: '--eval-every <n>',
+      says: 'steps between evaluations (default: at the end)',
+      parse: wholeNumber('--eval-every', 1, 1e9),
+    },
     { flags: '--model <file>', says: 'model file, where it was moved' },
     {
       flags: '--backend <name>',
@@ -68,6 +81,7 @@ export const trainCommand: Command<TrainFlags> = {
       parse: byteSize('--memory'),
     },
     { flags: '--offload-dir <dir>', says: "folder for what is offloaded to disk (default: the system's)" },
+    { flags: '--trace <file>', says: 'timeline of the last step, for Perfetto or chrome://tracing' },
   ],
   examples: [
     {
@@ -110,6 +124,7 @@ function reportLines(report: TrainReport, output: Output): readonly string[] {
     `${bold(countText(losses.length, 'step'))} in ${secondsText(seconds)}, ${Math.round(last.tokensPerSecond)} tokens/s in the last; ` +
       `${countText(samples, 'sample')}, ${countText(stepsPerEpoch, 'step')} per epoch`,
     `loss ${(losses[0] ?? Number.NaN).toPrecision(6)} at first, ${last.loss.toPrecision(6)} at last`,
+    ...evaluationLines(report),
     ...(losses.length > 1 ? ['', ...curveLines(losses)] : []),
     '',
     `data: ${bytesText(readers.reduce((sum, bytes) => sum + bytes, 0))} read by ${countText(readers.length, 'rank')}`,
@@ -117,8 +132,15 @@ function reportLines(report: TrainReport, output: Output): readonly string[] {
   ];
 }
 
+function evaluationLines({ evaluations }: TrainReport): readonly string[] {
+  const [first, last] = [evaluations[0], evaluations.at(-1)];
+  if (!first || !last) return [];
+  const text = ({ step, loss }: typeof last) => `${loss.toPrecision(6)} after step ${step}`;
+  return [`evaluation: loss ${first === last ? text(last) : `${text(first)}, ${text(last)}`}`];
+}
+
 function reportJson(directory: string, report: TrainReport): Readonly<Record<string, unknown>> {
-  const { state, samples, stepsPerEpoch, losses, last, seconds, bytesRead, metricsFile } = report;
+  const { state, samples, stepsPerEpoch, losses, last, evaluations, seconds, bytesRead, metricsFile } = report;
   return {
     schema: 'autopar-train-v1',
     directory,
@@ -128,6 +150,7 @@ function reportJson(directory: string, report: TrainReport): Readonly<Record<str
     seconds,
     losses,
     last,
+    evaluations,
     bytesReadByRank: bytesRead,
     metricsFile,
   };
