@@ -62,6 +62,32 @@ async function modelFileOf(directory: string, { model, generated, globalBatch }:
   return generatedFile(generated, globalBatch ?? undefined);
 }
 
+/** How the model of a compiled folder is imported again, at whatever batch (null: that of the file). */
+export async function importerOf(
+  directory: string,
+  source: Source,
+  plan: Pick<Plan, 'passes'>,
+  model: string | undefined,
+  form: Parameters<typeof importedFor>[0],
+): Promise<{
+  readonly file: string;
+  readonly constants: Arrays;
+  readonly at: (globalBatch: number | null) => Promise<ImportedModel>;
+}> {
+  const file = model ?? (await modelFileOf(directory, source));
+  const constants = source.constants ? await readArrays(await insideFolder(directory, CONSTANTS_FILE)) : {};
+  const at = (globalBatch: number | null) =>
+    importModel(file, {
+      dims: source.dims,
+      constants,
+      ...(globalBatch === null ? {} : { globalBatch }),
+      ...(source.weights ? { weights: source.weights } : {}),
+      ...dispatchOf(plan.passes),
+      ...importedFor(form, sharesSequence(plan)),
+    });
+  return { file, constants, at };
+}
+
 /**
  * @param model the model file; where it lay when it was compiled, if left out
  * @throws AutoparError `model-changed` where the model is not the one that was compiled
@@ -72,18 +98,8 @@ export async function compiledModel(
   plan: Plan,
   model?: string,
 ): Promise<CompiledModel> {
-  const file = model ?? (await modelFileOf(directory, source));
-  const constants = source.constants ? await readArrays(await insideFolder(directory, CONSTANTS_FILE)) : {};
   const { training } = source;
-  const at = (globalBatch: number | null) =>
-    importModel(file, {
-      dims: source.dims,
-      constants,
-      ...(globalBatch === null ? {} : { globalBatch }),
-      ...(source.weights ? { weights: source.weights } : {}),
-      ...dispatchOf(plan.passes),
-      ...importedFor(training, sharesSequence(plan)),
-    });
+  const { file, constants, at } = await importerOf(directory, source, plan, model, training);
   const forward = await at(source.globalBatch);
   const planned = training ? await trainedModel(forward, training, at) : inPrecision(forward, loweredOfPlan(plan));
   checkFingerprint(plan, planned);

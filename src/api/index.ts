@@ -54,6 +54,8 @@ export type { RunReport } from './run.js';
 export type { Simulation } from './simulate.js';
 export * from './strategy.js';
 export { type RecutOptions, recut } from './strategy-weights.js';
+export type { TrainReport } from './train.js';
+export { Trainer, type TrainerConfig, type TrainerOptions } from './trainer.js';
 export { type Training, withTraining } from './training.js';
 export {
   type CompileOptions,
@@ -77,6 +79,8 @@ export {
   runCompiled as run,
   type SimulateOptions,
   simulate,
+  type TrainOptions,
+  train,
   type VerifyOptions,
   verify,
 } from './verbs.js';

@@ -1,0 +1,185 @@
+/**
+ * @file train: a compiled program trained on data files. What each step does is recorded in metrics.jsonl in the program's folder.
+ */
+import { TOKEN_TYPES, type TokenType } from '../data/data-file.js';
+import { batchesPerEpoch, type LastBatch, type SampleOrder } from '../data/sampler.js';
+import { AutoparError } from '../ir/error.js';
+import { listening } from '../ir/interruption.js';
+import type { BackendName } from '../runtime/backend.js';
+import { openSession, type RankResources, resourcesOf, type SessionOptions, type Tensors } from '../runtime/session.js';
+import { readRunnable } from './compiled-model.js';
+import { writeSpans } from './timeline.js';
+import { openEvaluator } from './training-run/evaluate.js';
+import { openForward } from './training-run/forward-program.js';
+import { lossScaleIn, trainSteps } from './training-run/loop.js';
+import { MetricsFile, type StepMetrics } from './training-run/metrics.js';
+import { progressText } from './training-run/progress.js';
+import { firstState, type TrainingState } from './training-run/state.js';
+import { openTrainingData } from './training-run/training-data.js';
+import { openCompiled } from './verify.js';
+
+export { TOKEN_TYPES, type TokenType };
+
+export interface TrainOptions extends Omit<RankResources, 'backend'> {
+  /** The folder that compile wrote with --train. */
+  readonly directory: string;
+  /** .npy, .npz, or files of raw tokens: one after the other. */
+  readonly data: readonly string[];
+  /** The type of raw tokens; uint16 by default. */
+  readonly tokenType?: TokenType;
+  /** Times that every sample is read; 1 by default. */
+  readonly epochs?: number;
+  /** Steps to take, in place of epochs. */
+  readonly steps?: number;
+  /** What becomes of samples that fill no batch; `drop` by default. */
+  readonly lastBatch?: LastBatch;
+  /** Read samples as they stand in the files. */
+  readonly inOrder?: boolean;
+  /** Of the order of samples; 0 by default. */
+  readonly seed?: number;
+  /** Files of samples whose mean loss is taken without training on them. */
+  readonly evalData?: readonly string[];
+  /** Steps from one evaluation to the next; by default there is one at the end. */
+  readonly evalEvery?: number;
+  /** The model file; where it was when it was compiled, if left out. */
+  readonly model?: string;
+  readonly threadsPerRank?: number;
+  /** A file for when ranks ran what in the last step, for Perfetto and chrome://tracing. */
+  readonly trace?: string;
+  readonly backend?: BackendName;
+  readonly signal?: AbortSignal;
+  readonly onProgress?: (text: string) => void;
+  /** Called after each step. */
+  readonly onStep?: (metrics: StepMetrics) => void;
+}
+
+export interface TrainReport {
+  readonly state: TrainingState;
+  readonly samples: number;
+  readonly stepsPerEpoch: number;
+  /** Of every step, in order. */
+  readonly losses: readonly number[];
+  readonly last: StepMetrics;
+  /** Mean losses of the evaluation data, each after its step. */
+  readonly evaluations: readonly { readonly step: number; readonly loss: number }[];
+  /** Wall time of all steps. */
+  readonly seconds: number;
+  /** Bytes of data files that were read, by rank; one reads for all that hold the same. */
+  readonly bytesRead: readonly number[];
+  readonly metricsFile: string;
+}
+
+/** A run, and what the ranks kept at its end: weights and the optimizer's state, whole, by name. */
+export interface Trained {
+  readonly report: TrainReport;
+  readonly kept: Tensors;
+}
+
+/**
+ * Trains a program.
+ * @throws AutoparError for everything the user can mend; `not-finite` (checkFailed) where the loss is no number
+ */
+export async function train(options: TrainOptions): Promise<TrainReport> {
+  return (await trainFrom(options, {}, false)).report;
+}
+
+/**
+ * Trains from other values than the program's own.
+ * @param initial by name, values of weights and of other state
+ * @param keeps whether all state is read at the end
+ */
+export async function trainFrom(options: TrainOptions, initial: Tensors, keeps: boolean): Promise<Trained> {
+  const { directory, signal, onProgress = () => undefined } = options;
+  const parts = await readRunnable(directory, options.model);
+  const { program, plan, source } = parts;
+  const { training } = plan;
+  if (!training || !source.training)
+    throw new AutoparError(
+      'not-trained',
+      'usage',
+      `the program in ${directory} infers, and trains nothing`,
+      { file: directory },
+      'compile the model with --train',
+    );
+  const { imported, planned } = await openCompiled(directory, {
+    parts,
+    withValues: false,
+    ...(options.model === undefined ? {} : { model: options.model }),
+    ...(signal ? { signal } : {}),
+  });
+  const { lastBatch = 'drop', tokenType = 'uint16', seed = 0, inOrder = false, evalData } = options;
+  const dataset = openTrainingData({ files: options.data, tokenType, lastBatch }, program.inputs, imported, training);
+  const order: SampleOrder = { samples: dataset.samples, seed, inOrder };
+  const stepsPerEpoch = batchesPerEpoch(dataset.samples, dataset.batch, lastBatch);
+  const steps = options.steps ?? (options.epochs ?? 1) * stepsPerEpoch;
+  const { optimizer } = source.training;
+  const running: SessionOptions = {
+    ...resourcesOf(options),
+    ...(options.threadsPerRank === undefined ? {} : { threadsPerRank: options.threadsPerRank }),
+    ...(signal ? { signal } : {}),
+  };
+  const ends: (() => Promise<void> | void)[] = [dataset.close];
+  const run = async (): Promise<Trained> => {
+    const session = await openSession(directory, {
+      ...running,
+      onLoaded: (rank, ranks) => onProgress(`rank ${rank} of ${ranks} is ready`),
+    });
+    ends.push(() => session.close());
+    const state = (program.state ?? []).map(({ to }) => to);
+    const evaluation = evalData && (await openEvaluation(evalData));
+    await session.write(initial);
+    const start = firstState(order, lastBatch, await lossScaleIn(session, training.lossScale));
+    const file = await MetricsFile.open(directory, start.step);
+    const losses: number[] = [];
+    const evaluations: { step: number; loss: number }[] = [];
+    const bytesRead: number[] = [];
+    let [seconds, last] = [0, null as StepMetrics | null];
+    const end = await trainSteps({
+      ...{ session, planned, dataset, steps, optimizer },
+      state: start,
+      trace: options.trace !== undefined,
+      after: async ({ metrics: taken, bytesRead: read, result }) => {
+        for (const rank of result.ranks.keys()) bytesRead[rank] = (bytesRead[rank] ?? 0) + (read.get(rank) ?? 0);
+        losses.push(taken.loss);
+        seconds += taken.stepSeconds;
+        const { step } = taken;
+        onProgress(progressText(taken, steps, seconds / losses.length));
+        const isDue = evaluation && (step === steps || step % (options.evalEvery ?? steps) === 0);
+        const evalLoss = isDue ? await evaluation(await session.read(state)) : undefined;
+        if (evalLoss !== undefined) evaluations.push({ step, loss: evalLoss });
+        last = evalLoss === undefined ? taken : { ...taken, evalLoss };
+        await file.add(last);
+        options.onStep?.(last);
+        if (step === steps && options.trace !== undefined) await writeSpans(options.trace, program, result.spans);
+        signal?.throwIfAborted();
+      },
+    });
+    if (!last) throw new Error('no step was taken');
+    const { samples } = dataset;
+    const report = { state: end, samples, stepsPerEpoch, losses, last, evaluations, seconds, bytesRead };
+    return { report: { ...report, metricsFile: file.file }, kept: keeps ? await session.read(state) : {} };
+  };
+  /** The mean loss of data under the state that is handed in. */
+  const openEvaluation = async (files: readonly string[]): Promise<(state: Tensors) => Promise<number>> => {
+    onProgress('planning the evaluation');
+    const { microBatches = 1 } = source.training ?? {};
+    const forward = await openForward({
+      ...{ directory, parts, training: source.training as NonNullable<typeof source.training>, gives: 'loss' },
+      model: options.model,
+      batch: microBatches === 1 ? null : dataset.batch / microBatches,
+      session: running,
+    });
+    ends.push(forward.close);
+    const evaluator = openEvaluator(forward, { files, tokenType }, training);
+    ends.push(evaluator.close);
+    return async (state) => {
+      await forward.write(state);
+      return (await evaluator.evaluate()).loss;
+    };
+  };
+  try {
+    return await listening(signal, run);
+  } finally {
+    for (const close of ends.reverse()) await close();
+  }
+}
