@@ -76,7 +76,10 @@ const RECOMPUTES = [
   ...['stage', 'stage:0-1', 'full:except-last', 'stage:except-last', 'operators:0,1:except-last'],
 ] as const;
 /** Models with what sp and ep shard. */
-const SEQUENCES: ReadonlySet<ModelName> = new Set(['gpt', 'llama', 'encoder-decoder', 'soft-experts', 'moe']);
+const SEQUENCES: ReadonlySet<ModelName> = new Set([
+  ...(['gpt', 'llama', 'encoder-decoder', 'soft-experts', 'moe'] as const),
+  ...(['cnn', 'batch-norm', 'resnet', 'u-net'] as const),
+]);
 const EXPERTS: ReadonlySet<ModelName> = new Set(['soft-experts', 'moe']);
 
 /** Often a pipeline that can be, sometimes one that cannot. */

@@ -70,7 +70,7 @@ const MORE: readonly (Partial<Omit<CompileOptions, 'training' | 'model'>> & {
   { devices: 2, degrees: { sp: 2 }, spMethod: 'ulysses' },
   { devices: 2, degrees: { dp: 2, ep: 2 }, model: 'moe' },
   { devices: 2, degrees: { sp: 2 }, model: 'resnet' },
-  { devices: 4, degrees: { sp: 4 }, model: 'cnn' },
+  { devices: 4, degrees: { dp: 2, sp: 2 }, model: 'cnn' },
   { ...degrees(1, 2), model: 'skips' },
   { ...degrees(2, 2), model: 'lookup' },
   { ...degrees(2, 1), bucket: 4096 },
