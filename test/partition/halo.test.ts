@@ -5,6 +5,7 @@
 import test from 'ava';
 import { lowerOperator } from '../../src/partition/lower-operator.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
+import { checkStrategy } from '../../src/sharding-propagation/strategy.js';
 import { viewOfCase } from '../ir/ops/cases.js';
 import { makeRun } from '../ir/ops/one-node.js';
 import type { Case } from '../ir/ops/sample.js';
@@ -73,3 +74,18 @@ for (const [number, own] of SAMPLES.entries())
       t.log(`${strategies.length} strategies, ${exchanging.length} exchange borders`);
     }
   });
+
+test('a window that reaches beyond the next block is refused with both sizes and the degree that would do', (t) => {
+  const view = viewOfCase(sample('Conv', [floats(1, 2, 20), floats(2, 2, 7)], { strides: [2], pads: [3, 3] }));
+  const legal = (parts: number) => {
+    const strategy = { axes: { y0: ['sp'] }, carried: null, owed: { kind: 'none' } } as const;
+    const mesh = { axes: [{ name: 'sp', size: parts, subAxes: [{ name: 'sp', size: parts }] }] };
+    return checkStrategy(needEntry('Conv').rule(view), strategy, [], mesh);
+  };
+  t.is(legal(4), null);
+  t.is(
+    legal(8),
+    'factor x0: in 8 parts its blocks have 3 of 20 positions, and windows of 7 reach 6 beyond; 4 parts would do',
+  );
+  t.regex(legal(16) ?? '', /is less than 16 parts/);
+});

@@ -83,7 +83,10 @@ const ROUTED: ReadonlySet<ModelName> = new Set([
   ...(['routed-experts', 'batched-experts', 'operator-experts', 'skewed-experts'] as const),
 ]);
 const EXPERTS: ReadonlySet<ModelName> = new Set(['soft-experts', 'moe', 'capacity-experts', ...ROUTED]);
-const SEQUENCES: ReadonlySet<ModelName> = new Set(['gpt', 'llama', 'encoder-decoder', ...EXPERTS]);
+const SEQUENCES: ReadonlySet<ModelName> = new Set([
+  ...(['gpt', 'llama', 'encoder-decoder', ...EXPERTS] as const),
+  ...(['cnn', 'batch-norm', 'resnet', 'u-net'] as const),
+]);
 /** Of these the batch is the file's, and a step one micro-batch. */
 const WHOLE: ReadonlySet<ModelName> = new Set(['batch-norm', 'moe', 'capacity-experts']);
 

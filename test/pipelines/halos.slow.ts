@@ -2,9 +2,15 @@
  * @file Images cut in space train as one rank does: losses over 20 steps, every gradient, weights, momentum and running statistics;
  * counted bytes and the counted peak are the predicted ones, and borders are exchanged.
  */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import test from 'ava';
+import { compile, readParallelConfig, verify } from '../../src/api/index.js';
+import { openCompiled } from '../../src/api/verify.js';
 import { type Pipeline, type Task, type Trained, train } from './compiled-training.js';
 import { difference, worstDifference } from './difference.js';
+import { writeModel } from './models.js';
 
 /** Relative to the largest element of a tensor. */
 const TOLERANCE = 1e-5;
@@ -42,3 +48,23 @@ for (const task of TASKS) {
       t.deepEqual(all.sent.counted, all.sent.predicted);
     });
 }
+
+test.serial('dataset_strategy that cuts height has each rank read its rows, and borders exchanged', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const [model, config, output] = ['u-net.onnx', 'parallel.yaml', 'out'].map((name) => join(folder, name)) as [
+    string,
+    string,
+    string,
+  ];
+  writeModel('u-net', model);
+  const lines = ['parallel:', '  dataset_strategy: [[1, 1, 2, 1]]', 'parallel_config:', '  model_parallel: 2', ''];
+  writeFileSync(config, lines.join('\n'));
+  await compile({ model, config: await readParallelConfig(config), output, devices: 2, complete: 'propagate' });
+  const { program } = await openCompiled(output);
+  const [stage] = program.stages;
+  t.deepEqual(stage?.tensors['image']?.localShape, [8, 2, 8, 12]);
+  const borders = Object.values(stage?.tensors ?? {}).filter(({ border }) => border !== undefined);
+  t.true(borders.length > 0);
+  t.true((await verify({ directory: output })).passed);
+});

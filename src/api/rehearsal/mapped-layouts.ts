@@ -90,7 +90,10 @@ export function mappedLayout(
     const valid = solved(sizes, cuts, after[dimension] ?? 1, pairs, parts !== null && parts !== undefined);
     return names.map((own, index): Piece & Extent => {
       const real = valid[index] ?? 1;
-      return { axes: own, valid: real, size: paddedSize(real, cuts[index] ?? 1) };
+      const before = parts?.[index];
+      // Whole, and padded for axes that are to cut it next.
+      const isKept = own.length === 0 && parts?.length === pieces.length && before?.valid === real;
+      return { axes: own, valid: real, size: isKept ? before.size : paddedSize(real, cuts[index] ?? 1) };
     });
   });
   const kept = partial.flatMap(({ axis, reduction }) => axes([axis]).map((own) => ({ axis: own, reduction })));

@@ -70,7 +70,7 @@ const MORE: readonly (Partial<Omit<CompileOptions, 'training' | 'model'>> & {
   { devices: 2, degrees: { sp: 2 }, spMethod: 'ulysses' },
   { devices: 2, degrees: { dp: 2, ep: 2 }, model: 'moe' },
   { devices: 2, degrees: { sp: 2 }, model: 'resnet' },
-  { devices: 4, degrees: { sp: 4 }, model: 'cnn' },
+  { devices: 4, degrees: { dp: 2, sp: 2 }, model: 'cnn' },
   ...([2, 4] as const).map((dp) => ({
     ...{ devices: dp, degrees: { dp, ep: 2 }, model: 'batched-experts' as const },
     ...{ dispatch: 'padded' as const, capacityFactor: 1 },
