@@ -1,6 +1,7 @@
 /**
  * @file Python as ruff formats it: identifiers, and statements that are cut where they are too long.
  */
+import { HELPERS } from './operators/helpers.js';
 
 /** As ruff.toml of an emitted program says. */
 export const LINE_LENGTH = 120;
@@ -11,8 +12,10 @@ const RESERVED: ReadonlySet<string> = new Set([
   ),
   ...'global if import in is lambda nonlocal not or pass raise return try while with yield match case type'.split(' '),
   // Names that emitted code uses, and attributes of torch.nn.Module.
-  ...'self step micro mesh torch nn attach declare wait_for Values F tuple from_end scatter_nd one_hot'.split(' '),
-  ...'top_k attention rotary_embedding batch_norm_training accumulate send receive read_schedule'.split(' '),
+  ...Object.keys(HELPERS),
+  ...'self step micro mesh torch nn attach declare wait_for Values F tuple accumulate send receive read_schedule'.split(
+    ' ',
+  ),
   ...'all_reduce all_gather reduce_scatter all_to_all permute list dict float int bool run layouts'.split(' '),
   ...'apply bfloat16 buffers children compile cpu cuda double eval forward backward recompute update'.split(' '),
   ...'half modules parameters share_memory state_dict to train training xpu zero_grad add_module'.split(' '),
@@ -71,9 +74,9 @@ export function deletion(names: readonly string[], indent: string): readonly str
 function cutLines(line: string, indent: string): readonly string[] {
   const listed = /^( *)return (.*)$/.exec(line);
   if (listed && !/[([]/.test(line)) return cutLines(`${listed[1]}return (${listed[2]},)`, indent);
-  const open = lastOpening(line);
-  if (open < 0) return [line];
-  if (open >= LINE_LENGTH) return cutTargets(line, indent);
+  const openings = openingsIn(line);
+  const open = openings.findLast((at) => at < LINE_LENGTH);
+  if (open === undefined) return openings.length > 0 && line.includes(', ') ? cutTargets(line, indent) : [line];
   const close = closing(line, open);
   const head = line.slice(0, open + 1);
   const body = line.slice(open + 1, close);
@@ -95,15 +98,15 @@ function cutTargets(line: string, indent: string): readonly string[] {
   return [`${indent}(`, ...targets.split(', ').map((target) => `${indent}    ${target},`), ...tail];
 }
 
-/** The bracket that opens what the line's last closing one closes. */
-function lastOpening(line: string): number {
-  const end = Math.max(line.lastIndexOf(')'), line.lastIndexOf(']'));
+/** Brackets that stand in no other ones. */
+function openingsIn(line: string): readonly number[] {
+  const openings: number[] = [];
   let depth = 0;
-  for (let at = end; at >= 0; at--) {
-    if (')]}'.includes(line[at] as string)) depth++;
-    if ('([{'.includes(line[at] as string) && --depth === 0) return at;
+  for (let at = 0; at < line.length; at++) {
+    if ('([{'.includes(line[at] as string) && depth++ === 0) openings.push(at);
+    if (')]}'.includes(line[at] as string)) depth--;
   }
-  return -1;
+  return openings;
 }
 
 function closing(line: string, open: number): number {

@@ -6,12 +6,20 @@ import { LINE_LENGTH } from '../python.js';
 
 /** operators.py with the functions that the modules' text calls; null where it calls none. */
 export function operatorsFile(modules: string): string | null {
-  const names = (Object.keys(HELPERS) as HelperName[]).filter((name) => calls(modules, name));
+  const names = calledHelpers(modules);
   if (names.length === 0) return null;
   const texts = names.map((name) => HELPERS[name]);
   const functional = texts.some((text) => text.includes('F.')) ? 'import torch.nn.functional as F\n' : '';
   const plain = texts.some((text) => text.includes('torch.')) ? 'import torch\n' : '';
   return `"""Operators that torch has no function for."""\n\n${plain}${functional}${plain || functional ? '\n\n' : '\n'}${texts.join('\n\n')}`;
+}
+
+/** Functions that a text calls, and those that they call, in the order of the table. */
+function calledHelpers(text: string): readonly HelperName[] {
+  const names = (Object.keys(HELPERS) as HelperName[]).filter((name) => calls(text, name));
+  const whole = [text, ...names.map((name) => HELPERS[name])].join('\n');
+  const all = (Object.keys(HELPERS) as HelperName[]).filter((name) => calls(whole, name));
+  return all.length === names.length ? names : calledHelpers(whole);
 }
 
 /** Whether a text names something of another file. */
