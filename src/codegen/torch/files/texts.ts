@@ -27,8 +27,6 @@ export function calls(text: string, name: string): boolean {
   return new RegExp(`(?<![\\w.])${name}\\(`).test(text);
 }
 
-export const REQUIREMENTS = 'torch>=2.9\nsafetensors\nnumpy\n';
-
 export const RUFF = `line-length = ${LINE_LENGTH}\n\n[lint]\nselect = ["E", "F", "I", "W"]\n`;
 
 export interface Described {
