@@ -20,7 +20,7 @@ import { inPrecision, loweredOfPlan } from './inference-precision.js';
 import type { Training } from './training-request.js';
 
 /** What `convert` writes and `show` reads. */
-export type StrategyForm = 'plan' | 'mindspore' | 'mindspore-json' | 'onnx' | 'annotations';
+export type StrategyForm = 'plan' | 'mindspore' | 'mindspore-json' | 'onnx' | 'annotations' | 'tp-plan';
 
 /** A checkpoint that was read. */
 export type StrategyFile =

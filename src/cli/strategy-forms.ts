@@ -23,6 +23,7 @@ interface ExportFlags extends ModelFlags {
   readonly mindspore?: string;
   readonly onnx?: string;
   readonly pins?: string;
+  readonly tpPlan?: string;
   readonly stage?: number;
 }
 
@@ -34,6 +35,7 @@ export const exportCommand: Command<ExportFlags> = {
     { flags: '--mindspore <file>', says: 'a MindSpore strategy checkpoint: JSON if it ends in .json, else protobuf' },
     { flags: '--onnx <file>', says: 'a copy of the model with multi-device annotations' },
     { flags: '--pins <file>', says: 'an annotation file that pins every choice: JSON if it ends in .json, else YAML' },
+    { flags: '--tp-plan <file>', says: "Hugging Face's tp_plan: a style by module name, in JSON" },
     modelOption,
     stageOption,
   ],
@@ -48,11 +50,12 @@ export const exportCommand: Command<ExportFlags> = {
 };
 
 async function runExport(context: Context, [plan = '']: readonly string[], flags: ExportFlags): Promise<ExitKind> {
-  const { mindspore, onnx, pins, stage } = flags;
+  const { mindspore, onnx, pins, tpPlan, stage } = flags;
   const targets: readonly (readonly [string | undefined, StrategyForm])[] = [
     [mindspore, /\.json$/i.test(mindspore ?? '') ? 'mindspore-json' : 'mindspore'],
     [onnx, 'onnx'],
     [pins, 'annotations'],
+    [tpPlan, 'tp-plan'],
   ];
   const asked = targets.flatMap(([output, to]) => (output === undefined ? [] : [{ output, to }]));
   if (asked.length === 0) {
@@ -61,7 +64,7 @@ async function runExport(context: Context, [plan = '']: readonly string[], flags
       'usage',
       'export: the form is missing',
       {},
-      'give --mindspore FILE, --onnx FILE or --pins FILE',
+      'give --mindspore FILE, --onnx FILE, --pins FILE or --tp-plan FILE',
     );
   }
   const { convertStrategy } = await import('../api/strategy.js');

@@ -5,6 +5,7 @@ import { copyFile, link, mkdir } from 'node:fs/promises';
 import path from 'node:path';
 import { byteLength, type DType } from '../../ir/dtype.js';
 import { elementCount } from '../../ir/graph.js';
+import { isAccumulator } from '../../ir/ops/accumulate.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
 import { BEGIN, phasesOf, UPDATE } from '../../partition/phase-lists.js';
 import type { ShardedGraph } from '../../partition/sharded-graph.js';
@@ -46,6 +47,8 @@ type TorchWeight = Pick<ProgramWeight, 'file' | 'key' | 'axes' | 'zeroUnlessFirs
   readonly extents: readonly (readonly (readonly [size: number, valid: number])[] | null)[] | null;
   /** Whether steps give it other values: a weight that is trained, or other state. */
   readonly kept: boolean;
+  /** Whether it is in the host's memory while no operator reads it. */
+  readonly onHost: boolean;
 };
 
 const CONSTANTS = 'weights/constants.safetensors';
@@ -100,7 +103,14 @@ function refuseUnsupported(lowered: readonly LoweredStage[], { stages }: Program
     if ([...sharded.tensors.values()].some((tensor) => tensor.first))
       throw lacks('a parameter server (--gradient-sync parameter-server)', origin);
     if (sharded.interleave) throw lacks('micro-batches in halves (--interleave 2)', origin);
-    if (sharded.microBatches?.exceptLast) throw lacks('recomputation in all but the last micro-batch', origin);
+    if ([...sharded.tensors.values()].some(({ place }) => place === 'disk')) throw lacks('offload to disk', origin);
+    for (const own of sharded.nodes)
+      if (
+        own.kind === 'compute' &&
+        !isAccumulator(own) &&
+        own.outputs.some((name) => name && sharded.tensors.get(name)?.place)
+      )
+        throw lacks('operators that run on the host (--offload-ops)', own.origin);
   }
 }
 
@@ -122,7 +132,7 @@ function scheduleRows(walks: readonly StageWalk[], names: ListNames): string {
   return walks
     .map(({ actions }, stage) => {
       const row = actions.flatMap(({ list, microBatch }) => {
-        const name = names[stage]?.get(list);
+        const name = names[stage]?.get(list) ?? names[stage]?.get(list.replace(/ \(last\)$/, ''));
         return name === undefined ? [] : [`${name}${microBatch ?? 0}`];
       });
       return `${row.join(',')}\n`;
@@ -147,7 +157,7 @@ function weightsOf(
       const { file, key, axes, zeroUnlessFirst, dtype } = place;
       for (let shard = 0; file !== null && shard < axesSize(sharded.mesh, axes); shard++)
         shards.add(shardText(file, shard));
-      const { layout } = tensorOf(sharded, tensor);
+      const { layout, place: where } = tensorOf(sharded, tensor);
       const isWhole = layout.partial.length === 0;
       const extents = layout.extents?.map((parts) => parts?.map(({ size, valid }) => [size, valid] as const) ?? null);
       const pieces = layout.dims.map((dim) => dim.map((piece) => [piece.size, named(piece.axes)] as const));
@@ -156,6 +166,7 @@ function weightsOf(
         layout: isWhole ? pieces : null,
         extents: extents ?? null,
         kept: kept.has(tensor),
+        onHost: where !== undefined,
       };
     }
     for (const { path: name, tensor } of filed) {
@@ -172,6 +183,7 @@ function weightsOf(
         layout: null,
         extents: null,
         kept: false,
+        onHost: false,
       };
     }
     return own;

@@ -31,6 +31,8 @@ export interface Naming {
   readonly wait: (tensor: string) => string;
   /** The namespace and the name in it of a sum over micro-batches. */
   readonly sum: (tensor: string) => readonly [namespace: string, name: string];
+  /** The expression of the device that this rank computes on. */
+  readonly device: () => string;
   /** The expression of the number of this rank's peer in another stage. */
   readonly peer: (stage: number) => string;
 }
@@ -48,8 +50,9 @@ export function linesOf(steps: readonly WalkedStep[], tensors: Tensors, naming: 
         const next = steps[index + 1]?.step;
         const isAtOnce = next?.kind === 'wait' && next.id === step.id;
         if (isAtOnce) ended.add(step.node.output);
-        if (step.last) throw lacks('gradient buckets that several micro-batches fill', step.node.origin);
-        lines.push(...collectiveLines(step.node, isAtOnce, tensors, naming));
+        const started = collectiveLines(step.node, isAtOnce, tensors, naming);
+        if (step.last) lines.push(`${INDENT}if progress.is_last:`, ...started.map((line) => `    ${line}`));
+        else lines.push(...started);
         break;
       }
       case 'wait': {
@@ -69,8 +72,13 @@ export function linesOf(steps: readonly WalkedStep[], tensors: Tensors, naming: 
         );
         break;
       }
-      case 'move':
-        throw lacks('copies between the memories of device, host and disk (--offload)', step.node.origin);
+      case 'move': {
+        const { input, output } = step.node;
+        const target = naming.make(output, 'moved');
+        const place = tensorOf(tensors.sharded, output).place ? '"cpu"' : naming.device();
+        lines.push(...statement(`${target} = ${naming.read(input)}.to(${place})`, INDENT, layoutOf(output, tensors)));
+        break;
+      }
       case 'send': {
         const { tensor, stage } = step.transfer;
         lines.push(

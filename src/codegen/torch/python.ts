@@ -13,7 +13,7 @@ const RESERVED: ReadonlySet<string> = new Set([
   ...'global if import in is lambda nonlocal not or pass raise return try while with yield match case type'.split(' '),
   // Names that emitted code uses, and attributes of torch.nn.Module.
   ...Object.keys(HELPERS),
-  ...'self step micro mesh torch nn attach declare wait_for Values F tuple accumulate send receive read_schedule'.split(
+  ...'self step micro mesh progress torch nn attach declare wait_for Values F tuple accumulate send receive read_schedule'.split(
     ' ',
   ),
   ...'all_reduce all_gather reduce_scatter all_to_all permute list dict float int bool run layouts'.split(' '),

@@ -278,7 +278,7 @@ def state_of(mesh, model):
             block = own[name].data if stage == mesh.stage else None
             if entry["layout"] is None:
                 sys.exit(f"{name} has blocks that are summands of one tensor, of which there is no checkpoint")
-            placements = placements_of(mesh, entry)
+            placements = None if entry["onHost"] else placements_of(mesh, entry)
             if placements is None:
                 whole = whole_of(mesh, block, entry, stage).cpu()
                 value = whole, lambda whole, name=name, entry=entry: own[name].data.copy_(cut_of(mesh, whole, entry))

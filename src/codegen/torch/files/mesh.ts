@@ -173,7 +173,7 @@ def join(mesh, block, layout, dtype, stage, extents=None):
     pieces, sizes = pieces_of(layout), dict(AXES)
     parts = [math.prod(sizes[axis] for axis in axes) for _, axes in pieces]
     local = [size // part for (size, _), part in zip(pieces, parts, strict=True)]
-    block = torch.zeros(local, dtype=dtype) if block is None else block
+    block = torch.zeros(local, dtype=dtype) if block is None else block.to(mesh.device)
     numbers = block.to(torch.uint8) if dtype == torch.bool else block
     gathered = numbers.new_empty(dist.get_world_size() * numbers.numel())
     all_gather_single(gathered, numbers.flatten())

@@ -16,6 +16,9 @@ from torch import nn
 
 FOLDER = Path(__file__).parent
 
+# Whether the micro-batch that runs is the last of its step.
+progress = SimpleNamespace(is_last=False)
+
 
 class Container(nn.Module):
     """Part of a parameter's name: h[0].attn."""
@@ -37,9 +40,9 @@ def attach(root, path, value):
         root.register_parameter(name, value)
 
 
-def declare(root, path, shape, dtype):
+def declare(root, path, shape, dtype, device=None):
     """A parameter or a piece of state, which \`load\` fills. Gradients are the program's operators, not autograd's."""
-    attach(root, path, nn.Parameter(torch.empty(shape, dtype=dtype), requires_grad=False))
+    attach(root, path, nn.Parameter(torch.empty(shape, dtype=dtype, device=device), requires_grad=False))
 
 
 def read_schedule(stage):
