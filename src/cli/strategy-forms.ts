@@ -167,6 +167,7 @@ const NAMES: Readonly<Record<StrategyForm, string>> = {
   'mindspore-json': 'MindSpore strategy checkpoint in JSON',
   onnx: 'annotated ONNX model',
   annotations: 'annotations',
+  'tp-plan': 'tp_plan',
 };
 
 /** Says what was written. */

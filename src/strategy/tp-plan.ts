@@ -36,6 +36,7 @@ export function tpPlan(placed: PlacedPlan): TpPlan {
   const weights = weightTensors(graph);
   const notes: string[] = [];
   const products = new Map<Node, WeightProduct>();
+  const whole = new Set<string>();
   const sharded = new Map<Node, Sharded>();
   for (const operator of operators) {
     const { node } = operator;
@@ -45,18 +46,25 @@ export function tpPlan(placed: PlacedPlan): TpPlan {
     products.set(node, product);
     const side = sideOf(operator, product);
     const name = weightName(graph, node.inputs[product.operand] ?? '');
+    const module = moduleOf(name);
+    if (side === 'none' && module !== null) whole.add(module);
     if (side === 'none') continue;
     if (side === 'other') notes.push(`${name ?? node.name}: tp cuts its weight in parts, and no style says that`);
-    else sharded.set(node, { product, side, module: moduleOf(name), looksUp: node.op === 'Gather' });
+    else sharded.set(node, { product, side, module, looksUp: node.op === 'Gather' });
   }
   const named = new Map<string, TpStyle>();
+  const unlike = new Set<string>();
   for (const [node, own] of sharded) {
     const style = styleOf(graph, node, own, products, sharded);
     if (own.module === null)
       notes.push(`${node.name}: its weight is no parameter of a module (a name that ends in .weight)`);
     else if (style === null) notes.push(`${own.module}: no style cuts the features of a table`);
-    else if ((named.get(own.module) ?? style) === style) named.set(own.module, style);
-    else notes.push(`${own.module}: its products have unlike styles`);
+    else if (whole.has(own.module) || (named.get(own.module) ?? style) !== style) unlike.add(own.module);
+    else named.set(own.module, style);
+  }
+  for (const module of unlike) {
+    named.delete(module);
+    notes.push(`${module}: operators read its weight in unlike layouts, and a module has one style`);
   }
   for (const { name, size } of assignment.mesh.axes)
     if (name !== AXIS && size > 1) notes.push(`${name} ${size}: the form speaks of tp alone`);

@@ -6,7 +6,7 @@ import { numbersOf } from '../../ir/ops/constants.js';
 import { layoutText } from '../../sharding-propagation/layout-text.js';
 import { linesOf, type Naming } from './method.js';
 import { dtypeText, number, tuple } from './operators/operator.js';
-import { identifier, Names, snakeCase, statement } from './python.js';
+import { attributeName, Names, snakeCase, statement } from './python.js';
 import type { Run } from './runs.js';
 import { type Owner, type Tensors, tensorOf } from './tensors.js';
 
@@ -288,7 +288,7 @@ function withoutTrailingFrees({ steps }: Run): Run['steps'] {
 /** A part of a dotted name; numbers stay, as places in a list. */
 function segment(text: string): string {
   if (/^\d+$/.test(text)) return text;
-  const name = identifier(text);
+  const name = attributeName(text);
   return /^(constant|offset|stage_\d)|_group$|^device$/.test(name) ? `${name}_` : name;
 }
 

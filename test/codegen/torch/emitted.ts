@@ -57,20 +57,28 @@ const PYTHON = process.env['AUTOPAR_PYTHON'] || 'python3';
 
 /** Runs programs one after the other, their ranks being forks of one process. By folder what those leave that do not fail. */
 export function runForked(programs: readonly Emitted[]): ReadonlyMap<string, Ran> {
-  const jobs = programs.map(({ folder, ranks, steps }) => {
-    const { outputs, state, first, log } = files(folder);
-    const options = { ...DEFAULTS, inputs: [join(folder, 'inputs.npz')], device: 'cpu' };
-    const whole = { ...options, outputs, state, log, steps };
-    return {
-      folder: join(folder, 'torch'),
-      ranks,
-      runs: steps > 1 ? [{ ...options, state: first, steps: 1 }, whole] : [whole],
-    };
-  });
-  console.log(python([resolve('test/codegen/torch/run_forked.py')], JSON.stringify(jobs)));
+  runJobs(
+    programs.map((program) => {
+      const { outputs, state, first, log } = files(program.folder);
+      const whole = { outputs, state, log, steps: program.steps };
+      return { program, runs: program.steps > 1 ? [{ state: first, steps: 1 }, whole] : [whole] };
+    }),
+  );
   return new Map(
     programs.flatMap(({ folder }) => (existsSync(files(folder).state) ? [[folder, ranIn(folder)] as const] : [])),
   );
+}
+
+/** Options of main.py, beside those that every run has. */
+type RunOptions = Readonly<Record<string, string | number | boolean>>;
+
+/** Runs each program so many times, in processes that are forks of one. */
+export function runJobs(jobs: readonly { readonly program: Emitted; readonly runs: readonly RunOptions[] }[]): void {
+  const sent = jobs.map(({ program: { folder, ranks }, runs }) => {
+    const usual = { ...DEFAULTS, inputs: [join(folder, 'inputs.npz')], device: 'cpu' };
+    return { folder: join(folder, 'torch'), ranks, runs: runs.map((options) => ({ ...usual, ...options })) };
+  });
+  console.log(python([resolve('test/codegen/torch/run_forked.py')], JSON.stringify(sent)));
 }
 
 const DEFAULTS = {
@@ -102,11 +110,11 @@ function files(folder: string): Results {
 }
 
 /** Runs Python. Throws with what it printed where it fails. */
-export function python(given: readonly string[], input = ''): string {
+export function python(given: readonly string[], input = '', more: Readonly<Record<string, string>> = {}): string {
   const { status, stdout, stderr } = spawnSync(PYTHON, given, {
     input,
     encoding: 'utf8',
-    env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1', OMP_NUM_THREADS: '1' },
+    env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1', OMP_NUM_THREADS: '1', ...more },
   });
   if (status !== 0) throw new Error(`python ended with ${status}:\n${stderr.slice(-4000)}${stdout.slice(-2000)}`);
   return stdout;
@@ -114,22 +122,25 @@ export function python(given: readonly string[], input = ''): string {
 
 function ranIn(folder: string): Ran {
   const { outputs, state, first, log } = files(folder);
-  const index = JSON.parse(readFileSync(join(folder, 'torch', 'weights', 'index.json'), 'utf8')) as readonly Readonly<
-    Record<string, { readonly key: string }>
-  >[];
-  const byKey = (file: string): Arrays =>
-    Object.fromEntries(
-      Object.entries(existsSync(file) ? readNpz(readFileSync(file), file) : {}).map(([name, value]) => [
-        index.find((stage) => stage[name])?.[name]?.key ?? name,
-        value,
-      ]),
-    );
   const [header = '', ...rows] = readFileSync(log, 'utf8').trim().split(/\r?\n/);
   const loss = header.split(',').indexOf('loss');
   return {
     outputs: readNpz(readFileSync(outputs), outputs),
-    first: byKey(first),
-    state: byKey(state),
+    first: existsSync(first) ? stateIn({ folder }, first) : {},
+    state: stateIn({ folder }, state),
     losses: loss < 0 ? [] : rows.map((row) => Number(row.split(',')[loss])),
   };
+}
+
+/** The state that a program wrote, by the model's names. */
+export function stateIn({ folder }: Pick<Emitted, 'folder'>, file: string): Arrays {
+  const index = JSON.parse(readFileSync(join(folder, 'torch', 'weights', 'index.json'), 'utf8')) as readonly Readonly<
+    Record<string, { readonly key: string }>
+  >[];
+  return Object.fromEntries(
+    Object.entries(readNpz(readFileSync(file), file)).map(([name, value]) => [
+      index.find((stage) => stage[name])?.[name]?.key ?? name,
+      value,
+    ]),
+  );
 }

@@ -2,7 +2,7 @@
  * @file Programs of the torch target against the unsharded model: outputs of inference; the loss, every weight and all momentum
  * after twenty steps of training, which are linear in the gradients and in their norm.
  */
-import { mkdtempSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
@@ -12,7 +12,17 @@ import { missing } from '../../missing.js';
 import { difference } from '../../pipelines/difference.js';
 import { type ModelName, writeModel } from '../../pipelines/models.js';
 import { torchAbsence } from '../../reference/torch.js';
-import { type Emitted, emitted, python, type Ran, ranHere, runForked, runTorchrun } from './emitted.js';
+import {
+  type Emitted,
+  emitted,
+  python,
+  type Ran,
+  ranHere,
+  runForked,
+  runJobs,
+  runTorchrun,
+  stateIn,
+} from './emitted.js';
 
 const absence = torchAbsence('numpy', 'safetensors');
 const STEPS = 20;
@@ -50,6 +60,7 @@ const PIPELINES = [
   { ...pipeline(2, 1, 1, 4), schedule: 'interleaved-1f1b', virtualStages: 2 },
   { ...pipeline(3, 1, 1, 4), schedule: 'f-then-b', model: 'skips' },
   { ...pipeline(2, 1, 1, 2), recompute: 'full', model: 'llama' },
+  { ...pipeline(2, 2, 1, 4), recompute: 'full:except-last', bucket: 4096 },
 ] as const;
 
 /** What else the lowered list has: micro-batches, ZeRO, recompute, sequence and expert parallelism, buckets, optimizers. */
@@ -71,7 +82,9 @@ const MORE: readonly (Partial<Omit<CompileOptions, 'training' | 'model'>> & {
   { devices: 2, degrees: { dp: 2, ep: 2 }, model: 'moe' },
   { ...degrees(1, 2), model: 'skips' },
   { ...degrees(2, 2), model: 'lookup' },
-  { ...degrees(2, 1), bucket: 4096 },
+  { ...degrees(2, 1), bucket: 4096, training: { microBatches: 4 } },
+  { ...degrees(2, 1), recompute: 'full:except-last', training: { microBatches: 4 } },
+  { ...degrees(2, 1), offload: 'all', training: { microBatches: 2 } },
   ...PIPELINES,
 ];
 
@@ -105,6 +118,10 @@ const CASES: readonly Case[] = [
   })),
 ];
 
+/** Cases with equal state: one that writes a checkpoint, and one of another plan that resumes it. */
+const RESUMED = CASES.findIndex(({ options }) => options.zero === 2);
+const RESUMED_BY = CASES.findIndex(({ options }) => options.schedule === 'zero-bubble');
+
 if (missing(absence !== null, absence ?? '') !== null) test.skip(`${absence}`, () => undefined);
 else {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-torch-target-'));
@@ -133,6 +150,52 @@ else {
   test.serial('under torchrun, on gloo', (t) => {
     const index = CASES.findIndex(({ name }) => name === 'gpt-tiny trains, 2');
     check(t, ranAt(index), runTorchrun(programs.get(index) as Emitted), true);
+  });
+
+  test.serial(
+    'a run that resumes ends as one that was not cut, under the same plan bit for bit, and under another',
+    (t) => {
+      const whole = programs.get(RESUMED) as Emitted;
+      const others = [whole, programs.get(RESUMED_BY) as Emitted];
+      const half = { steps: STEPS / 2 };
+      const saved = join(folder, 'checkpoints');
+      runJobs([{ program: whole, runs: [{ ...half, save: saved, save_every: STEPS / 4 }] }]);
+      t.deepEqual(readdirSync(saved).sort(), [`step-${STEPS / 2}`, `step-${STEPS / 4}`]);
+      const ends = others.map((program, index) => ({
+        program,
+        runs: [{ ...half, resume: saved, state: join(folder, `resumed-${index}.npz`) }],
+      }));
+      runJobs(ends);
+      const [same, other] = others.map((program, index) => stateIn(program, join(folder, `resumed-${index}.npz`)));
+      t.deepEqual(same, ranAt(RESUMED).state);
+      for (const [name, tensor] of Object.entries(ranAt(RESUMED).state)) {
+        const value = other?.[name];
+        t.true(
+          value !== undefined && difference(numbersOf(tensor).map(Number), numbersOf(value).map(Number)) <= TOLERANCE,
+          name,
+        );
+      }
+    },
+  );
+
+  test.serial('modules that are absent or too old are named with the command that installs them', (t) => {
+    const main = join(programs.get(0)?.folder ?? '', 'torch', 'main.py');
+    const bare = t.throws(() => python(['-S', main]));
+    t.regex(
+      bare?.message ?? '',
+      /needs torch, safetensors, numpy, which this Python lacks: run \S+ -m pip install -r req/,
+    );
+    const old = join(folder, 'old');
+    mkdirSync(join(old, 'torch-2.8.0.dist-info'), { recursive: true });
+    writeFileSync(
+      join(old, 'torch-2.8.0.dist-info', 'METADATA'),
+      'Metadata-Version: 2.1\nName: torch\nVersion: 2.8.0\n',
+    );
+    const error = t.throws(() => python([main], '', { PYTHONPATH: old }));
+    t.regex(
+      error?.message ?? '',
+      /needs torch 2\.9 or newer, and this Python has 2\.8\.0: run \S+ -m pip install -r req/,
+    );
   });
 
   test.serial('another world size is refused with the command', (t) => {

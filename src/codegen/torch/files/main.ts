@@ -23,11 +23,11 @@ def arguments():
     parser.add_argument("--inputs", nargs="+", metavar="FILE", help="npz files of whole inputs, one per step, in turn")
     parser.add_argument("--outputs", metavar="FILE", help="npz file of the last step's whole outputs to write")
     parser.add_argument("--state", metavar="FILE", help="npz file of whole weights and state to write at the end")
-    parser.add_argument("--log", metavar="FILE", help="CSV file of each step's outputs that are one number, such as the loss")
+    parser.add_argument("--log", metavar="FILE", help="CSV file of each step's loss and other single numbers")
     parser.add_argument("--steps", type=int, default=1, help="steps to run (default: 1)")
     parser.add_argument("--seed", type=int, default=0, help="seed of inputs made up where none are given (default: 0)")
-    parser.add_argument("--save", metavar="FOLDER", help="folder for checkpoints, one in each step-N, the last at the end")
-    parser.add_argument("--save-every", type=int, metavar="N", help="steps between checkpoints (default: at the end alone)")
+    parser.add_argument("--save", metavar="FOLDER", help="folder of checkpoints to write, each in step-N")
+    parser.add_argument("--save-every", type=int, metavar="N", help="steps between checkpoints (default: --steps)")
     parser.add_argument("--resume", metavar="FOLDER", help="continue from the last checkpoint in this folder")
     parser.add_argument("--compile", action="store_true", help="run each layer's segments through torch.compile")
     parser.add_argument("--device", choices=["cpu", "cuda"], help="where to run (default: cuda where there is a GPU)")
@@ -171,9 +171,9 @@ def to_numpy(tensors):
 def compile_layers(model):
     """Each method of a layer's class once; collectives stay between the graphs."""
     for module in {sys.modules[type(part).__module__] for part in model.modules()}:
-        for name in vars(collectives).keys() & vars(module).keys():
-            if getattr(module, name) is getattr(collectives, name) and name != "torch":
-                setattr(module, name, torch.compiler.disable(getattr(module, name)))
+        for name, value in list(vars(module).items()):
+            if getattr(value, "__module__", None) == collectives.__name__:
+                setattr(module, name, torch.compiler.disable(value))
     for kind in {type(module) for module in model.modules()} - {Container, type(model)}:
         for name, method in list(vars(kind).items()):
             if not name.startswith("__"):
@@ -231,10 +231,10 @@ def run(options):
         np.savez(options.state, **to_numpy(state))
 `;
 
-export const CHECKPOINT = `"""Checkpoints in torch's distributed format, by the model's names; a program of another plan or of more ranks resumes them.
+export const CHECKPOINT = `"""Checkpoints in torch's distributed format, by the model's names: a program of another plan resumes them.
 
-A block that is one box of its tensor is saved as a DTensor. Another one, such as this rank's heads of a fused projection of
-queries, keys and values, has no placement there: such a tensor is saved whole.
+A block that is one box of its tensor is saved as a DTensor. Another one, such as this rank's heads of a fused
+projection of queries, keys and values, has no placement there: such a tensor is saved whole.
 """
 
 import sys

@@ -138,7 +138,7 @@ def pieces_of(layout):
 
 
 def padded(whole, extents):
-    """A tensor with dimensions that axes do not divide filled up: parts (size, valid) of which the first places count."""
+    """A tensor filled up where axes do not divide it: parts (size, valid) of a dimension, whose first places count."""
     for dim, parts in enumerate(extents or []):
         if parts is not None:
             split = whole.unflatten(dim, [valid for _, valid in parts])

@@ -49,8 +49,8 @@ export function readme({ model, ranks, mesh, isPipeline }: Described): string {
     pip install -r requirements.txt
     torchrun --nproc-per-node ${ranks} main.py --steps 3
 
-\`--inputs FILE.npz\` gives whole inputs, \`--outputs\` and \`--state\` write whole outputs and weights; \`main.py --help\` lists the rest. On several
-machines add torchrun's own options (\`--nnodes\`, \`--rdzv-endpoint\`).
+\`--inputs FILE.npz\` gives whole inputs, \`--outputs\` and \`--state\` write whole outputs and weights, \`--save\` and \`--resume\` checkpoints;
+\`main.py --help\` lists the rest. On several machines add torchrun's own options (\`--nnodes\`, \`--rdzv-endpoint\`).
 
 | file | holds |
 |---|---|
@@ -58,7 +58,9 @@ ${isPipeline ? PIPELINE : MODEL}
 | mesh.py | the device mesh, process groups, how blocks are cut from whole tensors |
 | collectives.py | one function per transition between layouts |
 | values.py | parameters and their files |
-| main.py | the loop |
+| main.py | options; checks modules and the world size |
+| steps.py | inputs, steps, outputs |
+| checkpoint.py | checkpoints in torch's distributed format |
 | weights/ | a safetensors file per distinct shard, and index.json, which names each parameter's |
 
 ## Proof

@@ -65,9 +65,21 @@ const attention = `def attention(q, k, v, mask=None, heads=0, kv_heads=0, causal
 `;
 
 const scoredAttention = `def scored_attention(
-    q, k, v, mask=None, heads=0, kv_heads=0, causal=False, scale=None, past_k=None, past_v=None, lengths=None, softcap=0.0, shown=0
+    q,
+    k,
+    v,
+    mask=None,
+    heads=0,
+    kv_heads=0,
+    causal=False,
+    scale=None,
+    past_k=None,
+    past_v=None,
+    lengths=None,
+    softcap=0.0,
+    shown=0,
 ):
-    """ONNX's Attention with its scores written out, and its four results: y, keys, values, and the scores that are shown."""
+    """ONNX's Attention, its scores written out, and its four results: y, keys, values, and scores."""
     joined = q.dim() == 3
     if joined:
         q, k, v = (
@@ -84,7 +96,9 @@ const scoredAttention = `def scored_attention(
     bias = torch.zeros(scores[0].shape[-2:], dtype=q.dtype)
     column = torch.arange(k.shape[2])
     if mask is not None:
-        added = torch.zeros(mask.shape, dtype=q.dtype).masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else mask
+        added = mask
+        if mask.dtype == torch.bool:
+            added = torch.zeros(mask.shape, dtype=q.dtype).masked_fill(~mask, float("-inf"))
         bias = bias + F.pad(added, (0, k.shape[2] - added.shape[-1]), value=float("-inf"))
     if causal:
         offset = past if lengths is None else (lengths - q.shape[2]).reshape(-1, 1, 1, 1)
