@@ -4,7 +4,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { torchText } from '../test/codegen/torch/sampled.js';
+import { torchLines } from '../test/codegen/torch/sampled.js';
 import { CASES } from '../test/ir/ops/cases.js';
 
 /** Where the page lies, from the repository root. */
@@ -12,18 +12,46 @@ export const TORCH_DOCS = 'docs/torch.md';
 
 const HEADING = '## Operators\n';
 
+/** Operators of ONNX's own domain that have samples, and those of them that the target writes. */
+export function torchShare(): {
+  readonly common: number;
+  readonly covered: number;
+  readonly lacking: readonly string[];
+} {
+  const own = CASES.filter(({ domain }) => domain === '');
+  const names = new Set(own.map(({ op }) => op));
+  const covered = new Set(own.filter((sample) => torchLines(sample) !== null).map(({ op }) => op));
+  const lacking = [...names].filter((name) => !covered.has(name)).sort();
+  return { common: names.size, covered: covered.size, lacking };
+}
+
+function nameOf({ op, domain }: (typeof CASES)[number]): string {
+  return domain === '' ? op : `${domain}.${op}`;
+}
+
+/** The expression, or how many lines there are. */
+function shown(lines: readonly string[]): string {
+  const text = lines.map((line) => line.trim()).join(' ');
+  const [, expression = text] = / = (.*)/.exec(text) ?? [];
+  const isOne = lines.filter((line) => /^ {8}[\w(]/.test(line) && line.includes(' = ')).length === 1;
+  return isOne ? `\`${expression.replaceAll('|', '\\|')}\`` : 'the operators that it stands for';
+}
+
 /** The page, its table written anew. */
 export function torchDocs(page: string): string {
   const rows = new Map<string, string>();
   for (const sample of CASES) {
-    const name = sample.domain === '' ? sample.op : `${sample.domain}.${sample.op}`;
-    const text = torchText(sample);
-    if (text !== null && !rows.has(name)) rows.set(name, `| ${name} | \`${text.replaceAll('|', '\\|')}\` |`);
+    const name = nameOf(sample);
+    const lines = torchLines(sample);
+    if (lines !== null && !rows.has(name)) rows.set(name, `| ${name} | ${shown(lines)} |`);
   }
   const table = [...rows].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, row]) => row);
   const introduction = page.slice(0, page.indexOf(HEADING));
-  const text = `${rows.size} operators, each with the expression of one sample; \`npm run docs:torch\` writes the table, and a test runs every
-sample in torch and in ONNX Runtime.`;
+  const { common, covered, lacking } = torchShare();
+  const share = `${((100 * covered) / common).toFixed(1)} %`;
+  const text = `${rows.size} operators, among them ${covered} of the ${common} of ONNX's own that the registry has samples of (${share}; ${lacking.join(', ')} are
+missing), each with the lines of one sample; \`npm run docs:torch\` writes the table, and a test runs every sample in torch and in ONNX
+Runtime. An operator without a function of its own is written as the operators that it stands for.`;
   return `${introduction}${HEADING}\n${text}\n\n| operator | torch |\n|---|---|\n${table.join('\n')}\n`;
 }
 

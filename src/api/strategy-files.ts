@@ -22,7 +22,15 @@ import { importedFor, sharesSequence } from './training-form.js';
 import type { Training } from './training-request.js';
 
 /** What `convert` writes and `show` reads. */
-export type StrategyForm = 'plan' | 'mindspore' | 'mindspore-json' | 'onnx' | 'annotations' | 'megatron' | 'torchtitan';
+export type StrategyForm =
+  | 'plan'
+  | 'mindspore'
+  | 'mindspore-json'
+  | 'onnx'
+  | 'annotations'
+  | 'tp-plan'
+  | 'megatron'
+  | 'torchtitan';
 
 /** A checkpoint that was read. */
 export type StrategyFile =

@@ -3,7 +3,7 @@
  * multi-device annotations say parts of it, and what a form cannot say is named (docs/checkpoints.md).
  */
 import { AutoparError } from '../ir/error.js';
-import { writeFileAtomic } from '../program/atomic.js';
+import { writeFileAtomic, writeJsonAtomic } from '../program/atomic.js';
 import type { AnnotationRecord } from '../sharding-propagation/annotations/annotation.js';
 import { type Mesh, makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
 import { innerMesh } from '../sharding-propagation/roles.js';
@@ -24,6 +24,7 @@ import { placePlan } from '../strategy/placed-operators.js';
 import type { Plan } from '../strategy/plan.js';
 import { planToJson } from '../strategy/plan-json.js';
 import { planPins } from '../strategy/plan-pins.js';
+import { tpPlan } from '../strategy/tp-plan.js';
 import { trainerChoices } from '../strategy/trainers/choices.js';
 import { megatronFlags } from '../strategy/trainers/megatron.js';
 import { torchtitanJob } from '../strategy/trainers/torchtitan.js';
@@ -200,7 +201,11 @@ async function writePlan(
   }
   const { imported, placed } = await placedIn(read, plan, options);
   if (to === 'plan') await writeFileAtomic(output, planToJson(plan));
-  else if (to === 'onnx') {
+  else if (to === 'tp-plan') {
+    const { styles, notes } = tpPlan(placed);
+    await writeJsonAtomic(output, styles);
+    return notes.map((note) => `not said: ${note}`);
+  } else if (to === 'onnx') {
     const notes = await writeAnnotated(imported.file, output, plan, placed, await trainingOfPlan(read));
     const { chunks } = placed;
     return chunks > 1
@@ -359,4 +364,5 @@ const NAMES: Readonly<Record<StrategyForm, string>> = {
   annotations: 'annotations',
   megatron: 'flags of Megatron-LM',
   torchtitan: 'a job configuration of torchtitan',
+  'tp-plan': 'a tp_plan of Hugging Face',
 };

@@ -25,6 +25,7 @@ interface ExportFlags extends ModelFlags {
   readonly pins?: string;
   readonly megatron?: string;
   readonly torchtitan?: string;
+  readonly tpPlan?: string;
   readonly stage?: number;
 }
 
@@ -38,6 +39,7 @@ export const exportCommand: Command<ExportFlags> = {
     { flags: '--pins <file>', says: 'an annotation file that pins every choice: JSON if it ends in .json, else YAML' },
     { flags: '--megatron <file>', says: 'flags of Megatron-LM, as an array of bash' },
     { flags: '--torchtitan <file>', says: 'a job configuration of torchtitan, in TOML' },
+    { flags: '--tp-plan <file>', says: "Hugging Face's tp_plan: a style by module name, in JSON" },
     modelOption,
     stageOption,
   ],
@@ -52,13 +54,14 @@ export const exportCommand: Command<ExportFlags> = {
 };
 
 async function runExport(context: Context, [plan = '']: readonly string[], flags: ExportFlags): Promise<ExitKind> {
-  const { mindspore, onnx, pins, megatron, torchtitan, stage } = flags;
+  const { mindspore, onnx, pins, tpPlan, megatron, torchtitan, stage } = flags;
   const targets: readonly (readonly [string | undefined, StrategyForm])[] = [
     [mindspore, /\.json$/i.test(mindspore ?? '') ? 'mindspore-json' : 'mindspore'],
     [onnx, 'onnx'],
     [pins, 'annotations'],
     [megatron, 'megatron'],
     [torchtitan, 'torchtitan'],
+    [tpPlan, 'tp-plan'],
   ];
   const asked = targets.flatMap(([output, to]) => (output === undefined ? [] : [{ output, to }]));
   if (asked.length === 0) {
@@ -67,7 +70,7 @@ async function runExport(context: Context, [plan = '']: readonly string[], flags
       'usage',
       'export: the form is missing',
       {},
-      'give --mindspore FILE, --onnx FILE, --pins FILE, --megatron FILE or --torchtitan FILE',
+      'give --mindspore, --onnx, --pins, --tp-plan, --megatron or --torchtitan with a file',
     );
   }
   const { convertStrategy } = await import('../api/strategy.js');
@@ -172,6 +175,7 @@ const NAMES: Readonly<Record<StrategyForm, string>> = {
   annotations: 'annotations',
   megatron: 'flags of Megatron-LM',
   torchtitan: 'job configuration of torchtitan',
+  'tp-plan': 'tp_plan',
 };
 
 /** Says what was written. */

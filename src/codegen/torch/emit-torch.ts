@@ -5,6 +5,7 @@ import { copyFile, link, mkdir } from 'node:fs/promises';
 import path from 'node:path';
 import { byteLength, type DType } from '../../ir/dtype.js';
 import { elementCount } from '../../ir/graph.js';
+import { isAccumulator } from '../../ir/ops/accumulate.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
 import { BEGIN, phasesOf, UPDATE } from '../../partition/phase-lists.js';
 import type { ShardedGraph } from '../../partition/sharded-graph.js';
@@ -16,10 +17,10 @@ import { type SafetensorsEntry, writeSafetensors } from '../../program/safetenso
 import { axesSize } from '../../sharding-propagation/mesh.js';
 import { listNames } from '../schedule-csv.js';
 import { COLLECTIVES } from './files/collectives.js';
+import { CHECKPOINT, MAIN, REQUIREMENTS, STEPS } from './files/main.js';
 import { meshFile } from './files/mesh.js';
-import { operatorsFile, REQUIREMENTS, RUFF, readme } from './files/texts.js';
-import { MAIN, VALUES } from './files/values.js';
-import { inputsOf, outputsOf } from './interface.js';
+import { operatorsFile, RUFF, readme } from './files/texts.js';
+import { VALUES } from './files/values.js';
 import { lacks } from './method.js';
 import { type ListNames, type ModelFiles, modelFiles } from './model-file.js';
 import { dtypeText } from './operators/operator.js';
@@ -42,6 +43,12 @@ type TorchWeight = Pick<ProgramWeight, 'file' | 'key' | 'axes' | 'zeroUnlessFirs
   readonly dtype: string;
   /** null for what is no block of a whole tensor. */
   readonly layout: readonly (readonly (readonly [size: number, axes: readonly string[]])[])[] | null;
+  /** Per dimension of a layout that is padded: its parts, of which the first places have a meaning. */
+  readonly extents: readonly (readonly (readonly [size: number, valid: number])[] | null)[] | null;
+  /** Whether steps give it other values: a weight that is trained, or other state. */
+  readonly kept: boolean;
+  /** Whether it is in the host's memory while no operator reads it. */
+  readonly onHost: boolean;
 };
 
 const CONSTANTS = 'weights/constants.safetensors';
@@ -71,6 +78,8 @@ export function torchProgram(lowered: readonly LoweredStage[], program: Program)
   return {
     files: {
       'main.py': MAIN,
+      'steps.py': STEPS,
+      'checkpoint.py': CHECKPOINT,
       'mesh.py': meshFile(written, lowered.length, modules),
       'collectives.py': COLLECTIVES,
       'values.py': VALUES,
@@ -94,10 +103,14 @@ function refuseUnsupported(lowered: readonly LoweredStage[], { stages }: Program
     if ([...sharded.tensors.values()].some((tensor) => tensor.first))
       throw lacks('a parameter server (--gradient-sync parameter-server)', origin);
     if (sharded.interleave) throw lacks('micro-batches in halves (--interleave 2)', origin);
-    if (sharded.microBatches?.exceptLast) throw lacks('recomputation in all but the last micro-batch', origin);
-    for (const { tensor } of [...inputsOf(sharded), ...outputsOf(sharded)])
-      if (tensorOf(sharded, tensor).layout.extents)
-        throw lacks(`inputs and outputs that are padded (${tensor})`, origin);
+    if ([...sharded.tensors.values()].some(({ place }) => place === 'disk')) throw lacks('offload to disk', origin);
+    for (const own of sharded.nodes)
+      if (
+        own.kind === 'compute' &&
+        !isAccumulator(own) &&
+        own.outputs.some((name) => name && sharded.tensors.get(name)?.place)
+      )
+        throw lacks('operators that run on the host (--offload-ops)', own.origin);
   }
 }
 
@@ -119,7 +132,7 @@ function scheduleRows(walks: readonly StageWalk[], names: ListNames): string {
   return walks
     .map(({ actions }, stage) => {
       const row = actions.flatMap(({ list, microBatch }) => {
-        const name = names[stage]?.get(list);
+        const name = names[stage]?.get(list) ?? names[stage]?.get(list.replace(/ \(last\)$/, ''));
         return name === undefined ? [] : [`${name}${microBatch ?? 0}`];
       });
       return `${row.join(',')}\n`;
@@ -137,18 +150,23 @@ function weightsOf(
   const index = lowered.map(({ sharded }, stage) => {
     const { paths = new Map<string, string>(), constants: filed = [] } = written[stage] ?? {};
     const own: Record<string, TorchWeight> = {};
+    const kept = new Set(sharded.state.map(({ to }) => to));
     for (const [tensor, name] of paths) {
       const place = stages[stage]?.weights[tensor];
       if (!place) throw new Error(`weight ${tensor} has no file`);
       const { file, key, axes, zeroUnlessFirst, dtype } = place;
       for (let shard = 0; file !== null && shard < axesSize(sharded.mesh, axes); shard++)
         shards.add(shardText(file, shard));
-      const { layout } = tensorOf(sharded, tensor);
-      const isWhole = !layout.extents && layout.partial.length === 0;
+      const { layout, place: where } = tensorOf(sharded, tensor);
+      const isWhole = layout.partial.length === 0;
+      const extents = layout.extents?.map((parts) => parts?.map(({ size, valid }) => [size, valid] as const) ?? null);
       const pieces = layout.dims.map((dim) => dim.map((piece) => [piece.size, named(piece.axes)] as const));
       own[name] = {
         ...{ file, key, axes: named(axes), zeroUnlessFirst: named(zeroUnlessFirst), dtype: pythonDtype(dtype) },
         layout: isWhole ? pieces : null,
+        extents: extents ?? null,
+        kept: kept.has(tensor),
+        onHost: where !== undefined,
       };
     }
     for (const { path: name, tensor } of filed) {
@@ -156,7 +174,17 @@ function weightsOf(
       const entry = constantEntry(sharded, tensor, key);
       constants.set(key, entry);
       const dtype = pythonDtype(entry.dtype);
-      own[name] = { file: CONSTANTS, key, axes: [], zeroUnlessFirst: [], dtype, layout: null };
+      own[name] = {
+        file: CONSTANTS,
+        key,
+        axes: [],
+        zeroUnlessFirst: [],
+        dtype,
+        layout: null,
+        extents: null,
+        kept: false,
+        onHost: false,
+      };
     }
     return own;
   });

@@ -34,6 +34,12 @@ function layoutTable({ dims }: Layout, { named }: ProgramAxes): string {
   return `[${dims.map((pieces) => `[${pieces.map(piece).join(', ')}]`).join(', ')}]`;
 }
 
+/** Per dimension None, or its parts with their sizes and how many of their places have a meaning. */
+function extentsTable({ extents = [] }: Layout): string {
+  const parts = extents.map((own) => own && `[${own.map(({ size, valid }) => `(${size}, ${valid})`).join(', ')}]`);
+  return `[${parts.map((text) => text ?? 'None').join(', ')}]`;
+}
+
 /** A table of inputs or outputs by name. */
 export function valuesTable(name: string, values: readonly NamedTensor[], { sharded, axes }: Tensors): string {
   const rows = values.map(({ name: own, tensor }) => {
@@ -42,7 +48,8 @@ export function valuesTable(name: string, values: readonly NamedTensor[], { shar
     const count = sharded.microBatches?.count ?? 1;
     const whole = axis === undefined ? shape : shape.map((size, index) => (index === axis ? size * count : size));
     const cut = axis === undefined ? 'None, None' : `${axis}, ${count}`;
-    return `${JSON.stringify(own)}: Value(${dtypeText(dtype)}, ${tuple(whole)}, ${layoutTable(layout, axes)}, ${cut})`;
+    const more = layout.extents ? `, ${extentsTable(layout)}` : '';
+    return `${JSON.stringify(own)}: Value(${dtypeText(dtype)}, ${tuple(whole)}, ${layoutTable(layout, axes)}, ${cut}${more})`;
   });
   if (rows.length === 0) return `${name} = {}`;
   return [`${name} = {`, ...rows.flatMap((row) => statement(`${row},`, '    ')), '}'].join('\n');

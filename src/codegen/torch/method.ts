@@ -2,15 +2,15 @@
  * @file The lines of steps: operators, collectives, sums over micro-batches, and what is deleted behind them.
  */
 import { AutoparError } from '../../ir/error.js';
-import { type ConstantTensor, elementCount, type TensorType } from '../../ir/graph.js';
+import { elementCount, type TensorType } from '../../ir/graph.js';
 import { numbersOf } from '../../ir/ops/constants.js';
-import { entryOf } from '../../ir/ops/index.js';
 import { type CommunicationNode, type ComputeNode, resultsOf } from '../../partition/sharded-graph.js';
 import type { WalkedStep } from '../../partition/stage-walk.js';
 import { layoutText } from '../../sharding-propagation/layout-text.js';
+import { expressionLines, INDENT } from './expression.js';
 import { torchOperatorOf } from './operators/index.js';
-import { dtypeText, isFloat, number, type TorchNode, tuple } from './operators/operator.js';
-import { deletion, identifier, snakeCase, statement } from './python.js';
+import { dtypeText, isFloat, number, tuple } from './operators/operator.js';
+import { deletion, statement } from './python.js';
 import { type Tensors, tensorOf } from './tensors.js';
 
 /** What the lines of a method call their tensors. */
@@ -31,11 +31,11 @@ export interface Naming {
   readonly wait: (tensor: string) => string;
   /** The namespace and the name in it of a sum over micro-batches. */
   readonly sum: (tensor: string) => readonly [namespace: string, name: string];
+  /** The expression of the device that this rank computes on. */
+  readonly device: () => string;
   /** The expression of the number of this rank's peer in another stage. */
   readonly peer: (stage: number) => string;
 }
-
-const INDENT = '        ';
 
 /** The lines of the steps of one method. */
 export function linesOf(steps: readonly WalkedStep[], tensors: Tensors, naming: Naming): readonly string[] {
@@ -50,8 +50,9 @@ export function linesOf(steps: readonly WalkedStep[], tensors: Tensors, naming: 
         const next = steps[index + 1]?.step;
         const isAtOnce = next?.kind === 'wait' && next.id === step.id;
         if (isAtOnce) ended.add(step.node.output);
-        if (step.last) throw lacks('gradient buckets that several micro-batches fill', step.node.origin);
-        lines.push(...collectiveLines(step.node, isAtOnce, tensors, naming));
+        const started = collectiveLines(step.node, isAtOnce, tensors, naming);
+        if (step.last) lines.push(`${INDENT}if progress.is_last:`, ...started.map((line) => `    ${line}`));
+        else lines.push(...started);
         break;
       }
       case 'wait': {
@@ -71,8 +72,13 @@ export function linesOf(steps: readonly WalkedStep[], tensors: Tensors, naming: 
         );
         break;
       }
-      case 'move':
-        throw lacks('copies between the memories of device, host and disk (--offload)', step.node.origin);
+      case 'move': {
+        const { input, output } = step.node;
+        const target = naming.make(output, 'moved');
+        const place = tensorOf(tensors.sharded, output).place ? '"cpu"' : naming.device();
+        lines.push(...statement(`${target} = ${naming.read(input)}.to(${place})`, INDENT, layoutOf(output, tensors)));
+        break;
+      }
       case 'send': {
         const { tensor, stage } = step.transfer;
         lines.push(
@@ -133,89 +139,10 @@ function operatorLines(node: ComputeNode, tensors: Tensors, naming: Naming): rea
   const targets = outputs.map((name) => (name === null ? null : (base: string) => naming.make(name, base)));
   const [first] = outputs;
   const comment = first ? layoutOf(first, tensors) : '';
-  const lines = expressionLines(
-    { op, domain, attributes, inputs, outputs: results, operands },
-    targets,
-    naming,
-    comment,
-  );
+  const view = { op, domain, attributes, inputs, outputs: results, operands };
+  const lines = expressionLines(view, targets, naming.local, comment);
   if (lines === null) throw lacksOperator(node, entry !== undefined);
   return lines;
-}
-
-type Target = ((base: string) => string) | null;
-
-/** An operator in its torch function, else the operators of its expansion in theirs; null where one of them has none. */
-function expressionLines(
-  node: TorchNode & { readonly domain: string },
-  targets: readonly Target[],
-  naming: Naming,
-  comment: string,
-): readonly string[] | null {
-  const entry = torchOperatorOf(node.op, node.domain);
-  const text = entry?.text(node) ?? null;
-  if (!entry || text === null) return expandedLines(node, targets, naming, comment);
-  const names = targets.map((target, index) => target?.(baseOf(text, node, index)) ?? '_');
-  return statement(`${names.join(', ')} = ${text}`, INDENT, comment);
-}
-
-/**
- * The operators that an operator stands for. What it stands for on a block is what it stands for whole: dimensions that the
- * expansion mixes are sharded in its place only.
- */
-function expandedLines(
-  node: TorchNode & { readonly domain: string },
-  targets: readonly Target[],
-  naming: Naming,
-  comment: string,
-): readonly string[] | null {
-  const { op, domain, attributes, inputs, outputs } = node;
-  const expansion = entryOf(op, domain)?.expansion;
-  if (!expansion) return null;
-  const whole = { name: op, op, domain, attributes, inputs, outputs, outputCount: outputs.length };
-  const { nodes, constants } = expansion(whole);
-  const types = new Map<string, TensorType>();
-  const texts = new Map<string, string>();
-  for (const [index, type] of inputs.entries()) {
-    if (type) types.set(`in${index}`, type);
-    texts.set(`in${index}`, node.operands[index] ?? 'None');
-  }
-  for (const [name, value] of Object.entries(constants)) {
-    types.set(name, value);
-    texts.set(name, constantText(value));
-  }
-  const lines: string[] = [];
-  for (const inner of nodes) {
-    const own = inner.inputs.map((name) => (name === null ? null : (types.get(name) ?? null)));
-    const { domain: from = '', attributes: given = {} } = inner;
-    const view = { op: inner.op, domain: from, attributes: given, inputs: own, outputs: [] };
-    const made = entryOf(inner.op, from)?.infer({ ...view, name: op, outputCount: inner.outputs.length });
-    if (!made) return null;
-    for (const [index, name] of inner.outputs.entries()) types.set(name, made[index] as TensorType);
-    const operands = inner.inputs.map((name) => (name === null ? null : (texts.get(name) ?? null)));
-    const into = inner.outputs.map((name): Target => {
-      const result = /^out(\d+)$/.exec(name)?.[1];
-      const target = result === undefined ? undefined : targets[Number(result)];
-      return (base) => {
-        const text = target ? target(base) : naming.local(base);
-        texts.set(name, text);
-        return text;
-      };
-    });
-    const isLast = inner.outputs.includes('out0');
-    const written = expressionLines({ ...view, outputs: made, operands }, into, naming, isLast ? comment : '');
-    if (written === null) return null;
-    lines.push(...written);
-  }
-  return lines;
-}
-
-function constantText(value: ConstantTensor): string {
-  const values = numbersOf(value).map((one) => number(one, value.dtype));
-  const dtype = dtypeText(value.dtype);
-  if (value.shape.length === 0) return `torch.tensor(${values[0]}, dtype=${dtype})`;
-  const list = `torch.tensor([${values.join(', ')}], dtype=${dtype})`;
-  return value.shape.length === 1 ? list : `${list}.reshape(${value.shape.join(', ')})`;
 }
 
 /** Whether anything reads a result: an operator may name results that nothing does. */
@@ -229,13 +156,6 @@ function isUsed(name: string, { readIn, asked, runs, stores }: Tensors): boolean
 function typeIn(name: string, tensors: Tensors): TensorType {
   const isCoordinate = tensors.sharded.coordinates.some((coordinate) => coordinate.name === name);
   return isCoordinate && !tensors.sharded.tensors.has(name) ? { dtype: 'int64', shape: [1] } : localType(name, tensors);
-}
-
-/** A result is named as the function that makes it, else as the operator. */
-function baseOf(text: string, { op, outputs }: TorchNode, index: number): string {
-  const called = /^(?:torch|F)\.([a-z]\w*)\(/.exec(text)?.[1];
-  const base = called ? identifier(called) : op === 'MatMul' ? 'matmul' : snakeCase(op);
-  return index === 0 || outputs.length === 1 ? base : `${base}_${'bcdefgh'[index - 1] ?? index}`;
 }
 
 /** A constant of one element as a Python number, where that gives the result the same type and shape. */

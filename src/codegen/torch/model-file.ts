@@ -3,6 +3,7 @@
  * one class.
  */
 import type { LoweredStage } from '../../partition/lower-stages.js';
+import { lastList } from '../../partition/phase-lists.js';
 import type { StageWalk } from '../../partition/stage-walk.js';
 import { type ProgramAxes, programAxes } from './axes.js';
 import { calls } from './files/texts.js';
@@ -114,22 +115,28 @@ function classesOf(modules: readonly OwnedModule[]): ReadonlyMap<string, LayerCl
 }
 
 /** By name in schedule.csv: the method of a list. */
-function listsTable(names: ReadonlyMap<string, string>, { walk }: Tensors): string {
-  const rows = walk.lists.flatMap(({ name, steps }) => {
-    const known = names.get(name);
-    return known === undefined || steps.length === 0 ? [] : [`    "${known}": "${methodOf(name)}",`];
-  });
-  return ['LISTS = {', ...rows, '}'].join('\n');
+function listsTable(names: ReadonlyMap<string, string>, { walk, sharded }: Tensors): string {
+  const table = (title: string, nameOf: (list: string) => string) => {
+    const rows = walk.lists.flatMap(({ name, steps }) => {
+      const known = [...names].find(([list]) => nameOf(list) === name)?.[1];
+      return known === undefined || steps.length === 0 ? [] : [`    "${known}": "${methodOf(name)}",`];
+    });
+    return [`${title} = {`, ...rows, '}'].join('\n');
+  };
+  const all = table('LISTS', (list) => list);
+  return sharded.microBatches?.exceptLast ? `${all}\n\n${table('LAST_LISTS', lastList)}` : all;
 }
 
 const COLLECTIVES = ['all_gather', 'all_reduce', 'all_to_all', 'permute', 'receive', 'reduce_scatter', 'send'];
-const VALUES = ['Container', 'Value', 'Values', 'accumulate', 'attach', 'declare', 'read_schedule'];
+const VALUES = ['Container', 'Value', 'Values', 'accumulate', 'attach', 'declare', 'progress', 'read_schedule'];
 
 /** A module: what it imports, as ruff sorts it, and its text. */
 function fileText(title: string, layers: readonly string[], lines: readonly string[]): string {
   const text = lines.join('\n');
   const from = (file: string, names: readonly string[]) => {
-    const used = names.filter((name) => calls(text, name) || text.includes(`(${name})`));
+    const used = names.filter(
+      (name) => calls(text, name) || text.includes(`(${name})`) || text.includes(`${name}.is_last`),
+    );
     return used.length > 0 ? statement(`from ${file} import ${used.join(', ')}`, '') : [];
   };
   const plain = [

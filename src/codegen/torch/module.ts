@@ -6,7 +6,7 @@ import { numbersOf } from '../../ir/ops/constants.js';
 import { layoutText } from '../../sharding-propagation/layout-text.js';
 import { linesOf, type Naming } from './method.js';
 import { dtypeText, number, tuple } from './operators/operator.js';
-import { identifier, Names, snakeCase, statement } from './python.js';
+import { attributeName, Names, snakeCase, statement } from './python.js';
 import type { Run } from './runs.js';
 import { type Owner, type Tensors, tensorOf } from './tensors.js';
 
@@ -47,9 +47,12 @@ export function isKept(name: string, tensors: Tensors): boolean {
   if (!run) return false;
   if (tensors.asked.has(name)) return true;
   const readers = tensors.readIn.get(name) ?? [];
-  if (run.layer === null) return readers.some(({ list }) => list !== run.list) || waitsElsewhere(name, run, tensors);
-  const own = readers.some((reader) => reader !== run && reader.layer === run.layer);
-  return own || tensors.pending.has(name) || readers.some(({ list }) => list !== run.list) || isSum(name, tensors);
+  const makers = tensors.makers.get(name) ?? new Set();
+  const lists = new Set([...makers].map(({ list }) => list));
+  const isReadElsewhere = readers.some(({ list }) => !lists.has(list));
+  if (run.layer === null) return isReadElsewhere || waitsElsewhere(name, run, tensors);
+  const own = readers.some((reader) => !makers.has(reader) && reader.layer === run.layer);
+  return own || tensors.pending.has(name) || isReadElsewhere || isSum(name, tensors);
 }
 
 function waitsElsewhere(name: string, run: Run, { pending, runs }: Tensors): boolean {
@@ -162,6 +165,7 @@ export class LayerWriter {
         const slot = this.slot(name, 'total');
         return [inNamespace(name, slot).replace(`.${slot}`, ''), slot];
       },
+      device: () => this.device(),
       peer: (stage) => this.peer(stage),
     };
     const body = [...linesOf(withoutTrailingFrees(run), this.tensors, naming)];
@@ -226,12 +230,13 @@ export class LayerWriter {
   private parameter(name: string): string | undefined {
     if (this.tensors.parameters.get(name) !== this.owner) return undefined;
     const { sharded } = this.tensors;
-    const { dtype, localShape, layout } = tensorOf(sharded, name);
+    const { dtype, localShape, layout, place } = tensorOf(sharded, name);
     const isOwn = this.owner !== '' && name.startsWith(`${this.owner}.`);
     const wanted = isOwn ? name.slice(this.owner.length + 1) : this.owner === '' ? name : 'weight';
     const path = this.pathNames.take(wanted.split('.').map(segment).join('.'));
     this.paths.set(name, this.fullPath(path));
-    this.declare(path, localShape, dtypeText(dtype), layoutText(layout, sharded.mesh));
+    const where = place ? ', device="cpu"' : '';
+    this.declare(path, localShape, `${dtypeText(dtype)}${where}`, layoutText(layout, sharded.mesh));
     return access(path);
   }
 
@@ -251,6 +256,14 @@ export class LayerWriter {
       this.add(`self.${attribute} = mesh.group(${axes.map((axis) => `"${axis}"`).join(', ')})`);
     }
     return `self.${attribute}`;
+  }
+
+  device(): string {
+    if (!this.groups.has('device')) {
+      this.groups.add('device');
+      this.add('self.device = mesh.device');
+    }
+    return 'self.device';
   }
 
   peer(stage: number): string {
@@ -275,8 +288,8 @@ function withoutTrailingFrees({ steps }: Run): Run['steps'] {
 /** A part of a dotted name; numbers stay, as places in a list. */
 function segment(text: string): string {
   if (/^\d+$/.test(text)) return text;
-  const name = identifier(text);
-  return /^(constant|offset|stage_\d)|_group$/.test(name) ? `${name}_` : name;
+  const name = attributeName(text);
+  return /^(constant|offset|stage_\d)|_group$|^device$/.test(name) ? `${name}_` : name;
 }
 
 /** The dotted name of a layer's module. */

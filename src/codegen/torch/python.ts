@@ -1,28 +1,50 @@
 /**
  * @file Python as ruff formats it: identifiers, and statements that are cut where they are too long.
  */
+import { HELPERS } from './operators/helpers.js';
 
 /** As ruff.toml of an emitted program says. */
 export const LINE_LENGTH = 120;
 
-const RESERVED: ReadonlySet<string> = new Set([
+const KEYWORDS = [
   ...'False None True and as assert async await break class continue def del elif else except finally for from'.split(
     ' ',
   ),
   ...'global if import in is lambda nonlocal not or pass raise return try while with yield match case type'.split(' '),
-  // Names that emitted code uses, and attributes of torch.nn.Module.
-  ...'self step micro mesh torch nn attach declare wait_for Values F tuple from_end scatter_nd one_hot'.split(' '),
-  ...'top_k attention rotary_embedding batch_norm_training accumulate send receive read_schedule'.split(' '),
-  ...'all_reduce all_gather reduce_scatter all_to_all permute list dict float int bool run layouts'.split(' '),
-  ...'apply bfloat16 buffers children compile cpu cuda double eval forward backward recompute update'.split(' '),
-  ...'half modules parameters share_memory state_dict to train training xpu zero_grad add_module'.split(' '),
-]);
+];
+
+/** Attributes of torch.nn.Module, and of emitted modules. */
+const ATTRIBUTES = [
+  ...'apply bfloat16 buffers children compile cpu cuda device double eval float forward backward recompute update'.split(
+    ' ',
+  ),
+  ...'half modules parameters run share_memory state_dict to train training type xpu zero_grad add_module'.split(' '),
+];
+
+/** Names that methods of emitted modules use. */
+const NAMES = [
+  ...Object.keys(HELPERS),
+  ...'self step micro mesh progress torch nn attach declare wait_for Values F tuple accumulate send receive'.split(' '),
+  ...'all_reduce all_gather reduce_scatter all_to_all permute list dict int bool layouts read_schedule'.split(' '),
+];
+
+const ATTRIBUTE_RESERVED: ReadonlySet<string> = new Set([...KEYWORDS, ...ATTRIBUTES]);
+const RESERVED: ReadonlySet<string> = new Set([...ATTRIBUTE_RESERVED, ...NAMES]);
 
 /** A Python identifier like a text. */
 export function identifier(text: string): string {
+  return unreserved(text, RESERVED);
+}
+
+/** A name of a module's attribute like a text: functions may have the same. */
+export function attributeName(text: string): string {
+  return unreserved(text, ATTRIBUTE_RESERVED);
+}
+
+function unreserved(text: string, reserved: ReadonlySet<string>): string {
   const plain = text.replace(/[^A-Za-z0-9_]+/g, '_').replace(/^_+|_+$/g, '');
   const named = /^[A-Za-z]/.test(plain) ? plain : `v_${plain}`;
-  return RESERVED.has(named) ? `${named}_` : named;
+  return reserved.has(named) ? `${named}_` : named;
 }
 
 /** `LayerNormalization` → `layer_normalization`. */
@@ -71,9 +93,11 @@ export function deletion(names: readonly string[], indent: string): readonly str
 function cutLines(line: string, indent: string): readonly string[] {
   const listed = /^( *)return (.*)$/.exec(line);
   if (listed && !/[([]/.test(line)) return cutLines(`${listed[1]}return (${listed[2]},)`, indent);
-  const open = lastOpening(line);
-  if (open < 0) return [line];
-  if (open >= LINE_LENGTH) return cutTargets(line, indent);
+  const openings = openingsIn(line);
+  const open = openings.findLast((at) => at < LINE_LENGTH);
+  const isPastTargets = (openings.at(-1) ?? 0) >= LINE_LENGTH && /^[^=([]*, [^=([]* = /.test(line);
+  if (isPastTargets) return cutTargets(line, indent);
+  if (open === undefined) return [line];
   const close = closing(line, open);
   const head = line.slice(0, open + 1);
   const body = line.slice(open + 1, close);
@@ -95,15 +119,16 @@ function cutTargets(line: string, indent: string): readonly string[] {
   return [`${indent}(`, ...targets.split(', ').map((target) => `${indent}    ${target},`), ...tail];
 }
 
-/** The bracket that opens what the line's last closing one closes. */
-function lastOpening(line: string): number {
-  const end = Math.max(line.lastIndexOf(')'), line.lastIndexOf(']'));
+/** Brackets that stand in no other ones. */
+function openingsIn(line: string): readonly number[] {
+  const openings: number[] = [];
   let depth = 0;
-  for (let at = end; at >= 0; at--) {
-    if (')]}'.includes(line[at] as string)) depth++;
-    if ('([{'.includes(line[at] as string) && --depth === 0) return at;
+  for (let at = 0; at < line.length; at++) {
+    if ('([{'.includes(line[at] as string) && depth++ === 0) openings.push(at);
+    // A line may begin with the bracket that closes another.
+    if (')]}'.includes(line[at] as string)) depth = Math.max(0, depth - 1);
   }
-  return -1;
+  return openings;
 }
 
 function closing(line: string, open: number): number {

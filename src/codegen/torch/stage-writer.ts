@@ -1,7 +1,7 @@
 /**
  * @file The class of a stage: a method for each of its lists, which calls the layers' methods, and one that runs a step.
  */
-import { BEGIN, UPDATE } from '../../partition/phase-lists.js';
+import { BEGIN, lastList, UPDATE } from '../../partition/phase-lists.js';
 import { inputsOf, type NamedTensor, outputsOf } from './interface.js';
 import { linesOf, type Naming } from './method.js';
 import { access, isKept, LayerWriter, namespaceOf, type OwnedModule, pathOf } from './module.js';
@@ -95,6 +95,7 @@ export class StageWriter {
       waitsHere: (name) => locals.has(name),
       wait: (name) => `${read(name)} = ${read(name)}.wait()`,
       sum: (name) => [namespaceOf(name, tensors), writer.slot(name, 'total')],
+      device: () => writer.device(),
       peer: (stage) => writer.peer(stage),
     };
   }
@@ -200,7 +201,15 @@ export class StageWriter {
           `${BODY}for number in range(${microBatches.count}):`,
           `${inner}micro = micros[number] = Values()`,
           ...fedPerMicro.flatMap((text) => statement(text, inner)),
-          `${inner}self.${methodOf('micro')}(micro, step)`,
+          ...this.marksLast(microBatches.count, inner),
+          ...(microBatches.exceptLast
+            ? [
+                `${inner}if number < ${microBatches.count - 1}:`,
+                `${inner}    self.${methodOf('micro')}(micro, step)`,
+                `${inner}else:`,
+                `${inner}    self.${methodOf(lastList('micro'))}(micro, step)`,
+              ]
+            : [`${inner}self.${methodOf('micro')}(micro, step)`]),
         ]
       : [];
     return [...micro, ...this.once(() => true)];
@@ -210,6 +219,8 @@ export class StageWriter {
   private scheduled(fedPerMicro: readonly string[]): readonly string[] {
     const inner = `${BODY}    `;
     const begin = fedPerMicro.flatMap((text) => statement(text, `${inner}    `));
+    const { microBatches } = this.tensors.sharded;
+    const count = microBatches?.count ?? 1;
     return [
       ...this.once((list) => list === BEGIN),
       `${BODY}micros = {}`,
@@ -217,9 +228,22 @@ export class StageWriter {
       `${inner}if number not in micros:`,
       `${inner}    ${begin.length > 0 ? 'micro = ' : ''}micros[number] = Values()`,
       ...begin,
-      `${inner}getattr(self, LISTS[name])(micros[number], step)`,
+      ...this.marksLast(count, inner),
+      ...(microBatches?.exceptLast
+        ? [
+            `${inner}lists = LAST_LISTS if number == ${count - 1} else LISTS`,
+            `${inner}getattr(self, lists[name])(micros[number], step)`,
+          ]
+        : [`${inner}getattr(self, LISTS[name])(micros[number], step)`]),
       ...this.once((list) => list === UPDATE),
     ];
+  }
+
+  /** Where collectives start in the last micro-batch alone. */
+  private marksLast(count: number, indent: string): readonly string[] {
+    const { lists } = this.tensors.walk;
+    const isThere = lists.some(({ steps }) => steps.some(({ step }) => step.kind === 'start' && step.last));
+    return isThere ? [`${indent}progress.is_last = number == ${count - 1}`] : [];
   }
 
   private once(isWanted: (list: string) => boolean): readonly string[] {

@@ -20,8 +20,10 @@ export interface Tensors {
   readonly inline: ReadonlyMap<string, Uint8Array>;
   /** By weight and kept state: whose parameter it is. */
   readonly parameters: ReadonlyMap<string, Owner>;
-  /** By result of a step: the run that makes it (that starts it, of a collective). */
+  /** By result of a step: the run that makes it (that starts it, of a collective), the last where several do. */
   readonly madeIn: ReadonlyMap<string, Run>;
+  /** All runs that make it: one in each form of a micro-batch, of which the last may have its own. */
+  readonly makers: ReadonlyMap<string, ReadonlySet<Run>>;
   /** Collectives' results that other runs wait for. */
   readonly pending: ReadonlySet<string>;
   /** By tensor: the runs that read it, in order. */
@@ -52,6 +54,11 @@ export function tensorOf({ tensors }: ShardedGraph, name: string): ShardedTensor
 export function tensorsOf(sharded: ShardedGraph, axes: ProgramAxes, walk: StageWalk, runs: readonly Run[]): Tensors {
   const inline = inlineValues(sharded);
   const madeIn = new Map<string, Run>();
+  const makers = new Map<string, Set<Run>>();
+  const make = (name: string, run: Run) => {
+    madeIn.set(name, run);
+    makers.set(name, (makers.get(name) ?? new Set()).add(run));
+  };
   const pending = new Set<string>();
   const readIn = new Map<string, Run[]>();
   const freedIn = new Map<string, Run>();
@@ -63,10 +70,10 @@ export function tensorsOf(sharded: ShardedGraph, axes: ProgramAxes, walk: StageW
         if (!known) readIn.set(name, [run]);
         else if (known.at(-1) !== run) known.push(run);
       }
-      if (step.kind === 'start') madeIn.set(step.node.output, run);
+      if (step.kind === 'start') make(step.node.output, run);
       else if (step.kind === 'wait') {
-        if (madeIn.get(step.node.output) !== run) pending.add(step.node.output);
-      } else for (const name of [...makes, ...inside]) madeIn.set(name, run);
+        if (!makers.get(step.node.output)?.has(run)) pending.add(step.node.output);
+      } else for (const name of [...makes, ...inside]) make(name, run);
     }
   const kept = [...sharded.weights.map(({ tensor }) => tensor), ...sharded.state.map(({ to }) => to)];
   const parameters = new Map(
@@ -90,6 +97,7 @@ export function tensorsOf(sharded: ShardedGraph, axes: ProgramAxes, walk: StageW
     inline,
     parameters,
     madeIn,
+    makers,
     pending,
     readIn,
     asked,

@@ -21,10 +21,12 @@ export interface Emitted {
   readonly steps: number;
 }
 
-/** What a run leaves: outputs and state by the model's names. */
+/** What a run leaves: outputs and state by the model's names, state after the first step, and the loss of every step. */
 export interface Ran {
   readonly outputs: Arrays;
+  readonly first: Arrays;
   readonly state: Arrays;
+  readonly losses: readonly number[];
 }
 
 /** Compiles a model to `folder` with the torch target, and writes inputs for it. */
@@ -41,61 +43,104 @@ export async function ranHere({ folder, steps }: Emitted): Promise<Ran> {
   const { program } = await openCompiled(folder);
   const inputs = readNpz(readFileSync(join(folder, 'inputs.npz')), 'inputs');
   const pairs = program.state ?? [];
-  const { outputs, tensors } = await runProgram(folder, inputs, { steps, collect: pairs.map(({ from }) => from) });
-  const state = pairs.flatMap(({ from, to }) => (tensors[from] ? [[to, tensors[from]] as const] : []));
-  return { outputs, state: Object.fromEntries(state) };
+  const after = async (count: number) => {
+    const run = await runProgram(folder, inputs, { program, steps: count, collect: pairs.map(({ from }) => from) });
+    const state = pairs.flatMap(({ from, to }) => (run.tensors[from] ? [[to, run.tensors[from]] as const] : []));
+    return { ...run, state: Object.fromEntries(state) };
+  };
+  const first = steps > 1 ? (await after(1)).state : {};
+  const { outputs, history, state } = await after(steps);
+  return { outputs, first, state, losses: history['loss'] ?? [] };
 }
 
 const PYTHON = process.env['AUTOPAR_PYTHON'] || 'python3';
 
 /** Runs programs one after the other, their ranks being forks of one process. By folder what those leave that do not fail. */
 export function runForked(programs: readonly Emitted[]): ReadonlyMap<string, Ran> {
-  const jobs = programs.map(({ folder, ranks, steps }) => ({
-    folder: join(folder, 'torch'),
-    ranks,
-    options: { ...files(folder), inputs: [join(folder, 'inputs.npz')], device: 'cpu', steps, seed: 0 },
-  }));
-  console.log(python([resolve('test/codegen/torch/run_forked.py')], JSON.stringify(jobs)));
+  runJobs(
+    programs.map((program) => {
+      const { outputs, state, first, log } = files(program.folder);
+      const whole = { outputs, state, log, steps: program.steps };
+      return { program, runs: program.steps > 1 ? [{ state: first, steps: 1 }, whole] : [whole] };
+    }),
+  );
   return new Map(
     programs.flatMap(({ folder }) => (existsSync(files(folder).state) ? [[folder, ranIn(folder)] as const] : [])),
   );
 }
 
+/** Options of main.py, beside those that every run has. */
+type RunOptions = Readonly<Record<string, string | number | boolean>>;
+
+/** Runs each program so many times, in processes that are forks of one. */
+export function runJobs(jobs: readonly { readonly program: Emitted; readonly runs: readonly RunOptions[] }[]): void {
+  const sent = jobs.map(({ program: { folder, ranks }, runs }) => {
+    const usual = { ...DEFAULTS, inputs: [join(folder, 'inputs.npz')], device: 'cpu' };
+    return { folder: join(folder, 'torch'), ranks, runs: runs.map((options) => ({ ...usual, ...options })) };
+  });
+  console.log(python([resolve('test/codegen/torch/run_forked.py')], JSON.stringify(sent)));
+}
+
+const DEFAULTS = {
+  outputs: null,
+  state: null,
+  log: null,
+  save: null,
+  save_every: null,
+  resume: null,
+  compile: false,
+  seed: 0,
+};
+
 /** Runs a program as its README says, on gloo. */
 export function runTorchrun({ folder, ranks, steps }: Emitted): Ran {
-  const { outputs, state } = files(folder);
+  const { outputs, state, log } = files(folder);
   const given = ['--device', 'cpu', '--steps', String(steps), '--inputs', join(folder, 'inputs.npz')];
   const main = join(folder, 'torch', 'main.py');
   const launch = ['-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', String(ranks), main];
-  python([...launch, ...given, '--outputs', outputs, '--state', state]);
+  python([...launch, ...given, '--outputs', outputs, '--state', state, '--log', log]);
   return ranIn(folder);
 }
 
-function files(folder: string): { readonly outputs: string; readonly state: string } {
-  return { outputs: join(folder, 'outputs.npz'), state: join(folder, 'state.npz') };
+type Results = Readonly<Record<'outputs' | 'state' | 'first' | 'log', string>>;
+
+function files(folder: string): Results {
+  const at = (name: string) => join(folder, name);
+  return { outputs: at('outputs.npz'), state: at('state.npz'), first: at('first.npz'), log: at('log.csv') };
 }
 
 /** Runs Python. Throws with what it printed where it fails. */
-export function python(given: readonly string[], input = ''): string {
+export function python(given: readonly string[], input = '', more: Readonly<Record<string, string>> = {}): string {
   const { status, stdout, stderr } = spawnSync(PYTHON, given, {
     input,
     encoding: 'utf8',
-    env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1', OMP_NUM_THREADS: '1' },
+    env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1', OMP_NUM_THREADS: '1', ...more },
   });
   if (status !== 0) throw new Error(`python ended with ${status}:\n${stderr.slice(-4000)}${stdout.slice(-2000)}`);
   return stdout;
 }
 
 function ranIn(folder: string): Ran {
-  const { outputs, state } = files(folder);
+  const { outputs, state, first, log } = files(folder);
+  const [header = '', ...rows] = readFileSync(log, 'utf8').trim().split(/\r?\n/);
+  const loss = header.split(',').indexOf('loss');
+  return {
+    outputs: readNpz(readFileSync(outputs), outputs),
+    first: existsSync(first) ? stateIn({ folder }, first) : {},
+    state: stateIn({ folder }, state),
+    losses: loss < 0 ? [] : rows.map((row) => Number(row.split(',')[loss])),
+  };
+}
+
+/** The state that a program wrote, by the model's names. */
+export function stateIn({ folder }: Pick<Emitted, 'folder'>, file: string): Arrays {
   const index = JSON.parse(readFileSync(join(folder, 'torch', 'weights', 'index.json'), 'utf8')) as readonly Readonly<
     Record<string, { readonly key: string }>
   >[];
-  const byPath = Object.entries(readNpz(readFileSync(state), state));
-  return {
-    outputs: readNpz(readFileSync(outputs), outputs),
-    state: Object.fromEntries(
-      byPath.map(([name, value]) => [index.find((stage) => stage[name])?.[name]?.key ?? name, value]),
-    ),
-  };
+  return Object.fromEntries(
+    Object.entries(readNpz(readFileSync(file), file)).map(([name, value]) => [
+      index.find((stage) => stage[name])?.[name]?.key ?? name,
+      value,
+    ]),
+  );
 }

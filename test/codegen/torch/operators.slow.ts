@@ -3,6 +3,7 @@
  */
 import { resolve } from 'node:path';
 import test from 'ava';
+import { INDENT } from '../../../src/codegen/torch/expression.js';
 import { operatorsFile } from '../../../src/codegen/torch/files/texts.js';
 import { HELPERS } from '../../../src/codegen/torch/operators/helpers.js';
 import { CASES, viewOfCase } from '../../ir/ops/cases.js';
@@ -11,7 +12,7 @@ import { difference, randomValues } from '../../ir/ops/values.js';
 import { missing } from '../../missing.js';
 import { torchAbsence } from '../../reference/torch.js';
 import { python } from './emitted.js';
-import { torchText } from './sampled.js';
+import { torchLines } from './sampled.js';
 
 const absence = torchAbsence();
 
@@ -30,8 +31,8 @@ const NUMBERS: Readonly<Record<string, number>> = {
 
 if (missing(absence !== null, absence ?? '') !== null) test.skip(`${absence}`, () => undefined);
 else {
-  const samples = CASES.map((sample, number) => ({ sample, number, text: torchText(sample) })).filter(
-    ({ text }) => text !== null,
+  const samples = CASES.map((sample, number) => ({ sample, number, lines: torchLines(sample) })).filter(
+    ({ lines }) => lines !== null,
   );
   const inputsOf = ({ sample, number }: (typeof samples)[number]) =>
     sample.inputs.map((input, index) => (input ? randomValues(input, number * 16 + index) : null));
@@ -43,13 +44,18 @@ else {
         .map((name) => `${name}(`)
         .join(' '),
     );
-    const jobs = samples.map((item) => ({ text: item.text, inputs: inputsOf(item), operators }));
+    const jobs = samples.map((item) => ({
+      text: (item.lines ?? []).map((line) => line.slice(INDENT.length)).join('\n'),
+      results: viewOfCase(item.sample).outputs.length,
+      inputs: inputsOf(item),
+      operators,
+    }));
     answers = JSON.parse(python([resolve('test/codegen/torch/evaluate.py')], JSON.stringify(jobs))) as Answer[];
   });
 
   for (const [index, item] of samples.entries()) {
-    const { sample, number, text } = item;
-    test(`${number} ${sample.domain}:${sample.op} ${text}`, async (t) => {
+    const { sample, number } = item;
+    test(`${number} ${sample.domain}:${sample.op} ${item.lines?.at(-1)?.trim()}`, async (t) => {
       const { outputs } = viewOfCase(sample);
       const wanted = await run(
         { op: sample.op, domain: sample.domain, attributes: sample.attributes },

@@ -101,12 +101,13 @@ test('an operator without a torch function is refused with its node, and nothing
   const folder = mkdtempSync(join(tmpdir(), 'autopar-torch-'));
   const builder = new GraphBuilder('unknown', 1);
   const x = builder.input('x', 'float32', [2, 8, 4, 4]);
-  builder.output('y', builder.operator('LRN', [x], { size: 3 }));
+  const regions = builder.input('regions', 'float32', [3, 5]);
+  builder.output('y', builder.operator('MaxRoiPool', [x, regions], { pooled_shape: [2, 2] }));
   const model = join(folder, 'unknown.onnx');
   writeFileSync(model, writeOnnx(builder.build()));
   const error = await refused(t, { model, devices: 1 });
   t.is(error.code, 'target-lacks-operator');
-  t.regex(error.message, /LRN/);
+  t.regex(error.message, /MaxRoiPool/);
   t.truthy(error.where.node);
 });
 

@@ -1,15 +1,18 @@
 /**
  * @file The sample operators of the registry in torch functions.
  */
-import { torchOperatorOf } from '../../../src/codegen/torch/operators/index.js';
+import { expressionLines } from '../../../src/codegen/torch/expression.js';
 import type { TorchNode } from '../../../src/codegen/torch/operators/operator.js';
+import { Names } from '../../../src/codegen/torch/python.js';
 import { viewOfCase } from '../../ir/ops/cases.js';
 import type { Case } from '../../ir/ops/sample.js';
 
-/** A sample's Python expression over operands x0, x1, …; null where torch has none for it. */
-export function torchText(sample: Case): string | null {
+/** A sample's lines over operands x0, x1, …, which make y0, y1, …; null where torch has none for it. */
+export function torchLines(sample: Case): readonly string[] | null {
   const { inputs, outputs, attributes } = viewOfCase(sample);
   const operands = inputs.map((type, index) => (type ? `x${index}` : null));
   const node: TorchNode = { op: sample.op, attributes, inputs, outputs, operands };
-  return torchOperatorOf(sample.op, sample.domain)?.text(node) ?? null;
+  const names = new Names();
+  const targets = outputs.map((_, index) => () => `y${index}`);
+  return expressionLines({ ...node, domain: sample.domain }, targets, (base) => names.take(base), '');
 }

@@ -36,6 +36,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from collectives import all_gather_single
 
 AXES = ()
+STAGE_AXIS = "${STAGE_AXIS}"
 
 # Axes over which collectives run. A group is all ranks that differ on these alone. All ranks make groups in this order.
 GROUPS = ()
@@ -73,7 +74,7 @@ class Mesh:
 
     def __init__(self, device_type):
         self.rank = dist.get_rank()
-        names, sizes = [name for name, _ in AXES] or ["world"], [size for _, size in AXES] or [1]
+        names, sizes = [name for name, _ in AXES] or [STAGE_AXIS], [size for _, size in AXES] or [1]
         self.device_mesh = init_device_mesh(device_type, tuple(sizes), mesh_dim_names=tuple(names))
         place = (self.device_mesh.mesh == self.rank).nonzero()[0].tolist()
         self.place = dict(zip(names, place, strict=True))
@@ -107,11 +108,11 @@ class Mesh:
 
     @property
     def stage(self):
-        return self.place.get("pp", 0)
+        return self.place.get(STAGE_AXIS, 0)
 
     def peer(self, stage):
         """The rank with this rank's place in another stage."""
-        return self.rank_at({**self.place, "pp": stage})
+        return self.rank_at({**self.place, STAGE_AXIS: stage})
 
     def index(self, axes, place=None):
         """The index on a list of axes, the first being major."""
@@ -136,9 +137,30 @@ def pieces_of(layout):
     return [piece for pieces in layout for piece in pieces]
 
 
-def cut(mesh, whole, layout):
+def padded(whole, extents):
+    """A tensor filled up where axes do not divide it: parts (size, valid) of a dimension, whose first places count."""
+    for dim, parts in enumerate(extents or []):
+        if parts is not None:
+            split = whole.unflatten(dim, [valid for _, valid in parts])
+            filled = split.new_zeros([*whole.shape[:dim], *(size for size, _ in parts), *whole.shape[dim + 1 :]])
+            filled[(slice(None),) * dim + tuple(slice(valid) for _, valid in parts)] = split
+            whole = filled.flatten(dim, dim + len(parts) - 1)
+    return whole
+
+
+def unpadded(whole, extents):
+    for dim, parts in enumerate(extents or []):
+        if parts is not None:
+            split = whole.unflatten(dim, [size for size, _ in parts])
+            kept = split[(slice(None),) * dim + tuple(slice(valid) for _, valid in parts)]
+            whole = kept.flatten(dim, dim + len(parts) - 1)
+    return whole
+
+
+def cut(mesh, whole, layout, extents=None):
     """This rank's block of a whole tensor."""
-    block, pieces = whole.reshape([size for size, _ in pieces_of(layout)]), pieces_of(layout)
+    pieces = pieces_of(layout)
+    block = padded(whole, extents).reshape([size for size, _ in pieces])
     for dim, (size, axes) in enumerate(pieces):
         parts = math.prod(dict(AXES)[axis] for axis in axes)
         block = block.narrow(dim, mesh.index(axes) * (size // parts), size // parts)
@@ -146,21 +168,27 @@ def cut(mesh, whole, layout):
     return block.reshape(shape).contiguous()
 
 
-def join(mesh, block, layout, dtype, stage):
+def join(mesh, block, layout, dtype, stage, extents=None):
     """The whole tensor of which the ranks of a stage have blocks; others have None. All ranks call it."""
     pieces, sizes = pieces_of(layout), dict(AXES)
     parts = [math.prod(sizes[axis] for axis in axes) for _, axes in pieces]
     local = [size // part for (size, _), part in zip(pieces, parts, strict=True)]
-    block = torch.zeros(local, dtype=dtype) if block is None else block
+    block = torch.zeros(local, dtype=dtype) if block is None else block.to(mesh.device)
     numbers = block.to(torch.uint8) if dtype == torch.bool else block
     gathered = numbers.new_empty(dist.get_world_size() * numbers.numel())
     all_gather_single(gathered, numbers.flatten())
     whole = numbers.new_empty([size for size, _ in pieces])
     for rank, part in enumerate(gathered.reshape(dist.get_world_size(), *local)):
         place = mesh.place_of(rank)
-        if place.get("pp", 0) != stage:
+        if place.get(STAGE_AXIS, 0) != stage:
             continue
         at = [mesh.index(axes, place) * size for (_, axes), size in zip(pieces, local, strict=True)]
         whole[tuple(slice(start, start + size) for start, size in zip(at, local, strict=True))] = part
-    return whole.reshape([math.prod(size for size, _ in dim) for dim in layout]).to(dtype)
+    whole = whole.reshape([math.prod(size for size, _ in dim) for dim in layout])
+    return unpadded(whole, extents).to(dtype)
+
+
+def whole_of(mesh, block, entry, stage):
+    """The whole tensor of a parameter, by its entry of weights/index.json. All ranks call it."""
+    return join(mesh, block, entry["layout"], getattr(torch, entry["dtype"]), stage, entry["extents"])
 `;

@@ -6,7 +6,7 @@ import { LINE_LENGTH } from '../python.js';
 
 /** operators.py with the functions that the modules' text calls; null where it calls none. */
 export function operatorsFile(modules: string): string | null {
-  const names = (Object.keys(HELPERS) as HelperName[]).filter((name) => calls(modules, name));
+  const names = calledHelpers(modules);
   if (names.length === 0) return null;
   const texts = names.map((name) => HELPERS[name]);
   const functional = texts.some((text) => text.includes('F.')) ? 'import torch.nn.functional as F\n' : '';
@@ -14,12 +14,18 @@ export function operatorsFile(modules: string): string | null {
   return `"""Operators that torch has no function for."""\n\n${plain}${functional}${plain || functional ? '\n\n' : '\n'}${texts.join('\n\n')}`;
 }
 
+/** Functions that a text calls, and those that they call, in the order of the table. */
+function calledHelpers(text: string): readonly HelperName[] {
+  const names = (Object.keys(HELPERS) as HelperName[]).filter((name) => calls(text, name));
+  const whole = [text, ...names.map((name) => HELPERS[name])].join('\n');
+  const all = (Object.keys(HELPERS) as HelperName[]).filter((name) => calls(whole, name));
+  return all.length === names.length ? names : calledHelpers(whole);
+}
+
 /** Whether a text names something of another file. */
 export function calls(text: string, name: string): boolean {
   return new RegExp(`(?<![\\w.])${name}\\(`).test(text);
 }
-
-export const REQUIREMENTS = 'torch>=2.9\nsafetensors\nnumpy\n';
 
 export const RUFF = `line-length = ${LINE_LENGTH}\n\n[lint]\nselect = ["E", "F", "I", "W"]\n`;
 
@@ -43,8 +49,8 @@ export function readme({ model, ranks, mesh, isPipeline }: Described): string {
     pip install -r requirements.txt
     torchrun --nproc-per-node ${ranks} main.py --steps 3
 
-\`--inputs FILE.npz\` gives whole inputs, \`--outputs\` and \`--state\` write whole outputs and weights; \`main.py --help\` lists the rest. On several
-machines add torchrun's own options (\`--nnodes\`, \`--rdzv-endpoint\`).
+\`--inputs FILE.npz\` gives whole inputs, \`--outputs\` and \`--state\` write whole outputs and weights, \`--save\` and \`--resume\` checkpoints;
+\`main.py --help\` lists the rest. On several machines add torchrun's own options (\`--nnodes\`, \`--rdzv-endpoint\`).
 
 | file | holds |
 |---|---|
@@ -52,7 +58,9 @@ ${isPipeline ? PIPELINE : MODEL}
 | mesh.py | the device mesh, process groups, how blocks are cut from whole tensors |
 | collectives.py | one function per transition between layouts |
 | values.py | parameters and their files |
-| main.py | the loop |
+| main.py | options; checks modules and the world size |
+| steps.py | inputs, steps, outputs |
+| checkpoint.py | checkpoints in torch's distributed format |
 | weights/ | a safetensors file per distinct shard, and index.json, which names each parameter's |
 
 ## Proof

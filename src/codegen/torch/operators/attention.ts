@@ -1,15 +1,29 @@
 /**
  * @file Attention and rotary embeddings in torch functions.
  */
-import { has, number, numberIn, shapeOf, type TorchNode, type TorchOperator, torch, typeOf, x } from './operator.js';
+import {
+  has,
+  microsoft,
+  number,
+  numberIn,
+  shapeOf,
+  type TorchNode,
+  type TorchOperator,
+  torch,
+  typeOf,
+  x,
+} from './operator.js';
 
-/** Without keys and values of earlier tokens, and without the scores as results. */
+/** With keys of earlier tokens, lengths, capped scores, or more results than one, the scores are written out. */
 function attention(node: TorchNode): string | null {
   const isPlain = numberIn(node, 'softcap', 0) === 0 && !has(node, 4) && !has(node, 5) && !has(node, 6);
-  if (!isPlain || node.outputs.slice(1).some((output) => output !== null)) return null;
   // A mask may be shorter than the keys; torch's may not.
-  if (has(node, 3) && shapeOf(node, 3).at(-1) !== shapeOf(node, 1).at(-2)) return null;
+  const isShort = has(node, 3) && shapeOf(node, 3).at(-1) !== shapeOf(node, 1).at(-2);
+  const isLong = !isPlain || isShort || node.outputs.slice(1).some((output) => output !== null);
   const { dtype } = typeOf(node);
+  const optional = ['past_k', 'past_v', 'lengths'].flatMap((name, index) =>
+    has(node, index + 4) ? [`${name}=${x(node, index + 4)}`] : [],
+  );
   const heads = [numberIn(node, 'q_num_heads', 0), numberIn(node, 'kv_num_heads', 0)];
   const given = [
     ...[0, 1, 2].map((index) => x(node, index)),
@@ -18,7 +32,20 @@ function attention(node: TorchNode): string | null {
     ...(numberIn(node, 'is_causal', 0) ? ['causal=True'] : []),
     ...('scale' in node.attributes ? [`scale=${number(numberIn(node, 'scale', 1), dtype)}`] : []),
   ];
-  return `attention(${given.join(', ')})`;
+  if (!isLong) return `attention(${given.join(', ')})`;
+  const softcap = numberIn(node, 'softcap', 0);
+  const shown = numberIn(node, 'qk_matmul_output_mode', 0);
+  const more = [
+    ...optional,
+    ...(softcap ? [`softcap=${number(softcap, dtype)}`] : []),
+    ...(shown ? [`shown=${shown}`] : []),
+  ];
+  const text = `scored_attention(${[...given, ...more].join(', ')})`;
+  return node.outputs.length === 1
+    ? `${text}[0]`
+    : node.outputs.length === 4
+      ? text
+      : `${text}[:${node.outputs.length}]`;
 }
 
 /** Tables by position, or the angles of every token. */
@@ -32,7 +59,25 @@ function rotary(node: TorchNode): string {
   return `rotary_embedding(${[x(node), `${x(node, 1)}${at}`, `${x(node, 2)}${at}`, ...more].join(', ')})`;
 }
 
+/** Of ONNX Runtime: positions stand ahead of the tables; one position is that of the first token. */
+function fusedRotary(node: TorchNode): string | null {
+  const [position, table] = [shapeOf(node, 1), shapeOf(node, 2)];
+  const size = numberIn(node, 'rotary_embedding_dim', 0) || 2 * (table[1] ?? 1);
+  const shape = shapeOf(node);
+  const heads = numberIn(node, 'num_heads', 0) || (shape.length === 3 ? (shape[2] ?? 1) / size : 0);
+  const length = shape.length === 3 ? shape[1] : shape[2];
+  const isOne = position.length === 1 && position[0] === 1;
+  const places = isOne ? `(${x(node, 1)} + torch.arange(${length})).expand(${shape[0]}, -1)` : x(node, 1);
+  const more = [
+    ...(heads ? [`heads=${heads}`] : []),
+    ...(numberIn(node, 'interleaved', 0) ? ['interleaved=True'] : []),
+    `size=${size}`,
+  ];
+  return `rotary_embedding(${[x(node), `${x(node, 2)}[${places}]`, `${x(node, 3)}[${places}]`, ...more].join(', ')})`;
+}
+
 export const attentionOperators: readonly TorchOperator[] = [
   torch('Attention', attention),
   torch('RotaryEmbedding', rotary),
+  microsoft('RotaryEmbedding', fusedRotary),
 ];

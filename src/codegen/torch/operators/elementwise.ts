@@ -110,6 +110,15 @@ function isInfinite(node: TorchNode): string {
   return negative ? `torch.isneginf(${x(node)})` : `torch.zeros_like(${x(node)}, dtype=torch.bool)`;
 }
 
+/** torch shifts uint8 alone of unsigned numbers; in int64 others of up to 32 bits have room. */
+function shifted(node: TorchNode): string | null {
+  const { dtype } = typeOf(node);
+  const name = `torch.bitwise_${textIn(node, 'direction', 'LEFT') === 'LEFT' ? 'left' : 'right'}_shift`;
+  if (dtype === 'uint64') return null;
+  if (!dtype.startsWith('uint') || dtype === 'uint8') return `${name}(${x(node)}, ${x(node, 1)})`;
+  return `${name}(${atom(x(node))}.long(), ${atom(x(node, 1))}.long()).to(${dtypeText(dtype)})`;
+}
+
 /** The slope's dimensions are the last ones of what it scales. */
 function prelu(node: TorchNode): string {
   return `torch.where(${x(node)} < 0, ${x(node)} * ${x(node, 1)}, ${x(node)})`;
@@ -150,11 +159,8 @@ export const elementwiseOperators: readonly TorchOperator[] = [
   torch('Neg', (node) => `-${atom(x(node))}`),
   torch('Pow', power),
   torch('Mod', (node) => `torch.${numberIn(node, 'fmod', 0) ? 'fmod' : 'remainder'}(${x(node)}, ${x(node, 1)})`),
-  torch('BitShift', (node) =>
-    typeOf(node).dtype.startsWith('uint') && typeOf(node).dtype !== 'uint8'
-      ? null
-      : `torch.bitwise_${textIn(node, 'direction', 'LEFT') === 'LEFT' ? 'left' : 'right'}_shift(${x(node)}, ${x(node, 1)})`,
-  ),
+  torch('BitShift', shifted),
+  torch('BitCast', (node) => `${atom(x(node))}.view(${dtypeText(resultOf(node).dtype)})`),
   torch('IsInf', isInfinite),
   torch('PRelu', prelu),
   torch('Sum', (node) => chained(node, (left, right) => `${left} + ${right}`)),

@@ -4,11 +4,15 @@
  */
 import { attentionOperators } from './attention.js';
 import { elementwiseOperators } from './elementwise.js';
+import { imageOperators } from './images.js';
 import { indexingOperators } from './indexing.js';
 import { layerOperators } from './layers.js';
 import type { TorchOperator } from './operator.js';
+import { quantisedOperators } from './quantised.js';
+import { recurrentOperators } from './recurrent.js';
 import { reductionOperators } from './reductions.js';
 import { shapingOperators } from './shaping.js';
+import { signalOperators } from './signals.js';
 
 const TABLE: ReadonlyMap<string, TorchOperator> = new Map(
   [
@@ -18,6 +22,10 @@ const TABLE: ReadonlyMap<string, TorchOperator> = new Map(
     ...indexingOperators,
     ...reductionOperators,
     ...layerOperators,
+    ...recurrentOperators,
+    ...imageOperators,
+    ...quantisedOperators,
+    ...signalOperators,
   ].map((operator) => [`${operator.domain}:${operator.op}`, operator]),
 );
 

@@ -5,7 +5,9 @@ import {
   atom,
   axisIn,
   dtypeText,
+  has,
   integersIn,
+  microsoft,
   numberIn,
   rankOf,
   resultOf,
@@ -39,7 +41,8 @@ function gatherElements(node: TorchNode): string {
 }
 
 function gatherNd(node: TorchNode): string | null {
-  if (numberIn(node, 'batch_dims', 0) !== 0) return null;
+  const batch = numberIn(node, 'batch_dims', 0);
+  if (batch !== 0) return `gather_nd(${x(node)}, ${index(node)}, ${batch})`;
   return `${atom(x(node))}[tuple(${atom(index(node))}.unbind(-1))]`;
 }
 
@@ -70,9 +73,11 @@ function topK(node: TorchNode): string {
 
 function arg(name: string): (node: TorchNode) => string | null {
   return (node) => {
-    if (numberIn(node, 'select_last_index', 0)) return null;
+    const axis = axisIn(node, 0);
     const keep = numberIn(node, 'keepdims', 1) ? ', keepdim=True' : '';
-    return `torch.${name}(${x(node)}, dim=${axisIn(node, 0)}${keep})`;
+    if (!numberIn(node, 'select_last_index', 0)) return `torch.${name}(${x(node)}, dim=${axis}${keep})`;
+    const last = (shapeOf(node)[axis] ?? 1) - 1;
+    return `${last} - torch.${name}(torch.flip(${x(node)}, [${axis}]), dim=${axis}${keep})`;
   };
 }
 
@@ -90,10 +95,24 @@ function cumulative(name: string, neutral: string): (node: TorchNode) => string 
   };
 }
 
+function reverseSequence(node: TorchNode): string {
+  const axes = `${numberIn(node, 'time_axis', 0)}, ${numberIn(node, 'batch_axis', 1)}`;
+  return `reverse_sequence(${x(node)}, ${index(node)}, ${axes})`;
+}
+
+function tensorScatter(node: TorchNode): string {
+  const starts = has(node, 2) ? `, ${index(node, 2)}` : '';
+  const circular = textIn(node, 'mode', 'linear') === 'circular' ? ', circular=True' : '';
+  return `tensor_scatter(${x(node)}, ${x(node, 1)}, ${axisIn(node, -2)}${starts}${circular})`;
+}
+
 export const indexingOperators: readonly TorchOperator[] = [
   torch('Gather', gather),
   torch('GatherElements', gatherElements),
   torch('GatherND', gatherNd),
+  microsoft('GatherND', gatherNd),
+  torch('ReverseSequence', reverseSequence),
+  torch('TensorScatter', tensorScatter),
   torch('ScatterElements', scatterElements),
   torch('ScatterND', scatterNd),
   torch('TopK', topK),

@@ -8,6 +8,7 @@ import {
   fromFront,
   has,
   integersIn,
+  microsoft,
   number,
   numberIn,
   rankOf,
@@ -89,7 +90,7 @@ function padded(node: TorchNode, { before, after }: Window, value: string): stri
   return `F.pad(${x(node)}, ${tuple(amounts.flat())}, value=${value})`;
 }
 
-function convolution(node: TorchNode): string | null {
+export function convolutionText(node: TorchNode): string | null {
   const weight = shapeOf(node, 1);
   const window = windowOf(node, weight.slice(2));
   const rank = weight.length - 2;
@@ -111,9 +112,10 @@ function convolution(node: TorchNode): string | null {
 function transposedConvolution(node: TorchNode): string | null {
   const weight = shapeOf(node, 1);
   const rank = weight.length - 2;
-  const window = windowOf(node, weight.slice(2));
-  const isPlain = textIn(node, 'auto_pad', 'NOTSET') === 'NOTSET' && !integersIn(node, 'output_shape');
-  if (!window || !isPlain || rank < 1 || rank > 3) return null;
+  const given = windowOf({ ...node, attributes: { ...node.attributes, auto_pad: 'NOTSET' } }, weight.slice(2));
+  if (!given || rank < 1 || rank > 3) return null;
+  const window = { ...given, ...paddingOfResult(node, given) };
+  if ([...window.before, ...window.after].some((amount) => amount < 0)) return null;
   const even = isEven(window);
   const more = [
     named('stride', window.strides, 1),
@@ -128,16 +130,34 @@ function transposedConvolution(node: TorchNode): string | null {
   return even ? text : `F.pad(${text}, ${tuple(cut.flat().map((amount) => amount || 0))})`;
 }
 
+/** Of a transposed convolution that is asked for its result's size: what that leaves of all positions is cut from both ends. */
+function paddingOfResult(
+  node: TorchNode,
+  { kernel, strides, dilations }: Window,
+): Partial<Pick<Window, 'before' | 'after'>> {
+  const kind = textIn(node, 'auto_pad', 'NOTSET');
+  if (kind === 'NOTSET' && !integersIn(node, 'output_shape')) return {};
+  const total = kernel.map((size, axis) => {
+    const [from = 1, to = 1] = [shapeOf(node)[axis + 2], resultOf(node).shape[axis + 2]];
+    const more = integersIn(node, 'output_padding')?.[axis] ?? 0;
+    return (strides[axis] ?? 1) * (from - 1) + more + (size - 1) * (dilations[axis] ?? 1) + 1 - to;
+  });
+  const less = total.map((amount) => Math.floor(amount / 2));
+  const rest = total.map((amount, axis) => amount - (less[axis] ?? 0));
+  return kind === 'SAME_UPPER' ? { before: less, after: rest } : { before: rest, after: less };
+}
+
 function maxPool(node: TorchNode): string | null {
   const window = windowOf(node, integersIn(node, 'kernel_shape') ?? []);
   const isReal = typeOf(node).dtype.includes('float');
-  if (!window || (node.outputs.length > 1 && node.outputs[1]) || numberIn(node, 'ceil_mode', 0) || !isReal) return null;
+  if (!window || (node.outputs.length > 1 && node.outputs[1]) || !isReal) return null;
   const within = isEven(window) && window.before.every((amount, axis) => amount * 2 <= (window.kernel[axis] ?? 0));
   const operand = within ? x(node) : padded(node, window, 'float("-inf")');
   const more = [
     `, stride=${each(window.strides)}`,
     within ? named('padding', window.before, 0) : '',
     named('dilation', window.dilations, 1),
+    numberIn(node, 'ceil_mode', 0) ? ', ceil_mode=True' : '',
   ];
   return `F.max_pool${window.kernel.length}d(${operand}, ${each(window.kernel)}${more.join('')})`;
 }
@@ -145,12 +165,43 @@ function maxPool(node: TorchNode): string | null {
 function averagePool(node: TorchNode): string | null {
   const window = windowOf(node, integersIn(node, 'kernel_shape') ?? []);
   const isDilated = window?.dilations.some((dilation) => dilation !== 1);
-  if (!window || isDilated || !isEven(window) || numberIn(node, 'ceil_mode', 0)) return null;
+  if (!window || isDilated || !isEven(window)) return null;
   if (window.before.some((amount, axis) => amount * 2 > (window.kernel[axis] ?? 0))) return null;
   const isPadded = window.before.some((amount) => amount > 0);
+  const ceil = numberIn(node, 'ceil_mode', 0) ? ', ceil_mode=True' : '';
   const counts = isPadded ? `, count_include_pad=${numberIn(node, 'count_include_pad', 0) ? 'True' : 'False'}` : '';
-  const more = [`, stride=${each(window.strides)}`, named('padding', window.before, 0), counts];
+  const more = [`, stride=${each(window.strides)}`, named('padding', window.before, 0), ceil, counts];
   return `F.avg_pool${window.kernel.length}d(${x(node)}, ${each(window.kernel)}${more.join('')})`;
+}
+
+/** Norms of windows; torch takes powers of the values themselves. */
+function normPool(node: TorchNode): string | null {
+  const window = windowOf(node, integersIn(node, 'kernel_shape') ?? []);
+  const isPlain = window && isEven(window) && window.before.every((amount) => amount === 0);
+  if (!isPlain || window.dilations.some((dilation) => dilation !== 1) || window.kernel.length > 3) return null;
+  const p = numberIn(node, 'p', 2);
+  const ceil = numberIn(node, 'ceil_mode', 0) ? ', ceil_mode=True' : '';
+  const operand = p % 2 === 0 ? x(node) : `torch.abs(${x(node)})`;
+  const stride = `, stride=${each(window.strides)}`;
+  return `F.lp_pool${window.kernel.length}d(${operand}, ${number(p, 'float64')}, ${each(window.kernel)}${stride}${ceil})`;
+}
+
+function localNormalisation(node: TorchNode): string | null {
+  const size = numberIn(node, 'size', 1);
+  if (size % 2 === 0) return null;
+  const more = [real(node, 'alpha', 1e-4), real(node, 'beta', 0.75), real(node, 'bias', 1)];
+  return `F.local_response_norm(${x(node)}, ${size}, ${more.join(', ')})`;
+}
+
+/** A product of which either operand may be transposed, in its last two dimensions or as a stack of rows. */
+function fusedProduct(node: TorchNode): string | null {
+  if (numberIn(node, 'transBatchA', 0) || numberIn(node, 'transBatchB', 0)) return null;
+  const [a, b] = [0, 1].map((index) => {
+    const isTurned = numberIn(node, index === 0 ? 'transA' : 'transB', 0) !== 0 && rankOf(node, index) > 1;
+    return isTurned ? `${atom(x(node, index))}.mT` : x(node, index);
+  });
+  const alpha = numberIn(node, 'alpha', 1);
+  return alpha === 1 ? `${a} @ ${b}` : `${a} @ ${b} * ${number(alpha, 'float32')}`;
 }
 
 function overPlaces(name: string): (node: TorchNode) => string {
@@ -225,10 +276,15 @@ export const layerOperators: readonly TorchOperator[] = [
   torch('MatMul', (node) => `${x(node)} @ ${x(node, 1)}`),
   torch('Gemm', gemm),
   torch('Einsum', einsum),
-  torch('Conv', convolution),
+  torch('Conv', convolutionText),
   torch('ConvTranspose', transposedConvolution),
   torch('MaxPool', maxPool),
   torch('AveragePool', averagePool),
+  torch('LpPool', normPool),
+  torch('LRN', localNormalisation),
+  microsoft('FusedMatMul', fusedProduct),
+  microsoft('TransposeMatMul', fusedProduct),
+  microsoft('Inverse', (node) => `torch.linalg.inv(${x(node)})`),
   torch('GlobalAveragePool', overPlaces('mean')),
   torch('GlobalMaxPool', overPlaces('amax')),
   torch('LayerNormalization', layerNormalisation),

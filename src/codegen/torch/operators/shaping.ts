@@ -10,6 +10,7 @@ import {
   fromFront,
   has,
   integersIn,
+  microsoft,
   number,
   numberIn,
   rankOf,
@@ -96,11 +97,17 @@ function concat(node: TorchNode): string {
 
 function pad(node: TorchNode): string | null {
   const { shape, dtype } = typeOf(node);
-  if (textIn(node, 'mode', 'constant') !== 'constant') return null;
   const pads = integersIn(node, 'pads') ?? [];
   const axes = (integersIn(node, 'axes') ?? shape.map((_, axis) => axis)).map((axis) => fromFront(axis, shape.length));
   const around = shape.map(() => [0, 0] as [number, number]);
   for (const [index, axis] of axes.entries()) around[axis] = [pads[index] ?? 0, pads[index + axes.length] ?? 0];
+  const mode = textIn(node, 'mode', 'constant');
+  if (mode !== 'constant')
+    return around.reduce(
+      (text, [before, after], axis) =>
+        before === 0 && after === 0 ? text : `pad_with_own(${text}, ${axis}, ${before}, ${after}, "${mode}")`,
+      x(node),
+    );
   const [value = 0] = constantIn(node, 'constant_value') ?? [];
   const first = around.findIndex(([before, after]) => before !== 0 || after !== 0);
   if (first < 0) return x(node);
@@ -125,9 +132,14 @@ function range(node: TorchNode): string {
 }
 
 function oneHot(node: TorchNode): string | null {
-  const [depth] = constantIn(node, 'depth') ?? [];
+  const depth = constantIn(node, 'depth')?.[0] ?? integerIn(node, 'depth');
   if (depth === undefined || isFloatIndex(node)) return null;
   return `one_hot(${x(node)}, ${depth}, ${x(node, 2)}, ${axisIn(node, -1, rankOf(node) + 1)})`;
+}
+
+function integerIn({ attributes }: TorchNode, name: string): number | undefined {
+  const value = attributes[name];
+  return typeof value === 'number' || typeof value === 'bigint' ? Number(value) : undefined;
 }
 
 function isFloatIndex(node: TorchNode): boolean {
@@ -142,7 +154,8 @@ function trilu(node: TorchNode): string {
 
 function eye(node: TorchNode): string | null {
   const { shape, dtype } = resultOf(node);
-  if (numberIn(node, 'k', 0) !== 0) return null;
+  const k = numberIn(node, 'k', 0);
+  if (k !== 0) return `torch.ones(${tuple(shape)}, dtype=${dtypeText(dtype)}).tril(${k}).triu(${k})`;
   return `torch.eye(${shape.join(', ')}, dtype=${dtypeText(dtype)})`;
 }
 
@@ -172,6 +185,13 @@ function spaceToDepth(node: TorchNode): string {
   return `${seen}.permute(0, 3, 5, 1, 2, 4).reshape(${resultOf(node).shape.join(', ')})`;
 }
 
+function shapeText(node: TorchNode): string {
+  const rank = rankOf(node);
+  const within = (value: number) => Math.min(Math.max(fromFront(value, rank), 0), rank);
+  const sizes = shapeOf(node).slice(within(numberIn(node, 'start', 0)), within(numberIn(node, 'end', rank)));
+  return `torch.tensor([${sizes.join(', ')}], dtype=torch.int64)`;
+}
+
 export const shapingOperators: readonly TorchOperator[] = [
   torch('Reshape', reshape),
   torch('Flatten', reshape),
@@ -187,6 +207,12 @@ export const shapingOperators: readonly TorchOperator[] = [
   torch('ConstantOfShape', full),
   torch('Constant', constantText),
   torch('Range', range),
+  microsoft('Range', range),
+  microsoft('Pad', pad),
+  microsoft('Trilu', trilu),
+  microsoft('ExpandDims', reshape),
+  torch('Shape', (node) => shapeText(node)),
+  torch('Size', (node) => `torch.tensor(${elementCount(shapeOf(node))})`),
   torch('OneHot', oneHot),
   torch('Trilu', trilu),
   torch('EyeLike', eye),

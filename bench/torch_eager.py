@@ -1,0 +1,140 @@
+"""Emitted programs of a GPT and a Llama against the same models written by hand for PyTorch eager.
+
+Jobs are a JSON list on stdin, {folder, heads, kv_heads, steps, compile}. Both take turns from the same weights; a JSON list on stdout has the
+processor seconds of their steps, and how far their losses are apart.
+"""
+
+import importlib
+import json
+import sys
+import tempfile
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+
+RATE, DECAY = 0.001, 0.01
+
+
+class Written:
+    """The model as one writes it: functions of torch, autograd and torch.optim.AdamW."""
+
+    def __init__(self, state, tables, heads, kv_heads):
+        self.heads, self.kv_heads, self.tables = heads, kv_heads, tables
+        self.layers = len({name.split(".")[1] for name in state if name.startswith("layers.")})
+        self.parameters = {name: nn.Parameter(value.clone()) for name, value in state.items()}
+        plain = [value for name, value in self.parameters.items() if value.dim() < 2]
+        matrices = [value for name, value in self.parameters.items() if value.dim() >= 2]
+        groups = [{"params": matrices, "weight_decay": DECAY}, {"params": plain, "weight_decay": 0.0}]
+        self.optimizer = torch.optim.AdamW(groups, lr=RATE)
+
+    def norm(self, name, x):
+        weight, bias = self.parameters[f"{name}.weight"], self.parameters.get(f"{name}.bias")
+        shape = weight.shape
+        return F.rms_norm(x, shape, weight, 1e-5) if bias is None else F.layer_norm(x, shape, weight, bias, 1e-5)
+
+    def project(self, name, x):
+        y, bias = x @ self.parameters[f"{name}.weight"], self.parameters.get(f"{name}.bias")
+        return y if bias is None else y + bias
+
+    def attention(self, name, x):
+        if f"{name}.qkv.weight" in self.parameters:
+            q, k, v = self.project(f"{name}.qkv", x).chunk(3, -1)
+        else:
+            q, (k, v) = self.project(f"{name}.query", x), self.project(f"{name}.key_value", x).chunk(2, -1)
+        counts = (self.heads, self.kv_heads, self.kv_heads)
+        q, k, v = (y.unflatten(-1, (count, -1)).transpose(1, 2) for y, count in zip((q, k, v), counts, strict=True))
+        if self.tables:
+            q, k = turned(q, *self.tables), turned(k, *self.tables)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.heads != self.kv_heads)
+        return self.project(f"{name}.output", y.transpose(1, 2).flatten(2))
+
+    def feed_forward(self, name, x):
+        y = self.project(f"{name}.up", x)
+        if f"{name}.up.bias" in self.parameters:
+            return self.project(f"{name}.down", F.gelu(y, approximate="tanh"))
+        gate, up = y.chunk(2, -1)
+        return self.project(f"{name}.down", F.silu(gate) * up)
+
+    def step(self, ids, labels):
+        x = F.embedding(ids, self.parameters["embed.weight"])
+        x = x + self.parameters.get("position.weight", 0.0)
+        for number in range(self.layers):
+            layer = f"layers.{number}"
+            x = x + self.attention(f"{layer}.attention", self.norm(f"{layer}.attention_norm", x))
+            x = x + self.feed_forward(f"{layer}.feed_forward", self.norm(f"{layer}.feed_forward_norm", x))
+        head = self.parameters.get("head.weight", self.parameters["embed.weight"].T)
+        scores = self.norm("norm", x) @ head
+        loss = F.cross_entropy(scores.flatten(0, 1), labels.flatten())
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
+
+
+def turned(x, cos, sin):
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+
+
+class Program:
+    """The emitted program."""
+
+    def __init__(self, folder):
+        sys.path.insert(0, folder)
+        for name in ("mesh", "collectives", "values", "operators", "steps", "model"):
+            sys.modules.pop(name, None)
+        steps, self.module = importlib.import_module("steps"), importlib.import_module("model")
+        sys.path.remove(folder)
+        mesh = steps.Mesh("cpu")
+        mesh.device = torch.device("cpu")
+        self.model = self.module.Model(mesh)
+        steps.load(self.model, mesh)
+        self.compile = lambda: steps.compile_layers(self.model)
+        arrays = steps.made_up(0, self.module.INPUTS)
+        self.fed = steps.feed(mesh, arrays, self.module.INPUTS)
+
+    def step(self, *_):
+        with torch.no_grad():
+            return self.model.run(self.fed)["loss"][0].item()
+
+    def tables(self):
+        state = dict(self.model.named_parameters())
+        return [state[name].data for name in ("rotary.cosine", "rotary.sine") if name in state]
+
+    def weights(self):
+        state = {name: value.data for name, value in self.model.named_parameters()}
+        own = {name for name in state if f"{name}_mean" in state}
+        return {name: state[name] for name in own}
+
+
+def timed(run, *given):
+    begin = time.process_time()
+    loss = run(*given)
+    return time.process_time() - begin, loss
+
+
+def compare(job):
+    program = Program(job["folder"])
+    written = Written(program.weights(), program.tables(), job["heads"], job["kv_heads"])
+    ids, labels = (program.fed[name][0] for name in ("ids", "labels"))
+    seconds, off = {"program": [], "written": []}, 0.0
+    for _ in range(job["steps"]):
+        own, loss = timed(program.step)
+        other, wanted = timed(written.step, ids, labels)
+        seconds["program"].append(own)
+        seconds["written"].append(other)
+        off = max(off, abs(loss - wanted) / abs(wanted))
+    if job["compile"]:
+        program.compile()
+        seconds["compiled"] = [timed(program.step)[0] for _ in range(job["steps"])]
+    return {**seconds, "off": off}
+
+
+torch.set_num_threads(1)
+with tempfile.TemporaryDirectory() as folder:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=0, world_size=1)
+    json.dump([compare(job) for job in json.load(sys.stdin)], sys.stdout)
+    dist.destroy_process_group()

@@ -1,0 +1,102 @@
+/**
+ * @file The lines of one operator: its torch function, or those of the operators that it stands for.
+ */
+import type { ConstantTensor, TensorType } from '../../ir/graph.js';
+import { numbersOf } from '../../ir/ops/constants.js';
+import { entryOf } from '../../ir/ops/index.js';
+import { torchOperatorOf } from './operators/index.js';
+import { dtypeText, number, type TorchNode } from './operators/operator.js';
+import { identifier, snakeCase, statement } from './python.js';
+
+/** Of a method's body. */
+export const INDENT = '        ';
+
+/** The name that a result gets, made of a base; null for one that is not used. */
+export type Target = ((base: string) => string) | null;
+
+/** An operator in its torch function, else the operators of its expansion in theirs; null where one of them has none. */
+export function expressionLines(
+  node: TorchNode & { readonly domain: string },
+  targets: readonly Target[],
+  local: (base: string) => string,
+  comment: string,
+  within: readonly string[] = [],
+): readonly string[] | null {
+  const entry = torchOperatorOf(node.op, node.domain);
+  const text = entry?.text(node) ?? null;
+  // An operator may stand for a plainer form of itself, and that for no other.
+  const isInside = within.filter((op) => op === node.op).length > 1;
+  if (!entry || text === null) return isInside ? null : expandedLines(node, targets, local, comment, within);
+  const names = targets.map((target, index) => target?.(baseOf(text, node, index)) ?? '_');
+  return statement(`${names.join(', ')} = ${text}`, INDENT, comment);
+}
+
+/**
+ * The operators that an operator stands for. What it stands for on a block is what it stands for whole: dimensions that the
+ * expansion mixes are sharded in its place only.
+ */
+function expandedLines(
+  node: TorchNode & { readonly domain: string },
+  targets: readonly Target[],
+  local: (base: string) => string,
+  comment: string,
+  within: readonly string[],
+): readonly string[] | null {
+  const { op, domain, attributes, inputs, outputs } = node;
+  const expansion = entryOf(op, domain)?.expansion;
+  if (!expansion) return null;
+  const whole = { name: op, op, domain, attributes, inputs, outputs, outputCount: outputs.length };
+  const { nodes, constants } = expansion(whole);
+  const types = new Map<string, TensorType>();
+  const texts = new Map<string, string>();
+  for (const [index, type] of inputs.entries()) {
+    if (type) types.set(`in${index}`, type);
+    texts.set(`in${index}`, node.operands[index] ?? 'None');
+  }
+  for (const [name, value] of Object.entries(constants)) {
+    types.set(name, value);
+    texts.set(name, constantText(value));
+  }
+  const lines: string[] = [];
+  for (const inner of nodes) {
+    const own = inner.inputs.map((name) => (name === null ? null : (types.get(name) ?? null)));
+    const { domain: from = '', attributes: given = {} } = inner;
+    const view = { op: inner.op, domain: from, attributes: given, inputs: own, outputs: [] };
+    const made = entryOf(inner.op, from)?.infer({ ...view, name: op, outputCount: inner.outputs.length });
+    if (!made) return null;
+    for (const [index, name] of inner.outputs.entries()) types.set(name, made[index] as TensorType);
+    const operands = inner.inputs.map((name) => (name === null ? null : (texts.get(name) ?? null)));
+    const into = inner.outputs.map((name): Target => {
+      const result = /^out(\d+)$/.exec(name)?.[1];
+      const target = result === undefined ? undefined : targets[Number(result)];
+      return (base) => {
+        const text = target ? target(base) : local(base);
+        texts.set(name, text);
+        return text;
+      };
+    });
+    const isLast = inner.outputs.includes('out0');
+    const written = expressionLines({ ...view, outputs: made, operands }, into, local, isLast ? comment : '', [
+      ...within,
+      op,
+    ]);
+    if (written === null) return null;
+    lines.push(...written);
+  }
+  return targets.every((target, index) => !target || texts.has(`out${index}`)) ? lines : null;
+}
+
+function constantText(value: ConstantTensor): string {
+  const values = numbersOf(value).map((one) => number(one, value.dtype));
+  const dtype = dtypeText(value.dtype);
+  if (value.shape.length === 0) return `torch.tensor(${values[0]}, dtype=${dtype})`;
+  const list = `torch.tensor([${values.join(', ')}], dtype=${dtype})`;
+  return value.shape.length === 1 ? list : `${list}.reshape(${value.shape.join(', ')})`;
+}
+
+/** A result is named as the function that makes it, else as the operator. */
+function baseOf(text: string, { op, outputs }: TorchNode, index: number): string {
+  const called = /^(?:torch|F)\.([a-z]\w*)\(/.exec(text)?.[1];
+  const base = called ? identifier(called) : op === 'MatMul' ? 'matmul' : snakeCase(op);
+  return index === 0 || outputs.length === 1 ? base : `${base}_${'bcdefgh'[index - 1] ?? index}`;
+}

@@ -1,0 +1,312 @@
+/**
+ * @file main.py and steps.py of an emitted program: the same for every program.
+ */
+
+/** The oldest version of torch that programs run on. */
+const OLDEST = [2, 9] as const;
+
+export const REQUIREMENTS = `torch>=${OLDEST.join('.')}\nsafetensors\nnumpy\n`;
+
+export const MAIN = `"""Runs the program: torchrun --nproc-per-node WORLD_SIZE main.py --help"""
+
+import argparse
+import os
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+MODULES = ("torch", "safetensors", "numpy")
+OLDEST_TORCH = (${OLDEST.join(', ')})
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--inputs", nargs="+", metavar="FILE", help="npz files of whole inputs, one per step, in turn")
+    parser.add_argument("--outputs", metavar="FILE", help="npz file of the last step's whole outputs to write")
+    parser.add_argument("--state", metavar="FILE", help="npz file of whole weights and state to write at the end")
+    parser.add_argument("--log", metavar="FILE", help="CSV file of each step's loss and other single numbers")
+    parser.add_argument("--steps", type=int, default=1, help="steps to run (default: 1)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of inputs made up where none are given (default: 0)")
+    parser.add_argument("--save", metavar="FOLDER", help="folder of checkpoints to write, each in step-N")
+    parser.add_argument("--save-every", type=int, metavar="N", help="steps between checkpoints (default: --steps)")
+    parser.add_argument("--resume", metavar="FOLDER", help="continue from the last checkpoint in this folder")
+    parser.add_argument("--compile", action="store_true", help="run each layer's segments through torch.compile")
+    parser.add_argument("--device", choices=["cpu", "cuda"], help="where to run (default: cuda where there is a GPU)")
+    options = parser.parse_args()
+    for name in ("steps", "save_every"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            parser.error(f"--{name.replace('_', '-')} is {value}: give a number of at least 1")
+    return options
+
+
+def check_modules():
+    """Says which command installs what is missing or too old."""
+    remedy = f"run {os.path.basename(sys.executable)} -m pip install -r requirements.txt"
+    missing = []
+    for name in MODULES:
+        try:
+            version(name)
+        except PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        sys.exit(f"main.py needs {', '.join(missing)}, which this Python lacks: {remedy}")
+    numbers = tuple(int(part) for part in version("torch").split("+")[0].split(".")[:2])
+    if numbers < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        sys.exit(f"main.py needs torch {oldest} or newer, and this Python has {version('torch')}: {remedy}")
+
+
+def check_world_size(wanted):
+    found = int(os.environ.get("WORLD_SIZE", "1"))
+    if found != wanted:
+        command = f"torchrun --nproc-per-node {wanted} main.py"
+        sys.exit(f"the program is for {wanted} ranks, and {found} run: start it with {command}")
+
+
+def main():
+    options = arguments()
+    check_modules()
+    import torch
+    import torch.distributed as dist
+
+    from mesh import WORLD_SIZE
+    from steps import run
+
+    check_world_size(WORLD_SIZE)
+    if options.device is None:
+        options.device = "cuda" if torch.cuda.is_available() else "cpu"
+    if options.device == "cuda":
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        if local >= torch.cuda.device_count():
+            sys.exit(f"rank {os.environ.get('RANK', '0')} has no GPU: this machine has {torch.cuda.device_count()}")
+        torch.cuda.set_device(local)
+    for name, value in (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29500"), ("RANK", "0"), ("WORLD_SIZE", "1")):
+        os.environ.setdefault(name, value)
+    dist.init_process_group("nccl" if options.device == "cuda" else "gloo")
+    try:
+        run(options)
+    finally:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
+`;
+
+export const STEPS = `"""Inputs, steps, outputs."""
+
+import csv
+import importlib
+import sys
+from contextlib import nullcontext
+
+import numpy as np
+import torch
+
+import collectives
+from mesh import MODULES, Mesh, cut, join, whole_of
+from values import Container, load, read_index
+
+
+def made_up(seed, inputs):
+    """Inputs that are the same on every rank."""
+    generator = np.random.default_rng(seed)
+    made = {}
+    for name, value in inputs.items():
+        if value.dtype.is_floating_point:
+            made[name] = generator.standard_normal(value.shape, dtype=np.float32)
+        else:
+            made[name] = generator.integers(0, 2, value.shape)
+    return made
+
+
+def read_inputs(file, inputs):
+    with np.load(file) as arrays:
+        missing = [name for name in inputs if name not in arrays]
+        if missing:
+            sys.exit(f"{file} lacks {', '.join(missing)}; the inputs are {', '.join(inputs)}")
+        for name, value in inputs.items():
+            if arrays[name].shape != value.shape:
+                sys.exit(f"{file}: {name} has shape {arrays[name].shape}, and {value.shape} is expected")
+        return {name: arrays[name] for name in inputs}
+
+
+def feed(mesh, arrays, inputs):
+    """By input: this rank's block of it, or that of each micro-batch."""
+    fed = {}
+    for name, value in inputs.items():
+        whole = torch.as_tensor(arrays[name]).to(value.dtype)
+        parts = [whole] if value.count is None else whole.chunk(value.count, value.axis)
+        fed[name] = [cut(mesh, part, value.layout, value.extents).to(mesh.device) for part in parts]
+    return fed
+
+
+def whole_outputs(mesh, results, modules):
+    wholes = {}
+    for stage, module in enumerate(modules):
+        for name, value in module.OUTPUTS.items():
+            blocks = results[name] if stage == mesh.stage else [None] * (value.count or 1)
+            parts = [join(mesh, block, value.layout, value.dtype, stage, value.extents) for block in blocks]
+            wholes[name] = parts[0] if value.count is None else torch.cat(parts, value.axis)
+    return wholes
+
+
+def whole_state(mesh, model):
+    """Weights and state of which ranks have blocks."""
+    wholes, own = {}, dict(model.named_parameters())
+    for stage, entries in enumerate(read_index()):
+        for name, entry in entries.items():
+            if entry["layout"] is not None:
+                wholes.setdefault(name, whole_of(mesh, own[name].data if stage == mesh.stage else None, entry, stage))
+    return wholes
+
+
+def to_numpy(tensors):
+    return {
+        name: (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).cpu().numpy()
+        for name, tensor in tensors.items()
+    }
+
+
+def compile_layers(model):
+    """Each method of a layer's class once; collectives stay between the graphs."""
+    for module in {sys.modules[type(part).__module__] for part in model.modules()}:
+        for name, value in list(vars(module).items()):
+            if getattr(value, "__module__", None) == collectives.__name__:
+                setattr(module, name, torch.compiler.disable(value))
+    for kind in {type(module) for module in model.modules()} - {Container, type(model)}:
+        for name, method in list(vars(kind).items()):
+            if not name.startswith("__"):
+                setattr(kind, name, torch.compile(method))
+
+
+class Log:
+    """Outputs that are one number, of each step: printed, and in a CSV file where one is wanted."""
+
+    def __init__(self, file):
+        self.file, self.writer = file and open(file, "w", newline=""), None
+
+    def write(self, step, wholes):
+        scalars = {name: whole.item() for name, whole in wholes.items() if whole.numel() == 1}
+        print(f"step {step}", *(f"{name} {value:.9g}" for name, value in scalars.items()), flush=True)
+        if self.file:
+            if self.writer is None:
+                self.writer = csv.DictWriter(self.file, ["step", *scalars])
+                self.writer.writeheader()
+            self.writer.writerow({"step": step, **scalars})
+            self.file.flush()
+
+
+@torch.no_grad()
+def run(options):
+    mesh = Mesh(options.device)
+    mesh.device = torch.device("cuda", torch.cuda.current_device()) if options.device == "cuda" else torch.device("cpu")
+    modules = [importlib.import_module(name) for name in MODULES]
+    module, inputs = modules[mesh.stage], {}
+    for other in modules:
+        inputs.update(other.INPUTS)
+    with nullcontext() if options.device == "cpu" else mesh.device:
+        model = module.Model(mesh)
+        load(model, mesh)
+        if options.save or options.resume:
+            import checkpoint
+        done = checkpoint.load(options.resume, mesh, model) if options.resume else 0
+        if options.compile:
+            compile_layers(model)
+        files, wholes = options.inputs or [None], {}
+        log = Log(options.log) if mesh.rank == 0 else None
+        for step in range(done + 1, done + options.steps + 1):
+            file = files[(step - 1) % len(files)]
+            arrays = made_up(options.seed, inputs) if file is None else read_inputs(file, inputs)
+            wholes = whole_outputs(mesh, model.run(feed(mesh, arrays, module.INPUTS)), modules)
+            if log:
+                log.write(step, wholes)
+            is_last = step == done + options.steps
+            if options.save and (is_last or (options.save_every and step % options.save_every == 0)):
+                checkpoint.save(options.save, mesh, model, step)
+        state = whole_state(mesh, model) if options.state else {}
+    if mesh.rank == 0 and options.outputs:
+        np.savez(options.outputs, **to_numpy(wholes))
+    if mesh.rank == 0 and options.state:
+        np.savez(options.state, **to_numpy(state))
+`;
+
+export const CHECKPOINT = `"""Checkpoints in torch's distributed format, by the model's names: a program of another plan resumes them.
+
+A block that is one box of its tensor is saved as a DTensor. Another one, such as this rank's heads of a fused
+projection of queries, keys and values, has no placement there: such a tensor is saved whole.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from mesh import STAGE_AXIS, cut, whole_of
+from values import read_index
+
+DONE = ".metadata"
+
+
+def save(folder, mesh, model, step):
+    state = {name: value for name, (value, _) in state_of(mesh, model).items()}
+    dcp.save({"step": torch.tensor(step), **state}, checkpoint_id=Path(folder) / f"step-{step}")
+
+
+def load(folder, mesh, model):
+    """Fills every parameter; the number of steps that were done."""
+    found = [path.parent for path in Path(folder).glob(f"step-*/{DONE}")]
+    if not found:
+        sys.exit(f"{folder} holds no checkpoint, a folder step-N with a file {DONE}")
+    state = state_of(mesh, model)
+    held = {"step": torch.tensor(0), **{name: value for name, (value, _) in state.items()}}
+    dcp.load(held, checkpoint_id=max(found, key=lambda path: int(path.name.removeprefix("step-"))))
+    for value, fill in state.values():
+        fill(value)
+    return int(held["step"])
+
+
+def state_of(mesh, model):
+    """By the model's name: a tensor to save or to load into, and a function that fills the parameter with it."""
+    own, state = dict(model.named_parameters()), {}
+    for stage, entries in enumerate(read_index()):
+        for name, entry in entries.items():
+            if not entry["kept"]:
+                continue
+            block = own[name].data if stage == mesh.stage else None
+            if entry["layout"] is None:
+                sys.exit(f"{name} has blocks that are summands of one tensor, of which there is no checkpoint")
+            placements = None if entry["onHost"] else placements_of(mesh, entry)
+            if placements is None:
+                whole = whole_of(mesh, block, entry, stage).cpu()
+                value = whole, lambda whole, name=name, entry=entry: own[name].data.copy_(cut_of(mesh, whole, entry))
+            elif stage == mesh.stage:
+                value = DTensor.from_local(block, stage_mesh(mesh), placements, run_check=False), lambda _: None
+            if stage == mesh.stage:
+                state[entry["key"]] = value
+    return state
+
+
+def cut_of(mesh, whole, entry):
+    return cut(mesh, whole, entry["layout"], entry["extents"])
+
+
+def stage_mesh(mesh):
+    names = tuple(name for name in mesh.device_mesh.mesh_dim_names if name != STAGE_AXIS)
+    return mesh.device_mesh[names] if names else mesh.device_mesh
+
+
+def placements_of(mesh, entry):
+    """A placement per axis of the mesh; None where the block is no box of its tensor."""
+    names = [name for name in mesh.device_mesh.mesh_dim_names if name != STAGE_AXIS]
+    placements = {name: Replicate() for name in names or [STAGE_AXIS]}
+    for dim, pieces in enumerate(entry["layout"]):
+        axes = [axis for _, axes in pieces for axis in axes]
+        is_box = len(pieces) == 1 and axes == sorted(axes, key=names.index)
+        if entry["extents"] or (axes and not is_box):
+            return None
+        placements.update({axis: Shard(dim) for axis in axes})
+    return list(placements.values())
+`;
