@@ -8,9 +8,9 @@ import { constant } from '../../src/ir/ops/constants.js';
 
 /**
  * `einsum`: dense dispatch, products and sum by Einsum. `batched`: copies of the tokens through batched MatMuls with biases and a
- * gate beside. `operator`: ONNX Runtime's MoE. `capacity`: GShard's masks of tokens, experts and slots.
+ * gate beside. `operator`, `quantised`: ONNX Runtime's MoE and QMoE. `capacity`: GShard's masks of tokens, experts and slots.
  */
-export const EXPERT_FORMS = ['einsum', 'batched', 'operator', 'capacity'] as const;
+export const EXPERT_FORMS = ['einsum', 'batched', 'operator', 'quantised', 'capacity'] as const;
 export type ExpertForm = (typeof EXPERT_FORMS)[number];
 
 export interface ExpertSizes {
@@ -103,6 +103,20 @@ const FORMS: Readonly<Record<ExpertForm, Writer>> = {
       1,
       'com.microsoft',
     );
+    return result;
+  },
+  quantised: (builder, flat, { inner, width, experts, chosen, bias = 0 }) => {
+    const packed = (name: string, rows: number, columns: number) => {
+      const values = Array.from({ length: (experts * rows * columns) / 2 }, (_, index) => (index * 37) % 256);
+      return builder.constant(`${name}.packed`, constant('uint8', values, [experts, rows, columns / 2]));
+    };
+    const scales = (name: string, rows: number) =>
+      builder.constant(`${name}.scales`, constant('float32', Array(experts * rows).fill(0.05), [experts, rows]));
+    const scores = scoresOf(builder, flat, experts, bias);
+    const first = [packed('fc1', inner, width), scales('fc1', inner), null];
+    const inputs = [flat, scores, ...first, packed('fc2', width, inner), scales('fc2', width)];
+    const attributes = { k: chosen, activation_type: 'silu', expert_weight_bits: 4 };
+    const [result = ''] = builder.operators('QMoE', inputs, attributes, 1, 'com.microsoft');
     return result;
   },
   capacity: (builder, flat, sizes) => {

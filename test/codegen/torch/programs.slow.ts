@@ -82,11 +82,6 @@ const MORE: readonly (Partial<Omit<CompileOptions, 'training' | 'model'>> & {
   { devices: 2, degrees: { dp: 2, ep: 2 }, model: 'moe' },
   { devices: 2, degrees: { sp: 2 }, model: 'resnet' },
   { devices: 4, degrees: { dp: 2, sp: 2 }, model: 'cnn' },
-  ...([2, 4] as const).map((dp) => ({
-    ...{ devices: dp, degrees: { dp, ep: 2 }, model: 'batched-experts' as const },
-    ...{ dispatch: 'padded' as const, capacityFactor: 1 },
-    training: { loss: { kind: 'mse' as const, moeBalance: 0.5 } },
-  })),
   { ...degrees(1, 2), model: 'skips' },
   { ...degrees(2, 2), model: 'lookup' },
   { ...degrees(2, 1), bucket: 4096, training: { microBatches: 4 } },

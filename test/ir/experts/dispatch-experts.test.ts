@@ -23,7 +23,7 @@ function isClose(a: readonly number[] = [], b: readonly number[] = []): boolean 
   return a.length === b.length && a.every((value, index) => Math.abs(value - (b[index] ?? Number.NaN)) <= 1e-5 * scale);
 }
 
-for (const form of ['einsum', 'batched', 'operator'] as const)
+for (const form of ['einsum', 'batched', 'operator', 'quantised'] as const)
   test(`with room for every token, experts written as ${form} compute what the model does`, async (t) => {
     const graph = batched(routedExperts(form));
     const { graph: sent, layers } = dispatchExperts(graph, { dispatch: 'padded' });
