@@ -14,17 +14,14 @@ import { type Checkpoint, type CheckpointRun, readManifest, writeManifest } from
 import { removeLeftoversIn } from '../program/leftovers.js';
 import { takeLock } from '../program/lock.js';
 import type { Session } from '../runtime/session.js';
-import type { CompiledParts } from './folder.js';
-
-/** Of a compiled folder. */
-export const CHECKPOINTS = 'checkpoints';
+import { CHECKPOINTS, type CompiledParts, stepsIn } from './folder.js';
 
 /** How far a training is. */
 export interface Progress {
   /** Steps that are done. */
   readonly step: number;
-  /** Where the data are read on. */
-  readonly position: Readonly<Record<string, number>>;
+  /** Where the data are read on, and the like. */
+  readonly state: Readonly<Record<string, unknown>>;
 }
 
 export interface Resumed extends Progress {
@@ -42,7 +39,7 @@ export interface Saved {
 }
 
 /** Checkpoints that are kept where nothing is said. */
-export const KEPT = 3;
+const KEPT = 3;
 
 /** The checkpoints of one run, which holds the folder's lock until it is closed. */
 export class Checkpoints {
@@ -99,10 +96,11 @@ export class Checkpoints {
    */
   async resume(session: Session, from?: string): Promise<Resumed> {
     const folder = await checkpointIn(from ?? this.root);
-    const { step, position, run, tensors } = await readManifest(folder);
-    const notes = differences(run, runOf(this.parts), folder);
+    const checkpoint = await readManifest(folder);
+    const { step, state, tensors } = checkpoint;
+    const notes = checkSameModel(checkpoint, this.parts, folder);
     await session.restore(folder, tensors);
-    return { folder, step, position, notes };
+    return { folder, step, state, notes };
   }
 
   /**
@@ -110,7 +108,7 @@ export class Checkpoints {
    * back behind: they go too.
    * @throws AutoparError (cannotWrite); what was there stays, and the session goes on
    */
-  async save(session: Session, { step, position }: Progress): Promise<Saved> {
+  async save(session: Session, { step, state }: Progress): Promise<Saved> {
     const from = performance.now();
     const folder = path.join(this.root, `step-${step}`);
     let bytes = 0;
@@ -118,7 +116,7 @@ export class Checkpoints {
       const tensors = await session.save(temporary);
       bytes = bytesOf(tensors);
       const { format, version } = HEAD;
-      await writeManifest(temporary, { format, version, step, position, run: runOf(this.parts), tensors });
+      await writeManifest(temporary, { format, version, step, state, run: runOf(this.parts), tensors });
       await syncFolder(temporary);
     });
     await syncFolder(this.root);
@@ -151,15 +149,6 @@ export async function checkpointIn(folder: string): Promise<string> {
   );
 }
 
-/** Steps of the checkpoints in a folder, ascending. */
-async function stepsIn(root: string): Promise<readonly number[]> {
-  const names = await readdir(root).catch((): string[] => []);
-  return names
-    .flatMap((name) => Number(/^step-(\d+)$/.exec(name)?.[1] ?? Number.NaN))
-    .filter(Number.isSafeInteger)
-    .sort((one, other) => one - other);
-}
-
 function bytesOf(tensors: Checkpoint['tensors']): number {
   return Object.values(tensors).reduce((sum, { dtype, shape }) => sum + byteLength(dtype, elementCount(shape)), 0);
 }
@@ -180,7 +169,8 @@ function runOf({ plan, program }: CompiledParts): CheckpointRun {
  * How this run differs from the one that wrote the checkpoint, where it may.
  * @throws AutoparError `checkpoint-mismatch` (input) where their models differ
  */
-function differences(there: CheckpointRun, here: CheckpointRun, folder: string): readonly string[] {
+export function checkSameModel({ run: there }: Checkpoint, parts: CompiledParts, folder: string): readonly string[] {
+  const here = runOf(parts);
   const says = (key: keyof CheckpointRun, value = (run: CheckpointRun) => JSON.stringify(run[key])) =>
     value(there) === value(here) ? [] : [`${LABELS[key]} ${value(here)}, and ${value(there)} in the checkpoint`];
   const names = (run: CheckpointRun) => run.interface.map((text) => text.replace(/ \[.*/, '')).join(', ');

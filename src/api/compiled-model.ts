@@ -61,6 +61,36 @@ async function modelFileOf(directory: string, { model, generated, globalBatch }:
   return generatedFile(generated, globalBatch ?? undefined);
 }
 
+/** Where the model is, and how it is imported at a batch: as it was when it was compiled. */
+async function importerOf(directory: string, source: Source, model: string | undefined) {
+  const file = model ?? (await modelFileOf(directory, source));
+  const constants = source.constants ? await readArrays(await insideFolder(directory, CONSTANTS_FILE)) : {};
+  const at = (globalBatch: number | null) =>
+    importModel(file, {
+      dims: source.dims,
+      constants,
+      ...(globalBatch === null ? {} : { globalBatch }),
+      ...(source.weights ? { weights: source.weights } : {}),
+      ...importedFor(source.training),
+    });
+  return { file, constants, at };
+}
+
+/**
+ * The forward model of a compiled folder, before loss and gradients.
+ * @param model the model file; where it lay when it was compiled, if left out
+ * @throws AutoparError `model-changed` where it is not the one that was compiled
+ */
+export async function importedAgain(
+  directory: string,
+  { source, plan }: Pick<CompiledParts, 'source' | 'plan'>,
+  model?: string,
+): Promise<{ readonly forward: ImportedModel; readonly file: string }> {
+  const { file } = await compiledModel(directory, source, plan, model);
+  const { at } = await importerOf(directory, source, file);
+  return { forward: await at(source.globalBatch), file };
+}
+
 /**
  * @param model the model file; where it lay when it was compiled, if left out
  * @throws AutoparError `model-changed` where the model is not the one that was compiled
@@ -71,17 +101,8 @@ export async function compiledModel(
   plan: Plan,
   model?: string,
 ): Promise<CompiledModel> {
-  const file = model ?? (await modelFileOf(directory, source));
-  const constants = source.constants ? await readArrays(await insideFolder(directory, CONSTANTS_FILE)) : {};
+  const { file, constants, at } = await importerOf(directory, source, model);
   const { training } = source;
-  const at = (globalBatch: number | null) =>
-    importModel(file, {
-      dims: source.dims,
-      constants,
-      ...(globalBatch === null ? {} : { globalBatch }),
-      ...(source.weights ? { weights: source.weights } : {}),
-      ...importedFor(training),
-    });
   const forward = await at(source.globalBatch);
   const planned = training ? await trainedModel(forward, training, at) : inPrecision(forward, loweredOfPlan(plan));
   checkFingerprint(plan, planned);

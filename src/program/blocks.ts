@@ -57,7 +57,7 @@ export function cutBlock(
 
 /**
  * As `cutBlock`, of a layout without padding and partial sums, and of a tensor that `read` gives parts of (at most `most` bytes at once):
- * the block in pieces of at most `most` bytes, each of which holds until the next one is asked for.
+ * the block in pieces of at most `most` bytes, each of which holds until the one behind the next is asked for.
  */
 export function* cutPieces(
   read: (offset: number, length: number) => Uint8Array,
@@ -69,7 +69,8 @@ export function* cutPieces(
   most: number,
 ): Generator<Uint8Array> {
   if (layout.extents || layout.partial.length > 0) throw new Error('a padded or partial block cannot be cut in pieces');
-  const piece = allocate(Math.min(most, byteLength(dtype, elementCount(blockShape(shape, layout, axes)))));
+  const bytes = Math.min(most, byteLength(dtype, elementCount(blockShape(shape, layout, axes))));
+  let [piece, other]: [Uint8Array, Uint8Array | null] = [allocate(bytes), null];
   const box = boxOf(layout, axes, rank, dtype);
   const row = box.lengths.at(-1) as number;
   let filled = 0;
@@ -81,6 +82,7 @@ export function* cutPieces(
       filled += length;
       if (filled < piece.length) continue;
       yield piece;
+      [piece, other] = [other ?? allocate(bytes), piece];
       filled = 0;
     }
   }

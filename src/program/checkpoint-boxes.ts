@@ -57,7 +57,7 @@ export async function writeBoxes(
 }
 
 /** Bytes that are hashed and written at once. */
-const PIECE = 4 * 2 ** 20;
+const PIECE = 8 * 2 ** 20;
 
 /** Reads boxes of the checkpoint in `folder`, each file opened once. */
 export class BoxReader {

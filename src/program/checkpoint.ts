@@ -26,8 +26,8 @@ export interface Checkpoint {
   readonly step: number;
   /** Who wrote it: what another run is compared with. */
   readonly run: CheckpointRun;
-  /** Where the data are read on, as the loop of the training says it. */
-  readonly position: Readonly<Record<string, number>>;
+  /** Where the data are read on, and the like, as the loop of the training says it. */
+  readonly state: Readonly<Record<string, unknown>>;
   readonly tensors: Readonly<Record<string, StoredTensor>>;
 }
 
@@ -162,7 +162,7 @@ const checkpointCheck = schemaCheck<Checkpoint>(
       microBatches: count,
       training: { type: 'object' },
     }),
-    position: { type: 'object', additionalProperties: { type: 'number' } },
+    state: { type: 'object' },
     tensors: {
       type: 'object',
       additionalProperties: record({

@@ -144,6 +144,7 @@ const USES: Readonly<Record<string, Uses>> = {
     seed: ['verify d --seed 1 --inputs x.npz'],
   },
   rehearse: always('model', 'ranks', 'time-limit', 'memory', 'seed'),
+  export: always('output', 'checkpoint', 'model'),
   inspect: {
     ...importing,
     ...always('parameters', 'train', 'tie', 'untie', 'trainable', 'frozen'),

@@ -6,6 +6,7 @@ import { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-kinds.js';
 import { COMPUTING_BACKENDS, RUN_BACKENDS } from '../backends.js';
 import type { CompileStepOptions } from '../compile-step.js';
 import type { EmitOptions } from '../emit.js';
+import type { ExportOptions } from '../export-weights.js';
 import type { ImportOptions } from '../import.js';
 import type { InspectOptions } from '../inspect.js';
 import type { ProfileOptions } from '../profile.js';
@@ -167,6 +168,7 @@ interface Tables {
   readonly run: KindsOf<RunCompiledOptions>;
   readonly verify: KindsOf<VerifyOptions>;
   readonly rehearse: KindsOf<RehearseOptions>;
+  readonly exportWeights: KindsOf<ExportOptions>;
   readonly profile: KindsOf<ProfileOptions>;
 }
 
@@ -262,6 +264,7 @@ export const TABLES: Tables = {
     seed: whole(0),
     ...watched,
   },
+  exportWeights: { directory: text, output: text, checkpoint: text, model: text },
   profile: { output: text, quick: flag, ...watched, measure: callback },
 };
 
@@ -273,6 +276,7 @@ export const NEEDED: Readonly<Partial<Record<Verb, string>>> = {
   run: 'directory',
   verify: 'directory',
   rehearse: 'directory',
+  exportWeights: 'output',
 };
 
 /** The other verbs that have an option of this name. */
