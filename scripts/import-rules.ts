@@ -21,6 +21,7 @@ const STRATEGY = 'src/strategy';
 const SEARCH = 'src/search';
 const PROGRAM = 'src/program';
 const CODEGEN = 'src/codegen';
+const DATA = 'src/data';
 const RUNTIME = 'src/runtime';
 const API = 'src/api';
 
@@ -35,10 +36,11 @@ export const IMPORT_RULES: readonly FolderRule[] = [
   { folder: SEARCH, may: [IR, SHARDING, PARTITION, SCHEDULE, COST, STRATEGY] },
   { folder: PROGRAM, may: [IR], files: ['src/sharding-propagation/collective-rule.ts'] },
   { folder: CODEGEN, may: [IR, SHARDING, PARTITION, SCHEDULE, STRATEGY, PROGRAM] },
+  { folder: DATA, may: [IR, PROGRAM] },
   { folder: RUNTIME, may: [PROGRAM] },
   {
     folder: API,
-    may: [IR, SHARDING, PARTITION, SCHEDULE, COST, STRATEGY, SEARCH, PROGRAM, CODEGEN, RUNTIME, 'models'],
+    may: [IR, SHARDING, PARTITION, SCHEDULE, COST, STRATEGY, SEARCH, PROGRAM, CODEGEN, DATA, RUNTIME, 'models'],
   },
   { folder: 'src/cli', may: [API], files: ['src/ir/error.ts', 'src/ir/nearest.ts', 'src/ir/shell-word.ts'] },
   { folder: 'models', may: [IR] },

@@ -2,6 +2,7 @@
  * @file `importModel`: from an ONNX file to a Graph with static shapes, one operator set and named layers.
  */
 import { basename } from 'node:path';
+import type { TrainingGraph } from '../ir/autodiff/training-graph.js';
 import { batchDimensions } from '../ir/batch.js';
 import { AutoparError } from '../ir/error.js';
 import { fingerprint } from '../ir/fingerprint.js';
@@ -78,6 +79,8 @@ export interface ImportedModel {
   readonly training?: PlanTraining;
   /** By trained weight the tensor of the graph that is its gradient. */
   readonly gradients?: ReadonlyMap<string, string>;
+  /** Of a step of training: its loss, and what gradients are divided by before clipping. */
+  readonly step?: Pick<TrainingGraph, 'loss' | 'divisor' | 'lossScaleSamples'>;
 }
 
 export interface ImportPass {

@@ -54,6 +54,7 @@ export type { RunReport } from './run.js';
 export type { Simulation } from './simulate.js';
 export * from './strategy.js';
 export { type RecutOptions, recut } from './strategy-weights.js';
+export type { TrainReport } from './train.js';
 export { type Training, withTraining } from './training.js';
 export {
   type CompileOptions,
@@ -79,6 +80,8 @@ export {
   runCompiled as run,
   type SimulateOptions,
   simulate,
+  type TrainOptions,
+  train,
   type VerifyOptions,
   verify,
 } from './verbs.js';

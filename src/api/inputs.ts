@@ -77,7 +77,7 @@ export function randomInputs(given: Graph, seed: number, bounds: Readonly<Record
   dataInputs(graph).forEach((name, ordinal) => {
     const type = typeOf(graph, name);
     const next = uniform(seed * 1000003 + ordinal);
-    const bound = isFloating(type.dtype) ? 0 : (bounds[name] ?? indexBound(graph, name));
+    const bound = isFloating(type.dtype) ? 0 : (bounds[name] ?? tableRows(graph, name) ?? 2);
     result[name] = makeTensor(type, isFloating(type.dtype) ? () => normal(next) : () => Math.floor(next() * bound));
   });
   return result;
@@ -104,8 +104,8 @@ function checkRoom(graph: Graph): void {
   );
 }
 
-/** Rows of the table that an integer input looks up (followed through views and casts), else 2. */
-function indexBound(graph: Graph, input: string): number {
+/** Rows of the table that an integer input looks up (followed through views and casts); null where it looks up none. */
+export function tableRows(graph: Graph, input: string): number | null {
   const names = new Set([input]);
   let bound = Infinity;
   for (const node of graph.nodes) {
@@ -119,7 +119,7 @@ function indexBound(graph: Graph, input: string): number {
       bound = Math.min(bound, typeOf(graph, table).shape[typeof axis === 'number' ? axis : 0] ?? 2);
     });
   }
-  return Number.isFinite(bound) ? bound : 2;
+  return Number.isFinite(bound) ? bound : null;
 }
 
 async function readFrom(from: string, wanted: Wanted): Promise<Arrays> {

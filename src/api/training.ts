@@ -65,6 +65,7 @@ export function withTraining(imported: ImportedModel, training: Training, cut?: 
     fingerprint: fingerprint(graph),
     training: planned(step, training),
     gradients: step.gradients,
+    step,
     notes: [...imported.notes, ...form.notes],
     passes: [...imported.passes, form.pass, { name: 'train', options: { loss: loss.kind, optimizer: optimizer.kind } }],
   };

@@ -18,6 +18,7 @@ import {
   refuseIdle,
   SIMULATE_IDLE,
   STEP_IDLE,
+  TRAIN_IDLE,
   VERIFY_IDLE,
 } from './options/idle.js';
 import { errorInJavaScript } from './options/in-javascript.js';
@@ -28,6 +29,7 @@ import type { MachineProfile, ProfileOptions } from './profile.js';
 import type { Rehearsal, RehearseOptions } from './rehearse.js';
 import type { RunCompiledOptions, RunReport } from './run.js';
 import type { SimulateOptions, Simulation } from './simulate.js';
+import type { TrainOptions, TrainReport } from './train.js';
 import type { VerifyOptions, VerifyResult } from './verify.js';
 
 export type {
@@ -42,6 +44,7 @@ export type {
   RehearseOptions,
   RunCompiledOptions,
   SimulateOptions,
+  TrainOptions,
   VerifyOptions,
 };
 
@@ -92,6 +95,11 @@ export function simulate(options: SimulateOptions): Promise<Simulation> {
 /** Runs a compiled program on ranks of this machine. */
 export function runCompiled(options: RunCompiledOptions): Promise<RunReport> {
   return checked('run', options, RUN_IDLE, async () => (await import('./run.js')).runCompiled(options));
+}
+
+/** Trains a compiled program on data files. */
+export function train(options: TrainOptions): Promise<TrainReport> {
+  return checked('train', options, TRAIN_IDLE, async () => (await import('./train.js')).train(options));
 }
 
 /** Compares a compiled program with the unsharded model. */

@@ -10,18 +10,19 @@ import { exportCommand } from './export.js';
 import { groupsCommand } from './groups.js';
 import { hardwareCommand } from './hardware.js';
 import { inspectCommand } from './inspect.js';
-import { laterCommands } from './later.js';
 import { profileCommand } from './profile.js';
 import { rehearseCommand } from './rehearse.js';
 import { runCommand } from './run.js';
 import { simulateCommand } from './simulate.js';
 import { strategyCommand } from './strategy.js';
+import { trainCommand } from './train.js';
 import { verifyCommand } from './verify.js';
 
 /** Their option types differ, and each reads only what its own options parsed. */
 export const COMMANDS: readonly Command<never>[] = [
   compileCommand,
   runCommand,
+  trainCommand,
   verifyCommand,
   rehearseCommand,
   inspectCommand,
@@ -34,5 +35,4 @@ export const COMMANDS: readonly Command<never>[] = [
   devicesCommand,
   profileCommand,
   calibrateCommand,
-  ...laterCommands,
 ];

@@ -89,6 +89,28 @@ export function* cutPieces(
   if (filled > 0) yield piece.subarray(0, filled);
 }
 
+/** As `cutBlock`, of a tensor that `read` gives parts of: reads the block alone, or all of a tensor that the layout pads. */
+export function readBlock(
+  read: (offset: number, length: number) => Uint8Array,
+  shape: readonly number[],
+  dtype: DType,
+  layout: ProgramLayout,
+  axes: readonly ProgramAxis[],
+  rank: number,
+): Uint8Array {
+  if (layout.extents || layout.partial.length > 0)
+    return cutBlock(read(0, byteLength(dtype, elementCount(shape))), shape, dtype, layout, axes, rank);
+  const [block] = cutPieces(read, shape, dtype, layout, axes, rank, Number.POSITIVE_INFINITY);
+  return block ?? new Uint8Array();
+}
+
+/** The rank that reads a block for all that hold the same one: the first of them. */
+export function readerOfBlock(layout: ProgramLayout, axes: readonly ProgramAxis[], rank: number): number {
+  const cut = [...cutAxes(layout), ...layout.partial.map((partial) => partial.axis)];
+  const index = shardIndex(axes, cut, rank);
+  return holders(layout, axes).find((holder) => shardIndex(axes, cut, holder) === index) ?? rank;
+}
+
 /** The tensor with zeros where its layout pads it. */
 function padded(whole: Uint8Array, shape: readonly number[], dtype: DType, layout: ProgramLayout): Uint8Array {
   const box = paddingBox(shape, dtype, layout);

@@ -1,8 +1,11 @@
 /**
  * @file A whole tensor and its parts in micro-batches: the blocks of a mesh that has one axis, laid out in time.
  */
+import { byteLength } from '../ir/dtype.js';
+import { elementCount } from '../ir/graph.js';
 import { assembleBlocks, cutBlock } from './blocks.js';
 import type { ProgramAxis, ProgramLayout, ProgramValue } from './program.js';
+import { allocate } from './typed.js';
 
 /** The bytes of each micro-batch's part, in order; the whole where there is one. */
 export function partsOf(value: ProgramValue, whole: Uint8Array): readonly Uint8Array[] {
@@ -18,6 +21,32 @@ export function wholeOf(value: ProgramValue, parts: readonly Uint8Array[]): Uint
   return value.microBatches
     ? assembleBlocks(parts, value.shape, value.dtype, layout, axes)
     : (parts[0] ?? new Uint8Array(0));
+}
+
+/**
+ * Reads bytes of one part, given how bytes of the whole are read: what is side by side in a part need not be so in the whole.
+ */
+export function readerOfPart(
+  value: ProgramValue,
+  part: number,
+  read: (offset: number, length: number) => Uint8Array,
+): (offset: number, length: number) => Uint8Array {
+  const { microBatches, shape, dtype } = value;
+  if (!microBatches) return read;
+  const { axis, count } = microBatches;
+  const row = byteLength(dtype, elementCount(shape.slice(axis)));
+  const own = row / count;
+  return (offset, length) => {
+    const at = (position: number) => Math.floor(position / own) * row + part * own + (position % own);
+    if ((offset % own) + length <= own) return read(at(offset), length);
+    const result = allocate(length);
+    for (let done = 0; done < length; ) {
+      const some = Math.min(length - done, own - ((offset + done) % own));
+      result.set(read(at(offset + done), some), done);
+      done += some;
+    }
+    return result;
+  };
 }
 
 /** The shape of one part. */

@@ -19,6 +19,7 @@ import type { CollectiveCall, TransferCall } from './transport.js';
 export type Step<Tensor> = { readonly half?: 1 } & (
   | {
       readonly kind: 'compute';
+      readonly label: string;
       readonly segment: LoadedSegment<Tensor>;
       readonly temporaryBytes: number;
       /** The memory that it works in. */
@@ -28,15 +29,22 @@ export type Step<Tensor> = { readonly half?: 1 } & (
     }
   | {
       readonly kind: 'start';
+      readonly label: string;
       readonly call: CollectiveCall;
       readonly input: string;
       readonly output: string;
       /** It begins only where its list runs for the last time in a step. */
       readonly last?: true;
     }
-  | { readonly kind: 'wait'; readonly call: CollectiveCall; readonly input: string; readonly output: string }
-  | { readonly kind: 'send' | 'recv'; readonly tensor: string; readonly call: TransferCall }
-  | { readonly kind: 'accumulate' | 'move'; readonly input: string; readonly output: string }
+  | {
+      readonly kind: 'wait';
+      readonly label: string;
+      readonly call: CollectiveCall;
+      readonly input: string;
+      readonly output: string;
+    }
+  | { readonly kind: 'send' | 'recv'; readonly label: string; readonly tensor: string; readonly call: TransferCall }
+  | { readonly kind: 'accumulate' | 'move'; readonly label: string; readonly input: string; readonly output: string }
   | { readonly kind: 'free'; readonly tensors: readonly string[] }
 );
 
@@ -175,9 +183,9 @@ function startOf<Tensor>(
   phase: string,
   position: number,
 ): Start<Tensor> {
-  const { input, output, last } = instruction;
+  const { input, output, label, last } = instruction;
   const call = callOf(setup, instruction, setup.slots.slotAt[phase]?.[position] ?? -1);
-  return { kind: 'start', call, input, output, ...(last ? { last } : {}) };
+  return { kind: 'start', label, call, input, output, ...(last ? { last } : {}) };
 }
 
 /** @param ahead collectives that other lists begin */
@@ -194,8 +202,8 @@ function resolve<Tensor>(
     if (instruction.kind === 'compute') {
       const segment = sessions.get(sessionKey(stage, instruction)) as LoadedSegment<Tensor>;
       const { temporaryBytes = 0 } = stage.segments[instruction.segment] ?? {};
-      const { inputs, outputs } = instruction;
-      return { kind: 'compute', segment, temporaryBytes, memory: placeOf(stage, outputs[0]), inputs, outputs };
+      const { inputs, outputs, label } = instruction;
+      return { kind: 'compute', label, segment, temporaryBytes, memory: placeOf(stage, outputs[0]), inputs, outputs };
     }
     if (instruction.kind === 'start') {
       const own = instruction.last ? ahead.get(instruction.id) : undefined;
@@ -206,13 +214,13 @@ function resolve<Tensor>(
     if (instruction.kind === 'wait') {
       const start = begun.get(instruction.id) ?? ahead.get(instruction.id);
       if (!start) throw new Error(`collective ${instruction.id} is waited for before it begins`);
-      const { call, input, output } = start;
-      return { kind: 'wait', call, input, output };
+      const { label, call, input, output } = start;
+      return { kind: 'wait', label, call, input, output };
     }
     if (instruction.kind === 'free' || instruction.kind === 'accumulate' || instruction.kind === 'move')
       return instruction;
     const { kind, tensor, label, stage: other } = instruction;
-    return { kind, tensor, call: { label, peer: peerIn(other), bytes: tensorBytes(stage, tensor) } };
+    return { kind, label, tensor, call: { label, peer: peerIn(other), bytes: tensorBytes(stage, tensor) } };
   };
   return (stage.phases[phase] ?? []).map((instruction, position) => {
     const { half } = instruction;

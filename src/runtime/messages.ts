@@ -9,6 +9,7 @@ import type { BackendName } from './backend.js';
 import type { PeerLine, SharedRegions } from './shared-memory.js';
 import type { SlotPlan } from './slots.js';
 import type { RankStatistics } from './statistics.js';
+import type { NotFinite } from './value-watch.js';
 
 /** For tests of fault handling: the rank fails at the n-th instruction that it executes (from 0, over all steps). */
 export interface Fault {
@@ -85,6 +86,12 @@ export type RankCommand =
       readonly outputs: readonly string[];
       /** Local tensors to return as they were made last. */
       readonly collect: readonly string[];
+      /** Local tensors of which the sum of squares is wanted. */
+      readonly measure: readonly string[];
+      /** Whether tensors are listed that are not finite. */
+      readonly check: boolean;
+      /** Whether it is listed when each action and instruction ran. */
+      readonly trace: boolean;
     }
   | { readonly kind: 'read'; readonly tensors: readonly string[] }
   | { readonly kind: 'write'; readonly blocks: Blocks }
@@ -111,6 +118,25 @@ export interface RankStep {
   /** Processor time of the whole process: of all ranks together. */
   readonly processorSeconds: number;
   readonly statistics: RankStatistics;
+  /** Of this rank's blocks, by local tensor. */
+  readonly squares: Readonly<Record<string, number>>;
+  /** In the order in which they were made. */
+  readonly notFinite: readonly NotFinite[];
+  /** Where they were asked for. */
+  readonly spans: readonly Span[];
+}
+
+/** When a rank ran an action, or an instruction of it. */
+export interface Span {
+  /** `compute`, `send`, `recv`, `accumulate`, a move, or a collective; of an action its phase. */
+  readonly kind: string;
+  /** Layer and operator, or tensor; null for an action. */
+  readonly label: string | null;
+  readonly chunk: number;
+  readonly microBatch: number | null;
+  /** Milliseconds on a clock that all ranks share. */
+  readonly from: number;
+  readonly until: number;
 }
 
 /** What a rank says: `loaded` once, an answer to each command; `failed` are its last words. */

@@ -10,17 +10,29 @@ import { AutoparError, type OuterMemory } from '../program/values.js';
 import type { Backend } from './backend.js';
 import type { Control } from './control.js';
 import { type LoadedRank, localRank, type Step } from './load-rank.js';
-import { type Blocks, type Fault, plainError, type RankAnswer, type RankCommand, type RankSetup } from './messages.js';
+import {
+  type Blocks,
+  type Fault,
+  plainError,
+  type RankAnswer,
+  type RankCommand,
+  type RankSetup,
+  type Span,
+} from './messages.js';
 import { tensorBytes, tensorOf } from './stage-tensors.js';
 import { Stopwatch } from './statistics.js';
 import type { TensorStore } from './tensor-store.js';
 import { bytesSent, gives, type Transport, takes } from './transport.js';
+import { ValueWatch } from './value-watch.js';
 
 type StepCommand = Extract<RankCommand, { kind: 'step' }>;
 
 /** A loaded rank. Its methods throw Stopped when it is told to stop. */
 export class RankLoop<Tensor extends object> {
   private readonly stopwatch = new Stopwatch();
+  private readonly watch = new ValueWatch();
+  /** Null where none are wanted. */
+  private spans: Span[] | null = null;
   private feeds: Blocks = {};
   private executed = 0;
   private copiedBefore = 0;
@@ -36,27 +48,35 @@ export class RankLoop<Tensor extends object> {
     private readonly control: Control,
   ) {}
 
-  async step({ feeds, outputs, collect }: StepCommand): Promise<RankAnswer> {
+  async step({ feeds, outputs, collect, measure, check, trace }: StepCommand): Promise<RankAnswer> {
     const { rank, actions, state } = this.setup;
     if (feeds) this.feeds = feeds;
     this.control.barrier(rank);
     const before = process.cpuUsage();
     const from = performance.now();
     this.backend.beginStep?.();
+    this.watch.begin(measure, check);
+    this.spans = trace ? [] : null;
     this.begin(collect);
     for (const [action, { steps, isLast }] of this.loaded.actions.entries()) {
       const microBatch = actions[action]?.microBatch ?? null;
       this.enter(microBatch);
+      const began = performance.now();
       await this.run({ action, microBatch, isLast }, steps);
+      this.span(action, began);
     }
     this.control.barrier(rank);
     const seconds = (performance.now() - from) / 1000;
     const { user, system } = process.cpuUsage(before);
     const collected = this.copies(collect, (name) => [this.store.keptValue(name)]);
     const blocks = this.copies(outputs, (name) => this.partsOf(name));
+    for (const name of this.watch.unmeasured) this.measure(name);
     this.store.end(state);
     const statistics = this.stopwatch.take(this.store.peaks);
-    return { blocks, step: { collected, seconds, processorSeconds: (user + system) / 1e6, statistics } };
+    const { squares, notFinite } = this.watch;
+    const processorSeconds = (user + system) / 1e6;
+    const spans = this.spans ?? [];
+    return { blocks, step: { collected, seconds, processorSeconds, statistics, squares, notFinite, spans } };
   }
 
   /** Copies of the blocks of `names`, which last the run, that this rank contributes to whole tensors. */
@@ -103,7 +123,7 @@ export class RankLoop<Tensor extends object> {
     const from = performance.now();
     this.store.begin(kept);
     for (const [name, [block]] of Object.entries(this.feeds))
-      if (block && this.store.lifetimeOf(name) === 'step') this.store.defineBytes(name, block);
+      if (block && this.store.lifetimeOf(name) === 'step') this.feed(name, block);
     this.stopwatch.add('feed', performance.now() - from, 0, 0, 1);
   }
 
@@ -113,11 +133,36 @@ export class RankLoop<Tensor extends object> {
     const from = performance.now();
     for (const [name, blocks] of Object.entries(this.feeds)) {
       const block = blocks[microBatch];
-      if (block && this.store.lifetimeOf(name) === 'micro') this.store.defineBytes(name, block);
+      if (block && this.store.lifetimeOf(name) === 'micro') this.feed(name, block);
     }
     const { microBatch: index } = this.setup.stage;
     if (index !== undefined) this.store.defineBytes(index, new Uint8Array(BigInt64Array.of(BigInt(microBatch)).buffer));
     this.stopwatch.add('feed', performance.now() - from, 0, 0, 0);
+  }
+
+  private feed(name: string, block: Uint8Array): void {
+    this.watch.check(name, tensorOf(this.setup.stage, name).dtype, 'input', () => block);
+    this.store.defineBytes(name, block);
+  }
+
+  private measure(name: string): void {
+    this.watch.measure(name, tensorOf(this.setup.stage, name).dtype, () =>
+      this.holds(name) ? this.store.valueOf(name) : undefined,
+    );
+  }
+
+  /** Notes that an action, or a step of it, ran from then until now. */
+  private span(action: number, from: number, kind?: string, label?: string): void {
+    const { phase = '', chunk = 0, microBatch = null } = this.setup.actions[action] ?? {};
+    const { timeOrigin } = performance;
+    this.spans?.push({
+      kind: kind ?? phase,
+      label: label ?? null,
+      chunk,
+      microBatch,
+      from: timeOrigin + from,
+      until: timeOrigin + performance.now(),
+    });
   }
 
   private async run(
@@ -135,7 +180,10 @@ export class RankLoop<Tensor extends object> {
       if (this.setup.fault) failOnPurpose(this.setup.fault, this.setup.rank, this.executed);
       this.executed++;
       if (step.kind === 'free') {
-        for (const name of step.tensors) this.store.free(name);
+        for (const name of step.tensors) {
+          this.measure(name);
+          this.store.free(name);
+        }
         continue;
       }
       const from = performance.now();
@@ -145,6 +193,7 @@ export class RankLoop<Tensor extends object> {
       const count = step.kind === 'wait' ? 0 : 1;
       const copied = this.copied();
       const milliseconds = performance.now() - from - copied;
+      this.span(action, from, kind, step.label);
       this.stopwatch.add(kind, milliseconds, this.transport.blocked() - blocked, bytes, count);
       if (copied > 0) this.stopwatch.add('copy', copied, 0, 0, 1);
     }
@@ -161,6 +210,7 @@ export class RankLoop<Tensor extends object> {
     for (const [index, name] of step.outputs.entries()) {
       const tensor = results[index] as Tensor;
       if (unchecked) this.check(name, tensor);
+      this.watch.check(name, tensorOf(this.setup.stage, name).dtype, step.label, () => this.backend.bytes(tensor));
       this.store.define(name, tensor);
     }
     this.store.meet(step.memory, step.temporaryBytes);

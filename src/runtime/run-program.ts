@@ -5,7 +5,15 @@ import type { Program } from '../program/program.js';
 import { programFolder, readProgram } from '../program/reader.js';
 import type { ConstantTensor, DType } from '../program/values.js';
 import { checkInputs } from './check-run.js';
-import { type Session, type SessionOptions, startSession, type Tensors } from './session.js';
+import {
+  type Feeds,
+  type Session,
+  type SessionOptions,
+  type StepOptions,
+  type StepResult,
+  startSession,
+  type Tensors,
+} from './session.js';
 import { meanOf, type RankStatistics, sumOf } from './statistics.js';
 
 /** What happens during a run, for progress displays. */
@@ -60,6 +68,44 @@ export async function runProgram(dir: string, inputs: Tensors, options: RunOptio
   }
 }
 
+/** Steps one after the other, numbered from `first` to `last` - 1. */
+export interface StepLoop {
+  readonly first: number;
+  readonly last: number;
+  /** What a step is fed: read while the ranks run the step before. Those of the step before where it is null. */
+  readonly feed: (step: number) => Tensors | Feeds | null;
+  readonly options: (step: number) => StepOptions;
+  /** Ends the loop by throwing. */
+  readonly after: (step: number, result: StepResult) => Promise<void> | void;
+}
+
+/** Runs steps of a session. Throws what `feed` and `after` throw, once the ranks have finished their step. */
+export async function eachStep(session: Session, { first, last, feed, options, after }: StepLoop): Promise<void> {
+  if (first >= last) return;
+  let fed = feed(first);
+  for (let step = first; step < last; step++) {
+    const running =
+      fed && 'byRank' in fed
+        ? session.step(undefined, { ...options(step), feeds: fed as Feeds })
+        : session.step((fed as Tensors | null) ?? undefined, options(step));
+    const next = step + 1 < last ? attempt(() => feed(step + 1)) : () => null;
+    await after(step, await running);
+    fed = next();
+  }
+}
+
+/** Its result or its error, to be had later. */
+function attempt<Result>(run: () => Result): () => Result {
+  try {
+    const result = run();
+    return () => result;
+  } catch (error) {
+    return () => {
+      throw error;
+    };
+  }
+}
+
 async function runSteps(session: Session, inputs: Tensors, options: RunOptions): Promise<RunResult> {
   const { warmup = 0, collect = [] } = options;
   const counted = Math.max(1, options.steps ?? 1);
@@ -68,27 +114,33 @@ async function runSteps(session: Session, inputs: Tensors, options: RunOptions):
   const stepSeconds: number[] = [];
   let processorSeconds = 0;
   let sums: readonly RankStatistics[] = [];
-  for (let step = 0; ; step++) {
-    const isLast = step === warmup + counted - 1;
-    const result = await session.step(step === 0 ? inputs : undefined, isLast ? { collect } : { outputs: numbers });
-    options.onProgress?.({ kind: 'step', step, steps: warmup + counted });
-    if (step >= warmup) {
+  let outputs: Tensors = {};
+  let tensors: Tensors = {};
+  const last = warmup + counted;
+  await eachStep(session, {
+    first: 0,
+    last,
+    feed: (step) => (step === 0 ? inputs : null),
+    options: (step) => (step === last - 1 ? { collect } : { outputs: numbers }),
+    after: (step, result) => {
+      options.onProgress?.({ kind: 'step', step, steps: last });
+      ({ outputs, tensors } = result);
+      if (step < warmup) return;
       stepSeconds.push(result.seconds);
       processorSeconds += result.processorSeconds;
       sums = result.ranks.map((rank, index) => (sums[index] ? sumOf(sums[index], rank) : rank));
       for (const name of numbers) if (result.outputs[name]) history[name]?.push(numberIn(result.outputs[name]));
-    }
-    if (!isLast) continue;
-    return {
-      outputs: result.outputs,
-      tensors: result.tensors,
-      history: Object.fromEntries(Object.entries(history).filter(([, values]) => values.length > 0)),
-      stepSeconds,
-      processorSeconds: processorSeconds / counted,
-      ranks: sums.map((sum, rank) => ({ rank, ...meanOf(sum, counted) })),
-      rssBytes: process.memoryUsage.rss(),
-    };
-  }
+    },
+  });
+  return {
+    outputs,
+    tensors,
+    history: Object.fromEntries(Object.entries(history).filter(([, values]) => values.length > 0)),
+    stepSeconds,
+    processorSeconds: processorSeconds / counted,
+    ranks: sums.map((sum, rank) => ({ rank, ...meanOf(sum, counted) })),
+    rssBytes: process.memoryUsage.rss(),
+  };
 }
 
 const READERS: Readonly<Partial<Record<DType, (view: DataView) => number>>> = {
@@ -100,6 +152,7 @@ function isNumber({ dtype, shape }: Session['program']['outputs'][number]): bool
   return READERS[dtype] !== undefined && shape.every((size) => size === 1);
 }
 
-function numberIn({ dtype, data }: ConstantTensor): number {
+/** The only number of a tensor. */
+export function numberIn({ dtype, data }: ConstantTensor): number {
   return READERS[dtype]?.(new DataView(data.buffer, data.byteOffset, data.byteLength)) ?? Number.NaN;
 }

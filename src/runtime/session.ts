@@ -3,11 +3,11 @@
  * that may differ from step to step; state stays with the ranks, and can be read and written between steps.
  */
 import path from 'node:path';
-import { assembleBlocks, cutBlock } from '../program/blocks.js';
+import { assembleBlocks, cutBlock, readBlock, readerOfBlock } from '../program/blocks.js';
 import { checkFiles } from '../program/check-files.js';
 import { boxKey, type StoredBox, type StoredTensor } from '../program/checkpoint.js';
 import { rankCount, stageAxes } from '../program/mesh.js';
-import { partShape, partsOf, wholeOf } from '../program/micro-batch-parts.js';
+import { partShape, partsOf, readerOfPart, wholeOf } from '../program/micro-batch-parts.js';
 import type { Program, ProgramStage, ProgramTensor } from '../program/program.js';
 import { holdsTensor, stageOfRank } from '../program/rank-stage.js';
 import { programFolder, readProgram } from '../program/reader.js';
@@ -26,12 +26,14 @@ import {
   type RankAnswer,
   type RankSetup,
   type RankStep,
+  type Span,
   userError,
 } from './messages.js';
 import { withPrivateFolder } from './private-folder.js';
 import { makeRegions } from './shared-memory.js';
 import { planSlots } from './slots.js';
 import type { RankStatistics } from './statistics.js';
+import type { NotFinite } from './value-watch.js';
 
 /** Whole tensors by name. */
 export type Tensors = Readonly<Record<string, ConstantTensor>>;
@@ -83,7 +85,23 @@ export interface StepOptions {
   readonly outputs?: readonly string[];
   /** Local tensors to return whole as they were made last: names, or every tensor that is a block of one of the model's. */
   readonly collect?: readonly string[] | 'all';
+  /** What ranks are fed, in place of inputs. */
+  readonly feeds?: Feeds;
+  /** Local tensors, without padding and partial sums, of which the sum of squares is wanted. */
+  readonly measure?: readonly string[];
+  /** Whether tensors are listed that are not finite, which takes a look at every number that a segment makes. */
+  readonly check?: boolean;
+  /** Whether it is listed when ranks ran each action and instruction. */
+  readonly trace?: boolean;
 }
+
+/** The blocks of a step's inputs, rank by rank. */
+export interface Feeds {
+  readonly byRank: readonly Blocks[];
+}
+
+/** Gives bytes of a whole input, row by row; `rank` is the first of those that hold the block which they are for. */
+export type InputReader = (name: string, offset: number, length: number, rank: number) => Uint8Array;
 
 export interface StepResult {
   readonly outputs: Tensors;
@@ -94,6 +112,12 @@ export interface StepResult {
   /** Processor time of the whole process; whatever else the machine does counts little. */
   readonly processorSeconds: number;
   readonly ranks: readonly RankStatistics[];
+  /** By tensor that was to be measured. */
+  readonly squares: Readonly<Record<string, number>>;
+  /** Where a check was asked for: in the order in which they were made, over all ranks. */
+  readonly notFinite: readonly (NotFinite & { readonly rank: number })[];
+  /** By rank; empty where no trace was asked for. */
+  readonly spans: readonly (readonly Span[])[];
 }
 
 /**
@@ -105,6 +129,8 @@ export interface Session {
   readonly program: Program;
   /** Runs one step on whole inputs; on those of the last step where none are given. */
   readonly step: (inputs?: Tensors, options?: StepOptions) => Promise<StepResult>;
+  /** Reads what each rank is fed in a step: each block once, and nothing else. */
+  readonly feeds: (read: InputReader) => Feeds;
   /** State (weights that are trained, moments, scalars of the optimizer) as the next step begins with it. */
   readonly read: (names: readonly string[]) => Promise<Tensors>;
   /** Replaces state, whole tensors, for the next step. */
@@ -175,16 +201,22 @@ class RunningSession implements Session {
 
   async step(inputs?: Tensors, options: StepOptions = {}): Promise<StepResult> {
     const { program, setups } = this;
-    if (this.hasValues && (inputs || !this.fed)) checkInputs(program, inputs ?? {});
+    const { feeds } = options;
+    if (this.hasValues && !feeds && (inputs || !this.fed)) checkInputs(program, inputs ?? {});
     const outputs = this.hasValues ? program.outputs.filter(({ name }) => options.outputs?.includes(name) ?? true) : [];
     const collected = program.stages.map((stage) => (this.hasValues ? collectedOf(stage, options.collect ?? []) : []));
     const answers = await this.ranks.ask((rank) => {
       const { stageIndex } = setups[rank] as RankSetup;
       return {
         kind: 'step',
-        feeds: this.hasValues ? (inputs ? this.feedsOf(rank, inputs) : null) : this.emptyFeeds(stageIndex),
+        feeds: this.hasValues
+          ? (feeds?.byRank[rank] ?? (inputs ? this.feedsOf(rank, inputs) : null))
+          : this.emptyFeeds(stageIndex),
         outputs: outputs.flatMap(({ stage, tensor }) => (stage === stageIndex ? [tensor] : [])),
         collect: collected[stageIndex] ?? [],
+        measure: this.hasValues ? (options.measure ?? []).filter((name) => this.measures(rank, name)) : [],
+        check: this.hasValues && options.check === true,
+        trace: options.trace === true,
       };
     });
     this.fed = true;
@@ -200,7 +232,48 @@ class RunningSession implements Session {
       seconds: Math.max(...steps.map(({ seconds }) => seconds)),
       processorSeconds: steps[0]?.processorSeconds ?? 0,
       ranks: steps.map(({ statistics }) => statistics),
+      squares: Object.fromEntries(
+        (options.measure ?? []).map((name) => [name, steps.reduce((sum, own) => sum + (own.squares[name] ?? 0), 0)]),
+      ),
+      notFinite: steps
+        .flatMap(({ notFinite }, rank) => notFinite.map((found) => ({ ...found, rank })))
+        .sort((left, right) => left.at - right.at),
+      spans: steps.map(({ spans }) => spans),
     };
+  }
+
+  feeds(read: InputReader): Feeds {
+    const known = new Map<string, Uint8Array>();
+    const byRank = this.setups.map(({ stageIndex, stage, axes, regions }, rank): Blocks => {
+      const own = this.program.inputs.filter((value) => value.stage === stageIndex && this.holds(rank, value.tensor));
+      return Object.fromEntries(
+        own.map((value): [string, readonly Uint8Array[]] => {
+          const { layout } = stage.tensors[value.tensor] as ProgramTensor;
+          const reader = readerOfBlock(layout, axes, rank - regions.firstRank);
+          const parts = Array.from({ length: value.microBatches?.count ?? 1 }, (_, part) => {
+            // Stages may hold one input in the same layout.
+            const key = JSON.stringify([value.name, part, layout, axes, reader]);
+            const held = known.get(key);
+            // Memory that a rank is fed goes to it.
+            if (held) return held.slice();
+            const block = readBlock(
+              readerOfPart(value, part, (offset, length) =>
+                read(value.name, offset, length, reader + regions.firstRank),
+              ),
+              partShape(value),
+              value.dtype,
+              layout,
+              axes,
+              reader,
+            );
+            known.set(key, block);
+            return block;
+          });
+          return [value.tensor, parts];
+        }),
+      );
+    });
+    return { byRank };
   }
 
   async read(names: readonly string[]): Promise<Tensors> {
@@ -272,7 +345,14 @@ class RunningSession implements Session {
 
   private holds(rank: number, tensor: string): boolean {
     const { stage, axes, regions } = this.setups[rank] as RankSetup;
+    if (!(tensor in stage.tensors)) return false;
     return holdsTensor(stage, axes, rank - regions.firstRank, tensor);
+  }
+
+  /** Of stages that have a tensor under one name the first counts. */
+  private measures(rank: number, tensor: string): boolean {
+    const first = this.program.stages.findIndex(({ tensors }) => tensor in tensors);
+    return this.stageOf(rank) === first && this.holds(rank, tensor);
   }
 
   private stageOf(rank: number): number {

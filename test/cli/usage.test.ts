@@ -42,9 +42,9 @@ const REFUSALS: readonly { readonly line: string; readonly code: string; readonl
     says: /^error\[not-there-yet\]: --dtype is not there yet\.\n$/,
   },
   {
-    line: 'train x --data y',
-    code: 'not-there-yet',
-    says: /^error\[not-there-yet\]: autopar train is not there yet\.\n$/,
+    line: 'train x --data y --steps 0',
+    code: 'bad-option',
+    says: /^error\[bad-option\]: --steps 0: expected a whole number of at least 1/,
   },
   { line: 'inspect x.onnx --optimizer sgd', code: 'bad-option', says: /--optimizer is an option of training/ },
   { line: 'compile x.onnx --tie a=b', code: 'bad-option', says: /--tie is an option of training\n.*add --train/ },

@@ -7,6 +7,7 @@ import type { CompileOptions } from '../compile.js';
 import type { CompileStepOptions } from '../compile-step.js';
 import type { RunCompiledOptions } from '../run.js';
 import type { SimulateOptions } from '../simulate.js';
+import type { TrainOptions } from '../train.js';
 import type { VerifyOptions } from '../verify.js';
 
 /** An option, and when it would do nothing; words are those of the command line. */
@@ -185,6 +186,13 @@ const ofRandomInputs: Idle<{ readonly seed?: number; readonly inputs?: string }>
   hint: ONE,
 };
 
+const ofThreads: Idle<Pick<RunCompiledOptions, 'threadsPerRank' | 'backend'>> = {
+  option: 'threadsPerRank',
+  when: ({ backend = 'cpu' }) => backend !== 'cpu',
+  says: ({ backend }) => `--threads-per-rank is of kernels on the CPU, and the backend is ${backend}`,
+  hint: ONE,
+};
+
 export const RUN_IDLE: readonly Idle<RunCompiledOptions>[] = [
   ofRandomInputs,
   ...(['inputs', 'seed', 'threadsPerRank', 'offloadDir'] as const).map(
@@ -195,18 +203,28 @@ export const RUN_IDLE: readonly Idle<RunCompiledOptions>[] = [
       hint: ONE,
     }),
   ),
-  {
-    option: 'threadsPerRank',
-    when: ({ backend = 'cpu' }) => backend !== 'cpu',
-    says: ({ backend }) => `--threads-per-rank is of kernels on the CPU, and the backend is ${backend}`,
-    hint: ONE,
-  },
+  ofThreads,
   {
     option: 'link',
     when: ({ backend }) => backend !== 'emulated',
     says: ({ backend }) => `--link is of emulated ranks, and the backend is ${backend ?? 'cpu'}`,
     hint: 'add --backend emulated, or leave it out',
   },
+];
+export const TRAIN_IDLE: readonly Idle<TrainOptions>[] = [
+  {
+    option: 'epochs',
+    when: ({ steps }) => steps !== undefined,
+    says: () => '--epochs and --steps both say when training ends',
+    hint: ONE,
+  },
+  {
+    option: 'seed',
+    when: ({ inOrder }) => inOrder === true,
+    says: () => '--seed is of the order of samples, and --in-order reads them as they stand in the files',
+    hint: ONE,
+  },
+  ofThreads,
 ];
 export const VERIFY_IDLE: readonly Idle<VerifyOptions>[] = [ofRandomInputs];
 

@@ -17,6 +17,7 @@ import { PIPELINE_SCHEDULES, SCHEDULE_KINDS } from '../schedule-kinds.js';
 import { SEARCH_MODES, SOLVERS, SP_METHODS } from '../search-modes.js';
 import type { SimulateOptions } from '../simulate.js';
 import { TARGETS } from '../targets.js';
+import type { TrainOptions } from '../train.js';
 import { LOSSES, OPTIMIZERS, type Training } from '../training-request.js';
 import type { VerifyOptions } from '../verify.js';
 import type { CompileOptions, PlanningOptions } from './flat-degrees.js';
@@ -166,6 +167,7 @@ interface Tables {
   readonly compileStep: KindsOf<CompileStepOptions>;
   readonly simulate: KindsOf<SimulateOptions>;
   readonly run: KindsOf<RunCompiledOptions>;
+  readonly train: KindsOf<TrainOptions>;
   readonly verify: KindsOf<VerifyOptions>;
   readonly rehearse: KindsOf<RehearseOptions>;
   readonly exportWeights: KindsOf<ExportOptions>;
@@ -243,6 +245,22 @@ export const TABLES: Tables = {
     ...resources,
     ...watched,
   },
+  train: {
+    directory: text,
+    data: texts,
+    tokenType: oneOf('uint16', 'uint32'),
+    epochs: whole(1),
+    steps: whole(1),
+    lastBatch: oneOf('drop', 'pad'),
+    inOrder: flag,
+    seed: whole(0),
+    model: text,
+    threadsPerRank: whole(1),
+    backend: oneOf(...COMPUTING_BACKENDS),
+    ...resources,
+    ...watched,
+    onStep: callback,
+  },
   verify: {
     directory: text,
     model: text,
@@ -274,6 +292,7 @@ export const NEEDED: Readonly<Partial<Record<Verb, string>>> = {
   compile: 'model',
   emit: 'directory',
   run: 'directory',
+  train: 'directory',
   verify: 'directory',
   rehearse: 'directory',
   exportWeights: 'output',

@@ -26,6 +26,16 @@ export interface OptimizerOptions {
   readonly schedule?: Schedule;
 }
 
+/** The rate in a step (from 1 on), as the graph computes it. */
+export function learningRateAt({ learningRate, schedule = {} }: OptimizerOptions, step: number): number {
+  const { warmup = 0, shape = 'constant', total = 0, floor = 0 } = schedule;
+  const grown = warmup > 0 ? Math.min(step / warmup, 1) : 1;
+  if (shape === 'constant' || total <= warmup) return learningRate * grown;
+  const share = Math.min(Math.max((step - (warmup + 1)) / (total - warmup), 0), 1);
+  const falling = shape === 'linear' ? 1 - share : (Math.cos(Math.PI * share) + 1) / 2;
+  return learningRate * grown * (falling * (1 - floor) + floor);
+}
+
 /** A weight to be trained, and its gradient. */
 export interface Trained {
   readonly name: string;

@@ -59,6 +59,10 @@ export interface TrainingGraph {
   readonly trained: readonly string[];
   /** By trained weight the gradient that its update reads: of all micro-batches, before loss scale, denominator and clipping. */
   readonly gradients: ReadonlyMap<string, string>;
+  /** Scalar that they are all divided by before clipping, so that they are those of the mean; null for 1. */
+  readonly divisor: string | null;
+  /** The loss scale over this number is what they are divided by besides, where there is a loss scale. */
+  readonly lossScaleSamples: number;
 }
 
 /** @throws AutoparError (input) `nothing-to-train`; what loss and differentiation refuse */
@@ -94,6 +98,8 @@ export function trainingGraph(given: Graph, options: TrainingOptions): TrainingG
   return {
     graph: stateAsInputs(withoutUnread(summed)),
     ...{ loss, labels, classes, trained },
+    divisor: ratio ? (sumsIn(summed).get(ratio.denominator) ?? ratio.denominator) : null,
+    lossScaleSamples: samples,
     gradients: accumulated(summed, trained, gradients),
   };
 }
@@ -115,18 +121,23 @@ export function cutInMicroBatches(forward: Graph, options: Pick<TrainingOptions,
 
 /** The gradients, or their sums over micro-batches. */
 function accumulated(
-  { nodes }: Graph,
+  graph: Graph,
   trained: readonly string[],
   gradients: ReadonlyMap<string, string>,
 ): ReadonlyMap<string, string> {
-  const sums = new Map(
-    nodes.filter(isAccumulator).map(({ inputs, outputs }) => [inputs[0] ?? '', outputs[0] ?? ''] as const),
-  );
+  const sums = sumsIn(graph);
   return new Map(
     trained.map((weight) => {
       const gradient = gradients.get(weight) ?? '';
       return [weight, sums.get(gradient) ?? gradient] as const;
     }),
+  );
+}
+
+/** By tensor of a micro-batch its sum over all of them. */
+function sumsIn({ nodes }: Graph): ReadonlyMap<string, string> {
+  return new Map(
+    nodes.filter(isAccumulator).map(({ inputs, outputs }) => [inputs[0] ?? '', outputs[0] ?? ''] as const),
   );
 }
 

@@ -11,8 +11,22 @@ import { byteLength, type DType } from '../../ir/dtype.js';
 import { AutoparError } from '../../ir/error.js';
 import { type ConstantTensor, elementCount } from '../../ir/graph.js';
 
-/** The array of a .npy file's bytes. `name` (a file name, or an archive member's) is for errors: exit input. */
-export function readNpy(bytes: Uint8Array, name: string): ConstantTensor {
+/** What a .npy file says of its array, and where the data begins. */
+export interface NpyHeader {
+  readonly dtype: DType;
+  readonly shape: readonly number[];
+  readonly start: number;
+  /** The unit in which bytes stand in reverse order; null where they do not. */
+  readonly swapped: number | null;
+  /** Whether the first dimension varies fastest. */
+  readonly fortran: boolean;
+}
+
+/** Bytes with which every header of version 1.0, and every sensible one of later versions, is whole. */
+export const MOST_HEADER_BYTES = 2 ** 16 + 12;
+
+/** Reads the header at the beginning of `bytes`. Throws AutoparError `bad-array` (exit input). */
+export function readNpyHeader(bytes: Uint8Array, name: string): NpyHeader {
   if (bytes.byteLength < 10 || !MAGIC.every((byte, index) => bytes[index] === byte)) {
     throw bad(name, 'is not a .npy file', 'write it with numpy.save');
   }
@@ -25,6 +39,12 @@ export function readNpy(bytes: Uint8Array, name: string): ConstantTensor {
   const header = Buffer.from(bytes.subarray(long ? 12 : 10, start)).toString('utf8');
   const { descriptor, fortran, shape } = parseHeader(header, name);
   const { dtype, width, swapped } = parseDescriptor(descriptor, name);
+  return { dtype, shape, start, swapped: swapped ? width : null, fortran: fortran && shape.length > 1 };
+}
+
+/** The array of a .npy file's bytes. `name` (a file name, or an archive member's) is for errors: exit input. */
+export function readNpy(bytes: Uint8Array, name: string): ConstantTensor {
+  const { dtype, shape, start, swapped, fortran } = readNpyHeader(bytes, name);
   const expected = byteLength(dtype, elementCount(shape));
   // Sizes beyond all numbers times 0 are no number.
   if (!(bytes.byteLength - start >= expected)) {
@@ -34,8 +54,8 @@ export function readNpy(bytes: Uint8Array, name: string): ConstantTensor {
     );
   }
   let data: Uint8Array = bytes.slice(start, start + expected);
-  if (swapped) swapBytes(data, width);
-  if (fortran && shape.length > 1) data = rowMajor(data, shape, byteLength(dtype, 1));
+  if (swapped !== null) swapBytes(data, swapped);
+  if (fortran) data = rowMajor(data, shape, byteLength(dtype, 1));
   return { dtype, shape, data };
 }
 
@@ -137,7 +157,8 @@ function parseDescriptor(descriptor: string, name: string): { dtype: DType; widt
   return { dtype: found[0], width: found[1], swapped: order === '>' };
 }
 
-function swapBytes(data: Uint8Array, width: number): void {
+/** Reverses the bytes of every `width`, in place. */
+export function swapBytes(data: Uint8Array, width: number): void {
   for (let at = 0; width > 1 && at + width <= data.byteLength; at += width) data.subarray(at, at + width).reverse();
 }
 

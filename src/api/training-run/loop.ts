@@ -1,0 +1,127 @@
+/**
+ * @file The loop of a training run: steps of a session on batches of a dataset, from one state to another.
+ */
+import type { Dataset } from '../../data/dataset.js';
+import { learningRateAt, type OptimizerOptions } from '../../ir/autodiff/optimizer-options.js';
+import { elementCount } from '../../ir/graph.js';
+import { eachStep, numberIn } from '../../runtime/run-program.js';
+import type { Session, StepResult } from '../../runtime/session.js';
+import type { ImportedModel } from '../import.js';
+import { numberReader } from '../numbers.js';
+import type { StepMetrics } from './metrics.js';
+import { gradientNorm, gradientOptions, gradientPlaces, notFiniteError, usualNames } from './observed.js';
+import { stateAfter, type TrainingState } from './state.js';
+import { feedBatch } from './training-data.js';
+
+export interface TrainingLoop {
+  readonly session: Session;
+  /** The model as it was planned. */
+  readonly planned: ImportedModel;
+  readonly dataset: Dataset;
+  /** Where it begins. */
+  readonly state: TrainingState;
+  /** Steps taken when it ends, those before `state` among them. */
+  readonly steps: number;
+  readonly optimizer: OptimizerOptions;
+  readonly trace?: boolean;
+  /** Ends the loop by throwing. */
+  readonly after: (taken: TakenStep) => Promise<void>;
+}
+
+/** A step that was taken: the ranks keep what it left until the next begins, to be read and written. */
+export interface TakenStep {
+  /** Behind the step. */
+  readonly state: TrainingState;
+  readonly metrics: StepMetrics;
+  /** By rank that read them for all that hold the same. */
+  readonly bytesRead: ReadonlyMap<number, number>;
+  readonly result: StepResult;
+}
+
+/** Scalars of the optimizer that a step may change other than by its number. */
+const STEP = 'optimizer/step';
+const LOSS_SCALE = 'optimizer/loss-scale';
+
+/** The loss scale that a program begins with, or 1. */
+export async function lossScaleIn(session: Session, fixed: number | 'dynamic' | undefined): Promise<number> {
+  if (typeof fixed === 'number') return fixed;
+  return (await readNumbers(session))?.lossScale ?? 1;
+}
+
+/** Null where the loss scale does not change, so that every step counts. */
+async function readNumbers(session: Session): Promise<{ readonly applied: number; readonly lossScale: number } | null> {
+  const kept = new Set((session.program.state ?? []).map(({ to }) => to));
+  if (!kept.has(STEP) || !kept.has(LOSS_SCALE)) return null;
+  const { [STEP]: step, [LOSS_SCALE]: scale } = await session.read([STEP, LOSS_SCALE]);
+  if (!step || !scale) return null;
+  return { applied: numberReader(step)(0), lossScale: numberReader(scale)(0) };
+}
+
+/**
+ * Takes steps until `steps` are taken. The next batch is read while the ranks compute.
+ * @returns where it ended
+ * @throws AutoparError `not-finite` (checkFailed) for a loss or gradients that are not; what reading data and ranks throw
+ */
+export async function trainSteps(loop: TrainingLoop): Promise<TrainingState> {
+  const { session, planned, dataset, optimizer } = loop;
+  const { program } = session;
+  const loss = planned.step?.loss ?? '';
+  const places = gradientPlaces(program, planned);
+  const asked = { ...gradientOptions(places), outputs: [loss], check: true, trace: loop.trace === true };
+  const samples = planned.step?.lossScaleSamples ?? 1;
+  const { lossScale, precision } = planned.training ?? {};
+  const isScaled = lossScale !== undefined || precision === 'fp16';
+  const perStep = labelsPerStep(program, planned, dataset);
+  const first = await readNumbers(session);
+  let { state } = loop;
+  let applied = first?.applied ?? state.step;
+  let usual: ReadonlySet<string> | null = null;
+  /** Batches that are read and not yet used, the earliest first, and where the one behind them begins. */
+  const read: ReturnType<typeof feedBatch>[] = [];
+  let reading = state;
+  await eachStep(session, {
+    first: state.step,
+    last: loop.steps,
+    feed: () => {
+      const batch = feedBatch(session, dataset, state.order, reading.position);
+      reading = stateAfter(reading, dataset.batch, 1);
+      read.push(batch);
+      return batch.feeds;
+    },
+    options: () => asked,
+    after: async (_, result) => {
+      const { bytesRead } = read.shift() as ReturnType<typeof feedBatch>;
+      const step = state.step + 1;
+      const value = result.outputs[loss];
+      const mean = value ? numberIn(value) : Number.NaN;
+      const refuse = (what: string) => notFiniteError(what, step, result, usual, program, planned.graph);
+      if (!Number.isFinite(mean)) throw refuse('loss');
+      const scale = isScaled ? state.lossScale / samples : 1;
+      const norm = places ? gradientNorm(places, result, scale) : null;
+      // A dynamic loss scale skips a step whose gradients overflow, and goes down.
+      if (norm !== null && !Number.isFinite(norm) && !first) throw refuse('gradient');
+      usual ??= usualNames(result);
+      const metrics: StepMetrics = {
+        step,
+        epoch: state.position.epoch + 1,
+        loss: mean,
+        gradientNorm: norm !== null && Number.isFinite(norm) ? norm : null,
+        learningRate: learningRateAt(optimizer, applied + 1),
+        lossScale: state.lossScale,
+        stepSeconds: result.seconds,
+        tokensPerSecond: perStep / result.seconds,
+      };
+      const now = first ? await readNumbers(session) : null;
+      applied = now?.applied ?? applied + 1;
+      state = stateAfter(state, dataset.batch, now?.lossScale ?? state.lossScale);
+      await loop.after({ state, metrics, bytesRead, result });
+    },
+  });
+  return state;
+}
+
+/** Labels of a step that has its full batch; samples where labels are not classes. */
+function labelsPerStep({ inputs }: Session['program'], { training }: ImportedModel, { batch }: Dataset): number {
+  const labels = inputs.find(({ name }) => name === training?.loss.labels?.input);
+  return labels ? elementCount(labels.shape) : batch;
+}

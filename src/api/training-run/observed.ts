@@ -1,0 +1,119 @@
+/**
+ * @file What a run observes of a step beside its loss: the norm of the gradients, and the first tensor that is not finite.
+ */
+
+import { AutoparError } from '../../ir/error.js';
+import type { Program } from '../../program/program.js';
+import { numberIn } from '../../runtime/run-program.js';
+import type { StepOptions, StepResult } from '../../runtime/session.js';
+import type { ImportedModel } from '../import.js';
+import { numberReader } from '../numbers.js';
+
+/** Where a program has the gradients of its weights. */
+export interface GradientPlaces {
+  /** Local tensors whose squares ranks add up. */
+  readonly measured: readonly string[];
+  /** By weight tensors that add up to its gradient, which is put together first. */
+  readonly summed: readonly (readonly string[])[];
+  /** The scalar that all are divided by; null for 1. */
+  readonly divisor: string | null;
+}
+
+const SUMS: ReadonlySet<string> = new Set(['Add', 'Sum', 'Identity']);
+
+/** Null where the program does not hold all that it takes. */
+export function gradientPlaces(program: Program, { graph, gradients, step }: ImportedModel): GradientPlaces | null {
+  const places = new Map<string, string[]>();
+  const isPlain = new Set<string>();
+  for (const [name, { source, layout, varying }] of program.stages.flatMap(({ tensors }) => Object.entries(tensors))) {
+    if (source === undefined || varying) continue;
+    places.set(source, [...(places.get(source) ?? []), name]);
+    if (!layout.extents && layout.partial.length === 0) isPlain.add(name);
+  }
+  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
+  // Of a weight that several stages read each has a part of the gradient, and their sum stays inside a segment.
+  const partsOf = (tensor: string): readonly string[] => {
+    const [found] = places.get(tensor) ?? [];
+    if (found !== undefined) return [found];
+    const maker = makers.get(tensor);
+    const parts =
+      maker && SUMS.has(maker.op) ? maker.inputs.map((input) => (input === null ? [] : partsOf(input))) : [];
+    return parts.some((part) => part.length === 0) ? [] : parts.flat();
+  };
+  const measured: string[] = [];
+  const summed: (readonly string[])[] = [];
+  for (const gradient of gradients?.values() ?? []) {
+    const plain = places.get(gradient)?.find((name) => isPlain.has(name));
+    if (plain !== undefined) measured.push(plain);
+    else {
+      const parts = partsOf(gradient);
+      if (parts.length === 0) return null;
+      summed.push(parts);
+    }
+  }
+  const divisor = step?.divisor == null ? null : places.get(step.divisor)?.[0];
+  return divisor === undefined ? null : { measured, summed, divisor };
+}
+
+/** What a step is asked so that the norm can be told. */
+export function gradientOptions(places: GradientPlaces | null): StepOptions {
+  if (!places) return {};
+  const collect = [...new Set(places.summed.flat()), ...(places.divisor === null ? [] : [places.divisor])];
+  return { measure: places.measured, collect };
+}
+
+/**
+ * The norm of all gradients together, of the mean loss; 0 where no label counts.
+ * @param scale what they are multiplied by
+ */
+export function gradientNorm(places: GradientPlaces, { squares, tensors }: StepResult, scale: number): number {
+  let sum = places.measured.reduce((total, name) => total + (squares[name] ?? Number.NaN), 0);
+  for (const parts of places.summed) {
+    const readers = parts.flatMap((name) => (tensors[name] ? [numberReader(tensors[name])] : []));
+    const length = tensors[parts[0] ?? '']?.shape.reduce((product, size) => product * size, 1) ?? 0;
+    for (let index = 0; index < length; index++) sum += readers.reduce((value, read) => value + read(index), 0) ** 2;
+  }
+  const divisor = places.divisor === null ? undefined : tensors[places.divisor];
+  const counted = divisor ? numberIn(divisor) : 1;
+  return counted === 0 ? 0 : Math.sqrt(sum) / (counted * scale);
+}
+
+/** Which tensors were not finite in a step that went well: masks of −∞ are so in every step. */
+export function usualNames({ notFinite }: StepResult): ReadonlySet<string> {
+  return new Set(notFinite.map(({ tensor }) => tensor));
+}
+
+/**
+ * The error of a step whose loss or gradients are not finite, naming the first tensor that is not.
+ * @param usual names that are not finite in steps that go well; null before the first of them
+ */
+export function notFiniteError(
+  what: string,
+  step: number,
+  result: StepResult,
+  usual: ReadonlySet<string> | null,
+  program: Program,
+  graph: ImportedModel['graph'],
+): AutoparError {
+  const unusual = result.notFinite.filter(({ tensor }) => !usual?.has(tensor));
+  const first = usual ? unusual[0] : (unusual.find(({ isNan }) => isNan) ?? unusual[0]);
+  const message = `the ${what} of step ${step} is not finite`;
+  const hint = 'lower --learning-rate, add --clip-norm or --warmup when compiling, or look at the data of this step';
+  if (!first) return new AutoparError('not-finite', 'checkFailed', message, {}, hint);
+  const { tensor, label, isNan, rank } = first;
+  const source = program.stages.flatMap(({ tensors }) => tensors[tensor]?.source ?? [])[0] ?? tensor;
+  const node = graph.nodes.find(({ outputs }) => outputs.includes(source));
+  const maker =
+    label === 'input'
+      ? 'an input, as the data file has it'
+      : node
+        ? `made by ${node.op} ${node.name}`
+        : `made by ${label}`;
+  return new AutoparError(
+    'not-finite',
+    'checkFailed',
+    `${message}; the first tensor that is not is ${source} (${isNan ? 'not a number' : 'infinite'}, on rank ${rank}), ${maker}`,
+    { tensor: source, ...(label === 'input' ? {} : { node: node?.name ?? label }) },
+    hint,
+  );
+}

@@ -1,0 +1,87 @@
+/**
+ * @file The data of a training run: a program's inputs matched with data files, and what ranks are fed of them.
+ */
+import type { DataInput } from '../../data/convert.js';
+import type { TokenType } from '../../data/data-file.js';
+import { type Dataset, openDataset } from '../../data/dataset.js';
+import { batchRows, type LastBatch, type SampleOrder, type SamplerPosition } from '../../data/sampler.js';
+import { flattenBlocks } from '../../ir/blocks/flatten-blocks.js';
+import { AutoparError } from '../../ir/error.js';
+import type { Program } from '../../program/program.js';
+import type { Feeds, Session } from '../../runtime/session.js';
+import type { PlanTraining } from '../../strategy/plan.js';
+import type { ImportedModel } from '../import.js';
+import { tableRows } from '../inputs.js';
+
+/** Data files as options name them. */
+export interface DataOptions {
+  readonly files: readonly string[];
+  readonly tokenType: TokenType;
+  readonly lastBatch: LastBatch;
+}
+
+/** @throws AutoparError as `openDataset`; `data-too-short` for no whole batch, `bad-option` for padding that would count */
+export function openTrainingData(
+  { files, tokenType, lastBatch }: DataOptions,
+  inputs: Program['inputs'],
+  { graph }: ImportedModel,
+  training: PlanTraining,
+): Dataset {
+  const labels = labelsOf(inputs, training);
+  const ignored = training.loss.labels?.ignoreIndex ?? null;
+  if (lastBatch === 'pad' && ignored === null)
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `--last-batch pad needs labels that do not count, and the loss ${training.loss.kind} has none`,
+      {},
+      'leave it out: samples that fill no batch are left out of the epoch',
+    );
+  const plain = flattenBlocks(graph);
+  const batchAxes = new Map(graph.batch.map(({ input, axis }) => [input, axis]));
+  const seen = new Map(inputs.map((input) => [input.name, input]));
+  const wanted = [...seen.values()].map(({ name, dtype, shape }): DataInput => {
+    const isLabel = training.loss.labels?.input === name;
+    const rows = isLabel ? (training.loss.labels?.classes ?? null) : tableRows(plain, name);
+    return {
+      ...{ name, dtype, shape },
+      batchAxis: batchAxes.get(name) ?? null,
+      ...(rows === null ? {} : { range: { below: rows, ignored: isLabel ? ignored : null, isLabel } }),
+      ...(isLabel && ignored !== null ? { padding: ignored } : {}),
+    };
+  });
+  const dataset = openDataset({ files, inputs: wanted, labels, tokenType });
+  if (lastBatch === 'pad' || dataset.samples >= dataset.batch) return dataset;
+  dataset.close();
+  throw new AutoparError(
+    'data-too-short',
+    'input',
+    `${files.join(', ')}: ${dataset.samples} samples, and a step takes ${dataset.batch}`,
+    { file: files[0] ?? '' },
+    'give more data, compile for a smaller --global-batch, or add --last-batch pad',
+  );
+}
+
+function labelsOf(inputs: Program['inputs'], { loss }: PlanTraining): string | null {
+  const added = { cross_entropy: 'labels', mse: 'target', 'model-output': null }[loss.kind as string] ?? null;
+  const known = loss.labels?.input ?? added;
+  return inputs.some(({ name }) => name === known) ? known : null;
+}
+
+/** A batch as the ranks are fed it. */
+export interface FedBatch {
+  readonly feeds: Feeds;
+  /** Bytes that were read of files, by rank that read them for all that hold the same. */
+  readonly bytesRead: ReadonlyMap<number, number>;
+}
+
+export function feedBatch(session: Session, dataset: Dataset, order: SampleOrder, at: SamplerPosition): FedBatch {
+  const rows = batchRows(order, at, dataset.batch);
+  const bytesRead = new Map<number, number>();
+  const feeds = session.feeds((name, offset, length, rank) => {
+    const { bytes, bytesRead: some } = dataset.read(name, rows, offset, length);
+    bytesRead.set(rank, (bytesRead.get(rank) ?? 0) + some);
+    return bytes;
+  });
+  return { feeds, bytesRead };
+}

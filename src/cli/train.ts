@@ -1,0 +1,134 @@
+/**
+ * @file `autopar train`: trains a compiled program on data files.
+ */
+import { type BackendName, COMPUTING_BACKENDS } from '../api/backends.js';
+import { TOKEN_TYPES, type TokenType, type TrainReport } from '../api/train.js';
+import { train } from '../api/verbs.js';
+import { AutoparError, type ExitKind } from '../ir/error.js';
+import type { Command, Context } from './command.js';
+import { curveLines } from './curve.js';
+import { onHostNote } from './devices.js';
+import type { Output } from './output.js';
+import { bytesText, countText, secondsText } from './quantity.js';
+import { byteSize, listed, oneOf, wholeNumber } from './values.js';
+
+interface TrainFlags {
+  readonly data?: readonly string[];
+  readonly epochs?: number;
+  readonly steps?: number;
+  readonly tokenType?: TokenType;
+  readonly lastBatch?: 'drop' | 'pad';
+  readonly inOrder?: boolean;
+  readonly seed?: number;
+  readonly model?: string;
+  readonly backend?: BackendName;
+  readonly threadsPerRank?: number;
+  readonly memory?: number;
+  readonly offloadDir?: string;
+}
+
+export const trainCommand: Command<TrainFlags> = {
+  name: 'train',
+  says: 'train a compiled program on data files',
+  arguments: [{ name: '<dir>', says: 'folder that compile --train wrote' }],
+  options: [
+    {
+      flags: '--data <file>',
+      says: 'samples: .npz by input, .npy, or raw tokens (repeat for several)',
+      parse: listed,
+    },
+    { flags: '--epochs <n>', says: 'passes over the data (default: 1)', parse: wholeNumber('--epochs', 1, 1e6) },
+    { flags: '--steps <n>', says: 'steps to take, in place of --epochs', parse: wholeNumber('--steps', 1, 1e9) },
+    {
+      flags: '--token-type <type>',
+      says: 'type of raw tokens: uint16 (default) or uint32',
+      parse: oneOf('--token-type', TOKEN_TYPES),
+    },
+    {
+      flags: '--last-batch <what>',
+      says: 'samples that fill no batch: drop (default) or pad',
+      parse: oneOf('--last-batch', ['drop', 'pad']),
+    },
+    { flags: '--in-order', says: 'read samples as they stand in the files' },
+    { flags: '--seed <n>', says: 'seed of the order of samples (default: 0)', parse: wholeNumber('--seed', 0) },
+    { flags: '--model <file>', says: 'model file, where it was moved' },
+    {
+      flags: '--backend <name>',
+      says: 'backend of the ranks: cpu (default), webgpu or cuda',
+      parse: oneOf('--backend', COMPUTING_BACKENDS),
+    },
+    {
+      flags: '--threads-per-rank <n>',
+      says: 'threads of each rank (default: 1)',
+      parse: wholeNumber('--threads-per-rank', 1, 1024),
+    },
+    {
+      flags: '--memory <size>',
+      says: "limit of a rank's device memory, such as 80MB",
+      parse: byteSize('--memory'),
+    },
+    { flags: '--offload-dir <dir>', says: "folder for what is offloaded to disk (default: the system's)" },
+  ],
+  examples: [
+    {
+      line: 'autopar train gpt-tiny.autopar --data tokens.bin --epochs 2',
+      says: 'two passes over a file of uint16 tokens',
+    },
+    {
+      line: 'autopar train gpt-tiny.autopar --data tokens.bin --steps 20 --seed 1 --json',
+      says: 'twenty steps in another order, the result as JSON',
+    },
+  ],
+  run: runTrain,
+};
+
+async function runTrain(
+  { output, signal }: Context,
+  [directory = '']: readonly string[],
+  { data, ...flags }: TrainFlags,
+): Promise<ExitKind> {
+  if (data === undefined)
+    throw new AutoparError('missing-argument', 'usage', 'train needs --data', {}, 'name a file of samples: --data F');
+  const report = await train({
+    directory,
+    data,
+    ...flags,
+    signal,
+    onProgress: (text) => output.progress(text),
+    onHost: (operators) => output.note(onHostNote(operators)),
+  });
+  for (const line of reportLines(report, output)) output.print(line);
+  output.data(reportJson(directory, report));
+  return 'done';
+}
+
+function reportLines(report: TrainReport, output: Output): readonly string[] {
+  const { bold } = output.colors;
+  const { losses, seconds, last, samples, stepsPerEpoch, bytesRead, metricsFile } = report;
+  const readers = bytesRead.filter((bytes) => bytes > 0);
+  return [
+    `${bold(countText(losses.length, 'step'))} in ${secondsText(seconds)}, ${Math.round(last.tokensPerSecond)} tokens/s in the last; ` +
+      `${countText(samples, 'sample')}, ${countText(stepsPerEpoch, 'step')} per epoch`,
+    `loss ${(losses[0] ?? Number.NaN).toPrecision(6)} at first, ${last.loss.toPrecision(6)} at last`,
+    ...(losses.length > 1 ? ['', ...curveLines(losses)] : []),
+    '',
+    `data: ${bytesText(readers.reduce((sum, bytes) => sum + bytes, 0))} read by ${countText(readers.length, 'rank')}`,
+    `every step is in ${metricsFile}`,
+  ];
+}
+
+function reportJson(directory: string, report: TrainReport): Readonly<Record<string, unknown>> {
+  const { state, samples, stepsPerEpoch, losses, last, seconds, bytesRead, metricsFile } = report;
+  return {
+    schema: 'autopar-train-v1',
+    directory,
+    steps: state.step,
+    samples,
+    stepsPerEpoch,
+    seconds,
+    losses,
+    last,
+    bytesReadByRank: bytesRead,
+    metricsFile,
+  };
+}

@@ -1,0 +1,113 @@
+/**
+ * @file Elements of a data file as a program's input takes them: whole numbers widened without loss, and checked against what they
+ * may be.
+ */
+import { byteLength, type DType } from '../ir/dtype.js';
+import { AutoparError } from '../ir/error.js';
+import { typedView } from '../program/typed.js';
+import type { SlicedArray } from './data-file.js';
+
+/** A whole number is 0 or more and less than `below`, or `ignored`. */
+export interface ValueRange {
+  readonly below: number;
+  readonly ignored: number | null;
+  /** Whether it is a class; else it is a row of a table. */
+  readonly isLabel: boolean;
+}
+
+/** An input of the program. */
+export interface DataInput {
+  readonly name: string;
+  readonly dtype: DType;
+  readonly shape: readonly number[];
+  /** The dimension that counts samples; null: one value serves all of them. */
+  readonly batchAxis: number | null;
+  /** What its whole numbers may be. */
+  readonly range?: ValueRange;
+  /** What stands for data in rows that pad the last batch; 0 where it is left out. */
+  readonly padding?: number;
+}
+
+/** `where`: the sample in its file and the sample's element that the bytes begin with. */
+export type Convert = (bytes: Uint8Array, where: { readonly sample: number; readonly element: number }) => Uint8Array;
+
+/** By dtype of a file, the wider ones that hold all of its numbers. */
+const WIDER: Readonly<Partial<Record<DType, readonly DType[]>>> = {
+  uint8: ['int16', 'int32', 'int64', 'uint16', 'uint32', 'uint64'],
+  int8: ['int16', 'int32', 'int64'],
+  uint16: ['int32', 'int64', 'uint32', 'uint64'],
+  int16: ['int32', 'int64'],
+  uint32: ['int64', 'uint64'],
+  int32: ['int64'],
+};
+
+/** Whether every number of one type is one of the other. */
+export function isWidened(from: DType, to: DType): boolean {
+  return WIDER[from]?.includes(to) ?? false;
+}
+
+export function converter(input: DataInput, array: SlicedArray, perSample: number): Convert {
+  const { range, dtype } = input;
+  const isWhole = /^u?int\d+$/.test(array.dtype);
+  return (bytes, { sample, element }) => {
+    if (isWhole && range) {
+      const numbers = wholeNumbers(array.dtype, bytes);
+      for (let index = 0; index < numbers.length; index++) {
+        const value = numbers[index] as number;
+        if ((value >= 0 && value < range.below) || value === range.ignored) continue;
+        throw outOfRange(input, array, range, value, { sample, element: element + index, perSample });
+      }
+    }
+    return array.dtype === dtype ? bytes : widened(array.dtype, dtype, bytes);
+  };
+}
+
+function wholeNumbers(dtype: DType, bytes: Uint8Array): ArrayLike<number> {
+  const values = typedView(dtype, bytes);
+  if (!(values instanceof BigInt64Array || values instanceof BigUint64Array)) return values;
+  return Float64Array.from(values as BigInt64Array, Number);
+}
+
+function widened(from: DType, to: DType, bytes: Uint8Array): Uint8Array {
+  const values = wholeNumbers(from, bytes);
+  const result = new Uint8Array(byteLength(to, values.length));
+  if (to !== 'int64' && to !== 'uint64') {
+    (typedView(to, result) as Int32Array).set(values);
+    return result;
+  }
+  const words = new Int32Array(result.buffer);
+  for (let index = 0; index < values.length; index++) {
+    const value = values[index] as number;
+    words[2 * index] = value;
+    words[2 * index + 1] = value < 0 ? -1 : 0;
+  }
+  return result;
+}
+
+function outOfRange(
+  { name }: DataInput,
+  { place }: SlicedArray,
+  { below, ignored, isLabel }: ValueRange,
+  value: number,
+  { sample, element, perSample }: { readonly sample: number; readonly element: number; readonly perSample: number },
+): AutoparError {
+  const at = `${name} of sample ${sample}${perSample > 1 ? `, element ${element},` : ''}`;
+  const where = { file: place, tensor: name };
+  if (!isLabel)
+    return new AutoparError(
+      'token-out-of-range',
+      'input',
+      `${at} is ${value}, and the table that it looks up has ${below} rows`,
+      where,
+      'prepare the data with the tokenizer of the model; of raw tokens --token-type says the type',
+    );
+  return new AutoparError(
+    'label-out-of-range',
+    'input',
+    `${at} is ${value}, and there are ${below} classes`,
+    where,
+    ignored === null
+      ? `labels are 0 to ${below - 1}; the model's loss ignores none`
+      : `labels are 0 to ${below - 1}, or ${ignored} for none (--ignore-index names another value when compiling)`,
+  );
+}

@@ -1,0 +1,188 @@
+/**
+ * @file Training runs on data files: against the same program stepped by hand, against one rank, and what ends them.
+ */
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'ava';
+import {
+  AutoparError,
+  type CompileOptions,
+  compile,
+  openSession,
+  type TrainOptions,
+  train,
+} from '../../src/api/index.js';
+import { makeTensor, numberReader, uniform } from '../../src/api/numbers.js';
+import { readMetrics } from '../../src/api/training-run/metrics.js';
+import { writeNpy } from '../../src/program/arrays/npy.js';
+import { writeNpz } from '../../src/program/arrays/npz.js';
+import type { ConstantTensor } from '../../src/program/values.js';
+
+const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
+
+const GPT = 'models/gpt-tiny.onnx';
+const SGD: NonNullable<CompileOptions['training']> = {
+  loss: { kind: 'cross_entropy' },
+  optimizer: { kind: 'sgd', learningRate: 0.1, momentum: 0.9 },
+};
+
+/** Tokens below 64, as a stream of uint16. */
+const tokens = ((): string => {
+  const next = uniform(5);
+  const file = join(folder, 'tokens.bin');
+  writeFileSync(
+    file,
+    Uint16Array.from({ length: 16 * 14 + 1 }, () => Math.floor(next() * 64)),
+  );
+  return file;
+})();
+
+async function compiled(name: string, options: Partial<CompileOptions> = {}): Promise<string> {
+  const output = join(folder, name);
+  await compile({ model: GPT, output, training: SGD, devices: 1, ...options });
+  return output;
+}
+
+const run = (directory: string, options: Partial<TrainOptions> = {}) =>
+  train({ directory, data: [tokens], seed: 4, ...options });
+
+const near = (actual: number, expected: number, relative: number) =>
+  Math.abs(actual - expected) <= relative * Math.abs(expected);
+
+async function refused(work: Promise<unknown>): Promise<AutoparError> {
+  const error = await work.then(
+    () => null,
+    (reason: unknown) => reason,
+  );
+  if (error instanceof AutoparError) return error;
+  throw new Error(`not refused: ${String(error)}`);
+}
+
+test('losses are those of the same batches fed by hand; each line of metrics.jsonl is a step', async (t) => {
+  const directory = await compiled('by-hand');
+  const { losses, state, stepsPerEpoch, bytesRead, metricsFile } = await train({
+    ...{ directory, data: [tokens], inOrder: true, epochs: 2 },
+  });
+  t.is(stepsPerEpoch, 3);
+  t.deepEqual(state.position, { epoch: 2, index: 0 });
+  // Two epochs of 12 samples of 16 tokens of 2 bytes, as ids and as labels.
+  t.deepEqual(bytesRead, [2 * 12 * 16 * 2 * 2]);
+  const stream = Array.from(new Uint16Array(new Uint8Array(readFileSync(tokens)).buffer));
+  const batch = (step: number, shift: number): ConstantTensor =>
+    makeTensor({ dtype: 'int64', shape: [4, 16] }, (index) => stream[(step % 3) * 64 + index + shift] ?? 0);
+  const session = await openSession(directory);
+  const byHand: number[] = [];
+  for (let step = 0; step < 6; step++) {
+    const { outputs } = await session.step({ ids: batch(step, 0), labels: batch(step, 1) });
+    byHand.push(numberReader(outputs['loss'] as ConstantTensor)(0));
+  }
+  await session.close();
+  t.deepEqual(losses, byHand);
+  const lines = await readMetrics(metricsFile);
+  t.deepEqual(
+    lines.map(({ step, epoch, loss, learningRate, lossScale }) => [step, epoch, loss, learningRate, lossScale]),
+    byHand.map((loss, index) => [index + 1, index < 3 ? 1 : 2, loss, 0.1, 1]),
+  );
+});
+
+test('losses, gradient norms and bytes of several ranks are those of one', async (t) => {
+  const one = await run(await compiled('one'));
+  const reference = await readMetrics(one.metricsFile);
+  const plans: readonly (readonly [string, Partial<CompileOptions>, readers: number])[] = [
+    ['dp2tp2', { degrees: { dp: 2, tp: 2 } }, 2],
+    ['pp2', { degrees: { pp: 2, dp: 1 }, training: { ...SGD, microBatches: 2 } }, 1],
+    ['sp2', { degrees: { sp: 2, dp: 1 } }, 2],
+    [
+      'clipped',
+      { degrees: { dp: 2 }, zero: 3, training: { ...SGD, optimizer: { ...SGD.optimizer, clipNorm: 1e6 } } },
+      2,
+    ],
+    ['fp16', { degrees: { dp: 1 }, training: { ...SGD, precision: 'fp16' } }, 1],
+  ];
+  for (const [name, options, readers] of plans) {
+    const directory = await compiled(name, { ...(name === 'fp16' ? {} : { devices: undefined }), ...options } as never);
+    const { metricsFile, bytesRead } = await run(directory);
+    const tolerance = name === 'fp16' ? 1e-2 : 1e-5;
+    for (const [index, { loss, gradientNorm, lossScale }] of (await readMetrics(metricsFile)).entries()) {
+      const expected = reference[index];
+      t.true(near(loss, expected?.loss ?? 0, tolerance), `${name}: ${loss} and ${expected?.loss}`);
+      t.true(near(gradientNorm ?? 0, expected?.gradientNorm ?? 0, tolerance), `${name}: ${gradientNorm}`);
+      t.is(lossScale, name === 'fp16' ? 2 ** 16 : 1);
+    }
+    const total = bytesRead.reduce((sum, bytes) => sum + bytes, 0);
+    t.is(total, one.bytesRead[0] ?? 0, name);
+    t.is(bytesRead.filter((bytes) => bytes > 0).length, readers, name);
+    t.true(
+      bytesRead.every((bytes) => bytes === 0 || bytes === total / readers),
+      `${name}: ${bytesRead.join()}`,
+    );
+  }
+});
+
+test('the last batch is padded with rows that do not count', async (t) => {
+  const still = { ...SGD, optimizer: { kind: 'sgd', learningRate: 0 } } as const;
+  const directory = await compiled('padded', { degrees: { dp: 2 }, devices: undefined, training: still } as never);
+  const next = uniform(9);
+  const rows = Array.from({ length: 5 }, () => Array.from({ length: 16 }, () => Math.floor(next() * 64)));
+  const arrays = (samples: readonly (readonly number[])[]) => {
+    const value = makeTensor({ dtype: 'int64', shape: [samples.length, 16] }, (index) => samples.flat()[index] ?? 0);
+    return writeNpz({ ids: value, labels: value });
+  };
+  const [five, four] = [join(folder, 'five.npz'), join(folder, 'four.npz')];
+  writeFileSync(five, arrays(rows));
+  const last = rows[4] as readonly number[];
+  writeFileSync(four, arrays([last, last, last, last]));
+  const padded = await train({ directory, data: [five], inOrder: true, lastBatch: 'pad' });
+  const alone = await train({ directory, data: [four], inOrder: true });
+  t.is(padded.losses.length, 2);
+  t.true(near(padded.losses[1] ?? 0, alone.losses[0] ?? 1, 1e-6), `${padded.losses[1]} and ${alone.losses[0]}`);
+  t.is((await refused(train({ directory, data: [five], steps: 2, epochs: 2 }))).code, 'bad-option');
+});
+
+test('a loss that is not finite ends the run and names the first tensor that is not', async (t) => {
+  const fast = { ...SGD, optimizer: { kind: 'sgd', learningRate: 1e30 } } as const;
+  const diverged = await refused(run(await compiled('diverged', { training: fast })));
+  t.is(diverged.code, 'not-finite');
+  t.is(diverged.exit, 'checkFailed');
+  t.regex(diverged.message, /^the (loss|gradient) of step 2 is not finite; the first tensor that is not is \S+ \(/);
+  t.not(diverged.where.node, undefined);
+  const squares = { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 0.01 } } as const;
+  const directory = await compiled('bad-input', {
+    model: 'models/mlp.onnx',
+    training: squares,
+    degrees: { dp: 2 },
+    devices: undefined,
+  } as never);
+  const session = await openSession(directory);
+  const { inputs } = session.program;
+  await session.close();
+  const samples = 16;
+  const file = join(folder, 'nan.npz');
+  const array = ({ name, shape }: { name: string; shape: readonly number[] }) =>
+    makeTensor({ dtype: 'float32', shape: [samples, ...shape.slice(1)] }, (index) =>
+      name !== 'target' && index === 3 ? Number.NaN : 0.1,
+    );
+  writeFileSync(file, writeNpz(Object.fromEntries(inputs.map((value) => [value.name, array(value)]))));
+  const fed = await refused(train({ directory, data: [file], inOrder: true }));
+  t.is(fed.code, 'not-finite');
+  const data = inputs.find(({ name }) => name !== 'target')?.name ?? '';
+  t.true(
+    fed.message.includes(`the first tensor that is not is ${data} (not a number, on rank 0), an input`),
+    fed.message,
+  );
+});
+
+test('what cannot be trained is refused before a rank starts', async (t) => {
+  const inference = join(folder, 'inference');
+  await compile({ model: GPT, output: inference, devices: 1 });
+  t.is((await refused(run(inference))).code, 'not-trained');
+  const directory = await compiled('refused');
+  const few = join(folder, 'few.npy');
+  writeFileSync(few, writeNpy(makeTensor({ dtype: 'uint16', shape: [40] }, () => 1)));
+  const short = await refused(train({ directory, data: [few] }));
+  t.is(short.code, 'data-too-short');
+  t.regex(short.message, /2 samples, and a step takes 4/);
+  t.is((await refused(train({ directory, data: [few], steps: 0 }))).code, 'bad-option');
+});
