@@ -39,7 +39,8 @@ try {
       saved.push(each.seconds);
       raw.push(rawSeconds(bytes));
       const from = performance.now();
-      await checkpoints.resume(session);
+      const found = await checkpoints.find();
+      await session.restore(found.folder, found.checkpoint.tensors);
       restored.push((performance.now() - from) / 1000);
     }
     await session.close();

@@ -24,9 +24,11 @@ export interface Progress {
   readonly state: Readonly<Record<string, unknown>>;
 }
 
-export interface Resumed extends Progress {
+/** A checkpoint to go on from. */
+export interface Found {
   /** The checkpoint's folder. */
   readonly folder: string;
+  readonly checkpoint: Checkpoint;
   /** How the run differs from the one that wrote it; empty where it is the same. */
   readonly notes: readonly string[];
 }
@@ -90,17 +92,14 @@ export class Checkpoints {
   }
 
   /**
-   * Puts a session in the state of a checkpoint.
+   * The checkpoint that a run goes on from; `Session.restore` reads its tensors.
    * @param from the checkpoint's folder, or one that holds several, of which the newest is taken; this run's own by default
    * @throws AutoparError (input) `no-checkpoint`, `bad-checkpoint`, `newer-checkpoint`, `checkpoint-mismatch`
    */
-  async resume(session: Session, from?: string): Promise<Resumed> {
+  async find(from?: string): Promise<Found> {
     const folder = await checkpointIn(from ?? this.root);
     const checkpoint = await readManifest(folder);
-    const { step, state, tensors } = checkpoint;
-    const notes = checkSameModel(checkpoint, this.parts, folder);
-    await session.restore(folder, tensors);
-    return { folder, step, state, notes };
+    return { folder, checkpoint, notes: checkSameModel(checkpoint, this.parts, folder) };
   }
 
   /**

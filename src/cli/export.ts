@@ -24,7 +24,16 @@ export const exportCommand: Command<ExportFlags> = {
     { flags: '--checkpoint <dir>', says: 'checkpoint, or folder of several: the newest (default: that of <dir>)' },
     { flags: '--model <file>', says: 'the ONNX file, where it is no longer where compile read it' },
   ],
-  examples: [],
+  examples: [
+    {
+      line: 'autopar export gpt-tiny.autopar',
+      says: 'gpt-tiny-trained.onnx: the model with the weights of the newest checkpoint',
+    },
+    {
+      line: 'autopar export gpt-tiny.autopar -o gpt-tiny.safetensors --json',
+      says: "the weights under their modules' names, and what was written as JSON",
+    },
+  ],
   run: runExport,
 };
 

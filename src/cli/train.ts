@@ -21,6 +21,9 @@ interface TrainFlags {
   readonly inOrder?: boolean;
   readonly seed?: number;
   readonly model?: string;
+  readonly checkpointEvery?: number;
+  readonly keep?: number;
+  readonly resume?: boolean | string;
   readonly backend?: BackendName;
   readonly threadsPerRank?: number;
   readonly memory?: number;
@@ -53,6 +56,20 @@ export const trainCommand: Command<TrainFlags> = {
     { flags: '--seed <n>', says: 'seed of the order of samples (default: 0)', parse: wholeNumber('--seed', 0) },
     { flags: '--model <file>', says: 'model file, where it was moved' },
     {
+      flags: '--checkpoint-every <n>',
+      says: 'write a checkpoint after every n steps (default: after the last alone)',
+      parse: wholeNumber('--checkpoint-every', 1, 1e9),
+    },
+    {
+      flags: '--keep <n>',
+      says: 'checkpoints that are kept, the newest (default: 3)',
+      parse: wholeNumber('--keep', 1, 1e6),
+    },
+    {
+      flags: '--resume [dir]',
+      says: 'go on from the newest checkpoint, of another folder or plan too (default: of <dir>)',
+    },
+    {
       flags: '--backend <name>',
       says: 'backend of the ranks: cpu (default), webgpu or cuda',
       parse: oneOf('--backend', COMPUTING_BACKENDS),
@@ -75,8 +92,8 @@ export const trainCommand: Command<TrainFlags> = {
       says: 'two passes over a file of uint16 tokens',
     },
     {
-      line: 'autopar train gpt-tiny.autopar --data tokens.bin --steps 20 --seed 1 --json',
-      says: 'twenty steps in another order, the result as JSON',
+      line: 'autopar train gpt-tiny.autopar --data tokens.bin --resume --epochs 4 --checkpoint-every 10 --json',
+      says: 'two passes more, with checkpoints in between, the result as JSON',
     },
   ],
   run: runTrain,
@@ -95,6 +112,7 @@ async function runTrain(
     ...flags,
     signal,
     onProgress: (text) => output.progress(text),
+    onNote: (text) => output.note(text),
     onHost: (operators) => output.note(onHostNote(operators)),
   });
   for (const line of reportLines(report, output)) output.print(line);
@@ -104,7 +122,7 @@ async function runTrain(
 
 function reportLines(report: TrainReport, output: Output): readonly string[] {
   const { bold } = output.colors;
-  const { losses, seconds, last, samples, stepsPerEpoch, bytesRead, metricsFile } = report;
+  const { losses, seconds, last, samples, stepsPerEpoch, bytesRead, metricsFile, checkpoint } = report;
   const readers = bytesRead.filter((bytes) => bytes > 0);
   return [
     `${bold(countText(losses.length, 'step'))} in ${secondsText(seconds)}, ${Math.round(last.tokensPerSecond)} tokens/s in the last; ` +
@@ -114,11 +132,13 @@ function reportLines(report: TrainReport, output: Output): readonly string[] {
     '',
     `data: ${bytesText(readers.reduce((sum, bytes) => sum + bytes, 0))} read by ${countText(readers.length, 'rank')}`,
     `every step is in ${metricsFile}`,
+    `weights and optimizer are in ${checkpoint.folder} (${bytesText(checkpoint.bytes)} in ${secondsText(checkpoint.seconds)})`,
   ];
 }
 
 function reportJson(directory: string, report: TrainReport): Readonly<Record<string, unknown>> {
-  const { state, samples, stepsPerEpoch, losses, last, seconds, bytesRead, metricsFile } = report;
+  const { state, samples, stepsPerEpoch, losses, last, seconds, bytesRead, metricsFile, checkpoint, resumedFrom } =
+    report;
   return {
     schema: 'autopar-train-v1',
     directory,
@@ -130,5 +150,7 @@ function reportJson(directory: string, report: TrainReport): Readonly<Record<str
     last,
     bytesReadByRank: bytesRead,
     metricsFile,
+    checkpoint,
+    resumedFrom,
   };
 }

@@ -2,33 +2,22 @@
  * @file A session: the ranks of a compiled program on this machine, a worker thread each, loaded once. Steps are run on inputs
  * that may differ from step to step; state stays with the ranks, and can be read and written between steps.
  */
-import path from 'node:path';
 import { assembleBlocks, cutBlock, readBlock, readerOfBlock } from '../program/blocks.js';
 import { checkFiles } from '../program/check-files.js';
-import { boxKey, type StoredBox, type StoredTensor } from '../program/checkpoint.js';
+import type { StoredTensor } from '../program/checkpoint.js';
 import { rankCount, stageAxes } from '../program/mesh.js';
 import { partShape, partsOf, readerOfPart, wholeOf } from '../program/micro-batch-parts.js';
 import type { Program, ProgramStage, ProgramTensor } from '../program/program.js';
 import { holdsTensor, stageOfRank } from '../program/rank-stage.js';
 import { programFolder, readProgram } from '../program/reader.js';
-import { AutoparError, byteLength, type ConstantTensor, type DType, elementCount } from '../program/values.js';
+import { AutoparError, byteLength, type ConstantTensor, elementCount } from '../program/values.js';
 import { BACKENDS, type BackendName } from './backend.js';
 import { checkInputs, checkRanks, checkSupport } from './check-run.js';
 import { makeControlBuffer } from './control.js';
 import { TIME_BYTES } from './emulated.js';
-import { checkStored, keptBlocks } from './kept-blocks.js';
+import { restoreState, saveState } from './kept-state.js';
 import { actionsOf, makeLines, Ranks } from './launch.js';
-import {
-  type Blocks,
-  type Delays,
-  type Emulation,
-  type Fault,
-  type RankAnswer,
-  type RankSetup,
-  type RankStep,
-  type Span,
-  userError,
-} from './messages.js';
+import type { Blocks, Delays, Emulation, Fault, RankAnswer, RankSetup, RankStep, Span } from './messages.js';
 import { withPrivateFolder } from './private-folder.js';
 import { makeRegions } from './shared-memory.js';
 import { planSlots } from './slots.js';
@@ -297,40 +286,12 @@ class RunningSession implements Session {
     });
   }
 
-  async save(folder: string): Promise<Readonly<Record<string, StoredTensor>>> {
-    const kept = keptBlocks(this.program, this.setups);
-    const files = this.setups.map(({ rank }) => `rank-${rank}.safetensors`);
-    const answers = await this.ranks.ask((rank) => ({
-      kind: 'save',
-      file: path.join(folder, files[rank] as string),
-      blocks: kept[rank] ?? [],
-    }));
-    const tensors: Record<string, { dtype: DType; shape: readonly number[]; boxes: StoredBox[] }> = {};
-    for (const [rank, { saved }] of answers.entries()) {
-      if (!saved || 'error' in saved)
-        throw (saved && userError(saved.error)) ?? new Error(`rank ${rank} did not say what it saved`);
-      for (const { name, dtype, shape, boxes } of kept[rank] ?? []) {
-        tensors[name] ??= { dtype, shape, boxes: [] };
-        for (const { offset, size } of boxes) {
-          const sha256 = saved.digests[boxKey(name, shape, { offset, size })] as string;
-          tensors[name].boxes.push({ file: files[rank] as string, offset, size, sha256 });
-        }
-      }
-    }
-    return tensors;
+  save(folder: string): Promise<Readonly<Record<string, StoredTensor>>> {
+    return saveState(this.program, this.setups, this.ranks, folder);
   }
 
   async restore(folder: string, tensors: Readonly<Record<string, StoredTensor>>): Promise<void> {
-    const places = this.placesOf([...new Set((this.program.state ?? []).map(({ to }) => to))]);
-    checkStored(this.program, tensors);
-    await this.ranks.ask((rank) => {
-      const own = (places[this.stageOf(rank)] ?? []).filter((name) => this.holds(rank, name));
-      return {
-        kind: 'restore',
-        folder,
-        tensors: Object.fromEntries(own.map((name) => [name, tensors[name] as StoredTensor])),
-      };
-    });
+    await restoreState(this.program, this.setups, this.ranks, { folder, tensors });
   }
 
   async close(): Promise<void> {

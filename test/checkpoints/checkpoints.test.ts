@@ -78,6 +78,12 @@ async function readAll(source: string): Promise<void> {
   }
 }
 
+async function resume({ checkpoints, session }: Run, from: string) {
+  const { folder: source, checkpoint, notes } = await checkpoints.find(from);
+  await session.restore(source, checkpoint.tensors);
+  return { step: checkpoint.step, state: checkpoint.state, notes };
+}
+
 function codeOf(error: unknown): string {
   return error instanceof AutoparError ? error.code : String(error);
 }
@@ -101,7 +107,7 @@ test.serial('the newest are kept; those behind the step that a run goes back to 
   const root = join(directory, 'checkpoints');
   t.deepEqual(readdirSync(root).sort(), ['lock', 'step-3', 'step-4']);
   t.is((await refusal(run.checkpoints.checkNone())).code, 'checkpoints-there');
-  const { step, state, notes } = await run.checkpoints.resume(run.session, join(root, 'step-3'));
+  const { step, state, notes } = await resume(run, join(root, 'step-3'));
   t.deepEqual([step, state, notes], [3, { epoch: 1, sample: 24 }, []]);
   await run.checkpoints.save(run.session, { step: 3, state });
   t.deepEqual(readdirSync(root).sort(), ['lock', 'step-3']);
@@ -115,7 +121,7 @@ test.serial('another plan goes on with the same state', async (t) => {
   await one.checkpoints.save(one.session, { step: 3, state: {} });
   const names = (one.session.program.state ?? []).map(({ to }) => to);
   const saved = await one.session.read(names);
-  t.is((await other.checkpoints.resume(other.session, await dp2())).step, 3);
+  t.is((await resume(other, await dp2())).step, 3);
   t.deepEqual(await other.session.read(names), saved);
   t.deepEqual((await other.session.step(other.inputs)).outputs['loss']?.shape, []);
   await one.end();
@@ -142,7 +148,7 @@ test.serial('one run at a time; the lock of a process that is no more is taken o
 test.serial('a checkpoint of another model or optimizer is refused, naming what differs', async (t) => {
   const sgd = await program('sgd', { training: { ...TRAINING, optimizer: { kind: 'sgd', learningRate: 1e-2 } } });
   const run = await begin(sgd);
-  const error = await refusal(run.checkpoints.resume(run.session, await dp2()));
+  const error = await refusal(resume(run, await dp2()));
   t.is(error.code, 'checkpoint-mismatch');
   t.regex(error.message, /tensor fc0\.bias\/mean is float32 \[64\] in it, and not there in the program/);
   t.is((await run.session.step(run.inputs)).ranks.length, 2, 'the session goes on');
@@ -154,7 +160,7 @@ test.serial('another learning rate is no other model, and is said', async (t) =>
     training: { ...TRAINING, optimizer: { kind: 'adamw', learningRate: 2e-2 } },
   });
   const run = await begin(faster);
-  const { notes } = await run.checkpoints.resume(run.session, await dp2());
+  const { notes } = await resume(run, await dp2());
   t.regex(notes.join(), /learningRate":0\.02.*learningRate":0\.01/);
   await run.end();
 });
@@ -193,9 +199,9 @@ test.serial('newer versions and empty folders are refused', async (t) => {
   const source = join(await dp2(), 'checkpoints', 'step-3', 'manifest.json');
   const text = readFileSync(source, 'utf8');
   writeFileSync(source, stableJson({ ...JSON.parse(text), version: 2 }));
-  const error = await refusal(run.checkpoints.resume(run.session, await dp2()));
+  const error = await refusal(resume(run, await dp2()));
   writeFileSync(source, text);
   t.deepEqual([error.code, error.hint], ['newer-checkpoint', 'update autopar']);
-  t.is(codeOf(await refusal(run.checkpoints.resume(run.session, folder))), 'no-checkpoint');
+  t.is(codeOf(await refusal(resume(run, folder))), 'no-checkpoint');
   await run.end();
 });

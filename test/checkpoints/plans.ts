@@ -103,7 +103,8 @@ export class PlanRuns {
       const pairs: Pair[] = [];
       for (const from of sources) {
         const source = this.runOf(from);
-        await checkpoints.resume(session, source.directory);
+        const { folder, checkpoint } = await checkpoints.find(source.directory);
+        await session.restore(folder, checkpoint.tensors);
         const losses = await this.losses(session, BEFORE, BEHIND);
         const state = await session.read(Object.keys(source.state));
         const isSame =

@@ -144,6 +144,13 @@ const USES: Readonly<Record<string, Uses>> = {
     seed: ['verify d --seed 1 --inputs x.npz'],
   },
   rehearse: always('model', 'ranks', 'time-limit', 'memory', 'seed'),
+  train: {
+    ...always('data', 'steps', 'token-type', 'last-batch', 'in-order', 'model', 'checkpoint-every', 'keep', 'resume'),
+    ...always('backend', 'memory', 'offload-dir'),
+    epochs: ['train d --data x.npz --epochs 2 --steps 3'],
+    seed: ['train d --data x.npz --seed 1 --in-order'],
+    'threads-per-rank': ['train d --data x.npz --threads-per-rank 2 --backend webgpu'],
+  },
   export: always('output', 'checkpoint', 'model'),
   inspect: {
     ...importing,

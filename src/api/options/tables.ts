@@ -259,6 +259,10 @@ export const TABLES: Tables = {
     backend: oneOf(...COMPUTING_BACKENDS),
     ...resources,
     ...watched,
+    checkpointEvery: whole(1),
+    keep: whole(1),
+    resume: either(flag, text),
+    onNote: callback,
     onStep: callback,
   },
   verify: {
