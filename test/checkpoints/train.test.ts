@@ -22,7 +22,7 @@ import { readManifest } from '../../src/program/checkpoint.js';
 import { BoxReader } from '../../src/program/checkpoint-boxes.js';
 import { openSafetensors } from '../../src/program/safetensors.js';
 import { runOnnx } from '../../src/runtime/reference.js';
-import { missing } from '../missing.js';
+import { canMount, missing } from '../missing.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
 test.after.always(() => rmSync(folder, { recursive: true, force: true }));
@@ -147,12 +147,4 @@ const noMount = missing(!canMount(), 'a full disk (no file system may be mounted
 
 function isSame(one: Uint8Array | null, other: Uint8Array | null): boolean {
   return one !== null && other !== null && Buffer.compare(one, other) === 0;
-}
-
-function canMount(): boolean {
-  const probe = mkdtempSync(join(tmpdir(), 'autopar-test-'));
-  const isMounted = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=4k', 'none', probe]).status === 0;
-  if (isMounted) spawnSync('umount', [probe]);
-  rmSync(probe, { recursive: true });
-  return isMounted;
 }
