@@ -61,8 +61,17 @@ async function modelFileOf(directory: string, { model, generated, globalBatch }:
   return generatedFile(generated, globalBatch ?? undefined);
 }
 
-/** Where the model is, and how it is imported at a batch: as it was when it was compiled. */
-async function importerOf(directory: string, source: Source, model: string | undefined) {
+/** How the model of a compiled folder is imported again, at whatever batch (null: that of the file). */
+export async function importerOf(
+  directory: string,
+  source: Source,
+  model: string | undefined,
+  form: Parameters<typeof importedFor>[0],
+): Promise<{
+  readonly file: string;
+  readonly constants: Arrays;
+  readonly at: (globalBatch: number | null) => Promise<ImportedModel>;
+}> {
   const file = model ?? (await modelFileOf(directory, source));
   const constants = source.constants ? await readArrays(await insideFolder(directory, CONSTANTS_FILE)) : {};
   const at = (globalBatch: number | null) =>
@@ -71,7 +80,7 @@ async function importerOf(directory: string, source: Source, model: string | und
       constants,
       ...(globalBatch === null ? {} : { globalBatch }),
       ...(source.weights ? { weights: source.weights } : {}),
-      ...importedFor(source.training),
+      ...importedFor(form),
     });
   return { file, constants, at };
 }
@@ -87,7 +96,7 @@ export async function importedAgain(
   model?: string,
 ): Promise<{ readonly forward: ImportedModel; readonly file: string }> {
   const { file } = await compiledModel(directory, source, plan, model);
-  const { at } = await importerOf(directory, source, file);
+  const { at } = await importerOf(directory, source, file, source.training);
   return { forward: await at(source.globalBatch), file };
 }
 
@@ -101,8 +110,8 @@ export async function compiledModel(
   plan: Plan,
   model?: string,
 ): Promise<CompiledModel> {
-  const { file, constants, at } = await importerOf(directory, source, model);
   const { training } = source;
+  const { file, constants, at } = await importerOf(directory, source, model, training);
   const forward = await at(source.globalBatch);
   const planned = training ? await trainedModel(forward, training, at) : inPrecision(forward, loweredOfPlan(plan));
   checkFingerprint(plan, planned);

@@ -55,6 +55,7 @@ export type { Simulation } from './simulate.js';
 export * from './strategy.js';
 export { type RecutOptions, recut } from './strategy-weights.js';
 export type { TrainReport } from './train.js';
+export { Trainer, type TrainerConfig, type TrainerOptions } from './trainer.js';
 export { type Training, withTraining } from './training.js';
 export {
   type CompileOptions,

@@ -12,12 +12,13 @@ import { emulationOf } from './emulation.js';
 import type { CompiledParts } from './folder.js';
 import { randomInputs, readInputs } from './inputs.js';
 import { checkLabels, labelBounds } from './labels.js';
+import { writeSpans } from './timeline.js';
 import { openCompiled } from './verify.js';
 
 export type { OutsideStatistics as OutsideBytes } from '../runtime/statistics.js';
 
 /** What a run gives: outputs, step times, and what each rank did. */
-export interface RunReport extends RunResult {
+export interface RunReport extends Omit<RunResult, 'spans'> {
   /** `emulated`: ranks waited as long as their work is predicted to take, and there are no outputs. */
   readonly backend: RunBackend;
   /** The link between emulated ranks. */
@@ -36,6 +37,8 @@ export interface RunCompiledOptions extends Omit<RankResources, 'backend'> {
   readonly backend?: RunBackend;
   /** Between emulated ranks: bandwidth and latency, `10GB/s,20us`; those of the plan's cluster by default. */
   readonly link?: string;
+  /** A file for when ranks ran what in the last step, for Perfetto and chrome://tracing. */
+  readonly trace?: string;
   readonly signal?: AbortSignal;
   readonly onProgress?: (text: string) => void;
 }
@@ -52,13 +55,15 @@ export async function runCompiled(options: RunCompiledOptions): Promise<RunRepor
     steps: options.steps ?? 1,
     // A step of training changes the weights: none is for warming up.
     warmup: program.state ? 0 : 1,
+    trace: options.trace !== undefined,
     ...(options.threadsPerRank === undefined ? {} : { threadsPerRank: options.threadsPerRank }),
     ...(emulation ? { emulation } : {}),
     ...resourcesOf(backend === 'emulated' ? others : { ...others, backend }),
     ...(options.signal ? { signal: options.signal } : {}),
     ...(options.onProgress ? { onProgress: (progress) => options.onProgress?.(progressText(progress)) } : {}),
   };
-  const result = await listening(options.signal, () => runProgram(options.directory, inputs, runtime));
+  const { spans, ...result } = await listening(options.signal, () => runProgram(options.directory, inputs, runtime));
+  if (options.trace !== undefined) await writeSpans(options.trace, program, spans);
   return { ...result, backend, ...(emulation ? { link: emulation.link } : {}) };
 }
 

@@ -5,6 +5,8 @@
 import type { StepConfiguration } from '../cost-model/step/configuration.js';
 import { phaseSeconds, type StepPrice, scheduleRequest } from '../cost-model/step/step-price.js';
 import { writeFileAtomic } from '../program/atomic.js';
+import type { Program } from '../program/program.js';
+import type { StepResult } from '../runtime/session.js';
 import { makeSchedule } from '../schedule/make-schedule.js';
 import { simulate } from '../schedule/simulate.js';
 
@@ -31,14 +33,43 @@ export async function writeTimeline(file: string, configuration: StepConfigurati
       };
     }),
   );
-  const names = schedule.actions.map((_, stage) => ({
-    name: 'thread_name',
-    ph: 'M',
-    pid: 0,
-    tid: stage,
-    args: { name: `stage ${stage}` },
-  }));
+  await writeEvents(
+    file,
+    schedule.actions.map((_, stage) => `stage ${stage}`),
+    events,
+  );
+}
+
+/**
+ * Writes when ranks ran the actions and instructions of a step, in the same form: a line per rank, instructions inside of their
+ * action.
+ * @throws AutoparError (cannotWrite)
+ */
+export async function writeSpans(file: string, program: Program, spans: StepResult['spans']): Promise<void> {
+  const perStage = spans.length / program.stages.length;
+  const first = spans.flat().reduce((least, { from }) => Math.min(least, from), Number.POSITIVE_INFINITY);
+  const events = spans.flatMap((own, tid) =>
+    own.map(({ kind, label, chunk, microBatch, from, until }) => ({
+      name: label ?? (microBatch === null ? kind : `${kind} ${microBatch}`),
+      cat: kind,
+      ...{ ph: 'X', pid: 0, tid },
+      ts: (from - first) * MICROSECONDS_PER_MILLISECOND,
+      dur: (until - from) * MICROSECONDS_PER_MILLISECOND,
+      args: { microBatch, chunk },
+    })),
+  );
+  const stageText = (rank: number) => (program.stages.length > 1 ? `, stage ${Math.floor(rank / perStage)}` : '');
+  await writeEvents(
+    file,
+    spans.map((_, rank) => `rank ${rank}${stageText(rank)}`),
+    events,
+  );
+}
+
+async function writeEvents(file: string, lines: readonly string[], events: readonly object[]): Promise<void> {
+  const names = lines.map((name, tid) => ({ name: 'thread_name', ph: 'M', pid: 0, tid, args: { name } }));
   await writeFileAtomic(file, `${JSON.stringify({ displayTimeUnit: 'ms', traceEvents: [...names, ...events] })}\n`);
 }
 
 const MICROSECONDS = 1e6;
+const MICROSECONDS_PER_MILLISECOND = 1e3;

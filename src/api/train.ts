@@ -1,29 +1,38 @@
 /**
  * @file train: a compiled program trained on data files. What each step does is recorded in metrics.jsonl in the program's folder.
  */
-
 import { TOKEN_TYPES, type TokenType } from '../data/data-file.js';
-import type { Dataset } from '../data/dataset.js';
 import { batchesPerEpoch, type LastBatch, type SampleOrder } from '../data/sampler.js';
 import { AutoparError } from '../ir/error.js';
 import { listening } from '../ir/interruption.js';
 import type { BackendName } from '../runtime/backend.js';
-import { openSession, type RankResources, resourcesOf } from '../runtime/session.js';
+import { openSession, type RankResources, resourcesOf, type SessionOptions, type Tensors } from '../runtime/session.js';
 import type { PlanTraining } from '../strategy/plan.js';
-import { Checkpoints, type Saved } from './checkpoints.js';
+import type { Saved } from './checkpoints.js';
 import { readRunnable } from './compiled-model.js';
 import type { CompiledParts } from './folder.js';
 import type { ImportedModel } from './import.js';
+import { writeSpans } from './timeline.js';
 import type { Training } from './training-request.js';
+import {
+  type Checkpointing,
+  type CheckpointOptions,
+  checkResumed,
+  openCheckpointing,
+  WITHOUT_CHECKPOINTS,
+} from './training-run/checkpointing.js';
+import { openEvaluator } from './training-run/evaluate.js';
+import { openForward } from './training-run/forward-program.js';
 import { lossScaleIn, trainSteps } from './training-run/loop.js';
 import { MetricsFile, type StepMetrics } from './training-run/metrics.js';
-import { firstState, recordOf, stateOf, type TrainingState } from './training-run/state.js';
+import { progressText } from './training-run/progress.js';
+import { firstState, type TrainingState } from './training-run/state.js';
 import { openTrainingData } from './training-run/training-data.js';
 import { openCompiled } from './verify.js';
 
 export { TOKEN_TYPES, type TokenType };
 
-export interface TrainOptions extends Omit<RankResources, 'backend'> {
+export interface TrainOptions extends Omit<RankResources, 'backend'>, CheckpointOptions {
   /** The folder that compile wrote with --train. */
   readonly directory: string;
   /** .npy, .npz, or files of raw tokens: one after the other. */
@@ -40,23 +49,18 @@ export interface TrainOptions extends Omit<RankResources, 'backend'> {
   readonly inOrder?: boolean;
   /** Of the order of samples; 0 by default. */
   readonly seed?: number;
+  /** Files of samples whose mean loss is taken without training on them. */
+  readonly evalData?: readonly string[];
+  /** Steps from one evaluation to the next; by default there is one at the end. */
+  readonly evalEvery?: number;
   /** The model file; where it was when it was compiled, if left out. */
   readonly model?: string;
-  /** Writes a checkpoint after every so many steps; behind the last step one is written in any case. */
-  readonly checkpointEvery?: number;
-  /** How many checkpoints are kept, the newest; 3 by default. */
-  readonly keep?: number;
-  /**
-   * Goes on from a checkpoint: the newest in the folder, or in another one, or a checkpoint's own folder; whatever plan wrote it.
-   * What it says of the order of samples holds.
-   */
-  readonly resume?: boolean | string;
   readonly threadsPerRank?: number;
+  /** A file for when ranks ran what in the last step, for Perfetto and chrome://tracing. */
+  readonly trace?: string;
   readonly backend?: BackendName;
   readonly signal?: AbortSignal;
   readonly onProgress?: (text: string) => void;
-  /** Called with what the user should know while the run goes on. */
-  readonly onNote?: (text: string) => void;
   /** Called after each step. */
   readonly onStep?: (metrics: StepMetrics) => void;
 }
@@ -68,15 +72,23 @@ export interface TrainReport {
   /** Of every step, in order. */
   readonly losses: readonly number[];
   readonly last: StepMetrics;
+  /** Mean losses of the evaluation data, each after its step. */
+  readonly evaluations: readonly { readonly step: number; readonly loss: number }[];
   /** Wall time of all steps. */
   readonly seconds: number;
   /** Bytes of data files that were read, by rank; one reads for all that hold the same. */
   readonly bytesRead: readonly number[];
   readonly metricsFile: string;
-  /** The last one. */
-  readonly checkpoint: Saved;
+  /** The last one that was written; null where none was. */
+  readonly checkpoint: Saved | null;
   /** The checkpoint's folder that it went on from; null where it began anew. */
   readonly resumedFrom: string | null;
+}
+
+/** A run, and what the ranks kept at its end: weights and the optimizer's state, whole, by name. */
+export interface Trained {
+  readonly report: TrainReport;
+  readonly kept: Tensors;
 }
 
 /**
@@ -84,6 +96,15 @@ export interface TrainReport {
  * @throws AutoparError for everything the user can mend; `not-finite` (checkFailed) where the loss is no number
  */
 export async function train(options: TrainOptions): Promise<TrainReport> {
+  return (await trainFrom(options, {}, false)).report;
+}
+
+/**
+ * Trains from other values than the program's own.
+ * @param initial by name, values of weights and of other state
+ * @param keeps whether all state is read at the end; checkpoints are then written where they are asked for alone
+ */
+export async function trainFrom(options: TrainOptions, initial: Tensors, keeps: boolean): Promise<Trained> {
   const { directory, signal } = options;
   const parts = await readRunnable(directory, options.model);
   const { plan, source } = parts;
@@ -102,9 +123,11 @@ export async function train(options: TrainOptions): Promise<TrainReport> {
     ...(options.model === undefined ? {} : { model: options.model }),
     ...(signal ? { signal } : {}),
   });
-  const checkpoints = await Checkpoints.open(directory, parts, options.keep);
+  const writes = !keeps || options.checkpointEvery !== undefined || options.resume !== undefined;
+  const checkpoints = writes ? await openCheckpointing(parts, options) : WITHOUT_CHECKPOINTS;
   try {
-    return await listening(signal, () => trainFrom(checkpoints, options, { parts, imported, planned, training }));
+    const model = { parts, imported, planned, training: source.training, plan: training };
+    return await listening(signal, () => trainModel(options, initial, keeps, checkpoints, model));
   } finally {
     await checkpoints.close();
   }
@@ -114,154 +137,98 @@ interface Model {
   readonly parts: CompiledParts;
   readonly imported: ImportedModel;
   readonly planned: ImportedModel;
-  readonly training: PlanTraining;
+  readonly training: Training;
+  readonly plan: PlanTraining;
 }
 
-async function trainFrom(
-  checkpoints: Checkpoints,
+async function trainModel(
   options: TrainOptions,
-  { parts, imported, planned, training }: Model,
-): Promise<TrainReport> {
-  const { directory, signal, resume = false } = options;
-  const { program, source } = parts;
-  const found = resume === false ? null : await checkpoints.find(resume === true ? undefined : resume);
-  if (!found) await checkpoints.checkNone();
-  for (const note of found?.notes ?? []) options.onNote?.(note);
-  const resumed = found && stateOf(found.checkpoint.step, found.checkpoint.state, found.folder);
-  if (resumed) checkOrder(options, resumed);
-  const { tokenType = 'uint16' } = options;
+  initial: Tensors,
+  keeps: boolean,
+  checkpoints: Checkpointing,
+  { parts, imported, planned, training: asked, plan: training }: Model,
+): Promise<Trained> {
+  const { directory, signal, onProgress = () => undefined } = options;
+  const { program } = parts;
+  const { resumed } = checkpoints;
+  const { tokenType = 'uint16', seed = 0, inOrder = false, evalData } = options;
   const { lastBatch } = resumed ?? { lastBatch: options.lastBatch ?? 'drop' };
   const dataset = openTrainingData({ files: options.data, tokenType, lastBatch }, program.inputs, imported, training);
-  const { seed = 0, inOrder = false } = options;
   const order: SampleOrder = resumed?.order ?? { samples: dataset.samples, seed, inOrder };
   const stepsPerEpoch = batchesPerEpoch(dataset.samples, dataset.batch, lastBatch);
   const steps = options.steps ?? (options.epochs ?? 1) * stepsPerEpoch;
-  const { optimizer } = source.training as Training;
-  const run = async (): Promise<TrainReport> => {
+  const { optimizer } = asked;
+  const running: SessionOptions = {
+    ...resourcesOf(options),
+    ...(options.threadsPerRank === undefined ? {} : { threadsPerRank: options.threadsPerRank }),
+    ...(signal ? { signal } : {}),
+  };
+  const ends: (() => Promise<void> | void)[] = [dataset.close];
+  const run = async (): Promise<Trained> => {
     const session = await openSession(directory, {
-      ...resourcesOf(options),
-      ...(options.threadsPerRank === undefined ? {} : { threadsPerRank: options.threadsPerRank }),
-      ...(signal ? { signal } : {}),
-      onLoaded: (rank, ranks) => options.onProgress?.(`rank ${rank} of ${ranks} is ready`),
+      ...running,
+      onLoaded: (rank, ranks) => onProgress(`rank ${rank} of ${ranks} is ready`),
     });
-    try {
-      if (found) await session.restore(found.folder, found.checkpoint.tensors);
-      const start = resumed ?? firstState(order, lastBatch, await lossScaleIn(session, training.lossScale));
-      let saved: Saved | null = null;
-      const save = async (state: TrainingState): Promise<void> => {
-        saved = await checkpoints.save(session, { step: state.step, state: recordOf(state) });
-      };
-      const file = await MetricsFile.open(directory, start.step);
-      const losses: number[] = [];
-      const bytesRead: number[] = [];
-      let [seconds, last] = [0, null as StepMetrics | null];
-      const state = await trainSteps({
-        ...{ session, planned, dataset, steps, optimizer },
-        state: start,
-        after: async ({ state: now, metrics, bytesRead: read, result }) => {
-          for (const rank of result.ranks.keys()) bytesRead[rank] = (bytesRead[rank] ?? 0) + (read.get(rank) ?? 0);
-          losses.push(metrics.loss);
-          seconds += metrics.stepSeconds;
-          last = metrics;
-          await file.add(metrics);
-          options.onStep?.(metrics);
-          options.onProgress?.(progressText(metrics, steps, seconds / losses.length));
-          signal?.throwIfAborted();
-          const isDue = options.checkpointEvery !== undefined && now.step % options.checkpointEvery === 0;
-          if (isDue || now.step === steps) await orGoesOn(() => save(now), now.step === steps, options);
-        },
-      });
-      if (!last || !saved) throw new Error('no step was taken');
-      return {
-        state,
-        samples: dataset.samples,
-        stepsPerEpoch,
-        losses,
-        last,
-        seconds,
-        bytesRead,
-        metricsFile: file.file,
-        checkpoint: saved,
-        resumedFrom: found?.folder ?? null,
-      };
-    } finally {
-      await session.close();
-    }
+    ends.push(() => session.close());
+    const state = (program.state ?? []).map(({ to }) => to);
+    const evaluation = evalData && (await openEvaluation(evalData));
+    await session.write(initial);
+    await checkpoints.restore(session);
+    const start = resumed ?? firstState(order, lastBatch, await lossScaleIn(session, training.lossScale));
+    const file = await MetricsFile.open(directory, start.step);
+    const losses: number[] = [];
+    const evaluations: { step: number; loss: number }[] = [];
+    const bytesRead: number[] = [];
+    let [seconds, last] = [0, null as StepMetrics | null];
+    const end = await trainSteps({
+      ...{ session, planned, dataset, steps, optimizer },
+      state: start,
+      trace: options.trace !== undefined,
+      after: async ({ state: now, metrics: taken, bytesRead: read, result }) => {
+        for (const rank of result.ranks.keys()) bytesRead[rank] = (bytesRead[rank] ?? 0) + (read.get(rank) ?? 0);
+        losses.push(taken.loss);
+        seconds += taken.stepSeconds;
+        const { step } = taken;
+        onProgress(progressText(taken, steps, seconds / losses.length));
+        const isDue = evaluation && (step === steps || step % (options.evalEvery ?? steps) === 0);
+        const evalLoss = isDue ? await evaluation(await session.read(state)) : undefined;
+        if (evalLoss !== undefined) evaluations.push({ step, loss: evalLoss });
+        last = evalLoss === undefined ? taken : { ...taken, evalLoss };
+        await file.add(last);
+        options.onStep?.(last);
+        if (step === steps && options.trace !== undefined) await writeSpans(options.trace, program, result.spans);
+        signal?.throwIfAborted();
+        await checkpoints.after(session, now, steps);
+      },
+    });
+    if (!last) throw new Error('no step was taken');
+    const { samples } = dataset;
+    const report = { state: end, samples, stepsPerEpoch, losses, last, evaluations, seconds, bytesRead };
+    const places = { metricsFile: file.file, checkpoint: checkpoints.last(), resumedFrom: checkpoints.from };
+    return { report: { ...report, ...places }, kept: keeps ? await session.read(state) : {} };
+  };
+  /** The mean loss of data under the state that is handed in. */
+  const openEvaluation = async (files: readonly string[]): Promise<(state: Tensors) => Promise<number>> => {
+    onProgress('planning the evaluation');
+    const { microBatches = 1 } = asked;
+    const forward = await openForward({
+      ...{ directory, parts, training: asked, gives: 'loss' },
+      model: options.model,
+      batch: microBatches === 1 ? null : dataset.batch / microBatches,
+      session: running,
+    });
+    ends.push(forward.close);
+    const evaluator = openEvaluator(forward, { files, tokenType }, training);
+    ends.push(evaluator.close);
+    return async (state) => {
+      await forward.write(state);
+      return (await evaluator.evaluate()).loss;
+    };
   };
   try {
     if (resumed) checkResumed(resumed, dataset, steps);
     return await run();
   } finally {
-    dataset.close();
+    for (const close of ends.reverse()) await close();
   }
-}
-
-/** Saves; where the disk is full the run goes on without, unless it is over. */
-async function orGoesOn(save: () => Promise<void>, isLast: boolean, { onNote }: TrainOptions): Promise<void> {
-  try {
-    await save();
-  } catch (error) {
-    if (isLast || !(error instanceof AutoparError) || error.exit !== 'cannotWrite') throw error;
-    onNote?.(`warning: this checkpoint was not written, and the last one stays: ${error.message}`);
-  }
-}
-
-/** @throws AutoparError `bad-option` (usage) where an option says another order of samples than the checkpoint */
-function checkOrder(options: TrainOptions, { order, lastBatch }: TrainingState): void {
-  const said = [
-    ['--seed', options.seed, order.seed],
-    ['--in-order', options.inOrder, order.inOrder],
-    ['--last-batch', options.lastBatch, lastBatch],
-  ] as const;
-  for (const [option, here, there] of said) {
-    if (here === undefined || here === there) continue;
-    throw new AutoparError(
-      'bad-option',
-      'usage',
-      `${option} ${here}: the run that is resumed has ${there}, and goes on with the same order of samples`,
-      {},
-      'leave the option out',
-    );
-  }
-}
-
-/** @throws AutoparError `data-changed` (input), `bad-option` (usage) where no step is left to take */
-function checkResumed({ step, order }: TrainingState, { samples }: Dataset, steps: number): void {
-  if (samples !== order.samples)
-    throw new AutoparError(
-      'data-changed',
-      'input',
-      `the data have ${samples} samples, and ${order.samples} in the run that is resumed`,
-      {},
-      'resume on the same data; to train weights further on others, export them and compile the result',
-    );
-  if (step < steps) return;
-  throw new AutoparError(
-    'bad-option',
-    'usage',
-    `the run that is resumed has taken ${step} steps, and ${steps} are asked for in all`,
-    {},
-    'give more --epochs or --steps: those taken before count',
-  );
-}
-
-function progressText({ step, loss, tokensPerSecond }: StepMetrics, steps: number, meanSeconds: number): string {
-  const left = durationText((steps - step) * meanSeconds);
-  return `step ${step} of ${steps}, loss ${loss.toPrecision(5)}, ${Math.round(tokensPerSecond)} tokens/s, ${left} left`;
-}
-
-/** Hours, minutes and seconds, of which the two largest. */
-function durationText(seconds: number): string {
-  const whole = Math.round(seconds);
-  const parts = [
-    [Math.floor(whole / 3600), 'h'],
-    [Math.floor(whole / 60) % 60, 'min'],
-    [whole % 60, 's'],
-  ] as const;
-  const first = parts.findIndex(([count]) => count > 0);
-  if (first < 0) return '0 s';
-  return parts
-    .slice(first, first + 2)
-    .map(([count, unit]) => `${count} ${unit}`)
-    .join(' ');
 }

@@ -23,6 +23,7 @@ interface RunFlags {
   readonly threadsPerRank?: number;
   readonly memory?: number;
   readonly offloadDir?: string;
+  readonly trace?: string;
 }
 
 export const runCommand: Command<RunFlags> = {
@@ -57,6 +58,7 @@ export const runCommand: Command<RunFlags> = {
       parse: byteSize('--memory'),
     },
     { flags: '--offload-dir <dir>', says: "folder for what is offloaded to disk (default: the system's)" },
+    { flags: '--trace <file>', says: 'timeline of the last step, for Perfetto or chrome://tracing' },
   ],
   examples: [
     {

@@ -20,6 +20,8 @@ interface TrainFlags {
   readonly lastBatch?: 'drop' | 'pad';
   readonly inOrder?: boolean;
   readonly seed?: number;
+  readonly evalData?: readonly string[];
+  readonly evalEvery?: number;
   readonly model?: string;
   readonly checkpointEvery?: number;
   readonly keep?: number;
@@ -28,6 +30,7 @@ interface TrainFlags {
   readonly threadsPerRank?: number;
   readonly memory?: number;
   readonly offloadDir?: string;
+  readonly trace?: string;
 }
 
 export const trainCommand: Command<TrainFlags> = {
@@ -54,6 +57,16 @@ export const trainCommand: Command<TrainFlags> = {
     },
     { flags: '--in-order', says: 'read samples as they stand in the files' },
     { flags: '--seed <n>', says: 'seed of the order of samples (default: 0)', parse: wholeNumber('--seed', 0) },
+    {
+      flags: '--eval-data <file>',
+      says: 'samples to evaluate, not trained on (repeat for several)',
+      parse: listed,
+    },
+    {
+      flags: '--eval-every <n>',
+      says: 'steps between evaluations (default: at the end)',
+      parse: wholeNumber('--eval-every', 1, 1e9),
+    },
     { flags: '--model <file>', says: 'model file, where it was moved' },
     {
       flags: '--checkpoint-every <n>',
@@ -85,6 +98,7 @@ export const trainCommand: Command<TrainFlags> = {
       parse: byteSize('--memory'),
     },
     { flags: '--offload-dir <dir>', says: "folder for what is offloaded to disk (default: the system's)" },
+    { flags: '--trace <file>', says: 'timeline of the last step, for Perfetto or chrome://tracing' },
   ],
   examples: [
     {
@@ -128,17 +142,40 @@ function reportLines(report: TrainReport, output: Output): readonly string[] {
     `${bold(countText(losses.length, 'step'))} in ${secondsText(seconds)}, ${Math.round(last.tokensPerSecond)} tokens/s in the last; ` +
       `${countText(samples, 'sample')}, ${countText(stepsPerEpoch, 'step')} per epoch`,
     `loss ${(losses[0] ?? Number.NaN).toPrecision(6)} at first, ${last.loss.toPrecision(6)} at last`,
+    ...evaluationLines(report),
     ...(losses.length > 1 ? ['', ...curveLines(losses)] : []),
     '',
     `data: ${bytesText(readers.reduce((sum, bytes) => sum + bytes, 0))} read by ${countText(readers.length, 'rank')}`,
     `every step is in ${metricsFile}`,
-    `weights and optimizer are in ${checkpoint.folder} (${bytesText(checkpoint.bytes)} in ${secondsText(checkpoint.seconds)})`,
+    ...(checkpoint
+      ? [
+          `weights and optimizer are in ${checkpoint.folder} (${bytesText(checkpoint.bytes)} in ${secondsText(checkpoint.seconds)})`,
+        ]
+      : []),
   ];
 }
 
+function evaluationLines({ evaluations }: TrainReport): readonly string[] {
+  const [first, last] = [evaluations[0], evaluations.at(-1)];
+  if (!first || !last) return [];
+  const text = ({ step, loss }: typeof last) => `${loss.toPrecision(6)} after step ${step}`;
+  return [`evaluation: loss ${first === last ? text(last) : `${text(first)}, ${text(last)}`}`];
+}
+
 function reportJson(directory: string, report: TrainReport): Readonly<Record<string, unknown>> {
-  const { state, samples, stepsPerEpoch, losses, last, seconds, bytesRead, metricsFile, checkpoint, resumedFrom } =
-    report;
+  const {
+    state,
+    samples,
+    stepsPerEpoch,
+    losses,
+    last,
+    evaluations,
+    seconds,
+    bytesRead,
+    metricsFile,
+    checkpoint,
+    resumedFrom,
+  } = report;
   return {
     schema: 'autopar-train-v1',
     directory,
@@ -148,6 +185,7 @@ function reportJson(directory: string, report: TrainReport): Readonly<Record<str
     seconds,
     losses,
     last,
+    evaluations,
     bytesReadByRank: bytesRead,
     metricsFile,
     checkpoint,

@@ -167,7 +167,13 @@ function tokenSources(
   const [data] = tokens;
   const following = inputs.find(({ name }) => name === labels);
   const fits =
-    data && following && tokens.length === 1 && data.shape.length === 2 && data.shape.join() === following.shape.join();
+    data &&
+    following &&
+    tokens.length === 1 &&
+    data.shape.length === 2 &&
+    data.batchAxis === 0 &&
+    following.batchAxis === 0 &&
+    data.shape.join() === following.shape.join();
   if (!fits)
     throw new AutoparError(
       'wrong-data',

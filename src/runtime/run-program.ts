@@ -30,6 +30,8 @@ export interface RunOptions extends Omit<SessionOptions, 'onLoaded'> {
   readonly warmup?: number;
   /** Local tensors to hand back whole: names, or every tensor that is a block of one of the model's. */
   readonly collect?: readonly string[] | 'all';
+  /** Whether it is listed when ranks ran each action and instruction of the last step. */
+  readonly trace?: boolean;
   readonly onProgress?: (progress: RunProgress) => void;
 }
 
@@ -45,6 +47,8 @@ export interface RunResult {
   /** Processor time of the whole process in a counted step, on average; whatever else the machine does counts little. */
   readonly processorSeconds: number;
   readonly ranks: readonly (RankStatistics & { readonly rank: number })[];
+  /** Of the last step, by rank; empty where no trace was asked for. */
+  readonly spans: StepResult['spans'];
   /** Resident memory of the whole process when the ranks were done. */
   readonly rssBytes: number;
 }
@@ -116,15 +120,16 @@ async function runSteps(session: Session, inputs: Tensors, options: RunOptions):
   let sums: readonly RankStatistics[] = [];
   let outputs: Tensors = {};
   let tensors: Tensors = {};
+  let spans: StepResult['spans'] = [];
   const last = warmup + counted;
   await eachStep(session, {
     first: 0,
     last,
     feed: (step) => (step === 0 ? inputs : null),
-    options: (step) => (step === last - 1 ? { collect } : { outputs: numbers }),
+    options: (step) => (step === last - 1 ? { collect, trace: options.trace === true } : { outputs: numbers }),
     after: (step, result) => {
       options.onProgress?.({ kind: 'step', step, steps: last });
-      ({ outputs, tensors } = result);
+      ({ outputs, tensors, spans } = result);
       if (step < warmup) return;
       stepSeconds.push(result.seconds);
       processorSeconds += result.processorSeconds;
@@ -135,6 +140,7 @@ async function runSteps(session: Session, inputs: Tensors, options: RunOptions):
   return {
     outputs,
     tensors,
+    spans,
     history: Object.fromEntries(Object.entries(history).filter(([, values]) => values.length > 0)),
     stepSeconds,
     processorSeconds: processorSeconds / counted,

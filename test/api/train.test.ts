@@ -10,6 +10,7 @@ import {
   type CompileOptions,
   compile,
   openSession,
+  Trainer,
   type TrainOptions,
   train,
 } from '../../src/api/index.js';
@@ -186,4 +187,56 @@ test('what cannot be trained is refused before a rank starts', async (t) => {
   t.is(short.code, 'data-too-short');
   t.regex(short.message, /2 samples, and a step takes 4/);
   t.is((await refused(train({ directory, data: [few], steps: 0 }))).code, 'bad-option');
+});
+
+test('a trainer evaluates what it trained, under another configuration too, and tunes it further', async (t) => {
+  const trainer = new Trainer({ model: GPT, output: join(folder, 'trainer'), training: SGD });
+  const before = await trainer.setParallelConfig({ devices: 1 }).evaluate({ data: [tokens] });
+  t.is(before.samples, 14);
+  const report = await trainer.train({ data: [tokens], epochs: 4, seed: 2 });
+  const after = await trainer.evaluate({ data: [tokens] });
+  t.true(after.loss < before.loss, `${after.loss} and ${before.loss}`);
+  trainer.setParallelConfig({ degrees: { dp: 2, tp: 2 } });
+  const elsewhere = await trainer.evaluate({ data: [tokens] });
+  t.true(near(elsewhere.loss, after.loss, 1e-5), `${elsewhere.loss} and ${after.loss}`);
+  const ids = makeTensor({ dtype: 'int64', shape: [4, 16] }, (index) => index % 64);
+  const { logits } = await trainer.predict({ ids });
+  t.deepEqual(logits?.shape, [4, 16, 64]);
+  const tuned = await trainer.finetune({ data: [tokens], steps: 2, seed: 2 });
+  t.true((tuned.losses[0] ?? 9) < (report.losses[0] ?? 0));
+});
+
+test('evaluation weighs labels, not batches, and is that of the whole data at once', async (t) => {
+  const still = { ...SGD, optimizer: { kind: 'sgd', learningRate: 0 } } as const;
+  const directory = await compiled('evaluated', { devices: undefined, degrees: { dp: 2 }, training: still } as never);
+  const next = uniform(11);
+  const file = (name: string, samples: number, ignored: number) => {
+    const draw = (isLabel: boolean) =>
+      makeTensor({ dtype: 'int64', shape: [samples, 16] }, (index) =>
+        isLabel && index % 16 < ignored * Math.floor(index / 64) ? -100 : Math.floor(next() * 64),
+      );
+    const path = join(folder, name);
+    writeFileSync(path, writeNpz({ ids: draw(false), labels: draw(true) }));
+    return path;
+  };
+  const data = file('uneven.npz', 8, 12);
+  const trace = join(folder, 'trace.json');
+  const { losses, evaluations, metricsFile } = await train({
+    ...{ directory, data: [data], evalData: [data], evalEvery: 1, inOrder: true, trace },
+  });
+  // The first batch has 64 labels that count, the second 4 · 4.
+  const expected = ((losses[0] ?? 0) * 64 + (losses[1] ?? 0) * 16) / 80;
+  t.is(evaluations.length, 2);
+  for (const { loss } of evaluations) t.true(near(loss, expected, 1e-6), `${loss} and ${expected}`);
+  t.deepEqual(
+    (await readMetrics(metricsFile)).map(({ evalLoss }) => evalLoss),
+    evaluations.map(({ loss }) => loss),
+  );
+  const { traceEvents } = JSON.parse(readFileSync(trace, 'utf8')) as {
+    traceEvents: { ph: string; tid: number; dur: number; cat: string }[];
+  };
+  const spans = traceEvents.filter(({ ph }) => ph === 'X');
+  t.deepEqual([...new Set(spans.map(({ tid }) => tid))].sort(), [0, 1]);
+  t.true(spans.every(({ dur }) => dur >= 0));
+  t.true(spans.some(({ cat }) => cat === 'all-reduce') && spans.some(({ cat }) => cat === 'compute'));
 });

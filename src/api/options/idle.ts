@@ -224,6 +224,12 @@ export const TRAIN_IDLE: readonly Idle<TrainOptions>[] = [
     says: () => '--seed is of the order of samples, and --in-order reads them as they stand in the files',
     hint: ONE,
   },
+  {
+    option: 'evalEvery',
+    when: ({ evalData }) => evalData === undefined,
+    says: () => '--eval-every says when evaluation data are evaluated, and there are none',
+    hint: 'add --eval-data F, or leave it out',
+  },
   ofThreads,
 ];
 export const VERIFY_IDLE: readonly Idle<VerifyOptions>[] = [ofRandomInputs];

@@ -23,7 +23,8 @@ export interface TrainingLoop {
   /** Steps taken when it ends, those before `state` among them. */
   readonly steps: number;
   readonly optimizer: OptimizerOptions;
-  readonly trace?: boolean;
+  /** Whether the last step is traced. */
+  readonly trace: boolean;
   /** Ends the loop by throwing. */
   readonly after: (taken: TakenStep) => Promise<void>;
 }
@@ -67,7 +68,7 @@ export async function trainSteps(loop: TrainingLoop): Promise<TrainingState> {
   const { program } = session;
   const loss = planned.step?.loss ?? '';
   const places = gradientPlaces(program, planned);
-  const asked = { ...gradientOptions(places), outputs: [loss], check: true, trace: loop.trace === true };
+  const asked = { ...gradientOptions(places), outputs: [loss], check: true };
   const samples = planned.step?.lossScaleSamples ?? 1;
   const { lossScale, precision } = planned.training ?? {};
   const isScaled = lossScale !== undefined || precision === 'fp16';
@@ -88,7 +89,7 @@ export async function trainSteps(loop: TrainingLoop): Promise<TrainingState> {
       read.push(batch);
       return batch.feeds;
     },
-    options: () => asked,
+    options: (step) => ({ ...asked, trace: loop.trace === true && step === loop.steps - 1 }),
     after: async (_, result) => {
       const { bytesRead } = read.shift() as ReturnType<typeof feedBatch>;
       const step = state.step + 1;

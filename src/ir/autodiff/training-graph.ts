@@ -141,8 +141,8 @@ function sumsIn({ nodes }: Graph): ReadonlyMap<string, string> {
   );
 }
 
-/** A loss of the model's own that is to be parted into two sums is no block any more. */
-function withLoss(forward: Graph, options: LossOptions, inMicroBatches: boolean): WithLoss {
+/** The forward with its loss. A loss of the model's own that is to be parted into two sums is no block any more. */
+export function withLoss(forward: Graph, options: LossOptions, inMicroBatches: boolean): WithLoss {
   if (options.kind !== 'model-output') return appendLoss(forward, options, inMicroBatches);
   const opened = appendLoss(flattenBlocks(forward, 'CrossEntropy'), options, inMicroBatches);
   // What its labels may be, operators tell; a block of them does not.

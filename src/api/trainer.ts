@@ -1,0 +1,140 @@
+/**
+ * @file A trainer: one model, trained, tuned further, evaluated and asked for outputs under whatever parallel configuration.
+ * Weights are whole between its calls, so that each call may run on other ranks than the one before.
+ */
+import { AutoparError } from '../ir/error.js';
+import { openSession, type Tensors } from '../runtime/session.js';
+import type { CompileOptions } from './compile-options.js';
+import { defaultFolder, readCompiled } from './folder.js';
+import type { TrainOptions, TrainReport } from './train.js';
+import type { Training } from './training-request.js';
+import type { Evaluation } from './training-run/evaluate.js';
+
+/** A model and how it is trained, as `compile` takes them. */
+export interface TrainerOptions extends Omit<CompileOptions, 'training' | 'planOnly' | 'verify' | 'target'> {
+  readonly training: Training;
+}
+
+/** Degrees and techniques of `compile`: dp, tp, pp, sp, ep as `degrees`, zero, schedule, recompute, … */
+export type TrainerConfig = Omit<TrainerOptions, 'model' | 'training'> & { readonly microBatches?: number };
+
+type DataRun = Omit<TrainOptions, 'directory' | 'model'>;
+
+export class Trainer {
+  private config: TrainerConfig = {};
+  private kept: Tensors = {};
+  private isCompiled = false;
+
+  constructor(private readonly options: TrainerOptions) {}
+
+  /** From here on the model runs so. Weights stay. */
+  setParallelConfig(config: TrainerConfig): this {
+    this.config = config;
+    this.isCompiled = false;
+    return this;
+  }
+
+  /** Trains from the weights of the model. @throws AutoparError as `compile` and `train` do */
+  async train(data: DataRun): Promise<TrainReport> {
+    this.kept = {};
+    return this.run(data);
+  }
+
+  /** Trains on from the weights that the last call left, with a fresh optimizer. */
+  async finetune(data: DataRun): Promise<TrainReport> {
+    const { planned } = await this.model();
+    this.kept = Object.fromEntries(Object.entries(this.kept).filter(([name]) => planned.gradients?.has(name)));
+    return this.run(data);
+  }
+
+  /** The mean loss of data under the weights as they are. */
+  async evaluate({ data, tokenType = 'uint16' }: Pick<DataRun, 'data' | 'tokenType'>): Promise<Evaluation> {
+    const { openEvaluator } = await import('./training-run/evaluate.js');
+    const { plan } = await readCompiled(await this.folder());
+    const { training } = plan;
+    if (!training) throw new Error('the plan trains nothing');
+    return this.forward('loss', async (program) => {
+      const evaluator = openEvaluator(program, { files: data, tokenType }, training);
+      try {
+        return await evaluator.evaluate();
+      } finally {
+        evaluator.close();
+      }
+    });
+  }
+
+  /** The model's outputs for one batch of inputs, under the weights as they are. */
+  async predict(inputs: Tensors): Promise<Tensors> {
+    return this.forward('outputs', async ({ session }) => (await session.step(inputs)).outputs);
+  }
+
+  private async run(data: DataRun): Promise<TrainReport> {
+    const { trainFrom } = await import('./train.js');
+    const { report, kept } = await trainFrom({ ...data, directory: await this.folder() }, this.kept, true);
+    this.kept = kept;
+    return report;
+  }
+
+  private async forward<Result>(
+    gives: 'loss' | 'outputs',
+    act: (
+      program: Awaited<ReturnType<typeof import('./training-run/forward-program.js').openForward>>,
+    ) => Promise<Result>,
+  ): Promise<Result> {
+    const { openForward } = await import('./training-run/forward-program.js');
+    const directory = await this.folder();
+    const parts = await readCompiled(directory);
+    const { signal } = this.options;
+    const session = signal ? { signal } : {};
+    const { training } = this.options;
+    const program = await openForward({ directory, parts, training, batch: null, gives, session });
+    try {
+      await program.write(await this.weights(directory));
+      return await act(program);
+    } finally {
+      await program.close();
+    }
+  }
+
+  /** Values by name: those of the last run, or those that the compiled program begins with. */
+  private async weights(directory: string): Promise<Tensors> {
+    if (Object.keys(this.kept).length > 0) return this.kept;
+    const session = await openSession(directory);
+    try {
+      return await session.read((session.program.state ?? []).map(({ to }) => to));
+    } finally {
+      await session.close();
+    }
+  }
+
+  private async model() {
+    const { openCompiled } = await import('./verify.js');
+    return openCompiled(await this.folder(), { withValues: false });
+  }
+
+  /** Compiles where the configuration is another than that of the last call. */
+  private async folder(): Promise<string> {
+    const { training, ...options } = this.options;
+    const { microBatches, ...config } = this.config;
+    const directory = config.output ?? options.output ?? defaultFolder(options.model);
+    if (this.isCompiled) return directory;
+    const { compile } = await import('./compile.js');
+    const asked = { ...training, ...(microBatches === undefined ? {} : { microBatches }) };
+    const { programWritten, programReason } = await compile({
+      ...options,
+      ...config,
+      training: asked,
+      output: directory,
+    });
+    if (!programWritten)
+      throw new AutoparError(
+        'no-program',
+        'input',
+        programReason ?? 'no program was written',
+        { file: directory },
+        'add initRandom, which makes values',
+      );
+    this.isCompiled = true;
+    return directory;
+  }
+}

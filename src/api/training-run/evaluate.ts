@@ -1,0 +1,53 @@
+/**
+ * @file The mean loss of data that is not trained on: sums over the labels of all batches that count.
+ */
+import type { Dataset } from '../../data/dataset.js';
+import { batchesPerEpoch, type LastBatch } from '../../data/sampler.js';
+import { eachStep, numberIn } from '../../runtime/run-program.js';
+import type { PlanTraining } from '../../strategy/plan.js';
+import type { ForwardProgram } from './forward-program.js';
+import { type DataOptions, feedBatch, openTrainingData } from './training-data.js';
+
+export interface Evaluation {
+  readonly loss: number;
+  readonly samples: number;
+}
+
+/** Evaluation data of a forward program, opened once. Whatever fills no batch is padded where labels need not count. */
+export interface Evaluator {
+  /** With the weights that were written last. */
+  readonly evaluate: () => Promise<Evaluation>;
+  readonly close: () => void;
+}
+
+/** @throws AutoparError as `openTrainingData` */
+export function openEvaluator(
+  { session, imported, loss }: ForwardProgram,
+  options: Omit<DataOptions, 'lastBatch'>,
+  training: PlanTraining,
+): Evaluator {
+  const lastBatch: LastBatch = (training.loss.labels?.ignoreIndex ?? null) === null ? 'drop' : 'pad';
+  const dataset: Dataset = openTrainingData({ ...options, lastBatch }, session.program.inputs, imported, training);
+  const { samples, batch } = dataset;
+  const steps = batchesPerEpoch(samples, batch, lastBatch);
+  const order = { samples, seed: 0, inOrder: true };
+  const { numerator = '', denominator = null } = loss ?? {};
+  return {
+    evaluate: async () => {
+      let [sum, count] = [0, 0];
+      await eachStep(session, {
+        first: 0,
+        last: steps,
+        feed: (step) => feedBatch(session, dataset, order, { epoch: 0, index: step * batch }).feeds,
+        options: () => ({}),
+        after: (_, { outputs }) => {
+          const [over, under] = [outputs[numerator], denominator === null ? null : outputs[denominator]];
+          sum += over ? numberIn(over) : Number.NaN;
+          count += under ? numberIn(under) : 1;
+        },
+      });
+      return { loss: sum / count, samples: lastBatch === 'pad' ? samples : steps * batch };
+    },
+    close: dataset.close,
+  };
+}

@@ -1,0 +1,151 @@
+/**
+ * @file The forward of a trained program, as a program of its own on as many ranks: the model as it is exported (running statistics,
+ * no Dropout), with its loss as two sums or with its outputs. Trained weights are state that no step changes, so that the values of
+ * the training ranks are written to it.
+ */
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { emitProgram } from '../../codegen/emit.js';
+import { withLoss } from '../../ir/autodiff/training-graph.js';
+import { batchDimensions } from '../../ir/batch.js';
+import { byteLength } from '../../ir/dtype.js';
+import { fingerprint } from '../../ir/fingerprint.js';
+import { elementCount, type Graph, type Node, type StatePair, type Weight } from '../../ir/graph.js';
+import { needed } from '../../ir/needed.js';
+import { findLayers } from '../../ir/passes/find-layers.js';
+import { unusedName } from '../../ir/unused-name.js';
+import { rankCount } from '../../program/mesh.js';
+import { openSession, type Session, type SessionOptions, type Tensors } from '../../runtime/session.js';
+import { importerOf } from '../compiled-model.js';
+import type { CompiledParts } from '../folder.js';
+import type { ImportedModel } from '../import.js';
+import { programOfPlan } from '../lower-plan.js';
+import { plan } from '../plan.js';
+import { withRandomWeights } from '../random-weights.js';
+import { trainingForm } from '../training-form.js';
+import type { Training } from '../training-request.js';
+
+export interface ForwardProgram {
+  readonly session: Session;
+  /** The model that it computes. */
+  readonly imported: ImportedModel;
+  /** Outputs whose quotient is the mean loss; of a loss that is no quotient, the loss alone. Null where it has the model's outputs. */
+  readonly loss: { readonly numerator: string; readonly denominator: string | null } | null;
+  /** Values of weights, by name: those that are trained, and running statistics. */
+  readonly write: (state: Tensors) => Promise<void>;
+  /** Ends its ranks and removes its files. */
+  readonly close: () => Promise<void>;
+}
+
+export interface ForwardOptions {
+  readonly directory: string;
+  readonly parts: CompiledParts;
+  readonly training: Training;
+  readonly model?: string | undefined;
+  /** Samples of a step. */
+  readonly batch: number | null;
+  readonly gives: 'loss' | 'outputs';
+  readonly session: SessionOptions;
+}
+
+/** @throws AutoparError as import, planning and `openSession` do */
+export async function openForward(options: ForwardOptions): Promise<ForwardProgram> {
+  const { parts, session: running } = options;
+  const { imported, loss } = await forwardModel(options);
+  const planned = await plan(imported, { devices: rankCount(parts.program.mesh) });
+  const { found, cluster } = planned;
+  const folder = await mkdtemp(path.join(tmpdir(), 'autopar-forward-'));
+  const remove = () => rm(folder, { recursive: true, force: true });
+  try {
+    await mkdir(path.join(folder, 'program'));
+    const generated = programOfPlan({ lowered: found.lowered, schedule: null }, planned.plan, cluster);
+    await emitProgram(path.join(folder, 'program'), generated, found.lowered, running.signal);
+    const session = await openSession(folder, running);
+    const kept = new Set((session.program.state ?? []).map(({ to }) => to));
+    return {
+      ...{ session, imported, loss },
+      write: (state) => session.write(Object.fromEntries(Object.entries(state).filter(([name]) => kept.has(name)))),
+      close: async () => {
+        await session.close();
+        await remove();
+      },
+    };
+  } catch (error) {
+    await remove();
+    throw error;
+  }
+}
+
+async function forwardModel({
+  directory,
+  parts: { source, program },
+  training,
+  model,
+  batch,
+  gives,
+}: ForwardOptions): Promise<Pick<ForwardProgram, 'imported' | 'loss'>> {
+  const asExported = { ...training, trainMode: 'as-exported' } as const;
+  const { at } = await importerOf(directory, source, model, asExported);
+  const read = await at(batch ?? source.globalBatch);
+  const given = source.randomWeights === null ? read : await withRandomWeights(read, source.randomWeights);
+  const form = trainingForm(given, asExported).graph;
+  const scored = gives === 'loss' ? withLoss(form, training.loss, true) : null;
+  const kept = new Set((program.state ?? []).map(({ to }) => to));
+  const names = [...form.weights.keys()].filter((name) => kept.has(name));
+  const loss = scored
+    ? { numerator: scored.ratio?.numerator ?? scored.loss, denominator: scored.ratio?.denominator ?? null }
+    : null;
+  const outputs = loss ? [loss.numerator, ...(loss.denominator === null ? [] : [loss.denominator])] : form.outputs;
+  const forward = withoutUnread({ ...(scored?.graph ?? form), outputs });
+  // State is among the inputs later, and is no batch.
+  const whole: Graph = { ...forward, batch: batchDimensions(forward) };
+  const held = names.filter((name) => whole.weights.has(name));
+  const graph = findLayers(withKeptWeights(whole, held));
+  return { imported: { ...given, graph, fingerprint: fingerprint(graph) }, loss };
+}
+
+/** Without what leads to no output. */
+function withoutUnread(graph: Graph): Graph {
+  const nodes = needed(
+    graph.nodes,
+    graph.outputs,
+    (node) => node.inputs,
+    (node) => node.outputs,
+  );
+  const named = new Set([
+    ...graph.inputs,
+    ...graph.outputs,
+    ...nodes.flatMap(({ inputs, outputs }) => [...inputs, ...outputs]),
+  ]);
+  const only = <Value>(values: ReadonlyMap<string, Value>) => new Map([...values].filter(([name]) => named.has(name)));
+  return { ...graph, nodes, tensors: only(graph.tensors), weights: only(graph.weights) };
+}
+
+/** The graph with weights as state that stays as it is. Their values come from elsewhere. */
+function withKeptWeights(graph: Graph, names: readonly string[]): Graph {
+  const kept = new Set(names);
+  const zero = (weight: Weight): Weight => ({
+    ...weight,
+    source: { kind: 'zero', length: byteLength(weight.dtype, elementCount(weight.shape)) },
+  });
+  const moved = [...graph.weights].filter(([name]) => kept.has(name));
+  const tensors = new Map(graph.tensors);
+  const copies = moved.map(([name, { dtype, shape }]): Node => {
+    const copy = unusedName(tensors, `${name}/kept`);
+    tensors.set(copy, { dtype, shape });
+    return {
+      ...{ name: copy, op: 'Identity', domain: '', attributes: {}, inputs: [name], outputs: [copy], module: [] },
+      ...{ layer: null, phase: 'forward', forward: null, group: copy, body: null },
+    };
+  });
+  const outputs = copies.map(({ name }) => name);
+  return {
+    ...graph,
+    ...{ tensors, nodes: [...graph.nodes, ...copies], outputs: [...graph.outputs, ...outputs] },
+    weights: new Map([...graph.weights].filter(([name]) => !kept.has(name))),
+    initial: new Map(moved.map(([name, weight]) => [name, zero(weight)])),
+    inputs: [...graph.inputs, ...moved.map(([name]) => name)],
+    state: [...graph.state, ...moved.map(([input], index): StatePair => ({ input, output: outputs[index] ?? '' }))],
+  };
+}
