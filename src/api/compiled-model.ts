@@ -89,6 +89,21 @@ export async function importerOf(
 }
 
 /**
+ * The forward model of a compiled folder, before loss and gradients.
+ * @param model the model file; where it lay when it was compiled, if left out
+ * @throws AutoparError `model-changed` where it is not the one that was compiled
+ */
+export async function importedAgain(
+  directory: string,
+  { source, plan }: Pick<CompiledParts, 'source' | 'plan'>,
+  model?: string,
+): Promise<{ readonly forward: ImportedModel; readonly file: string }> {
+  const { file } = await compiledModel(directory, source, plan, model);
+  const { at } = await importerOf(directory, source, file, source.training);
+  return { forward: await at(source.globalBatch), file };
+}
+
+/**
  * @param model the model file; where it lay when it was compiled, if left out
  * @throws AutoparError `model-changed` where the model is not the one that was compiled
  */

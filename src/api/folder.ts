@@ -47,6 +47,18 @@ export interface SourceDecisions {
 /** Name of the file that holds the values inputs were fixed to. */
 export const CONSTANTS_FILE = 'constants.npz';
 
+/** Name of the folder that a training keeps its checkpoints in. */
+export const CHECKPOINTS = 'checkpoints';
+
+/** Steps of the checkpoints in a folder, ascending. */
+export async function stepsIn(root: string): Promise<readonly number[]> {
+  const names = await readdir(root).catch((): string[] => []);
+  return names
+    .flatMap((name) => Number(/^step-(\d+)$/.exec(name)?.[1] ?? Number.NaN))
+    .filter(Number.isSafeInteger)
+    .sort((one, other) => one - other);
+}
+
 /** `./<model file stem>.autopar`. */
 export function defaultFolder(model: string): string {
   return `${path.basename(model).replace(/\.onnx$/i, '')}.autopar`;
@@ -55,7 +67,7 @@ export function defaultFolder(model: string): string {
 /**
  * Refuses a folder that holds something else than an earlier result of ours, and, whatever `force` says, one that must
  * not go: one that holds the model itself or the folder that we are in.
- * @throws AutoparError `folder-is-file`, `folder-in-use`, `folder-not-empty` (exit cannotWrite); `bad-option` (usage).
+ * @throws AutoparError `folder-is-file`, `folder-in-use`, `folder-not-empty`, `checkpoints-there` (exit cannotWrite); `bad-option` (usage).
  */
 export async function checkTarget(folder: string, force: boolean, model: string): Promise<void> {
   if (folder === '') throw new AutoparError('bad-option', 'usage', '--output: expected the name of a folder');
@@ -74,6 +86,15 @@ export async function checkTarget(folder: string, force: boolean, model: string)
   if (files.length === 0) return;
   await checkUse(folder, model);
   if (force) return;
+  const steps = await stepsIn(path.join(folder, CHECKPOINTS));
+  if (steps.length > 0)
+    throw new AutoparError(
+      'checkpoints-there',
+      'cannotWrite',
+      `${folder} holds checkpoints of a training, the last after step ${steps.at(-1)}`,
+      { file: folder },
+      `Choose another folder with -o, whose training can go on from there (--resume ${folder}); or give --force.`,
+    );
   const plan = await readFile(path.join(folder, 'plan.json'), 'utf8').catch(() => '');
   if (plan.includes('"autopar-plan"')) return;
   throw new AutoparError(

@@ -42,6 +42,7 @@ export {
 export { type ExplainableFolder, explainMemory, openExplainable } from './explain-compiled.js';
 export { explainMesh } from './explain-mesh.js';
 export { explainOperator, type OperatorExplanation } from './explain-operator.js';
+export type { Exported } from './export-weights.js';
 export type { ImportedModel } from './import.js';
 export type { Inspection } from './inspect.js';
 export type { AxisUse } from './mesh-axes.js';
@@ -63,7 +64,9 @@ export {
   compile,
   compileStep,
   type EmitOptions,
+  type ExportOptions,
   emit,
+  exportWeights,
   type ImportOptions,
   type InspectOptions,
   importModel,

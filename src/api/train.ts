@@ -7,8 +7,20 @@ import { AutoparError } from '../ir/error.js';
 import { listening } from '../ir/interruption.js';
 import type { BackendName } from '../runtime/backend.js';
 import { openSession, type RankResources, resourcesOf, type SessionOptions, type Tensors } from '../runtime/session.js';
+import type { PlanTraining } from '../strategy/plan.js';
+import type { Saved } from './checkpoints.js';
 import { readRunnable } from './compiled-model.js';
+import type { CompiledParts } from './folder.js';
+import type { ImportedModel } from './import.js';
 import { writeSpans } from './timeline.js';
+import type { Training } from './training-request.js';
+import {
+  type Checkpointing,
+  type CheckpointOptions,
+  checkResumed,
+  openCheckpointing,
+  WITHOUT_CHECKPOINTS,
+} from './training-run/checkpointing.js';
 import { openEvaluator } from './training-run/evaluate.js';
 import { openForward } from './training-run/forward-program.js';
 import { lossScaleIn, trainSteps } from './training-run/loop.js';
@@ -20,7 +32,7 @@ import { openCompiled } from './verify.js';
 
 export { TOKEN_TYPES, type TokenType };
 
-export interface TrainOptions extends Omit<RankResources, 'backend'> {
+export interface TrainOptions extends Omit<RankResources, 'backend'>, CheckpointOptions {
   /** The folder that compile wrote with --train. */
   readonly directory: string;
   /** .npy, .npz, or files of raw tokens: one after the other. */
@@ -67,6 +79,10 @@ export interface TrainReport {
   /** Bytes of data files that were read, by rank; one reads for all that hold the same. */
   readonly bytesRead: readonly number[];
   readonly metricsFile: string;
+  /** The last one that was written; null where none was. */
+  readonly checkpoint: Saved | null;
+  /** The checkpoint's folder that it went on from; null where it began anew. */
+  readonly resumedFrom: string | null;
 }
 
 /** A run, and what the ranks kept at its end: weights and the optimizer's state, whole, by name. */
@@ -86,12 +102,12 @@ export async function train(options: TrainOptions): Promise<TrainReport> {
 /**
  * Trains from other values than the program's own.
  * @param initial by name, values of weights and of other state
- * @param keeps whether all state is read at the end
+ * @param keeps whether all state is read at the end; checkpoints are then written where they are asked for alone
  */
 export async function trainFrom(options: TrainOptions, initial: Tensors, keeps: boolean): Promise<Trained> {
-  const { directory, signal, onProgress = () => undefined } = options;
+  const { directory, signal } = options;
   const parts = await readRunnable(directory, options.model);
-  const { program, plan, source } = parts;
+  const { plan, source } = parts;
   const { training } = plan;
   if (!training || !source.training)
     throw new AutoparError(
@@ -107,12 +123,41 @@ export async function trainFrom(options: TrainOptions, initial: Tensors, keeps: 
     ...(options.model === undefined ? {} : { model: options.model }),
     ...(signal ? { signal } : {}),
   });
-  const { lastBatch = 'drop', tokenType = 'uint16', seed = 0, inOrder = false, evalData } = options;
+  const writes = !keeps || options.checkpointEvery !== undefined || options.resume !== undefined;
+  const checkpoints = writes ? await openCheckpointing(parts, options) : WITHOUT_CHECKPOINTS;
+  try {
+    const model = { parts, imported, planned, training: source.training, plan: training };
+    return await listening(signal, () => trainModel(options, initial, keeps, checkpoints, model));
+  } finally {
+    await checkpoints.close();
+  }
+}
+
+interface Model {
+  readonly parts: CompiledParts;
+  readonly imported: ImportedModel;
+  readonly planned: ImportedModel;
+  readonly training: Training;
+  readonly plan: PlanTraining;
+}
+
+async function trainModel(
+  options: TrainOptions,
+  initial: Tensors,
+  keeps: boolean,
+  checkpoints: Checkpointing,
+  { parts, imported, planned, training: asked, plan: training }: Model,
+): Promise<Trained> {
+  const { directory, signal, onProgress = () => undefined } = options;
+  const { program } = parts;
+  const { resumed } = checkpoints;
+  const { tokenType = 'uint16', seed = 0, inOrder = false, evalData } = options;
+  const { lastBatch } = resumed ?? { lastBatch: options.lastBatch ?? 'drop' };
   const dataset = openTrainingData({ files: options.data, tokenType, lastBatch }, program.inputs, imported, training);
-  const order: SampleOrder = { samples: dataset.samples, seed, inOrder };
+  const order: SampleOrder = resumed?.order ?? { samples: dataset.samples, seed, inOrder };
   const stepsPerEpoch = batchesPerEpoch(dataset.samples, dataset.batch, lastBatch);
   const steps = options.steps ?? (options.epochs ?? 1) * stepsPerEpoch;
-  const { optimizer } = source.training;
+  const { optimizer } = asked;
   const running: SessionOptions = {
     ...resourcesOf(options),
     ...(options.threadsPerRank === undefined ? {} : { threadsPerRank: options.threadsPerRank }),
@@ -128,7 +173,8 @@ export async function trainFrom(options: TrainOptions, initial: Tensors, keeps: 
     const state = (program.state ?? []).map(({ to }) => to);
     const evaluation = evalData && (await openEvaluation(evalData));
     await session.write(initial);
-    const start = firstState(order, lastBatch, await lossScaleIn(session, training.lossScale));
+    await checkpoints.restore(session);
+    const start = resumed ?? firstState(order, lastBatch, await lossScaleIn(session, training.lossScale));
     const file = await MetricsFile.open(directory, start.step);
     const losses: number[] = [];
     const evaluations: { step: number; loss: number }[] = [];
@@ -138,7 +184,7 @@ export async function trainFrom(options: TrainOptions, initial: Tensors, keeps: 
       ...{ session, planned, dataset, steps, optimizer },
       state: start,
       trace: options.trace !== undefined,
-      after: async ({ metrics: taken, bytesRead: read, result }) => {
+      after: async ({ state: now, metrics: taken, bytesRead: read, result }) => {
         for (const rank of result.ranks.keys()) bytesRead[rank] = (bytesRead[rank] ?? 0) + (read.get(rank) ?? 0);
         losses.push(taken.loss);
         seconds += taken.stepSeconds;
@@ -152,19 +198,21 @@ export async function trainFrom(options: TrainOptions, initial: Tensors, keeps: 
         options.onStep?.(last);
         if (step === steps && options.trace !== undefined) await writeSpans(options.trace, program, result.spans);
         signal?.throwIfAborted();
+        await checkpoints.after(session, now, steps);
       },
     });
     if (!last) throw new Error('no step was taken');
     const { samples } = dataset;
     const report = { state: end, samples, stepsPerEpoch, losses, last, evaluations, seconds, bytesRead };
-    return { report: { ...report, metricsFile: file.file }, kept: keeps ? await session.read(state) : {} };
+    const places = { metricsFile: file.file, checkpoint: checkpoints.last(), resumedFrom: checkpoints.from };
+    return { report: { ...report, ...places }, kept: keeps ? await session.read(state) : {} };
   };
   /** The mean loss of data under the state that is handed in. */
   const openEvaluation = async (files: readonly string[]): Promise<(state: Tensors) => Promise<number>> => {
     onProgress('planning the evaluation');
-    const { microBatches = 1 } = source.training ?? {};
+    const { microBatches = 1 } = asked;
     const forward = await openForward({
-      ...{ directory, parts, training: source.training as NonNullable<typeof source.training>, gives: 'loss' },
+      ...{ directory, parts, training: asked, gives: 'loss' },
       model: options.model,
       batch: microBatches === 1 ? null : dataset.batch / microBatches,
       session: running,
@@ -178,7 +226,8 @@ export async function trainFrom(options: TrainOptions, initial: Tensors, keeps: 
     };
   };
   try {
-    return await listening(signal, run);
+    if (resumed) checkResumed(resumed, dataset, steps);
+    return await run();
   } finally {
     for (const close of ends.reverse()) await close();
   }

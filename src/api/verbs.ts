@@ -7,6 +7,7 @@ import type { CompileResult } from './compile.js';
 import type { CompiledStep, CompileStepOptions } from './compile-step.js';
 import { checkDegrees } from './degrees.js';
 import type { EmitOptions, Emitted } from './emit.js';
+import type { Exported, ExportOptions } from './export-weights.js';
 import type { ImportedModel, ImportOptions } from './import.js';
 import type { Inspection, InspectOptions } from './inspect.js';
 import { type CompileOptions, nested, type PlanningOptions } from './options/flat-degrees.js';
@@ -35,6 +36,7 @@ export type {
   CompileOptions,
   CompileStepOptions,
   EmitOptions,
+  ExportOptions,
   ImportOptions,
   InspectOptions,
   PlanningOptions,
@@ -108,6 +110,13 @@ export function verify(options: VerifyOptions): Promise<VerifyResult> {
 /** Runs a plan at reduced sizes on ranks of this machine, and compares it with one rank. */
 export function rehearse(options: RehearseOptions): Promise<Rehearsal> {
   return checked('rehearse', options, [], async () => (await import('./rehearse.js')).rehearse(options));
+}
+
+/** Writes the weights of a checkpoint into the model's ONNX file, or as safetensors. */
+export function exportWeights(options: ExportOptions): Promise<Exported> {
+  return checked('exportWeights', options, [], async () =>
+    (await import('./export-weights.js')).exportWeights(options),
+  );
 }
 
 /** Measures this machine for `cluster: 'local'`. */

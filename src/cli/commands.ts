@@ -6,6 +6,7 @@ import type { Command } from './command.js';
 import { compileCommand } from './compile.js';
 import { devicesCommand } from './devices.js';
 import { explainCommand } from './explain.js';
+import { exportCommand } from './export.js';
 import { groupsCommand } from './groups.js';
 import { hardwareCommand } from './hardware.js';
 import { inspectCommand } from './inspect.js';
@@ -27,6 +28,7 @@ export const COMMANDS: readonly Command<never>[] = [
   inspectCommand,
   simulateCommand,
   explainCommand,
+  exportCommand,
   strategyCommand,
   groupsCommand,
   hardwareCommand,

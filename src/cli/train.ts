@@ -23,6 +23,9 @@ interface TrainFlags {
   readonly evalData?: readonly string[];
   readonly evalEvery?: number;
   readonly model?: string;
+  readonly checkpointEvery?: number;
+  readonly keep?: number;
+  readonly resume?: boolean | string;
   readonly backend?: BackendName;
   readonly threadsPerRank?: number;
   readonly memory?: number;
@@ -66,6 +69,20 @@ export const trainCommand: Command<TrainFlags> = {
     },
     { flags: '--model <file>', says: 'model file, where it was moved' },
     {
+      flags: '--checkpoint-every <n>',
+      says: 'write a checkpoint after every n steps (default: after the last alone)',
+      parse: wholeNumber('--checkpoint-every', 1, 1e9),
+    },
+    {
+      flags: '--keep <n>',
+      says: 'checkpoints that are kept, the newest (default: 3)',
+      parse: wholeNumber('--keep', 1, 1e6),
+    },
+    {
+      flags: '--resume [dir]',
+      says: 'go on from the newest checkpoint, of another folder or plan too (default: of <dir>)',
+    },
+    {
       flags: '--backend <name>',
       says: 'backend of the ranks: cpu (default), webgpu or cuda',
       parse: oneOf('--backend', COMPUTING_BACKENDS),
@@ -89,8 +106,8 @@ export const trainCommand: Command<TrainFlags> = {
       says: 'two passes over a file of uint16 tokens',
     },
     {
-      line: 'autopar train gpt-tiny.autopar --data tokens.bin --steps 20 --seed 1 --json',
-      says: 'twenty steps in another order, the result as JSON',
+      line: 'autopar train gpt-tiny.autopar --data tokens.bin --resume --epochs 4 --checkpoint-every 10 --json',
+      says: 'two passes more, with checkpoints in between, the result as JSON',
     },
   ],
   run: runTrain,
@@ -109,6 +126,7 @@ async function runTrain(
     ...flags,
     signal,
     onProgress: (text) => output.progress(text),
+    onNote: (text) => output.note(text),
     onHost: (operators) => output.note(onHostNote(operators)),
   });
   for (const line of reportLines(report, output)) output.print(line);
@@ -118,7 +136,7 @@ async function runTrain(
 
 function reportLines(report: TrainReport, output: Output): readonly string[] {
   const { bold } = output.colors;
-  const { losses, seconds, last, samples, stepsPerEpoch, bytesRead, metricsFile } = report;
+  const { losses, seconds, last, samples, stepsPerEpoch, bytesRead, metricsFile, checkpoint } = report;
   const readers = bytesRead.filter((bytes) => bytes > 0);
   return [
     `${bold(countText(losses.length, 'step'))} in ${secondsText(seconds)}, ${Math.round(last.tokensPerSecond)} tokens/s in the last; ` +
@@ -129,6 +147,11 @@ function reportLines(report: TrainReport, output: Output): readonly string[] {
     '',
     `data: ${bytesText(readers.reduce((sum, bytes) => sum + bytes, 0))} read by ${countText(readers.length, 'rank')}`,
     `every step is in ${metricsFile}`,
+    ...(checkpoint
+      ? [
+          `weights and optimizer are in ${checkpoint.folder} (${bytesText(checkpoint.bytes)} in ${secondsText(checkpoint.seconds)})`,
+        ]
+      : []),
   ];
 }
 
@@ -140,7 +163,19 @@ function evaluationLines({ evaluations }: TrainReport): readonly string[] {
 }
 
 function reportJson(directory: string, report: TrainReport): Readonly<Record<string, unknown>> {
-  const { state, samples, stepsPerEpoch, losses, last, evaluations, seconds, bytesRead, metricsFile } = report;
+  const {
+    state,
+    samples,
+    stepsPerEpoch,
+    losses,
+    last,
+    evaluations,
+    seconds,
+    bytesRead,
+    metricsFile,
+    checkpoint,
+    resumedFrom,
+  } = report;
   return {
     schema: 'autopar-train-v1',
     directory,
@@ -153,5 +188,7 @@ function reportJson(directory: string, report: TrainReport): Readonly<Record<str
     evaluations,
     bytesReadByRank: bytesRead,
     metricsFile,
+    checkpoint,
+    resumedFrom,
   };
 }

@@ -71,6 +71,27 @@ export async function writeFolderAtomic(folder: string, fill: (temporary: string
   }
 }
 
+/** Brings the names in a folder to the disk. */
+export async function syncFolder(folder: string): Promise<void> {
+  const handle = await open(folder, 'r');
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Removes a folder so that it is never seen half-removed. */
+export async function removeFolderAtomic(folder: string): Promise<void> {
+  const aside = temporaryName(folder);
+  try {
+    await rename(folder, aside);
+    await rm(aside, { recursive: true, force: true });
+  } catch (error) {
+    throw cannotWrite(error, folder);
+  }
+}
+
 /**
  * Makes `folder` and what is missing above it, one by one (Node's `recursive` never ends where a system has folders in which none
  * can be made, as /proc): `made` gets those that were not there, outermost first.

@@ -57,7 +57,7 @@ export function cutBlock(
 
 /**
  * As `cutBlock`, of a layout without padding and partial sums, and of a tensor that `read` gives parts of (at most `most` bytes at once):
- * the block in pieces of at most `most` bytes, each of which holds until the next one is asked for.
+ * the block in pieces of at most `most` bytes, each of which holds until the one behind the next is asked for.
  */
 export function* cutPieces(
   read: (offset: number, length: number) => Uint8Array,
@@ -69,7 +69,8 @@ export function* cutPieces(
   most: number,
 ): Generator<Uint8Array> {
   if (layout.extents || layout.partial.length > 0) throw new Error('a padded or partial block cannot be cut in pieces');
-  const piece = allocate(Math.min(most, byteLength(dtype, elementCount(blockShape(shape, layout, axes)))));
+  const bytes = Math.min(most, byteLength(dtype, elementCount(blockShape(shape, layout, axes))));
+  let [piece, other]: [Uint8Array, Uint8Array | null] = [allocate(bytes), null];
   const box = boxOf(layout, axes, rank, dtype);
   const row = box.lengths.at(-1) as number;
   let filled = 0;
@@ -81,6 +82,7 @@ export function* cutPieces(
       filled += length;
       if (filled < piece.length) continue;
       yield piece;
+      [piece, other] = [other ?? allocate(bytes), piece];
       filled = 0;
     }
   }
@@ -119,7 +121,7 @@ function padded(whole: Uint8Array, shape: readonly number[], dtype: DType, layou
 }
 
 /** Where the tensor lies in its padded form; null where it is not padded. */
-function paddingBox(shape: readonly number[], dtype: DType, layout: ProgramLayout): Box | null {
+function paddingBox(shape: readonly number[], dtype: DType, layout: ProgramLayout): ByteBox | null {
   if (!layout.extents) return null;
   const parts = shape.flatMap((size, dimension) => layout.extents?.[dimension] ?? [{ size, valid: size }]);
   const last = parts.length - 1;
@@ -186,29 +188,39 @@ function cutAxes(layout: ProgramLayout): readonly string[] {
 }
 
 /** A box inside an array of `sizes`, in bytes along the last dimension. */
-interface Box {
+export interface ByteBox {
   readonly sizes: readonly number[];
   readonly starts: readonly number[];
   readonly lengths: readonly number[];
 }
 
-/** A rank's box over the pieces; trailing pieces that are whole are folded into the row, so that rows are long. */
-function boxOf(layout: ProgramLayout, axes: readonly ProgramAxis[], rank: number, dtype: DType): Box {
+/** A rank's box over the pieces. */
+function boxOf(layout: ProgramLayout, axes: readonly ProgramAxis[], rank: number, dtype: DType): ByteBox {
   const pieces = layout.dims.flat();
-  const lastCut = pieces.findLastIndex((piece) => piece.axes.length > 0);
-  const tail = byteLength(dtype, elementCount(pieces.slice(lastCut + 1).map((piece) => piece.size)));
-  const head = pieces.slice(0, lastCut + 1);
-  if (head.length === 0) return { sizes: [tail], starts: [0], lengths: [tail] };
+  const sizes = pieces.map((piece) => piece.size);
+  const lengths = pieces.map((piece) => piece.size / shardCount(axes, piece.axes));
+  const starts = pieces.map((piece, index) => shardIndex(axes, piece.axes, rank) * (lengths[index] as number));
+  return byteBox(sizes, starts, lengths, dtype);
+}
+
+/** A box of an array; trailing dimensions that are whole are folded into the row, so that rows are long. */
+export function byteBox(
+  sizes: readonly number[],
+  starts: readonly number[],
+  lengths: readonly number[],
+  dtype: DType,
+): ByteBox {
+  const lastCut = lengths.findLastIndex((length, index) => length !== sizes[index]);
+  const tail = byteLength(dtype, elementCount(sizes.slice(lastCut + 1)));
+  if (lastCut < 0) return { sizes: [tail], starts: [0], lengths: [tail] };
   if (byteLength(dtype, 2) !== 2 * byteLength(dtype, 1)) throw new Error(`packed ${dtype} tensors cannot be cut`);
-  const sizes = head.map((piece) => piece.size);
-  const lengths = head.map((piece) => piece.size / shardCount(axes, piece.axes));
-  const starts = head.map((piece, index) => shardIndex(axes, piece.axes, rank) * (lengths[index] as number));
   const scaleLast = (list: readonly number[]) =>
-    list.map((value, index) => (index === list.length - 1 ? value * tail : value));
+    list.slice(0, lastCut + 1).map((value, index) => (index === lastCut ? value * tail : value));
   return { sizes: scaleLast(sizes), starts: scaleLast(starts), lengths: scaleLast(lengths) };
 }
 
-function copyBox(box: Box, whole: Uint8Array, block: Uint8Array, direction: 'cut' | 'join'): void {
+/** Copies a box out of its array into `block`, which holds nothing else, or back. */
+export function copyBox(box: ByteBox, whole: Uint8Array, block: Uint8Array, direction: 'cut' | 'join'): void {
   const row = box.lengths.at(-1) as number;
   let position = 0;
   for (const offset of rowOffsets(box)) {
@@ -219,7 +231,7 @@ function copyBox(box: Box, whole: Uint8Array, block: Uint8Array, direction: 'cut
 }
 
 /** Where the rows of a box begin in the array, in ascending order. */
-function* rowOffsets(box: Box): Generator<number> {
+function* rowOffsets(box: ByteBox): Generator<number> {
   const last = box.sizes.length - 1;
   const rows = elementCount(box.lengths.slice(0, last));
   if (box.lengths[last] === 0) return;

@@ -29,19 +29,29 @@ export function temporaryName(target: string, kind: Kind = 'new'): string {
  */
 export async function removeLeftovers(target: string): Promise<void> {
   const absolute = path.resolve(target);
-  const folder = path.dirname(absolute);
+  await sweep(path.dirname(absolute), (start) => (start === startOf(absolute) ? absolute : null));
+}
+
+/** The same for all targets in a folder whose names are short enough to be read off. */
+export async function removeLeftoversIn(folder: string): Promise<void> {
+  await sweep(path.resolve(folder), (start) => (start.length <= MOST_OF_NAME ? path.join(folder, start) : null));
+}
+
+/** @param targetOf what a leftover was to become, by how its name begins; null where it is left alone */
+async function sweep(folder: string, targetOf: (start: string) => string | null): Promise<void> {
   // Within a folder that is being written, all is its writer's own.
   if (folder.split(path.sep).some((part) => PATTERN.test(part))) return;
   const names = await readdir(folder).catch((): string[] => []);
   for (const name of names) {
     const [, start, host, owner, kind] = PATTERN.exec(name) ?? [];
-    if (start !== startOf(absolute) || host !== thisHost() || isAlive(Number(owner))) continue;
+    const target = start === undefined ? null : targetOf(start);
+    if (target === null || host !== thisHost() || isAlive(Number(owner))) continue;
     const leftover = path.join(folder, name);
-    const isThere = await stat(absolute).then(
+    const isThere = await stat(target).then(
       () => true,
       () => false,
     );
-    if (kind === 'old' && !isThere) await rename(leftover, absolute).catch(() => undefined);
+    if (kind === 'old' && !isThere) await rename(leftover, target).catch(() => undefined);
     else await rm(leftover, { recursive: true, force: true }).catch(() => undefined);
   }
 }
@@ -52,7 +62,7 @@ function startOf(absolute: string): string {
 }
 
 /** The machine and, where it has several, the space of process numbers: a number means nothing elsewhere. */
-function thisHost(): string {
+export function thisHost(): string {
   return digest(`${hostname()} ${processSpace()}`);
 }
 
@@ -68,7 +78,7 @@ function processSpace(): string {
   }
 }
 
-function isAlive(owner: number): boolean {
+export function isAlive(owner: number): boolean {
   try {
     process.kill(owner, 0);
     return true;

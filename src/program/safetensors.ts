@@ -14,7 +14,7 @@ import { type ConstantTensor, elementCount, type TensorType } from '../ir/graph.
 import { streamFileAtomic } from './atomic.js';
 import { allocate } from './typed.js';
 
-/** A tensor to write: its bytes in pieces, each of which is written before the next one is asked for. */
+/** A tensor to write: its bytes in pieces. While one is written the next is asked for: each holds until the one behind that is. */
 export interface SafetensorsEntry extends TensorType {
   readonly key: string;
   readonly pieces: () => Iterable<Uint8Array> | AsyncIterable<Uint8Array>;
@@ -49,10 +49,15 @@ export async function writeSafetensors(file: string, entries: readonly Safetenso
     await write(padded);
     for (const { key, dtype, shape, pieces } of entries) {
       let bytes = 0;
+      let writing: Promise<unknown> = Promise.resolve();
       for await (const piece of pieces()) {
         bytes += piece.byteLength;
-        await write(piece);
+        await writing;
+        writing = write(piece);
+        // Where making the next piece fails, that is the error.
+        writing.catch(() => undefined);
       }
+      await writing;
       if (bytes !== byteLength(dtype, elementCount(shape))) {
         throw new Error(`${key}: ${bytes} bytes do not fill ${dtype} [${shape.join(', ')}]`);
       }

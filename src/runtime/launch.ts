@@ -8,7 +8,14 @@ import type { Instruction, Program, ProgramAction } from '../program/program.js'
 import { AutoparError, byteLength, elementCount } from '../program/values.js';
 import { Control, type RankState } from './control.js';
 import { keepFreedMemory } from './freed-memory.js';
-import type { PlainError, RankAnswer, RankCommand, RankMessage, RankSetup } from './messages.js';
+import {
+  type PlainError,
+  type RankAnswer,
+  type RankCommand,
+  type RankMessage,
+  type RankSetup,
+  userError,
+} from './messages.js';
 import type { PeerLine } from './shared-memory.js';
 import { type Stall, StallWatch, stallLimits } from './watch.js';
 
@@ -210,10 +217,8 @@ function rankFailure(
   rank: number,
   error: PlainError,
 ): AutoparError {
-  if (error.user) {
-    const { code, exit, where, hint } = error.user;
-    return new AutoparError(code, exit, error.message, where, hint);
-  }
+  const meant = userError(error);
+  if (meant) return meant;
   const place = placeOf(program, setups, control, rank);
   return new AutoparError(
     'rank-failed',

@@ -1,6 +1,8 @@
 /**
  * @file What the launcher and its ranks say to each other.
  */
+import type { StoredTensor } from '../program/checkpoint.js';
+import type { KeptBlock } from '../program/checkpoint-boxes.js';
 import type { Program, ProgramAction, ProgramAxis, ProgramStage } from '../program/program.js';
 import { AutoparError, type ErrorPlace, type ExitKind, type OuterMemory } from '../program/values.js';
 import type { BackendName } from './backend.js';
@@ -93,6 +95,10 @@ export type RankCommand =
     }
   | { readonly kind: 'read'; readonly tensors: readonly string[] }
   | { readonly kind: 'write'; readonly blocks: Blocks }
+  /** Writes boxes of its state to a file. */
+  | { readonly kind: 'save'; readonly file: string; readonly blocks: readonly KeptBlock[] }
+  /** Reads its state from the checkpoint in a folder. */
+  | { readonly kind: 'restore'; readonly folder: string; readonly tensors: Readonly<Record<string, StoredTensor>> }
   | { readonly kind: 'close' };
 
 /** What a rank answers. */
@@ -100,6 +106,8 @@ export interface RankAnswer {
   /** Blocks that the rank gives to whole tensors, copied: outputs of a step, or what was to be read. */
   readonly blocks: Blocks;
   readonly step: RankStep | null;
+  /** Of what was to be saved the SHA-256 by key, or why it could not be written. */
+  readonly saved?: { readonly digests: Readonly<Record<string, string>> } | { readonly error: PlainError };
 }
 
 /** How a step went. */
@@ -147,6 +155,11 @@ export interface PlainError {
     readonly where: ErrorPlace;
     readonly hint: string | undefined;
   } | null;
+}
+
+/** The error that a message carries, where it was meant for the user. */
+export function userError({ message, user }: PlainError): AutoparError | null {
+  return user ? new AutoparError(user.code, user.exit, message, user.where, user.hint) : null;
 }
 
 export function plainError(error: unknown): PlainError {

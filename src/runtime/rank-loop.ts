@@ -2,12 +2,23 @@
  * @file A rank's steps: feed, run the instruction lists, meet at the barrier; and what it holds between them, read and written.
  */
 import { holders } from '../program/blocks.js';
+import { boxesOf } from '../program/boxes.js';
+import { BoxReader, writeBoxes } from '../program/checkpoint-boxes.js';
+import type { ProgramTensor } from '../program/program.js';
 import { reduceBlocks } from '../program/reduce.js';
-import type { OuterMemory } from '../program/values.js';
+import { AutoparError, type OuterMemory } from '../program/values.js';
 import type { Backend } from './backend.js';
 import type { Control } from './control.js';
 import { type LoadedRank, localRank, type Step } from './load-rank.js';
-import type { Blocks, Fault, RankAnswer, RankCommand, RankSetup, Span } from './messages.js';
+import {
+  type Blocks,
+  type Fault,
+  plainError,
+  type RankAnswer,
+  type RankCommand,
+  type RankSetup,
+  type Span,
+} from './messages.js';
 import { tensorBytes, tensorOf } from './stage-tensors.js';
 import { Stopwatch } from './statistics.js';
 import type { TensorStore } from './tensor-store.js';
@@ -75,6 +86,36 @@ export class RankLoop<Tensor extends object> {
 
   write(blocks: Blocks): RankAnswer {
     for (const [name, [block]] of Object.entries(blocks)) if (block) this.store.defineBytes(name, block);
+    return { blocks: {}, step: null };
+  }
+
+  /** Writes boxes of what lasts the run to a file. A file that cannot be written is an answer: the rank goes on. */
+  async save({ file, blocks }: Extract<RankCommand, { kind: 'save' }>): Promise<RankAnswer> {
+    const { rank } = this.setup;
+    const begins = () => this.control.enterNative(rank, 'loading');
+    try {
+      const digests = await writeBoxes(file, blocks, (name) => this.store.valueOf(name) ?? NO_BYTES, begins);
+      return { blocks: {}, step: null, saved: { digests } };
+    } catch (error) {
+      if (!(error instanceof AutoparError) || error.exit !== 'cannotWrite') throw error;
+      return { blocks: {}, step: null, saved: { error: plainError(error) } };
+    }
+  }
+
+  /** Reads this rank's blocks of what lasts the run from a checkpoint. Throws AutoparError (exit input) naming the tensor. */
+  async restore({ folder, tensors }: Extract<RankCommand, { kind: 'restore' }>): Promise<RankAnswer> {
+    const { rank, stage, axes } = this.setup;
+    const reader = new BoxReader(folder);
+    try {
+      for (const [name, stored] of Object.entries(tensors)) {
+        this.control.enterNative(rank, 'loading');
+        const { shape, layout, localShape } = stage.tensors[name] as ProgramTensor;
+        const boxes = boxesOf(shape, layout, axes, localRank(this.setup));
+        this.store.defineBytes(name, await reader.block(name, stored, localShape, boxes));
+      }
+    } finally {
+      await reader.close();
+    }
     return { blocks: {}, step: null };
   }
 

@@ -80,8 +80,18 @@ async function answerTo<Tensor extends object>(
   command: Exclude<RankCommand, { kind: 'close' }>,
   loop: RankLoop<Tensor>,
 ): Promise<RankAnswer> {
-  if (command.kind === 'step') return loop.step(command);
-  return command.kind === 'read' ? loop.read(command.tensors) : loop.write(command.blocks);
+  switch (command.kind) {
+    case 'step':
+      return loop.step(command);
+    case 'read':
+      return loop.read(command.tensors);
+    case 'write':
+      return loop.write(command.blocks);
+    case 'save':
+      return loop.save(command);
+    case 'restore':
+      return loop.restore(command);
+  }
 }
 
 /** Commands in the order in which they came. */

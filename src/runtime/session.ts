@@ -4,6 +4,7 @@
  */
 import { assembleBlocks, cutBlock, readBlock, readerOfBlock } from '../program/blocks.js';
 import { checkFiles } from '../program/check-files.js';
+import type { StoredTensor } from '../program/checkpoint.js';
 import { rankCount, stageAxes } from '../program/mesh.js';
 import { partShape, partsOf, readerOfPart, wholeOf } from '../program/micro-batch-parts.js';
 import type { Program, ProgramStage, ProgramTensor } from '../program/program.js';
@@ -14,6 +15,7 @@ import { BACKENDS, type BackendName } from './backend.js';
 import { checkInputs, checkRanks, checkSupport } from './check-run.js';
 import { makeControlBuffer } from './control.js';
 import { TIME_BYTES } from './emulated.js';
+import { restoreState, saveState } from './kept-state.js';
 import { actionsOf, makeLines, Ranks } from './launch.js';
 import type { Blocks, Delays, Emulation, Fault, RankAnswer, RankSetup, RankStep, Span } from './messages.js';
 import { withPrivateFolder } from './private-folder.js';
@@ -122,6 +124,17 @@ export interface Session {
   readonly read: (names: readonly string[]) => Promise<Tensors>;
   /** Replaces state, whole tensors, for the next step. */
   readonly write: (tensors: Tensors) => Promise<void>;
+  /**
+   * Writes all state into an empty folder, each rank what it keeps, and says what is there; the manifest is the caller's.
+   * Throws AutoparError (exit cannotWrite) where a file cannot be written; the session goes on.
+   */
+  readonly save: (folder: string) => Promise<Readonly<Record<string, StoredTensor>>>;
+  /**
+   * Replaces all state by that of the checkpoint in a folder, whatever plan wrote it: each rank reads the boxes that its blocks
+   * are of. Throws AutoparError (exit input) `checkpoint-mismatch` where it is of another model, and the session goes on;
+   * `bad-checkpoint` naming the tensor that is damaged, and the session ends.
+   */
+  readonly restore: (folder: string, tensors: Readonly<Record<string, StoredTensor>>) => Promise<void>;
   /** Ends the ranks. When it settles, none is left. */
   readonly close: () => Promise<void>;
 }
@@ -271,6 +284,14 @@ class RunningSession implements Session {
       });
       return { kind: 'write', blocks: Object.fromEntries(blocks) };
     });
+  }
+
+  save(folder: string): Promise<Readonly<Record<string, StoredTensor>>> {
+    return saveState(this.program, this.setups, this.ranks, folder);
+  }
+
+  async restore(folder: string, tensors: Readonly<Record<string, StoredTensor>>): Promise<void> {
+    await restoreState(this.program, this.setups, this.ranks, { folder, tensors });
   }
 
   async close(): Promise<void> {

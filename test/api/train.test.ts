@@ -136,6 +136,7 @@ test('the last batch is padded with rows that do not count', async (t) => {
   const last = rows[4] as readonly number[];
   writeFileSync(four, arrays([last, last, last, last]));
   const padded = await train({ directory, data: [five], inOrder: true, lastBatch: 'pad' });
+  rmSync(join(directory, 'checkpoints'), { recursive: true });
   const alone = await train({ directory, data: [four], inOrder: true });
   t.is(padded.losses.length, 2);
   t.true(near(padded.losses[1] ?? 0, alone.losses[0] ?? 1, 1e-6), `${padded.losses[1]} and ${alone.losses[0]}`);

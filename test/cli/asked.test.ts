@@ -132,7 +132,7 @@ const USES: Readonly<Record<string, Uses>> = {
     attention: ['compile x.onnx --attention parts'],
   },
   run: {
-    ...always('steps', 'backend', 'memory'),
+    ...always('steps', 'backend', 'memory', 'trace'),
     inputs: ['run d --inputs x.npz --backend emulated'],
     outputs: ['run d --outputs x.npz --backend emulated'],
     'offload-dir': ['run d --offload-dir x --backend emulated'],
@@ -148,6 +148,15 @@ const USES: Readonly<Record<string, Uses>> = {
     seed: ['verify d --seed 1 --inputs x.npz'],
   },
   rehearse: always('model', 'ranks', 'time-limit', 'memory', 'seed'),
+  train: {
+    ...always('data', 'steps', 'token-type', 'last-batch', 'in-order', 'model', 'checkpoint-every', 'keep', 'resume'),
+    ...always('backend', 'memory', 'offload-dir', 'trace', 'eval-data'),
+    'eval-every': ['train d --data x.npz --eval-every 2'],
+    epochs: ['train d --data x.npz --epochs 2 --steps 3'],
+    seed: ['train d --data x.npz --seed 1 --in-order'],
+    'threads-per-rank': ['train d --data x.npz --threads-per-rank 2 --backend webgpu'],
+  },
+  export: always('output', 'checkpoint', 'model'),
   inspect: {
     ...importing,
     ...always('parameters', 'train', 'tie', 'untie', 'trainable', 'frozen'),

@@ -7,6 +7,7 @@ import { COMPUTING_BACKENDS, RUN_BACKENDS } from '../backends.js';
 import type { CompileStepOptions } from '../compile-step.js';
 import { DISPATCHES } from '../dispatch.js';
 import type { EmitOptions } from '../emit.js';
+import type { ExportOptions } from '../export-weights.js';
 import type { ImportOptions } from '../import.js';
 import type { InspectOptions } from '../inspect.js';
 import type { ProfileOptions } from '../profile.js';
@@ -174,6 +175,7 @@ interface Tables {
   readonly train: KindsOf<TrainOptions>;
   readonly verify: KindsOf<VerifyOptions>;
   readonly rehearse: KindsOf<RehearseOptions>;
+  readonly exportWeights: KindsOf<ExportOptions>;
   readonly profile: KindsOf<ProfileOptions>;
 }
 
@@ -267,6 +269,10 @@ export const TABLES: Tables = {
     backend: oneOf(...COMPUTING_BACKENDS),
     ...resources,
     ...watched,
+    checkpointEvery: whole(1),
+    keep: whole(1),
+    resume: either(flag, text),
+    onNote: callback,
     onStep: callback,
   },
   verify: {
@@ -290,6 +296,7 @@ export const TABLES: Tables = {
     seed: whole(0),
     ...watched,
   },
+  exportWeights: { directory: text, output: text, checkpoint: text, model: text },
   profile: { output: text, quick: flag, ...watched, measure: callback },
 };
 
@@ -302,6 +309,7 @@ export const NEEDED: Readonly<Partial<Record<Verb, string>>> = {
   train: 'directory',
   verify: 'directory',
   rehearse: 'directory',
+  exportWeights: 'output',
 };
 
 /** The other verbs that have an option of this name. */

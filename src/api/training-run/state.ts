@@ -2,7 +2,9 @@
  * @file Where a training run is, beside the tensors that the ranks keep: all that is needed to read on where it stopped. Masks of
  * Dropout follow from the seed in the program and from the step's number, which is among the tensors.
  */
+
 import { type LastBatch, nextPosition, type SampleOrder, type SamplerPosition } from '../../data/sampler.js';
+import { AutoparError } from '../../ir/error.js';
 
 export interface TrainingState {
   /** Steps taken so far. */
@@ -18,6 +20,30 @@ export interface TrainingState {
 /** Before the first step. */
 export function firstState(order: SampleOrder, lastBatch: LastBatch, lossScale: number): TrainingState {
   return { step: 0, position: { epoch: 0, index: 0 }, order, lastBatch, lossScale };
+}
+
+/** What of it a checkpoint records beside the step. */
+export function recordOf({ position, order, lastBatch, lossScale }: TrainingState): Readonly<Record<string, unknown>> {
+  return { ...position, ...order, lastBatch, lossScale };
+}
+
+/**
+ * The state that a checkpoint records.
+ * @throws AutoparError `bad-checkpoint` (input) for a record of another form
+ */
+export function stateOf(step: number, record: Readonly<Record<string, unknown>>, file: string): TrainingState {
+  const { epoch, index, samples, seed, inOrder, lastBatch, lossScale } = record;
+  const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) >= 0;
+  const isFit = isCount(epoch) && isCount(index) && isCount(samples) && isCount(seed) && typeof lossScale === 'number';
+  if (isFit && typeof inOrder === 'boolean' && (lastBatch === 'drop' || lastBatch === 'pad'))
+    return { step, position: { epoch, index }, order: { samples, seed, inOrder }, lastBatch, lossScale };
+  throw new AutoparError(
+    'bad-checkpoint',
+    'input',
+    `the checkpoint ${file} does not say where the data are read on`,
+    { file },
+    'resume from one that autopar train wrote',
+  );
 }
 
 /** Behind a step of so many samples. */

@@ -1,0 +1,304 @@
+/**
+ * @file Trained weights back in files that others read: the model's own ONNX file with new values, under its names and in its order
+ * of dimensions; or safetensors under the names of the modules, in the order that PyTorch has.
+ */
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
+import { byteLength, type DType, onnxOfDtype } from '../ir/dtype.js';
+import { AutoparError } from '../ir/error.js';
+import { elementCount, type Graph, plainFileTensor, type TensorType, type Weight } from '../ir/graph.js';
+import { readOnnx } from '../ir/onnx/reader.js';
+import { decodeModel, encodeModel, type ModelProto, type NodeProto, type TensorProto } from '../ir/onnx/schema.js';
+import { initializerOf, loadWeight } from '../ir/onnx/tensors.js';
+import { withDroppedBiases } from '../ir/parameters/dropped-biases.js';
+import { findParameters } from '../ir/parameters/find-parameters.js';
+import type { Parameter } from '../ir/parameters/parameter.js';
+import { placeParameters } from '../ir/parameters/place-parameters.js';
+import { sameValues } from '../ir/parameters/same-values.js';
+import { isMadeUp } from '../ir/parameters/units.js';
+import { writeFileAtomic } from '../program/atomic.js';
+import { type Checkpoint, readManifest } from '../program/checkpoint.js';
+import { BoxReader } from '../program/checkpoint-boxes.js';
+import { writeSafetensors } from '../program/safetensors.js';
+import { checkpointIn, checkSameModel } from './checkpoints.js';
+import { importedAgain } from './compiled-model.js';
+import { readCompiled } from './folder.js';
+import { withRandomWeights } from './random-weights.js';
+
+export interface ExportOptions {
+  /** What compile wrote. */
+  readonly directory: string;
+  /** `.onnx` or `.safetensors`. */
+  readonly output: string;
+  /** A checkpoint's folder, or one that holds several, of which the newest is taken; the directory's own by default. */
+  readonly checkpoint?: string;
+  /** The model file; default: where it lay when it was compiled. */
+  readonly model?: string;
+}
+
+export interface Exported {
+  readonly checkpoint: string;
+  readonly step: number;
+  /** Tensors of the file that have trained values. */
+  readonly tensors: number;
+  readonly bytes: number;
+}
+
+/**
+ * Writes the weights of a checkpoint.
+ * @throws AutoparError `bad-option` (usage) for another ending; `cannot-export` (input) where a tensor of the model's file stands
+ *   for several parameters that training has made different; as `readManifest` and `compiledModel`
+ */
+export async function exportWeights(options: ExportOptions): Promise<Exported> {
+  const { directory, output } = options;
+  const write = WRITERS[path.extname(output).toLowerCase()];
+  if (!write)
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `${output} ends neither in .onnx nor in .safetensors`,
+      { file: output },
+      'give the file one of these endings',
+    );
+  const parts = await readCompiled(directory);
+  const folder = await checkpointIn(options.checkpoint ?? directory);
+  const checkpoint = await readManifest(folder);
+  checkSameModel(checkpoint, parts, folder);
+  const { forward, file } = await importedAgain(directory, parts, options.model);
+  const { randomWeights, training } = parts.source;
+  const imported = randomWeights === null ? forward : await withRandomWeights(forward, randomWeights);
+  const found = findParameters(
+    imported.graph,
+    { ...imported.evidence, values: sameValues(imported.graph.weights) },
+    training,
+  );
+  const { weightOf } = placeParameters(imported.graph, [...found.parameters, ...found.buffers]);
+  const reader = new BoxReader(folder);
+  try {
+    const held = [...found.parameters, ...found.buffers].map((parameter) => ({ parameter, name: weightOf(parameter) }));
+    const sources: Sources = { graph: imported.graph, held, checkpoint, reader, file };
+    return { checkpoint: folder, step: checkpoint.step, ...(await write(sources, output)) };
+  } finally {
+    await reader.close();
+  }
+}
+
+interface Sources {
+  readonly graph: Graph;
+  /** Parameters and buffers, with the names that they have in the checkpoint where they change. */
+  readonly held: readonly { readonly parameter: Parameter; readonly name: string }[];
+  readonly checkpoint: Checkpoint;
+  readonly reader: BoxReader;
+  /** The model's. */
+  readonly file: string;
+}
+
+type Written = Pick<Exported, 'tensors' | 'bytes'>;
+
+const WRITERS: Readonly<Record<string, (sources: Sources, output: string) => Promise<Written>>> = {
+  '.onnx': intoModel,
+  '.safetensors': intoSafetensors,
+};
+
+/** A tensor as a file has it. */
+interface FileValue extends TensorType {
+  readonly data: Uint8Array;
+}
+
+/** The model's file with new values in the place of those that were trained. */
+async function intoModel(sources: Sources, output: string): Promise<Written> {
+  const { graph, held, checkpoint, reader, file } = sources;
+  const values = new Map<string, FileValue & { readonly parameter: string }>();
+  for (const { parameter, name } of held) {
+    const stored = checkpoint.tensors[name];
+    if (!stored) continue;
+    const trained = { dtype: stored.dtype, shape: stored.shape, data: await reader.whole(name, stored) };
+    for (const weight of parameter.weights) {
+      const { name: tensor, value } = inFile(weight, graph.weights.get(weight), trained, isTurned(parameter, weight));
+      const before = values.get(tensor);
+      if (before && Buffer.compare(before.data, value.data) !== 0)
+        throw cannotExport(
+          file,
+          tensor,
+          `stands for ${before.parameter} and ${parameter.name}, which training has made different`,
+        );
+      values.set(tensor, { ...value, parameter: parameter.name });
+    }
+  }
+  const model = decodeModel(await readFile(file));
+  const bytes = encodeModel(await withValues(model, values, sources));
+  await writeFileAtomic(output, bytes);
+  return totalOf([...values.values()]);
+}
+
+/** Every weight under its module's name. */
+async function intoSafetensors({ graph, held, checkpoint, reader }: Sources, output: string): Promise<Written> {
+  const entries = held.flatMap(({ parameter, name }) => {
+    const [first = ''] = parameter.weights;
+    const weight = graph.weights.get(first);
+    const stored = checkpoint.tensors[name];
+    if (!weight || (!stored && weight.source.kind === 'absent')) return [];
+    const load = async (): Promise<FileValue> => {
+      const data = stored ? await reader.whole(name, stored) : ((await loadWeight(weight.source)) ?? new Uint8Array());
+      const { dtype, shape } = stored ?? weight;
+      return asModule(first, weight, { dtype, shape, data });
+    };
+    const { dtype, shape } = asModule(first, weight, { ...(stored ?? weight), data: new Uint8Array() });
+    const pieces = async function* () {
+      yield (await load()).data;
+    };
+    return [{ key: name, dtype, shape, pieces }];
+  });
+  await writeSafetensors(output, entries);
+  return totalOf(entries);
+}
+
+function totalOf(types: readonly TensorType[]): Written {
+  return {
+    tensors: types.length,
+    bytes: types.reduce((sum, { dtype, shape }) => sum + byteLength(dtype, elementCount(shape)), 0),
+  };
+}
+
+function isTurned({ places }: Parameter, weight: string): boolean {
+  return places.find((place) => place.weight === weight)?.turned ?? false;
+}
+
+/** A weight's value as the tensor of the file that it is. */
+function inFile(
+  weight: string,
+  held: Weight | undefined,
+  trained: FileValue,
+  turned: boolean,
+): { readonly name: string; readonly value: FileValue } {
+  const value = turned ? transposed(trained, [1, 0]) : trained;
+  const { name, shape, dims } = held?.file ?? plainFileTensor(weight, value);
+  const order = shape.flatMap((_, axis) => {
+    const dimension = dims.indexOf(axis);
+    return dimension < 0 ? [] : [dimension];
+  });
+  const rest = dims.flatMap((axis, dimension) => (axis === null ? [dimension] : []));
+  return { name, value: { ...transposed(value, [...order, ...rest]), shape } };
+}
+
+/** As its module has it: exporters make up the names of matrices that they store transposed. */
+function asModule(weight: string, held: Weight, trained: FileValue): FileValue {
+  const { name, value } = inFile(weight, held, trained, false);
+  return isMadeUp(name) && value.shape.length === 2 ? transposed(value, [1, 0]) : value;
+}
+
+/** The tensor with dimension `order[i]` as its i-th; without data only the shape is new. */
+function transposed({ dtype, shape, data }: FileValue, order: readonly number[]): FileValue {
+  const size = order.map((axis) => shape[axis] ?? 1);
+  if (data.byteLength === 0 || order.every((axis, index) => axis === index)) return { dtype, shape: size, data };
+  const width = byteLength(dtype, 1);
+  const strides = shape.map((_, axis) => elementCount(shape.slice(axis + 1)));
+  const steps = order.map((axis) => strides[axis] ?? 0);
+  const result = new Uint8Array(data.byteLength);
+  const counter = size.map(() => 0);
+  let from = 0;
+  for (let to = 0; to < result.byteLength; to += width) {
+    for (let byte = 0; byte < width; byte++) result[to + byte] = data[from * width + byte] as number;
+    for (let axis = size.length - 1; axis >= 0; axis--) {
+      const [length, step] = [size[axis] as number, steps[axis] as number];
+      const count = (counter[axis] as number) + 1;
+      counter[axis] = count < length ? count : 0;
+      from += count < length ? step : -step * (length - 1);
+      if (count < length) break;
+    }
+  }
+  return { dtype, shape: size, data: result };
+}
+
+/** All values are in the new file: the old one's data files are not needed beside it. */
+async function withValues(
+  model: ModelProto,
+  values: ReadonlyMap<string, FileValue>,
+  { graph, file }: Sources,
+): Promise<ModelProto> {
+  const left = new Set(values.keys());
+  const initializer: TensorProto[] = [];
+  for (const proto of model.graph?.initializer ?? []) {
+    const name = proto.name ?? '';
+    left.delete(name);
+    initializer.push(valueProto(proto, values.get(name) ?? (await ownValue(proto, graph, file)), file));
+  }
+  const restored = await biasReaders(file);
+  const node = (model.graph?.node ?? []).flatMap((item): readonly NodeProto[] => {
+    const [name = ''] = item.output ?? [];
+    const value = values.get(name);
+    const inputs = restored.get(name);
+    const [, , bias = ''] = inputs ?? [];
+    const added = values.get(bias);
+    if (inputs && added) {
+      if (left.delete(bias)) initializer.push(valueProto({ name: bias }, added, file));
+      return [{ ...item, input: inputs }];
+    }
+    if (!value) return [item];
+    left.delete(name);
+    if (item.op_type === 'Constant') return [withConstant(item, valueProto({ name }, value, file))];
+    // Exporters store equal values once, and read them through an Identity that has the other parameter's name.
+    if (item.op_type !== 'Identity') throw cannotExport(file, name, `is what ${item.name ?? item.op_type} makes`);
+    initializer.push(valueProto({ name }, value, file));
+    return [];
+  });
+  for (const { name = '' } of model.graph?.input ?? []) {
+    const value = values.get(name);
+    if (!value || !left.delete(name)) continue;
+    initializer.push(valueProto({ name, data_type: onnxOfDtype(value.dtype) }, value, file));
+  }
+  const [lost] = left;
+  if (lost !== undefined) throw cannotExport(file, lost, 'is no initializer of the model itself');
+  return { ...model, graph: { ...model.graph, initializer, node } };
+}
+
+/** Operators to which training gave the bias back that the exporter had dropped: their operands, by result. */
+async function biasReaders(file: string): Promise<ReadonlyMap<string, readonly string[]>> {
+  const model = await readOnnx(file);
+  const { nodes } = withDroppedBiases(model, model.graph.nodes);
+  const changed = nodes.filter((item, index) => item !== model.graph.nodes[index]);
+  return new Map(changed.map(({ inputs, outputs }) => [outputs[0] ?? '', inputs.map((input) => input ?? '')]));
+}
+
+function withConstant(node: NodeProto, value: TensorProto): NodeProto {
+  return {
+    ...node,
+    attribute: (node.attribute ?? []).map((item) => (item.name === 'value' ? { ...item, t: value } : item)),
+  };
+}
+
+/** What the file says; of a weight without a value the one that was made up for it; null where it is inside already. */
+async function ownValue(proto: TensorProto, { weights }: Graph, file: string): Promise<FileValue | null> {
+  if (proto.data_location !== EXTERNAL) return null;
+  const { dtype, shape, source } = initializerOf(proto, { file, absentAllowed: true });
+  const data = await loadWeight(source.kind === 'absent' ? (weights.get(proto.name ?? '')?.source ?? source) : source);
+  if (data) return { dtype, shape, data };
+  throw cannotExport(file, proto.name ?? '', 'has no value');
+}
+
+const EXTERNAL = 1;
+
+function valueProto(proto: TensorProto, value: FileValue | null, file: string): TensorProto {
+  if (!value) return proto;
+  const { name = '', data_type: type, metadata_props: metadata } = proto;
+  const own = onnxOfDtype(value.dtype);
+  if (type !== undefined && type !== own)
+    throw cannotExport(file, name, `has another type than the ${value.dtype satisfies DType} that was trained`);
+  return {
+    name,
+    dims: value.shape,
+    data_type: own,
+    raw_data: value.data,
+    ...(metadata ? { metadata_props: metadata } : {}),
+  };
+}
+
+function cannotExport(file: string, tensor: string, why: string): AutoparError {
+  return new AutoparError(
+    'cannot-export',
+    'input',
+    `tensor ${tensor} of ${file} ${why}`,
+    { file, tensor },
+    'write the weights as .safetensors, under the names of the modules',
+  );
+}

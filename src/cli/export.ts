@@ -1,0 +1,48 @@
+/**
+ * @file `autopar export`: trained weights in the model's own ONNX file, or as safetensors.
+ */
+import { exportWeights } from '../api/verbs.js';
+import type { ExitKind } from '../ir/error.js';
+import type { Command, Context } from './command.js';
+import { bytesText, countText } from './quantity.js';
+
+interface ExportFlags {
+  readonly output?: string;
+  readonly checkpoint?: string;
+  readonly model?: string;
+}
+
+export const exportCommand: Command<ExportFlags> = {
+  name: 'export',
+  says: "write trained weights into the model's ONNX file, or as safetensors",
+  arguments: [{ name: '<dir>', says: 'folder that compile wrote, with checkpoints of autopar train' }],
+  options: [
+    {
+      flags: '-o, --output <file>',
+      says: '.onnx: the model with trained weights; .safetensors: weights by name (default: <model>-trained.onnx)',
+    },
+    { flags: '--checkpoint <dir>', says: 'checkpoint, or folder of several: the newest (default: that of <dir>)' },
+    { flags: '--model <file>', says: 'the ONNX file, where it is no longer where compile read it' },
+  ],
+  examples: [
+    {
+      line: 'autopar export gpt-tiny.autopar',
+      says: 'gpt-tiny-trained.onnx: the model with the weights of the newest checkpoint',
+    },
+    {
+      line: 'autopar export gpt-tiny.autopar -o gpt-tiny.safetensors --json',
+      says: "the weights under their modules' names, and what was written as JSON",
+    },
+  ],
+  run: runExport,
+};
+
+async function runExport(context: Context, [directory = '']: readonly string[], flags: ExportFlags): Promise<ExitKind> {
+  const { output } = context;
+  const file = flags.output ?? `${directory.replace(/(\.autopar)?\/*$/, '')}-trained.onnx`;
+  const exported = await exportWeights({ directory, ...flags, output: file });
+  const { step, tensors, bytes, checkpoint } = exported;
+  output.print(`${countText(tensors, 'tensor')} (${bytesText(bytes)}) after step ${step} are in ${file}`);
+  output.data({ schema: 'autopar-export-v1', directory, checkpoint, step, file, tensors, bytes });
+  return 'done';
+}

@@ -1,0 +1,149 @@
+/**
+ * @file Boxes of a whole tensor: which parts of it a rank's block is, whatever the layout, and copying what two boxes share. Boxes
+ * are in the tensor's own coordinates, so that what one layout has cut any other finds again.
+ */
+import { byteLength, type DType } from '../ir/dtype.js';
+import { elementCount } from '../ir/graph.js';
+import { byteBox, copyBox } from './blocks.js';
+import { shardCount, shardIndex } from './mesh.js';
+import type { ProgramAxis, ProgramLayout } from './program.js';
+
+/** A part of a tensor: per dimension where it begins, and how much of it there is. */
+export interface Box {
+  readonly offset: readonly number[];
+  readonly size: readonly number[];
+}
+
+/** A box of the whole tensor, and where it begins in a rank's block. */
+export interface PlacedBox extends Box {
+  readonly inBlock: readonly number[];
+}
+
+/**
+ * The boxes that a rank's block consists of, in the order of its elements: one, unless a dimension is cut inside of its pieces (of
+ * fused queries, keys and values a rank has three). Padding is in none of them.
+ * `axes` is the mesh that `rank` counts in.
+ */
+export function boxesOf(
+  shape: readonly number[],
+  layout: ProgramLayout,
+  axes: readonly ProgramAxis[],
+  rank: number,
+): readonly PlacedBox[] {
+  const runs = shape.map((size, dimension) => runsOf(size, dimension, layout, axes, rank));
+  let boxes: readonly PlacedBox[] = [{ offset: [], size: [], inBlock: [] }];
+  for (const own of runs)
+    boxes = boxes.flatMap(({ offset, size, inBlock }) =>
+      own.map((run) => ({
+        offset: [...offset, run.whole],
+        size: [...size, run.length],
+        inBlock: [...inBlock, run.local],
+      })),
+    );
+  return boxes.filter(({ size }) => elementCount(size) > 0);
+}
+
+/** Neighbours along a dimension: where they begin in the block and in the whole tensor. */
+interface Run {
+  readonly local: number;
+  readonly whole: number;
+  readonly length: number;
+}
+
+function runsOf(
+  size: number,
+  dimension: number,
+  layout: ProgramLayout,
+  axes: readonly ProgramAxis[],
+  rank: number,
+): readonly Run[] {
+  const cuts = (layout.dims[dimension] ?? []).map((piece) => {
+    const length = piece.size / shardCount(axes, piece.axes);
+    return { size: piece.size, start: shardIndex(axes, piece.axes, rank) * length, length };
+  });
+  const [first, ...inner] = cuts;
+  const parts = layout.extents?.[dimension];
+  if (!first) return [{ local: 0, whole: 0, length: size }];
+  if (!parts && inner.every((cut) => cut.length === cut.size)) {
+    const below = elementCount(inner.map((cut) => cut.size));
+    return [{ local: 0, whole: first.start * below, length: first.length * below }];
+  }
+  const runs: { local: number; whole: number; length: number }[] = [];
+  const length = elementCount(cuts.map((cut) => cut.length));
+  for (let local = 0; local < length; local++) {
+    const padded = positionOf(local, cuts);
+    const whole = parts ? validPosition(padded, parts) : padded;
+    const last = runs.at(-1);
+    if (whole === null) continue;
+    if (last && last.local + last.length === local && last.whole + last.length === whole) last.length++;
+    else runs.push({ local, whole, length: 1 });
+  }
+  return runs;
+}
+
+/** Of the element `local` of a block along a dimension. */
+function positionOf(
+  local: number,
+  cuts: readonly { readonly size: number; readonly start: number; readonly length: number }[],
+): number {
+  let [rest, position, stride] = [local, 0, 1];
+  for (const { size, start, length } of cuts.toReversed()) {
+    position += (start + (rest % length)) * stride;
+    rest = Math.floor(rest / length);
+    stride *= size;
+  }
+  return position;
+}
+
+/** Where an element of the padded dimension is in the tensor; null for padding. */
+function validPosition(
+  padded: number,
+  parts: readonly { readonly size: number; readonly valid: number }[],
+): number | null {
+  let [rest, position, stride] = [padded, 0, 1];
+  for (const { size, valid } of parts.toReversed()) {
+    const digit = rest % size;
+    if (digit >= valid) return null;
+    position += digit * stride;
+    rest = Math.floor(rest / size);
+    stride *= valid;
+  }
+  return position;
+}
+
+/** What two boxes share; null where it is nothing. */
+export function sharedBox(one: Box, other: Box): Box | null {
+  const offset = one.offset.map((from, axis) => Math.max(from, other.offset[axis] ?? 0));
+  const size = offset.map((from, axis) => Math.min(endOf(one, axis), endOf(other, axis)) - from);
+  return size.every((length) => length > 0) ? { offset, size } : null;
+}
+
+function endOf({ offset, size }: Box, axis: number): number {
+  return (offset[axis] ?? 0) + (size[axis] ?? 0);
+}
+
+/** The bytes of the box at `start` of `size` in a row-major array of `shape`; the array itself where the box is all of it. */
+export function cutBox(
+  array: Uint8Array,
+  shape: readonly number[],
+  start: readonly number[],
+  size: readonly number[],
+  dtype: DType,
+): Uint8Array {
+  if (elementCount(size) === elementCount(shape)) return array;
+  const bytes = new Uint8Array(byteLength(dtype, elementCount(size)));
+  copyBox(byteBox(shape, start, size, dtype), array, bytes, 'cut');
+  return bytes;
+}
+
+/** Puts such bytes back to their place. */
+export function placeBox(
+  bytes: Uint8Array,
+  array: Uint8Array,
+  shape: readonly number[],
+  start: readonly number[],
+  size: readonly number[],
+  dtype: DType,
+): void {
+  copyBox(byteBox(shape, start, size, dtype), array, bytes, 'join');
+}

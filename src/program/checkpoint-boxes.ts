@@ -1,0 +1,135 @@
+/**
+ * @file The boxes of a checkpoint in its files: a rank writes those that it keeps, and puts its block together from those that
+ * share something with it. Each is hashed as it is written, and compared as it is read.
+ */
+import { createHash } from 'node:crypto';
+import { byteLength, type DType } from '../ir/dtype.js';
+import { AutoparError } from '../ir/error.js';
+import { elementCount } from '../ir/graph.js';
+import { type Box, cutBox, type PlacedBox, placeBox, sharedBox } from './boxes.js';
+import { badCheckpoint, boxKey, type StoredTensor } from './checkpoint.js';
+import { ownFile } from './inside-folder.js';
+import { openSafetensors, type SafetensorsFile, writeSafetensors } from './safetensors.js';
+import { allocate } from './typed.js';
+
+/** A tensor, of whose block some boxes are written. */
+export interface KeptBlock {
+  readonly name: string;
+  readonly dtype: DType;
+  readonly shape: readonly number[];
+  readonly blockShape: readonly number[];
+  readonly boxes: readonly PlacedBox[];
+}
+
+/**
+ * Writes the boxes of `blocks` to a new safetensors file.
+ * @param blockOf the bytes of a tensor's block, as they are when it is asked
+ * @param onProgress called before each piece; may throw to end it
+ * @returns SHA-256 by key
+ * @throws AutoparError (exit cannotWrite)
+ */
+export async function writeBoxes(
+  file: string,
+  blocks: readonly KeptBlock[],
+  blockOf: (name: string) => Uint8Array,
+  onProgress: () => void,
+): Promise<Readonly<Record<string, string>>> {
+  const digests: Record<string, string> = {};
+  const entries = blocks.flatMap(({ name, dtype, shape, blockShape, boxes }) =>
+    boxes.map((box) => {
+      const key = boxKey(name, shape, box);
+      const pieces = function* () {
+        const bytes = cutBox(blockOf(name), blockShape, box.inBlock, box.size, dtype);
+        const hash = createHash('sha256');
+        for (let from = 0; from < bytes.byteLength; from += PIECE) {
+          onProgress();
+          const piece = bytes.subarray(from, from + PIECE);
+          hash.update(piece);
+          yield piece;
+        }
+        digests[key] = hash.digest('hex');
+      };
+      return { key, dtype, shape: box.size, pieces };
+    }),
+  );
+  await writeSafetensors(file, entries);
+  return digests;
+}
+
+/** Bytes that are hashed and written at once. */
+const PIECE = 8 * 2 ** 20;
+
+/** Reads boxes of the checkpoint in `folder`, each file opened once. */
+export class BoxReader {
+  private readonly files = new Map<string, { readonly path: string; readonly opened: SafetensorsFile }>();
+
+  constructor(private readonly folder: string) {}
+
+  /**
+   * The block that consists of `boxes`, zeros between them: only boxes that share something with it are read.
+   * @throws AutoparError (input) `bad-checkpoint`, naming the tensor whose bytes are not those that were written
+   */
+  async block(
+    name: string,
+    stored: StoredTensor,
+    blockShape: readonly number[],
+    boxes: readonly PlacedBox[],
+  ): Promise<Uint8Array> {
+    const { dtype } = stored;
+    const block = allocate(byteLength(dtype, elementCount(blockShape)));
+    const filled = boxes.reduce((sum, { size }) => sum + elementCount(size), 0);
+    if (filled !== elementCount(blockShape)) block.fill(0);
+    for (const from of stored.boxes) {
+      const shared = boxes.flatMap((to) => {
+        const part = sharedBox(from, to);
+        return part ? [{ part, to }] : [];
+      });
+      if (shared.length === 0) continue;
+      const bytes = await this.read(name, stored, from);
+      for (const { part, to } of shared) {
+        const piece = cutBox(bytes, from.size, between(from.offset, part), part.size, dtype);
+        const start = between(to.offset, part).map((steps, axis) => (to.inBlock[axis] ?? 0) + steps);
+        placeBox(piece, block, blockShape, start, part.size, dtype);
+      }
+    }
+    return block;
+  }
+
+  /** The whole tensor. */
+  whole(name: string, stored: StoredTensor): Promise<Uint8Array> {
+    const origin = stored.shape.map(() => 0);
+    return this.block(name, stored, stored.shape, [{ offset: origin, size: stored.shape, inBlock: origin }]);
+  }
+
+  async close(): Promise<void> {
+    for (const { opened } of this.files.values()) await opened.close();
+  }
+
+  private async read(name: string, { dtype, shape }: StoredTensor, box: StoredTensor['boxes'][number]) {
+    try {
+      const { path, opened } = await this.open(box.file);
+      const found = await opened.read(boxKey(name, shape, box));
+      const isAsSaid = found.dtype === dtype && found.shape.join() === box.size.join();
+      if (isAsSaid && createHash('sha256').update(found.data).digest('hex') === box.sha256) return found.data;
+      const what = isAsSaid ? 'its bytes are not those that were written' : 'it has another type or shape there';
+      throw badCheckpoint(path, `tensor ${name} in ${path} is damaged: ${what}`, name);
+    } catch (error) {
+      if (!(error instanceof AutoparError) || error.code === 'bad-checkpoint') throw error;
+      throw badCheckpoint(error.where.file ?? box.file, `tensor ${name} cannot be read: ${error.message}`, name);
+    }
+  }
+
+  private async open(name: string): Promise<{ readonly path: string; readonly opened: SafetensorsFile }> {
+    const known = this.files.get(name);
+    if (known) return known;
+    const path = await ownFile(this.folder, name);
+    const file = { path, opened: await openSafetensors(path) };
+    this.files.set(name, file);
+    return file;
+  }
+}
+
+/** From a point to where a box begins. */
+function between(origin: readonly number[], { offset }: Box): readonly number[] {
+  return offset.map((from, axis) => from - (origin[axis] ?? 0));
+}

@@ -1,0 +1,110 @@
+/**
+ * @file One process at a time: a file that says who works in a folder. The file of a process that is no more is taken over.
+ */
+import { closeSync, openSync, readFileSync, writeSync } from 'node:fs';
+import { readFile, rename, rm } from 'node:fs/promises';
+import { AutoparError } from '../ir/error.js';
+import { cannotWrite } from './atomic.js';
+import { isAlive, temporaryName, thisHost } from './leftovers.js';
+
+interface Owner {
+  readonly host: string;
+  readonly process: number;
+  /** When the process began, where the system says so: numbers of processes are used again. */
+  readonly started: string;
+}
+
+/**
+ * Takes the lock `file`, in a folder that exists; what it gives releases it.
+ * @param what is done under it, for the message: `a training writes to this folder`
+ * @throws AutoparError (cannotWrite) `folder-in-use` where another process has it
+ */
+export async function takeLock(file: string, what: string): Promise<() => Promise<void>> {
+  const own: Owner = { host: thisHost(), process: process.pid, started: startedAt(process.pid) };
+  const text = `${JSON.stringify(own)}\n`;
+  for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
+    if (create(file, text)) return () => rm(file, { force: true });
+    const found = await readOwner(file);
+    if (found && holds(found)) throw inUse(file, what, found);
+    // Whoever moves it away may make it anew; what was moved is looked at again, for another may have been quicker.
+    const aside = temporaryName(file);
+    const isMoved = await rename(file, aside).then(
+      () => true,
+      () => false,
+    );
+    if (!isMoved) continue;
+    const moved = await readOwner(aside);
+    if (moved && holds(moved)) {
+      await rename(aside, file);
+      throw inUse(file, what, moved);
+    }
+    await rm(aside, { force: true });
+  }
+  throw inUse(file, what, null);
+}
+
+const ATTEMPTS = 10;
+
+/** A lock that was just made may not be filled yet; one that stays empty is of a process that was killed. */
+const EMPTY_MILLISECONDS = 200;
+
+function create(file: string, text: string): boolean {
+  try {
+    const handle = openSync(file, 'wx');
+    writeSync(handle, text);
+    closeSync(handle);
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false;
+    throw cannotWrite(error, file);
+  }
+}
+
+/** Null where the file says nothing. */
+async function readOwner(file: string): Promise<Owner | null> {
+  for (let attempt = 0; attempt < 2; attempt++) {
+    const text = await readFile(file, 'utf8').catch(() => '');
+    if (text.endsWith('\n')) return parsed(text);
+    await new Promise((resolve) => setTimeout(resolve, EMPTY_MILLISECONDS));
+  }
+  return null;
+}
+
+function parsed(text: string): Owner | null {
+  try {
+    const { host, process: number, started } = JSON.parse(text) as Partial<Record<keyof Owner, unknown>>;
+    return { host: String(host), process: Number(number), started: String(started) };
+  } catch {
+    return null;
+  }
+}
+
+/** Of a process on another machine nothing is known: it counts as alive. */
+function holds({ host, process: number, started }: Owner): boolean {
+  return host !== thisHost() || (isAlive(number) && startedAt(number) === started);
+}
+
+/** In the system's ticks, from Linux's /proc; empty elsewhere. */
+function startedAt(number: number): string {
+  try {
+    const text = readFileSync(`/proc/${number}/stat`, 'utf8');
+    return text.slice(text.lastIndexOf(')') + 2).split(' ')[STARTED] ?? '';
+  } catch {
+    return '';
+  }
+}
+
+/** Position of the start among the fields behind the name. */
+const STARTED = 19;
+
+function inUse(file: string, what: string, owner: Owner | null): AutoparError {
+  const isHere = owner?.host === thisHost();
+  const who = owner ? `process ${owner.process}${isHere ? '' : ' of another machine'}` : 'another process';
+  return new AutoparError(
+    'folder-in-use',
+    'cannotWrite',
+    `${who} is at work here: ${what}`,
+    { file },
+    isHere ? 'wait until it ends, or end it' : `where it is no more, remove ${file}`,
+  );
+}

@@ -1,0 +1,111 @@
+/**
+ * @file State of a session in a checkpoint: which rank saves what, and what each of them reads.
+ */
+import path from 'node:path';
+import { boxesOf } from '../program/boxes.js';
+import { boxKey, type StoredBox, type StoredTensor } from '../program/checkpoint.js';
+import type { KeptBlock } from '../program/checkpoint-boxes.js';
+import { shardIndex } from '../program/mesh.js';
+import type { Program, ProgramTensor } from '../program/program.js';
+import { holdsTensor } from '../program/rank-stage.js';
+import { AutoparError, type DType } from '../program/values.js';
+import type { Ranks } from './launch.js';
+import { type RankSetup, userError } from './messages.js';
+
+/** As `Session.save`. */
+export async function saveState(
+  program: Program,
+  setups: readonly RankSetup[],
+  ranks: Ranks,
+  folder: string,
+): Promise<Readonly<Record<string, StoredTensor>>> {
+  const kept = keptBlocks(program, setups);
+  const fileOf = (rank: number) => `rank-${rank}.safetensors`;
+  const answers = await ranks.ask((rank) => ({
+    kind: 'save',
+    file: path.join(folder, fileOf(rank)),
+    blocks: kept[rank] ?? [],
+  }));
+  const tensors: Record<string, { dtype: DType; shape: readonly number[]; boxes: StoredBox[] }> = {};
+  for (const [rank, { saved }] of answers.entries()) {
+    if (!saved || 'error' in saved)
+      throw (saved && userError(saved.error)) ?? new Error(`rank ${rank} did not say what it saved`);
+    for (const { name, dtype, shape, boxes } of kept[rank] ?? []) {
+      tensors[name] ??= { dtype, shape, boxes: [] };
+      for (const { offset, size } of boxes) {
+        const sha256 = saved.digests[boxKey(name, shape, { offset, size })] as string;
+        tensors[name].boxes.push({ file: fileOf(rank), offset, size, sha256 });
+      }
+    }
+  }
+  return tensors;
+}
+
+/** As `Session.restore`. */
+export async function restoreState(
+  program: Program,
+  setups: readonly RankSetup[],
+  ranks: Ranks,
+  { folder, tensors }: { readonly folder: string; readonly tensors: Readonly<Record<string, StoredTensor>> },
+): Promise<void> {
+  checkStored(program, tensors);
+  await ranks.ask((rank) => {
+    const { state } = setups[rank] as RankSetup;
+    const own = state.map(({ to }) => [to, tensors[to] as StoredTensor] as const);
+    return { kind: 'restore', folder, tensors: Object.fromEntries(own) };
+  });
+}
+
+type State = NonNullable<Program['state']>[number];
+
+/**
+ * By rank. A tensor that several stages keep under one name is the first's; of ranks that hold the same block one saves it, and
+ * they take turns from tensor to tensor.
+ */
+function keptBlocks(program: Program, setups: readonly RankSetup[]): readonly (readonly KeptBlock[])[] {
+  const kept: KeptBlock[][] = setups.map(() => []);
+  for (const [turn, { stage: stageIndex, to: name }] of firstOfState(program).entries()) {
+    const own = setups.filter((setup) => setup.stageIndex === stageIndex);
+    const tensor = program.stages[stageIndex]?.tensors[name] as ProgramTensor;
+    const { dtype, shape, layout, localShape: blockShape } = tensor;
+    if (layout.partial.length > 0) throw new Error(`state ${name} is partial`);
+    const cut = layout.dims.flatMap((pieces) => pieces.flatMap((piece) => piece.axes));
+    const holders = new Map<number, RankSetup[]>();
+    for (const setup of own) {
+      const local = setup.rank - setup.regions.firstRank;
+      if (!holdsTensor(setup.stage, setup.axes, local, name)) continue;
+      const index = shardIndex(setup.axes, cut, local);
+      holders.set(index, [...(holders.get(index) ?? []), setup]);
+    }
+    for (const same of holders.values()) {
+      const { rank, regions, axes } = same[turn % same.length] as RankSetup;
+      const boxes = boxesOf(shape, layout, axes, rank - regions.firstRank);
+      if (boxes.length > 0) kept[rank]?.push({ name, dtype, shape, blockShape, boxes });
+    }
+  }
+  return kept;
+}
+
+function firstOfState({ state = [] }: Program): readonly State[] {
+  return state.filter(({ to }, index) => state.findIndex((other) => other.to === to) === index);
+}
+
+/** @throws AutoparError `checkpoint-mismatch` (input), naming the first tensor that is of another model or optimizer */
+function checkStored(program: Program, stored: Readonly<Record<string, StoredTensor>>): void {
+  const own = new Map(
+    firstOfState(program).map(({ stage, to }) => [to, program.stages[stage]?.tensors[to] as ProgramTensor]),
+  );
+  const typeText = (type: Pick<ProgramTensor, 'dtype' | 'shape'> | undefined) =>
+    type ? `${type.dtype} [${type.shape.join(', ')}]` : 'not there';
+  for (const name of [...own.keys(), ...Object.keys(stored)]) {
+    const [wanted, found] = [typeText(own.get(name)), typeText(stored[name])];
+    if (wanted === found) continue;
+    throw new AutoparError(
+      'checkpoint-mismatch',
+      'input',
+      `the checkpoint is of another model or optimizer: tensor ${name} is ${found} in it, and ${wanted} in the program`,
+      { tensor: name },
+      'resume with a program of the model that wrote it',
+    );
+  }
+}

@@ -1,0 +1,150 @@
+/**
+ * @file Trainings that stop and go on: under the same plan to the bit, under another; a disk that is full; weights in files.
+ */
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'ava';
+import {
+  AutoparError,
+  type CompileOptions,
+  compile,
+  exportWeights,
+  importModel,
+  type TrainOptions,
+  train,
+} from '../../src/api/index.js';
+import { uniform } from '../../src/api/numbers.js';
+import { readMetrics } from '../../src/api/training-run/metrics.js';
+import { loadWeight } from '../../src/ir/onnx/tensors.js';
+import { readManifest } from '../../src/program/checkpoint.js';
+import { BoxReader } from '../../src/program/checkpoint-boxes.js';
+import { openSafetensors } from '../../src/program/safetensors.js';
+import { runOnnx } from '../../src/runtime/reference.js';
+import { canMount, missing } from '../missing.js';
+
+const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+test.after.always(() => rmSync(folder, { recursive: true, force: true }));
+
+const MODEL = 'models/gpt-tiny.onnx';
+
+/** Tokens below 64, as a stream of uint16. */
+const data = join(folder, 'tokens.bin');
+const next = uniform(5);
+writeFileSync(
+  data,
+  Uint16Array.from({ length: 16 * 21 + 1 }, () => Math.floor(next() * 64)),
+);
+
+async function compiled(name: string, options: Partial<CompileOptions>): Promise<string> {
+  const output = join(folder, name);
+  await compile({
+    model: MODEL,
+    output,
+    devices: 2,
+    training: { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw', learningRate: 1e-2 } },
+    ...options,
+  });
+  return output;
+}
+
+const run = (directory: string, options: Partial<TrainOptions>) => train({ directory, data: [data], ...options });
+
+async function refused(work: Promise<unknown>): Promise<AutoparError> {
+  const error = await work.then(
+    () => null,
+    (reason: unknown) => reason,
+  );
+  if (error instanceof AutoparError) return error;
+  throw new Error(`not refused: ${String(error)}`);
+}
+
+const tp2 = () => compiled('tp2', { degrees: { dp: 1, tp: 2 } });
+
+test.serial('a run in three parts is one run, over epochs; another plan goes on with it', async (t) => {
+  const directory = await tp2();
+  const whole = await run(await compiled('whole', { degrees: { dp: 1, tp: 2 } }), { steps: 13, seed: 4 });
+  await run(directory, { steps: 5, seed: 4, checkpointEvery: 2, keep: 2 });
+  t.deepEqual(readdirSync(join(directory, 'checkpoints')).sort(), ['step-4', 'step-5']);
+  t.is((await refused(run(directory, { steps: 7 }))).code, 'checkpoints-there');
+  const other = await compiled('dp2', { degrees: { dp: 2, tp: 1 }, zero: 1 });
+  const { losses: there } = await run(other, { steps: 13, resume: directory });
+  await run(directory, { steps: 7, resume: true });
+  const { state, resumedFrom } = await run(directory, { steps: 13, resume: true });
+  t.is(resumedFrom, join(directory, 'checkpoints', 'step-7'));
+  t.deepEqual(state, whole.state);
+  const lines = await readMetrics(join(directory, 'metrics.jsonl'));
+  t.deepEqual(
+    lines.map(({ step, loss }) => [step, loss]),
+    whole.losses.map((loss, index) => [index + 1, loss]),
+  );
+  t.true(there.length === 8 && there.every((loss, index) => Math.abs(loss - (whole.losses[index + 5] ?? 0)) < 5e-6));
+  for (const [options, code] of [
+    [{ steps: 13 }, 'bad-option'],
+    [{ steps: 20, seed: 5 }, 'bad-option'],
+    [{ steps: 20, data: [data, data] }, 'data-changed'],
+  ] as const)
+    t.is((await refused(run(directory, { resume: true, ...options }))).code, code);
+  t.is((await refused(compile({ model: MODEL, output: directory, devices: 2 }))).code, 'checkpoints-there');
+});
+
+test.serial('trained weights are in the ONNX file and in safetensors, to the bit', async (t) => {
+  const directory = join(folder, 'tp2');
+  const [onnx, safetensors] = [join(folder, 'trained.onnx'), join(folder, 'trained.safetensors')];
+  const { step, tensors } = await exportWeights({ directory, output: onnx });
+  t.deepEqual([step, tensors], [13, 28]);
+  t.is((await exportWeights({ directory, output: safetensors })).tensors, 28);
+  const source = join(directory, 'checkpoints', 'step-13');
+  const checkpoint = await readManifest(source);
+  const reader = new BoxReader(source);
+  const [before, after] = [await importModel(MODEL), await importModel(onnx)];
+  t.is(after.fingerprint, before.fingerprint);
+  const file = await openSafetensors(safetensors);
+  for (const [name, { source: value }] of after.graph.weights) {
+    const stored = checkpoint.tensors[name];
+    const bytes = await loadWeight(value);
+    const expected = stored
+      ? await reader.whole(name, stored)
+      : await loadWeight(before.graph.weights.get(name)?.source ?? value);
+    t.true(isSame(bytes, expected), name);
+    if (stored) t.true(isSame((await file.read(name)).data, expected), name);
+  }
+  await file.close();
+  await reader.close();
+  const ids = { dtype: 'int64', shape: [4, 16], data: new Uint8Array(8 * 64) } as const;
+  const [old, trained] = [await runOnnx(MODEL, { ids }), await runOnnx(onnx, { ids })];
+  t.false(isSame(trained['logits']?.data ?? null, old['logits']?.data ?? null));
+  t.is((await refused(exportWeights({ directory, output: join(folder, 'x.pt') }))).code, 'bad-option');
+});
+
+const noMount = missing(!canMount(), 'a full disk (no file system may be mounted here)');
+(noMount ? test.serial.skip : test.serial)(
+  'a full disk: the run says so and goes on, and the last good stays',
+  async (t) => {
+    const directory = await compiled('full', { degrees: { dp: 2, tp: 1 } });
+    const disk = join(directory, 'checkpoints');
+    mkdirSync(disk);
+    t.is(spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=700k', 'none', disk]).status, 0);
+    try {
+      const notes: string[] = [];
+      const onNote = (text: string) => notes.push(text);
+      const error = await refused(run(directory, { steps: 5, checkpointEvery: 2, onNote }));
+      t.deepEqual([error.code, error.exit], ['disk-full', 'cannotWrite'], 'the last one must be written');
+      t.is(notes.length, 1);
+      t.regex(notes[0] ?? '', /not written, and the last one stays: cannot write .*step-4.*: the disk is full/);
+      t.deepEqual(readdirSync(disk), ['step-2']);
+      t.is((await readMetrics(join(directory, 'metrics.jsonl'))).length, 5);
+      t.is(spawnSync('mount', ['-o', 'remount,size=2m', disk]).status, 0);
+      const { losses } = await run(directory, { steps: 5, resume: true });
+      t.is(losses.length, 3);
+      t.deepEqual(readdirSync(disk).sort(), ['step-2', 'step-5']);
+    } finally {
+      spawnSync('umount', [disk]);
+    }
+  },
+);
+
+function isSame(one: Uint8Array | null, other: Uint8Array | null): boolean {
+  return one !== null && other !== null && Buffer.compare(one, other) === 0;
+}
