@@ -99,7 +99,7 @@ export async function importedAgain(
   model?: string,
 ): Promise<{ readonly forward: ImportedModel; readonly file: string }> {
   const { file } = await compiledModel(directory, source, plan, model);
-  const { at } = await importerOf(directory, source, file, source.training);
+  const { at } = await importerOf(directory, source, plan, file, source.training);
   return { forward: await at(source.globalBatch), file };
 }
 
