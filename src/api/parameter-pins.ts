@@ -5,12 +5,12 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 import { expertRoutes } from '../cost-model/step/expert-routes.js';
-import { forwardGroups } from '../cost-model/step/step-graph.js';
 import { indexGraph } from '../ir/blocks/matching.js';
 import type { Graph } from '../ir/graph.js';
 import { entryOf } from '../ir/ops/index.js';
 import { mayBePadded } from '../ir/padding.js';
 import { viewOf } from '../ir/view.js';
+import { forwardGroups } from '../partition/kernels.js';
 import { onlyStage } from '../partition/lower-stages.js';
 import type { PlanResult } from '../search/plan.js';
 import { isReplicated } from '../sharding-propagation/layout.js';

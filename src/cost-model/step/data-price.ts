@@ -5,9 +5,9 @@
 import type { Cluster } from '../cluster.js';
 import { type CollectiveKind, collectiveOver } from '../collective-price.js';
 import { evenPlace, type GroupPlace, groupPlace } from '../group-place.js';
+import { elementBytes } from '../kernel-price.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
-import { elementBytes } from './kernel-price.js';
 import { groupRuns } from './mesh-order.js';
 
 /** Elements of parameters that one rank of a stage holds before ZeRO shares them out. */

@@ -5,9 +5,9 @@
 import type { Cluster } from '../cluster.js';
 import { type CollectiveKind, collectiveOver, collectiveSeconds } from '../collective-price.js';
 import { evenPlace, type GroupPlace, groupPlace } from '../group-place.js';
+import { attentionLaunches, attentionSeconds, elementBytes, matmulSeconds, memorySeconds } from '../kernel-price.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
-import { attentionLaunches, attentionSeconds, elementBytes, matmulSeconds, memorySeconds } from './kernel-price.js';
 import { groupRuns } from './mesh-order.js';
 import { recipeOf } from './part-bytes.js';
 import { NOTHING, type PhaseTime, plus } from './phase-time.js';

@@ -8,7 +8,6 @@ import { isFloating } from '../../ir/dtype.js';
 import { elementCount, type Graph } from '../../ir/graph.js';
 import type { OperatorFamily } from '../../ir/operator.js';
 import type { CommunicationNode, ComputeNode, ShardedGraph, ShardedNode } from '../../partition/sharded-graph.js';
-import { attentionSizes } from './attention-work.js';
 import { liveTensors } from './live-tensors.js';
 import { chainTraffic, isRepeated, traffic } from './memory-traffic.js';
 import { products, productsWithin } from './product-work.js';
@@ -182,8 +181,9 @@ function* kernels(graph: StepGraph, inScan: InScan): Generator<Kernel> {
     }
     const computes = nodes.filter((node) => node.kind === 'compute');
     const family = graph.family(group);
-    const sizes = attentionSizes(graph, group);
-    if (sizes) yield { group, phase, work: { kind: 'attention', backward: phase === 'backward', ...sizes } };
+    const attention = computes.flatMap(({ fused }) => fused?.attention ?? []);
+    if (attention.length > 0)
+      for (const { dtype: _, ...work } of attention) yield { group, phase, work: { kind: 'attention', ...work } };
     else if (family === 'contraction' || (family === 'convolution' && !isDepthwise(graph, group)))
       for (const product of products(graph, group, phase, computes)) {
         const work: Work = inScan(group) ? { ...product, wide: true } : product;
