@@ -7,7 +7,7 @@ import { byteLength } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
 import type { OperatorView } from '../ir/operator.js';
 import type { Fragment, FragmentNode } from './fragment.js';
-import { isProduct, type KernelPart, productFlops } from './kernels.js';
+import { isProduct, type KernelPart, largestProduct } from './kernels.js';
 import { type FusedWork, readsOf, resultsOf } from './sharded-graph.js';
 
 type Operator = Extract<FragmentNode, { kind: 'compute' }>;
@@ -126,9 +126,9 @@ function localAttention(
   nodes: readonly Operator[],
 ): NonNullable<FusedWork['attention']> {
   const products = nodes.filter(isProduct);
-  const flops = (products.length > 0 ? products : nodes).reduce((sum, node) => sum + node.flops, 0);
+  const flops = Math.max(0, ...(products.length > 0 ? products : nodes).map((node) => node.flops));
   const dtype = view.inputs[0]?.dtype ?? whole.dtype;
-  return { ...whole, dtype, batch: (whole.batch * flops) / Math.max(1, productFlops(view)) };
+  return { ...whole, dtype, batch: (whole.batch * flops) / Math.max(1, largestProduct(view)) };
 }
 
 function bytesOf(fragment: Fragment, name: string): number {

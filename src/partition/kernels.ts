@@ -86,11 +86,11 @@ export function forwardGroups(graph: Graph): ReadonlyMap<string, string> {
   );
 }
 
-/** FLOP of an operator's products, on the shapes of a view. */
-export function productFlops(view: OperatorView): number {
+/** FLOP of the largest product of an operator, on the shapes of a view. */
+export function largestProduct(view: OperatorView): number {
   const { body } = view;
   if (!body) return (entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain)).work(view).flops;
-  return body.nodes.reduce((sum, node) => sum + (isProduct(node) ? productFlops(viewOf(body, node)) : 0), 0);
+  return Math.max(0, ...body.nodes.filter(isProduct).map((node) => largestProduct(viewOf(body, node))));
 }
 
 /** Whether an operator is a matrix product, or a few for each result: what runs on matrix units. */
@@ -292,7 +292,7 @@ function sizesOfBlock(index: GraphIndex, head: Node, body: Graph): Omit<Attentio
     queries,
     keys,
     valueWidth: values.shape.at(-1) ?? 1,
-    width: productFlops(viewOf(body, scores.node)) / (2 * elementCount(scores.shape)),
+    width: largestProduct(viewOf(body, scores.node)) / (2 * elementCount(scores.shape)),
     causal: isCausalMask(index, head.inputs[3]),
   };
 }
@@ -308,7 +308,7 @@ function sizesOfOperator(index: GraphIndex, node: Node): Omit<AttentionWork, 'ba
   const [output] = node.outputs;
   if (node.inputs.filter((name) => name !== null).length < 3 || !output) return null;
   // Attention proper makes sums over keys; rotary embedding, of the same family, works element by element.
-  if (productFlops(viewOf(index.graph, node)) <= 8 * elementCount(shapeOf(index, output))) return null;
+  if (largestProduct(viewOf(index.graph, node)) <= 8 * elementCount(shapeOf(index, output))) return null;
   const heads = Number(node.attributes['q_num_heads'] ?? node.attributes['num_heads'] ?? query?.[1] ?? 1);
   const keyHeads = Number(node.attributes['kv_num_heads'] ?? key?.[1] ?? 1);
   const flat = query?.length === 3;
