@@ -3,7 +3,7 @@
  * the plan's cluster takes for its work; and the link between ranks.
  */
 import type { Cluster } from '../cost-model/cluster.js';
-import { computeSeconds } from '../cost-model/compute-price.js';
+import { operatorSeconds } from '../cost-model/kernel-price.js';
 import { moveRates } from '../cost-model/move-price.js';
 import { quantityExample, quantityOf } from '../cost-model/quantities.js';
 import { byteLength } from '../ir/dtype.js';
@@ -63,7 +63,7 @@ function secondsOf(stage: ProgramStage, { device }: Cluster): Readonly<Record<st
       const bytes = types.reduce((sum, { dtype, localShape }) => sum + byteLength(dtype, elementCount(localShape)), 0);
       const result = stage.tensors[outputs[0] ?? ''];
       const work = { flops, bytes, dtype: result?.dtype ?? 'float32', result: result?.localShape ?? [] };
-      return [id, seconds ?? computeSeconds(work, device)];
+      return [id, seconds ?? operatorSeconds(work, device)];
     }),
   );
 }

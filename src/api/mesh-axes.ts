@@ -3,9 +3,9 @@
  * cross, and the bytes and seconds of a step that go over it.
  */
 import type { Cluster } from '../cost-model/cluster.js';
+import { hiddenBehind } from '../cost-model/data-overlap.js';
 import { type GroupPlace, groupPlace, placeGroup } from '../cost-model/group-place.js';
 import type { Level } from '../cost-model/levels.js';
-import { overlapOf } from '../cost-model/overlap.js';
 import { communicatedBytes, priceNode } from '../cost-model/price.js';
 import type { StepConfiguration } from '../cost-model/step/configuration.js';
 import { type GroupName, groupRuns } from '../cost-model/step/mesh-order.js';
@@ -64,7 +64,7 @@ export function stepAxes(
 export function planAxes(graph: ShardedGraph, cluster: Cluster): readonly AxisUse[] {
   const axes = [...graph.mesh.axes].reverse().filter(({ size }) => size > 1);
   const sums = new Map<string, AxisSum>(axes.map((axis) => [axis.name, { ...NO_SUM, axes: [axis] }]));
-  const overlap = overlapOf(graph, cluster);
+  const overlap = hiddenBehind(graph, cluster);
   const runsOf = runsInStep(graph);
   for (const node of graph.nodes) {
     if (node.kind !== 'communicate') continue;

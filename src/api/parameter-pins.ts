@@ -5,13 +5,14 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 import { expertRoutes } from '../cost-model/step/expert-routes.js';
-import { forwardGroups } from '../cost-model/step/step-graph.js';
 import { indexGraph } from '../ir/blocks/matching.js';
 import type { Graph } from '../ir/graph.js';
 import { entryOf } from '../ir/ops/index.js';
 import { mayBePadded } from '../ir/padding.js';
-import { viewOf } from '../ir/view.js';
+import { ruleOf, viewOf } from '../ir/view.js';
+import { forwardGroups } from '../partition/kernels.js';
 import { onlyStage } from '../partition/lower-stages.js';
+import { factorFamilies } from '../search/factor-families.js';
 import type { PlanResult } from '../search/plan.js';
 import { isReplicated } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
@@ -63,6 +64,22 @@ export function expertPins(graph: Graph, mesh: Mesh): readonly Pin[] {
   return graph.nodes.flatMap((node): readonly Pin[] => {
     const group = groups.get(node.name) ?? node.group;
     return routed.has(group) || around.has(group) ? [{ kind: 'operator', node: node.name, source, without }] : [];
+  });
+}
+
+/**
+ * No operator is cut along the sequence by tp: what that spares is the arithmetic of steps with Megatron's sequence parallelism,
+ * which starts from a plan without it.
+ */
+export function sequencePins(graph: Graph, mesh: Mesh): readonly Pin[] {
+  const familiesOf = factorFamilies(graph, { sequence: true });
+  if (!weightAxis(mesh)) return [];
+  const source = { file: null, line: null, text: 'the sequence whole over tp', priority: 0, why: null };
+  return graph.nodes.flatMap((node): readonly Pin[] => {
+    const rule = ruleOf(viewOf(graph, node));
+    const along = [...familiesOf(node, rule).factors.sequence].filter((name) => rule.factors.has(name));
+    if (along.length === 0 || node.phase === 'update') return [];
+    return [{ kind: 'operator', node: node.name, source, axes: Object.fromEntries(along.map((name) => [name, []])) }];
   });
 }
 

@@ -15,7 +15,7 @@ import {
   type StepConfiguration,
   usualGradientBytes,
 } from '../cost-model/step/configuration.js';
-import { type SoftwareName, STEP_CONSTANTS } from '../cost-model/step/constants.js';
+import { type SoftwareName, STEP_CONSTANTS, USUAL_SOFTWARE } from '../cost-model/step/constants.js';
 import { type HeldTensor, heldTensors } from '../cost-model/step/held-tensors.js';
 import { modelFlops } from '../cost-model/step/model-flops.js';
 import { type HostMemory, hostMemory } from '../cost-model/step/offload.js';
@@ -255,7 +255,7 @@ export function baseConfiguration(
     loss,
     attention = cluster.device.attention ?? 'fused',
     precision = cluster.local ? 'fp32' : usualPrecision(cluster.device),
-    software = 'megatron-core',
+    software = USUAL_SOFTWARE,
     gradientBytes,
   }: SimulateOptions,
   globalBatch: number,

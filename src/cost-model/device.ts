@@ -79,6 +79,8 @@ export interface MemoryCurve {
 export interface DeviceProfile {
   /** Share of the peak that the largest matmuls reach, where the catalogue has no measured rate. */
   readonly matmulCeiling: number;
+  /** Share of that rate that holds for seconds; left out: that of the device's generation. */
+  readonly sustained?: number;
   /** Share of the fp32 peak that element-wise arithmetic reaches. */
   readonly vectorCeiling: number;
   /** Summed length k at which a matmul reaches half of its ceiling: η ∝ k / (k + k0). */
@@ -139,6 +141,7 @@ const ACCELERATOR: DeviceProfile = {
 /** ONNX Runtime on one core: as measured with onnxruntime-node 1.30 on two cores (see `CPU_RANK`). */
 const CPU_CORE: DeviceProfile = {
   matmulCeiling: 0.9,
+  sustained: 1,
   vectorCeiling: 0.2,
   halfDepth: 16,
   tiles: [

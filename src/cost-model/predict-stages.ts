@@ -10,16 +10,33 @@ import type { LoweredStage } from '../partition/lower-stages.js';
 import { localBytes } from '../partition/partition.js';
 import { lastList, listName, phasesOf, runsOfList, UPDATE } from '../partition/phase-lists.js';
 import { actionsOf } from '../partition/placed-actions.js';
-import { readsOf, resultsOf, type ShardedGraph, type StageTransfer } from '../partition/sharded-graph.js';
+import {
+  type CommunicationNode,
+  readsOf,
+  resultsOf,
+  type ShardedGraph,
+  type StageTransfer,
+} from '../partition/sharded-graph.js';
 import { inFlight } from '../schedule/check.js';
 import type { Phase, Schedule } from '../schedule/schedule.js';
 import { simulate } from '../schedule/simulate.js';
 import { AXIS_ORDER, deviceCount, makeMesh, type SubAxis } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
 import { collectiveSeconds } from './collective-price.js';
+import { hiddenBehind } from './data-overlap.js';
 import { placeGroup } from './group-place.js';
-import { overlapOf } from './overlap.js';
-import { memoryOf, type OutsidePrediction, outsideOf, type Prediction, partName, precisionOf } from './predict.js';
+import { launchNanoseconds } from './launches.js';
+import {
+  LAUNCHES,
+  memoryOf,
+  OUTSIDE,
+  type OutsidePrediction,
+  outsideNanoseconds,
+  outsideOf,
+  type Prediction,
+  partName,
+  precisionOf,
+} from './predict.js';
 import { communicatedBytes, priceNode } from './price.js';
 import { runtimeSeconds } from './runtime-price.js';
 
@@ -55,17 +72,22 @@ export function predictStages(
   });
   const once = Math.max(...priced.map(({ lists }) => lists.get(UPDATE) ?? 0));
   const sentOnce = Math.max(...stages.map(({ sharded }) => seconds(onceBytes(sharded))));
-  const stepSeconds = makespan + once + sentOnce;
+  const inside = makespan + once + sentOnce;
+  const ranks = perStage * stages.length;
+  const around = first ? outsideNanoseconds(inside * 1e9, first.sharded, cluster, ranks) / 1e9 : 0;
+  const stepSeconds = inside + around;
   const busiest = priced.reduce((most, own) => (own.busySeconds > most.busySeconds ? own : most));
-  const idle = stepSeconds - sentOnce - busiest.busySeconds;
+  const idle = inside - sentOnce - busiest.busySeconds;
   return {
     stepSeconds,
     precision: precisionOf(busiest.graph),
     peakBytes: memory.map(({ peakBytes }) => peakBytes),
     parts: Object.fromEntries(
-      [...busiest.parts, [IDLE, Math.max(0, idle)] as const, ...(sentOnce > 0 ? [[SENT, sentOnce] as const] : [])].sort(
-        ([a], [b]) => (a < b ? -1 : 1),
-      ),
+      [
+        ...busiest.parts,
+        [IDLE, Math.max(0, idle)] as const,
+        ...[[SENT, sentOnce] as const, [OUTSIDE, around] as const].filter(([, own]) => own > 0),
+      ].sort(([a], [b]) => (a < b ? -1 : 1)),
     ),
     ...(busiest.hiddenSeconds === undefined ? {} : { hiddenSeconds: busiest.hiddenSeconds }),
     flopsPerRank: Math.max(...priced.map(({ flops }) => flops)),
@@ -116,13 +138,16 @@ function priceStage(graph: ShardedGraph, cluster: Cluster): PricedStage {
   const parts = new Map<string, number>();
   const lists = new Map<string, number>();
   let [flops, received] = [0, 0];
-  const overlap = overlapOf(graph, cluster);
+  const overlap = hiddenBehind(graph, cluster);
+  const isHidden = ({ name }: CommunicationNode) => overlap?.exposed.has(name) ?? false;
   const runsOf = runsInStep(graph);
   for (const { name, list, form } of phases) {
     const runs = runsOfList(list, graph);
     const each = halvesIn(list.runs, graph).length;
-    let seconds = 0;
-    for (const node of form.nodes.filter(list.includes)) {
+    const nodes = form.nodes.filter(list.includes);
+    let seconds = (each * launchNanoseconds(nodes, graph, cluster, isHidden)) / 1e9;
+    if (seconds > 0) parts.set(LAUNCHES, (parts.get(LAUNCHES) ?? 0) + runs * seconds);
+    for (const node of nodes) {
       const waited = node.kind === 'communicate' ? overlap?.exposed.get(node.name) : undefined;
       const own = (each * (waited === undefined ? priceNode(node, graph, cluster) : waited / runsOf(node))) / 1e9;
       const part = partName(node, graph);

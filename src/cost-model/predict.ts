@@ -7,13 +7,15 @@ import { lastForm, runsInStep } from '../partition/except-last.js';
 import { type Liveness, liveness, type OuterBytes } from '../partition/liveness.js';
 import type { StageAction } from '../partition/placed-actions.js';
 import { rankMemory } from '../partition/rank-memory.js';
-import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
+import type { CommunicationNode, ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
 import type { SubAxis } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
+import { hiddenBehind, trains } from './data-overlap.js';
 import { fusesBlocks } from './device.js';
 import { DEVICE_OVERHEAD } from './hardware.js';
+import { launchNanoseconds } from './launches.js';
 import { type MovedBytes, movedBytes } from './move-price.js';
-import { overlapOf } from './overlap.js';
+import { outsideSeconds } from './phase.js';
 import { communicatedBytes, priceNode } from './price.js';
 import { runtimeSeconds } from './runtime-price.js';
 
@@ -42,8 +44,9 @@ export type OutsidePrediction = {
 };
 
 /**
- * Prices a sharded graph. `stepSeconds` is the sum of `parts`: of `priceNode` over its nodes, and on ranks of this machine of
- * what the runtime does around them (`runtimeSeconds`), which the search leaves out.
+ * Prices a sharded graph. `stepSeconds` is the sum of `parts`: of `priceNode` over its nodes, less what runs behind compute, and
+ * what is around them, which the search leaves out: launches and what is outside the model, on ranks of this machine what the
+ * runtime does (`runtimeSeconds`).
  * @param wholeFlops work of the unsharded graph; left out: that of all ranks together
  */
 export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: number): Prediction {
@@ -51,7 +54,7 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
   let nanoseconds = 0;
   let flopsPerRank = 0;
   let bytesCommunicated = 0;
-  const overlap = overlapOf(graph, cluster);
+  const overlap = hiddenBehind(graph, cluster);
   const runsOf = runsInStep(graph);
   for (const node of graph.nodes) {
     const runs = runsOf(node);
@@ -68,9 +71,17 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
     nanoseconds += seconds * 1e9;
     parts.set(part, seconds * 1e9);
   }
+  const ranks = graph.mesh.axes.reduce((product, axis) => product * axis.size, 1);
+  const micro = graph.nodes.filter(({ phase }) => phase !== 'update');
+  const isHidden = ({ name }: CommunicationNode) => overlap?.exposed.has(name) ?? false;
+  const launches = Math.round((graph.microBatches?.count ?? 1) * launchNanoseconds(micro, graph, cluster, isHidden));
+  const beyond = { [LAUNCHES]: launches, [OUTSIDE]: outsideNanoseconds(nanoseconds + launches, graph, cluster, ranks) };
+  for (const [part, more] of Object.entries(beyond)) {
+    nanoseconds += more;
+    if (more > 0) parts.set(part, more);
+  }
   const memory = memoryOf(graph, cluster);
   const outside = outsideOf(graph, memory.outside);
-  const ranks = graph.mesh.axes.reduce((product, axis) => product * axis.size, 1);
   return {
     stepSeconds: nanoseconds / 1e9,
     precision: precisionOf(graph),
@@ -82,6 +93,16 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
     bytesCommunicated,
     ...(outside ? { outside: [outside] } : {}),
   };
+}
+
+/** Parts of a step that no node has: what the host's launches add, and what is outside the model. */
+export const LAUNCHES = 'launches';
+export const OUTSIDE = 'outside the model';
+
+/** Of ranks of this machine their runtime's price says what is around. */
+export function outsideNanoseconds(inside: number, graph: ShardedGraph, cluster: Cluster, ranks: number): number {
+  if (cluster.local) return 0;
+  return Math.round(1e9 * outsideSeconds(inside / 1e9, { trains: trains(graph), nodes: ranks / cluster.perNode }));
 }
 
 /** Undefined where all is kept on the device. */

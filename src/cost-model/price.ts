@@ -13,10 +13,11 @@ import { axesSize, type Mesh } from '../sharding-propagation/mesh.js';
 import type { StepPrice } from '../sharding-propagation/redistribution.js';
 import { type Cluster, clusterSize } from './cluster.js';
 import { collectiveSeconds, wireBytes } from './collective-price.js';
-import { computeSeconds } from './compute-price.js';
-import { fusesBlocks, profileOf } from './device.js';
+import { type DeviceSpec, fusesBlocks, profileOf } from './device.js';
 import { placeGroup } from './group-place.js';
+import { attentionSeconds, formatOf, memorySeconds, operatorSeconds, productSeconds } from './kernel-price.js';
 import { hostSeconds, moveOf, moveSeconds } from './move-price.js';
+import { STEP_CONSTANTS, USUAL_SOFTWARE } from './step/constants.js';
 
 const NANOSECONDS = 1e9;
 
@@ -92,38 +93,51 @@ function nodeSeconds(node: PricedNode, graph: Surroundings, cluster: Cluster): n
   return carried + (runsOnHost(node, graph) ? hostSeconds(node.bytes, cluster) : computedSeconds(node, graph, cluster));
 }
 
-function runsOnHost(node: Extract<FragmentNode, { kind: 'compute' }>, { tensors }: Surroundings): boolean {
+type ComputeNode = Extract<FragmentNode, { kind: 'compute' }>;
+
+function runsOnHost(node: ComputeNode, { tensors }: Surroundings): boolean {
   const [result] = resultsOf(node);
   return tensors.get(result ?? '')?.place === 'host';
 }
 
-function computedSeconds(
-  node: Extract<FragmentNode, { kind: 'compute' }>,
-  graph: Surroundings,
-  cluster: Cluster,
-): number {
+function computedSeconds(node: ComputeNode, graph: Surroundings, { device }: Cluster): number {
   const results = node.outputs.flatMap((name) => (name === null ? [] : [tensorOf(graph, name)]));
   const largest = results.reduce<ShardedTensor | undefined>(
     (best, tensor) => (best && elementCount(best.localShape) >= elementCount(tensor.localShape) ? best : tensor),
     undefined,
   );
+  const { dtype = 'float32', localShape: result = [] } = largest ?? {};
   // What a lowering adds for a slice or a mask only moves data; its dtype, which a price by width cannot know, is moot.
   const flops = node.lowering === 'slice' || node.lowering === 'to-partial' ? 0 : node.flops;
-  const fused = fusesBlocks(cluster.device) ? node.fused : undefined;
-  const bytes = fused?.bytes ?? node.bytes;
-  const work = {
-    ...{ flops, bytes, dtype: largest?.dtype ?? 'float32', result: largest?.localShape ?? [] },
-    packed: packedBytes(node, graph, cluster),
-  };
-  return computeSeconds(work, cluster.device, fused?.launches ?? true);
+  if (!fusesBlocks(device))
+    return operatorSeconds(
+      { flops, bytes: node.bytes, dtype, result, packed: packedBytes(node, graph, device) },
+      device,
+    );
+  const { fused } = node;
+  switch (fused?.kind) {
+    case 'free':
+      return 0;
+    case 'attention': {
+      const work = fused.attention as NonNullable<typeof fused.attention>;
+      const precision = work.dtype === 'float32' ? 'fp32' : 'bf16';
+      return attentionSeconds(work, device, { attention: device.attention ?? 'fused', precision }, STEP_CONSTANTS);
+    }
+    case 'product': {
+      if (flops === 0) return memorySeconds(fused.bytes, device);
+      const depth = flops / (2 * Math.max(1, elementCount(result)));
+      return productSeconds({ result, depth, bytes: fused.bytes, format: formatOf(dtype) }, device);
+    }
+    case 'memory':
+      return memorySeconds(fused.bytes * STEP_CONSTANTS.software[USUAL_SOFTWARE].passes, device);
+    // An update, and what a redistribution copies, go through memory once.
+    default:
+      return memorySeconds(fused?.bytes ?? node.bytes, device);
+  }
 }
 
 /** Of a second operand that is no stored weight, where the device has to arrange it. */
-function packedBytes(
-  { inputs, stored }: Extract<FragmentNode, { kind: 'compute' }>,
-  graph: Surroundings,
-  { device }: Cluster,
-): number {
+function packedBytes({ inputs, stored }: ComputeNode, graph: Surroundings, device: DeviceSpec): number {
   const second = inputs[1];
   if (stored || second == null || profileOf(device).packingBandwidth === undefined) return 0;
   const { dtype, localShape } = tensorOf(graph, second);

@@ -13,8 +13,8 @@ import { localBytes } from '../partition/partition.js';
 import { runsOfList } from '../partition/phase-lists.js';
 import { orderedLists } from '../partition/place-moves.js';
 import type { ComputeNode, ShardedGraph } from '../partition/sharded-graph.js';
-import { computeSeconds } from './compute-price.js';
 import { type DeviceSpec, profileOf } from './device.js';
+import { memorySeconds } from './kernel-price.js';
 
 /** Per step, by part. */
 export function runtimeSeconds(
@@ -28,7 +28,7 @@ export function runtimeSeconds(
     if (!tensor || elementCount(tensor.localShape) === 0) return 0;
     const bytes = localBytes(tensor);
     if (resultBandwidth !== undefined) return bytes / resultBandwidth;
-    return computeSeconds({ flops: 0, bytes: 2 * bytes, dtype: tensor.dtype, result: [] }, device, false);
+    return memorySeconds(2 * bytes, device);
   };
   const { segmentSeconds, tensorSeconds = 0 } = profileOf(device);
   const bound = new Set([...graph.weights.map(({ tensor }) => tensor), ...graph.constants.keys()]);

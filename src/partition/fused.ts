@@ -1,50 +1,134 @@
 /**
- * @file What a recognised block costs as one kernel. Its operators stay single in the sharded graph, since that is what every
- * target can run; those between two communications could be one kernel, which reads what enters, writes what leaves and
- * keeps the rest to itself (an attention's scores; FlashAttention, Dao et al. 2022).
+ * @file What an operator's local nodes are of the kernel that the operator is part of (kernels.ts). Nodes stay single in the
+ * sharded graph, since that is what every target can run; those between two communications could be one kernel, which reads what
+ * enters, writes what leaves and keeps the rest to itself (an attention's scores; FlashAttention, Dao et al. 2022).
  */
 import { byteLength } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
+import type { OperatorView } from '../ir/operator.js';
 import type { Fragment, FragmentNode } from './fragment.js';
+import { isProduct, type KernelPart, largestProduct } from './kernels.js';
+import { type FusedWork, readsOf, resultsOf } from './sharded-graph.js';
 
 type Operator = Extract<FragmentNode, { kind: 'compute' }>;
 
-/** Notes on the fragment's nodes from `first` on, a block's, what they cost when fused. `results` leave the block. */
-export function markFused(fragment: Fragment, first: number, results: readonly (string | null)[]): void {
-  const nodes = fragment.nodes.slice(first);
-  const kernels: Operator[][] = [[]];
-  for (const node of nodes) {
-    if (node.kind === 'communicate') kernels.push([]);
-    else kernels.at(-1)?.push(node);
-  }
+/** Notes on a lowered operator's nodes what they are of its kernel. Inside a recognised block no tensor takes memory. */
+export function markFused(fragment: Fragment, view: OperatorView, part: KernelPart): void {
   const readers = new Map<string, Set<FragmentNode>>();
-  for (const node of nodes) {
-    for (const name of node.kind === 'compute' ? node.inputs : [node.input])
-      if (name !== null) readers.set(name, (readers.get(name) ?? new Set()).add(node));
+  for (const node of fragment.nodes) {
+    for (const name of readsOf(node)) readers.set(name, (readers.get(name) ?? new Set()).add(node));
   }
-  const leaves = new Set(results);
+  const segments = segmentsOf(fragment.nodes, readers);
+  const inner = new Set([
+    ...part.inputs.flatMap((isInside, index) => (isInside ? [`in${index}`] : [])),
+    ...part.outputs.flatMap((isInside, index) => (isInside ? [`out${index}`] : [])),
+  ]);
   const marked = new Map<FragmentNode, FragmentNode>();
-  for (const kernel of kernels) {
-    const members = new Set<FragmentNode>(kernel);
-    const outside = (name: string) =>
-      leaves.has(name) || [...(readers.get(name) ?? [])].some((reader) => !members.has(reader));
-    const seen = new Set(kernel.flatMap((node) => node.outputs));
-    const heaviest = kernel.reduce<Operator | undefined>(
-      (best, node) => (best && best.flops >= node.flops ? best : node),
-      undefined,
-    );
-    for (const node of kernel) {
+  const products = segments.filter((nodes) => nodes.some(isProduct));
+  for (const nodes of segments) {
+    const members = new Set<FragmentNode>(nodes);
+    const leaves = (name: string) =>
+      /^out\d+$/.test(name) || [...(readers.get(name) ?? [])].some((reader) => !members.has(reader));
+    const seen = new Set<string | null>(nodes.flatMap(({ outputs }) => outputs));
+    const heaviest = heaviestOf(nodes);
+    const isWhole = part.attention !== undefined && (products.length === 0 || products[0] === nodes);
+    const attention =
+      part.attention && isWhole && products.length < 2 ? localAttention(part.attention, view, nodes) : undefined;
+    let moved = 0;
+    for (const node of nodes) {
       const read = node.inputs.filter((name): name is string => name !== null && !seen.has(name));
       for (const name of read) seen.add(name);
-      const written = node.outputs.filter((name): name is string => name !== null && outside(name));
-      const bytes = [...read, ...written].reduce((sum, name) => sum + bytesOf(fragment, name), 0);
-      marked.set(node, { ...node, fused: { bytes, launches: node === heaviest } });
+      const written = node.outputs.filter((name): name is string => name !== null && leaves(name));
+      const outer = [...read, ...written].filter((name) => !inner.has(name));
+      const own = outer.reduce((sum, name) => sum + bytesOf(fragment, name), 0);
+      // A lookup reads rows of its table, a view nothing; inside a block a view is where a tensor enters.
+      const bytes = nodes.length === 1 ? Math.min(node.bytes, own) : own;
+      moved += bytes;
+      marked.set(node, { ...node, fused: workOf(node, part, { bytes, isHeaviest: node === heaviest, attention }) });
+      if (!view.body) continue;
       for (const name of node.outputs) {
-        if (name !== null && !outside(name)) fragment.tensors.set(name, { ...fragment.get(name), inside: true });
+        if (name !== null && !leaves(name)) fragment.tensors.set(name, { ...fragment.get(name), inside: true });
       }
     }
+    // What enters and leaves an attention is its one operator's.
+    const standing = heaviest && marked.get(heaviest);
+    if (attention && heaviest && standing?.kind === 'compute' && standing.fused)
+      marked.set(heaviest, { ...standing, fused: { ...standing.fused, bytes: moved } });
   }
-  fragment.nodes.splice(first, nodes.length, ...nodes.map((node) => marked.get(node) ?? node));
+  fragment.nodes = fragment.nodes.map((node) => marked.get(node) ?? node);
+}
+
+/**
+ * The operators between communications: those that as many communications lead to, one behind the other. What may run later runs
+ * with what reads it.
+ */
+function segmentsOf(
+  nodes: readonly FragmentNode[],
+  readers: ReadonlyMap<string, ReadonlySet<FragmentNode>>,
+): readonly (readonly Operator[])[] {
+  const behind = new Map<string, number>();
+  const levels = new Map<FragmentNode, number>();
+  for (const node of nodes) {
+    const level = Math.max(0, ...readsOf(node).map((name) => behind.get(name) ?? 0));
+    levels.set(node, level);
+    for (const name of resultsOf(node)) behind.set(name, node.kind === 'communicate' ? level + 1 : level);
+  }
+  for (const node of [...nodes].reverse()) {
+    if (node.kind === 'communicate') continue;
+    const own = levels.get(node) ?? 0;
+    const later = resultsOf(node).map((name) =>
+      /^out\d+$/.test(name)
+        ? own
+        : Math.min(...[...(readers.get(name) ?? [])].map((reader) => levels.get(reader) ?? own)),
+    );
+    const latest = Math.min(...later);
+    if (!isProduct(node) && Number.isFinite(latest)) levels.set(node, Math.max(own, latest));
+  }
+  const segments = new Map<number, Operator[]>();
+  for (const node of nodes) {
+    if (node.kind === 'communicate') continue;
+    const level = levels.get(node) ?? 0;
+    segments.set(level, [...(segments.get(level) ?? []), node]);
+  }
+  return [...segments.values()];
+}
+
+function workOf(
+  node: Operator,
+  { kind, launches, attention: whole }: KernelPart,
+  own: { readonly bytes: number; readonly isHeaviest: boolean; readonly attention: FusedWork['attention'] },
+): FusedWork {
+  const launched = launches && own.isHeaviest;
+  if (kind === 'free') return { kind, bytes: 0, launches: false };
+  if (whole && own.attention) {
+    return own.isHeaviest
+      ? { kind: 'attention', bytes: own.bytes, launches: launched, attention: own.attention }
+      : { kind: 'free', bytes: 0, launches: false };
+  }
+  const { bytes } = own;
+  // An attention whose products a collective parts runs as its parts do.
+  if (isProduct(node)) return { kind: 'product', bytes: node.bytes, launches: true };
+  return { kind: kind === 'update' ? kind : 'memory', bytes, launches: launched };
+}
+
+function heaviestOf(nodes: readonly Operator[]): Operator | undefined {
+  const products = nodes.filter(isProduct);
+  return (products.length > 0 ? products : nodes).reduce<Operator | undefined>(
+    (best, node) => (best && best.flops >= node.flops ? best : node),
+    undefined,
+  );
+}
+
+/** One rank's share of an attention: of its samples, heads and queries, whichever the strategy cuts. */
+function localAttention(
+  whole: NonNullable<FusedWork['attention']>,
+  view: OperatorView,
+  nodes: readonly Operator[],
+): NonNullable<FusedWork['attention']> {
+  const products = nodes.filter(isProduct);
+  const flops = Math.max(0, ...(products.length > 0 ? products : nodes).map((node) => node.flops));
+  const dtype = view.inputs[0]?.dtype ?? whole.dtype;
+  return { ...whole, dtype, batch: (whole.batch * flops) / Math.max(1, largestProduct(view)) };
 }
 
 function bytesOf(fragment: Fragment, name: string): number {

@@ -33,6 +33,7 @@ import { addExpansion, IllegalStrategy, type OperatorNames } from './expand.js';
 import { Fragment, type FragmentOperator } from './fragment.js';
 import { markFused } from './fused.js';
 import { addOnBorders, shardedHalos, withBorders } from './halo.js';
+import { isProduct, type KernelPart, kernelPartOf } from './kernels.js';
 import { lowerSteps } from './lower-steps.js';
 import { addMaskedLookup } from './masked-lookup.js';
 import { withNeutralPadding } from './neutral-padding.js';
@@ -56,6 +57,8 @@ export interface OperatorContext {
   readonly stored: readonly boolean[];
   /** Per result: whether anything reads it. Of an expansion only what leads to such a result is kept. */
   readonly read: readonly boolean[];
+  /** Its part of a kernel; left out: it is a kernel of its own. */
+  readonly kernel?: KernelPart | undefined;
 }
 
 /** What surrounds a node of a graph. */
@@ -65,6 +68,7 @@ export function contextOf(graph: Graph, node: Node): OperatorContext {
   return {
     stored: node.inputs.map((input) => input !== null && graph.weights.has(input)),
     read: node.outputs.map((output) => output !== null && read.has(output)),
+    kernel: kernelPartOf(graph, node),
   };
 }
 
@@ -78,7 +82,7 @@ export function lowerOperator(
   view: OperatorView,
   strategy: Strategy,
   mesh: Mesh,
-  { stored, read }: OperatorContext = { stored: [], read: view.outputs.map(() => true) },
+  { stored, read, kernel = ownKernel(view) }: OperatorContext = { stored: [], read: view.outputs.map(() => true) },
 ): LoweredOperator {
   const fragment = new Fragment(mesh);
   const entry = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
@@ -94,12 +98,23 @@ export function lowerOperator(
   });
   const wanted = results.filter((name, index) => name !== null && read[index] === true) as readonly string[];
   fragment.keep(needed(fragment.nodes, wanted, readsOf, resultsOf));
+  markFused(fragment, view, kernel);
   markStored(fragment, new Set(stored.flatMap((isStored, index) => (isStored ? [`in${index}`] : []))));
   return {
     strategy,
     operandLayouts: operands,
     resultLayouts: results.map((name) => (name === null ? null : fragment.get(name).layout)),
     fragment,
+  };
+}
+
+/** Of an operator about which nothing around it is known. */
+function ownKernel(view: OperatorView): KernelPart {
+  return {
+    kind: isProduct(view) ? 'product' : 'memory',
+    inputs: view.inputs.map(() => false),
+    outputs: view.outputs.map(() => false),
+    launches: true,
   };
 }
 
@@ -176,10 +191,7 @@ function addUnreduced(
       expansion: expansionOf(view, entry.expansion),
       pieces,
     };
-    const first = fragment.nodes.length;
-    const results = addExpansion(fragment, expanded, names, addOperator);
-    if (view.body) markFused(fragment, first, results);
-    return results;
+    return addExpansion(fragment, expanded, names, addOperator);
   }
   if (has('indexed') && !names.positioned) {
     if (!entry.indexed) throw new Error(`${view.op} has an indexed factor but no form that takes offsets`);

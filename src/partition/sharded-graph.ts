@@ -8,6 +8,7 @@ import type { Attributes, ConstantTensor, MicroBatches, OuterMemory, Phase } fro
 import type { Border } from '../sharding-propagation/collective-rule.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
+import type { AttentionWork, KernelKind } from './kernels.js';
 
 export interface ShardedTensor {
   readonly name: string;
@@ -51,12 +52,15 @@ export function holdsBehind(
 export type LoweringKind = 'slice' | 'to-partial' | 'mask' | 'indexed' | 'halo';
 
 /**
- * What an operator of a recognised block costs where the device runs the block as one kernel: the bytes that it reads from
- * and writes to memory (what stays inside costs none), and whether it is the one that the kernel's launch is put down to.
+ * An operator's part of a kernel, where the device's software runs several operators as one: the bytes that it reads from and
+ * writes to memory (what stays inside costs none), and whether it is the one that the kernel's launch is put down to.
  */
 export interface FusedWork {
+  readonly kind: KernelKind;
   readonly bytes: number;
   readonly launches: boolean;
+  /** Of the operator that stands for an attention: that of one rank, whose products are of a dtype. */
+  readonly attention?: AttentionWork & { readonly dtype: DType };
 }
 
 /** What every node of the sharded graph says about where it comes from. */

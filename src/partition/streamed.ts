@@ -19,7 +19,6 @@ import { axesSize } from '../sharding-propagation/mesh.js';
 import type { Strategy, Stream } from '../sharding-propagation/strategy.js';
 import { type AddOperator, addExpansion, IllegalStrategy, type OperatorNames } from './expand.js';
 import { type Fragment, int64Constant } from './fragment.js';
-import { markFused } from './fused.js';
 import { withNeutralPadding } from './neutral-padding.js';
 
 type Dims = FactorRule['inputs'][number];
@@ -293,8 +292,7 @@ class Hops {
   ): readonly string[] {
     const { view, rule } = this.operator;
     const sizes = [...rule.factors].map(([name, factor]) => [name, { ...factor, size: this.sizeOf(name) }] as const);
-    const first = this.fragment.nodes.length;
-    const made = addExpansion(
+    return addExpansion(
       this.fragment,
       {
         view: {
@@ -309,7 +307,5 @@ class Hops {
       { inputs, outputs: [] },
       this.addOperator,
     ) as readonly string[];
-    markFused(this.fragment, first, made);
-    return made;
   }
 }

@@ -92,7 +92,7 @@ export async function chooseDegrees(
   // `asked`: the memory within which it was looked for again, as often as `tries` says.
   const waiting = all.map((solved) => ({ solved, tries: 0, asked: Number.POSITIVE_INFINITY }));
   // What is searched of a pipeline is its stages' work, not its step.
-  const most = cluster.local || pipeline ? Number.POSITIVE_INFINITY : count;
+  const most = cluster.local || pipeline ? Number.POSITIVE_INFINITY : Math.max(count, PRICED_AGAIN);
   const ranked: Fitted[] = [];
   const reasons = new Map<Degrees, Ruling>();
   let leastBytes = Infinity;
@@ -138,10 +138,14 @@ export async function chooseDegrees(
     const least = stepNanoseconds(best);
     for (const other of others)
       reasons.set(other.solved.degrees, slower(stepNanoseconds(other), other.solved.bound, least, other.prediction));
-    for (const { solved } of waiting) reasons.set(solved.degrees, slower(solved.cost, solved.bound, least, null));
+    for (const { solved } of waiting)
+      reasons.set(solved.degrees, slower(solved.cost, solved.bound, best.solved.cost, null));
   }
   return { ranked: ranked.slice(0, count), reasons, leastBytes };
 }
+
+/** What overlaps and what the host adds is in no search's sum: so many of the cheapest are priced again, and ranked by the step. */
+const PRICED_AGAIN = 4;
 
 /** How often stages, or what is offloaded from, are looked for within less memory. */
 const TRIES = 4;

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { explainChoices } from '../../src/api/explain-choices.js';
-import { stepCost as cost } from './pin-replans.js';
+import { stepTime as cost } from './pin-replans.js';
 
 const MODEL = join('models', 'mlp.onnx');
 

@@ -12,7 +12,7 @@ import { explainPins } from '../../src/api/explain-pins.js';
 import { readClusterFile } from '../../src/cost-model/cluster-file.js';
 import { usableBytes } from '../../src/cost-model/predict.js';
 import { AutoparError } from '../../src/ir/error.js';
-import { stepCost as cost } from './pin-replans.js';
+import { stepTime as cost } from './pin-replans.js';
 
 const MODEL = join('models', 'mlp.onnx');
 
@@ -83,10 +83,10 @@ test('every other combination of degrees has the figure that rules it out', asyn
     t.notDeepEqual(ruling.degrees, degrees);
     if (ruling.kind !== 'slower') return t.fail(ruling.reason);
     t.true(ruling.stepNanoseconds / 1e9 >= stepSeconds);
-    t.is(ruling.boundNanoseconds, ruling.stepNanoseconds);
+    t.true(ruling.boundNanoseconds <= ruling.stepNanoseconds, 'kernels and collectives, without launches');
     // A pinned degree is used wherever it can be, which a free one need not be.
     const pinned = await cost({ model: MODEL, cluster: file, degrees: ruling.degrees, output: join(at, 'y') });
-    t.true((pinned ?? 0) >= ruling.stepNanoseconds);
+    t.true((pinned ?? 0) >= ruling.stepNanoseconds - 1);
     const memory = Math.max(...(ruling.peakBytes ?? []));
     t.true(memory > 0 && memory < (usableBytes(await readClusterFile(file)) ?? 0));
   }

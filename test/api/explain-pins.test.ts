@@ -74,7 +74,7 @@ test('what each pin that there is costs is what planning without it saves', asyn
   writeFileSync(file, text);
   const given = { model: MODEL, cluster: CLUSTER, degrees: { tp: 2 }, planOnly: true, force: true } as const;
   const cost = async (more: Partial<Parameters<typeof compile>[0]>) =>
-    (await compile({ ...given, output: folder(t), ...more })).plan.search.costSeconds;
+    (await compile({ ...given, output: folder(t), ...more })).plan.predicted.stepSeconds;
   const read = await readAnnotations(file);
   const pinned = await cost({ annotations: read, output });
   const { pins } = await explainPins(output);

@@ -56,9 +56,9 @@ export async function differences(
 }
 
 /** Whole nanoseconds of a step; null where nothing fits. */
-export async function stepCost(options: CompileOptions): Promise<number | null> {
+export async function stepTime(options: CompileOptions): Promise<number | null> {
   try {
-    return Math.round((await compile({ ...options, planOnly: true, force: true })).plan.search.costSeconds * 1e9);
+    return Math.round((await compile({ ...options, planOnly: true, force: true })).plan.predicted.stepSeconds * 1e9);
   } catch (error) {
     if (error instanceof AutoparError && error.code === 'nothing-fits') return null;
     throw error;

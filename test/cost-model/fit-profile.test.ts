@@ -6,9 +6,9 @@ import fc from 'fast-check';
 import { sweep } from '../../src/api/profile/sweep.js';
 import { clusterOfDescription } from '../../src/cost-model/cluster-file.js';
 import { collectiveSeconds } from '../../src/cost-model/collective-price.js';
-import { computeSeconds } from '../../src/cost-model/compute-price.js';
 import { fitProfile, leastSquares, type Measurement } from '../../src/cost-model/fit-profile.js';
 import { evenPlace } from '../../src/cost-model/group-place.js';
+import { operatorSeconds } from '../../src/cost-model/kernel-price.js';
 import { passesOf } from '../../src/cost-model/levels.js';
 
 /** A machine that follows the model exactly. */
@@ -111,7 +111,7 @@ test('the fitted device predicts what was measured, noise aside', (t) => {
     if (entry.kind !== 'matmul' || entry.ranks !== 4 || !entry.stored || entry.rows * entry.side < 2 ** 17) return [];
     const { rows, side, operators } = entry;
     const work = { flops: 2 * rows * side * side, bytes: 0, dtype: 'float32' as const, result: [rows, side] };
-    return [Math.abs((operators * computeSeconds(work, cluster.device)) / entry.seconds - 1)];
+    return [Math.abs((operators * operatorSeconds(work, cluster.device)) / entry.seconds - 1)];
   });
   t.true(errors.reduce((sum, error) => sum + error, 0) / errors.length < 0.12, `${errors}`);
 });

@@ -4,10 +4,10 @@
 import test from 'ava';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { collectiveSeconds, wireBytes } from '../../src/cost-model/collective-price.js';
-import { computeSeconds, memorySeconds } from '../../src/cost-model/compute-price.js';
 import { CPU_RANK, profileOf } from '../../src/cost-model/device.js';
 import { evenPlace, placeGroup } from '../../src/cost-model/group-place.js';
 import { HARDWARE } from '../../src/cost-model/hardware.js';
+import { memorySeconds, operatorSeconds } from '../../src/cost-model/kernel-price.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
 
 const DEVICES = [...HARDWARE, CPU_RANK];
@@ -23,13 +23,13 @@ test('no operator beats the peak or the memory, and large matmuls come near the 
     const peak = Math.max(...Object.values(device.peakFlops));
     for (const size of [64, 512, 4096, 16384]) {
       const work = matmul(size, size, size);
-      const seconds = computeSeconds(work, device);
+      const seconds = operatorSeconds(work, device);
       t.true(seconds >= work.flops / peak, `${device.id} ${size}`);
       t.true(seconds >= work.bytes / device.memoryBandwidth, `${device.id} ${size}`);
     }
     const large = matmul(16384, 16384, 16384);
     const bf16 = device.peakFlops.bf16 ?? device.peakFlops.fp16 ?? peak;
-    t.true(large.flops / computeSeconds(large, device) > 0.45 * bf16, device.id);
+    t.true(large.flops / operatorSeconds(large, device) > 0.4 * bf16, device.id);
   }
 });
 
@@ -37,9 +37,9 @@ test('a matrix that is no stored weight is packed first, where a device packs', 
   const work = { ...matmul(256, 1024, 1024, 'float32'), packed: 4 * 1024 * 1024 };
   const packing = { ...CPU_RANK, profile: { ...profileOf(CPU_RANK), packingBandwidth: 1e10 } };
   const { packed, ...stored } = work;
-  const more = computeSeconds(work, packing) - computeSeconds(stored, packing);
+  const more = operatorSeconds(work, packing) - operatorSeconds(stored, packing);
   t.true(Math.abs(more / (packed / 1e10) - 1) < 1e-9, `${more}`);
-  t.is(computeSeconds(work, CPU_RANK), computeSeconds(stored, CPU_RANK));
+  t.is(operatorSeconds(work, CPU_RANK), operatorSeconds(stored, CPU_RANK));
 });
 
 test('what fits a cache goes so many times as fast, the rest as memory does', (t) => {
@@ -52,21 +52,21 @@ test('what fits a cache goes so many times as fast, the rest as memory does', (t
   t.is(memorySeconds(0, cached), 0);
 });
 
-test('A100 and H100 reach the measured share of their peaks', (t) => {
+test('A100 and H100 reach the measured share of their peaks that holds for seconds', (t) => {
   for (const [id, share] of [
-    ['a100-sxm-80', 0.87],
-    ['h100-sxm-80', 0.8],
+    ['a100-sxm-80', 0.87 * 0.925],
+    ['h100-sxm-80', 0.8 * 0.797],
   ] as const) {
     const device = DEVICES.find((candidate) => candidate.id === id) ?? CPU_RANK;
     const work = matmul(16384, 16384, 16384);
-    const reached = work.flops / computeSeconds(work, device) / (device.peakFlops.bf16 ?? 1);
+    const reached = work.flops / operatorSeconds(work, device) / (device.peakFlops.bf16 ?? 1);
     t.true(reached > share * 0.93 && reached <= share * 1.01, `${id}: ${reached}`);
   }
 });
 
 test('one core runs a 1024³ fp32 matmul at the measured 110 to 141 GFLOP/s', (t) => {
   const work = matmul(1024, 1024, 1024, 'float32');
-  const rate = work.flops / computeSeconds(work, CPU_RANK);
+  const rate = work.flops / operatorSeconds(work, CPU_RANK);
   t.true(rate > 1.0e11 && rate < 1.41e11, `${rate}`);
 });
 
@@ -74,18 +74,18 @@ test('more work, longer; half the columns, no more than half the time plus a lau
   for (const device of DEVICES) {
     const { launchSeconds } = profileOf(device);
     const [whole, half] = [matmul(2048, 4096, 1024), matmul(2048, 2048, 1024)].map((work) =>
-      computeSeconds(work, device),
+      operatorSeconds(work, device),
     );
     t.true((half as number) < (whole as number), device.id);
     t.true((half as number) > (whole as number) / 2 - launchSeconds, device.id);
   }
-  t.is(computeSeconds({ flops: 0, bytes: 0, dtype: 'float32', result: [4] }, CPU_RANK), 0);
+  t.is(operatorSeconds({ flops: 0, bytes: 0, dtype: 'float32', result: [4] }, CPU_RANK), 0);
 });
 
 test('a reduction takes as long as reading does, whatever is left of it', (t) => {
   for (const device of DEVICES) {
     const seconds = (results: number) =>
-      computeSeconds({ flops: 2 ** 28, bytes: 4 * (2 ** 28 + results), dtype: 'float32', result: [results] }, device);
+      operatorSeconds({ flops: 2 ** 28, bytes: 4 * (2 ** 28 + results), dtype: 'float32', result: [results] }, device);
     const read = (4 * 2 ** 28) / device.memoryBandwidth;
     for (const results of [1, 64, 4096]) t.true(seconds(results) < 2 * read, `${device.id} ${results}`);
   }
@@ -95,11 +95,11 @@ test('long sums of few results use all processors: as a square product of as man
   for (const id of ['a100-sxm-80', 'h100-sxm-80']) {
     const device = DEVICES.find((candidate) => candidate.id === id) ?? CPU_RANK;
     const work = matmul(256, 256, 2 ** 20);
-    const long = computeSeconds(work, device);
-    const square = computeSeconds(matmul(4096, 4096, 4096), device);
+    const long = operatorSeconds(work, device);
+    const square = operatorSeconds(matmul(4096, 4096, 4096), device);
     t.true(long < 1.33 * Math.max(square, work.bytes / device.memoryBandwidth), `${id}: ${long} ${square}`);
     // What is too short to be parted stays on the processors that its tiles take.
-    const tiles = computeSeconds(matmul(256, 256, 512), device);
+    const tiles = operatorSeconds(matmul(256, 256, 512), device);
     t.true(tiles * (device.peakFlops.bf16 ?? 0) > 10 * 2 * 256 * 256 * 512, id);
   }
 });
@@ -109,7 +109,7 @@ test('images: a batch too small for a tile is none for a convolution, whose rows
   const convolution = (batch: number, channels: number) => {
     const result = [batch, channels, 14, 14];
     const flops = 2 * batch * channels * 14 * 14 * 512 * 9;
-    return computeSeconds({ flops, bytes: 0, dtype: 'float32', result }, device);
+    return operatorSeconds({ flops, bytes: 0, dtype: 'float32', result }, device);
   };
   t.true(convolution(32, 512) < 1.05 * convolution(256, 64));
 });

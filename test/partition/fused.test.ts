@@ -4,7 +4,7 @@ import type { BlockMatch } from '../../src/ir/blocks/block.js';
 import { recogniseBlocks } from '../../src/ir/passes/recognise-blocks.js';
 import { viewOf } from '../../src/ir/view.js';
 import type { Fragment, FragmentNode } from '../../src/partition/fragment.js';
-import { lowerOperator } from '../../src/partition/lower-operator.js';
+import { contextOf, lowerOperator } from '../../src/partition/lower-operator.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
 
 const mesh = makeMesh([['tp', 2]]);
@@ -29,7 +29,8 @@ function attention(axes: Readonly<Record<string, readonly string[]>>): Fragment 
   const graph = recogniseBlocks(plain, [match]);
   const [node] = graph.nodes;
   if (!node) throw new Error('no block');
-  return lowerOperator(viewOf(graph, node), { axes, carried: null, owed: { kind: 'none' } }, mesh).fragment;
+  const strategy = { axes, carried: null, owed: { kind: 'none' } } as const;
+  return lowerOperator(viewOf(graph, node), strategy, mesh, contextOf(graph, node)).fragment;
 }
 
 type Operator = Extract<FragmentNode, { kind: 'compute' }>;

@@ -26,7 +26,7 @@ for (const [name, graph] of Object.entries(GRAPHS)) {
 }
 
 test('tp lies on the batch where that is cheaper, which roles do not allow', async (t) => {
-  const graph = mlpGraph(4, 4096, 16384);
+  const graph = mlpGraph(4096, 512, 2048);
   const degrees = { dp: 1, tp: 4 };
   const placed = async (axes: 'roles' | 'free') => {
     const { assignment, costNanoseconds } = await plan(graph, CLUSTER, { degrees, axes });

@@ -4,7 +4,7 @@
 import test from 'ava';
 import { gpt } from '../../models/gpt.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
-import { priceGraph } from '../../src/cost-model/predict.js';
+import { LAUNCHES, OUTSIDE, priceGraph } from '../../src/cost-model/predict.js';
 import { stepPrice } from '../../src/cost-model/price.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { Graph } from '../../src/ir/graph.js';
@@ -50,11 +50,18 @@ for (const [name, graph] of Object.entries(GRAPHS)) {
         t.is(priceGraph(sharded, cluster), found.costNanoseconds);
         t.is(found.boundNanoseconds, found.costNanoseconds);
         t.deepEqual(checkSharded(sharded), []);
-        const { segments = 0, copies = 0, ...parts } = found.prediction.parts;
+        const {
+          segments = 0,
+          copies = 0,
+          [LAUNCHES]: launches = 0,
+          [OUTSIDE]: outside = 0,
+          ...parts
+        } = found.prediction.parts;
         const searched = Object.values(parts).reduce((sum, part) => sum + part, 0);
         t.true(Math.abs(searched * 1e9 - found.costNanoseconds) < 1);
-        t.true(Math.abs(searched + segments + copies - found.prediction.stepSeconds) < 1e-9);
+        t.true(Math.abs(searched + segments + copies + launches + outside - found.prediction.stepSeconds) < 1e-9);
         t.is(segments + copies > 0, cluster.local);
+        t.is(launches > 0, !cluster.local);
       }
     });
   }

@@ -8,6 +8,9 @@ import type { DeviceSpec } from '../device.js';
 /** Software that a step runs in. */
 export type SoftwareName = 'megatron' | 'megatron-core' | 'eager' | 'compiled';
 
+/** What is priced where nobody says. */
+export const USUAL_SOFTWARE: SoftwareName = 'megatron-core';
+
 /** By the newest format that a device multiplies, 16, 8 or 4 bits, and how much faster that one is than the one before it. */
 export type Generation = 'ampere' | 'hopper' | 'blackwell' | 'blackwellUltra';
 

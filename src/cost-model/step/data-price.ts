@@ -5,9 +5,10 @@
 import type { Cluster } from '../cluster.js';
 import { type CollectiveKind, collectiveOver } from '../collective-price.js';
 import { evenPlace, type GroupPlace, groupPlace } from '../group-place.js';
+import { elementBytes } from '../kernel-price.js';
+import { exposedSeconds } from '../phase.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
-import { elementBytes } from './kernel-price.js';
 import { groupRuns } from './mesh-order.js';
 
 /** Elements of parameters that one rank of a stage holds before ZeRO shares them out. */
@@ -73,8 +74,7 @@ export function dataPricing(
   const hopSeconds = (isOneRing ? RING_MESSAGES : 1) * ranks * constants.ringHopSeconds;
   const hopsOf = (elements: number) => (elements / perLayer) * hopSeconds;
   const gatherOf = ({ dense, experts }: Held) => gathering(dense, experts, width) + hopsOf(dense + experts);
-  const hide = (seconds: number, under: number) =>
-    overlap.data ? Math.max(seconds * 0.05, seconds - under * constants.hiddenData) : seconds;
+  const hide = (seconds: number, under: number) => (overlap.data ? exposedSeconds(seconds, under, constants) : seconds);
   return ({ dense, experts }, { forward, backward, firstForwards, lastBackwards, microBatches: m, largest }) => {
     if (dense + experts === 0) return NONE;
     // An expert's gradient is shared by the ranks that hold the same expert alone.

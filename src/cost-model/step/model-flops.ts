@@ -2,8 +2,9 @@
  * @file FLOPs of a step: products and attention, forward and backward. Recomputation counts only where it is asked for (then
  * they are hardware FLOPs).
  */
+import { seenShare } from '../../partition/kernels.js';
 import type { StepConfiguration } from './configuration.js';
-import type { AttentionWork, ModelWork, PartWork, Work } from './work.js';
+import type { ModelWork, PartWork, Work } from './work.js';
 
 /**
  * FLOPs of the model for one step, all devices together.
@@ -24,13 +25,6 @@ export function flopsOf(work: Work): number {
   if (work.kind !== 'attention') return 0;
   const { batch, heads, queries, keys, width, valueWidth, backward } = work;
   return (backward ? 4 : 2) * batch * heads * queries * keys * (width + valueWidth) * seenShare(work);
-}
-
-/** Share of all pairs of queries and keys that attention looks at: half under a causal mask, less in a window. */
-export function seenShare({ keys, causal, window }: Pick<AttentionWork, 'keys' | 'causal' | 'window'>): number {
-  if (!causal) return 1;
-  if (window === undefined || window >= keys) return 0.5;
-  return (window * (keys - window / 2)) / keys ** 2;
 }
 
 function sum(values: readonly number[]): number {

@@ -5,9 +5,9 @@
  */
 import type { Cluster } from '../cluster.js';
 import type { HostSpec } from '../device.js';
+import { elementBytes } from '../kernel-price.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
-import { elementBytes } from './kernel-price.js';
 import { stageStride } from './mesh-order.js';
 import { type PhaseTime, secondsOf } from './phase-time.js';
 

@@ -5,9 +5,10 @@
  * Activations are what the layer's sharded graph hands from forward to backward, in 16 bits s · b · h · 34 a layer for GPT with
  * dropout, and 5 · a · s more where attention in parts keeps its scores (Korthikanti et al. 2022, equation 2).
  */
+
+import { elementBytes } from '../kernel-price.js';
 import type { Recompute, StepConfiguration } from './configuration.js';
 import type { Held } from './data-price.js';
-import { elementBytes } from './kernel-price.js';
 import { offloadsActivations, offloadsOptimizer } from './offload.js';
 import type { NamedTensor } from './read-work.js';
 import type { AttentionWork, MatmulWork, ModelWork, PartWork } from './work.js';

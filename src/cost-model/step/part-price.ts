@@ -5,10 +5,10 @@
  */
 import type { Cluster } from '../cluster.js';
 import { collectiveSeconds } from '../collective-price.js';
+import { elementBytes, memorySeconds } from '../kernel-price.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
 import { type DataPrice, dataPricing, type Held, NONE, type Under } from './data-price.js';
-import { elementBytes, memorySeconds } from './kernel-price.js';
 import { groupRuns, hopOf } from './mesh-order.js';
 import {
   gradientTransfer,

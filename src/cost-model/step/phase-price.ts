@@ -5,9 +5,10 @@
 import type { Cluster } from '../cluster.js';
 import { type CollectiveKind, collectiveOver, collectiveSeconds } from '../collective-price.js';
 import { evenPlace, type GroupPlace, groupPlace } from '../group-place.js';
+import { attentionLaunches, attentionSeconds, elementBytes, matmulSeconds, memorySeconds } from '../kernel-price.js';
+import { together } from '../phase.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
-import { attentionLaunches, attentionSeconds, elementBytes, matmulSeconds, memorySeconds } from './kernel-price.js';
 import { groupRuns } from './mesh-order.js';
 import { recipeOf } from './part-bytes.js';
 import { NOTHING, type PhaseTime, plus } from './phase-time.js';
@@ -209,15 +210,6 @@ export function mayAccumulateApart({
   tpSequence,
 }: Pick<StepConfiguration, 'software' | 'tpSequence'>): boolean {
   return software !== 'megatron-core' && !(software === 'megatron' && tpSequence);
-}
-
-/**
- * Seconds of a phase whose device is busy so long and whose host needs so long: the longer of them where they differ much, and
- * more where they are alike, since each waits for the other at times (short kernels for the host, long ones for the device).
- */
-function together(host: number, busy: number, power: number): number {
-  const longer = Math.max(host, busy);
-  return longer === 0 ? 0 : longer * (1 + (Math.min(host, busy) / longer) ** power) ** (1 / power);
 }
 
 /** Keys and values of the whole sequence in 16 bits; their gradients too in backward. */

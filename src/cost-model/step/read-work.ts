@@ -7,8 +7,8 @@
 import { isFloating } from '../../ir/dtype.js';
 import { elementCount, type Graph } from '../../ir/graph.js';
 import type { OperatorFamily } from '../../ir/operator.js';
+import { type AttentionWork as AttentionSizes, kernelPartOf } from '../../partition/kernels.js';
 import type { CommunicationNode, ComputeNode, ShardedGraph, ShardedNode } from '../../partition/sharded-graph.js';
-import { attentionSizes } from './attention-work.js';
 import { liveTensors } from './live-tensors.js';
 import { chainTraffic, isRepeated, traffic } from './memory-traffic.js';
 import { products, productsWithin } from './product-work.js';
@@ -182,8 +182,10 @@ function* kernels(graph: StepGraph, inScan: InScan): Generator<Kernel> {
     }
     const computes = nodes.filter((node) => node.kind === 'compute');
     const family = graph.family(group);
-    const sizes = attentionSizes(graph, group);
-    if (sizes) yield { group, phase, work: { kind: 'attention', backward: phase === 'backward', ...sizes } };
+    const attention = computes.flatMap(({ fused }) => fused?.attention ?? []);
+    if (attention.length > 0)
+      for (const { dtype: _, ...work } of attention)
+        yield { group, phase, work: { kind: 'attention', ...onHeads(work, graph, group) } };
     else if (family === 'contraction' || (family === 'convolution' && !isDepthwise(graph, group)))
       for (const product of products(graph, group, phase, computes)) {
         const work: Work = inScan(group) ? { ...product, wide: true } : product;
@@ -208,6 +210,16 @@ function* kernels(graph: StepGraph, inScan: InScan): Generator<Kernel> {
         };
     }
   }
+}
+
+/** Ranks of tensor parallelism share out the heads of an attention. */
+function onHeads(own: AttentionSizes, graph: StepGraph, group: string): AttentionSizes {
+  const head = graph.heads.get(group);
+  const whole = head && kernelPartOf(graph.index.graph, head)?.attention;
+  if (!whole || own.batch === whole.batch) return own;
+  const share = own.batch / whole.batch;
+  const keyHeads = Math.max(1, Math.round(whole.keyHeads * share));
+  return { ...own, batch: whole.batch, heads: whole.heads * share, keyHeads };
 }
 
 /** Whether a convolution has a channel for each of its groups: a few products for each number it reads, none for matrix units. */

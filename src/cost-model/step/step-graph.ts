@@ -6,6 +6,7 @@ import { type GraphIndex, indexGraph } from '../../ir/blocks/matching.js';
 import type { Graph, Node } from '../../ir/graph.js';
 import type { OperatorFamily } from '../../ir/operator.js';
 import { entryOf } from '../../ir/ops/index.js';
+import { forwardGroups } from '../../partition/kernels.js';
 import type { ComputeNode, ShardedGraph, ShardedNode, ShardedTensor } from '../../partition/sharded-graph.js';
 import { type ExpertRoutes, expertRoutes } from './expert-routes.js';
 
@@ -109,24 +110,4 @@ export function inputsOf(node: ShardedNode): readonly string[] {
 
 export function outputsOf(node: ShardedNode): readonly string[] {
   return node.kind === 'compute' ? node.outputs.filter((name) => name !== null) : [node.output];
-}
-
-/** The group of each node's forward operator; a sum of what several readers' gradients make is a group of its own. */
-export function forwardGroups(graph: Graph): ReadonlyMap<string, string> {
-  const forward = new Map(graph.nodes.flatMap((node) => (node.phase === 'forward' ? [[node.name, node.group]] : [])));
-  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
-  const sums = new Set<Node>();
-  const isSum = (node: Node) =>
-    node.inputs.length > 1 &&
-    entryOf(node.op, node.domain)?.family === 'elementwise' &&
-    node.inputs
-      .map((input) => makers.get(input))
-      .every((maker) => maker?.forward && (maker.forward !== node.forward || sums.has(maker)));
-  for (const node of graph.nodes) if (isSum(node)) sums.add(node);
-  return new Map(
-    graph.nodes.map((node) => {
-      const of = node.forward === null || sums.has(node) ? undefined : forward.get(node.forward);
-      return [node.name, of ?? node.group];
-    }),
-  );
 }

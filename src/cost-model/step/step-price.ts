@@ -7,6 +7,7 @@ import { makeSchedule } from '../../schedule/make-schedule.js';
 import type { Phase, ScheduleRequest } from '../../schedule/schedule.js';
 import { simulate } from '../../schedule/simulate.js';
 import type { Cluster } from '../cluster.js';
+import { outsideSeconds } from '../phase.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
 import type { Held } from './data-price.js';
@@ -154,11 +155,11 @@ function assemble(
 
   const { time } = slowest;
   const nodes = Math.max(1, (tp * pp * dp * sp) / cluster.perNode);
-  const outside = configuration.inference || configuration.bundledRuntime ? 0 : constants.stepSeconds;
-  const before = pipeline + data.exposed + optimizer + out.exposed + outside;
-  const jitter = before * constants.jitter * Math.log2(nodes);
+  const trains = !configuration.inference && !configuration.bundledRuntime;
+  const before = pipeline + data.exposed + optimizer + out.exposed;
+  const other = outsideSeconds(before, { trains, nodes }, constants);
   return {
-    stepSeconds: before + jitter,
+    stepSeconds: before + other,
     stageSeconds: stages.map(({ forward, backward, weightGradient }) => ({ forward, backward, weightGradient })),
     sendSeconds,
     parts: {
@@ -174,7 +175,7 @@ function assemble(
       host: m * time.host + out.exposed,
       bubble: still - busy,
       optimizer,
-      other: outside + jitter,
+      other,
     },
     hidden: { tp: m * time.hiddenTp, dp: data.hidden, host: m * time.hiddenHost + out.hidden },
     bytes: {

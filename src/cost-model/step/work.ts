@@ -2,15 +2,13 @@
  * @file What one rank does for one micro-batch in one part of a model (a layer, what is before the layers, what is after),
  * as a list of kernels and collectives. Read off the sharded graph of the training step; knows shapes, and no times.
  */
+import type { AttentionWork as AttentionSizes } from '../../partition/kernels.js';
+import type { ProductSizes } from '../kernel-price.js';
 import type { CollectiveKind } from '../levels.js';
 
-/** A matrix product: `batch` times [rows, depth] · [depth, columns]. */
-export interface MatmulWork {
+/** A matrix product. */
+export interface MatmulWork extends ProductSizes {
   readonly kind: 'matmul';
-  readonly batch: number;
-  readonly rows: number;
-  readonly columns: number;
-  readonly depth: number;
   /** Whether the products side by side are experts', each with tokens of its own. */
   readonly experts: boolean;
   /** Of experts': elements of each row that come from other ranks of ep, and that go to them; none where left out. */
@@ -21,21 +19,9 @@ export interface MatmulWork {
   readonly wide?: true;
 }
 
-/** Attention without its projections; backward has five products where forward has two. */
-export interface AttentionWork {
+/** Attention on one rank. */
+export interface AttentionWork extends AttentionSizes {
   readonly kind: 'attention';
-  readonly backward: boolean;
-  readonly batch: number;
-  readonly heads: number;
-  readonly keyHeads: number;
-  readonly queries: number;
-  readonly keys: number;
-  /** Of queries and keys, and of values. */
-  readonly width: number;
-  readonly valueWidth: number;
-  readonly causal: boolean;
-  /** Keys that a query sees at most, the last ones before it; all where left out. */
-  readonly window?: number;
 }
 
 /** A kernel that does little but read and write so many elements. */

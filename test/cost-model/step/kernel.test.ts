@@ -3,14 +3,14 @@
  */
 import test from 'ava';
 import { deviceOf } from '../../../src/cost-model/cluster.js';
-import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
-import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
 import {
   attentionLaunches,
   attentionSeconds,
   matmulSeconds,
   memorySeconds,
-} from '../../../src/cost-model/step/kernel-price.js';
+} from '../../../src/cost-model/kernel-price.js';
+import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
+import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
 import type { AttentionWork } from '../../../src/cost-model/step/work.js';
 
 const device = deviceOf('a100-sxm-80');

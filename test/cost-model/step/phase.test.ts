@@ -5,9 +5,9 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
+import { memorySeconds } from '../../../src/cost-model/kernel-price.js';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
 import { STEP_CONSTANTS, type StepConstants } from '../../../src/cost-model/step/constants.js';
-import { memorySeconds } from '../../../src/cost-model/step/kernel-price.js';
 import { PhasePricing } from '../../../src/cost-model/step/phase-price.js';
 import { type PhaseTime, secondsOf } from '../../../src/cost-model/step/phase-time.js';
 import type { MatmulWork } from '../../../src/cost-model/step/work.js';

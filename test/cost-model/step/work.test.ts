@@ -5,11 +5,12 @@
 import test from 'ava';
 import { modelWork } from '../../../src/api/layer-classes.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
+import { attentionSeconds } from '../../../src/cost-model/kernel-price.js';
 import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
-import { attentionSeconds } from '../../../src/cost-model/step/kernel-price.js';
-import { flopsOf, seenShare } from '../../../src/cost-model/step/model-flops.js';
+import { flopsOf } from '../../../src/cost-model/step/model-flops.js';
 import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
 import type { PartWork, Work } from '../../../src/cost-model/step/work.js';
+import { seenShare } from '../../../src/partition/kernels.js';
 import { gptSizes } from './sizes.js';
 import { trained } from './trained.js';
 

@@ -1,0 +1,88 @@
+/**
+ * @file What a step waits for gradients that are reduced and parameters that are gathered, where a plan has no buckets that say
+ * so: software for training runs both behind compute, gradients behind the backward and parameters behind the forward.
+ */
+import { runsInStep } from '../partition/except-last.js';
+import { isProduct } from '../partition/kernels.js';
+import {
+  type CommunicationNode,
+  readsOf,
+  resultsOf,
+  type ShardedGraph,
+  type ShardedNode,
+} from '../partition/sharded-graph.js';
+import type { Cluster } from './cluster.js';
+import { type Overlap, overlapOf } from './overlap.js';
+import { exposedSeconds } from './phase.js';
+import { priceNode } from './price.js';
+import { STEP_CONSTANTS } from './step/constants.js';
+
+/** What of a step's collectives other work hides: as buckets and halves of micro-batches say, else as software does it. */
+export function hiddenBehind(graph: ShardedGraph, cluster: Cluster): Pick<Overlap, 'exposed' | 'hidden'> | null {
+  return overlapOf(graph, cluster) ?? (cluster.local ? null : dataOverlap(graph, cluster));
+}
+
+function dataOverlap(graph: ShardedGraph, cluster: Cluster): Pick<Overlap, 'exposed' | 'hidden'> | null {
+  const waitedFor = waits(graph);
+  if (waitedFor.size === 0) return null;
+  const runs = runsInStep(graph);
+  const price = (node: ShardedNode) => priceNode(node, graph, cluster);
+  const passes = { forward: 0, backward: 0 };
+  const moved = new Map<string, { seconds: number; pass: keyof typeof passes }>();
+  const keyOf = (node: CommunicationNode, pass: string) => `${pass} ${node.phase === 'update'}`;
+  for (const node of graph.nodes) {
+    const pass = node.kind === 'communicate' ? waitedFor.get(node) : undefined;
+    if (node.kind === 'communicate' && pass) {
+      const known = moved.get(keyOf(node, pass))?.seconds ?? 0;
+      moved.set(keyOf(node, pass), { seconds: known + price(node), pass });
+    } else if (node.phase !== 'update') passes[node.phase === 'forward' ? 'forward' : 'backward'] += price(node);
+  }
+  const exposed = new Map<string, number>();
+  let hidden = 0;
+  for (const [node, pass] of waitedFor) {
+    const { seconds } = moved.get(keyOf(node, pass)) ?? { seconds: 0 };
+    if (seconds === 0) continue;
+    const left = exposedSeconds(seconds, passes[pass]) / seconds;
+    const own = runs(node) * price(node);
+    // What runs behind compute slows it: both want the same processors and memory.
+    const waited = Math.round(own * (left + STEP_CONSTANTS.contention * (1 - left)));
+    exposed.set(node.name, waited);
+    hidden += own - waited;
+  }
+  return { exposed, hidden };
+}
+
+/**
+ * Collectives that nothing of the model waits for at once, and behind which pass they run: what leads to updates alone, behind the
+ * backward; what brings parameters where they are read, behind the pass that reads them, after an update behind the forward.
+ */
+function waits(graph: ShardedGraph): ReadonlyMap<CommunicationNode, 'forward' | 'backward'> {
+  const readers = new Map<string, ShardedNode[]>();
+  for (const node of graph.nodes)
+    for (const name of readsOf(node)) readers.set(name, [...(readers.get(name) ?? []), node]);
+  const late = new Set<ShardedNode>();
+  for (const node of [...graph.nodes].reverse()) {
+    if (node.phase === 'forward' || node.phase === 'recompute') continue;
+    const passes =
+      node.kind === 'communicate' || node.phase === 'update' || !isProduct(node as { op: string; domain: string });
+    const all = resultsOf(node).flatMap((name) => readers.get(name) ?? []);
+    if (passes && all.every((reader) => reader.phase === 'update' || late.has(reader))) late.add(node);
+  }
+  const stored = new Set([...graph.weights.map(({ tensor }) => tensor), ...graph.state.map(({ to }) => to)]);
+  const found = new Map<CommunicationNode, 'forward' | 'backward'>();
+  for (const node of graph.nodes) {
+    const isStored = readsOf(node).length > 0 && readsOf(node).every((name) => stored.has(name));
+    if (isStored && (node.kind !== 'compute' || node.op === 'Cast' || node.fused?.kind === 'free'))
+      for (const name of resultsOf(node)) stored.add(name);
+    if (node.kind !== 'communicate') continue;
+    if (late.has(node))
+      found.set(node, node.phase === 'update' && node.collective.kind === 'all-gather' ? 'forward' : 'backward');
+    else if (isStored) found.set(node, node.phase === 'forward' ? 'forward' : 'backward');
+  }
+  return trains(graph) ? found : new Map();
+}
+
+/** Whether a graph is a step of training. */
+export function trains({ nodes }: Pick<ShardedGraph, 'nodes'>): boolean {
+  return nodes.some(({ phase }) => phase !== 'forward');
+}

@@ -1,0 +1,32 @@
+/**
+ * @file What a phase takes beyond its kernels and collectives, and a step beyond its phases: the host's launches, what of
+ * communication runs behind compute, and what is outside the model. One price for lowered plans and for training steps.
+ */
+import { STEP_CONSTANTS, type StepConstants } from './step/constants.js';
+
+/**
+ * Seconds of a phase whose device is busy so long and whose host needs so long: the longer of them where they differ much, and
+ * more where they are alike, since each waits for the other at times (short kernels for the host, long ones for the device).
+ */
+export function together(host: number, busy: number, power: number = STEP_CONSTANTS.hostPower): number {
+  const longer = Math.max(host, busy);
+  return longer === 0 ? 0 : longer * (1 + (Math.min(host, busy) / longer) ** power) ** (1 / power);
+}
+
+/** What is left of gradients or parameters on their way, which nothing waits for at once, beside so long a pass. */
+export function exposedSeconds(seconds: number, under: number, constants: StepConstants = STEP_CONSTANTS): number {
+  return Math.max(seconds * LEAST_EXPOSED, seconds - under * constants.hiddenData);
+}
+
+/** The first message has nothing to run beside, or the last. */
+const LEAST_EXPOSED = 0.05;
+
+/** Seconds of a step outside the model: data, scalars read back, logging; and what waits for the slowest of many nodes. */
+export function outsideSeconds(
+  inside: number,
+  step: { readonly trains: boolean; readonly nodes: number },
+  constants: StepConstants = STEP_CONSTANTS,
+): number {
+  const outside = step.trains ? constants.stepSeconds : 0;
+  return outside + (inside + outside) * constants.jitter * Math.log2(Math.max(1, step.nodes));
+}

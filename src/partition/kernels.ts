@@ -1,0 +1,329 @@
+/**
+ * @file Which operators of a graph form one kernel, where the device's software runs several as one: decided on the unsharded
+ * graph, before any search, so that every strategy of an operator is priced as the part of its kernel that it is.
+ *
+ *   products       a kernel each; layouts that they read or make, casts behind them and sums into accumulators are part of it
+ *   attention      forward one kernel, backward one
+ *   update         the update of a parameter is one kernel, and makes the copy in 16 bits that products read
+ *   element-wise   what is left of an operator of the model, or of its gradient, is one kernel; in the forward a chain of
+ *                  element-wise operators with one reader each is one; a cast belongs to what makes its operand
+ *
+ * A collective inside breaks a kernel (fused.ts).
+ */
+import { isCausalMask } from '../ir/blocks/causal-mask.js';
+import { type GraphIndex, indexGraph, shapeOf } from '../ir/blocks/matching.js';
+import { type DType, isFloating } from '../ir/dtype.js';
+import { elementCount, type Graph, type Node, typeOf } from '../ir/graph.js';
+import type { OperatorFamily, OperatorView } from '../ir/operator.js';
+import { isAccumulator } from '../ir/ops/accumulate.js';
+import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { viewOf } from '../ir/view.js';
+
+/** What kind of kernel an operator is part of. `free`: of one that another operator stands for. */
+export type KernelKind = 'product' | 'attention' | 'memory' | 'update' | 'free';
+
+/** Attention without its projections; backward has five products where forward has two. */
+export interface AttentionWork {
+  readonly backward: boolean;
+  readonly batch: number;
+  readonly heads: number;
+  readonly keyHeads: number;
+  readonly queries: number;
+  readonly keys: number;
+  /** Of queries and keys, and of values. */
+  readonly width: number;
+  readonly valueWidth: number;
+  readonly causal: boolean;
+  /** Keys that a query sees at most, the last ones before it; all where left out. */
+  readonly window?: number;
+}
+
+/** Share of all pairs of queries and keys that attention looks at: half under a causal mask, less in a window. */
+export function seenShare({ keys, causal, window }: Pick<AttentionWork, 'keys' | 'causal' | 'window'>): number {
+  if (!causal) return 1;
+  if (window === undefined || window >= keys) return 0.5;
+  return (window * (keys - window / 2)) / keys ** 2;
+}
+
+/** An operator's part of its kernel, whatever the strategy. */
+export interface KernelPart {
+  readonly kind: KernelKind;
+  /** Per operand and per result: whether it stays inside the kernel, or another part has read it already. */
+  readonly inputs: readonly boolean[];
+  readonly outputs: readonly boolean[];
+  /** Whether the kernel's launch counts here. */
+  readonly launches: boolean;
+  /** Of the operator that stands for an attention, whole. */
+  readonly attention?: AttentionWork & { readonly dtype: DType };
+}
+
+/** An operator's part of its kernel. */
+export function kernelPartOf(graph: Graph, node: Node): KernelPart | undefined {
+  const parts = KNOWN.get(graph) ?? kernelParts(graph);
+  KNOWN.set(graph, parts);
+  return parts.get(node);
+}
+
+const KNOWN = new WeakMap<Graph, ReadonlyMap<Node, KernelPart>>();
+
+/** The group of each node's forward operator; a sum of what several readers' gradients make is a group of its own. */
+export function forwardGroups(graph: Graph): ReadonlyMap<string, string> {
+  const forward = new Map(graph.nodes.flatMap((node) => (node.phase === 'forward' ? [[node.name, node.group]] : [])));
+  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
+  const sums = new Set<Node>();
+  const isSum = (node: Node) =>
+    node.inputs.length > 1 &&
+    familyOf(node) === 'elementwise' &&
+    node.inputs
+      .map((input) => makers.get(input))
+      .every((maker) => maker?.forward && (maker.forward !== node.forward || sums.has(maker)));
+  for (const node of graph.nodes) if (isSum(node)) sums.add(node);
+  return new Map(
+    graph.nodes.map((node) => {
+      const of = node.forward === null || sums.has(node) ? undefined : forward.get(node.forward);
+      return [node.name, of ?? node.group];
+    }),
+  );
+}
+
+/** FLOP of the largest product of an operator, on the shapes of a view. */
+export function largestProduct(view: OperatorView): number {
+  const { body } = view;
+  if (!body) return (entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain)).work(view).flops;
+  return Math.max(0, ...body.nodes.filter(isProduct).map((node) => largestProduct(viewOf(body, node))));
+}
+
+/** Whether an operator is a matrix product, or a few for each result: what runs on matrix units. */
+export function isProduct({ op, domain }: Pick<Node, 'op' | 'domain'>): boolean {
+  return PRODUCTS.has(entryOf(op, domain)?.family ?? 'other');
+}
+
+const PRODUCTS: ReadonlySet<OperatorFamily> = new Set(['contraction', 'convolution', 'recurrent']);
+
+function familyOf({ op, domain }: Pick<Node, 'op' | 'domain'>): OperatorFamily {
+  return entryOf(op, domain)?.family ?? 'other';
+}
+
+function kernelParts(graph: Graph): ReadonlyMap<Node, KernelPart> {
+  const index = indexGraph(graph);
+  const groups = forwardGroups(graph);
+  const heads = new Map<string, Node>();
+  for (const node of graph.nodes) if (node.phase === 'forward' && !heads.has(node.group)) heads.set(node.group, node);
+  const attentions = new Map<string, Omit<AttentionWork, 'backward'>>();
+  for (const [group, head] of heads) {
+    const sizes = attentionOf(index, head);
+    if (sizes) attentions.set(group, sizes);
+  }
+  const groupOf = (node: Node) => groups.get(node.name) ?? node.group;
+  const kinds = new Map<Node, KernelKind>();
+  for (const node of graph.nodes)
+    kinds.set(node, kindOf(index, node, heads.get(groupOf(node)), attentions.has(groupOf(node)), kinds));
+  const kernels = kernelsOf(index, groupOf, heads, kinds);
+  const standing = standingFor(graph.nodes, groupOf, kinds);
+  const last = new Map<string, Node>();
+  for (const [node, kernel] of kernels) last.set(kernel, node);
+  const readBy = new Map<string, Set<string>>();
+  return new Map(
+    graph.nodes.map((node) => {
+      const kind = kinds.get(node) as KernelKind;
+      const own = kernels.get(node);
+      const sizes = standing.has(node) ? attentions.get(groupOf(node)) : undefined;
+      if (own === undefined) {
+        const outside = { inputs: node.inputs.map(() => false), outputs: node.outputs.map(() => false) };
+        const attention = sizes
+          ? { attention: { ...sizes, backward: isBackward(node), dtype: dtypeOf(graph, node) } }
+          : {};
+        const covered = kind === 'attention' && !sizes;
+        return [
+          node,
+          { kind: covered ? 'free' : kind, ...outside, launches: kind === 'product' || !!sizes, ...attention },
+        ];
+      }
+      const read = readBy.get(own) ?? new Set<string>();
+      readBy.set(own, read);
+      const inputs = node.inputs.map((input) => {
+        if (input === null) return false;
+        const maker = index.makers.get(input);
+        const isInside = read.has(input) || (maker !== undefined && kernels.get(maker) === own);
+        read.add(input);
+        return isInside;
+      });
+      const outputs = node.outputs.map(
+        (output) =>
+          output !== null &&
+          !index.outputs.has(output) &&
+          (index.readers.get(output) ?? []).every((reader) => kernels.get(reader) === own),
+      );
+      return [node, { kind, inputs, outputs, launches: last.get(own) === node }];
+    }),
+  );
+}
+
+function kindOf(
+  { graph, makers, readers }: GraphIndex,
+  node: Node,
+  head: Node | undefined,
+  isAttention: boolean,
+  before: ReadonlyMap<Node, KernelKind>,
+): KernelKind {
+  if (node.phase === 'update') return 'update';
+  const entry = entryOf(node.op, node.domain);
+  if (entry?.isView || familyOf(node) === 'view' || isAccumulator(node)) return 'free';
+  if (isAttention) return 'attention';
+  if (isProduct(node) && !isDepthwise(graph, node)) return 'product';
+  const family = head ? familyOf(head) : 'elementwise';
+  // Beside its products, what an operator's gradient turns and sums is part of them.
+  if (head && isProduct(head) && !isDepthwise(graph, head)) return 'free';
+  if (family === 'view') return 'free';
+  const results = node.outputs.flatMap((output) => (output === null ? [] : (readers.get(output) ?? [])));
+  const isLast = node.phase !== 'forward' && results.length > 0;
+  if (!head && isLast && results.every((reader) => reader.phase === 'update' || isAccumulator(reader))) return 'free';
+  if (!isFloatCast(graph, node)) return 'memory';
+  // Of a parameter, the update makes the copy that products read; of a product's result, the product does.
+  const maker = makers.get(node.inputs[0] ?? '');
+  if (!maker) return 'free';
+  const made = before.get(maker);
+  return made === 'memory' ? 'memory' : 'free';
+}
+
+function isFloatCast(graph: Graph, { op, domain, inputs: [input], outputs: [output] }: Node): boolean {
+  if (op !== 'Cast' || domain !== '' || !input || !output) return false;
+  return isFloating(typeOf(graph, input).dtype) && isFloating(typeOf(graph, output).dtype);
+}
+
+/** Whether a convolution has a channel for each of its groups: a few products for each number it reads, none for matrix units. */
+function isDepthwise(graph: Graph, { op, domain, attributes, outputs: [output] }: Node): boolean {
+  const groups = Number(attributes['group'] ?? 1);
+  if (entryOf(op, domain)?.family !== 'convolution' || groups === 1 || !output) return false;
+  return typeOf(graph, output).shape[1] === groups;
+}
+
+/** By operator of a kernel that reads and writes: the kernel's name. */
+function kernelsOf(
+  { graph, makers, readers, outputs }: GraphIndex,
+  groupOf: (node: Node) => string,
+  heads: ReadonlyMap<string, Node>,
+  kinds: ReadonlyMap<Node, KernelKind>,
+): ReadonlyMap<Node, string> {
+  const joined = new Map<string, string>();
+  const root = (name: string): string => {
+    let found = name;
+    for (let next = joined.get(found); next !== undefined; next = joined.get(found)) found = next;
+    return found;
+  };
+  const names = new Map<Node, string>();
+  for (const node of graph.nodes) {
+    const kind = kinds.get(node);
+    if (kind !== 'memory' && kind !== 'update') continue;
+    const maker = isFloatCast(graph, node) ? makers.get(node.inputs[0] ?? '') : undefined;
+    const of = maker && names.get(maker);
+    // Backward kernels are told apart by what they are the gradient of, updates by their parameter.
+    names.set(node, of ?? `${phaseOf(node)} ${kind === 'update' ? node.name : groupOf(node)}`);
+  }
+  const isChained = (node: Node) => {
+    const head = heads.get(groupOf(node));
+    return head !== undefined && familyOf(head) === 'elementwise' && ['forward', 'recompute'].includes(phaseOf(node));
+  };
+  for (const node of graph.nodes) {
+    const own = names.get(node);
+    if (own === undefined || !isChained(node)) continue;
+    const after = new Set(
+      node.outputs
+        .flatMap((output) => (output === null ? [] : (readers.get(output) ?? [])))
+        .filter((reader) => phaseOf(reader) === phaseOf(node) && names.get(reader) !== own),
+    );
+    const [only] = after;
+    const leaves = node.outputs.some((output) => output !== null && outputs.has(output));
+    if (after.size !== 1 || !only || leaves || !isChained(only)) continue;
+    const [from, to] = [root(own), root(names.get(only) ?? '')];
+    if (names.has(only) && from !== to) joined.set(from, to);
+  }
+  return new Map([...names].map(([node, name]) => [node, root(name)]));
+}
+
+function dtypeOf(graph: Graph, { inputs: [input] }: Node): DType {
+  return input ? typeOf(graph, input).dtype : 'float32';
+}
+
+function phaseOf({ phase }: Node): 'forward' | 'recompute' | 'backward' | 'update' {
+  return phase === 'backward-input' || phase === 'backward-weight' ? 'backward' : phase;
+}
+
+function isBackward(node: Node): boolean {
+  return phaseOf(node) === 'backward';
+}
+
+/** Of every attention, forward, repeated and backward, the operator that does most of it. */
+function standingFor(
+  nodes: readonly Node[],
+  groupOf: (node: Node) => string,
+  kinds: ReadonlyMap<Node, KernelKind>,
+): ReadonlySet<Node> {
+  const first = new Map<string, Node>();
+  for (const node of nodes) {
+    if (kinds.get(node) !== 'attention') continue;
+    const key = `${phaseOf(node)} ${groupOf(node)}`;
+    const known = first.get(key);
+    if (!known || (!known.body && !isProduct(known) && (node.body || isProduct(node)))) first.set(key, node);
+  }
+  return new Set(first.values());
+}
+
+/** Sizes of an attention that devices have one kernel for; null of anything else. */
+function attentionOf(index: GraphIndex, head: Node): Omit<AttentionWork, 'backward'> | null {
+  if (familyOf(head) !== 'attention') return null;
+  return head.body ? sizesOfBlock(index, head, head.body) : sizesOfOperator(index, head);
+}
+
+/** A recognised attention as the one kernel that devices have for it, whatever its exporter wrote. */
+function sizesOfBlock(index: GraphIndex, head: Node, body: Graph): Omit<AttentionWork, 'backward'> | null {
+  const products = body.nodes.filter((node) => familyOf(node) === 'contraction');
+  const [scores, values, ...others] = products.map((node) => {
+    const [output] = node.outputs;
+    return { node, shape: output ? typeOf(body, output).shape : [] };
+  });
+  if (!scores || !values || others.length > 0 || scores.shape.length < 3 || values.shape.length < 3) return null;
+  const [queries = 1, keys = 1] = scores.shape.slice(-2);
+  const [heads = 1, ...batch] = scores.shape.slice(0, -2).reverse();
+  return {
+    batch: elementCount(batch),
+    heads,
+    keyHeads: Math.max(1, Math.round(heads * headsShared(index, head, queries, keys))),
+    queries,
+    keys,
+    valueWidth: values.shape.at(-1) ?? 1,
+    width: largestProduct(viewOf(body, scores.node)) / (2 * elementCount(scores.shape)),
+    causal: isCausalMask(index, head.inputs[3]),
+  };
+}
+
+/** Heads of keys for one of queries: 1, or less where several share one. Dimensions may lie in any order. */
+function headsShared(index: GraphIndex, { inputs }: Node, queries: number, keys: number): number {
+  const [query, key] = inputs.map((name) => (name === null ? 0 : elementCount(shapeOf(index, name))));
+  return query && key ? key / keys / (query / queries) : 1;
+}
+
+function sizesOfOperator(index: GraphIndex, node: Node): Omit<AttentionWork, 'backward'> | null {
+  const [query, key, value] = node.inputs.map((name) => (name === null ? [] : shapeOf(index, name)));
+  const [output] = node.outputs;
+  if (node.inputs.filter((name) => name !== null).length < 3 || !output) return null;
+  // Attention proper makes sums over keys; rotary embedding, of the same family, works element by element.
+  if (largestProduct(viewOf(index.graph, node)) <= 8 * elementCount(shapeOf(index, output))) return null;
+  const heads = Number(node.attributes['q_num_heads'] ?? node.attributes['num_heads'] ?? query?.[1] ?? 1);
+  const keyHeads = Number(node.attributes['kv_num_heads'] ?? key?.[1] ?? 1);
+  const flat = query?.length === 3;
+  // What has windows is causal, windows or not.
+  const window = node.attributes['local_window_size'];
+  const seen = Number(window ?? -1);
+  return {
+    batch: query?.[0] ?? 1,
+    heads,
+    keyHeads,
+    queries: query?.[flat ? 1 : 2] ?? 1,
+    keys: key?.[flat ? 1 : 2] ?? 1,
+    valueWidth: flat ? (value?.[2] ?? 1) / keyHeads : (value?.[3] ?? 1),
+    width: flat ? (query?.[2] ?? 1) / heads : (query?.[3] ?? 1),
+    causal: window !== undefined || Number(node.attributes['is_causal'] ?? 0) !== 0,
+    ...(seen > 0 ? { window: seen } : {}),
+  };
+}
