@@ -45,9 +45,5 @@ for (const [name, model] of Object.entries(MODELS))
         });
         // A node is priced in whole nanoseconds.
         t.true(Math.abs(seconds('product') - parts.matmul) < 50e-9, `${seconds('product')} ${parts.matmul}`);
-        if (name === 'gpt')
-          t.true(
-            Math.abs(seconds('attention') - parts.attention) < 10e-9,
-            `${seconds('attention')} ${parts.attention}`,
-          );
+        t.true(Math.abs(seconds('attention') - parts.attention) < 10e-9, `${seconds('attention')} ${parts.attention}`);
       });
