@@ -70,7 +70,7 @@ async function runExport(context: Context, [plan = '']: readonly string[], flags
       'usage',
       'export: the form is missing',
       {},
-      'give --mindspore, --onnx, --pins, --tp-plan, --megatron or --torchtitan with a file',
+      'give --mindspore FILE, or another of --onnx, --pins, --tp-plan, --megatron and --torchtitan',
     );
   }
   const { convertStrategy } = await import('../api/strategy.js');

@@ -5,7 +5,7 @@ import { autopar, type Ended } from '../cli/autopar.js';
 import { listing, workplace } from './refusal.js';
 
 /** A heap that a small model takes up, which any machine can give. */
-const SMALL = '--max-old-space-size=16';
+const SMALL = '--max-old-space-size=24';
 
 const MODEL = ['--model', 'gpt:layers=48,hidden=64,heads=4,seq=32,vocab=64', '--train', '--devices', '4'];
 
@@ -27,7 +27,7 @@ test('command: a full heap is an error with its limit and how to raise it, and t
   t.is(stdout, '');
   const [, limit = ''] =
     /^error\[out-of-memory\]: the JavaScript heap reached its limit of (\d+) MiB \(\w+ing\); /.exec(stderr) ?? [];
-  t.true(Number(limit) > 16, stderr);
+  t.true(Number(limit) > 24, stderr);
   t.regex(
     stderr,
     new RegExp(`\n  hint: NODE_OPTIONS=--max-old-space-size=${2 * Number(limit)} raises the limit; or ask`),

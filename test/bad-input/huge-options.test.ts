@@ -50,6 +50,7 @@ const LINES: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
     'dropout-seed': [`${TRAIN} --dropout-seed #`],
   },
   run: { '': ['run d --$ #'] },
+  train: { '': ['train d --data d.npy --$ #'] },
   verify: { '': ['verify d --$ #'] },
   rehearse: { '': ['rehearse d --$ #'] },
   inspect: {

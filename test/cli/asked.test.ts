@@ -190,7 +190,7 @@ const USES: Readonly<Record<string, Uses>> = {
     alternatives: ['explain d --memory --alternatives 2'],
     top: ['explain d --sensitivity --top 2'],
   },
-  'strategy export': always('mindspore', 'onnx', 'pins', 'model', 'stage'),
+  'strategy export': always('mindspore', 'onnx', 'pins', 'tp-plan', 'megatron', 'torchtitan', 'model', 'stage'),
   'strategy import': always(
     'output',
     'devices',

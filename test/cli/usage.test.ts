@@ -46,6 +46,10 @@ test('help of a command with many options has them in groups, those of the model
   t.notRegex((await autopar(['run', '--help'])).stdout, /^Model:$/m);
 });
 
+test('every option of a long help is in a group', async (t) => {
+  for (const { name } of COMMANDS) t.notRegex((await autopar([name, '--help'])).stdout, /^Others:$/m, name);
+});
+
 test('plan and diff are short for longer lines', async (t) => {
   const help = await autopar([]);
   t.regex(help.stdout, /autopar plan +autopar compile --plan-only\n +autopar diff +autopar strategy diff/);

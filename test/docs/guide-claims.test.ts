@@ -66,7 +66,8 @@ const CLAIMS: Readonly<Record<string, Readonly<Record<string, readonly Claim[]>>
       { same: 'memory', of: ['--micro-batch 4', '4 --recompute selective'] },
     ],
     'Micro-batch size: between arithmetic and the bubble': [
-      { rising: 'step', of: ['--micro-batch 2', '--micro-batch 1', '--micro-batch 4', '--micro-batch 8'] },
+      { same: 'step', of: ['--micro-batch 1', '--micro-batch 2'] },
+      { rising: 'step', of: ['--micro-batch 2', '--micro-batch 4', '--micro-batch 8'] },
       { rising: 'bubble', of: ['--micro-batch 1', '--micro-batch 2', '--micro-batch 4', '--micro-batch 8'] },
     ],
     'The batch hides the bubble': [

@@ -33,7 +33,7 @@ function readsOfLater({ nodes }: Graph, units: readonly Unit[]): readonly string
 }
 
 /** Statistics and choices of a whole batch, which micro-batches would make anew. */
-const WHOLE: ReadonlySet<string> = new Set(['batch-norm', 'moe']);
+const WHOLE: ReadonlySet<string> = new Set(['batch-norm', 'moe', 'capacity-experts', 'resnet', 'u-net']);
 
 /** Its Dropout stands before the layers, and is there when it is trained alone. */
 const OTHERWISE: ReadonlySet<string> = new Set(['dropout']);
