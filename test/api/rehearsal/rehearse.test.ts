@@ -103,22 +103,23 @@ test('what is wrong with a plan or with its lowered form fails its rehearsal', a
     writeFileSync(file, JSON.stringify(plan));
     return t.throwsAsync(rehearse({ directory }), { name: 'AutoparError' });
   };
-  const names = Object.keys((JSON.parse(text) as Plan).operators);
-  const product = names.find((name) => name.endsWith('/feed_forward/down/MatMul')) ?? '';
-  await edited(({ operators }) => {
-    Object.assign(operators[product] ?? {}, { strategy: {} });
+  const { operators, redistributions } = JSON.parse(text) as Plan;
+  const product = Object.keys(operators).find((name) => name.endsWith('/feed_forward/down/MatMul')) ?? '';
+  const [moved = ''] = Object.keys(redistributions);
+  await edited((plan) => {
+    Object.assign(plan.operators[product] ?? {}, { strategy: {} });
   });
-  await edited(({ operators }) => {
-    Object.assign(operators[product] ?? {}, { strategy: { k: ['tp.0', 'tp.0'] } });
+  await edited((plan) => {
+    Object.assign(plan.operators[product] ?? {}, { strategy: { k: ['tp.0', 'tp.0'] } });
   });
-  await edited(({ operators }) => {
-    Object.assign(operators[product] ?? {}, { reduction: { kind: 'all-reduce' } });
+  await edited((plan) => {
+    Object.assign(plan.operators[product] ?? {}, { reduction: { kind: 'all-reduce' } });
   });
-  await edited(({ redistributions }) => {
-    Object.assign(redistributions[`${product}_output`]?.[0] ?? {}, { layout: '[dp, -, tp.9]' });
+  await edited((plan) => {
+    Object.assign(plan.redistributions[moved]?.[0] ?? {}, { layout: '[dp, -, tp.9]' });
   });
-  await edited(({ redistributions }) => {
-    Object.assign(redistributions[`${product}_output`]?.[0] ?? {}, { readers: [] });
+  await edited((plan) => {
+    Object.assign(plan.redistributions[moved]?.[0] ?? {}, { readers: [] });
   });
   await edited((plan) => {
     plan.operators = {};
