@@ -76,9 +76,10 @@ export function mappedEntry(
 export function mappedLayout(
   { dims, partial, extents }: Layout,
   after: readonly number[],
-  { axes, mesh }: ReducedMesh,
+  reduced: ReducedMesh,
   pairs: SizePairs,
 ): Layout {
+  const { axes, mesh } = reduced;
   if (dims.length !== after.length) throw new Unmapped(`a tensor has ${after.length} dimensions, not ${dims.length}`);
   const made = dims.map((pieces, dimension) => {
     const names = pieces.map((piece) => axes(piece.axes));
@@ -90,10 +91,9 @@ export function mappedLayout(
     const valid = solved(sizes, cuts, after[dimension] ?? 1, pairs, parts !== null && parts !== undefined);
     return names.map((own, index): Piece & Extent => {
       const real = valid[index] ?? 1;
-      const before = parts?.[index];
-      // Whole, and padded for axes that are to cut it next.
-      const isKept = own.length === 0 && parts?.length === pieces.length && before?.valid === real;
-      return { axes: own, valid: real, size: isKept ? before.size : paddedSize(real, cuts[index] ?? 1) };
+      const before = own.length === 0 && parts?.length === pieces.length ? parts[index] : undefined;
+      const cut = before ? cutElsewhere(before, real, reduced) : cuts[index];
+      return { axes: own, valid: real, size: paddedSize(real, cut ?? 1) };
     });
   });
   const kept = partial.flatMap(({ axis, reduction }) => axes([axis]).map((own) => ({ axis: own, reduction })));
@@ -105,6 +105,15 @@ export function mappedLayout(
     mesh,
     isPadded ? made.map((pieces) => pieces.map(({ size, valid }) => ({ size, valid }))) : undefined,
   );
+}
+
+/** Parts that a whole extent is padded for, as another layout of the tensor cuts it: of so many elements in the rehearsal. */
+function cutElsewhere({ size, valid }: Extent, real: number, { from, mesh, axes }: ReducedMesh): number {
+  if (size === valid) return 1;
+  const cuts = from.axes
+    .filter((axis) => axis.size > 1 && paddedSize(valid, axis.size) === size)
+    .map(({ subAxes }) => axesSize(mesh, axes(subAxes.map(({ name }) => name))));
+  return cuts.find((cut) => real % cut !== 0) ?? 1;
 }
 
 /**

@@ -12,6 +12,8 @@ import type { Strategy } from '../../sharding-propagation/strategy.js';
 export interface ReducedMesh {
   /** Of one stage. */
   readonly mesh: Mesh;
+  /** That of the plan. */
+  readonly from: Mesh;
   /** Sub-axes of the plan in those of the rehearsal, each once; without the lost ones. */
   readonly axes: (names: readonly SubAxis[]) => readonly SubAxis[];
   /** Sub-axes of the plan that the ranks do not suffice for. */
@@ -35,7 +37,7 @@ interface AxisBundles {
 /**
  * The mesh at reduced sizes.
  * @param most ranks of a stage
- * @param wholes lists of sub-axes that cut a width that stays to single elements
+ * @param wholes lists of sub-axes that cut a width that stays to single elements, or padded
  */
 export function reducedMesh(
   { mesh, strategies }: Pick<Assignment, 'mesh' | 'strategies'>,
@@ -70,6 +72,7 @@ export function reducedMesh(
   const all = mesh.axes.flatMap(({ subAxes }) => subAxes.map(({ name }) => name));
   return {
     mesh: reduced,
+    from: mesh,
     axes: (given) => [...new Set(given.flatMap((name) => names.get(name) ?? []))],
     lost: new Set(all.filter((name) => !names.has(name))),
   };

@@ -51,7 +51,7 @@ const LEAST_STAGES = 2;
 export async function smallPlan(big: BigPlan, request: SmallRequest): Promise<SmallPlan> {
   const { pipeline, assignment } = big;
   const ranks = Math.floor(request.ranks / (pipeline ? LEAST_STAGES : 1));
-  // Widths of a file stay, so that axes that cut one to single elements stay as well.
+  // Widths of a file stay, so that axes that cut one to single elements, or padded, stay as well.
   const wholes = request.source.generated === undefined ? wholeCuts(big.graph, assignment, batchSize(big.graph)) : [];
   const mesh = reducedMesh(assignment, big.lowered, ranks, wholes);
   const leader = leadersIn(big.graph, big.kindOf);

@@ -57,7 +57,7 @@ export function narrowSizes(
   };
 }
 
-/** Lists of sub-axes that cut a factor to single elements; of factors as large as `varied` (the batch) none. */
+/** Lists of sub-axes that cut a factor to single elements, or padded; of factors as large as `varied` (the batch) none. */
 export function wholeCuts(
   graph: Graph,
   { mesh, strategies }: Pick<Assignment, 'mesh' | 'strategies'>,
@@ -70,8 +70,8 @@ export function wholeCuts(
     if (named.length === 0) continue;
     const { factors } = refineRule(ruleOf(viewOf(graph, node)), pieces);
     for (const [name, own] of named) {
-      const size = factors.get(name)?.size;
-      if (size !== varied && size === axesSize(mesh, own)) found.set(own.join(), own);
+      const [size, cut] = [factors.get(name)?.size, axesSize(mesh, own)];
+      if (size !== undefined && size !== varied && (size === cut || size % cut !== 0)) found.set(own.join(), own);
     }
   }
   return [...found.values()];
