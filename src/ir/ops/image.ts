@@ -24,8 +24,7 @@ export const imageEntries: readonly OperatorEntry[] = [
       infer: (view) => [{ dtype: operand(view, 0).dtype, shape: resizedShape(view) }],
       rule: (view) => {
         const { shape } = operand(view, 0);
-        // With a kept aspect ratio the sizes asked for are not the sizes made; a shard would find another ratio.
-        const local = !isCropped(view) && text(view, 'keep_aspect_ratio_policy', 'stretch') === 'stretch';
+        const local = isLocal(view);
         const passes = (axis: number) => local && isKept(view, axis);
         const side = (prefix: string) =>
           shape
@@ -40,7 +39,7 @@ export const imageEntries: readonly OperatorEntry[] = [
       linear: (view) => (isCropped(view) ? [] : [[0]]),
       resize: (view, rule, size) => {
         const sizes = integers(view, 'sizes');
-        if (!sizes) return view.attributes;
+        if (!sizes || !isLocal(view)) return view.attributes;
         const axes = resizedAxes(view);
         const local = sizes.map((_, index) => dimensionSize(rule.outputs[0]?.[axes[index] ?? 0] ?? [], size));
         return { ...view.attributes, sizes: local };
@@ -85,6 +84,14 @@ function isKept(view: OperatorView, axis: number): boolean {
   if (isCropped(view) || operand(view, 0).shape[axis] !== result(view, 0).shape[axis]) return false;
   if (sizes.length > 0) return text(view, 'keep_aspect_ratio_policy', 'stretch') === 'stretch';
   return !scales || numbersOf(scales)[index] === 1;
+}
+
+/**
+ * Whether an axis may be cut. With a kept aspect ratio the sizes asked for are not the sizes made; a shard would find
+ * another ratio.
+ */
+function isLocal(view: OperatorView): boolean {
+  return !isCropped(view) && text(view, 'keep_aspect_ratio_policy', 'stretch') === 'stretch';
 }
 
 /** Whether each position of an axis becomes several that are equal, side by side. */

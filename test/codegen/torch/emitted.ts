@@ -59,8 +59,8 @@ const PYTHON = process.env['AUTOPAR_PYTHON'] || 'python3';
 export function runForked(programs: readonly Emitted[]): ReadonlyMap<string, Ran> {
   runJobs(
     programs.map((program) => {
-      const { outputs, state, first, log } = files(program.folder);
-      const whole = { outputs, state, log, steps: program.steps };
+      const { outputs, state, first, metrics } = files(program.folder);
+      const whole = { outputs, state, metrics, steps: program.steps };
       return { program, runs: program.steps > 1 ? [{ state: first, steps: 1 }, whole] : [whole] };
     }),
   );
@@ -84,7 +84,7 @@ export function runJobs(jobs: readonly { readonly program: Emitted; readonly run
 const DEFAULTS = {
   outputs: null,
   state: null,
-  log: null,
+  metrics: null,
   save: null,
   save_every: null,
   resume: null,
@@ -94,19 +94,19 @@ const DEFAULTS = {
 
 /** Runs a program as its README says, on gloo. */
 export function runTorchrun({ folder, ranks, steps }: Emitted): Ran {
-  const { outputs, state, log } = files(folder);
+  const { outputs, state, metrics } = files(folder);
   const given = ['--device', 'cpu', '--steps', String(steps), '--inputs', join(folder, 'inputs.npz')];
   const main = join(folder, 'torch', 'main.py');
   const launch = ['-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', String(ranks), main];
-  python([...launch, ...given, '--outputs', outputs, '--state', state, '--log', log]);
+  python([...launch, ...given, '--outputs', outputs, '--state', state, '--metrics', metrics]);
   return ranIn(folder);
 }
 
-type Results = Readonly<Record<'outputs' | 'state' | 'first' | 'log', string>>;
+type Results = Readonly<Record<'outputs' | 'state' | 'first' | 'metrics', string>>;
 
 function files(folder: string): Results {
   const at = (name: string) => join(folder, name);
-  return { outputs: at('outputs.npz'), state: at('state.npz'), first: at('first.npz'), log: at('log.csv') };
+  return { outputs: at('outputs.npz'), state: at('state.npz'), first: at('first.npz'), metrics: at('metrics.csv') };
 }
 
 /** Runs Python. Throws with what it printed where it fails. */
@@ -121,8 +121,8 @@ export function python(given: readonly string[], input = '', more: Readonly<Reco
 }
 
 function ranIn(folder: string): Ran {
-  const { outputs, state, first, log } = files(folder);
-  const [header = '', ...rows] = readFileSync(log, 'utf8').trim().split(/\r?\n/);
+  const { outputs, state, first, metrics } = files(folder);
+  const [header = '', ...rows] = readFileSync(metrics, 'utf8').trim().split(/\r?\n/);
   const loss = header.split(',').indexOf('loss');
   return {
     outputs: readNpz(readFileSync(outputs), outputs),

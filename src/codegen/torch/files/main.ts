@@ -23,7 +23,7 @@ def arguments():
     parser.add_argument("--inputs", nargs="+", metavar="FILE", help="npz files of whole inputs, one per step, in turn")
     parser.add_argument("--outputs", metavar="FILE", help="npz file of the last step's whole outputs to write")
     parser.add_argument("--state", metavar="FILE", help="npz file of whole weights and state to write at the end")
-    parser.add_argument("--log", metavar="FILE", help="CSV file of each step's loss and other single numbers")
+    parser.add_argument("--metrics", metavar="FILE", help="CSV file of each step's loss and other single numbers")
     parser.add_argument("--steps", type=int, default=1, help="steps to run (default: 1)")
     parser.add_argument("--seed", type=int, default=0, help="seed of inputs made up where none are given (default: 0)")
     parser.add_argument("--save", metavar="FOLDER", help="folder of checkpoints to write, each in step-N")
@@ -214,7 +214,7 @@ def run(options):
         if options.compile:
             compile_layers(model)
         files, wholes = options.inputs or [None], {}
-        log = Log(options.log) if mesh.rank == 0 else None
+        log = Log(options.metrics) if mesh.rank == 0 else None
         for step in range(done + 1, done + options.steps + 1):
             file = files[(step - 1) % len(files)]
             arrays = made_up(options.seed, inputs) if file is None else read_inputs(file, inputs)
