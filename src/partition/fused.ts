@@ -18,7 +18,7 @@ export function markFused(fragment: Fragment, view: OperatorView, part: KernelPa
   for (const node of fragment.nodes) {
     for (const name of readsOf(node)) readers.set(name, (readers.get(name) ?? new Set()).add(node));
   }
-  const segments = segmentsOf(fragment.nodes, readers);
+  const segments = segmentsOf(fragment, readers);
   const inner = new Set([
     ...part.inputs.flatMap((isInside, index) => (isInside ? [`in${index}`] : [])),
     ...part.outputs.flatMap((isInside, index) => (isInside ? [`out${index}`] : [])),
@@ -60,12 +60,13 @@ export function markFused(fragment: Fragment, view: OperatorView, part: KernelPa
 
 /**
  * The operators between communications: those that as many communications lead to, one behind the other. What may run later runs
- * with what reads it.
+ * with what reads it, unless what it reads takes more memory than what it makes: a sum over keys runs beside what it sums.
  */
 function segmentsOf(
-  nodes: readonly FragmentNode[],
+  fragment: Fragment,
   readers: ReadonlyMap<string, ReadonlySet<FragmentNode>>,
 ): readonly (readonly Operator[])[] {
+  const { nodes } = fragment;
   const behind = new Map<string, number>();
   const levels = new Map<FragmentNode, number>();
   for (const node of nodes) {
@@ -82,7 +83,9 @@ function segmentsOf(
         : Math.min(...[...(readers.get(name) ?? [])].map((reader) => levels.get(reader) ?? own)),
     );
     const latest = Math.min(...later);
-    if (!isProduct(node) && Number.isFinite(latest)) levels.set(node, Math.max(own, latest));
+    const bytes = (names: readonly string[]) => names.reduce((sum, name) => sum + bytesOf(fragment, name), 0);
+    const isReduced = bytes(resultsOf(node)) < Math.max(0, ...readsOf(node).map((name) => bytes([name])));
+    if (!isProduct(node) && !isReduced && Number.isFinite(latest)) levels.set(node, Math.max(own, latest));
   }
   const segments = new Map<number, Operator[]>();
   for (const node of nodes) {

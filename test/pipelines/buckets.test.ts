@@ -22,7 +22,7 @@ const CASES: readonly (readonly [model: Task['model'], pipeline: Pipeline])[] = 
 /** One collective in each, a few in each, all in one. */
 const SIZES = [1, 5000, 25e6];
 
-for (const [model, pipeline] of EVERYTHING ? CASES : CASES.slice(0, 2))
+for (const [model, pipeline] of EVERYTHING ? CASES : CASES.slice(0, 1))
   for (const microBatches of pipeline.kind ? [4] : [1, 4])
     test.serial(`${model} ${JSON.stringify(pipeline)}, ${microBatches} micro-batches`, async (t) => {
       const task: Task = { model, microBatches };
@@ -42,8 +42,8 @@ for (const [model, pipeline] of EVERYTHING ? CASES : CASES.slice(0, 2))
     });
 
 const GATHERED: readonly (readonly [model: Task['model'], pipeline: Partial<Pipeline>, microBatches: number])[] = [
-  ['gpt', { dp: 2 }, 2],
   ['mlp', { dp: 2, tp: 2 }, 1],
+  ['gpt', { dp: 2 }, 2],
   ['llama', { kind: '1f1b', stages: 2, dp: 2 }, 4],
   ['encoder-decoder', { dp: 4 }, 2],
   ['cnn', { dp: 4 }, 2],

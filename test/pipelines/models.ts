@@ -153,7 +153,8 @@ function batchNorm(): Graph {
         momentum: 0.9,
         training_mode: 0,
       });
-      return builder.operator('Add', [state, builder.operator('Relu', [normal])]);
+      // Smooth: rounding would put operands on the other side of a kink, and gradients of few samples show it.
+      return builder.operator('Add', [state, builder.operator('Sigmoid', [normal])]);
     });
   const flat = builder.operator('Flatten', [builder.operator('GlobalAveragePool', [state])], { axis: 1 });
   builder.output('logits', linear(builder, 'head', flat, 10, { bias: true }));

@@ -24,3 +24,26 @@ test.serial('two chunks a stage', async (t) => {
   const mesh = { stages: 2, chunks: 2, kind: 'interleaved-1f1b' } as const;
   await checkRecompute(t, { model: 'gpt', microBatches: 4 }, mesh, KINDS, STEPS);
 });
+
+test.serial('the last micro-batch keeps what the others recompute', async (t) => {
+  const task = { model: 'gpt', microBatches: 4 } as const;
+  const kinds = ['stage:except-last', 'full:except-last'];
+  const all = await checkRecompute(t, task, MESHES['f-then-b'], kinds, STEPS);
+  for (const { program, freed } of all) {
+    t.true(freed.every((bytes) => bytes > 0));
+    const runs = program.schedule.filter(({ stage, phase }) => stage === 0 && phase === 'backward (last)');
+    t.deepEqual(
+      runs.map(({ microBatch }) => microBatch),
+      [3],
+    );
+  }
+  // In one stage it is the fullest, and keeps what all would.
+  const [alone] = await checkRecompute(t, task, { stages: 1, tp: 2 }, ['full:except-last'], STEPS);
+  t.deepEqual(alone?.freed, [0]);
+});
+
+test.serial('dropout draws the same bits again, in every micro-batch', async (t) => {
+  const kinds = ['stage:except-last', 'full', 'stage'];
+  const all = await checkRecompute(t, { model: 'dropout', microBatches: 4 }, MESHES['f-then-b'], kinds, STEPS);
+  t.true(all.every(({ freed }) => (freed[0] ?? 0) > 0));
+});

@@ -4,7 +4,6 @@
  */
 import test from 'ava';
 import type { ProgramStage } from '../../src/program/program.js';
-import { EVERYTHING } from '../selection.js';
 import { train } from './compiled-training.js';
 import { checkRecompute, MESHES } from './recomputing.js';
 
@@ -57,29 +56,6 @@ test.serial('stages that keep their inputs alone hold one micro-batch and the in
     all.peaks.counted.map((bytes, stage) => bytes - (one.peaks.counted[stage] ?? 0)),
     inputs.map((bytes) => waiting * bytes),
   );
-});
-
-test.serial('the last micro-batch keeps what the others recompute', async (t) => {
-  const task = { model: 'gpt', microBatches: 4 } as const;
-  const kinds = ['stage:except-last', ...(EVERYTHING ? ['full:except-last'] : [])];
-  const all = await checkRecompute(t, task, MESHES['f-then-b'], kinds, STEPS);
-  for (const { program, freed } of all) {
-    t.true(freed.every((bytes) => bytes > 0));
-    const runs = program.schedule.filter(({ stage, phase }) => stage === 0 && phase === 'backward (last)');
-    t.deepEqual(
-      runs.map(({ microBatch }) => microBatch),
-      [3],
-    );
-  }
-  // In one stage it is the fullest, and keeps what all would.
-  const [alone] = await checkRecompute(t, task, { stages: 1, tp: 2 }, ['full:except-last'], STEPS);
-  t.deepEqual(alone?.freed, [0]);
-});
-
-test.serial('dropout draws the same bits again, in every micro-batch', async (t) => {
-  const kinds = ['stage:except-last', ...(EVERYTHING ? ['full', 'stage'] : [])];
-  const all = await checkRecompute(t, { model: 'dropout', microBatches: 4 }, MESHES['f-then-b'], kinds, STEPS);
-  t.true(all.every(({ freed }) => (freed[0] ?? 0) > 0));
 });
 
 test.serial('some layers of a class recompute, the others keep what they make', async (t) => {

@@ -76,22 +76,21 @@ test('micro-batches in halves are rehearsed in halves', async (t) => {
   t.true(program?.stages.every(({ phases }) => phases.forward?.some(({ half }) => half === 1)));
 });
 
-for (const recompute of ['full', 'stage:except-last'])
-  test(`a training step in stages that recomputes: ${recompute}`, async (t) => {
-    const directory = await planned(t, {
-      family: GPT,
-      globalBatch: 16,
-      cluster: '1x4:h100-sxm-80',
-      degrees: { dp: 1, tp: 2, pp: 2 },
-      training: { ...TRAINING, microBatches: 8 },
-      recompute,
-    });
-    const result = await rehearse({ directory });
-    t.deepEqual(faults(result), []);
-    t.true(result.passed);
-    t.is(result.coverage.covered, result.coverage.kinds);
-    t.true(result.coverage.kinds > 0);
+test('a training step in stages that recomputes, but of the last micro-batch', async (t) => {
+  const directory = await planned(t, {
+    family: GPT,
+    globalBatch: 16,
+    cluster: '1x4:h100-sxm-80',
+    degrees: { dp: 1, tp: 2, pp: 2 },
+    training: { ...TRAINING, microBatches: 8 },
+    recompute: 'stage:except-last',
   });
+  const result = await rehearse({ directory });
+  t.deepEqual(faults(result), []);
+  t.true(result.passed);
+  t.is(result.coverage.covered, result.coverage.kinds);
+  t.true(result.coverage.kinds > 0);
+});
 
 test('what is wrong with a plan or with its lowered form fails its rehearsal', async (t) => {
   const directory = await planned(t, { family: GPT, globalBatch: 16, degrees: { dp: 4, tp: 4 } });
