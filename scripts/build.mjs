@@ -36,6 +36,7 @@ const command = join(output, 'src', 'cli', 'main.js');
 if (existsSync(command)) {
   chmodSync(command, 0o755);
   await bundleCommand();
+  await bundleCharts();
 }
 process.exit(result.status ?? 1);
 
@@ -61,6 +62,25 @@ async function bundleCommand() {
   chmodSync(join(bundle, 'main.js'), 0o755);
   const made = new Set(Object.keys(metafile.outputs).map((file) => basename(file)));
   for (const file of readdirSync(bundle)) if (!made.has(file)) rmSync(join(bundle, file), { recursive: true });
+}
+
+/** The script of pictures with the library that it draws with, in place of the module: a page holds it, and users install no library. */
+async function bundleCharts() {
+  const module = join(output, 'src', 'pictures', 'charts.js');
+  await build({
+    stdin: { contents: "export * from './src/pictures/charts.ts';", resolveDir: root, loader: 'ts' },
+    outfile: module,
+    allowOverwrite: true,
+    bundle: true,
+    minify: true,
+    legalComments: 'inline',
+    format: 'iife',
+    globalName: 'charts',
+    platform: 'browser',
+    target: 'es2020',
+    logLevel: 'warning',
+  });
+  rmSync(`${module}.map`, { force: true });
 }
 
 function removeStale() {

@@ -24,6 +24,7 @@ const PROGRAM = 'src/program';
 const CODEGEN = 'src/codegen';
 const DATA = 'src/data';
 const RUNTIME = 'src/runtime';
+const PICTURES = 'src/pictures';
 const API = 'src/api';
 
 /** The solver as others see it: its entry, problems and answers, and the user's time. */
@@ -43,9 +44,24 @@ export const IMPORT_RULES: readonly FolderRule[] = [
   { folder: CODEGEN, may: [IR, SHARDING, PARTITION, SCHEDULE, STRATEGY, PROGRAM] },
   { folder: DATA, may: [IR, PROGRAM] },
   { folder: RUNTIME, may: [PROGRAM] },
+  { folder: PICTURES, may: [] },
   {
     folder: API,
-    may: [IR, SHARDING, PARTITION, SCHEDULE, COST, STRATEGY, SEARCH, PROGRAM, CODEGEN, DATA, RUNTIME, 'models'],
+    may: [
+      IR,
+      SHARDING,
+      PARTITION,
+      SCHEDULE,
+      COST,
+      STRATEGY,
+      SEARCH,
+      PROGRAM,
+      CODEGEN,
+      DATA,
+      RUNTIME,
+      PICTURES,
+      'models',
+    ],
     files: SOLVER_ENTRY,
   },
   { folder: 'src/cli', may: [API], files: ['src/ir/error.ts', 'src/ir/nearest.ts', 'src/ir/shell-word.ts'] },

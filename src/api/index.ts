@@ -49,6 +49,7 @@ export type { AxisUse } from './mesh-axes.js';
 export { type Held, type HeldKind, type PeakMemory, peakMemory } from './peak-memory.js';
 export type { PlannedModel } from './plan.js';
 export { explainPlan, type PlanSummary } from './plan-summary.js';
+export type { Plot } from './plot.js';
 export type { MachineProfile } from './profile.js';
 export type { Rehearsal } from './rehearse.js';
 export type { RunReport } from './run.js';
@@ -74,6 +75,7 @@ export {
   type PlanningOptions,
   type ProfileOptions,
   plan,
+  plot,
   profile,
   type RehearseOptions,
   type RunCompiledOptions,

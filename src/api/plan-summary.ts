@@ -4,6 +4,7 @@
  */
 import path from 'node:path';
 import type { Cluster } from '../cost-model/cluster.js';
+import { type StepSpan, stepSpans } from '../cost-model/step-spans.js';
 import type { Graph } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
 import { leadersOf } from '../strategy/layer-classes.js';
@@ -35,6 +36,15 @@ export interface PlanSummary {
   readonly communication: readonly Communication[];
   /** Per stage, what a rank holds when it holds most, with the largest tensors. */
   readonly memory: readonly PeakMemory[];
+  /** What only a picture has room for. */
+  readonly details: () => PlanDetails;
+}
+
+export interface PlanDetails {
+  /** When stages run what in a step, as it is predicted. */
+  readonly spans: readonly StepSpan[];
+  /** All operators, heaviest first; those of equal layers are one. */
+  readonly operators: readonly HeavyOperator[];
 }
 
 /** A plan as it is at hand. */
@@ -56,6 +66,10 @@ export function summaryOf({ graph, lowering, assignment, ...known }: Summarised)
     heaviest: heaviestOf(lowering.lowered, assignment, cluster, like),
     communication: communicationOf(lowering.lowered, cluster, like),
     memory: peakMemory(lowering, cluster, NAMED),
+    details: () => ({
+      spans: stepSpans(lowering.lowered, lowering.schedule, cluster),
+      operators: heaviestOf(lowering.lowered, assignment, cluster, like, Number.POSITIVE_INFINITY),
+    }),
   };
 }
 

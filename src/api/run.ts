@@ -19,7 +19,7 @@ import { openCompiled } from './verify.js';
 export type { OutsideStatistics as OutsideBytes } from '../runtime/statistics.js';
 
 /** What a run gives: outputs, step times, and what each rank did. */
-export interface RunReport extends Omit<RunResult, 'spans'> {
+export interface RunReport extends RunResult {
   /** `emulated`: ranks waited as long as their work is predicted to take, and there are no outputs. */
   readonly backend: RunBackend;
   /** The link between emulated ranks. */
@@ -42,6 +42,8 @@ export interface RunCompiledOptions extends Omit<RankResources, 'backend'> {
   readonly link?: string;
   /** A file for when ranks ran what in the last step, for Perfetto and chrome://tracing. */
   readonly trace?: string;
+  /** Whether `spans` of the report says when ranks ran what in the last step. */
+  readonly timed?: boolean;
   readonly signal?: AbortSignal;
   readonly onProgress?: (text: string) => void;
 }
@@ -58,15 +60,15 @@ export async function runCompiled(options: RunCompiledOptions): Promise<RunRepor
     steps: options.steps ?? 1,
     // A step of training changes the weights: none is for warming up.
     warmup: program.state ? 0 : 1,
-    trace: options.trace !== undefined,
+    trace: options.trace !== undefined || options.timed === true,
     ...(options.threadsPerRank === undefined ? {} : { threadsPerRank: options.threadsPerRank }),
     ...(emulation ? { emulation } : {}),
     ...resourcesOf(backend === 'emulated' ? others : { ...others, backend }),
     ...(options.signal ? { signal: options.signal } : {}),
     ...(options.onProgress ? { onProgress: (progress) => options.onProgress?.(progressText(progress)) } : {}),
   };
-  const { spans, ...result } = await listening(options.signal, () => runProgram(options.directory, inputs, runtime));
-  if (options.trace !== undefined) await writeSpans(options.trace, program, spans);
+  const result = await listening(options.signal, () => runProgram(options.directory, inputs, runtime));
+  if (options.trace !== undefined) await writeSpans(options.trace, program, result.spans);
   const experts = expertLoads(plan, result.outputs);
   return {
     ...result,

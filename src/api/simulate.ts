@@ -22,6 +22,7 @@ import { type HostMemory, hostMemory } from '../cost-model/step/offload.js';
 import { type StageMemory, stageMemory } from '../cost-model/step/step-memory.js';
 import { microBatches, priceStep, type StepPrice, scheduleRequest } from '../cost-model/step/step-price.js';
 import type { ModelWork } from '../cost-model/step/work.js';
+import type { StepSpan } from '../cost-model/step-spans.js';
 import type { LossOptions } from '../ir/autodiff/append-loss.js';
 import { AutoparError } from '../ir/error.js';
 import { interruptible } from '../ir/interruption.js';
@@ -34,7 +35,7 @@ import { type AxisUse, stepAxes } from './mesh-axes.js';
 import { limitsOf, missingOf } from './missing-memory.js';
 import { type Remedy, remedyOf } from './step-remedy.js';
 import { statedBatch, workReader } from './step-works.js';
-import { writeTimeline } from './timeline.js';
+import { pipelineSpans, writeTimeline } from './timeline.js';
 
 export interface SimulateOptions extends Omit<ImportOptions, 'globalBatch'>, Partial<Degrees> {
   /** The model file; left out where `generate` is given. */
@@ -95,6 +96,8 @@ export interface Simulation extends StepPrice {
   readonly largest: readonly HeldTensor[];
   /** Bytes that it lacks; 0 where it fits. */
   readonly missingBytes: number;
+  /** When stages run what in a step. */
+  readonly spans: () => readonly StepSpan[];
   /** The cheapest single change that makes it fit; null where none does, or none is needed. */
   readonly remedy: Remedy | null;
 }
@@ -174,6 +177,7 @@ export function simulationOf({ modelFlops: flops, ...priceable }: Priceable): Si
     host,
     missingBytes: Math.max(0, missing.bytes),
     remedy: null,
+    spans: () => pipelineSpans(configuration, price),
   };
 }
 

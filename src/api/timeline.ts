@@ -4,40 +4,49 @@
  */
 import type { StepConfiguration } from '../cost-model/step/configuration.js';
 import { phaseSeconds, type StepPrice, scheduleRequest } from '../cost-model/step/step-price.js';
+import type { StepSpan } from '../cost-model/step-spans.js';
 import { writeFileAtomic } from '../program/atomic.js';
 import type { Program } from '../program/program.js';
 import type { StepResult } from '../runtime/session.js';
 import { makeSchedule } from '../schedule/make-schedule.js';
 import { simulate } from '../schedule/simulate.js';
 
-/** @throws AutoparError `bad-schedule` (usage) where the schedule has no order for these numbers; (cannotWrite) */
-export async function writeTimeline(file: string, configuration: StepConfiguration, price: StepPrice): Promise<void> {
+/**
+ * The actions of a step's pipeline, stage by stage.
+ * @throws AutoparError `bad-schedule` (usage) where the schedule has no order for these numbers
+ */
+export function pipelineSpans(configuration: StepConfiguration, price: StepPrice): readonly PipelineSpan[] {
   const schedule = makeSchedule(scheduleRequest(configuration));
   const timeline = simulate(schedule, {
     compute: (stage, _, phase) => phaseSeconds(price.stageSeconds[stage], phase) / schedule.virtualStages,
     transfer: () => price.sendSeconds,
   });
-  const events = schedule.actions.flatMap((actions, stage) =>
+  return schedule.actions.flatMap((actions, stage) =>
     actions.map(({ microBatch, phase, chunk }, index) => {
-      const start = timeline.starts[stage]?.[index] ?? 0;
-      const end = timeline.ends[stage]?.[index] ?? start;
-      return {
-        name: `${phase} ${microBatch}`,
-        cat: phase,
-        ph: 'X',
-        pid: 0,
-        tid: stage,
-        ts: start * MICROSECONDS,
-        dur: (end - start) * MICROSECONDS,
-        args: { microBatch, chunk },
-      };
+      const from = timeline.starts[stage]?.[index] ?? 0;
+      const until = timeline.ends[stage]?.[index] ?? from;
+      return { line: stage, from, until, kind: phase, label: `${phase} ${microBatch}`, microBatch, chunk };
     }),
   );
-  await writeEvents(
-    file,
-    schedule.actions.map((_, stage) => `stage ${stage}`),
-    events,
-  );
+}
+
+interface PipelineSpan extends StepSpan {
+  readonly microBatch: number;
+  readonly chunk: number;
+}
+
+/** @throws AutoparError `bad-schedule` (usage) where the schedule has no order for these numbers; (cannotWrite) */
+export async function writeTimeline(file: string, configuration: StepConfiguration, price: StepPrice): Promise<void> {
+  const events = pipelineSpans(configuration, price).map(({ line, from, until, kind, label, microBatch, chunk }) => ({
+    name: label,
+    cat: kind,
+    ...{ ph: 'X', pid: 0, tid: line },
+    ts: from * MICROSECONDS,
+    dur: (until - from) * MICROSECONDS,
+    args: { microBatch, chunk },
+  }));
+  const lines = Array.from({ length: configuration.degrees.pp }, (_, stage) => `stage ${stage}`);
+  await writeEvents(file, lines, events);
 }
 
 /**

@@ -25,6 +25,7 @@ import { errorInJavaScript } from './options/in-javascript.js';
 import { checkKinds } from './options/kinds.js';
 import { NEEDED, TABLES, trainingPath, type Verb, verbsWith } from './options/tables.js';
 import type { PlannedModel } from './plan.js';
+import type { Plot, PlotOptions } from './plot.js';
 import type { MachineProfile, ProfileOptions } from './profile.js';
 import type { Rehearsal, RehearseOptions } from './rehearse.js';
 import type { RunCompiledOptions, RunReport } from './run.js';
@@ -40,6 +41,7 @@ export type {
   ImportOptions,
   InspectOptions,
   PlanningOptions,
+  PlotOptions,
   ProfileOptions,
   RehearseOptions,
   RunCompiledOptions,
@@ -105,6 +107,11 @@ export function train(options: TrainOptions): Promise<TrainReport> {
 /** Compares a compiled program with the unsharded model. */
 export function verify(options: VerifyOptions): Promise<VerifyResult> {
   return checked('verify', options, VERIFY_IDLE, async () => (await import('./verify.js')).verify(options));
+}
+
+/** The losses of training runs in one picture. */
+export function plot(options: PlotOptions): Promise<Plot> {
+  return checked('plot', options, [], async () => (await import('./plot.js')).plot(options));
 }
 
 /** Runs a plan at reduced sizes on ranks of this machine, and compares it with one rank. */

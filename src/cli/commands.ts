@@ -10,6 +10,7 @@ import { exportCommand } from './export.js';
 import { groupsCommand } from './groups.js';
 import { hardwareCommand } from './hardware.js';
 import { inspectCommand } from './inspect.js';
+import { plotCommand } from './plot.js';
 import { profileCommand } from './profile.js';
 import { rehearseCommand } from './rehearse.js';
 import { runCommand } from './run.js';
@@ -23,6 +24,7 @@ export const COMMANDS: readonly Command<never>[] = [
   compileCommand,
   runCommand,
   trainCommand,
+  plotCommand,
   verifyCommand,
   rehearseCommand,
   inspectCommand,

@@ -115,7 +115,7 @@ function clusterText({ plan, cluster }: PlanSummary): string {
   return [...(nodes > 1 ? [nodes] : []), perNode, device].join(' × ');
 }
 
-function summaryLines(result: PlanSummary): readonly string[] {
+export function summaryLines(result: PlanSummary): readonly string[] {
   const { plan, precision, stageLayout, kept, server } = result;
   const { predicted, search } = plan;
   const degrees = Object.entries(plan.degrees).filter(([axis, degree]) => degree > 1 || axis === 'dp' || axis === 'tp');

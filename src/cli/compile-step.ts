@@ -8,17 +8,21 @@ import { type GradientSync, pricedOffload, REQUESTS } from '../api/requests.js';
 import { PIPELINE_SCHEDULES } from '../api/schedule-kinds.js';
 import type { SpMethod } from '../api/search-modes.js';
 import { type CompileStepOptions, compileStep } from '../api/verbs.js';
+import { writePage } from '../api/write-page.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Context } from './command.js';
 import { givenDegrees } from './degrees.js';
 import { importOptionsOf, type ModelFlags, modelSource } from './model-options.js';
+import { factsIn, reportLine } from './plan-page.js';
 import { listText } from './quantity.js';
+import { searchPage } from './simulate-page.js';
 import type { StepFlags } from './step-options.js';
 import { stepJson, stepLines } from './step-report.js';
 import { type TrainingFlags, trainingOf } from './training-options.js';
 
 export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFlags, StepFlags {
   readonly output?: string;
+  readonly report?: string;
   readonly force?: boolean;
   readonly planOnly?: boolean;
   readonly verify?: boolean;
@@ -238,7 +242,13 @@ export async function runCompileStep(
     output.note(`${over} before any plan was found: this is the first that fits, compared with no other`);
   else if (compiled.search.isCutOff) output.note(`${over} before the search was: this is the best plan so far`);
   for (const note of compiled.notes) output.note(`note: ${note}`);
-  for (const line of stepLines(compiled, output)) output.print(line);
-  output.data(stepJson(compiled));
+  const lines = stepLines(compiled, output);
+  for (const line of lines) output.print(line);
+  const json = stepJson(compiled);
+  if (flags.report !== undefined) {
+    await writePage(flags.report, searchPage(compiled.search, factsIn(lines), json));
+    output.print(reportLine(flags.report));
+  }
+  output.data(json);
   return 'done';
 }

@@ -9,13 +9,15 @@ import { SCHEDULE_KINDS } from '../api/schedule-kinds.js';
 import { SEARCH_MODES, type SearchMode, SOLVERS, type SolverName, SP_METHODS } from '../api/search-modes.js';
 import { TARGETS, type Target } from '../api/targets.js';
 import { type CompileOptions, compile } from '../api/verbs.js';
+import { writePage } from '../api/write-page.js';
 import type { ExitKind } from '../ir/error.js';
 import type { Command, CommandOption, Context } from './command.js';
-import { resultJson, resultLines } from './compile-report.js';
+import { resultJson, resultLines, summaryLines } from './compile-report.js';
 import { runCompileStep, searchesStep } from './compile-step.js';
 import { degreeOptions, givenDegrees } from './degrees.js';
 import { clusterOptions } from './machine.js';
 import { importOptionsOf, type ModelFlags, modelFile, modelOptions } from './model-options.js';
+import { factsIn, planPage, reportLine } from './plan-page.js';
 import { gradientOptions, RECOMPUTED_LAYERS, type StepFlags, stepOptions } from './step-options.js';
 import { parameterOptions } from './training-form-options.js';
 import { type TrainingFlags, trainingOf, trainingOptions } from './training-options.js';
@@ -23,6 +25,7 @@ import { byteSize, nonNegative, oneOf, wholeNumber } from './values.js';
 
 interface CompileFlags extends DegreeOptions, DispatchOptions, ModelFlags, TrainingFlags, StepFlags {
   readonly output?: string;
+  readonly report?: string;
   readonly force?: boolean;
   readonly planOnly?: boolean;
   readonly target?: Target;
@@ -71,6 +74,7 @@ export const compileCommand: Command<CompileFlags> = {
   arguments: [{ name: '[model]', says: 'ONNX file; or --model' }],
   options: [
     { flags: '-o, --output <dir>', says: 'folder to write (default: ./<model file stem>.autopar)' },
+    { flags: '--report <file>', says: 'HTML page of the step, its time and memory, and what was compared' },
     { flags: '--force', says: 'replace the folder even if it holds other files' },
     { flags: '--plan-only', says: 'write plan.json and no program' },
     {
@@ -179,7 +183,12 @@ async function runCompile(context: Context, [file]: readonly string[], flags: Co
   for (const note of result.notes) output.note(`note: ${note}`);
   for (const { operator, reason } of result.exceptions) output.note(`note: ${operator}: ${reason}`);
   for (const line of resultLines(result, output)) output.print(line);
-  output.data(resultJson(result));
+  const json = resultJson(result);
+  if (flags.report !== undefined) {
+    await writePage(flags.report, planPage(result, factsIn(summaryLines(result)), json));
+    output.print(reportLine(flags.report));
+  }
+  output.data(json);
   return result.verification && !result.verification.passed ? 'checkFailed' : 'done';
 }
 

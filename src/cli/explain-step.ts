@@ -4,11 +4,14 @@
  */
 import type { ExplainedStep } from '../api/explain-step.js';
 import type { StepSearch, Verdict } from '../api/search-step.js';
+import { writePage } from '../api/write-page.js';
 import type { ExitKind } from '../ir/error.js';
 import { degreesText, sensitivityTable } from './choices-report.js';
 import { meshLines } from './mesh-report.js';
 import type { Output } from './output.js';
+import { reportLine } from './plan-page.js';
 import { bytesText, secondsText } from './quantity.js';
+import { searchPage } from './simulate-page.js';
 import { configurationText, fitLines, hostLines, memoryTable, stagesJson } from './simulate-report.js';
 import { placedText, reasonText, timesJson } from './step-report.js';
 import { tableLines } from './table.js';
@@ -19,6 +22,7 @@ interface ExplainStepFlags {
   readonly memory?: boolean;
   readonly mesh?: boolean;
   readonly model?: string;
+  readonly report?: string;
 }
 
 export async function runExplainStep(output: Output, directory: string, flags: ExplainStepFlags): Promise<ExitKind> {
@@ -38,7 +42,7 @@ export async function runExplainStep(output: Output, directory: string, flags: E
     output.note('note: the plan was found under a time limit: what is explained is a search to the end');
   for (const line of lines) output.print(line);
   const { search, sensitivities } = explained;
-  output.data({
+  const json = {
     schema: 'autopar-explain-v1',
     stepSeconds: search.simulation.stepSeconds,
     precision: search.simulation.configuration.precision,
@@ -46,7 +50,15 @@ export async function runExplainStep(output: Output, directory: string, flags: E
     ...(flags.sensitivity ? { sensitivities } : {}),
     ...(flags.memory ? { stages: stagesJson(search.simulation), host: search.simulation.host } : {}),
     ...(flags.mesh ? { mesh: search.simulation.axes } : {}),
-  });
+  };
+  if (flags.report !== undefined) {
+    await writePage(
+      flags.report,
+      searchPage(search, [['predicted', `${secondsText(search.simulation.stepSeconds)} per step`]], json),
+    );
+    output.print(reportLine(flags.report));
+  }
+  output.data(json);
   return 'done';
 }
 

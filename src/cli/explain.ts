@@ -26,6 +26,7 @@ interface ExplainFlags {
   readonly mesh?: boolean;
   readonly pins?: boolean;
   readonly top?: number;
+  readonly report?: string;
 }
 
 /** Operators of which --pins tells the prices unless more are asked for. */
@@ -40,6 +41,7 @@ export const explainCommand: Command<ExplainFlags> = {
   options: [
     { flags: '--tensor <name>', says: 'its layout, its redistributions, and what put each axis there' },
     { flags: '--op <name>', says: 'its strategy, what it costs, what others would, and what put each axis there' },
+    { flags: '--report <file>', says: 'HTML page of the step, its time and memory, and all operators' },
     { flags: '--model <file>', says: 'the ONNX file, where it is no longer where compile read it' },
     {
       flags: '--alternatives <k>',
@@ -82,6 +84,12 @@ export const explainCommand: Command<ExplainFlags> = {
       when: ({ pins, rejected }) => !pins && !rejected,
       says: () => '--top is about --pins and --rejected',
       hint: 'add one of the two, or leave it out',
+    },
+    {
+      option: 'report',
+      when: (flags) => QUESTIONS.some((question) => flags[question]),
+      says: () => '--report is about the whole plan',
+      hint: 'ask nothing else, or leave it out',
     },
   ],
   run: runExplain,
@@ -142,9 +150,18 @@ async function runExplainPlan({ output }: Context, directory: string, flags: Exp
   if (await isStepPlan(directory)) return runExplainStep(output, directory, { ...flags, memory: true, mesh: true });
   const { explainPlan } = await import('../api/plan-summary.js');
   const summary = await explainPlan(directory, flags.model);
-  const { planJson, planLines } = await import('./compile-report.js');
+  const { planJson, planLines, summaryLines } = await import('./compile-report.js');
   for (const line of planLines(summary, output)) output.print(line);
-  output.data({ schema: 'autopar-explain-v1', ...planJson(summary) });
+  const json = { schema: 'autopar-explain-v1', ...planJson(summary) };
+  if (flags.report !== undefined) {
+    const { factsIn, planPage, reportLine } = await import('./plan-page.js');
+    await (await import('../api/write-page.js')).writePage(
+      flags.report,
+      planPage(summary, factsIn(summaryLines(summary)), json),
+    );
+    output.print(reportLine(flags.report));
+  }
+  output.data(json);
   return 'done';
 }
 

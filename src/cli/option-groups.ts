@@ -18,7 +18,7 @@ const GROUPS: Readonly<Record<string, string>> = {
     'warmup total-steps min-lr-ratio loss-scale loss-output ignore-index class-weights label-smoothing moe-balance train-mode batch-statistics ' +
     'freeze-batch-statistics dropout-seed parameters trainable frozen tie untie decayed undecayed',
   Search: 'objective within top time-limit complete search-mode solver',
-  Output: 'output force plan-only target verify trace',
+  Output: 'output report force plan-only target verify trace',
 };
 
 const PLACES: ReadonlyMap<string, { readonly group: string; readonly place: number }> = new Map(

@@ -4,12 +4,15 @@
 import { RUN_BACKENDS, type RunBackend } from '../api/backends.js';
 import type { RunReport } from '../api/run.js';
 import { runCompiled } from '../api/verbs.js';
+import { writePage } from '../api/write-page.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
 import { onHostNote } from './devices.js';
 import { outsideLines } from './memory-report.js';
 import type { Output } from './output.js';
+import { reportLine } from './plan-page.js';
 import { bytesText, countText, secondsText, shareText } from './quantity.js';
+import { runPage } from './run-page.js';
 import { tableLines } from './table.js';
 import { byteSize, oneOf, wholeNumber } from './values.js';
 
@@ -24,6 +27,7 @@ interface RunFlags {
   readonly memory?: number;
   readonly offloadDir?: string;
   readonly trace?: string;
+  readonly report?: string;
 }
 
 export const runCommand: Command<RunFlags> = {
@@ -58,6 +62,7 @@ export const runCommand: Command<RunFlags> = {
       parse: byteSize('--memory'),
     },
     { flags: '--offload-dir <dir>', says: "folder for what is offloaded to disk (default: the system's)" },
+    { flags: '--report <file>', says: 'HTML page of the last step as it ran, and of what ranks held' },
     { flags: '--trace <file>', says: 'timeline of the last step, for Perfetto or chrome://tracing' },
   ],
   examples: [
@@ -75,13 +80,14 @@ export const runCommand: Command<RunFlags> = {
 
 async function runRun(context: Context, [directory = '']: readonly string[], flags: RunFlags): Promise<ExitKind> {
   const { output, signal } = context;
-  const { outputs, ...rest } = flags;
+  const { outputs, report: page, ...rest } = flags;
   if (outputs !== undefined && flags.backend === 'emulated') throw withoutOutputs();
   const { checkArchiveName, writeArrays } = await import('../api/arrays.js');
   if (outputs !== undefined) checkArchiveName(outputs);
   const report = await runCompiled({
     directory,
     ...rest,
+    ...(page === undefined ? {} : { timed: true }),
     signal,
     onProgress: (text) => output.progress(text),
     onHost: (operators) => output.note(onHostNote(operators)),
@@ -90,7 +96,12 @@ async function runRun(context: Context, [directory = '']: readonly string[], fla
     for (const note of await writeArrays(outputs, report.outputs)) output.note(`note: ${note}`);
   for (const line of reportLines(report, output)) output.print(line);
   if (outputs !== undefined) output.print(`outputs are in ${outputs}`);
-  output.data(reportJson(directory, report));
+  const json = reportJson(directory, report);
+  if (page !== undefined) {
+    await writePage(page, runPage(directory, report, json));
+    output.print(reportLine(page));
+  }
+  output.data(json);
   return 'done';
 }
 

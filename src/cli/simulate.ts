@@ -4,12 +4,15 @@
 import type { DegreeOptions } from '../api/degrees.js';
 import { pricedOffload } from '../api/requests.js';
 import { type SimulateOptions, simulate } from '../api/verbs.js';
+import { writePage } from '../api/write-page.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
 import { degreeOptions } from './degrees.js';
 import { clusterOptions } from './machine.js';
 import { meshLines } from './mesh-report.js';
 import { importOptionsOf, type ModelFlags, modelOptions, modelSource } from './model-options.js';
+import { factsIn, reportLine } from './plan-page.js';
+import { simulationPage } from './simulate-page.js';
 import { simulationJson, simulationLines } from './simulate-report.js';
 import { type StepFlags, stepOptions } from './step-options.js';
 import { byteSize, oneOf, wholeNumber } from './values.js';
@@ -26,6 +29,7 @@ interface SimulateFlags extends DegreeOptions, ModelFlags, StepFlags {
   readonly dtype?: keyof typeof PRECISIONS;
   readonly gradients?: keyof typeof GRADIENT_BYTES;
   readonly trace?: string;
+  readonly report?: string;
 }
 
 const PRECISIONS = { float32: 'fp32', bfloat16: 'bf16', float16: 'fp16', float8: 'fp8', float4: 'fp4' } as const;
@@ -78,6 +82,7 @@ export const simulateCommand: Command<SimulateFlags> = {
       says: 'added up and reduced in float32 (default for bfloat16 in megatron and megatron-core) or bfloat16',
       parse: oneOf('--gradients', Object.keys(GRADIENT_BYTES)),
     },
+    { flags: '--report <file>', says: 'HTML page of the step, its time and memory' },
     { flags: '--trace <file>', says: "write the pipeline's timeline for Perfetto or chrome://tracing" },
   ],
   examples: [
@@ -136,9 +141,15 @@ async function runSimulate(
   };
   const options = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
   const simulation = await simulate({ ...source, ...importing, ...options, signal } as SimulateOptions);
-  for (const line of simulationLines(simulation, output)) output.print(line);
+  const lines = simulationLines(simulation, output);
+  for (const line of lines) output.print(line);
   if (flags.mesh) for (const line of ['', ...meshLines(simulation.axes)]) output.print(line);
-  output.data(simulationJson(simulation));
+  const json = simulationJson(simulation);
+  if (flags.report !== undefined) {
+    await writePage(flags.report, simulationPage(simulation, factsIn(lines), [], json));
+    output.print(reportLine(flags.report));
+  }
+  output.data(json);
   return 'done';
 }
 

@@ -19,7 +19,7 @@ import {
 } from '../partition/sharded-graph.js';
 import { inFlight } from '../schedule/check.js';
 import type { Phase, Schedule } from '../schedule/schedule.js';
-import { simulate } from '../schedule/simulate.js';
+import { simulate, type Timeline } from '../schedule/simulate.js';
 import { AXIS_ORDER, deviceCount, makeMesh, type SubAxis } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
 import { collectiveSeconds } from './collective-price.js';
@@ -57,20 +57,10 @@ export function predictStages(
 ): Prediction {
   const memory = stagesMemory(stages, schedule, cluster);
   const outside = stages.map(({ sharded }, stage) => outsideOf(sharded, memory[stage]?.outside));
-  const priced = stages.map(({ sharded }) => priceStage(sharded, cluster));
+  const { priced, perStage, seconds, timeline, once: updates } = simulateStages(stages, schedule, cluster);
   const [first] = stages;
-  const perStage = first ? deviceCount(first.sharded.mesh) : 1;
-  const seconds = (bytes: number) => sendSeconds(bytes, stages.length, perStage, cluster);
-  const { makespan } = simulate(schedule, {
-    compute: (stage, chunk, phase) => priced[stage]?.lists.get(listName(phase, chunk)) ?? 0,
-    last: (stage, chunk, phase) => {
-      const { graph, lists } = priced[stage] as PricedStage;
-      const name = listName(phase, chunk);
-      return lists.get(graph.microBatches?.exceptLast ? lastList(name) : name) ?? 0;
-    },
-    transfer: (from, to, phase) => seconds(sentBytes(stages[from]?.sharded, to, phase) / schedule.virtualStages),
-  });
-  const once = Math.max(...priced.map(({ lists }) => lists.get(UPDATE) ?? 0));
+  const { makespan } = timeline;
+  const once = Math.max(...updates);
   const sentOnce = Math.max(...stages.map(({ sharded }) => seconds(onceBytes(sharded))));
   const inside = makespan + once + sentOnce;
   const ranks = perStage * stages.length;
@@ -95,6 +85,32 @@ export function predictStages(
     bytesCommunicated: Math.max(...priced.map(({ received }) => received)),
     ...(outside.some((own) => own) ? { outside: outside.map((own) => own ?? NOTHING_OUTSIDE) } : {}),
   };
+}
+
+/** The stages priced, the schedule simulated over them, and seconds of each stage's update; `seconds` of a send of so many bytes. */
+export function simulateStages(stages: readonly LoweredStage[], schedule: Schedule, cluster: Cluster): SimulatedStages {
+  const priced = stages.map(({ sharded }) => priceStage(sharded, cluster));
+  const [first] = stages;
+  const perStage = first ? deviceCount(first.sharded.mesh) : 1;
+  const seconds = (bytes: number) => sendSeconds(bytes, stages.length, perStage, cluster);
+  const timeline = simulate(schedule, {
+    compute: (stage, chunk, phase) => priced[stage]?.lists.get(listName(phase, chunk)) ?? 0,
+    last: (stage, chunk, phase) => {
+      const { graph, lists } = priced[stage] as PricedStage;
+      const name = listName(phase, chunk);
+      return lists.get(graph.microBatches?.exceptLast ? lastList(name) : name) ?? 0;
+    },
+    transfer: (from, to, phase) => seconds(sentBytes(stages[from]?.sharded, to, phase) / schedule.virtualStages),
+  });
+  return { priced, perStage, seconds, timeline, once: priced.map(({ lists }) => lists.get(UPDATE) ?? 0) };
+}
+
+interface SimulatedStages {
+  readonly priced: readonly PricedStage[];
+  readonly perStage: number;
+  readonly seconds: (bytes: number) => number;
+  readonly timeline: Timeline;
+  readonly once: readonly number[];
 }
 
 /** Seconds in which a rank's bytes reach the same rank of the next stage. */

@@ -74,6 +74,7 @@ const USES: Readonly<Record<string, Uses>> = {
     ...machine,
     ...always(
       'output',
+      'report',
       'force',
       'target',
       'plan-only',
@@ -132,7 +133,7 @@ const USES: Readonly<Record<string, Uses>> = {
     attention: ['compile x.onnx --attention parts'],
   },
   run: {
-    ...always('steps', 'backend', 'memory', 'trace'),
+    ...always('steps', 'backend', 'memory', 'report', 'trace'),
     inputs: ['run d --inputs x.npz --backend emulated'],
     outputs: ['run d --outputs x.npz --backend emulated'],
     'offload-dir': ['run d --offload-dir x --backend emulated'],
@@ -168,7 +169,7 @@ const USES: Readonly<Record<string, Uses>> = {
     ...importing,
     ...machine,
     ...always('mesh', 'train', 'micro-batch', 'micro-batches', 'mesh-order', 'tp-sequence', 'software', 'attention'),
-    ...always('dtype', 'trace'),
+    ...always('dtype', 'report', 'trace'),
     loss: ['simulate x.onnx --loss mse'],
     'loss-output': ['simulate x.onnx --loss-output y'],
     gradients: ['simulate x.onnx --gradients bfloat16'],
@@ -189,6 +190,7 @@ const USES: Readonly<Record<string, Uses>> = {
     sensitivity: ['explain d --pins --sensitivity'],
     alternatives: ['explain d --memory --alternatives 2'],
     top: ['explain d --sensitivity --top 2'],
+    report: ['explain d --mesh --report x.html'],
   },
   'strategy export': always('mindspore', 'onnx', 'pins', 'tp-plan', 'megatron', 'torchtitan', 'model', 'stage'),
   'strategy import': always(
@@ -217,6 +219,7 @@ const USES: Readonly<Record<string, Uses>> = {
     ...always('rank', 'cluster'),
     ...Object.fromEntries(['devices', 'pp', 'dp', 'sp', 'tp', 'ep'].map((name) => [name, [`groups d --${name} 2`]])),
   },
+  plot: always('output'),
   profile: always('output', 'quick'),
   calibrate: always('cluster', 'output'),
 };

@@ -100,7 +100,8 @@ test('docs/coverage.md names only commands, options, scripts and pages that exis
 });
 
 test('links between pages lead somewhere', (t) => {
-  for (const file of ['README.md', ...readdirSync(join(ROOT, 'docs')).map((name) => `docs/${name}`)]) {
+  const pages = readdirSync(join(ROOT, 'docs')).filter((name) => name.endsWith('.md'));
+  for (const file of ['README.md', ...pages.map((name) => `docs/${name}`)]) {
     for (const [, target = ''] of page(file).matchAll(/\]\((?!https?:|#)([^)#]+)[^)]*\)/g)) {
       t.true(existsSync(join(ROOT, file, '..', target)), `${file} links to ${target}`);
     }

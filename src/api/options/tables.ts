@@ -10,6 +10,7 @@ import type { EmitOptions } from '../emit.js';
 import type { ExportOptions } from '../export-weights.js';
 import type { ImportOptions } from '../import.js';
 import type { InspectOptions } from '../inspect.js';
+import type { PlotOptions } from '../plot.js';
 import type { ProfileOptions } from '../profile.js';
 import type { RehearseOptions } from '../rehearse.js';
 import { GRADIENT_SYNCS } from '../requests.js';
@@ -176,6 +177,7 @@ interface Tables {
   readonly verify: KindsOf<VerifyOptions>;
   readonly rehearse: KindsOf<RehearseOptions>;
   readonly exportWeights: KindsOf<ExportOptions>;
+  readonly plot: KindsOf<PlotOptions>;
   readonly profile: KindsOf<ProfileOptions>;
 }
 
@@ -249,6 +251,7 @@ export const TABLES: Tables = {
     backend: oneOf(...RUN_BACKENDS),
     link: text,
     trace: text,
+    timed: flag,
     ...resources,
     ...watched,
   },
@@ -297,6 +300,7 @@ export const TABLES: Tables = {
     ...watched,
   },
   exportWeights: { directory: text, output: text, checkpoint: text, model: text },
+  plot: { runs: texts, output: text },
   profile: { output: text, quick: flag, ...watched, measure: callback },
 };
 
@@ -310,6 +314,7 @@ export const NEEDED: Readonly<Partial<Record<Verb, string>>> = {
   verify: 'directory',
   rehearse: 'directory',
   exportWeights: 'output',
+  plot: 'runs',
 };
 
 /** The other verbs that have an option of this name. */

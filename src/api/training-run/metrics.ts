@@ -26,7 +26,7 @@ export interface StepMetrics {
   readonly evalLoss?: number;
 }
 
-const METRICS_FILE = 'metrics.jsonl';
+export const METRICS_FILE = 'metrics.jsonl';
 
 /** A line per step in a folder. */
 export class MetricsFile {

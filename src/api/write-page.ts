@@ -1,0 +1,10 @@
+/** @file A report as one HTML file. */
+import { type Page, pageHtml } from '../pictures/page.js';
+import { writeFileAtomic } from '../program/atomic.js';
+
+export type { Page, PageTable, Section } from '../pictures/page.js';
+
+/** @throws AutoparError (cannotWrite) */
+export async function writePage(file: string, page: Page): Promise<void> {
+  await writeFileAtomic(file, await pageHtml(page));
+}

@@ -1,0 +1,227 @@
+/**
+ * @file `--report` of a lowered plan (`compile`, `explain`): its step as it is predicted, what takes time and memory, how every
+ * operator is sharded, and what was compared.
+ */
+import type { CompileResult } from '../api/compile.js';
+import type { PlanSummary } from '../api/plan-summary.js';
+import type { Page, Section } from '../api/write-page.js';
+import { bytesText, secondsText } from './quantity.js';
+
+/** What a command's report says of itself in lines of a name and its value: `  predicted  1.2 ms per step`. */
+export function factsIn(lines: readonly string[]): Page['facts'] {
+  const read = lines.map((line) => /^ {2}([a-z]+) {2,}(\S.*)$/.exec(line));
+  const first = read.findIndex((found) => found !== null);
+  const end = lines.findIndex((line, index) => index > first && line === '');
+  return read.slice(0, end < 0 ? undefined : end).flatMap((found) => (found ? [[found[1] ?? '', found[2] ?? '']] : []));
+}
+
+/** Where a report went. */
+export function reportLine(file: string): string {
+  return `the report is in ${file}; a browser shows it`;
+}
+
+/** @param facts names with their values, as the command prints them */
+export function planPage(summary: PlanSummary, facts: Page['facts'], json: unknown): Page {
+  const { plan, details } = summary;
+  const { spans, operators } = details();
+  return {
+    title: `${plan.model.name}: plan`,
+    facts,
+    sections: [
+      timelineSection(
+        'A step, predicted',
+        plan.stages.map((_, stage) => (plan.stages.length > 1 ? `stage ${stage}` : 'every rank')),
+        spans,
+      ),
+      partsSection(plan.predicted.parts),
+      memorySection(summary),
+      ...choicesSections(summary),
+      {
+        heading: 'Operators',
+        says: 'Heaviest first, equal layers in one row; explain DIR --op NAME says why one is sharded as it is.',
+        table: {
+          columns: [
+            { title: 'operator' },
+            { title: 'layers', right: true },
+            { title: 'type' },
+            { title: 'strategy' },
+            { title: 'layouts' },
+            { title: 'time', right: true },
+          ],
+          rows: operators.map(({ operator, count, op, strategy, layouts, seconds }) => [
+            operator,
+            count > 1 ? `×${count}` : '',
+            op,
+            strategy,
+            layouts,
+            secondsText(seconds),
+          ]),
+        },
+      },
+    ],
+    json,
+  };
+}
+
+interface Span {
+  readonly line: number;
+  readonly from: number;
+  readonly until: number;
+  readonly kind: string;
+  readonly label: string;
+}
+
+/** Beyond as many bars a table of them helps nobody. */
+const ROWS = 2000;
+
+export function timelineSection(heading: string, lines: readonly string[], spans: readonly Span[]): Section {
+  return {
+    heading,
+    says: 'Wheel and slider zoom; a name in the legend hides its kind.',
+    picture: { kind: 'timeline', lines, spans },
+    height: 150 + 34 * Math.max(1, lines.length),
+    ...(spans.length > ROWS
+      ? {}
+      : {
+          table: {
+            columns: [
+              { title: 'on' },
+              { title: 'what' },
+              { title: 'from', right: true },
+              { title: 'until', right: true },
+              { title: 'takes', right: true },
+            ],
+            rows: spans.map(({ line, label, from, until }) => [
+              lines[line] ?? '',
+              label,
+              secondsText(from),
+              secondsText(until),
+              secondsText(until - from),
+            ]),
+          },
+        }),
+  };
+}
+
+/** Seconds of a step by part. */
+export function partsSection(parts: Readonly<Record<string, number>>): Section {
+  const sorted = Object.entries(parts)
+    .filter(([, seconds]) => seconds > 0)
+    .sort((a, b) => b[1] - a[1]);
+  return {
+    heading: 'Time by part',
+    picture: {
+      ...{ kind: 'bars', unit: 'ms', bars: ['a step'] },
+      parts: sorted.map(([name, seconds]) => ({ name, amounts: [seconds * 1e3] })),
+    },
+    height: 180,
+    table: {
+      columns: [{ title: 'part' }, { title: 'time', right: true }],
+      rows: sorted.map(([name, seconds]) => [name, secondsText(seconds)]),
+    },
+  };
+}
+
+/** Bytes of each stage's fullest moment by kind. */
+export function memoryPicture(
+  stages: readonly { readonly stage: number; readonly kinds: Readonly<Record<string, number>> }[],
+): Pick<Section, 'picture' | 'height'> {
+  const kinds = [...new Set(stages.flatMap(({ kinds: own }) => Object.keys(own)))];
+  return {
+    picture: {
+      ...{ kind: 'bars', unit: 'MB', bars: stages.map(({ stage }) => `stage ${stage}`) },
+      parts: kinds.map((name) => ({ name, amounts: stages.map(({ kinds: own }) => (own[name] ?? 0) / 1e6) })),
+    },
+    height: 150 + 34 * stages.length,
+  };
+}
+
+function memorySection({ memory }: PlanSummary): Section {
+  return {
+    heading: 'Memory of a rank at its peak',
+    ...memoryPicture(memory),
+    table: {
+      columns: [
+        { title: 'stage', right: true },
+        { title: 'tensor' },
+        { title: 'kind' },
+        { title: 'type' },
+        { title: 'bytes', right: true },
+      ],
+      rows: memory.flatMap(({ stage, held, others }) => [
+        ...held.map(({ tensor, kind, dtype, shape, bytes }) => [
+          String(stage),
+          tensor,
+          kind,
+          dtype === null ? '' : `${dtype} [${(shape ?? []).join(', ')}]`,
+          bytesText(bytes),
+        ]),
+        ...(others.count > 0 ? [[String(stage), `and ${others.count} more`, '', '', bytesText(others.bytes)]] : []),
+      ]),
+    },
+  };
+}
+
+function choicesSections(summary: PlanSummary): readonly Section[] {
+  if (!isCompiled(summary)) return [];
+  const { top, compared, cluster } = summary;
+  const lowered = (compared ?? []).flatMap((own) => {
+    const { degrees, microBatches, stepSeconds, peakBytes, estimate, reason } = own;
+    const seconds = stepSeconds ?? estimate?.stepSeconds;
+    const bytes = peakBytes ?? estimate?.peakBytes;
+    if (seconds === undefined || bytes === undefined) return [];
+    const name = `${degreesText(degrees)}, ${microBatches} micro-batches${stepSeconds === null ? ', estimated' : ''}`;
+    return [{ name, stepSeconds: seconds, peakBytes: bytes, reason }];
+  });
+  const searched = top.map(({ degrees, stepNanoseconds, peakBytes, reason }) => ({
+    ...{ name: degreesText(degrees), stepSeconds: stepNanoseconds / 1e9, peakBytes: Math.max(...peakBytes), reason },
+  }));
+  return choicesSection(lowered.length > 0 ? lowered : searched, cluster.device.memoryBytes);
+}
+
+export interface ChoiceRow {
+  readonly name: string;
+  readonly stepSeconds: number;
+  readonly peakBytes: number;
+  /** Why it was not taken; null for the one that was. */
+  readonly reason: string | null;
+}
+
+/** Nothing where nothing was compared. */
+export function choicesSection(choices: readonly ChoiceRow[], memoryBytes: number | null): readonly Section[] {
+  if (choices.length < 2) return [];
+  return [
+    {
+      heading: 'Configurations compared',
+      picture: {
+        kind: 'choices',
+        memoryBytes,
+        choices: choices.map(({ reason, ...choice }) => ({ ...choice, isTaken: reason === null })),
+      },
+      table: {
+        columns: [
+          { title: 'configuration' },
+          { title: 'step', right: true },
+          { title: 'memory', right: true },
+          { title: 'because' },
+        ],
+        rows: choices.map(({ name, stepSeconds, peakBytes, reason }) => [
+          name,
+          secondsText(stepSeconds),
+          bytesText(peakBytes),
+          reason ?? 'chosen',
+        ]),
+      },
+    },
+  ];
+}
+
+function isCompiled(summary: PlanSummary): summary is CompileResult {
+  return 'top' in summary;
+}
+
+function degreesText(degrees: object): string {
+  return Object.entries(degrees)
+    .map(([axis, degree]) => `${axis} ${degree}`)
+    .join(' · ');
+}

@@ -1,0 +1,65 @@
+/** @file `--report` of a run: when the ranks ran what in the last step, and what each of them held and received. */
+import type { RunReport } from '../api/run.js';
+import type { Page } from '../api/write-page.js';
+import { timelineSection } from './plan-page.js';
+import { bytesText, secondsText } from './quantity.js';
+
+/** Milliseconds, as ranks take the time. */
+const SECOND = 1e3;
+
+/** @param directory of the program */
+export function runPage(directory: string, report: RunReport, json: unknown): Page {
+  const { spans, ranks, stepSeconds } = report;
+  const first = spans.flat().reduce((least, { from }) => Math.min(least, from), Number.POSITIVE_INFINITY);
+  // Actions hold instructions: of each rank a line of the ones, below it a line of the others.
+  const lines = spans.flatMap((_, rank) => [`rank ${rank}`, `${rank}: instructions`]);
+  const bars = spans.flatMap((own, rank) =>
+    own.map(({ kind, label, microBatch, from, until }) => ({
+      line: 2 * rank + (label === null ? 0 : 1),
+      from: (from - first) / SECOND,
+      until: (until - first) / SECOND,
+      // `send forward to 1` is one of the sends.
+      kind: kind.split(' ')[0] ?? kind,
+      label: label ?? (microBatch === null ? kind : `${kind} of micro-batch ${microBatch}`),
+    })),
+  );
+  const sorted = [...stepSeconds].sort((a, b) => a - b);
+  return {
+    title: `${directory}: run`,
+    facts: [
+      ['steps', String(stepSeconds.length)],
+      ['median', `${secondsText(sorted[sorted.length >> 1] ?? 0)} per step`],
+      ['ranks', `${ranks.length}, backend ${report.backend}`],
+    ],
+    sections: [
+      timelineSection('The last step, as it ran', lines, bars),
+      {
+        heading: 'Ranks',
+        picture: {
+          ...{ kind: 'bars', unit: 'MB', bars: ranks.map(({ rank }) => `rank ${rank}`) },
+          parts: [{ name: 'memory at the peak', amounts: ranks.map(({ peakBytes }) => peakBytes / 1e6) }],
+        },
+        height: 150 + 34 * ranks.length,
+        table: {
+          columns: [
+            { title: 'rank', right: true },
+            { title: 'computes', right: true },
+            { title: 'communicates', right: true },
+            { title: 'waits', right: true },
+            { title: 'memory at the peak', right: true },
+            { title: 'received', right: true },
+          ],
+          rows: ranks.map(({ rank, computeSeconds, communicateSeconds, waitSeconds, peakBytes, bytesCommunicated }) => [
+            String(rank),
+            secondsText(computeSeconds),
+            secondsText(communicateSeconds),
+            secondsText(waitSeconds),
+            bytesText(peakBytes),
+            bytesText(bytesCommunicated),
+          ]),
+        },
+      },
+    ],
+    json,
+  };
+}

@@ -1,0 +1,75 @@
+/** @file `--report` of a priced configuration (`simulate`, plans of whole steps): the pipeline, its time and memory. */
+import type { StepSearch } from '../api/search-step.js';
+import type { Simulation } from '../api/simulate.js';
+import type { Page } from '../api/write-page.js';
+import { degreesText } from './choices-report.js';
+import { type ChoiceRow, choicesSection, memoryPicture, partsSection, timelineSection } from './plan-page.js';
+import { bytesText } from './quantity.js';
+import { configurationText } from './simulate-report.js';
+
+/** What of a stage's memory is told apart. */
+const KINDS = ['parameters', 'gradients', 'optimizer', 'activations', 'temporaries', 'overhead'] as const;
+
+/** @param facts names with their values, as the command prints them */
+export function simulationPage(
+  simulation: Simulation,
+  facts: Page['facts'],
+  choices: readonly ChoiceRow[],
+  json: unknown,
+): Page {
+  const { name, parts, stages, memoryBytes, spans } = simulation;
+  return {
+    title: `${name}: ${simulation.configuration.inference ? 'inference' : 'a training step'}`,
+    facts,
+    sections: [
+      timelineSection(
+        'The pipeline of a step, predicted',
+        stages.map(({ stage }) => `stage ${stage}`),
+        spans(),
+      ),
+      partsSection({ ...parts }),
+      {
+        heading: 'Memory of a device',
+        ...memoryPicture(
+          stages.map((own) => ({
+            stage: own.stage,
+            kinds: Object.fromEntries(KINDS.map((kind) => [kind, own[kind]])),
+          })),
+        ),
+        table: {
+          columns: [
+            { title: 'stage', right: true },
+            ...KINDS.map((title) => ({ title, right: true })),
+            { title: 'total', right: true },
+          ],
+          rows: stages.map((own) => [
+            String(own.stage),
+            ...KINDS.map((kind) => bytesText(own[kind])),
+            bytesText(own.total),
+          ]),
+        },
+      },
+      ...choicesSection(choices, memoryBytes),
+    ],
+    json,
+  };
+}
+
+/** The same of a search over whole steps, with the best of each combination of degrees. */
+export function searchPage(search: StepSearch, facts: Page['facts'], json: unknown): Page {
+  const [taken] = search.best;
+  const choices = search.fitting.map((own): ChoiceRow => {
+    const { configuration, seconds, simulatedSeconds = seconds, bytes } = own;
+    return {
+      name: `${degreesText(configuration.degrees)}, ${configurationText(configuration)}`,
+      stepSeconds: simulatedSeconds,
+      peakBytes: bytes,
+      reason: own === taken ? null : 'not the best',
+    };
+  });
+  const shown = choices.toSorted((a, b) => a.stepSeconds - b.stepSeconds).slice(0, SHOWN);
+  return simulationPage(search.simulation, facts, shown, json);
+}
+
+/** Configurations that a picture shows, the fastest. */
+const SHOWN = 500;

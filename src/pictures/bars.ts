@@ -1,0 +1,26 @@
+/** @file Amounts as bars, one above the other, each of parts that add up: seconds by part, bytes by kind of each stage. */
+import type { EChartsCoreOption } from 'echarts/core';
+
+export interface BarPicture {
+  readonly kind: 'bars';
+  readonly unit: string;
+  readonly bars: readonly string[];
+  /** Of each bar an amount, 0 where it has none of it. */
+  readonly parts: readonly { readonly name: string; readonly amounts: readonly number[] }[];
+}
+
+export function barOption({ unit, bars, parts }: BarPicture): EChartsCoreOption {
+  return {
+    tooltip: {
+      trigger: 'item',
+      valueFormatter: (value: unknown) => `${Number(Number(value).toPrecision(4))} ${unit}`,
+    },
+    legend: { type: 'scroll', top: 4, data: parts.map(({ name }) => name) },
+    grid: { left: 90, right: 24, top: 60, bottom: 48 },
+    xAxis: { type: 'value', name: unit, nameLocation: 'middle', nameGap: 26 },
+    yAxis: { type: 'category', data: bars, inverse: true, axisTick: { show: false } },
+    series: parts.map(({ name, amounts }) => ({
+      ...{ name, type: 'bar', stack: 'all', barMaxWidth: 28, animation: false, data: amounts },
+    })),
+  };
+}

@@ -1,0 +1,85 @@
+/**
+ * @file The script that draws pictures: ECharts with the parts that they use. The build puts all of it into this module's file
+ * (scripts/build.mjs), so that neither Node nor a page needs another.
+ */
+import { BarChart, CustomChart, LineChart, ScatterChart } from 'echarts/charts';
+import {
+  DataZoomComponent,
+  GridComponent,
+  LegendComponent,
+  MarkLineComponent,
+  TooltipComponent,
+} from 'echarts/components';
+import { type EChartsCoreOption, type EChartsType, init, use } from 'echarts/core';
+import { SVGRenderer } from 'echarts/renderers';
+import { barOption } from './bars.js';
+import { choiceOption } from './choices.js';
+import { lossOption } from './losses.js';
+import type { Charts, Picture } from './picture.js';
+import { timelineOption } from './timeline.js';
+
+use([BarChart, CustomChart, LineChart, ScatterChart]);
+use([DataZoomComponent, GridComponent, LegendComponent, MarkLineComponent, TooltipComponent, SVGRenderer]);
+
+const OPTIONS: { readonly [Kind in Picture['kind']]: (picture: never) => EChartsCoreOption } = {
+  losses: lossOption,
+  timeline: timelineOption,
+  bars: barOption,
+  choices: choiceOption,
+};
+
+function optionOf(picture: Picture): EChartsCoreOption {
+  return OPTIONS[picture.kind](picture as never);
+}
+
+export const svg: Charts['svg'] = (picture, { width, height }) => {
+  const chart = init(null, null, { renderer: 'svg', ssr: true, width, height });
+  try {
+    chart.setOption(optionOf(picture));
+    return chart.renderToSVGString();
+  } finally {
+    chart.dispose();
+  }
+};
+
+/** What this script uses of a browser. */
+interface PageElement extends HTMLElement {
+  readonly dataset: { readonly picture?: string };
+}
+interface HTMLElement {
+  readonly textContent: string | null;
+}
+declare const document: {
+  readonly getElementById: (id: string) => HTMLElement | null;
+  readonly querySelectorAll: (selector: string) => Iterable<PageElement>;
+};
+declare const window: {
+  readonly addEventListener: (event: string, act: () => void) => void;
+  readonly matchMedia: (query: string) => {
+    readonly matches: boolean;
+    readonly addEventListener: (event: string, act: () => void) => void;
+  };
+};
+
+/** Draws the pictures of a page (page.ts) into their places, as wide as these are and in the colours that the reader has asked for. */
+export function drawPage(): void {
+  const pictures = JSON.parse(document.getElementById('pictures')?.textContent ?? '[]') as readonly Picture[];
+  const dark = window.matchMedia('(prefers-color-scheme: dark)');
+  let drawn: readonly EChartsType[] = [];
+  const draw = () => {
+    for (const chart of drawn) chart.dispose();
+    drawn = [...document.querySelectorAll('[data-picture]')].map((place) => {
+      const chart = init(place as never, dark.matches ? 'dark' : null, { renderer: 'svg' });
+      chart.setOption({
+        ...optionOf(pictures[Number(place.dataset.picture)] as Picture),
+        backgroundColor: 'transparent',
+      });
+      return chart;
+    });
+  };
+  draw();
+  dark.addEventListener('change', draw);
+  window.addEventListener('resize', () => {
+    for (const chart of drawn) chart.resize();
+  });
+}
