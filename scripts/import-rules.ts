@@ -44,7 +44,7 @@ export const IMPORT_RULES: readonly FolderRule[] = [
   { folder: CODEGEN, may: [IR, SHARDING, PARTITION, SCHEDULE, STRATEGY, PROGRAM] },
   { folder: DATA, may: [IR, PROGRAM] },
   { folder: RUNTIME, may: [PROGRAM] },
-  { folder: PICTURES, may: [] },
+  { folder: PICTURES, may: [], types: ['src/cost-model/step-spans.ts'] },
   {
     folder: API,
     may: [

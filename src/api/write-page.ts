@@ -2,6 +2,7 @@
 import { type Page, pageHtml } from '../pictures/page.js';
 import { writeFileAtomic } from '../program/atomic.js';
 
+export type { StepSpan } from '../cost-model/step-spans.js';
 export type { Page, PageTable, Section } from '../pictures/page.js';
 
 /** @throws AutoparError (cannotWrite) */

@@ -4,7 +4,7 @@
  */
 import type { CompileResult } from '../api/compile.js';
 import type { PlanSummary } from '../api/plan-summary.js';
-import type { Page, Section } from '../api/write-page.js';
+import type { Page, Section, StepSpan } from '../api/write-page.js';
 import { bytesText, secondsText } from './quantity.js';
 
 /** What a command's report says of itself in lines of a name and its value: `  predicted  1.2 ms per step`. */
@@ -63,18 +63,10 @@ export function planPage(summary: PlanSummary, facts: Page['facts'], json: unkno
   };
 }
 
-interface Span {
-  readonly line: number;
-  readonly from: number;
-  readonly until: number;
-  readonly kind: string;
-  readonly label: string;
-}
-
 /** Beyond as many bars a table of them helps nobody. */
 const ROWS = 2000;
 
-export function timelineSection(heading: string, lines: readonly string[], spans: readonly Span[]): Section {
+export function timelineSection(heading: string, lines: readonly string[], spans: readonly StepSpan[]): Section {
   return {
     heading,
     says: 'Wheel and slider zoom; a name in the legend hides its kind.',

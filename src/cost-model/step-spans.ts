@@ -15,7 +15,7 @@ import { priceNode } from './price.js';
 
 /** Seconds from the step's beginning. */
 export interface StepSpan {
-  /** The stage. */
+  /** The stage, or rank. */
   readonly line: number;
   readonly from: number;
   readonly until: number;

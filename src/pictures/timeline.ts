@@ -1,21 +1,13 @@
 /** @file Who does what when: a line per stage or rank, a bar per span, coloured by its kind; the wheel and the slider zoom. */
 import type { CustomSeriesRenderItemAPI, CustomSeriesRenderItemParams } from 'echarts';
 import type { EChartsCoreOption } from 'echarts/core';
+import type { StepSpan } from '../cost-model/step-spans.js';
 
 export interface TimelinePicture {
   readonly kind: 'timeline';
   /** What the lines are of, from the top. */
   readonly lines: readonly string[];
-  readonly spans: readonly Span[];
-}
-
-/** Seconds from the step's beginning. */
-export interface Span {
-  readonly line: number;
-  readonly from: number;
-  readonly until: number;
-  readonly kind: string;
-  readonly label: string;
+  readonly spans: readonly StepSpan[];
 }
 
 /** Kinds of compute have the colours that field's drawings of schedules have; what communicates has the others. */
