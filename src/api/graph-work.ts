@@ -21,7 +21,7 @@ import { plan } from '../search/plan.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import { type ReadWork, scans } from './layer-classes.js';
-import { expertPins, productPins, sequencePins, tablePins } from './parameter-pins.js';
+import { expertPins, productPins, streamPins, tablePins } from './parameter-pins.js';
 
 /** What a graph's work is read for: inference, or training with a loss. */
 export type Purpose = { readonly kind: 'inference' } | { readonly kind: 'training'; readonly loss: LossOptions };
@@ -65,7 +65,7 @@ export async function graphWork(
   const search = (pins: (mesh: Mesh) => readonly Pin[]) =>
     plan(graph, ranks, { degrees: { dp: 1, tp }, memoryBytes: Number.MAX_SAFE_INTEGER, operatorPins: pins });
   const pinned = async (pins: (mesh: Mesh) => readonly Pin[]) => search(pins).catch(unlessPinned);
-  const usual = (mesh: Mesh) => [...tablePins(graph, mesh), ...expertPins(graph, mesh), ...sequencePins(graph, mesh)];
+  const usual = (mesh: Mesh) => [...tablePins(graph, mesh), ...expertPins(graph, mesh), ...streamPins(graph, mesh)];
   const first = (await pinned(usual)) ?? (await search(() => []));
   const whole = productPins(graph, first);
   const cut = whole.length === 0 ? null : await pinned((mesh) => [...usual(mesh), ...whole]);

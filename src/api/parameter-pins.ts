@@ -6,7 +6,9 @@
 import { isDeepStrictEqual } from 'node:util';
 import { expertRoutes } from '../cost-model/step/expert-routes.js';
 import { indexGraph } from '../ir/blocks/matching.js';
-import type { Graph } from '../ir/graph.js';
+import type { FactorKind } from '../ir/factor-rule.js';
+import type { Graph, Node } from '../ir/graph.js';
+import type { OperatorFamily } from '../ir/operator.js';
 import { entryOf } from '../ir/ops/index.js';
 import { mayBePadded } from '../ir/padding.js';
 import { ruleOf, viewOf } from '../ir/view.js';
@@ -51,36 +53,88 @@ export function tablePins(graph: Graph, mesh: Mesh): readonly Pin[] {
   ];
 }
 
+/** What brings tokens to experts and takes them back, and sums their gradients. */
+const BESIDE: ReadonlySet<OperatorFamily> = new Set(['indexing', 'elementwise']);
+
 /**
- * Products of experts, what scores experts, and what works on their results are whole on every rank of tp, as in generated
+ * Products of experts, what scores experts, what works on their results and what is beside them are whole on every rank of tp, as in generated
  * families: prices of steps let each of those ranks send its share of the tokens to their experts.
  */
 export function expertPins(graph: Graph, mesh: Mesh): readonly Pin[] {
-  const { routed, around } = expertRoutes(indexGraph(graph));
+  const index = indexGraph(graph);
+  const { routed, around } = expertRoutes(index);
   const without = weightAxis(mesh)?.subAxes.map(({ name }) => name) ?? [];
   if (without.length === 0) return [];
   const source = { file: null, line: null, text: 'experts whole over tp', priority: 0, why: null };
   const groups = forwardGroups(graph);
+  const groupOf = (node: Node) => groups.get(node.name) ?? node.group;
+  const inside = new Set([...routed.keys(), ...around]);
+  const isBeside = (node: Node) =>
+    BESIDE.has(entryOf(node.op, node.domain)?.family ?? 'other') &&
+    [
+      ...node.inputs.flatMap((input) => index.makers.get(input ?? '') ?? []),
+      ...node.outputs.flatMap((output) => index.readers.get(output ?? '') ?? []),
+    ].some((other) => inside.has(groupOf(other)));
+  const beside = new Set(graph.nodes.filter(isBeside).map(groupOf));
   return graph.nodes.flatMap((node): readonly Pin[] => {
-    const group = groups.get(node.name) ?? node.group;
-    return routed.has(group) || around.has(group) ? [{ kind: 'operator', node: node.name, source, without }] : [];
+    const group = groupOf(node);
+    return inside.has(group) || beside.has(group) ? [{ kind: 'operator', node: node.name, source, without }] : [];
   });
 }
 
 /**
- * No operator is cut along the sequence by tp: what that spares is the arithmetic of steps with Megatron's sequence parallelism,
- * which starts from a plan without it.
+ * No operator is cut along the sequence by tp, no norm along what it sums over, nor the element-wise ones before it (sums into the
+ * residual stream): what that spares is the arithmetic of steps with Megatron's sequence parallelism, which
+ * starts from a plan without it.
  */
-export function sequencePins(graph: Graph, mesh: Mesh): readonly Pin[] {
+export function streamPins(graph: Graph, mesh: Mesh): readonly Pin[] {
   const familiesOf = factorFamilies(graph, { sequence: true });
   if (!weightAxis(mesh)) return [];
-  const source = { file: null, line: null, text: 'the sequence whole over tp', priority: 0, why: null };
+  const source = { file: null, line: null, text: 'the residual stream whole over tp', priority: 0, why: null };
+  const needed = neededWhole(graph);
   return graph.nodes.flatMap((node): readonly Pin[] => {
     const rule = ruleOf(viewOf(graph, node));
-    const along = [...familiesOf(node, rule).factors.sequence].filter((name) => rule.factors.has(name));
-    if (along.length === 0 || node.phase === 'update') return [];
-    return [{ kind: 'operator', node: node.name, source, axes: Object.fromEntries(along.map((name) => [name, []])) }];
+    const along = [...familiesOf(node, rule).factors.sequence, ...(needed.get(node) ?? [])];
+    const whole = along.filter((name) => rule.factors.has(name));
+    if (whole.length === 0 || node.phase === 'update') return [];
+    return [{ kind: 'operator', node: node.name, source, axes: Object.fromEntries(whole.map((name) => [name, []])) }];
   });
+}
+
+/** Factors over which a norm sums. */
+const NORMED: ReadonlySet<FactorKind> = new Set(['expanded', 'whole']);
+
+/** Of each norm the factors that it sums over, of each element-wise operator those of the same dimensions where its result leads to a norm. */
+function neededWhole(graph: Graph): ReadonlyMap<Node, readonly string[]> {
+  // Forward first, so that gradients are asked after what they are of.
+  const reversed = [...graph.nodes].reverse();
+  const isForward = ({ phase }: Node) => phase === 'forward';
+  const inOrder = [...reversed.filter(isForward), ...reversed.filter((node) => !isForward(node))];
+  const dimensions = new Map<string, Set<number>>();
+  const found = new Map<Node, readonly string[]>();
+  const outputs = new Map(graph.nodes.map(({ name, outputs: [output] }) => [name, output]));
+  for (const node of inOrder) {
+    const rule = ruleOf(viewOf(graph, node));
+    const family = entryOf(node.op, node.domain)?.family;
+    if (family !== 'elementwise' && family !== 'normalisation') continue;
+    const [output] = node.outputs;
+    // The gradient of a sum is whole where the sum is.
+    const of = node.phase === 'forward' ? output : outputs.get(node.forward ?? '');
+    const whole = new Set([output, of].flatMap((name) => [...(dimensions.get(name ?? '') ?? [])]));
+    const factors =
+      family === 'elementwise'
+        ? [...whole].flatMap((at) => rule.outputs[0]?.[at] ?? [])
+        : [...rule.factors.values()].flatMap(({ name, kind }) => (NORMED.has(kind) ? [name] : []));
+    if (factors.length > 0) found.set(node, factors);
+    node.inputs.forEach((input, index) => {
+      const own = rule.inputs[index]?.flatMap((names, at) =>
+        names.some((name) => factors.includes(name)) ? [at] : [],
+      );
+      if (input === null || !own || own.length === 0) return;
+      dimensions.set(input, new Set([...(dimensions.get(input) ?? []), ...own]));
+    });
+  }
+  return found;
 }
 
 /**

@@ -38,18 +38,21 @@ export function chainTraffic(
 ): ReadonlyMap<string, number> {
   const keyOf = (node: ShardedNode) => `${phaseOf(node)} ${graph.group(node)}`;
   const next = new Map<string, string>();
-  const computesOf = (key: string) => {
-    const nodes = gathered.get(key) ?? [];
-    return nodes.every((node): node is ComputeNode => node.kind === 'compute') ? nodes : null;
-  };
+  const computesOf = (key: string) => (gathered.get(key) ?? []).filter((node) => node.kind === 'compute');
+  /** A collective that brings what the group reads does not part it from what reads the group. */
   const fusible = (key: string) => {
     const [, ...rest] = key.split(' ');
-    return graph.family(rest.join(' ')) === 'elementwise' && key.startsWith('forward') && computesOf(key) !== null;
+    const parted = (gathered.get(key) ?? []).some((node) => {
+      const maker = node.kind === 'communicate' ? graph.makerOf(node.input) : undefined;
+      return maker !== undefined && keyOf(maker) === key;
+    });
+    return graph.family(rest.join(' ')) === 'elementwise' && key.startsWith('forward') && !parted;
   };
+  const isFed = (key: string) => (gathered.get(key) ?? []).every(({ kind }) => kind === 'compute');
   for (const key of gathered.keys()) {
     if (!fusible(key)) continue;
     const after = new Set(
-      (computesOf(key) ?? []).flatMap((node) =>
+      computesOf(key).flatMap((node) =>
         outputsOf(node).flatMap((name) =>
           graph
             .readersOf(name)
@@ -59,7 +62,7 @@ export function chainTraffic(
       ),
     );
     const [only] = after;
-    if (after.size === 1 && only !== undefined && fusible(only)) next.set(key, only);
+    if (after.size === 1 && only !== undefined && fusible(only) && isFed(only)) next.set(key, only);
   }
   const inside = new Set(next.values());
   const chained = new Map<string, number>();
@@ -72,13 +75,7 @@ export function chainTraffic(
   }
   for (const [last, keys] of members) {
     for (const key of keys) chained.set(key, 0);
-    chained.set(
-      last,
-      traffic(
-        graph,
-        keys.flatMap((key) => computesOf(key) ?? []),
-      ),
-    );
+    chained.set(last, traffic(graph, keys.flatMap(computesOf)));
   }
   return chained;
 }
