@@ -64,7 +64,7 @@ async function bundleCommand() {
   for (const file of readdirSync(bundle)) if (!made.has(file)) rmSync(join(bundle, file), { recursive: true });
 }
 
-/** The script of pictures with the library that it draws with, in place of the module: a page holds it, and users install no library. */
+/** The script of pictures with the library that it draws with, in place of the module: pages hold it, users install no library. */
 async function bundleCharts() {
   const module = join(output, 'src', 'pictures', 'charts.js');
   await build({

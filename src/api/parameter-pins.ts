@@ -57,8 +57,8 @@ export function tablePins(graph: Graph, mesh: Mesh): readonly Pin[] {
 const BESIDE: ReadonlySet<OperatorFamily> = new Set(['indexing', 'elementwise']);
 
 /**
- * Products of experts, what scores experts, what works on their results and what is beside them are whole on every rank of tp, as in generated
- * families: prices of steps let each of those ranks send its share of the tokens to their experts.
+ * Products of experts, what scores experts, what works on their results and what is beside them are whole on every rank of tp, as
+ * in generated families: prices of steps let each of those ranks send its share of the tokens to their experts.
  */
 export function expertPins(graph: Graph, mesh: Mesh): readonly Pin[] {
   const index = indexGraph(graph);
@@ -104,7 +104,10 @@ export function streamPins(graph: Graph, mesh: Mesh): readonly Pin[] {
 /** Factors over which a norm sums. */
 const NORMED: ReadonlySet<FactorKind> = new Set(['expanded', 'whole']);
 
-/** Of each norm the factors that it sums over, of each element-wise operator those of the same dimensions where its result leads to a norm. */
+/**
+ * Of each norm the factors that it sums over; of each element-wise operator whose result leads to a norm those of the same
+ * dimensions.
+ */
 function neededWhole(graph: Graph): ReadonlyMap<Node, readonly string[]> {
   // Forward first, so that gradients are asked after what they are of.
   const reversed = [...graph.nodes].reverse();

@@ -87,7 +87,7 @@ export function predictStages(
   };
 }
 
-/** The stages priced, the schedule simulated over them, and seconds of each stage's update; `seconds` of a send of so many bytes. */
+/** The stages priced, the schedule simulated over them, seconds of each stage's update, and those of a send of so many bytes. */
 export function simulateStages(stages: readonly LoweredStage[], schedule: Schedule, cluster: Cluster): SimulatedStages {
   const priced = stages.map(({ sharded }) => priceStage(sharded, cluster));
   const [first] = stages;

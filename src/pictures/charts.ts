@@ -61,7 +61,7 @@ declare const window: {
   };
 };
 
-/** Draws the pictures of a page (page.ts) into their places, as wide as these are and in the colours that the reader has asked for. */
+/** Draws the pictures of a page (page.ts) into their places, as wide as these are and in the reader's colours. */
 export function drawPage(): void {
   const pictures = JSON.parse(document.getElementById('pictures')?.textContent ?? '[]') as readonly Picture[];
   const dark = window.matchMedia('(prefers-color-scheme: dark)');

@@ -57,7 +57,8 @@ charts.drawPage();</script>
 
 function sectionHtml({ heading, says, picture, height = 320, table }: Section, pictures: readonly Picture[]): string {
   const place = picture
-    ? `<div role="img" aria-label="${escaped(heading)}" data-picture="${pictures.indexOf(picture)}" style="height:${height}px"></div>`
+    ? `<div role="img" aria-label="${escaped(heading)}" data-picture="${pictures.indexOf(picture)}" ` +
+      `style="height:${height}px"></div>`
     : '';
   const text = says === undefined ? '' : `<p>${escaped(says)}</p>`;
   const figures = table ? tableHtml(table) : '';
