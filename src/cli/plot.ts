@@ -20,7 +20,7 @@ export const plotCommand: Command<PlotFlags> = {
   examples: [
     { line: 'autopar plot gpt-tiny.autopar', says: "one run's losses, and those of its evaluations" },
     {
-      line: "autopar plot 'one=gpt-tiny.autopar' 'again=gpt-tiny.autopar' -o both.svg",
+      line: 'autopar plot one=gpt-tiny.autopar again=gpt-tiny.autopar -o both.svg',
       says: 'two runs in one picture',
     },
   ],
