@@ -183,10 +183,13 @@ async function formed(
   return { imported: await trainedModel(read, cut, at), training: cut };
 }
 
-/** Ranks of this machine have no 16-bit kernels: what a recipe computes so is held in float32 there. */
+/**
+ * Ranks of this machine have no 16-bit kernels: what a recipe computes so is held in float32 there. They also give the model's
+ * outputs, to be looked at and compared; on accelerators logits of all micro-batches would fill memory that nothing reads.
+ */
 async function trainingOn(training: Training, cluster: string | undefined): Promise<Training> {
-  const isLow = (training.precision ?? 'fp32') !== 'fp32';
-  return isLow && (await isLocal(cluster)) ? { ...training, isHeldInFloat32: true } : training;
+  if (!(await isLocal(cluster))) return { ...training, lossAlone: true };
+  return (training.precision ?? 'fp32') !== 'fp32' ? { ...training, isHeldInFloat32: true } : training;
 }
 
 async function isLocal(cluster: string | undefined): Promise<boolean> {

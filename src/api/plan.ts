@@ -15,6 +15,7 @@ import { loadSolver } from '../solver/solve.js';
 import type { Plan } from '../strategy/plan.js';
 import { type Found, planOf } from '../strategy/plan-of.js';
 import type { Request } from '../strategy/request.js';
+import { asRun } from '../strategy/staged-graph.js';
 import { checkHalves, idleHalves, requestOf, unusedBucket, unusedServer, zeroNotes } from './asked-words.js';
 import { clusterSources } from './cluster-sources.js';
 import { type DecisionSources, type Decisions, decide } from './decisions.js';
@@ -88,11 +89,12 @@ export async function plan(
   const recompute = recomputedOperators(whole, requested.recompute, recomputePins, requested.interleave);
   const pipeline =
     request && pipelineOf(whole, cluster, { ...request, interleave: requested.interleave ?? 1 }, recompute);
-  const graph = pipeline?.graph ?? withClones(whole, recompute);
+  const cloned = pipeline?.graph ?? withClones(whole, recompute);
+  const graph = asRun(cloned, { requested, training: imported.training ?? null });
   // Clones follow their originals, whatever is pinned.
   const plain = withoutClones(graph);
   const found = await search(graph, cluster, {
-    ...(pipeline ? { pipeline } : {}),
+    ...(pipeline ? { pipeline: { ...pipeline, graph } } : {}),
     degrees,
     allToAll,
     mode,

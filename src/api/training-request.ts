@@ -23,6 +23,8 @@ export interface Training extends TrainingFormOptions {
   readonly microBatches?: number;
   /** Devices lack 16-bit types: what would be so is held in float32, and rounded. */
   readonly isHeldInFloat32?: boolean;
+  /** The step gives its loss alone, and none of the model's outputs. */
+  readonly lossAlone?: boolean;
 }
 
 export const LOSSES = ['cross_entropy', 'mse', 'model-output'] as const satisfies readonly LossOptions['kind'][];

@@ -98,7 +98,7 @@ export function trainingGraphOf(
 /** What the plan says of a step. */
 function planned(
   { classes, trained }: TrainingGraph,
-  { loss, optimizer, precision, lossScale }: Training,
+  { loss, optimizer, precision, lossScale, lossAlone }: Training,
 ): PlanTraining {
   return {
     loss: {
@@ -112,6 +112,7 @@ function planned(
     trained: trained.length,
     ...(precision === undefined ? {} : { precision }),
     ...(lossScale === undefined ? {} : { lossScale }),
+    ...(lossAlone ? { lossAlone: true as const } : {}),
   };
 }
 

@@ -1,8 +1,10 @@
 /**
  * @file sharded graph → program: order, segments, instructions, and where everything is found.
  */
+
 import { createHash } from 'node:crypto';
 import type { Graph } from '../ir/graph.js';
+import { isOnceAStep } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import type { SecondHalf } from '../partition/order.js';
@@ -259,7 +261,7 @@ function sources(graph: Graph, { nodes, tensors, microBatches }: ShardedGraph): 
   const moved = new Map(nodes.flatMap((node) => (node.kind === 'compute' ? [] : [[node.output, node.input] as const])));
   const inMicroBatch = new Set(
     nodes.flatMap((node) => {
-      if (node.phase === 'update' || (node.kind === 'compute' && isAccumulator(node))) return [];
+      if (isOnceAStep(node.phase) || (node.kind === 'compute' && isAccumulator(node))) return [];
       return node.kind === 'compute' ? node.outputs : [node.output];
     }),
   );

@@ -2,6 +2,7 @@
  * @file What a step waits for gradients that are reduced and parameters that are gathered, where a plan has no buckets that say
  * so: software for training runs both behind compute, gradients behind the backward and parameters behind the forward.
  */
+import { isOnceAStep } from '../ir/graph.js';
 import { runsInStep } from '../partition/except-last.js';
 import { isProduct } from '../partition/kernels.js';
 import {
@@ -29,13 +30,13 @@ function dataOverlap(graph: ShardedGraph, cluster: Cluster): Pick<Overlap, 'expo
   const price = (node: ShardedNode) => priceNode(node, graph, cluster);
   const passes = { forward: 0, backward: 0 };
   const moved = new Map<string, { seconds: number; pass: keyof typeof passes }>();
-  const keyOf = (node: CommunicationNode, pass: string) => `${pass} ${node.phase === 'update'}`;
+  const keyOf = (node: CommunicationNode, pass: string) => `${pass} ${isOnceAStep(node.phase)}`;
   for (const node of graph.nodes) {
     const pass = node.kind === 'communicate' ? waitedFor.get(node) : undefined;
     if (node.kind === 'communicate' && pass) {
       const known = moved.get(keyOf(node, pass))?.seconds ?? 0;
       moved.set(keyOf(node, pass), { seconds: known + price(node), pass });
-    } else if (node.phase !== 'update') passes[node.phase === 'forward' ? 'forward' : 'backward'] += price(node);
+    } else if (!isOnceAStep(node.phase)) passes[node.phase === 'forward' ? 'forward' : 'backward'] += price(node);
   }
   const exposed = new Map<string, number>();
   let hidden = 0;
@@ -62,7 +63,7 @@ function waits(graph: ShardedGraph): ReadonlyMap<CommunicationNode, 'forward' | 
     for (const name of readsOf(node)) readers.set(name, [...(readers.get(name) ?? []), node]);
   const late = new Set<ShardedNode>();
   for (const node of [...graph.nodes].reverse()) {
-    if (node.phase === 'forward' || node.phase === 'recompute') continue;
+    if (node.phase === 'forward' || node.phase === 'recompute' || node.phase === 'begin') continue;
     const passes =
       node.kind === 'communicate' || node.phase === 'update' || !isProduct(node as { op: string; domain: string });
     const all = resultsOf(node).flatMap((name) => readers.get(name) ?? []);
@@ -77,7 +78,7 @@ function waits(graph: ShardedGraph): ReadonlyMap<CommunicationNode, 'forward' | 
     if (node.kind !== 'communicate') continue;
     if (late.has(node))
       found.set(node, node.phase === 'update' && node.collective.kind === 'all-gather' ? 'forward' : 'backward');
-    else if (isStored) found.set(node, node.phase === 'forward' ? 'forward' : 'backward');
+    else if (isStored) found.set(node, node.phase === 'forward' || node.phase === 'begin' ? 'forward' : 'backward');
   }
   return trains(graph) ? found : new Map();
 }

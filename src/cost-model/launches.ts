@@ -2,6 +2,7 @@
  * @file What the host's launches add to the kernels of a lowered graph: layer by layer and pass by pass, since one layer's host
  * does not run ahead of another's device for long. Updates are few kernels for all parameters.
  */
+import { isOnceAStep } from '../ir/graph.js';
 import type { CommunicationNode, ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
 import type { Cluster } from './cluster.js';
 import { attentionLaunches } from './kernel-price.js';
@@ -22,7 +23,7 @@ export function launchNanoseconds(
   if (cluster.local) return 0;
   const groups = new Map<string, { busy: number; host: number }>();
   for (const node of nodes) {
-    if (node.phase === 'update' || node.kind === 'move' || (node.kind === 'communicate' && isHidden(node))) continue;
+    if (isOnceAStep(node.phase) || node.kind === 'move' || (node.kind === 'communicate' && isHidden(node))) continue;
     const pass = node.phase === 'forward' ? 'forward' : 'backward';
     const key = `${pass} ${node.layer}`;
     const group = groups.get(key) ?? { busy: 0, host: 0 };

@@ -3,6 +3,7 @@
  * happens once a step around it; and what its ranks hold.
  */
 
+import { isOnceAStep } from '../ir/graph.js';
 import { lastForm, otherForm, runsInStep } from '../partition/except-last.js';
 import { halvesIn } from '../partition/interleave.js';
 import type { Liveness } from '../partition/liveness.js';
@@ -254,11 +255,12 @@ const OTHERS = 'activations of other micro-batches';
 /** What a micro-batch's forward keeps for its backward, that of both halves where it has them. */
 function savedBytes(graph: ShardedGraph): number {
   const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
+  const readForward = new Set(forward.flatMap(readsOf));
   const made = new Set([
     ...forward.flatMap(resultsOf),
-    ...(graph.pipeline?.receives ?? []).map(({ tensor }) => tensor),
+    ...(graph.pipeline?.receives ?? []).flatMap(({ tensor }) => (readForward.has(tensor) ? [tensor] : [])),
   ]);
-  const later = graph.nodes.filter(({ phase }) => phase !== 'forward' && phase !== 'update');
+  const later = graph.nodes.filter(({ phase }) => phase !== 'forward' && !isOnceAStep(phase));
   const saved = new Set(later.flatMap(readsOf).filter((name) => made.has(name)));
   const { interleave = 1 } = graph;
   return interleave * [...saved].reduce((sum, name) => sum + bytesOf(graph, name), 0);

@@ -2,7 +2,7 @@
  * @file What a lowered plan costs: step time as a sum of named parts, memory by liveness, bytes on the wire.
  */
 import { type DType, isFloating } from '../ir/dtype.js';
-import { runsPerStep } from '../ir/graph.js';
+import { isOnceAStep, runsPerStep } from '../ir/graph.js';
 import { lastForm, runsInStep } from '../partition/except-last.js';
 import { type Liveness, liveness, type OuterBytes } from '../partition/liveness.js';
 import type { StageAction } from '../partition/placed-actions.js';
@@ -72,7 +72,7 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
     parts.set(part, seconds * 1e9);
   }
   const ranks = graph.mesh.axes.reduce((product, axis) => product * axis.size, 1);
-  const micro = graph.nodes.filter(({ phase }) => phase !== 'update');
+  const micro = graph.nodes.filter(({ phase }) => !isOnceAStep(phase));
   const isHidden = ({ name }: CommunicationNode) => overlap?.exposed.has(name) ?? false;
   const launches = Math.round((graph.microBatches?.count ?? 1) * launchNanoseconds(micro, graph, cluster, isHidden));
   const beyond = { [LAUNCHES]: launches, [OUTSIDE]: outsideNanoseconds(nanoseconds + launches, graph, cluster, ranks) };

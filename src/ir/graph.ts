@@ -38,11 +38,12 @@ export interface ConstantTensor extends TensorType {
 }
 
 /**
- * When an operator runs. `update` runs once per optimizer step, all others once per micro-batch; inference has `forward` alone.
+ * When an operator runs. `begin` runs once per step before its micro-batches, `update` once behind them, all others once per
+ * micro-batch; inference has `forward` alone.
  * `backward-input` leads to the gradient of an activation, which an earlier operator waits for; `backward-weight` to gradients of
  * parameters alone, so that it may run later (Qi et al. 2023, zero-bubble pipelines).
  */
-export type Phase = 'forward' | 'recompute' | 'backward-input' | 'backward-weight' | 'update';
+export type Phase = 'begin' | 'forward' | 'recompute' | 'backward-input' | 'backward-weight' | 'update';
 
 /** One operator. `null` in `inputs` is an optional input that is left out; '' is never used. */
 export interface Node {
@@ -204,7 +205,12 @@ export function fileTensorOf(graph: Pick<Graph, 'weights' | 'initial'>, tensor: 
 
 /** How often an operator of a phase runs in a step. */
 export function runsPerStep(phase: Phase, { microBatches }: Pick<Graph, 'microBatches'>): number {
-  return phase === 'update' ? 1 : (microBatches?.count ?? 1);
+  return isOnceAStep(phase) ? 1 : (microBatches?.count ?? 1);
+}
+
+/** Whether operators of a phase run once a step, however many micro-batches it has. */
+export function isOnceAStep(phase: Phase): boolean {
+  return phase === 'begin' || phase === 'update';
 }
 
 /** Whether operators of a phase make gradients. */

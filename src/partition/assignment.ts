@@ -36,6 +36,11 @@ export interface Assignment {
    * from there. Weights have no views: each reader gets its block straight from the file.
    */
   readonly views: readonly View[];
+  /**
+   * The backward gathers again what the forward gathered of an activation, which keeps the block of each rank alone (Korthikanti
+   * et al. 2022). Left out where both read one view.
+   */
+  readonly gathersAgain?: true;
   /** By operator: what it is lowered to under its strategy, where that is known. Operators of one structure share it. */
   readonly lowered?: ReadonlyMap<string, LoweredOperator>;
 }

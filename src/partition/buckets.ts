@@ -7,7 +7,7 @@
  * larger than was asked for.
  */
 import type { DType } from '../ir/dtype.js';
-import { passOf } from '../ir/graph.js';
+import { isOnceAStep, passOf } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { ofWeightsAlone } from './defer.js';
 import { addedIn, orderLists } from './order.js';
@@ -136,7 +136,7 @@ function beginningEarly({ nodes }: ShardedGraph, ofWeights: ReadonlySet<ShardedN
   const early = new Set<ShardedNode>();
   const gathered = new Set<string>();
   for (const node of nodes.toReversed()) {
-    const isGather = node.kind === 'communicate' && node.phase !== 'update' && KINDS.has(node.collective.kind);
+    const isGather = node.kind === 'communicate' && !isOnceAStep(node.phase) && KINDS.has(node.collective.kind);
     if (!ofWeights.has(node) || !(isGather || resultsOf(node).some((name) => gathered.has(name)))) continue;
     early.add(node);
     for (const name of readsOf(node)) gathered.add(name);
@@ -153,5 +153,5 @@ function parametersIn(graph: ShardedGraph, ofWeights: ReadonlySet<ShardedNode>):
     graph.nodes.flatMap((node) => (node.kind === 'compute' && isAccumulator(node) ? readsOf(node) : [])),
   );
   return (node) =>
-    KINDS.has(node.collective.kind) && (node.phase === 'update' || ofWeights.has(node) || summands.has(node.output));
+    KINDS.has(node.collective.kind) && (isOnceAStep(node.phase) || ofWeights.has(node) || summands.has(node.output));
 }

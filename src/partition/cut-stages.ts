@@ -96,7 +96,7 @@ export function sharedOperators(graph: Graph): ReadonlySet<Node> {
 
 /** Whether an operator is of the forward, or does it again. */
 function isForward({ phase }: Node): boolean {
-  return phase === 'forward' || phase === 'recompute';
+  return phase === 'begin' || phase === 'forward' || phase === 'recompute';
 }
 
 /** Everything that stands on one stage is chunk 0's unless a forward operator says otherwise. */
@@ -149,7 +149,7 @@ class Cutting {
       const place = maker && this.places.get(maker);
       return place ? [place] : [];
     });
-    if (node.phase === 'forward' && node.forward === null && before.length === 0)
+    if ((node.phase === 'forward' || node.phase === 'begin') && node.forward === null && before.length === 0)
       throw new Error(`forward operator ${node.name} has no stage`);
     if (before.length === 0) return { stage: 0, chunk: FIRST };
     // Gradients add up on the first of their readers' parts, whose backward runs last; scalars of the step on the last part.
@@ -202,7 +202,8 @@ class Cutting {
         if (home !== null && home !== stage) found.set(name, { tensor: name, from: home, to: stage, when: 'begin' });
       } else if (maker && !this.shared.has(maker)) {
         const from = this.places.get(maker)?.stage ?? 0;
-        const when = maker.phase === 'update' || isAccumulator(maker) ? 'update' : 'micro';
+        const when =
+          maker.phase === 'begin' ? 'begin' : maker.phase === 'update' || isAccumulator(maker) ? 'update' : 'micro';
         if (from !== stage) found.set(name, { tensor: name, from, to: stage, when });
       }
     }

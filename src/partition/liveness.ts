@@ -1,7 +1,7 @@
 /**
  * @file Memory of a sharded graph by exact liveness: bytes that one rank holds at each node.
  */
-import { OUTER_MEMORIES, type OuterMemory } from '../ir/graph.js';
+import { isOnceAStep, OUTER_MEMORIES, type OuterMemory } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { axesSize, type SubAxis } from '../sharding-propagation/mesh.js';
 import { type Change, occupancy } from './occupancy.js';
@@ -75,7 +75,7 @@ function changesOf(
   const before = changes.length;
   const makers: string[] = [];
   graph.nodes.forEach((node, index) => {
-    const isMade = (half: string) => half === '' || node.phase !== 'update';
+    const isMade = (half: string) => half === '' || !isOnceAStep(node.phase);
     const received = receivedBytes(graph, node, behind, memory);
     for (const half of graph.interleave ? ['', SECOND] : ['']) {
       for (const name of resultsOf(node))
@@ -153,7 +153,10 @@ function lastUses(graph: ShardedGraph, resident: ReadonlySet<string>): readonly 
   });
   const result: string[][] = graph.nodes.map(() => []);
   const lastMicro = graph.microBatches ? graph.nodes.filter(({ phase }) => phase !== 'update').length - 1 : -1;
-  const kept = new Set(graph.state.map(({ to }) => to));
+  const kept = new Set([
+    ...graph.state.map(({ to }) => to),
+    ...graph.nodes.flatMap((node) => (node.phase === 'begin' ? resultsOf(node) : [])),
+  ]);
   for (const [name, index] of last) result[kept.has(name) ? Math.max(index, lastMicro) : index]?.push(name);
   return result;
 }

@@ -102,7 +102,7 @@ function ofStage(
   );
   for (const { tensor, from, when } of transfers) {
     const layout = layouts.get(tensor);
-    if (from !== index || when === 'begin' || seen.has(tensor) || !layout) continue;
+    if (from !== index || (when === 'begin' && assignment.inputs.has(tensor)) || seen.has(tensor) || !layout) continue;
     seen.add(tensor);
     views.push({ tensor, readers: [{ kind: 'output', name: tensor, operand: 0 }], layout });
   }

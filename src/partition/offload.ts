@@ -11,7 +11,7 @@
  * Operators of `hosted` run on the host: what they make and the state that they alone read stay there, and so do their gradients
  * and updates; what passes between them and the device's operators is copied.
  */
-import { type Graph, type Node, type OuterMemory, passOf } from '../ir/graph.js';
+import { type Graph, isOnceAStep, type Node, type OuterMemory, passOf } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { localBytes } from './partition.js';
 import { BEGIN, type PhaseList, phasesOf, transferList, UPDATE } from './phase-lists.js';
@@ -310,5 +310,5 @@ class Offloading {
 
 /** Operators that run behind the forward of their micro-batch. */
 function isLater(phase: ShardedNode['phase']): boolean {
-  return phase !== 'forward' && phase !== 'update';
+  return phase !== 'forward' && !isOnceAStep(phase);
 }

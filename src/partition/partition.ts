@@ -9,7 +9,7 @@
 
 import { byteLength, dtypeBits } from '../ir/dtype.js';
 import type { ConstantTensor, Graph, Node, Phase } from '../ir/graph.js';
-import { typeOf } from '../ir/graph.js';
+import { elementCount, isOnceAStep, typeOf } from '../ir/graph.js';
 import { needed } from '../ir/needed.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { heldWeights, isHeldWeight } from '../ir/passes/held-weights.js';
@@ -56,8 +56,9 @@ class Partitioning {
   private readonly constants = new Map<string, ConstantTensor>();
   private readonly constantNames = new Map<string, string>();
   private readonly weights = new Map<string, ShardedWeight>();
-  /** By view: the redistributed tensor, once its first reader came. */
+  /** By view: the redistributed tensor, once its first reader came; that of the backward apart, where it gathers again. */
   private readonly served = new Map<View, string>();
+  private readonly servedAgain = new Map<View, string>();
   private readonly views = new Map<string, View>();
   /** By result of an operator: when it is whole. */
   private readonly phases: ReadonlyMap<string | null, Phase>;
@@ -146,8 +147,10 @@ class Partitioning {
   private demand(tensor: string, reader: Reader, layout: Layout | undefined, origin: Origin): string {
     if (this.graph.weights.has(tensor)) return this.weight(tensor, layout);
     const view = this.views.get(readerKey(reader));
-    const viewed = view ? this.serve(view, tensor, origin) : tensor;
-    return layout ? this.redistribute(viewed, layout, `${reader.name}:${reader.operand}`, origin) : viewed;
+    // What a step begins with is there in the layouts of its readers before the first micro-batch.
+    const at: Origin = this.phases.get(tensor) === 'begin' ? { ...origin, phase: 'begin' } : origin;
+    const viewed = view ? this.serve(view, tensor, at) : tensor;
+    return layout ? this.redistribute(viewed, layout, `${reader.name}:${reader.operand}`, at) : viewed;
   }
 
   /** A graph output that is a weight is copied, so that every output is a node's result or an input. */
@@ -178,12 +181,21 @@ class Partitioning {
 
   /** A view whose first reader is the output is one that leaves as soon as it is made, whoever asks for it first. */
   private serve(view: View, tensor: string, asked: Origin): string {
-    const known = this.served.get(view);
+    const served = this.isGatheredAgain(view, tensor, asked) ? this.servedAgain : this.served;
+    const known = served.get(view);
     if (known !== undefined) return known;
     const origin = view.readers[0]?.kind === 'output' ? this.originOfOutput(tensor) : asked;
     const result = this.redistribute(tensor, view.layout, this.unused(`${tensor}@view`), origin);
-    this.served.set(view, result);
+    served.set(view, result);
     return result;
+  }
+
+  /** Where the backward asks for more than the block that the forward keeps. */
+  private isGatheredAgain({ layout }: View, tensor: string, { phase }: Origin): boolean {
+    if (!this.assignment.gathersAgain || this.phases.get(tensor) !== 'forward' || phase === 'forward') return false;
+    const { shape, layout: from, localShape: kept } = this.get(tensor);
+    const gathered = localShape(shape, layout, this.assignment.mesh);
+    return from.partial.length === 0 && elementCount(gathered) > elementCount(kept);
   }
 
   private redistribute(tensor: string, layout: Layout, label: string, origin: Origin): string {
@@ -302,7 +314,11 @@ class Partitioning {
 
 /** What brings a micro-batch's outputs into their layouts is written last and runs with the micro-batch. */
 function microFirst(nodes: readonly ShardedNode[]): readonly ShardedNode[] {
-  return [...nodes.filter(({ phase }) => phase !== 'update'), ...nodes.filter(({ phase }) => phase === 'update')];
+  return [
+    ...nodes.filter(({ phase }) => phase === 'begin'),
+    ...nodes.filter(({ phase }) => !isOnceAStep(phase)),
+    ...nodes.filter(({ phase }) => phase === 'update'),
+  ];
 }
 
 /** Bytes of one rank's block of a tensor. */

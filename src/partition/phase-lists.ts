@@ -1,7 +1,9 @@
 /**
  * @file The lists of instructions of a step: which operators each has, how often it runs, what it sends and receives.
  */
+
 import type { Phase } from '../ir/graph.js';
+import { isOnceAStep } from '../ir/graph.js';
 import {
   type PipelineStage,
   readsOf,
@@ -39,11 +41,13 @@ export interface ChunkList extends PhaseList {
  */
 export function phasesOf(graph: ShardedGraph): readonly PhaseList[] {
   const isUpdate = ({ phase }: ShardedNode) => phase === 'update';
+  const begins = ({ phase }: ShardedNode) => phase === 'begin';
   const { pipeline } = graph;
   if (pipeline) return listsOfStage(graph, pipeline);
   if (!graph.microBatches) return [{ phase: 'forward', runs: 'step', includes: () => true, transfers: [] }];
   return [
-    { phase: 'micro', runs: 'micro', includes: (node) => !isUpdate(node), transfers: [] },
+    ...(graph.nodes.some(begins) ? [{ phase: BEGIN, runs: 'step', includes: begins, transfers: [] } as const] : []),
+    { phase: 'micro', runs: 'micro', includes: (node) => !isOnceAStep(node.phase), transfers: [] },
     { phase: 'step', runs: 'step', includes: isUpdate, transfers: [] },
   ];
 }
@@ -137,7 +141,7 @@ function listsOfStage(graph: ShardedGraph, pipeline: PipelineStage): readonly Ph
     return [...before, list, ...take(({ kind, transfer }) => kind === 'send' && transfer.list === list.phase)];
   });
   return [
-    once(BEGIN, 'begin', () => false),
+    once(BEGIN, 'begin', ({ phase }) => phase === 'begin'),
     ...inTurn,
     ...take(() => true),
     once(UPDATE, 'update', ({ phase }) => phase === 'update'),

@@ -49,7 +49,7 @@ function exceptLast(
   return actions.map((own) => (own.microBatch === last ? { ...own, list: lastList(own.list) } : own));
 }
 
-/** Of the whole graph: each micro-batch, then the step's own list. */
+/** Of the whole graph: what the step begins with, each micro-batch, then the step's own list. */
 export function wholeActions(sharded: ShardedGraph): readonly StageAction[] {
   const { microBatches, interleave = 1 } = sharded;
   const once = (list: string): StageAction => ({ chunk: 0, microBatch: null, list });
@@ -58,7 +58,8 @@ export function wholeActions(sharded: ShardedGraph): readonly StageAction[] {
     ...once('micro'),
     microBatch: interleave * index,
   }));
-  return exceptLast([...micro, once('step')], sharded);
+  const begin = phasesOf(sharded).some(({ phase }) => phase === BEGIN) ? [once(BEGIN)] : [];
+  return exceptLast([...begin, ...micro, once('step')], sharded);
 }
 
 /**

@@ -10,6 +10,7 @@ import { type Liveness, OF_MICRO_BATCH, outerBytes } from './liveness.js';
 import { type Change, occupancy } from './occupancy.js';
 import type { Step } from './order.js';
 import { localBytes } from './partition.js';
+import { BEGIN } from './phase-lists.js';
 import { type StageAction, wholeActions } from './placed-actions.js';
 import { inlineValues, sessionKey } from './segments.js';
 import { type CommunicationNode, holdsBehind, readsOf, type ShardedGraph } from './sharded-graph.js';
@@ -54,11 +55,13 @@ export function heldTensor(name: string): string | null {
 function* firstAndLast(actions: readonly StageAction[], held: Held): Iterable<StageAction> {
   const micro = actions.filter(({ microBatch }) => microBatch !== null);
   const hasOwnLists = micro.at(-1)?.list !== micro[0]?.list;
+  const begins = ({ list, microBatch }: StageAction) => microBatch === null && list === BEGIN;
+  for (const action of actions) if (begins(action)) yield action;
   const late = micro.slice(1).slice(hasOwnLists ? -2 : -1);
   for (const action of micro.slice(0, 1)) yield action;
   if (micro.length > 1 + late.length) held.leaveParts(micro.length - 1 - late.length);
   for (const action of late) yield action;
-  for (const action of actions) if (action.microBatch === null) yield action;
+  for (const action of actions) if (action.microBatch === null && !begins(action)) yield action;
 }
 
 class Held {

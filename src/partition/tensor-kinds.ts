@@ -1,7 +1,7 @@
 /**
  * @file What a tensor of a sharded graph is to a person who asks where memory goes.
  */
-import { isBackward } from '../ir/graph.js';
+import { isBackward, isOnceAStep } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import type { ShardedGraph, ShardedNode } from './sharded-graph.js';
 
@@ -52,7 +52,8 @@ export function tensorKinds(graph: ShardedGraph): ReadonlyMap<string, TensorKind
       );
       const isActivation =
         isKept || (node.phase === 'forward' && isRead(name, ({ phase }) => isBackward(phase) || phase === 'recompute'));
-      kinds.set(name, isGradient ? 'gradient' : isActivation ? 'activation' : 'temporary');
+      const isWeight = node.phase === 'begin';
+      kinds.set(name, isWeight ? 'weight' : isGradient ? 'gradient' : isActivation ? 'activation' : 'temporary');
     }
   }
   for (const { tensor, constant } of graph.weights) kinds.set(tensor, constant ? 'constant' : 'weight');
@@ -61,7 +62,7 @@ export function tensorKinds(graph: ShardedGraph): ReadonlyMap<string, TensorKind
   for (const { tensor } of graph.inputs) kinds.set(tensor, 'input');
   for (const { tensor } of graph.outputs) kinds.set(tensor, 'output');
   for (const { from, to } of graph.state) {
-    const kind = isRead(to, ({ phase }) => phase !== 'update') ? 'weight' : 'optimizer state';
+    const kind = isRead(to, ({ phase }) => !isOnceAStep(phase)) ? 'weight' : 'optimizer state';
     kinds.set(to, kind).set(sourceOf(from), kind);
   }
   for (const name of copied.keys()) kinds.set(name, kinds.get(sourceOf(name)) ?? 'temporary');

@@ -9,7 +9,7 @@
 import type { Cluster } from '../cost-model/cluster.js';
 import { memoryOf, type Prediction, predict, priceGraph } from '../cost-model/predict.js';
 import { predictStages } from '../cost-model/predict-stages.js';
-import { type Graph, runsPerStep } from '../ir/graph.js';
+import { type Graph, isBackward, runsPerStep } from '../ir/graph.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
 import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
@@ -104,6 +104,7 @@ export async function chooseDegrees(
     isServed(request) ||
     Object.keys(places.parts).length > 0 ||
     places.hosted.size > 0;
+  const trains = graph.nodes.some(({ phase }) => isBackward(phase));
   const mostTries = !isSearched ? 0 : isScaled ? TRIES : 1;
   while (waiting.length > 0 && ranked.length < most) {
     waiting.sort((a, b) => a.solved.cost - b.solved.cost || a.solved.degrees.tp - b.solved.degrees.tp);
@@ -119,6 +120,10 @@ export async function chooseDegrees(
     const need = Math.max(...prediction.peakBytes);
     if (limit === undefined || need <= limit) {
       ranked.push({ solved: staged, lowered: stages, prediction });
+      continue;
+    }
+    if (trains && !solved.assignment.gathersAgain) {
+      waiting.push({ solved: gatheringAgain(solved), tries, asked });
       continue;
     }
     const isLast = tries === mostTries;
@@ -164,6 +169,11 @@ function wholeLimit(
   return Math.floor((whole * limit) / need);
 }
 
+/** What saves memory at least cost: the plan as it was found, whose backward gathers again what its forward gathered. */
+function gatheringAgain(solved: Solved): Solved {
+  return { ...solved, assignment: { ...solved.assignment, gathersAgain: true } };
+}
+
 /** The figure by which plans are ranked and of which reports speak. */
 export function stepNanoseconds({ prediction }: Pick<Fitted, 'prediction'>): number {
   return Math.round(prediction.stepSeconds * 1e9);
@@ -181,11 +191,15 @@ async function within(
   }
 }
 
-/** The graph lowered under an assignment. @throws Error (a fault of ours) where it does not cost what the search said */
+/**
+ * The graph lowered under an assignment. @throws Error (a fault of ours) where it does not cost what the search said, which knows
+ * nothing of gathers that are repeated
+ */
 export function lowered(graph: Graph, cluster: Cluster, { assignment, redistributor, cost }: Solved): ShardedGraph {
   const sharded = partition(graph, assignment, redistributor);
   const price = priceGraph(sharded, cluster);
-  if (price !== cost) throw new Error(`the lowered graph costs ${price} ns, the search said ${cost} ns`);
+  if (price !== cost && !assignment.gathersAgain)
+    throw new Error(`the lowered graph costs ${price} ns, the search said ${cost} ns`);
   return sharded;
 }
 

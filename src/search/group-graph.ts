@@ -172,11 +172,12 @@ class Building {
       this.zero?.layouts(tensor, all, all, { what: `tensor ${tensor}`, pins: [] }) ?? all,
     );
     this.viewEnds.set(tensor, end);
-    this.edge(tensor, producer, end, this.runsOf(readers[0] as Reader));
+    this.edge(tensor, producer, end, this.runsOf(tensor, readers[0] as Reader));
   }
 
   /** How often what is done for a reader is done in a step: as partition puts it into the reader's phase. */
-  private runsOf(reader: Reader): number {
+  private runsOf(tensor: string, reader: Reader): number {
+    if (this.makerOf.get(tensor)?.phase === 'begin') return 1;
     const node = reader.kind === 'operator' ? this.nodeOf.get(reader.name) : this.makerOf.get(reader.name);
     return node ? runsPerStep(node.phase, this.graph) : 1;
   }
@@ -187,7 +188,7 @@ class Building {
     if (!from) return;
     for (const reader of readers) {
       if (reader.kind === 'output') this.forbidPartial(from);
-      else this.edge(tensor, from, this.readerEnd(reader), this.runsOf(reader));
+      else this.edge(tensor, from, this.readerEnd(reader), this.runsOf(tensor, reader));
     }
   }
 
@@ -195,7 +196,7 @@ class Building {
   private carry(output: string, input: string): void {
     const [from, to] = [this.viewEnds.get(output), this.inputEnds.get(input)];
     if (!from || !to) throw new Error(`state ${input} is no input, or ${output} is not computed`);
-    this.edge(output, from, to, this.runsOf({ kind: 'output', name: output, operand: 0 }));
+    this.edge(output, from, to, this.runsOf(output, { kind: 'output', name: output, operand: 0 }));
   }
 
   private readerEnd(reader: Reader): End {

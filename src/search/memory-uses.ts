@@ -67,6 +67,7 @@ class Gathering {
     this.graph = graph;
     this.mesh = mesh;
     this.fuses = fusesBlocks(cluster.device);
+    // What a step begins with comes first, and stays as what is kept does.
     const micro = graph.nodes.filter(({ phase }) => phase !== 'update');
     this.order = graph.microBatches
       ? [...micro, ...graph.nodes.filter(({ phase }) => phase === 'update')]
@@ -75,7 +76,12 @@ class Gathering {
     this.end = 2 * this.order.length + 2;
     this.microCount = graph.microBatches ? micro.length : 0;
     this.readers = readersByTensor(graph);
-    this.kept = new Set(graph.state.map(({ input }) => input));
+    this.kept = new Set([
+      ...graph.state.map(({ input }) => input),
+      ...graph.nodes.flatMap(({ phase, outputs }) =>
+        phase === 'begin' ? outputs.filter((name) => name !== null) : [],
+      ),
+    ]);
   }
 
   run(): MemoryUses {

@@ -2,7 +2,9 @@
  * @file What the planner knows of each operator whatever the mesh: its types, its weights, its batch, what its readers see.
  * Gathered once per graph; every combination of degrees asks for candidates with it.
  */
+
 import type { Graph, Node } from '../ir/graph.js';
+import { isOnceAStep } from '../ir/graph.js';
 import type { OperatorView } from '../ir/operator.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
@@ -63,7 +65,7 @@ export function operatorQuestions(graph: Graph, { sp = 1, ep = 1, spMethod }: As
       families,
       roles,
       // An update that every rank repeats is data parallelism, and leaves no degree without use.
-      heavy: !isAccumulator(node) && node.phase !== 'update' && workOf(view) >= heavyFrom,
+      heavy: !isAccumulator(node) && !isOnceAStep(node.phase) && workOf(view) >= heavyFrom,
       hints,
       rounded,
     };
@@ -95,7 +97,7 @@ function roundedOperators(graph: Graph): ReadonlySet<Node> {
 /** Work of the smallest of those operators, largest first, that together do nine tenths of a graph's work. */
 function smallestHeavyWork(graph: Graph): number {
   const works = graph.nodes
-    .filter(({ phase }) => phase !== 'update')
+    .filter(({ phase }) => !isOnceAStep(phase))
     .map((node) => workOf(viewOf(graph, node)))
     .sort((a, b) => b - a);
   const enough = 0.9 * works.reduce((sum, work) => sum + work, 0);

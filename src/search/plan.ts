@@ -124,6 +124,9 @@ export interface RankedDegrees {
   readonly reason: string | null;
 }
 
+const GATHERS_AGAIN =
+  'the backward gathers activations again that the forward gathered, so that ranks keep their blocks alone: memory asks for it';
+
 /** Errors of pins that say nothing about other degrees. */
 const OF_THIS_MESH: ReadonlySet<string> = new Set([
   'pin-cannot-be-kept',
@@ -216,7 +219,7 @@ export async function plan(
       best.lowered,
     ),
     mode,
-    notes: solving.notes(isCut ?? false),
+    notes: [...solving.notes(isCut ?? false), ...(found.assignment.gathersAgain ? [GATHERS_AGAIN] : [])],
     isTimeLimited: solving.isOver(),
     pins: [
       ...Object.entries(meshes ? {} : pins).flatMap(([axis, size]) => (size === undefined ? [] : [`${axis}=${size}`])),

@@ -11,7 +11,7 @@
  * Cut: over as many ranks of the data axes as the tensor can be, padded where its operators allow it; what nothing divides stays
  * whole. Whole: over none of them. Without a level the search is free, and finds these as it finds everything else.
  */
-import { type Graph, isBackward, type Node } from '../ir/graph.js';
+import { type Graph, isBackward, isOnceAStep, type Node } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { heldWeights, isHeldWeight } from '../ir/passes/held-weights.js';
 import { type Layout, normalise } from '../sharding-propagation/layout.js';
@@ -70,10 +70,13 @@ export function keptParts(graph: Graph): (node: Node) => KeptPart | null {
   };
 }
 
-/** State that updates change: parameters, which others than updates read, and state of the optimizer. */
+/**
+ * State that updates change: parameters, which micro-batches read, and state of the optimizer; so are parameters of which
+ * micro-batches read a copy in 16 bit.
+ */
 export function keptState(graph: Graph): ReadonlyMap<string, 'parameter' | 'state'> {
   const updated = new Set(graph.nodes.flatMap(({ phase, outputs }) => (phase === 'update' ? outputs : [])));
-  const used = new Set(graph.nodes.flatMap(({ phase, inputs }) => (phase === 'update' ? [] : inputs)));
+  const used = new Set(graph.nodes.flatMap(({ phase, inputs }) => (isOnceAStep(phase) ? [] : inputs)));
   const pairs = graph.state.filter((pair) => isHeldWeight(pair) || updated.has(pair.output));
   return new Map(pairs.map(({ input }) => [input, used.has(input) ? 'parameter' : 'state'] as const));
 }
@@ -83,7 +86,7 @@ function ofParameters(graph: Graph): ReadonlySet<Node> {
   const known = new Set([...keptState(graph)].flatMap(([name, part]) => (part === 'parameter' ? [name] : [])));
   const found = new Set<Node>();
   for (const node of graph.nodes) {
-    if (node.phase === 'update' || isBackward(node.phase)) continue;
+    if (isOnceAStep(node.phase) || isBackward(node.phase)) continue;
     const inputs = node.inputs.filter((name) => name !== null);
     const isDerived =
       inputs.some((name) => known.has(name)) && inputs.every((name) => known.has(name) || graph.weights.has(name));

@@ -46,7 +46,8 @@ export function assignmentOf(plan: Plan, graph: Graph): Assignment {
   const views = [...readersByTensor(graph)].flatMap(([tensor, readers]) =>
     viewsOf(plan, graph, mesh, tensor, readers, produced, leaders),
   );
-  return { mesh, strategies, inputs, views };
+  const { gathers } = plan.schedule.recompute ?? {};
+  return { mesh, strategies, inputs, views, ...(gathers ? { gathersAgain: true as const } : {}) };
 }
 
 /** The mesh that strategies and layouts are over: of a pipeline that of one stage, or what stages of unlike meshes share. */

@@ -238,7 +238,7 @@ function placeText({ stage, chunk }: StagePlace): Pick<PlanOperator, 'stage' | '
 /** Of a step in several micro-batches also its samples, which are their product. */
 function scheduleOf(
   { microBatches, batch, tensors }: Graph,
-  { pipeline, degrees: { dp = 1 }, requested, recomputed }: Found,
+  { pipeline, degrees: { dp = 1 }, requested, recomputed, assignment: { gathersAgain } }: Found,
   isRecomputed: boolean,
 ): PlanSchedule {
   const count = microBatches?.count ?? 1;
@@ -254,17 +254,19 @@ function scheduleOf(
       ? { virtualStages: pipeline?.schedule.virtualStages as number }
       : {}),
     ...bucketLimit(requested),
-    ...(isRecomputed ? recomputeOf(recomputed) : {}),
+    ...recomputeOf(isRecomputed ? recomputed : undefined, gathersAgain),
   };
 }
 
 /** What no operator says of recompute; left out where that is nothing. */
-function recomputeOf(recomputed: Found['recomputed']): Pick<PlanSchedule, 'recompute'> {
+function recomputeOf(recomputed: Found['recomputed'], gathersAgain?: true): Pick<PlanSchedule, 'recompute'> {
   const { acrossLayers = false, exceptLast = false } = recomputed ?? {};
-  const from = acrossLayers ? { from: 'stage' as const } : {};
-  return acrossLayers || exceptLast
-    ? { recompute: { ...from, ...(exceptLast ? { exceptLast: true as const } : {}) } }
-    : {};
+  const recompute = {
+    ...(acrossLayers ? { from: 'stage' as const } : {}),
+    ...(exceptLast ? { exceptLast: true as const } : {}),
+    ...(gathersAgain ? { gathers: true as const } : {}),
+  };
+  return Object.keys(recompute).length > 0 ? { recompute } : {};
 }
 
 function entryOf(

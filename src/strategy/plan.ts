@@ -109,6 +109,8 @@ export interface PlanTraining {
   /** What is computed in 16 bit, and what the loss is multiplied by; left out for float32. */
   readonly precision?: string;
   readonly lossScale?: number | 'dynamic';
+  /** Steps give their loss, and none of the model's outputs. */
+  readonly lossAlone?: true;
 }
 
 export interface PlanSchedule {
@@ -135,6 +137,8 @@ export interface PlanSchedule {
     readonly from?: 'stage';
     /** The last micro-batch of a step keeps what the others recompute. */
     readonly exceptLast?: true;
+    /** The backward gathers activations again that the forward gathered. */
+    readonly gathers?: true;
   };
 }
 

@@ -7,6 +7,7 @@
 import type { BucketLimit } from '../partition/buckets.js';
 import type { Interleave } from '../partition/sharded-graph.js';
 import type { SpMethod } from '../sharding-propagation/roles.js';
+import { offloadParts } from './offload-words.js';
 
 /** By option; what is left out the search decides. */
 export interface Request {
@@ -44,6 +45,15 @@ export function requestIn(options: Request): Request {
 /** Whether the first rank of the data axes alone updates. */
 export function isServed({ gradientSync }: Request = {}): boolean {
   return gradientSync === 'parameter-server';
+}
+
+/**
+ * Whether what a step computes of its parameters alone stays for all its micro-batches (ir/passes/once-a-step.ts): not where
+ * parameters are cut, sent by a server or kept outside, of which devices are to hold no whole copy.
+ */
+export function castsOnce(request: Request = {}): boolean {
+  const { parameters } = offloadParts(request.offload ?? 'none');
+  return request.zero !== 3 && parameters === undefined && !isServed(request);
 }
 
 /** What a bucket may hold, as it is asked for. */

@@ -7,6 +7,8 @@ import { NOTHING_RECOMPUTED, type Recomputed, withClones } from '../ir/autodiff/
 import type { Graph, Node } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { withHeldWeights } from '../ir/passes/held-weights.js';
+import { lossAlone } from '../ir/passes/loss-alone.js';
+import { onceAStep } from '../ir/passes/once-a-step.js';
 import { accumulatedApart, type StagePlace, sharedOperators, withStageClones } from '../partition/cut-stages.js';
 import type { LoweredStage, PipelineLayout } from '../partition/lower-stages.js';
 import { makeSchedule } from '../schedule/make-schedule.js';
@@ -15,6 +17,7 @@ import { type Schedule, splitsBackward } from '../schedule/schedule.js';
 import { meshesOf } from './assignment-of.js';
 import { leadersOf } from './layer-classes.js';
 import type { Plan } from './plan.js';
+import { castsOnce } from './request.js';
 import { unfit } from './unfit.js';
 
 export interface StagedGraph {
@@ -35,13 +38,13 @@ export function stagedGraph(plan: Plan, given: Graph): StagedGraph {
   const { kind, interleave = 1, virtualStages = 1 } = plan.schedule;
   const microBatches = plan.schedule.microBatches / interleave;
   const recompute = recomputedIn(plan, graph);
-  if (kind === 'single') return { graph: withClones(graph, recompute), pipeline: null };
+  if (kind === 'single') return { graph: asRun(withClones(graph, recompute), plan), pipeline: null };
   const stages = plan.degrees.pp;
   const schedule = makeSchedule({ kind, stages, microBatches, virtualStages, training: plan.training !== null });
   const meshes = meshesOf(plan);
   checkLayers(plan, graph);
   const placed = placesIn(plan);
-  const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
+  const forward = graph.nodes.filter(({ phase }) => phase === 'forward' || phase === 'begin');
   const placeOf = new Map(
     forward.map((node) => {
       const { stage, chunk } = placed(node);
@@ -50,7 +53,7 @@ export function stagedGraph(plan: Plan, given: Graph): StagedGraph {
   );
   checkOrder(graph, placeOf, schedule);
   return {
-    graph: withStageClones(accumulatedApart(graph, placeOf), recompute, placeOf),
+    graph: asRun(withStageClones(accumulatedApart(graph, placeOf), recompute, placeOf), plan),
     pipeline: {
       layout: {
         stages,
@@ -62,6 +65,12 @@ export function stagedGraph(plan: Plan, given: Graph): StagedGraph {
       schedule,
     },
   };
+}
+
+/** The graph as steps run it: with what is computed once for all micro-batches, and without outputs that nothing reads. */
+export function asRun(graph: Graph, { requested, training }: Pick<Plan, 'requested' | 'training'>): Graph {
+  const stepped = castsOnce(requested) ? onceAStep(graph) : graph;
+  return training?.lossAlone ? lossAlone(stepped) : stepped;
 }
 
 /** Forward operators that the backward runs again. Planned without a program, layers recompute without clones. */

@@ -93,6 +93,7 @@ const training = options<Training>({
   lossScale: either(amount, oneOf('dynamic')),
   microBatches: whole(1),
   isHeldInFloat32: flag,
+  lossAlone: flag,
   trainMode: oneOf('training', 'as-exported'),
   batchStatistics: oneOf('batch', 'micro-batch', 'shard'),
   shards: whole(1),

@@ -191,7 +191,7 @@ export class StageWriter {
     return text;
   }
 
-  /** Every micro-batch, then what runs once. */
+  /** What a step begins with, every micro-batch, then what runs once. */
   private inTurn(fedPerMicro: readonly string[]): readonly string[] {
     const { microBatches } = this.tensors.sharded;
     const inner = `${BODY}    `;
@@ -212,7 +212,7 @@ export class StageWriter {
             : [`${inner}self.${methodOf('micro')}(micro, step)`]),
         ]
       : [];
-    return [...micro, ...this.once(() => true)];
+    return [...this.once((list) => list === BEGIN), ...micro, ...this.once((list) => list !== BEGIN)];
   }
 
   /** A pipeline's actions in the order of its schedule. */

@@ -205,13 +205,13 @@ export function withAccumulators(graph: Graph, loss: string): Graph {
   );
   const tensors = new Map<string, TensorType>(graph.tensors);
   const held = new Map<string, string>();
-  const accumulators: Node[] = [];
+  const accumulators = new Map<Node, Node[]>();
   const hold = (tensor: string, maker: Node) => {
     const known = held.get(tensor);
     if (known !== undefined) return known;
     const name = unusedName(tensors, `${tensor}/sum`);
     tensors.set(name, typeOf(graph, tensor));
-    accumulators.push(accumulator(tensor, name, maker));
+    accumulators.set(maker, [...(accumulators.get(maker) ?? []), accumulator(tensor, name, maker)]);
     held.set(tensor, name);
     return name;
   };
@@ -225,7 +225,11 @@ export function withAccumulators(graph: Graph, loss: string): Graph {
   });
   const summed: Graph = {
     ...graph,
-    nodes: [...graph.nodes.filter(({ phase }) => phase !== 'update'), ...accumulators, ...updates],
+    // Behind what they add up, which is gone before the next gradient is made.
+    nodes: [
+      ...graph.nodes.flatMap((node) => (node.phase === 'update' ? [] : [node, ...(accumulators.get(node) ?? [])])),
+      ...updates,
+    ],
     tensors,
   };
   const lossMaker = makers.get(loss);

@@ -84,6 +84,8 @@ export function withSentLayouts(
 class Sending {
   private readonly produced: ReadonlyMap<string, Layout>;
   private readonly readersOf: ReadonlyMap<string, readonly Reader[]>;
+  /** What a step begins with. */
+  private readonly begun: ReadonlySet<string | null>;
   private readonly nodes: ReadonlyMap<string, Node>;
   private readonly mesh: Mesh;
 
@@ -98,6 +100,7 @@ class Sending {
     this.produced = producedLayouts(graph, assignment);
     this.readersOf = readersByTensor(graph);
     this.nodes = new Map(graph.nodes.map((node) => [node.name, node]));
+    this.begun = new Set(graph.nodes.flatMap(({ phase, outputs }) => (phase === 'begin' ? outputs : [])));
   }
 
   /**
@@ -169,7 +172,8 @@ class Sending {
   private readersIn(tensor: string, names: ReadonlySet<string>): readonly StageReader[] {
     return (this.readersOf.get(tensor) ?? []).flatMap((reader) => {
       const node = reader.kind === 'operator' && names.has(reader.name) ? this.nodes.get(reader.name) : undefined;
-      return node ? [{ reader, runs: runsPerStep(node.phase, this.graph), wanted: this.wanted(node, reader) }] : [];
+      const runs = node ? (this.begun.has(tensor) ? 1 : runsPerStep(node.phase, this.graph)) : 0;
+      return node ? [{ reader, runs, wanted: this.wanted(node, reader) }] : [];
     });
   }
 

@@ -1,0 +1,20 @@
+/**
+ * @file A step of training that gives its loss, and none of the model's outputs: logits of all micro-batches would stay to the
+ * step's end, and nothing reads them.
+ */
+import { elementCount, type Graph, typeOf } from '../graph.js';
+import { needed } from '../needed.js';
+
+/** The graph with the outputs that are state or single numbers. */
+export function lossAlone(graph: Graph): Graph {
+  const state = new Set(graph.state.map(({ output }) => output));
+  const outputs = graph.outputs.filter((name) => state.has(name) || elementCount(typeOf(graph, name).shape) === 1);
+  if (outputs.length === graph.outputs.length) return graph;
+  const nodes = needed(
+    graph.nodes,
+    outputs,
+    ({ inputs }) => inputs,
+    ({ outputs: made }) => made,
+  );
+  return { ...graph, outputs, nodes };
+}
