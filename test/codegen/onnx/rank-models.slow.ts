@@ -60,6 +60,12 @@ const CASES: Readonly<Record<string, Case>> = {
     collectives: ['autopar.AllToAll'],
     files: 2,
   },
+  'experts over dp': {
+    model: 'batched-experts',
+    options: { dp: 2, ep: 2 },
+    collectives: ['com.microsoft.AllToAll'],
+    files: 2,
+  },
   'training with ZeRO': {
     model: 'mlp',
     options: { dp: 2, tp: 2, zero: 1, training: TRAINING },
