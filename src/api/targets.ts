@@ -2,6 +2,6 @@
  * @file What programs are written for (--target).
  */
 
-/** `runtime`: the bundled one. The others get a folder of their name beside its program: docs/torch.md, docs/onnx.md, docs/mindspore.md. */
+/** `runtime`: the bundled one. The others get a folder of their name beside it: docs/torch.md, onnx.md, mindspore.md. */
 export const TARGETS = ['runtime', 'torch', 'onnx', 'mindspore'] as const;
 export type Target = (typeof TARGETS)[number];
