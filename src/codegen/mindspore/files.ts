@@ -129,17 +129,18 @@ ${perStage}| parallel.yaml | sections for a MindFormers configuration: degrees, 
 
 ## Use
 
-The network is yours, in MindSpore, with the parameter names of the ONNX model. MindFormers: put the sections of parallel.yaml into its
-configuration, and start it where ${STRATEGY} is. Without MindFormers:
+The network is yours, in MindSpore, with the parameter names of the ONNX model. MindFormers: put the sections of parallel.yaml
+into its configuration, and start it where ${STRATEGY} is. Without MindFormers:
 
     from mindspore.parallel.auto_parallel import AutoParallel
 
     network = AutoParallel(network, parallel_mode="semi_auto")
     network.load_param_strategy_file("${STRATEGY}")
 ${stages > 1 ? `    network.pipeline(stages=${stages})\n` : ''}
-Start with \`msrun --worker_num=${ranks} …\`, which needs no table; or replace SERVER_n and SERVER_n_DEVICE_m in ${rankTable(ranks)} by the
-addresses of your servers and devices (\`hccn_tool -i DEVICE -ip -g\`), and set RANK_TABLE_FILE to it and RANK_ID to each process's rank.
-MindSpore numbers ranks as the plan does: the ranks of a stage follow one another, and a neighbour on the last axis is the next rank.
+Start with \`msrun --worker_num=${ranks} …\`, which needs no table; or replace SERVER_n and SERVER_n_DEVICE_m in
+${rankTable(ranks)} by the addresses of your servers and devices (\`hccn_tool -i DEVICE -ip -g\`), and set RANK_TABLE_FILE
+to it and RANK_ID to each process's rank. MindSpore numbers ranks as the plan does: the ranks of a stage follow one another,
+and a neighbour on the last axis is the next rank.
 
 ## Not carried
 

@@ -18,8 +18,8 @@ export function readme({ model, mesh }: Program): string {
 | model.onnx | the whole model, annotated with the plan (ONNX multi-device annotations, IR version 11) |
 | weights/ | a safetensors file per distinct shard |
 
-Operators of the domain \`autopar\` run among ranks. \`groups\` lists the ranks of all groups, \`group_size\` at a time, in the order of their
-members; all ranks of a stage run them in the order of the file. They work on the leading dimension:
+Operators of the domain \`autopar\` run among ranks. \`groups\` lists the ranks of all groups, \`group_size\` at a time, in the
+order of their members; all ranks of a stage run them in the order of the file. They work on the leading dimension:
 
 | operator | result |
 |---|---|
@@ -31,8 +31,9 @@ members; all ranks of a stage run them in the order of the file. They work on th
 
 Where all ranks are one group, AllReduce, AllGather and AllToAll are ONNX Runtime's own (\`com.microsoft\`, of builds with NCCL).
 
-In index.json \`boxes\` say which part of a whole tensor (\`offset\`, \`size\`) is where in the block (\`inBlock\`); the rest of a block is padding,
-which is zero. \`receives\` and \`sends\` name tensors that the rank with that number sends or receives under the same label. \`state\`: the
-output that is the input of the next step; the first step finds its value in the file, or it is zero (\`zeros\`).
+In index.json \`boxes\` say which part of a whole tensor (\`offset\`, \`size\`) is where in the block (\`inBlock\`); the rest of
+a block is padding, which is zero. \`receives\` and \`sends\` name tensors that the rank with that number sends or receives
+under the same label. \`state\`: the output that is the input of the next step; the first step finds its value in the file,
+or it is zero (\`zeros\`).
 `;
 }
