@@ -98,7 +98,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
   const planned = { ...found, imported };
   await interruptible(options.signal);
   progress('writing');
-  const emitted = await emit(planned, {
+  const { targetNotes, ...emitted } = await emit(planned, {
     directory,
     randomWeights: random ? seed : null,
     decisions: options,
@@ -143,6 +143,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
       ...imported.notes,
       ...planned.notes,
       ...notes,
+      ...targetNotes,
       ...(saved === null ? [] : [`the strategy is in ${saved}, as the configuration says`]),
     ],
     exceptions: planned.found.exceptions,

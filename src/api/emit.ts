@@ -4,7 +4,6 @@
 import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
 import { emitProgram } from '../codegen/emit.js';
-import { emitTorch, torchProgram } from '../codegen/torch/emit-torch.js';
 import type { Graph } from '../ir/graph.js';
 import { listening } from '../ir/interruption.js';
 import { assertSound } from '../partition/check.js';
@@ -14,6 +13,7 @@ import { planToJson } from '../strategy/plan-json.js';
 import { absentText, refuseWrongData } from './absent-weights.js';
 import { type Arrays, writeArrays } from './arrays.js';
 import { relativeTo } from './emit-plan.js';
+import { targetFolder } from './emit-target.js';
 import { CONSTANTS_FILE, checkTarget, type Source, type SourceDecisions } from './folder.js';
 import { programOfPlan } from './lower-plan.js';
 import type { PlannedModel, PlanningOptions } from './plan.js';
@@ -50,6 +50,8 @@ export interface EmitOptions {
 export interface Emitted {
   readonly programWritten: boolean;
   readonly programReason?: string;
+  /** What the target does not carry, a line each. */
+  readonly targetNotes: readonly string[];
 }
 
 /** Writes the folder under a temporary name and then puts it in place. @throws AutoparError (exit cannotWrite). */
@@ -76,22 +78,27 @@ export async function emit(planned: PlannedModel, options: EmitOptions): Promise
   const schedule = pipeline?.schedule ?? null;
   const generated = reason === null ? programOfPlan({ lowered, schedule }, plan, planned.cluster) : null;
   // What a target lacks is said before anything is written.
-  const torch = generated && options.target === 'torch' ? torchProgram(lowered, generated.program) : null;
+  const { target = 'runtime', training } = options;
+  const beside = targetFolder(target, { planned, lowered, program: generated?.program ?? null, training });
   // A program is checked with what it was made of (emitProgram).
   if (!generated) assertSound(lowered);
   const write = async (temporary: string) => {
     await writeFileAtomic(path.join(temporary, 'plan.json'), planToJson(plan));
     await writeJsonAtomic(path.join(temporary, 'source.json'), source);
     if (source.constants) await writeArrays(path.join(temporary, CONSTANTS_FILE), options.constants ?? {});
-    if (!generated) return;
     const program = path.join(temporary, 'program');
-    await mkdir(program);
-    await emitProgram(program, generated, lowered, signal);
-    if (torch) await emitTorch(path.join(temporary, 'torch'), torch, program, signal);
+    if (generated) {
+      await mkdir(program);
+      await emitProgram(program, generated, lowered, signal);
+    }
+    if (beside) await beside.write(path.join(temporary, target), program, signal);
     signal?.throwIfAborted();
   };
   await listening(signal, () => writeFolderAtomic(directory, write));
-  return reason === null ? { programWritten: true } : { programWritten: false, programReason: reason };
+  const targetNotes = beside?.notes ?? [];
+  return reason === null
+    ? { programWritten: true, targetNotes }
+    : { programWritten: false, programReason: reason, targetNotes };
 }
 
 /** The stages with the values of weights that were made up after planning. */

@@ -8,6 +8,7 @@ import { weightBytes } from '../codegen/weights.js';
 import { AutoparError } from '../ir/error.js';
 import type { ConstantTensor } from '../ir/graph.js';
 import { cannotWrite, writeFileAtomic, writeFolderAtomic, writeJsonAtomic } from '../program/atomic.js';
+import { filesOf } from '../program/check-files.js';
 import { insideFolder } from '../program/inside-folder.js';
 import type { Program } from '../program/program.js';
 import { programFolder, readProgram } from '../program/reader.js';
@@ -129,7 +130,9 @@ async function finishedProgram(folder: string): Promise<Finished | null> {
 async function copiedProgram({ program, folder }: Finished, directory: string): Promise<Program> {
   await mkdir(directory);
   await mkdir(path.join(directory, 'segments'));
-  const files = program.stages.flatMap((stage) => Object.values(stage.segments).map((segment) => segment.file));
+  const files = program.stages
+    .flatMap((stage) => Object.values(stage.segments).flatMap(filesOf))
+    .map(({ file }) => file);
   for (const file of new Set([...files, 'program.json']))
     await copy(await insideFolder(folder, file), path.join(directory, file));
   return program;

@@ -2,6 +2,6 @@
  * @file What programs are written for (--target).
  */
 
-/** `runtime`: the bundled one. `torch`: beside it a folder for torchrun (docs/torch.md). */
-export const TARGETS = ['runtime', 'torch'] as const;
+/** `runtime`: the bundled one. The others get a folder of their name beside it: docs/torch.md, onnx.md, mindspore.md. */
+export const TARGETS = ['runtime', 'torch', 'onnx', 'mindspore'] as const;
 export type Target = (typeof TARGETS)[number];

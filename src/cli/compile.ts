@@ -78,8 +78,8 @@ export const compileCommand: Command<CompileFlags> = {
     { flags: '--force', says: 'replace the folder even if it holds other files' },
     { flags: '--plan-only', says: 'write plan.json and no program' },
     {
-      flags: '--target <runtime|torch>',
-      says: 'torch: a folder for torchrun beside the program (docs/torch.md)',
+      flags: '--target <runtime|torch|onnx|mindspore>',
+      says: 'also write a folder for torchrun, ONNX engines or MindSpore (docs/torch.md, onnx.md, mindspore.md)',
       parse: oneOf('--target', TARGETS),
     },
     { flags: '--verify', says: 'run the program and compare it with the unsharded model' },

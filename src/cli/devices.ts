@@ -35,7 +35,7 @@ async function runDevices({ output }: Context): Promise<ExitKind> {
   return 'done';
 }
 
-/** Said of a run on a device that lacks kernels for integers. */
-export function onHostNote(operators: readonly string[]): string {
-  return `note: on the CPU in place of the device, which has no kernels for them: ${operators.join('; ')}`;
+/** Said of a run on a device that lacks kernels, with what ran in the place of each operator. */
+export function substitutesNote(operators: readonly string[]): string {
+  return `note: the device has no kernels for ${operators.join('; ')}`;
 }

@@ -7,7 +7,7 @@ import { runCompiled } from '../api/verbs.js';
 import { writePage } from '../api/write-page.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
-import { onHostNote } from './devices.js';
+import { substitutesNote } from './devices.js';
 import { outsideLines } from './memory-report.js';
 import type { Output } from './output.js';
 import { reportLine } from './plan-page.js';
@@ -90,7 +90,7 @@ async function runRun(context: Context, [directory = '']: readonly string[], fla
     ...(page === undefined ? {} : { timed: true }),
     signal,
     onProgress: (text) => output.progress(text),
-    onHost: (operators) => output.note(onHostNote(operators)),
+    onSubstitutes: (operators) => output.note(substitutesNote(operators)),
   });
   if (outputs !== undefined)
     for (const note of await writeArrays(outputs, report.outputs)) output.note(`note: ${note}`);

@@ -7,7 +7,7 @@ import { train } from '../api/verbs.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
 import { curveLines } from './curve.js';
-import { onHostNote } from './devices.js';
+import { substitutesNote } from './devices.js';
 import type { Output } from './output.js';
 import { bytesText, countText, secondsText } from './quantity.js';
 import { byteSize, listed, oneOf, wholeNumber } from './values.js';
@@ -127,7 +127,7 @@ async function runTrain(
     signal,
     onProgress: (text) => output.progress(text),
     onNote: (text) => output.note(text),
-    onHost: (operators) => output.note(onHostNote(operators)),
+    onSubstitutes: (operators) => output.note(substitutesNote(operators)),
   });
   for (const line of reportLines(report, output)) output.print(line);
   output.data(reportJson(directory, report));

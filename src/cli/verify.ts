@@ -7,7 +7,7 @@ import { verify } from '../api/verbs.js';
 import type { VerifyResult } from '../api/verify.js';
 import type { ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
-import { onHostNote } from './devices.js';
+import { substitutesNote } from './devices.js';
 import type { Output } from './output.js';
 import { countText, errorText } from './quantity.js';
 import { tableLines } from './table.js';
@@ -74,15 +74,15 @@ export const verifyCommand: Command<VerifyFlags> = {
 
 async function runVerify(context: Context, [directory = '']: readonly string[], flags: VerifyFlags): Promise<ExitKind> {
   const { output, signal } = context;
-  const host = new Set<string>();
+  const substituted = new Set<string>();
   const result = await verify({
     directory,
     ...flags,
     signal,
     onProgress: (text) => output.progress(text),
-    onHost: (operators) => operators.forEach((operator) => void host.add(operator)),
+    onSubstitutes: (operators) => operators.forEach((operator) => void substituted.add(operator)),
   });
-  if (host.size > 0) output.note(onHostNote([...host]));
+  if (substituted.size > 0) output.note(substitutesNote([...substituted]));
   for (const line of verificationLines(result, output)) output.print(line);
   output.data({ schema: 'autopar-verify-v1', directory, ...result });
   return result.passed ? 'done' : 'checkFailed';

@@ -141,10 +141,16 @@ function stageOf(
     }
     const segment = makeSegment(step, around);
     const record = segmentRecord(segment, types);
-    files.set(record.file, segment.model);
+    const plainFile = record.file.replace(/onnx$/, 'plain.onnx');
+    if (!files.has(record.file)) {
+      files.set(record.file, segment.model);
+      const written = segment.plain();
+      if (written) files.set(plainFile, written);
+    }
     const id = shortHash(JSON.stringify([record.sha256, record.types]));
+    const plain = (model = files.get(plainFile)) => model && { plain: { file: plainFile, sha256: hashOf(model) } };
     const seconds = () => secondsOf && { seconds: step.nodes.reduce((sum, node) => sum + secondsOf(node, stage), 0) };
-    segments[id] ??= { ...record, ...seconds() };
+    segments[id] ??= { ...record, ...plain(), ...seconds() };
     const first = step.nodes[0] as ComputeNode;
     return {
       kind: 'compute',
@@ -206,7 +212,11 @@ function segmentRecord(segment: Segment, typeOf: (tensor: string) => string): Pr
 const HASH_DIGITS = 16;
 
 function shortHash(text: string): string {
-  return createHash('sha256').update(text).digest('hex').slice(0, HASH_DIGITS);
+  return hashOf(text).slice(0, HASH_DIGITS);
+}
+
+function hashOf(content: string | Uint8Array): string {
+  return createHash('sha256').update(content).digest('hex');
 }
 
 /** Types as the program's records say them. */

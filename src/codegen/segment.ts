@@ -5,12 +5,15 @@
 import { createHash } from 'node:crypto';
 import type { Graph, Node, TensorType, Weight } from '../ir/graph.js';
 import { writeOnnx } from '../ir/onnx/writer.js';
+import { inPlainOperators } from '../ir/onnx/written-out.js';
 import type { PlacedStep } from '../partition/place-moves.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import type { ProgramNode } from '../program/program.js';
 
 export interface Segment {
   readonly model: Uint8Array;
+  /** The same in plainer operators; null where the registry has no expansion. */
+  readonly plain: () => Uint8Array | null;
   /** SHA-256 of `model`, in hex. */
   readonly sha256: string;
   /** Tensors of the sharded graph behind the model's inputs, weights and outputs, in order; and their names inside. */
@@ -103,6 +106,10 @@ export function makeSegment(
   const model = writeOnnx(graph, { externalWeights: true });
   return {
     model,
+    plain: () => {
+      const written = inPlainOperators(graph);
+      return written && writeOnnx(written, { externalWeights: true });
+    },
     sha256: createHash('sha256').update(model).digest('hex'),
     inputs,
     weights,

@@ -17,10 +17,11 @@ import { AutoparError } from './values.js';
  */
 export async function checkFiles(folder: string, program: Program): Promise<void> {
   const axes = stageAxes(program.mesh, program.stages.length);
-  const segments = new Map<string, ProgramSegment>();
+  const segments = new Map<string, SegmentFile>();
   const weights = new Map<string, Map<string, ProgramWeight>>();
   for (const stage of program.stages) {
-    for (const segment of Object.values(stage.segments)) segments.set(`${segment.file} ${segment.sha256}`, segment);
+    for (const segment of Object.values(stage.segments).flatMap(filesOf))
+      segments.set(`${segment.file} ${segment.sha256}`, segment);
     for (const weight of Object.values(stage.weights)) {
       const { file: pattern } = weight;
       if (pattern === null) continue;
@@ -43,7 +44,14 @@ export async function checkFiles(folder: string, program: Program): Promise<void
   }
 }
 
-async function checkSegment(folder: string, segment: ProgramSegment): Promise<void> {
+type SegmentFile = Pick<ProgramSegment, 'file' | 'sha256'>;
+
+/** The models of a segment. */
+export function filesOf({ file, sha256, plain }: ProgramSegment): readonly SegmentFile[] {
+  return [{ file, sha256 }, ...(plain ? [plain] : [])];
+}
+
+async function checkSegment(folder: string, segment: SegmentFile): Promise<void> {
   const file = await ownFile(folder, segment.file);
   const model = await readFile(file).catch((error: NodeJS.ErrnoException) => {
     const reason = error.code === 'ENOENT' ? 'does not exist' : `cannot be read (${error.code ?? error.message})`;

@@ -84,7 +84,12 @@ const stage = record(
           flops: amount,
           operators: texts,
         },
-        { temporaryBytes: count, seconds: amount, nodes: list(record({ name: text, op: text, dtypes: texts })) },
+        {
+          plain: record({ file: text, sha256: text }),
+          temporaryBytes: count,
+          seconds: amount,
+          nodes: list(record({ name: text, op: text, dtypes: texts })),
+        },
       ),
     ),
     weights: map(

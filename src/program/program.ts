@@ -110,6 +110,8 @@ export interface ProgramSegment {
   readonly outputs: readonly string[];
   /** SHA-256 of the file, in hex. */
   readonly sha256: string;
+  /** The same in plainer operators, for a device that lacks some of it; left out where the registry has no expansion. */
+  readonly plain?: { readonly file: string; readonly sha256: string };
   /**
    * Types (tensor-type.ts) of the tensors that stand for them: it was made for these, and is wrong for others of the same shape.
    */

@@ -23,6 +23,8 @@ export interface SafetensorsEntry extends TensorType {
 /** An open file. `read` gives a fresh copy of one tensor's bytes. */
 export interface SafetensorsFile {
   readonly entries: ReadonlyMap<string, TensorType & { readonly offset: number; readonly length: number }>;
+  /** Where data begin in the file, from which offsets count. */
+  readonly start: number;
   readonly read: (key: string) => Promise<ConstantTensor>;
   readonly close: () => Promise<void>;
 }
@@ -76,6 +78,7 @@ export async function openSafetensors(file: string): Promise<SafetensorsFile> {
     const { entries, start } = await readHeader(handle, size, file);
     return {
       entries,
+      start,
       read: async (key) => {
         const entry = entries.get(key);
         if (!entry) throw bad(file, `holds no tensor named ${key}`);

@@ -11,6 +11,8 @@ export interface SegmentSource {
   /** For errors. */
   readonly file: string;
   readonly model: Uint8Array;
+  /** Reads the same in plainer operators, for a device that lacks some of it; left out where there is no such model. */
+  readonly plain?: () => Promise<Uint8Array>;
   /** Names inside the model, in the order in which values are handed over and returned. */
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
@@ -31,10 +33,10 @@ export interface LoadedSegment<Tensor> {
   readonly run: (inputs: readonly Tensor[], room: readonly Tensor[] | null) => Promise<readonly Tensor[]>;
   readonly release: () => Promise<void>;
   /**
-   * Operators that read or make integers or doubles and run on the CPU in the device's place, each once; left out where none
-   * does.
+   * Operators that the device has no kernels for, with what runs in their place (the CPU, plainer operators), each once; left out
+   * where there are none.
    */
-  readonly onHost?: readonly string[];
+  readonly substitutes?: readonly string[];
 }
 
 /** A device as seen by one rank. */

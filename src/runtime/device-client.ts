@@ -35,15 +35,28 @@ export async function openDevice(
   const load = async (source: SegmentSource, threads: number): Promise<LoadedSegment<HostTensor>> => {
     const segment = loaded++;
     const ask = (wanted: SegmentSource) => connection.ask({ kind: 'load', segment, source: sendable(wanted), threads });
-    let onHost: readonly string[] = [];
-    await ask(source).catch(async (error: unknown) => {
-      if (!(error instanceof AutoparError) || error.code !== 'unsupported-operator' || error.where.node !== undefined)
-        throw error;
-      onHost = asideOnHost(traits, source, await placementsOf(traits, device, source, isStopped));
-      await ask({ ...source, mayUseHost: true });
+    const loadedAs = async (wanted: SegmentSource): Promise<readonly string[]> => {
+      const refusal = await ask(wanted).then(() => null, refusalOf);
+      if (refusal === null) return [];
+      if (refusal.where.node !== undefined) throw refusal;
+      const onHost = asideOnHost(traits, wanted, await placementsOf(traits, device, wanted, isStopped));
+      await ask({ ...wanted, mayUseHost: true });
+      return onHost.map((operator) => `${operator}, on the CPU`);
+    };
+    const substitutes = await loadedAs(source).catch(async (error: unknown) => {
+      const refusal = refusalOf(error);
+      if (!source.plain) throw refusal;
+      // ONNX Runtime does not name a node that it has replaced by its function's body.
+      const named = source.nodes.filter(({ name }) => name === refusal.where.node);
+      const lacking = new Set((named.length > 0 ? named : source.nodes).map(({ op }) => op));
+      const others = await loadedAs({ ...source, model: await source.plain() }).catch((inPlain: unknown) => {
+        refusalOf(inPlain);
+        throw refusal;
+      });
+      return [...others, `${[...lacking].join(' or ')}, in plainer operators`];
     });
     return {
-      onHost,
+      substitutes,
       run: async (inputs) => {
         const from = performance.now();
         const { outputs, milliseconds } = await connection.ask({
@@ -143,6 +156,12 @@ class Connection {
   }
 }
 
+/** The refusal of an operator. @throws what else went wrong */
+function refusalOf(error: unknown): AutoparError {
+  if (error instanceof AutoparError && error.code === 'unsupported-operator') return error;
+  throw error;
+}
+
 type Answered = Extract<DeviceAnswer, { error: null }>;
 
 /** `Omit` of each member of a union. */
@@ -153,7 +172,7 @@ const LOOK_MILLISECONDS = 100;
 /** Characters of a log that are kept. */
 const MOST_LOG = 2 ** 24;
 
-function sendable(source: SegmentSource): SegmentSource {
+function sendable({ plain: _, ...source }: SegmentSource): SegmentSource {
   const weights = source.weights.map(({ name, data }) => ({ name, data: buffer(data) }));
   return { ...source, model: buffer(source.model), weights };
 }

@@ -23,7 +23,7 @@ export interface LaunchOptions {
   readonly stallSeconds: number;
   readonly signal: AbortSignal | undefined;
   /** Called when a rank has loaded. */
-  readonly onLoaded: (rank: number, onHost: readonly string[]) => void;
+  readonly onLoaded: (rank: number, substitutes: readonly string[]) => void;
 }
 
 /** What all ranks are asked at once, and who waits for their answers. */
@@ -114,7 +114,7 @@ export class Ranks {
     const failed = (error: PlainError) => this.fail(rankFailure(this.program, this.setups, this.control, rank, error));
     worker.on('message', (message: RankMessage) => {
       if (message.kind === 'failed') return failed(message.error);
-      if (message.kind === 'loaded') this.options.onLoaded(rank, message.onHost);
+      if (message.kind === 'loaded') this.options.onLoaded(rank, message.substitutes);
       const { question } = this;
       question?.answers.set(rank, message.kind === 'answer' ? message.answer : null);
       if (question?.answers.size === this.workers.length)

@@ -53,7 +53,7 @@ export interface LoadedRank<Tensor> {
   readonly actions: readonly { readonly steps: readonly Step<Tensor>[]; readonly isLast: boolean }[];
   readonly release: () => Promise<void>;
   /** Operators that run on the CPU in the device's place, each once. */
-  readonly onHost: readonly string[];
+  readonly substitutes: readonly string[];
 }
 
 type Compute = Extract<Instruction, { kind: 'compute' }>;
@@ -102,7 +102,7 @@ export async function loadRank<Tensor extends object>(
       steps: lists.get(action.phase) ?? [],
       isLast: lastRuns.has(action),
     })),
-    onHost: [...new Set([...sessions.values()].flatMap(({ onHost = [] }) => onHost))],
+    substitutes: [...new Set([...sessions.values()].flatMap(({ substitutes = [] }) => substitutes))],
     release: async () => {
       for (const session of sessions.values()) await session.release();
     },
@@ -133,7 +133,19 @@ async function loadSegment<Tensor extends object>(
     return backend.load(source, setup.threads);
   }
   const file = await ownFile(setup.folder, segment.file);
-  const model = await readFile(file).catch((error: NodeJS.ErrnoException) => {
+  const model = await readModel(file);
+  const { plain } = segment;
+  const inPlain = plain && { plain: async () => readModel(await ownFile(setup.folder, plain.file)) };
+  const weights: { name: string; data: Uint8Array }[] = [];
+  for (const [index, name] of segment.weights.entries()) {
+    weights.push({ name, data: await shards.read(instruction.weights[index] as string) });
+  }
+  const source = { id: instruction.segment, file, model, inputs, outputs, nodes, weights, ...inPlain };
+  return backend.load(source, setup.threads);
+}
+
+async function readModel(file: string): Promise<Uint8Array> {
+  return readFile(file).catch((error: NodeJS.ErrnoException) => {
     const reason = error.code === 'ENOENT' ? 'does not exist' : `cannot be read (${error.code ?? error.message})`;
     throw new AutoparError(
       'missing-segment',
@@ -143,11 +155,6 @@ async function loadSegment<Tensor extends object>(
       'compile the model again',
     );
   });
-  const weights: { name: string; data: Uint8Array }[] = [];
-  for (const [index, name] of segment.weights.entries()) {
-    weights.push({ name, data: await shards.read(instruction.weights[index] as string) });
-  }
-  return backend.load({ id: instruction.segment, file, model, inputs, outputs, nodes, weights }, setup.threads);
 }
 
 /** State, and weights that some instruction reads under their own name: to communicate, to send, or as an output. */

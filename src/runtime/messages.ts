@@ -141,7 +141,7 @@ export interface Span {
 
 /** What a rank says: `loaded` once, an answer to each command; `failed` are its last words. */
 export type RankMessage =
-  | { readonly kind: 'loaded'; readonly onHost: readonly string[] }
+  | { readonly kind: 'loaded'; readonly substitutes: readonly string[] }
   | { readonly kind: 'answer'; readonly answer: RankAnswer }
   | { readonly kind: 'failed'; readonly error: PlainError };
 

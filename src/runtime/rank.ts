@@ -61,7 +61,7 @@ async function serve<Tensor extends object>(
   const loaded = await loadRank(setup, backend, store, () => control.enterNative(rank, 'loading'));
   const loop = new RankLoop(setup, loaded, store, backend, transport, control);
   control.enter(rank, 'idle');
-  say({ kind: 'loaded', onHost: loaded.onHost });
+  say({ kind: 'loaded', substitutes: loaded.substitutes });
   for (;;) {
     const command = await next();
     control.enter(rank, 'running');

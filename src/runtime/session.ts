@@ -35,17 +35,17 @@ export interface RankResources {
   readonly offloadDir?: string;
   /** What computes; `cpu` by default. */
   readonly backend?: BackendName;
-  /** Told which operators run on the CPU in the device's place, where some do: of those that read or make integers or doubles. */
-  readonly onHost?: (operators: readonly string[]) => void;
+  /** Told which operators the device has no kernels for, where there are some, each with what runs in its place. */
+  readonly onSubstitutes?: (operators: readonly string[]) => void;
 }
 
 /** They alone of other options. */
-export function resourcesOf({ memory, offloadDir, backend, onHost }: RankResources): RankResources {
+export function resourcesOf({ memory, offloadDir, backend, onSubstitutes }: RankResources): RankResources {
   return {
     ...(memory === undefined ? {} : { memory }),
     ...(offloadDir === undefined ? {} : { offloadDir }),
     ...(backend === undefined ? {} : { backend }),
-    ...(onHost === undefined ? {} : { onHost }),
+    ...(onSubstitutes === undefined ? {} : { onSubstitutes }),
   };
 }
 
@@ -162,17 +162,17 @@ export async function startSession(program: Program, folder: string, options: Se
       'leave it out, or compile with --offload PART:disk',
     );
   const start = async (offloadFolder: string | null) => {
-    const host = new Set<string>();
+    const substituted = new Set<string>();
     const setups = setUp(program, folder, options, offloadFolder);
     const ranks = await Ranks.start(program, setups, {
       stallSeconds: options.stallSeconds ?? 30,
       signal: options.signal,
-      onLoaded: (rank, onHost) => {
-        for (const operator of onHost) host.add(operator);
+      onLoaded: (rank, substitutes) => {
+        for (const operator of substitutes) substituted.add(operator);
         options.onLoaded?.(rank, setups.length);
       },
     });
-    if (host.size > 0) options.onHost?.([...host].sort());
+    if (substituted.size > 0) options.onSubstitutes?.([...substituted].sort());
     return new RunningSession(program, setups, ranks, options.emulation === undefined);
   };
   return usesDisk && !options.emulation ? withPrivateFolder(options.offloadDir, start) : start(null);

@@ -9,6 +9,8 @@ import type { Training } from '../../src/api/training-request.js';
 import { type CompileOptions, compile, runCompiled, verify } from '../../src/api/verbs.js';
 import { AutoparError } from '../../src/ir/error.js';
 import { encodeModel } from '../../src/ir/onnx/schema.js';
+import { writeOnnx } from '../../src/ir/onnx/writer.js';
+import { normalised } from '../codegen/normalised.js';
 import { model, node, value } from '../ir/model-maker.js';
 import { missing } from '../missing.js';
 import { vulkanAbsence } from '../runtime/vulkan.js';
@@ -37,6 +39,25 @@ for (const [name, options] of Object.entries(CASES))
     t.is(backend, 'webgpu');
     for (const { copySeconds = 0, computeSeconds } of ranks) t.true(copySeconds > 0 && computeSeconds > 0);
   });
+
+onWebGpu(`normalisations without kernels run in plainer operators${why ? `: ${why}` : ''}`, async (t) => {
+  t.timeout(600_000);
+  const file = join(folder, 'norms.onnx');
+  writeFileSync(file, writeOnnx(normalised()));
+  const directory = join(folder, 'norms');
+  await compile({ model: file, output: directory, dp: 2, tp: 1 });
+  const substituted = new Set<string>();
+  const { passed, outputs } = await verify({
+    directory,
+    backend: 'webgpu',
+    onSubstitutes: (operators) => operators.forEach((operator) => void substituted.add(operator)),
+  });
+  t.true(passed, JSON.stringify(outputs));
+  t.true(
+    [...substituted].some((text) => /RMSNormalization.*, in plainer operators$/.test(text)),
+    [...substituted].join(),
+  );
+});
 
 onWebGpu(`a result that the device has no memory for is named with its bytes${why ? `: ${why}` : ''}`, async (t) => {
   const file = join(folder, 'product.onnx');

@@ -5,9 +5,13 @@ import type { Graph, TensorType } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import type { OperatorView } from '../../src/ir/operator.js';
 
-export function operatorModel(
-  view: Pick<OperatorView, 'op' | 'domain' | 'attributes' | 'inputs' | 'outputs'>,
-): Uint8Array {
+type OneOperator = Pick<OperatorView, 'op' | 'domain' | 'attributes' | 'inputs' | 'outputs'>;
+
+export function operatorModel(view: OneOperator): Uint8Array {
+  return writeOnnx(operatorGraph(view));
+}
+
+export function operatorGraph(view: OneOperator): Graph {
   const named = (types: OperatorView['inputs'], prefix: string) =>
     types.map((type, index) => (type ? `${prefix}${index}` : null));
   const [inputs, outputs] = [named(view.inputs, 'x'), named(view.outputs, 'y')];
@@ -15,7 +19,7 @@ export function operatorModel(
   for (const [index, type] of view.inputs.entries()) if (type) tensors.set(`x${index}`, type);
   for (const [index, type] of view.outputs.entries()) if (type) tensors.set(`y${index}`, type);
   const { op, domain, attributes } = view;
-  const graph: Graph = {
+  return {
     name: op,
     nodes: [
       {
@@ -40,5 +44,4 @@ export function operatorModel(
     state: [],
     batch: [],
   };
-  return writeOnnx(graph);
 }

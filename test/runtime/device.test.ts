@@ -114,3 +114,20 @@ onWebGpu(`an operator without a kernel is named, and not run on the CPU${why ? `
   t.is(error.where.node, 'model/Hardmax_1');
   t.regex(error.message, /^backend webgpu has no kernel for node 'model\/Hardmax_1' \(Hardmax of float32\)/);
 });
+
+onWebGpu(
+  `plainer operators run in the place of one without a kernel, and are named${why ? `: ${why}` : ''}`,
+  async (t) => {
+    const device = await opened(t, BACKENDS.webgpu);
+    const hardmax = segment([{ op: 'Hardmax', inputs: ['x'], outputs: ['y'] }]);
+    const relu = segment([{ op: 'Relu', inputs: ['x'], outputs: ['y'] }]);
+    const loaded = await device.load({ ...hardmax, plain: async () => relu.model }, 1);
+    t.deepEqual(loaded.substitutes, ['Hardmax, in plainer operators']);
+    const [y] = await loaded.run([device.tensor('float32', [2, 2], bytes(-1, 2, -3, 4))], null);
+    t.deepEqual(y && device.bytes(y), bytes(0, 2, 0, 4));
+    const error = await t.throwsAsync(device.load({ ...hardmax, plain: async () => hardmax.model }, 1), {
+      instanceOf: AutoparError,
+    });
+    t.is(error.code, 'unsupported-operator');
+  },
+);

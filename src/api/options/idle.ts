@@ -40,8 +40,8 @@ export const COMPILE_IDLE: readonly Idle<CompileOptions>[] = [
   },
   {
     option: 'target',
-    when: ({ planOnly, target }) => planOnly === true && target === 'torch',
-    says: () => '--target torch writes a program, and --plan-only writes none',
+    when: ({ planOnly, target }) => planOnly === true && (target === 'torch' || target === 'onnx'),
+    says: ({ target }) => `--target ${target} writes a program, and --plan-only writes none`,
     hint: ONE,
   },
   {

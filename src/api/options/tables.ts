@@ -54,7 +54,7 @@ const importing = {
 };
 const parameters = { tie: texts, untie: texts, trainable: texts, frozen: texts };
 const watched = { signal, onProgress: callback };
-const resources = { memory: whole(1), offloadDir: text, onHost: callback };
+const resources = { memory: whole(1), offloadDir: text, onSubstitutes: callback };
 const degree = whole(1);
 const degrees = { dp: degree, tp: degree, pp: degree, sp: degree, ep: degree };
 

@@ -1,7 +1,6 @@
 /**
  * @file The torch target: a folder of readable Python that torchrun runs, from the same lowered form as program.json.
  */
-import { copyFile, link, mkdir } from 'node:fs/promises';
 import path from 'node:path';
 import { byteLength, type DType } from '../../ir/dtype.js';
 import { elementCount } from '../../ir/graph.js';
@@ -10,11 +9,12 @@ import type { LoweredStage } from '../../partition/lower-stages.js';
 import { BEGIN, phasesOf, UPDATE } from '../../partition/phase-lists.js';
 import type { ShardedGraph } from '../../partition/sharded-graph.js';
 import { type StageWalk, walkStage } from '../../partition/stage-walk.js';
-import { cannotWrite, writeFileAtomic, writeJsonAtomic } from '../../program/atomic.js';
+import { writeFileAtomic, writeJsonAtomic } from '../../program/atomic.js';
 import { rankCount, shardText } from '../../program/mesh.js';
 import type { Program, ProgramWeight } from '../../program/program.js';
 import { type SafetensorsEntry, writeSafetensors } from '../../program/safetensors.js';
 import { axesSize } from '../../sharding-propagation/mesh.js';
+import { linkShards } from '../link-shards.js';
 import { listNames } from '../schedule-csv.js';
 import { COLLECTIVES } from './files/collectives.js';
 import { CHECKPOINT, MAIN, REQUIREMENTS, STEPS } from './files/main.js';
@@ -219,21 +219,8 @@ export async function emitTorch(
   beside: string,
   signal?: AbortSignal,
 ): Promise<void> {
-  try {
-    await mkdir(path.join(directory, 'weights'), { recursive: true });
-    for (const file of shards) {
-      signal?.throwIfAborted();
-      await linked(path.join(beside, file), path.join(directory, file));
-    }
-  } catch (error) {
-    throw cannotWrite(error, directory);
-  }
+  await linkShards(shards, beside, directory, false, signal);
   for (const [name, text] of Object.entries(files)) await writeFileAtomic(path.join(directory, name), text);
   await writeJsonAtomic(path.join(directory, 'weights', 'index.json'), index);
   if (constants.length > 0) await writeSafetensors(path.join(directory, CONSTANTS), constants);
-}
-
-/** A second name of a file, or a copy where there are none. */
-async function linked(from: string, to: string): Promise<void> {
-  await link(from, to).catch(() => copyFile(from, to));
 }

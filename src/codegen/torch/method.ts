@@ -7,6 +7,7 @@ import { numbersOf } from '../../ir/ops/constants.js';
 import { type CommunicationNode, type ComputeNode, resultsOf } from '../../partition/sharded-graph.js';
 import type { WalkedStep } from '../../partition/stage-walk.js';
 import { layoutText } from '../../sharding-propagation/layout-text.js';
+import { lacksPlan } from '../target-lacks.js';
 import { expressionLines, INDENT } from './expression.js';
 import { torchOperatorOf } from './operators/index.js';
 import { dtypeText, isFloat, number, tuple } from './operators/operator.js';
@@ -106,13 +107,7 @@ export function linesOf(steps: readonly WalkedStep[], tensors: Tensors, naming: 
 
 /** A plan that the target has no code for. */
 export function lacks(subject: string, node: string): AutoparError {
-  return new AutoparError(
-    'target-lacks-plan',
-    'backendAbsent',
-    `--target torch does not support ${subject}`,
-    { node },
-    'Choose another plan, or leave --target out for the bundled runtime.',
-  );
+  return lacksPlan('torch', subject, node);
 }
 
 function layoutOf(name: string, { sharded }: Tensors): string {

@@ -1,29 +1,61 @@
 /**
- * @file A graph without the operators that no runtime has: each is replaced by its expansion, over whole shapes.
+ * @file A graph without the operators that no runtime has, or that a device lacks: each is replaced by its expansion, over whole
+ * shapes.
  */
 import type { Graph, Node, TensorType, Weight } from '../graph.js';
 import { entryOf, unknownEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 import { viewOf } from '../view.js';
 
-/** The same graph where it has none. */
+/** Without operators that no runtime has; the same graph where it has none. */
 export function writtenOut(graph: Graph): Graph {
   const isWritten = ({ op, domain }: Node) => entryOf(op, domain)?.isWritten === true;
-  if (!graph.nodes.some(isWritten)) return graph;
+  return graph.nodes.some(isWritten) ? expandedGraph(graph, isWritten, ({ name }) => name) : graph;
+}
+
+/**
+ * In the plainest operators that the registry has expansions to, named by what they are and by the place of the operator that they
+ * stand for, `Sub_2_5`; null where no operator's form has an expansion: those whose rules have factors for it.
+ */
+export function inPlainOperators(graph: Graph): Graph | null {
+  const read = new Set([...graph.nodes.flatMap(({ inputs }) => inputs), ...graph.outputs]);
+  const unread = new Set(graph.nodes.flatMap(({ outputs }) => outputs.filter((name) => !read.has(name as string))));
+  const isFused = (node: Node, around: Pick<Graph, 'tensors'>) => {
+    const entry = entryOf(node.op, node.domain);
+    if (!entry?.expansion) return false;
+    const view = viewOf(around, node);
+    if (![...entry.rule(view).factors.values()].some(({ kind }) => kind === 'expanded')) return false;
+    // Some make the first result alone.
+    const made = new Set(entry.expansion(view).nodes.flatMap(({ outputs }) => outputs));
+    return node.outputs.every((name, index) => unread.has(name) || made.has(`out${index}`));
+  };
+  return graph.nodes.some((node) => isFused(node, graph))
+    ? expandedGraph(graph, isFused, ({ op }, index, place) => `${op}_${index}_${place}`)
+    : null;
+}
+
+/** With expansions in the place of operators, and of those that an expansion has itself, but for one inside its own. */
+function expandedGraph(
+  graph: Graph,
+  isExpanded: (node: Node, around: Pick<Graph, 'tensors'>) => boolean,
+  nameOf: (node: Node, index: number, place: number) => string,
+): Graph {
   const tensors = new Map<string, TensorType>(graph.tensors);
   const weights = new Map<string, Weight>(graph.weights);
-  const nodes = graph.nodes.flatMap((node) => (isWritten(node) ? expanded(graph, node, tensors, weights) : [node]));
+  const expand = (node: Node, around: readonly string[]): readonly Node[] => {
+    const kind = `${node.domain}:${node.op}`;
+    if (around.includes(kind) || !isExpanded(node, { tensors })) return [node];
+    return expanded(node, tensors, weights).flatMap((inner) => expand(inner, [...around, kind]));
+  };
+  const nodes = graph.nodes.flatMap((node, place) =>
+    expand(node, []).map((inner, index) => ({ ...inner, name: nameOf(inner, index, place) })),
+  );
   return { ...graph, nodes, tensors, weights };
 }
 
 /** The operators of one; what is new enters `tensors` and `weights`. */
-function expanded(
-  graph: Graph,
-  node: Node,
-  tensors: Map<string, TensorType>,
-  weights: Map<string, Weight>,
-): readonly Node[] {
-  const expansion = entryOf(node.op, node.domain)?.expansion?.(viewOf(graph, node));
+function expanded(node: Node, tensors: Map<string, TensorType>, weights: Map<string, Weight>): readonly Node[] {
+  const expansion = entryOf(node.op, node.domain)?.expansion?.(viewOf({ tensors }, node));
   if (!expansion) throw new Error(`${node.op} is written out and has no expansion`);
   const names = new Map<string, string>();
   node.inputs.forEach((name, index) => {
