@@ -137,7 +137,7 @@ function markStored(fragment: Fragment, weights: ReadonlySet<string>): void {
 }
 
 /** Adds an operator and what it owes to a fragment; its operands must have the layouts that the strategy demands. */
-export function addOperator(
+function addOperator(
   fragment: Fragment,
   view: OperatorView,
   strategy: Strategy,

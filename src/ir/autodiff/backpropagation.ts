@@ -6,7 +6,7 @@
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { elementCount, type Graph, type Node, type TensorType, typeOf, type Weight } from '../graph.js';
-import type { Expansion, Gradient, OperatorEntry } from '../operator.js';
+import type { Gradient, OperatorEntry, WrittenOperators } from '../operator.js';
 import { numbersOf } from '../ops/constants.js';
 import { entryOf, unknownEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
@@ -180,7 +180,11 @@ class Backpropagation {
   }
 
   /** The operators of a gradient, with names of their own; returns what they make by the expansion's names. */
-  private expand(expansion: Expansion, node: Node, results: readonly (string | null)[]): ReadonlyMap<string, string> {
+  private expand(
+    expansion: WrittenOperators,
+    node: Node,
+    results: readonly (string | null)[],
+  ): ReadonlyMap<string, string> {
     const names = new Map<string, string>();
     const bind = (kind: string, list: readonly (string | null)[]) => {
       for (const [index, name] of list.entries()) if (name !== null) names.set(`${kind}${index}`, name);
