@@ -3,7 +3,7 @@
  */
 import type { Node, TensorType, Weight } from '../graph.js';
 import type { WrittenOperator, WrittenOperators } from '../operator.js';
-import { entryOf, unknownEntry } from '../ops/index.js';
+import { operatorEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 
 /** A graph's tables, which what is written adds to. */
@@ -47,7 +47,7 @@ function instance(
   const name = unusedName(tensors, `${maker.name}/${inner.outputs[0]}`);
   const domain = inner.domain ?? '';
   const attributes = inner.attributes ?? {};
-  const types = (entryOf(inner.op, domain) ?? unknownEntry(inner.op, domain)).infer({
+  const types = operatorEntry({ op: inner.op, domain }).infer({
     name,
     op: inner.op,
     domain,

@@ -17,7 +17,7 @@ import type { Attributes, Graph, Node, TensorType, Weight } from '../graph.js';
 import type { GradientView, WrittenOperators } from '../operator.js';
 import { constant } from '../ops/constants.js';
 import { summationType } from '../ops/expansion.js';
-import { entryOf, unknownEntry } from '../ops/index.js';
+import { operatorEntry } from '../ops/index.js';
 import { OperatorGradient } from '../ops/operator-gradient.js';
 import { unusedName } from '../unused-name.js';
 import { ruleOf } from '../view.js';
@@ -74,7 +74,7 @@ export function savedRows(node: Node, body: Graph, name: string): Rows | null {
     outputs: [...body.outputs, maxName, shareName],
   };
   const result = node.outputs[0] ?? null;
-  const find = (op: string, domain: string) => entryOf(op, domain) ?? unknownEntry(op, domain);
+  const find = (op: string, domain: string) => operatorEntry({ op, domain });
   if (!composeRule(node.op, extended, find)) return null;
   return {
     forward: { ...node, outputs: [...node.outputs, maxName, shareName], body: extended },

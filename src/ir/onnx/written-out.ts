@@ -2,7 +2,7 @@
  * @file A graph without the operators that no runtime has: each is replaced by its expansion, over whole shapes.
  */
 import type { Graph, Node, TensorType, Weight } from '../graph.js';
-import { entryOf, unknownEntry } from '../ops/index.js';
+import { entryOf, operatorEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 import { viewOf } from '../view.js';
 
@@ -46,7 +46,7 @@ function expanded(
   return expansion.nodes.map(({ op, domain = '', attributes = {}, inputs, outputs }, index): Node => {
     const read = inputs.map((name) => (name === null ? null : (names.get(name) as string)));
     const name = `${node.name}/${index}`;
-    const types = (entryOf(op, domain) ?? unknownEntry(op, domain)).infer({
+    const types = operatorEntry({ op, domain }).infer({
       ...{ name, op, domain, attributes, outputs: [], outputCount: outputs.length },
       inputs: read.map((operand) => (operand === null ? null : (tensors.get(operand) ?? null))),
     });
