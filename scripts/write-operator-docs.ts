@@ -49,8 +49,8 @@ run whole on every rank, with a note in the report; no operator stops a compile.
 - *gradient*: whether there is one ([training](training.md)); else why none passes (what is behind the operator is a constant
   then), or why training through it is *refused*.
 - *verified*: how the gradient was: compared with five-point differences of the operator in ONNX Runtime (in float64 where it
-  computes so), on how many samples of how many shapes and attributes; then lowered in shards under the operator's strategies
-  and compared with it whole; and compared with PyTorch's on the same samples ([reference](reference.md)).
+  computes so), on how many samples of how many shapes and attributes; and compared with PyTorch's on the same samples
+  ([reference](reference.md)). A gradient's operators are sharded by their own rules.
 - *backends*: where the rule was run, in shards under every assignment of one and of two axes to its factors, over sub-axes,
   pieces, padded sizes and partial operands, and compared with the whole operator; how many samples there are.
 `;
@@ -134,11 +134,11 @@ function gradientOf({ gradient, lacksGradient }: OperatorEntry): string {
 
 function verifiedBy(entry: OperatorEntry): string {
   if (typeof entry.gradient !== 'function') return '';
-  const { samples, shapes, attributes, sharded, torch } = verificationOf(entry);
+  const { samples, shapes, attributes, torch } = verificationOf(entry);
   if (samples === 0) return 'not yet';
   const forms = attributes > 1 ? `, ${attributes} sets of attributes` : '';
   const counted = `differences (${samples} samples, ${shapes} shapes${forms})`;
-  return [counted, ...(sharded ? ['shards'] : []), ...(torch ? ['PyTorch'] : [])].join(', ');
+  return [counted, ...(torch ? ['PyTorch'] : [])].join(', ');
 }
 
 function backendsOf({ unproven, since, until }: OperatorEntry, samples: number): string {

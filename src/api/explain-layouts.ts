@@ -2,7 +2,7 @@
  * @file The layouts in which a plan's operators take their operands and leave their results.
  */
 import type { Graph, Node } from '../ir/graph.js';
-import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { operatorEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
 import type { Assignment } from '../partition/assignment.js';
 import { type Layout, mergedLayout } from '../sharding-propagation/layout.js';
@@ -23,7 +23,7 @@ export function operandsOf({ graph, assignment }: Lowered): (node: string) => re
 /** Layouts of an operator's operands and results under a strategy, in merged form. */
 export function sidesUnder(graph: Graph, node: Node, strategy: Strategy, mesh: Assignment['mesh']) {
   const view = viewOf(graph, node);
-  const entry = entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain);
+  const entry = operatorEntry(node);
   const [rule, linear] = [entry.rule(view), entry.linear(view)];
   const merged = (layout: Layout | null) => (layout ? mergedLayout(layout, mesh) : null);
   return {

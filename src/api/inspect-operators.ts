@@ -7,7 +7,7 @@ import { blockKindOf } from '../ir/blocks/block-kinds.js';
 import { byteLength } from '../ir/dtype.js';
 import type { Factor, FactorKind } from '../ir/factor-rule.js';
 import { elementCount, type Graph, type Node, type TensorType } from '../ir/graph.js';
-import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { entryOf, operatorEntry } from '../ir/ops/index.js';
 import { ruleOf, viewOf } from '../ir/view.js';
 import { layerClasses } from '../strategy/layer-classes.js';
 
@@ -158,7 +158,7 @@ function obstacle(node: Node, factors: readonly Factor[], without: string): stri
 
 function nodeWork(graph: Graph, node: Node): OperatorWork {
   const view = viewOf(graph, node);
-  const entry = entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain);
+  const entry = operatorEntry(node);
   const { flops, bytes } = entry.work(view);
   if (bytes !== undefined) return { flops, bytes };
   return { flops, bytes: entry.isView ? 0 : bytesOf(view.inputs) + bytesOf(view.outputs) };

@@ -30,22 +30,31 @@ export interface ConstantInput {
   readonly form: 'ints' | 'int' | 'float' | 'tensor';
 }
 
-/** One operator of an expansion. `dims` names each result's dimensions by factors of the operator that is expanded. */
-export interface ExpansionNode {
+/** One of the operators that are written in place of another. */
+export interface WrittenOperator {
   readonly op: string;
   readonly domain?: string;
   readonly attributes?: Attributes;
-  /** `in0`, `in1`, … the operands of the expanded operator; `out0`, … its results; other names are local. */
+  /** `in0`, `in1`, … the operands of the other; `out0`, … its results; other names are local. */
   readonly inputs: readonly (string | null)[];
   readonly outputs: readonly string[];
+}
+
+/** Operators in topological order. */
+export interface WrittenOperators {
+  readonly nodes: readonly WrittenOperator[];
+  /** Small constants that the nodes read, by name. */
+  readonly constants: Readonly<Record<string, ConstantTensor>>;
+}
+
+/** One operator of an expansion. */
+export interface ExpansionNode extends WrittenOperator {
   /** Per result: its dimensions as factors of the expanded operator's rule ([] = a dimension of size 1). */
   readonly dims: readonly (readonly (readonly string[])[])[];
 }
 
-export interface Expansion {
+export interface Expansion extends WrittenOperators {
   readonly nodes: readonly ExpansionNode[];
-  /** Small constants that the nodes read, by name. */
-  readonly constants: Readonly<Record<string, ConstantTensor>>;
   /**
    * Attributes that hold whole sizes (the 1/n of a mean) must be computed from whole shapes, before sharding:
    * an expansion is built from the unsharded view, and partition resizes each node by its own entry.
@@ -90,12 +99,11 @@ export interface GradientView extends OperatorView {
 }
 
 /**
- * The operators that make an operator's gradients, as an expansion: it may read `in0`, … (operands), `out0`, … (results), and
- * `grad0`, … (gradients of the results that are given); it makes `d0`, … for the wanted operands, of their types. What it reads
- * is kept from the forward. Dimensions are named by the forward operator's factors, so that the gradient lies as the operator
- * does; a contraction over a sharded factor leaves its result partial.
+ * The operators that make an operator's gradients: they may read `in0`, … (operands), `out0`, … (results), and `grad0`, …
+ * (gradients of the results that are given), and make `d0`, … for the wanted operands, of their types. What they read is kept
+ * from the forward. They are sharded by their own rules.
  */
-export type Gradient = (view: GradientView) => Expansion;
+export type Gradient = (view: GradientView) => WrittenOperators;
 
 export type OperatorFamily =
   | 'elementwise'

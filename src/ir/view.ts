@@ -4,7 +4,7 @@
 import type { FactorRule } from './factor-rule.js';
 import type { Graph, Node } from './graph.js';
 import type { OperatorView } from './operator.js';
-import { entryOf, unknownEntry } from './ops/index.js';
+import { operatorEntry } from './ops/index.js';
 
 /**
  * The operator with the types of its operands and results. Results whose type is not known yet are null. Of a node of a graph it
@@ -38,5 +38,5 @@ function madeView(graph: Pick<Graph, 'tensors'>, node: Node): OperatorView {
 
 /** The operator's factor rule; everything whole for an operator that the registry lacks. */
 export function ruleOf(view: OperatorView): FactorRule {
-  return (entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain)).rule(view);
+  return operatorEntry(view).rule(view);
 }

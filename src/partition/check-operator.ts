@@ -13,7 +13,7 @@
  */
 import type { DimensionFactors, FactorKind, FactorRule, Reduction } from '../ir/factor-rule.js';
 import type { OperatorEntry, OperatorView } from '../ir/operator.js';
-import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { entryOf, operatorEntry } from '../ir/ops/index.js';
 import { type Border, borderText } from '../sharding-propagation/collective-rule.js';
 import type { SubAxis } from '../sharding-propagation/mesh.js';
 import type { ComputeNode, ShardedGraph, ShardedTensor } from './sharded-graph.js';
@@ -43,21 +43,20 @@ export function checkOperator(
   };
   checkFirstOnly(inputs, outputs, report);
   checkBorders(node, inputs, outputs, report);
-  const entry = entryOf(node.op, node.domain);
-  if (entry && !checkTypes(entry, bare, outputs, report)) return;
-  const registered = entry ?? unknownEntry(node.op, node.domain);
+  const entry = operatorEntry(node);
+  if (entryOf(node.op, node.domain) && !checkTypes(entry, bare, outputs, report)) return;
   const whole = (type: ShardedTensor | null) => type && { dtype: type.dtype, shape: type.shape };
   const view: OperatorView = { ...bare, inputs: inputs.map(whole), outputs: outputs.map(whole) };
   // Attributes that hold sizes are those of a rank here, and a lowering's values are no parts of one tensor: no rule can be made
   // for the whole shapes from them.
-  const rule = registered.resize || node.lowering ? null : registered.rule(view);
+  const rule = entry.resize || node.lowering ? null : entry.rule(view);
   if (rule) checkFactors(rule, inputs, outputs, report);
   const contracted = rule ? contractedAxes(rule, inputs) : null;
   checkAxes(node, inputs, outputs, rule, contracted, report);
   if (node.lowering === 'to-partial' && node.op === 'Where') checkFirst(inputs, report);
   // A constant zero is whole and a partial sum at once.
   const isZero = (index: number) => constants.get(node.inputs[index] ?? '')?.data.every((byte) => byte === 0) === true;
-  checkPartial(node, registered, registered.linear(view), isZero, inputs, outputs, contracted, report);
+  checkPartial(node, entry, entry.linear(view), isZero, inputs, outputs, contracted, report);
 }
 
 /** Whether the registry infers from the local operands the dtypes and local shapes that the results have. */

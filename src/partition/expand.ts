@@ -9,7 +9,7 @@
 import type { FactorRule } from '../ir/factor-rule.js';
 import type { TensorType } from '../ir/graph.js';
 import type { Expansion, ExpansionNode, OperatorView } from '../ir/operator.js';
-import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { entryOf, operatorEntry } from '../ir/ops/index.js';
 import { followers, withFollowers } from '../sharding-propagation/halo.js';
 import type { SubAxis } from '../sharding-propagation/mesh.js';
 import { axesSize } from '../sharding-propagation/mesh.js';
@@ -141,7 +141,7 @@ function inferredView(view: OperatorView, node: ExpansionNode, inputs: readonly 
     outputs: [],
     outputCount: node.outputs.length,
   };
-  const entry = entryOf(node.op, domain) ?? unknownEntry(node.op, domain);
+  const entry = operatorEntry({ op: node.op, domain });
   return { ...bare, outputs: entry.infer(bare) };
 }
 
@@ -155,7 +155,7 @@ function strategyInside(
   outer: Strategy,
   leaves: boolean,
 ): Strategy {
-  const entry = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
+  const entry = operatorEntry(view);
   const rule = entry.rule(view);
   const axes: Record<string, readonly SubAxis[]> = {};
   const pieces: Record<string, readonly number[]> = {};

@@ -7,7 +7,7 @@ import { byteLength } from '../ir/dtype.js';
 import type { Attributes, ConstantTensor, TensorType } from '../ir/graph.js';
 import { elementCount } from '../ir/graph.js';
 import type { OperatorView } from '../ir/operator.js';
-import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { operatorEntry } from '../ir/ops/index.js';
 import type { Border } from '../sharding-propagation/collective-rule.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import { localShape, replicated } from '../sharding-propagation/layout.js';
@@ -119,7 +119,7 @@ export class Fragment {
       outputs: outputs.map((name) => (name === null ? null : this.localType(name))),
       outputCount: outputs.length,
     };
-    const entry = entryOf(operator.op, domain) ?? unknownEntry(operator.op, domain);
+    const entry = operatorEntry({ op: operator.op, domain });
     const work = entry.work(view);
     this.nodes.push({
       kind: 'compute',

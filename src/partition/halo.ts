@@ -14,7 +14,7 @@ import type { FactorRule, Halo } from '../ir/factor-rule.js';
 import type { Attributes, TensorType } from '../ir/graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../ir/operator.js';
 import { constant } from '../ir/ops/constants.js';
-import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { operatorEntry } from '../ir/ops/index.js';
 import { type Borders, bordersOf, followers } from '../sharding-propagation/halo.js';
 import { type Layout, replicated } from '../sharding-propagation/layout.js';
 import { axesSize, type SubAxis } from '../sharding-propagation/mesh.js';
@@ -134,7 +134,7 @@ function addWritten(
   for (const [name, value] of Object.entries(constants)) names.set(name, fragment.constant(value));
   for (const { op, domain = '', attributes = {}, inputs, outputs } of nodes) {
     const read = inputs.map((name) => (name === null ? null : (names.get(name) as string)));
-    const entry = entryOf(op, domain) ?? unknownEntry(op, domain);
+    const entry = operatorEntry({ op, domain });
     const local = read.map((name) => (name === null ? null : fragment.get(name)));
     const types = entry.infer({
       ...localView(

@@ -16,7 +16,7 @@ import { type DType, isFloating } from '../ir/dtype.js';
 import { elementCount, type Graph, type Node, passOf, typeOf } from '../ir/graph.js';
 import type { OperatorFamily, OperatorView } from '../ir/operator.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
-import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { entryOf, operatorEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
 
 /** What kind of kernel an operator is part of. `free`: of one that another operator stands for. */
@@ -89,7 +89,7 @@ export function forwardGroups(graph: Graph): ReadonlyMap<string, string> {
 /** FLOP of the largest product of an operator, on the shapes of a view. */
 export function largestProduct(view: OperatorView): number {
   const { body } = view;
-  if (!body) return (entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain)).work(view).flops;
+  if (!body) return operatorEntry(view).work(view).flops;
   return Math.max(0, ...body.nodes.filter(isProduct).map((node) => largestProduct(viewOf(body, node))));
 }
 

@@ -14,7 +14,7 @@ import type { Factor, FactorRule } from '../ir/factor-rule.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { needed } from '../ir/needed.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../ir/operator.js';
-import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { operatorEntry } from '../ir/ops/index.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import { axesOf, type PartialAxis, paddedSize, sameBlocks } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
@@ -85,7 +85,7 @@ export function lowerOperator(
   { stored, read, kernel = ownKernel(view) }: OperatorContext = { stored: [], read: view.outputs.map(() => true) },
 ): LoweredOperator {
   const fragment = new Fragment(mesh);
-  const entry = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
+  const entry = operatorEntry(view);
   const rule = entry.rule(view);
   const operands = operandLayouts(rule, strategy, entry.linear(view), mesh);
   view.inputs.forEach((type, index) => {
@@ -137,13 +137,13 @@ function markStored(fragment: Fragment, weights: ReadonlySet<string>): void {
 }
 
 /** Adds an operator and what it owes to a fragment; its operands must have the layouts that the strategy demands. */
-export function addOperator(
+function addOperator(
   fragment: Fragment,
   view: OperatorView,
   strategy: Strategy,
   names: OperatorNames,
 ): readonly (string | null)[] {
-  const entry = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
+  const entry = operatorEntry(view);
   const rule = entry.rule(view);
   const linear = entry.linear(view);
   const reason = checkStrategy(rule, strategy, linear, fragment.mesh);

@@ -8,7 +8,7 @@ import { redistributionBound } from '../cost-model/redistribution-bound.js';
 import { originalTensors, withoutClones } from '../ir/autodiff/recompute.js';
 import { dtypeBits } from '../ir/dtype.js';
 import { type Graph, type Node, typeOf } from '../ir/graph.js';
-import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { operatorEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
 import type { Assignment, Reader, View } from '../partition/assignment.js';
 import { partition } from '../partition/partition.js';
@@ -77,7 +77,7 @@ function wantedLayouts(graph: Graph, mesh: Mesh, { strategies }: Propagation): W
   return new Map(
     graph.nodes.map((node) => {
       const view = viewOf(graph, node);
-      const entry = entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain);
+      const entry = operatorEntry(node);
       const strategy = strategies.get(node.group) ?? REPLICATED;
       return [node.name, operandLayouts(entry.rule(view), strategy, entry.linear(view), mesh)] as const;
     }),

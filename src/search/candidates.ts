@@ -16,7 +16,7 @@ import type { Cluster } from '../cost-model/cluster.js';
 import { priceFragment } from '../cost-model/price.js';
 import type { Factor, FactorRule } from '../ir/factor-rule.js';
 import type { OperatorEntry } from '../ir/operator.js';
-import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { operatorEntry } from '../ir/ops/index.js';
 import {
   type LoweredOperator,
   lowerIfLegal,
@@ -85,7 +85,7 @@ interface Placement {
 /** Enumerates and prices an operator's strategies; the replicated one comes first where it is allowed. */
 export function candidatesOf(question: CandidateQuestion): CandidateSet {
   const { view, mesh } = question;
-  const entry = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
+  const entry = operatorEntry(view);
   const rule = entry.rule(view);
   const linear = entry.linear(view);
   const legal = (strategy: Strategy) => checkStrategy(rule, strategy, linear, mesh) === null;

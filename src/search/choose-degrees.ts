@@ -10,7 +10,7 @@ import type { Cluster } from '../cost-model/cluster.js';
 import { memoryOf, type Prediction, predict, priceGraph } from '../cost-model/predict.js';
 import { predictStages } from '../cost-model/predict-stages.js';
 import { type Graph, isBackward, runsPerStep } from '../ir/graph.js';
-import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { operatorEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
 import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
 import type { Places } from '../partition/offload.js';
@@ -218,7 +218,7 @@ function stagesOf({ assignment, redistributor }: Solved, { graph, layout }: CutG
 function wholeFlops(graph: Graph): number {
   return graph.nodes.reduce((sum, node) => {
     const view = viewOf(graph, node);
-    const { flops } = (entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain)).work(view);
+    const { flops } = operatorEntry(node).work(view);
     return sum + runsPerStep(node.phase, graph) * flops;
   }, 0);
 }

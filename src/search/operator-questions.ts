@@ -7,7 +7,7 @@ import type { Graph, Node } from '../ir/graph.js';
 import { isOnceAStep } from '../ir/graph.js';
 import type { OperatorView } from '../ir/operator.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
-import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { entryOf, operatorEntry } from '../ir/ops/index.js';
 import { ruleOf, viewOf } from '../ir/view.js';
 import { contextOf } from '../partition/lower-operator.js';
 import { weightTensors } from '../sharding-propagation/annotations/weight-products.js';
@@ -110,7 +110,7 @@ function smallestHeavyWork(graph: Graph): number {
 }
 
 function workOf(view: OperatorView): number {
-  return (entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain)).work(view).flops;
+  return operatorEntry(view).work(view).flops;
 }
 
 function familiesKey({ place, factors, digits }: FactorFamilies): unknown {

@@ -3,7 +3,7 @@
  */
 import type { Factor, FactorRule } from '../ir/factor-rule.js';
 import type { OperatorEntry, OperatorView } from '../ir/operator.js';
-import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { operatorEntry } from '../ir/ops/index.js';
 import { mayBePadded } from '../ir/padding.js';
 import { borderProblem } from '../sharding-propagation/halo.js';
 import { axesSize, type Mesh } from '../sharding-propagation/mesh.js';
@@ -99,9 +99,7 @@ export function canTakeExperts(usable: readonly Factor[], { mesh, families, axes
 /** Whether so many parts divide a factor, or it may be padded until they do; and windows reach no further than the next block. */
 export function canBeCut(factor: Factor, parts: number, { view }: RoleQuestion, rule: FactorRule): boolean {
   const isDivided =
-    factor.size % parts === 0 ||
-    (factor.size > parts &&
-      mayBePadded(factor.name, view, rule, entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain)));
+    factor.size % parts === 0 || (factor.size > parts && mayBePadded(factor.name, view, rule, operatorEntry(view)));
   return isDivided && borderProblem(rule, factor.name, parts) === null;
 }
 
@@ -111,7 +109,7 @@ function isMadeByWindows({ name }: Factor, rule: FactorRule): boolean {
 }
 
 function isHeavy({ view }: RoleQuestion): boolean {
-  return HEAVY.has((entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain)).family);
+  return HEAVY.has(operatorEntry(view).family);
 }
 
 /**
@@ -119,7 +117,7 @@ function isHeavy({ view }: RoleQuestion): boolean {
  * added or compared (biases, masks) follows what it is added to.
  */
 function cutsWeight(factor: Factor, { weights, view }: RoleQuestion, rule: FactorRule): boolean {
-  const { family, parameterInputs } = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
+  const { family, parameterInputs } = operatorEntry(view);
   if (!HEAVY.has(family) && family !== 'indexing') return false;
   // What an attention reads besides fused projections is a mask or a bias, even where it is constant.
   const multiplies = (operand: number) => family !== 'attention' || (parameterInputs?.includes(operand) ?? false);

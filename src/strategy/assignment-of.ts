@@ -4,7 +4,7 @@
 import { originalTensors } from '../ir/autodiff/recompute.js';
 import { AutoparError } from '../ir/error.js';
 import { fileTensorOf, type Graph, typeOf } from '../ir/graph.js';
-import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { operatorEntry } from '../ir/ops/index.js';
 import { heldWeights } from '../ir/passes/held-weights.js';
 import { viewOf } from '../ir/view.js';
 import type { Assignment, Reader, View } from '../partition/assignment.js';
@@ -82,7 +82,7 @@ function strategiesOf(plan: Plan, graph: Graph, mesh: Mesh, leaders: Leaders): R
     const entry = Object.hasOwn(plan.operators, name) ? plan.operators[name] : undefined;
     if (!entry) throw unfit('plan-incomplete', `the plan has no entry for operator ${node.name}`, { node: node.name });
     const view = viewOf(graph, node);
-    const operator = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
+    const operator = operatorEntry(view);
     const strategy = strategyFrom(entry);
     const reason = checkStrategy(operator.rule(view), strategy, operator.linear(view), mesh);
     if (reason)

@@ -4,7 +4,7 @@
  */
 import { clonedOperators } from '../ir/autodiff/recompute.js';
 import type { Graph, Node } from '../ir/graph.js';
-import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { operatorEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
 import type { Assignment } from '../partition/assignment.js';
 import type { Layout } from '../sharding-propagation/layout.js';
@@ -57,7 +57,7 @@ export function placePlan(plan: Plan, model: Graph): PlacedPlan {
   const operators = plain.map((node): PlacedOperator => {
     const strategy = assignment.strategies.get(node.group) ?? REPLICATED;
     const view = viewOf(graph, node);
-    const entry = entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain);
+    const entry = operatorEntry(node);
     const rule = entry.rule(view);
     const linear = entry.linear(view);
     const said = plan.operators[leaders.operators.get(node.name) ?? node.name];

@@ -3,7 +3,7 @@
  */
 import type { Graph, TensorType } from '../ir/graph.js';
 import type { OperatorView } from '../ir/operator.js';
-import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { operatorEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
 import type { Assignment } from '../partition/assignment.js';
 import type { LoweredOperator } from '../partition/lower-operator.js';
@@ -36,7 +36,7 @@ export function producedLayouts(
 }
 
 function layoutsOf(view: OperatorView, strategy: Strategy, mesh: Mesh): readonly (Layout | null)[] {
-  const entry = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
+  const entry = operatorEntry(view);
   const layouts = owedLayouts(entry.rule(view), strategy, entry.linear(view), mesh);
   return layouts.map((layout) => layout && mergedLayout(layout, mesh));
 }

@@ -103,7 +103,7 @@ test('an input that decides a shape is bound and said; one that is all data is r
     inputs: [floats([0, 2, 3, 0], [2, 2])],
     outputs: [ints([0, 1, 1, 0], [2, 2])],
   });
-  const results = await runCases(findCases([folder]), { jobs: 1 });
+  const results = await runCases(findCases([folder]), { jobs: 1, modes: ['dp 2'] });
   t.deepEqual(results.map(verdictOf), ['passed', 'refused']);
   t.regex(caseLines(results[0] ?? fail(t))[0] ?? '', /^passed {3}bound .* bound: axes$/);
   t.deepEqual(refusedLines(results), ['    1  data-dependent shape: data']);
@@ -121,7 +121,7 @@ test('a wrong result of the program fails the case, one of ONNX Runtime refuses 
   t.regex(refused?.modes[0]?.detail ?? '', /y differs by 1.0e-1 at element 1: 2 instead of 2.0/);
   rmSync(join(folder, 'wrong'), { recursive: true });
   writeCase(join(folder, 'lied to'), negation, { ...set, outputs: [floats([-1, 2], [1, 2])] });
-  const [failed] = await runCases(findCases([folder]), { jobs: 1, script: LYING });
+  const [failed] = await runCases(findCases([folder]), { jobs: 1, modes: ['dp 2'], script: LYING });
   t.regex(failed?.modes.at(-1)?.detail ?? '', /y differs/);
   t.is(failed && verdictOf(failed), 'failed');
   t.is(totalLine(failed ? [failed] : []), '0 passed (0 sharded), 0 refused, 1 failed of 1');
@@ -158,7 +158,7 @@ test('sequences and optionals are read by the model’s type and run as their el
     writeCase(join(folder, name), has, { inputs: [a], outputs: [there] });
     writeFileSync(join(folder, name, 'test_data_set_0', 'input_0.pb'), bytesOfElements(elements));
   }
-  const results = await runCases(findCases([folder]), { jobs: 1 });
+  const results = await runCases(findCases([folder]), { jobs: 1, modes: ['tp 2 free'] });
   t.deepEqual(
     results.map((result) => [result.name, verdictOf(result)]),
     [
@@ -245,7 +245,7 @@ test('ONNX’s light models: inputs are not stored, outputs lie beside the model
   const small = model({ node: [node('Neg', ['x'], ['y'])], input: [value('x', [1, 4])], output: [value('y', [1, 4])] });
   writeFileSync(join(folder, 'light_small.onnx'), encodeModel(small));
   writeFileSync(join(folder, 'light_small_output_0.pb'), bytesOf(floats([-0, -0.25, -0.5, -0.75], [1, 4])));
-  const results = await runCases(findCases([folder]), { jobs: 1 });
+  const results = await runCases(findCases([folder]), { jobs: 1, modes: ['dp 2'] });
   t.deepEqual(
     results.map((result) => [result.name, verdictOf(result)]),
     [['light_small', 'passed']],

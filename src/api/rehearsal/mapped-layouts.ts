@@ -4,7 +4,7 @@
  */
 
 import type { Graph, Node } from '../../ir/graph.js';
-import { entryOf, unknownEntry } from '../../ir/ops/index.js';
+import { operatorEntry } from '../../ir/ops/index.js';
 import { viewOf } from '../../ir/view.js';
 import { type Extent, type Layout, normalise, type Piece, paddedSize } from '../../sharding-propagation/layout.js';
 import { axesSize } from '../../sharding-propagation/mesh.js';
@@ -38,7 +38,7 @@ export function sizePairs(big: Graph, small: Graph, { nodeOf, tensorOf }: Counte
 
 /** Sizes of an operator's factors, by name. */
 export function factorsOf(graph: Graph, node: Node): ReadonlyMap<string, number> {
-  const entry = entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain);
+  const entry = operatorEntry(node);
   const { factors } = entry.rule(viewOf(graph, node));
   return new Map([...factors.values()].map(({ name, size }) => [name, size]));
 }

@@ -3,7 +3,7 @@
  */
 import { clonedOperators, NOTHING_RECOMPUTED, originalTensors, withClones } from '../../ir/autodiff/recompute.js';
 import type { Graph } from '../../ir/graph.js';
-import { entryOf, unknownEntry } from '../../ir/ops/index.js';
+import { operatorEntry } from '../../ir/ops/index.js';
 import { viewOf } from '../../ir/view.js';
 import type { Assignment, Reader, View } from '../../partition/assignment.js';
 import { accumulatedApart, cutStages, type StagePlace, withStageClones } from '../../partition/cut-stages.js';
@@ -234,7 +234,7 @@ function operandsIn(
     const node = nodes.get(name);
     if (!node) return [];
     const view = viewOf(graph, node);
-    const entry = entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain);
+    const entry = operatorEntry(node);
     return operandLayouts(entry.rule(view), strategies.get(node.group) ?? REPLICATED, entry.linear(view), mesh);
   };
 }

@@ -6,9 +6,9 @@
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { elementCount, type Graph, type Node, type TensorType, typeOf, type Weight } from '../graph.js';
-import type { Expansion, Gradient, OperatorEntry } from '../operator.js';
+import type { Gradient, WrittenOperators } from '../operator.js';
 import { numbersOf } from '../ops/constants.js';
-import { entryOf, unknownEntry } from '../ops/index.js';
+import { operatorEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 import { viewOf } from '../view.js';
 
@@ -75,7 +75,7 @@ function movingTensors(graph: Graph, wanted: readonly string[]): ReadonlySet<str
   const found = new Set(wanted);
   for (const node of graph.nodes) {
     if (!node.inputs.some((name) => name !== null && found.has(name))) continue;
-    if (typeof registered(node).gradient === 'string') continue;
+    if (typeof operatorEntry(node).gradient === 'string') continue;
     for (const name of node.outputs) if (name !== null && isFloating(typeOf(graph, name).dtype)) found.add(name);
   }
   return found;
@@ -132,7 +132,7 @@ class Backpropagation {
       (name) => name !== null && moving.has(name) && isFloating(typeOf(graph, name).dtype),
     );
     if (!wanted.some(Boolean) || !node.outputs.some((name) => name !== null && this.parts.has(name))) return;
-    const gradient = question.own?.(node) ?? registered(node).gradient;
+    const gradient = question.own?.(node) ?? operatorEntry(node).gradient;
     if (typeof gradient === 'string') return;
     const results = node.outputs.map((name) => (name === null ? null : this.gradientOf(name, node)));
     for (const name of results) if (name !== null) this.ofActivations.add(name);
@@ -180,7 +180,11 @@ class Backpropagation {
   }
 
   /** The operators of a gradient, with names of their own; returns what they make by the expansion's names. */
-  private expand(expansion: Expansion, node: Node, results: readonly (string | null)[]): ReadonlyMap<string, string> {
+  private expand(
+    expansion: WrittenOperators,
+    node: Node,
+    results: readonly (string | null)[],
+  ): ReadonlyMap<string, string> {
     const names = new Map<string, string>();
     const bind = (kind: string, list: readonly (string | null)[]) => {
       for (const [index, name] of list.entries()) if (name !== null) names.set(`${kind}${index}`, name);
@@ -209,7 +213,7 @@ class Backpropagation {
         outputs: [],
         outputCount: inner.outputs.length,
       };
-      const types = (entryOf(inner.op, domain) ?? unknownEntry(inner.op, domain)).infer(view);
+      const types = operatorEntry({ op: inner.op, domain }).infer(view);
       const outputs = inner.outputs.map((name) => {
         const own = unusedName(this.tensors, `${prefix}/${name}`);
         names.set(name, own);
@@ -275,7 +279,7 @@ class Backpropagation {
   private without(node: Node): AutoparError {
     const { loss } = this.question;
     const from = this.wayTo(node);
-    const { lacksGradient } = registered(node);
+    const { lacksGradient } = operatorEntry(node);
     const why = lacksGradient === undefined ? '' : ` (${lacksGradient})`;
     return new AutoparError(
       'no-gradient',
@@ -301,11 +305,6 @@ class Backpropagation {
     }
     return way;
   }
-}
-
-/** The registry's entry of a node's operator. */
-export function registered({ op, domain }: Node): OperatorEntry {
-  return entryOf(op, domain) ?? unknownEntry(op, domain);
 }
 
 /** A constant of one element, where its value is at hand. */

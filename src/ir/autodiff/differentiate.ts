@@ -7,8 +7,9 @@ import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { elementCount, type Graph, type Node, typeOf, type Weight } from '../graph.js';
 import { constant } from '../ops/constants.js';
+import { operatorEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
-import { backpropagate, registered } from './backpropagation.js';
+import { backpropagate } from './backpropagation.js';
 import { blockGradient } from './block-gradient.js';
 
 /** A graph with gradients. */
@@ -64,10 +65,10 @@ function noWay(graph: Graph, loss: string, tensor: string): AutoparError {
   for (const node of graph.nodes) {
     if (!node.inputs.some((name) => name !== null && reached.has(name))) continue;
     last = node;
-    if (typeof registered(node).gradient === 'string') break;
+    if (typeof operatorEntry(node).gradient === 'string') break;
     for (const name of node.outputs) if (name !== null) reached.add(name);
   }
-  const reason = last ? registered(last).gradient : undefined;
+  const reason = last ? operatorEntry(last).gradient : undefined;
   const end =
     last === null
       ? 'nothing reads it'

@@ -2,8 +2,8 @@
  * @file An operator's expansion as operators of the graph, where the operator stood.
  */
 import type { Node, TensorType, Weight } from '../graph.js';
-import type { Expansion } from '../operator.js';
-import { entryOf, unknownEntry } from '../ops/index.js';
+import type { WrittenOperator, WrittenOperators } from '../operator.js';
+import { operatorEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 
 /** A graph's tables, which what is written adds to. */
@@ -18,7 +18,7 @@ interface Tables {
  */
 export function inPlaceOf(
   maker: Node,
-  expansion: Expansion,
+  expansion: WrittenOperators,
   { tensors, weights }: Tables,
   given: Readonly<Record<string, string>> = {},
 ): { readonly nodes: readonly Node[]; readonly names: ReadonlyMap<string, string> } {
@@ -38,7 +38,7 @@ export function inPlaceOf(
 }
 
 function instance(
-  inner: Expansion['nodes'][number],
+  inner: WrittenOperator,
   maker: Node,
   names: Map<string, string>,
   tensors: Map<string, TensorType>,
@@ -47,7 +47,7 @@ function instance(
   const name = unusedName(tensors, `${maker.name}/${inner.outputs[0]}`);
   const domain = inner.domain ?? '';
   const attributes = inner.attributes ?? {};
-  const types = (entryOf(inner.op, domain) ?? unknownEntry(inner.op, domain)).infer({
+  const types = operatorEntry({ op: inner.op, domain }).infer({
     name,
     op: inner.op,
     domain,

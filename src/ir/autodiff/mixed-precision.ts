@@ -12,7 +12,7 @@
 import { type DType, isFloating, onnxOfDtype } from '../dtype.js';
 import { elementCount, type Graph, type Node, type TensorType, typeOf } from '../graph.js';
 import { constant, numbersOf } from '../ops/constants.js';
-import { entryOf, unknownEntry } from '../ops/index.js';
+import { operatorEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 import { viewOf } from '../view.js';
 
@@ -89,7 +89,7 @@ class Lowering {
 
   /** The type that an operator's float32 operands are brought to. */
   private typeFor(node: Node): DType {
-    const { precision } = entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain);
+    const { precision } = operatorEntry(node);
     const floating = node.inputs.filter((name) => name !== null && isFloating(typeOf(this.graph, name).dtype));
     if (floating.some((name) => name !== null && !this.isOurs(name))) return 'float32';
     if (precision !== 'follow') return precision === 'low' ? this.low : 'float32';
@@ -147,7 +147,7 @@ class Lowering {
 
   private inferred(node: Node): readonly TensorType[] {
     const view = { ...viewOf({ tensors: this.tensors }, node), outputs: [] };
-    return (entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain)).infer(view);
+    return operatorEntry(node).infer(view);
   }
 
   /** Parameters, and single numbers that are as good in 16 bit. */

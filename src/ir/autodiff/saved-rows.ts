@@ -14,10 +14,10 @@ import { isRowOfResult, type Softmax, softmaxInside } from '../blocks/attention.
 import { composeRule } from '../blocks/block-rule.js';
 import { type DType, onnxOfDtype } from '../dtype.js';
 import type { Attributes, Graph, Node, TensorType, Weight } from '../graph.js';
-import type { Expansion, GradientView } from '../operator.js';
+import type { GradientView, WrittenOperators } from '../operator.js';
 import { constant } from '../ops/constants.js';
 import { summationType } from '../ops/expansion.js';
-import { entryOf, unknownEntry } from '../ops/index.js';
+import { operatorEntry } from '../ops/index.js';
 import { OperatorGradient } from '../ops/operator-gradient.js';
 import { unusedName } from '../unused-name.js';
 import { ruleOf } from '../view.js';
@@ -74,7 +74,7 @@ export function savedRows(node: Node, body: Graph, name: string): Rows | null {
     outputs: [...body.outputs, maxName, shareName],
   };
   const result = node.outputs[0] ?? null;
-  const find = (op: string, domain: string) => entryOf(op, domain) ?? unknownEntry(op, domain);
+  const find = (op: string, domain: string) => operatorEntry({ op, domain });
   if (!composeRule(node.op, extended, find)) return null;
   return {
     forward: { ...node, outputs: [...node.outputs, maxName, shareName], body: extended },
@@ -93,18 +93,17 @@ export function savedRows(node: Node, body: Graph, name: string): Rows | null {
 }
 
 /** The gradient of the scores from that of the probabilities; `slope` is the tensor with the gradient of the block's result. */
-export function rowsGradient(view: GradientView, { result }: Rows, slope: string | null): Expansion {
+export function rowsGradient(view: GradientView, { result }: Rows, slope: string | null): WrittenOperators {
   const write = new OperatorGradient(view, ruleOf(view));
-  const dims = write.dimsOfOperand(0);
   const type = write.sumType;
-  const at = write.on(dims, type);
+  const at = write.on(type);
   const own = view.outputs[0]?.dtype ?? type;
-  const [y, g] = [write.inType('out0', own, type, dims), write.inType('grad0', own, type, dims)];
+  const [y, g] = [write.inType('out0', own, type), write.inType('grad0', own, type)];
   const product =
     result && slope !== null
-      ? at.mul(write.inType(result.name, result.dtype, type, dims), write.inType(slope, result.dtype, type, dims))
+      ? at.mul(write.inType(result.name, result.dtype, type), write.inType(slope, result.dtype, type))
       : at.mul(y, g);
-  const sum = write.add('ReduceSum', [product], dims, { axes: [-1], keepdims: 1 });
+  const sum = write.add('ReduceSum', [product], { axes: [-1], keepdims: 1 });
   write.become(0, at.mul(y, at.sub(g, sum)), type);
   return write.finish();
 }

@@ -5,7 +5,7 @@
  */
 import { elementCount, type Graph, type TensorType, typeOf, type Weight } from '../graph.js';
 import type { Expansion } from '../operator.js';
-import { entryOf, unknownEntry } from '../ops/index.js';
+import { operatorEntry } from '../ops/index.js';
 import { viewOf } from '../view.js';
 import { inPlaceOf } from './in-place-of.js';
 
@@ -28,7 +28,7 @@ export function splitMean(
   { evenFixed = false }: { readonly evenFixed?: boolean } = {},
 ): { readonly graph: Graph; readonly ratio: LossRatio } | null {
   const maker = graph.nodes.find(({ outputs }) => outputs[0] === loss);
-  const sums = maker && (entryOf(maker.op, maker.domain) ?? unknownEntry(maker.op, maker.domain)).ratio;
+  const sums = maker && operatorEntry(maker).ratio;
   const expansion = maker && sums?.(viewOf(graph, maker));
   // What else reads the loss reads it per micro-batch.
   if (expansion && !evenFixed && !isDecidedByData(expansion)) return null;

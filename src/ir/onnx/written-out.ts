@@ -3,7 +3,7 @@
  * shapes.
  */
 import type { Graph, Node, TensorType, Weight } from '../graph.js';
-import { entryOf, unknownEntry } from '../ops/index.js';
+import { entryOf, operatorEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 import { viewOf } from '../view.js';
 
@@ -78,7 +78,7 @@ function expanded(node: Node, tensors: Map<string, TensorType>, weights: Map<str
   return expansion.nodes.map(({ op, domain = '', attributes = {}, inputs, outputs }, index): Node => {
     const read = inputs.map((name) => (name === null ? null : (names.get(name) as string)));
     const name = `${node.name}/${index}`;
-    const types = (entryOf(op, domain) ?? unknownEntry(op, domain)).infer({
+    const types = operatorEntry({ op, domain }).infer({
       ...{ name, op, domain, attributes, outputs: [], outputCount: outputs.length },
       inputs: read.map((operand) => (operand === null ? null : (tensors.get(operand) ?? null))),
     });

@@ -109,13 +109,12 @@ export const unaryGradients: Readonly<Record<string, GradientBody | string>> = {
 /** Gradient of x + bias (the bias along the last dimension, and not always there), then GELU. */
 export function biasGelu(slope: (at: Arithmetic, x: string) => string): GradientBody {
   return (write) => {
-    const dims = write.dimsOfOperand(0);
     const { shape, dtype } = operand(write.view, 0);
     const type = write.sumType;
-    const at = write.on(dims, type);
-    const x = write.inType('in0', dtype, type, dims);
-    const biased = write.view.inputs[1] ? at.add(x, write.inType('in1', dtype, type, write.dimsOfOperand(1))) : x;
-    const made = at.mul(write.inType('grad0', dtype, type, dims), slope(at, biased));
+    const at = write.on(type);
+    const x = write.inType('in0', dtype, type);
+    const biased = write.view.inputs[1] ? at.add(x, write.inType('in1', dtype, type)) : x;
+    const made = at.mul(write.inType('grad0', dtype, type), slope(at, biased));
     if (write.wants(0)) write.become(0, made, type);
     if (write.wants(1)) write.into(1, made, type, shape);
   };
@@ -151,12 +150,11 @@ function table(formulas: Readonly<Record<string, Formula>>, type: (write: Operat
 
 function unary(formula: Formula, typeOf: (write: OperatorGradient) => DType): GradientBody {
   return (write) => {
-    const dims = write.dimsOfOperand(0);
     const { dtype } = operand(write.view, 0);
     const type = typeOf(write);
-    const read = (name: string) => write.inType(name, dtype, type, dims);
+    const read = (name: string) => write.inType(name, dtype, type);
     const made = formula({
-      at: write.on(dims, type),
+      at: write.on(type),
       get x() {
         return read('in0');
       },

@@ -54,7 +54,7 @@ export function addActivation(
 export function activationSlope(write: OperatorGradient, values: readonly (number | undefined)[]): string {
   const name = text(write.view, 'activation', '');
   if (name === '') return 'grad0';
-  const at = write.on(write.dimsOfResult(0), operand(write.view, 0).dtype);
+  const at = write.on(operand(write.view, 0).dtype);
   const make = SLOPES[name];
   if (!make) throw mismatch(write.view, `its activation '${name}' is not known`);
   return make(at, values);

@@ -2,11 +2,9 @@
  * @file The gradient of ONNX's Attention: its operands and results brought into the form that score-gradient.ts has.
  */
 import type { DType } from '../dtype.js';
-import type { DimensionFactors } from '../factor-rule.js';
-import { positionsAlong } from './expansion.js';
 import { numberOf, operand } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
-import { type Axes, type Axis, dimensionsOf, rearrange, sizesOf } from './rearrange.js';
+import { type Axes, type Axis, sizesOf } from './rearrange.js';
 import { type AttentionAxes, addAttentionSlopes, addMask, type ScoreStep } from './score-gradient.js';
 
 export interface AttentionSizes {
@@ -24,34 +22,33 @@ export interface AttentionSizes {
 
 export function attentionGradient(write: OperatorGradient, sizes: AttentionSizes): void {
   const { view } = write;
-  const axes = axesOf(write, sizes);
+  const axes = axesOf(sizes);
   const { b, h, g, s, t, e, f } = axes;
-  const own: Axis = { size: sizes.keys, dims: ['t'] };
+  const own: Axis = { size: sizes.keys };
   const type = write.sumType;
-  const fine = (name: string, index: number, dims: readonly DimensionFactors[]) =>
-    write.inType(name, operand(view, index).dtype, type, dims);
+  const fine = (name: string, index: number) => write.inType(name, operand(view, index).dtype, type);
   const perHead = (heads: readonly Axis[], rows: Axis, features: Axis): Axes =>
     sizes.flat ? [[b], [rows], [...heads, features]] : [[b], heads, [rows], [features]];
   const asQueries = (name: string, features: Axis) => {
     const from = perHead([h, g], s, features);
-    return rearrange(write, fine(name, 0, dimensionsOf(from)), from, [[b], [h], [g], [s], [features]]);
+    return write.rearrange(fine(name, 0), from, [[b], [h], [g], [s], [features]]);
   };
   /** Keys or values, those of the past before those of this call. */
   const asKeys = (index: number, past: number, features: Axis) => {
     const from = perHead([h], own, features);
     const now: Axes = [[b], [h], [own], [features]];
     const joined: Axes = [[b], [h], [t], [features]];
-    let name = rearrange(write, fine(`in${index}`, index, dimensionsOf(from)), from, now);
+    let name = write.rearrange(fine(`in${index}`, index), from, now);
     if (view.inputs[past]) {
-      const before = fine(`in${past}`, past, write.dimsOfOperand(past));
-      name = write.add('Concat', [before, name], dimensionsOf(joined), { axis: 2 });
+      const before = fine(`in${past}`, past);
+      name = write.add('Concat', [before, name], { axis: 2 });
     }
-    return rearrange(write, name, joined, [[b], [h], [], [t], [features]]);
+    return write.rearrange(name, joined, [[b], [h], [], [t], [features]]);
   };
   const scores: Axes = [[b], [h], [g], [s], [t]];
   const asScores = (name: string) => {
     const from: Axes = [[b], [h, g], [s], [t]];
-    return rearrange(write, fine(name, 0, dimensionsOf(from)), from, scores);
+    return write.rearrange(fine(name, 0), from, scores);
   };
   const mode = numberOf(view, 'qk_matmul_output_mode', 0);
   const slopes = addAttentionSlopes(write, {
@@ -65,16 +62,15 @@ export function attentionGradient(write: OperatorGradient, sizes: AttentionSizes
     probabilities: write.has(3) && mode === 3 ? asScores('grad3') : null,
   });
   if (write.wants(0)) {
-    const back = rearrange(write, slopes.query(), [[b], [h], [g], [s], [e]], perHead([h, g], s, e));
+    const back = write.rearrange(slopes.query(), [[b], [h], [g], [s], [e]], perHead([h, g], s, e));
     write.become(0, back, type);
   }
   const giveKeys = (index: number, past: number, result: number, features: Axis, slope: (() => string) | null) => {
     if (!write.wants(index) && !write.wants(past)) return;
     const joined: Axes = [[b], [h], [t], [features]];
-    const dims = dimensionsOf(joined);
-    const present = write.has(result) ? fine(`grad${result}`, 0, dims) : null;
+    const present = write.has(result) ? fine(`grad${result}`, 0) : null;
     const made = slope?.() ?? null;
-    const both = made !== null && present !== null ? write.add('Add', [made, present], dims) : (made ?? present);
+    const both = made !== null && present !== null ? write.add('Add', [made, present]) : (made ?? present);
     if (both === null) {
       write.noneOf(index, past);
       return;
@@ -88,7 +84,7 @@ export function attentionGradient(write: OperatorGradient, sizes: AttentionSizes
       type,
     );
     if (!write.wants(past)) return;
-    const before: Axis = { size: sizes.past, dims: ['p'] };
+    const before: Axis = { size: sizes.past };
     const places: Axes = [[b], [h], [before], [features]];
     give(write, past, cut(write, both, joined, before, 0), places, places, type);
   };
@@ -96,18 +92,16 @@ export function attentionGradient(write: OperatorGradient, sizes: AttentionSizes
   giveKeys(2, 5, 2, f, slopes.value);
 }
 
-function axesOf(write: OperatorGradient, sizes: AttentionSizes): AttentionAxes {
+function axesOf(sizes: AttentionSizes): AttentionAxes {
   const { batch, heads, keyHeads, query, past, keys, width, valueWidth } = sizes;
-  // Keys of the past and of this call have a factor of their own where an operand or a result holds both.
-  const joined = write.rule.factors.has('u') ? 'u' : 't';
   return {
-    b: { size: batch, dims: ['b'] },
-    h: { size: keyHeads, dims: ['h'] },
-    g: { size: heads / keyHeads, dims: ['g'] },
-    s: { size: query, dims: ['s'] },
-    t: { size: past + keys, dims: [joined] },
-    e: { size: width, dims: ['e'] },
-    f: { size: valueWidth, dims: ['f'] },
+    b: { size: batch },
+    h: { size: keyHeads },
+    g: { size: heads / keyHeads },
+    s: { size: query },
+    t: { size: past + keys },
+    e: { size: width },
+    f: { size: valueWidth },
   };
 }
 
@@ -133,19 +127,19 @@ function stepsOf(
   if (mask?.dtype === 'bool') steps.push({ kind: 'keep', name: addMask(write, 3, axes, 0).name });
   else if (mask) {
     const added = addMask(write, 3, axes, Number.NEGATIVE_INFINITY);
-    const name = write.inType(added.name, mask.dtype, write.sumType, dimensionsOf(added.axes));
+    const name = write.inType(added.name, mask.dtype, write.sumType);
     steps.push({ kind: 'add', name, axes: added.axes, operand: 3 });
   }
-  const { s, t } = axes;
-  const positions = (axis: number) => positionsAlong(write, [query, t.size], axis, [s.dims, t.dims][axis] ?? []);
+  const { t } = axes;
+  const positions = (axis: number) => write.positions([query, t.size], axis);
   if (numberOf(view, 'is_causal', 0) !== 0) {
     const rows = positions(0);
-    const behind = past === 0 ? rows : write.add('Add', [rows, write.scalar('int64', past)], [s.dims, []]);
-    steps.push({ kind: 'keep', name: write.add('GreaterOrEqual', [behind, positions(1)], [s.dims, t.dims]) });
+    const behind = past === 0 ? rows : write.add('Add', [rows, write.scalar('int64', past)]);
+    steps.push({ kind: 'keep', name: write.add('GreaterOrEqual', [behind, positions(1)]) });
   }
   if (view.inputs[6]) {
-    const ends = write.add('Unsqueeze', ['in6'], [axes.b.dims, [], [], [], []], { axes: [1, 2, 3, 4] });
-    steps.push({ kind: 'keep', name: write.add('Less', [positions(1), ends], [axes.b.dims, [], [], [], t.dims]) });
+    const ends = write.add('Unsqueeze', ['in6'], { axes: [1, 2, 3, 4] });
+    steps.push({ kind: 'keep', name: write.add('Less', [positions(1), ends]) });
   }
   shown(2);
   return steps;
@@ -154,11 +148,10 @@ function stepsOf(
 /** The part of keys that begins at `start`. */
 export function cut(write: OperatorGradient, name: string, joined: Axes, part: Axis, start: number): string {
   if (sizesOf(joined)[2] === part.size) return name;
-  const [b = [], h = [], , features = []] = dimensionsOf(joined);
   const bounds = { starts: [start], ends: [start + part.size], axes: [2], steps: [1] };
-  return write.add('Slice', [name], [b, h, part.dims, features], bounds);
+  return write.add('Slice', [name], bounds);
 }
 
 export function give(write: OperatorGradient, index: number, name: string, from: Axes, to: Axes, type: DType): void {
-  if (write.wants(index)) write.become(index, rearrange(write, name, from, to), type);
+  if (write.wants(index)) write.become(index, write.rearrange(name, from, to), type);
 }

@@ -14,7 +14,6 @@ import { bindRule } from '../rule-text.js';
 import { type AttentionSizes, attentionGradient } from './attention-gradient.js';
 import { constant } from './constants.js';
 import { entry, moves, perElement } from './entry.js';
-import { positionsAlong } from './expansion.js';
 import { axisOf, dimensionNames, mismatch, numberOf, ofRank, operand, text } from './operands.js';
 import { differentiable, type OperatorGradient } from './operator-gradient.js';
 import { rotaryGradient } from './rotary-gradient.js';
@@ -100,28 +99,24 @@ function cacheGradient(write: OperatorGradient): void {
   const [cache, update] = [operand(view, 0), operand(view, 1)];
   const rank = cache.shape.length;
   const axis = axisOf(view, 'axis', rank, -2);
-  const dims = write.dimsOfOperand(1);
   if (write.wants(0)) {
     const value = constant(cache.dtype, [0], [1]);
-    const zeros = write.add('ConstantOfShape', [], dims, { shape: update.shape, value });
+    const zeros = write.add('ConstantOfShape', [], { shape: update.shape, value });
     const places = view.inputs[2] ? ['in2'] : [];
-    write.add('TensorScatter', ['grad0', zeros, ...places], write.dimsOfOperand(0), view.attributes, 'd0');
+    write.add('TensorScatter', ['grad0', zeros, ...places], view.attributes, 'd0');
   }
   if (!write.wants(1)) return;
-  const along = dims.map((names, other) => (other === axis ? names : []));
-  let index = positionsAlong(write, update.shape, axis, dims[axis] ?? []);
+  let index = write.positions(update.shape, axis);
   // A range has no dimensions in front of its own.
   if (view.inputs[2]) {
-    const first = dims.map((names, other) => (other === 0 ? names : []));
-    const beside = dims.flatMap((_, other) => (other === 0 ? [] : [other]));
-    const start = write.add('Unsqueeze', ['in2'], first, { axes: beside });
-    const begun = along.map((names, other) => (other === 0 ? (dims[0] ?? []) : names));
-    index = write.add('Add', [start, index], begun);
+    const beside = update.shape.flatMap((_, other) => (other === 0 ? [] : [other]));
+    const start = write.add('Unsqueeze', ['in2'], { axes: beside });
+    index = write.add('Add', [start, index]);
     if (text(view, 'mode', 'linear') === 'circular')
-      index = write.add('Mod', [index, write.scalar('int64', cache.shape[axis] ?? 1)], begun);
+      index = write.add('Mod', [index, write.scalar('int64', cache.shape[axis] ?? 1)]);
   }
-  const spread = write.add('Expand', [index], dims, { shape: update.shape });
-  write.add('GatherElements', ['grad0', spread], dims, { axis }, 'd1');
+  const spread = write.add('Expand', [index], { shape: update.shape });
+  write.add('GatherElements', ['grad0', spread], { axis }, 'd1');
 }
 
 function attentionSizes(view: OperatorView): AttentionSizes {

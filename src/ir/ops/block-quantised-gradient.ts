@@ -6,10 +6,9 @@
  *     dA = g · W
  */
 import { AutoparError } from '../error.js';
-import type { DimensionFactors } from '../factor-rule.js';
 import { constant } from './constants.js';
 import { numberOf, operand, result } from './operands.js';
-import type { Dimensions, GradientBody, OperatorGradient } from './operator-gradient.js';
+import type { GradientBody, OperatorGradient } from './operator-gradient.js';
 
 export const BLOCK_QUANTISED_GRADIENTS: Readonly<Record<string, GradientBody | string>> = {
   MatMulNBits: (write) => {
@@ -29,7 +28,7 @@ export const BLOCK_QUANTISED_GRADIENTS: Readonly<Record<string, GradientBody | s
 
 /** dA = g · W, for the weights as one matrix of N rows. */
 function toActivations(write: OperatorGradient, weights: string): void {
-  write.add('MatMul', ['grad0', weights], write.dimsOfOperand(0), {}, 'd0');
+  write.add('MatMul', ['grad0', weights], {}, 'd0');
 }
 
 function biasGradient(write: OperatorGradient, index: number): void {
@@ -39,7 +38,7 @@ function biasGradient(write: OperatorGradient, index: number): void {
 
 /** The weights of MatMulNBits, [N, K]. */
 function numbersInBlocks(write: OperatorGradient): string {
-  const { view, rule } = write;
+  const { view } = write;
   const [k, n, bits, block] = [
     numberOf(view, 'K', 0),
     numberOf(view, 'N', 0),
@@ -48,84 +47,49 @@ function numbersInBlocks(write: OperatorGradient): string {
   ];
   const blocks = Math.ceil(k / block);
   const { dtype } = operand(view, 0);
-  const isCut = rule.factors.has('u');
-  const columns = write.dimsOfOperand(0).at(-1) ?? [];
-  const rows = isCut ? ['u', 'w'] : columns;
-  const inside = isCut ? ['r'] : columns;
-  const scattered: readonly DimensionFactors[] = [['n'], rows, inside];
-  const perBlock: readonly DimensionFactors[] = [['n'], rows, []];
-  const bytes = write.add('Reshape', ['in1'], [['n'], rows, isCut ? ['z'] : columns], {
+  const bytes = write.add('Reshape', ['in1'], {
     shape: [n, blocks, (block * bits) / 8],
   });
-  const packed = [['n'], rows, isCut ? ['z'] : columns];
-  const numbers = unpacked(write, bytes, bits, { dims: packed, part: partOf(write, bits, packed) });
-  const plain = write.add('Reshape', [numbers], scattered, { shape: [n, blocks, block] });
-  const values = write.cast(plain, scattered, dtype);
-  const shifted = write.add('Sub', [values, zeroPoints(write, { n, blocks, bits, perBlock })], scattered);
-  const scales = write.add('Reshape', ['in2'], perBlock, { shape: [n, blocks, 1] });
+  const numbers = unpacked(write, bytes, bits, 3);
+  const plain = write.add('Reshape', [numbers], { shape: [n, blocks, block] });
+  const values = write.cast(plain, dtype);
+  const shifted = write.add('Sub', [values, zeroPoints(write, n, blocks, bits)]);
+  const scales = write.add('Reshape', ['in2'], { shape: [n, blocks, 1] });
   const { dtype: scaleType } = operand(view, 2);
-  const scaled = write.add('Mul', [shifted, write.inType(scales, scaleType, dtype, perBlock)], scattered);
-  const wide = write.add('Reshape', [scaled], [['n'], columns], { shape: [n, blocks * block] });
+  const scaled = write.add('Mul', [shifted, write.inType(scales, scaleType, dtype)]);
+  const wide = write.add('Reshape', [scaled], { shape: [n, blocks * block] });
   if (blocks * block === k) return wide;
-  return write.add('Slice', [wide], [['n'], columns], { starts: [0], ends: [k], axes: [1], steps: [1] });
+  return write.add('Slice', [wide], { starts: [0], ends: [k], axes: [1], steps: [1] });
 }
 
 /** One zero point per block, in the weights' type: the middle where none is given. */
-function zeroPoints(
-  write: OperatorGradient,
-  {
-    n,
-    blocks,
-    bits,
-    perBlock,
-  }: {
-    readonly n: number;
-    readonly blocks: number;
-    readonly bits: number;
-    readonly perBlock: readonly DimensionFactors[];
-  },
-): string {
+function zeroPoints(write: OperatorGradient, n: number, blocks: number, bits: number): string {
   const { view } = write;
   const { dtype } = operand(view, 0);
   const given = view.inputs[3];
   if (!given) return write.scalar(dtype, 2 ** (bits - 1));
   const shape = [n, blocks, 1];
-  if (given.dtype !== 'uint8')
-    return write.inType(write.add('Reshape', ['in3'], perBlock, { shape }), given.dtype, dtype, perBlock);
+  if (given.dtype !== 'uint8') return write.inType(write.add('Reshape', ['in3'], { shape }), given.dtype, dtype);
   const each = 8 / bits;
   const rows = Math.ceil(blocks / each);
-  const own = write.rule.factors.has('u') ? ['u'] : (perBlock[1] ?? []);
-  const bytes = write.add('Reshape', ['in3'], [['n'], own], { shape: [n, rows] });
-  const apart = unpacked(write, bytes, bits, { dims: [['n'], own], part: partOf(write, bits, [['n'], own]) });
-  const flat = write.add('Reshape', [apart], [['n'], perBlock[1] ?? []], { shape: [n, rows * each] });
+  const bytes = write.add('Reshape', ['in3'], { shape: [n, rows] });
+  const apart = unpacked(write, bytes, bits, 2);
+  const flat = write.add('Reshape', [apart], { shape: [n, rows * each] });
   const kept =
-    rows * each === blocks
-      ? flat
-      : write.add('Slice', [flat], [['n'], perBlock[1] ?? []], { starts: [0], ends: [blocks], axes: [1], steps: [1] });
-  return write.cast(write.add('Unsqueeze', [kept], perBlock, { axes: [2] }), perBlock, dtype);
+    rows * each === blocks ? flat : write.add('Slice', [flat], { starts: [0], ends: [blocks], axes: [1], steps: [1] });
+  return write.cast(write.add('Unsqueeze', [kept], { axes: [2] }), dtype);
 }
 
-/** The numbers in bytes, lowest bits first, along a new last dimension that is named `part`. */
-export function unpacked(
-  write: OperatorGradient,
-  bytes: string,
-  bits: number,
-  { dims, part }: { readonly dims: Dimensions; readonly part: DimensionFactors },
-): string {
+/** The numbers in bytes of so many dimensions, lowest bits first, along a new last one. */
+export function unpacked(write: OperatorGradient, bytes: string, bits: number, axis: number): string {
   const each = 8 / bits;
   const parts = Array.from({ length: each }, (_, place) => {
     const low =
-      place === 0
-        ? bytes
-        : write.add('BitShift', [bytes, write.scalar('uint8', place * bits)], dims, { direction: 'RIGHT' });
-    const number = write.add('BitwiseAnd', [low, write.scalar('uint8', 2 ** bits - 1)], dims);
-    return write.add('Unsqueeze', [number], [...dims, []], { axes: [dims.length] });
+      place === 0 ? bytes : write.add('BitShift', [bytes, write.scalar('uint8', place * bits)], { direction: 'RIGHT' });
+    const number = write.add('BitwiseAnd', [low, write.scalar('uint8', 2 ** bits - 1)]);
+    return write.add('Unsqueeze', [number], { axes: [axis] });
   });
-  return parts.length === 1 ? (parts[0] ?? bytes) : write.add('Concat', parts, [...dims, part], { axis: dims.length });
-}
-
-function partOf(write: OperatorGradient, bits: number, dims: Dimensions): DimensionFactors {
-  return write.rule.factors.has('w') && bits < 8 ? ['w'] : (dims.at(-1) ?? []);
+  return parts.length === 1 ? (parts[0] ?? bytes) : write.add('Concat', parts, { axis });
 }
 
 /** What 4 bits stand for, by `quant_type`: 0 a float of 4 bits, 1 the quantiles of a normal distribution (NF4). */
@@ -143,30 +107,22 @@ const TABLES: readonly (readonly number[])[] = [
 
 /** The weights of MatMulBnb4, [N, K]: pairs of numbers in a byte, the first in its high bits. */
 function tabledNumbers(write: OperatorGradient): string {
-  const { view, rule } = write;
+  const { view } = write;
   const [k, n, block] = [numberOf(view, 'K', 0), numberOf(view, 'N', 0), numberOf(view, 'block_size', 1)];
   const { dtype } = operand(view, 0);
   if ((k * n) % block !== 0) throw refused(write, 'its last block is not full');
-  const isCut = rule.factors.has('q');
-  const columns = write.dimsOfOperand(0).at(-1) ?? [];
-  const rows = isCut ? ['n', 'q'] : (write.dimsOfOperand(1).at(0) ?? []);
-  const bytes = write.add('Reshape', ['in1'], [rows, isCut ? ['z'] : rows], { shape: [(k * n) / block, block / 2] });
-  const beside = isCut ? ['r'] : rows;
-  const high = write.add('BitShift', [bytes, write.scalar('uint8', 4)], [rows, beside], { direction: 'RIGHT' });
-  const low = write.add('BitwiseAnd', [bytes, write.scalar('uint8', 15)], [rows, beside]);
-  const pair = [high, low].map((part) => write.add('Unsqueeze', [part], [rows, beside, []], { axes: [2] }));
-  const joined = write.add('Concat', pair, [rows, beside, beside], { axis: 2 });
-  const places = write.cast(
-    write.add('Reshape', [joined], [rows, beside], { shape: [(k * n) / block, block] }),
-    [rows, beside],
-    'int64',
-  );
+  const bytes = write.add('Reshape', ['in1'], { shape: [(k * n) / block, block / 2] });
+  const high = write.add('BitShift', [bytes, write.scalar('uint8', 4)], { direction: 'RIGHT' });
+  const low = write.add('BitwiseAnd', [bytes, write.scalar('uint8', 15)]);
+  const pair = [high, low].map((part) => write.add('Unsqueeze', [part], { axes: [2] }));
+  const joined = write.add('Concat', pair, { axis: 2 });
+  const places = write.cast(write.add('Reshape', [joined], { shape: [(k * n) / block, block] }), 'int64');
   const table = write.tensor(constant(dtype, TABLES[numberOf(view, 'quant_type', 1)] ?? [], [16]));
-  const numbers = write.add('Gather', [table, places], [rows, beside], { axis: 0 });
-  const scales = write.add('Reshape', ['in2'], [rows, []], { shape: [(k * n) / block, 1] });
+  const numbers = write.add('Gather', [table, places], { axis: 0 });
+  const scales = write.add('Reshape', ['in2'], { shape: [(k * n) / block, 1] });
   const { dtype: scaleType } = operand(view, 2);
-  const scaled = write.add('Mul', [numbers, write.inType(scales, scaleType, dtype, [rows, []])], [rows, beside]);
-  return write.add('Reshape', [scaled], [isCut ? ['n'] : rows, columns], { shape: [n, k] });
+  const scaled = write.add('Mul', [numbers, write.inType(scales, scaleType, dtype)]);
+  return write.add('Reshape', [scaled], { shape: [n, k] });
 }
 
 /** Refuses to train what quantised weights are scaled and shifted by. */

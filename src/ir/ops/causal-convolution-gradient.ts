@@ -7,7 +7,7 @@
 import { AutoparError } from '../error.js';
 import { constant } from './constants.js';
 import { numberOf, operand, text } from './operands.js';
-import type { Arithmetic, Dimensions, OperatorGradient } from './operator-gradient.js';
+import type { Arithmetic, OperatorGradient } from './operator-gradient.js';
 
 const [INPUT, KERNEL, BIAS, STATE] = [0, 1, 2, 3];
 
@@ -20,11 +20,8 @@ interface Form {
   /** Positions of the state. */
   readonly reach: number;
   readonly channels: number;
-  readonly dims: Dimensions;
-  /** With the state's positions in front: named as those of this call, which are whole. */
-  readonly long: Dimensions;
-  /** A number per channel as it is joined with data. */
-  readonly perChannel: { readonly shape: readonly number[]; readonly dims: Dimensions };
+  /** The shape of a number per channel as it is joined with data. */
+  readonly perChannel: readonly number[];
 }
 
 export function causalConvolutionGradient(write: OperatorGradient): void {
@@ -32,53 +29,42 @@ export function causalConvolutionGradient(write: OperatorGradient): void {
   refuse(write);
   const type = write.sumType;
   const form = formOf(write);
-  const { axis, steps, taps, dilation, reach, channels, dims, long, perChannel } = form;
-  const at = write.on(dims, type);
-  const raised = (index: number) =>
-    write.inType(`in${index}`, operand(view, index).dtype, type, write.dimsOfOperand(index));
-  const cut = (name: string, start: number, count: number, to: Dimensions) =>
-    write.add('Slice', [name], to, { starts: [start], ends: [start + count], axes: [axis], steps: [1] });
+  const { axis, steps, taps, dilation, reach, channels, perChannel } = form;
+  const at = write.on(type);
+  const raised = (index: number) => write.inType(`in${index}`, operand(view, index).dtype, type);
+  const cut = (name: string, start: number, count: number) =>
+    write.add('Slice', [name], { starts: [start], ends: [start + count], axes: [axis], steps: [1] });
   const joined = extended(write, form, view.inputs[STATE] ? raised(STATE) : null, raised(INPUT));
   const weights = Array.from({ length: taps }, (_, tap) => {
     const single = { starts: [tap], ends: [tap + 1], axes: [2], steps: [1] };
-    const [c = []] = write.dimsOfOperand(KERNEL);
-    const one = write.add('Slice', [raised(KERNEL)], [c, [], []], single);
-    return write.add('Reshape', [one], perChannel.dims, { shape: perChannel.shape });
+    const one = write.add('Slice', [raised(KERNEL)], single);
+    return write.add('Reshape', [one], { shape: perChannel });
   });
-  const seen = weights.map((_, tap) => cut(joined, tap * dilation, steps, dims));
+  const seen = weights.map((_, tap) => cut(joined, tap * dilation, steps));
   const sum = seen.map((part, tap) => at.mul(part, weights[tap] ?? '')).reduce((total, part) => at.add(total, part));
-  const shift = view.inputs[BIAS]
-    ? write.add('Reshape', [raised(BIAS)], perChannel.dims, { shape: perChannel.shape })
-    : null;
+  const shift = view.inputs[BIAS] ? write.add('Reshape', [raised(BIAS)], { shape: perChannel }) : null;
   const grown = write.has(0)
-    ? write.inType('grad0', operand(view, INPUT).dtype, type, dims)
-    : write.add('ConstantOfShape', [], dims, { shape: operand(view, INPUT).shape, value: constant(type, [0], [1]) });
+    ? write.inType('grad0', operand(view, INPUT).dtype, type)
+    : write.add('ConstantOfShape', [], { shape: operand(view, INPUT).shape, value: constant(type, [0], [1]) });
   const slope = throughActivation(write, at, shift === null ? sum : at.add(sum, shift), grown);
-  const others = dims.flatMap((_, place) => (place === (axis === 1 ? 2 : 1) ? [] : [place]));
-  const [c = []] = write.dimsOfOperand(KERNEL);
-  const total = (name: string) => write.add('ReduceSum', [name], [c], { axes: others, keepdims: 0 });
+  const others = [0, 1, 2].filter((place) => place !== (axis === 1 ? 2 : 1));
+  const total = (name: string) => write.add('ReduceSum', [name], { axes: others, keepdims: 0 });
   if (write.wants(KERNEL)) {
-    const each = seen.map((part) =>
-      write.add('Reshape', [total(at.mul(slope, part))], [c, [], []], { shape: [channels, 1, 1] }),
-    );
-    write.become(KERNEL, write.add('Concat', each, write.dimsOfOperand(KERNEL), { axis: 2 }), type);
+    const each = seen.map((part) => write.add('Reshape', [total(at.mul(slope, part))], { shape: [channels, 1, 1] }));
+    write.become(KERNEL, write.add('Concat', each, { axis: 2 }), type);
   }
   if (write.wants(BIAS)) write.become(BIAS, total(slope), type);
   if (!write.wants(INPUT) && !write.wants(STATE)) return;
   const laid = (name: string, before: number, behind: number) => {
-    const pads = [
-      ...dims.map((_, place) => (place === axis ? before : 0)),
-      ...dims.map((_, place) => (place === axis ? behind : 0)),
-    ];
-    return write.add('Pad', [name], long, { pads, constant_value: constant(type, [0]) });
+    const pads = [before, behind].flatMap((size) => [0, 1, 2].map((place) => (place === axis ? size : 0)));
+    return write.add('Pad', [name], { pads, constant_value: constant(type, [0]) });
   };
-  const all = write.on(long, type);
+  const all = write.on(type);
   const parts = weights.map((weight, tap) => laid(at.mul(slope, weight), tap * dilation, reach - tap * dilation));
-  if (write.has(1))
-    parts.push(laid(write.inType('grad1', operand(view, INPUT).dtype, type, write.dimsOfResult(1)), steps, 0));
+  if (write.has(1)) parts.push(laid(write.inType('grad1', operand(view, INPUT).dtype, type), steps, 0));
   const owed = parts.reduce((sumOf, part) => all.add(sumOf, part));
-  if (write.wants(INPUT)) write.become(INPUT, cut(owed, reach, steps, dims), type);
-  if (write.wants(STATE)) write.become(STATE, cut(owed, 0, reach, write.dimsOfOperand(STATE)), type);
+  if (write.wants(INPUT)) write.become(INPUT, cut(owed, reach, steps), type);
+  if (write.wants(STATE)) write.become(STATE, cut(owed, 0, reach), type);
 }
 
 function refuse({ view }: OperatorGradient): void {
@@ -99,8 +85,6 @@ function formOf(write: OperatorGradient): Form {
   const { shape } = operand(view, INPUT);
   const [channels = 1, , taps = 1] = operand(view, KERNEL).shape;
   const dilation = numberOf(view, 'dilation', 1);
-  const dims = write.dimsOfOperand(INPUT);
-  const [c = []] = write.dimsOfOperand(KERNEL);
   return {
     axis,
     steps: shape[axis] ?? 1,
@@ -108,19 +92,17 @@ function formOf(write: OperatorGradient): Form {
     dilation,
     reach: (taps - 1) * dilation,
     channels,
-    dims,
-    long: dims,
-    perChannel: axis === 1 ? { shape: [channels], dims: [c] } : { shape: [channels, 1], dims: [c, []] },
+    perChannel: axis === 1 ? [channels] : [channels, 1],
   };
 }
 
 /** The state, or zeros where there is none, and then what comes. */
-function extended(write: OperatorGradient, { axis, reach, long }: Form, state: string | null, input: string): string {
+function extended(write: OperatorGradient, { axis, reach }: Form, state: string | null, input: string): string {
   if (reach === 0) return input;
-  if (state !== null) return write.add('Concat', [state, input], long, { axis });
-  const pads = long.map((_, place) => (place === axis ? reach : 0));
+  if (state !== null) return write.add('Concat', [state, input], { axis });
+  const pads = [0, 1, 2].map((place) => (place === axis ? reach : 0));
   const value = constant(write.sumType, [0]);
-  return write.add('Pad', [input], long, { pads: [...pads, ...pads.map(() => 0)], constant_value: value });
+  return write.add('Pad', [input], { pads: [...pads, ...pads.map(() => 0)], constant_value: value });
 }
 
 /** x σ(x) or nothing. */

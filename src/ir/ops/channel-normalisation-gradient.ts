@@ -3,35 +3,34 @@
  */
 import { type Field, means, type Normalised, normalised, throughUnit } from './normalisation-gradient.js';
 import { axesOf, axisOf, integers, numberOf, operand } from './operands.js';
-import type { Arithmetic, Dimensions, GradientBody, OperatorGradient } from './operator-gradient.js';
+import type { Arithmetic, GradientBody, OperatorGradient } from './operator-gradient.js';
 
 /** The operand in the type that sums are formed in, with statistics over `axes`. */
 function fieldOf(write: OperatorGradient, axes: readonly number[]): Field {
   const { dtype, shape } = operand(write.view, 0);
-  const [dims, type] = [write.dimsOfOperand(0), write.sumType];
-  return { x: write.inType('in0', dtype, type, dims), type, dims, shape, axes };
+  const type = write.sumType;
+  return { x: write.inType('in0', dtype, type), type, shape, axes };
 }
 
 /** The gradient of the image, in the type that sums are formed in. */
 function arriving(write: OperatorGradient): string {
-  return write.inType('grad0', operand(write.view, 0).dtype, write.sumType, write.dimsOfOperand(0));
+  return write.inType('grad0', operand(write.view, 0).dtype, write.sumType);
 }
 
 /** A vector with one value per channel beside positions, in the type of sums. */
 function beside(write: OperatorGradient, index: number): string {
   const { dtype } = operand(write.view, index);
   const spatial = operand(write.view, 0).shape.length - 2;
-  const own = write.inType(`in${index}`, dtype, write.sumType, write.dimsOfOperand(index));
+  const own = write.inType(`in${index}`, dtype, write.sumType);
   if (spatial === 0) return own;
-  const dims: Dimensions = [...write.dimsOfOperand(index), ...Array.from({ length: spatial }, () => [])];
-  return write.add('Unsqueeze', [own], dims, { axes: Array.from({ length: spatial }, (_, axis) => axis + 1) });
+  return write.add('Unsqueeze', [own], { axes: Array.from({ length: spatial }, (_, axis) => axis + 1) });
 }
 
 /** What is spread over an image is summed to the gradient of a vector with one value per channel. */
 function perChannel(write: OperatorGradient, index: number, name: string): void {
   if (!write.wants(index)) return;
   const axes = operand(write.view, 0).shape.flatMap((_, axis) => (axis === 1 ? [] : [axis]));
-  write.become(index, write.add('ReduceSum', [name], write.dimsOfOperand(index), { axes, keepdims: 0 }), write.sumType);
+  write.become(index, write.add('ReduceSum', [name], { axes, keepdims: 0 }), write.sumType);
 }
 
 /** Scale and bias per channel, then what arrives at the unit form. */
@@ -55,8 +54,8 @@ function batchStatistics(write: OperatorGradient): void {
   const momentum = numberOf(view, 'momentum', 0.9);
   const moved = (index: number) => {
     if (!write.has(index)) return null;
-    const own = write.inType(`grad${index}`, operand(view, index + 2).dtype, write.sumType, write.dimsOfResult(index));
-    return normal.small.mul(write.add('Unsqueeze', [own], normal.small.dims, { axes }), 1 - momentum);
+    const own = write.inType(`grad${index}`, operand(view, index + 2).dtype, write.sumType);
+    return normal.small.mul(write.add('Unsqueeze', [own], { axes }), 1 - momentum);
   };
   const unit = write.has(0) ? scaleAndBias(write, normal.at, () => normal.unit) : null;
   if (!write.has(0)) write.noneOf(1, 2);
@@ -67,23 +66,17 @@ function batchStatistics(write: OperatorGradient): void {
   for (const index of [3, 4]) {
     if (!write.wants(index)) continue;
     const { dtype } = operand(view, index);
-    const own = write.dimsOfOperand(index);
     if (!write.has(index - 2)) write.none(index);
-    else write.become(index, write.on(own, dtype).mul(`grad${index - 2}`, momentum), dtype);
+    else write.become(index, write.on(dtype).mul(`grad${index - 2}`, momentum), dtype);
   }
-}
-
-function channelDims(write: OperatorGradient): Dimensions {
-  const spatial = operand(write.view, 0).shape.length - 2;
-  return [...write.dimsOfOperand(3), ...Array.from({ length: spatial }, () => [])];
 }
 
 /** Evaluation form: (x − mean) · inverse · scale + bias with statistics that are operands. */
 function runningStatistics(write: OperatorGradient): void {
   const { view } = write;
   const field = fieldOf(write, []);
-  const at = write.on(field.dims, field.type);
-  const small = write.on(channelDims(write), field.type);
+  const at = write.on(field.type);
+  const small = write.on(field.type);
   const variance = small.add(beside(write, 4), numberOf(view, 'epsilon', 1e-5));
   const inverse = small.of('Reciprocal', small.of('Sqrt', variance));
   const needsUnit = write.wants(1) || write.wants(4);
@@ -112,17 +105,15 @@ function group(write: OperatorGradient): void {
   const { view } = write;
   const { shape } = operand(view, 0);
   const image = fieldOf(write, []);
-  const [n = [], channels = [], ...spatial] = image.dims;
   const [samples = 1, size = 1, ...sizes] = shape;
   const groups = numberOf(view, 'num_groups', 1);
   const grouped = [samples, groups, size / groups, ...sizes];
-  const dims = [n, channels.filter((name) => name === 'g'), channels.filter((name) => name !== 'g'), ...spatial];
-  const split = (name: string) => write.add('Reshape', [name], dims, { shape: grouped });
-  const joined = (name: string) => write.add('Reshape', [name], image.dims, { shape });
+  const split = (name: string) => write.add('Reshape', [name], { shape: grouped });
+  const joined = (name: string) => write.add('Reshape', [name], { shape });
   const axes = grouped.flatMap((_, axis) => (axis < 2 ? [] : [axis]));
-  const field = { ...image, x: split(image.x), dims, shape: grouped, axes };
+  const field = { ...image, x: split(image.x), shape: grouped, axes };
   const normal: Normalised = normalised(write, field, { epsilon: numberOf(view, 'epsilon', 1e-5), isCentred: true });
-  const unit = scaleAndBias(write, write.on(image.dims, image.type), () => joined(normal.unit));
+  const unit = scaleAndBias(write, write.on(image.type), () => joined(normal.unit));
   if (write.wants(0)) write.become(0, joined(throughUnit(normal, { unit: split(unit) })), image.type);
 }
 
@@ -130,11 +121,12 @@ function group(write: OperatorGradient): void {
 function lp(write: OperatorGradient): void {
   const { shape } = operand(write.view, 0);
   const axes = [axisOf(write.view, 'axis', shape.length, -1)];
-  const { x, type, dims } = fieldOf(write, axes);
-  const { at, small } = means(write, { x, type, dims, shape, axes });
+  const field = fieldOf(write, axes);
+  const { x, type } = field;
+  const { at, small } = means(write, field);
   const first = numberOf(write.view, 'p', 2) === 1;
-  const norm = write.add(first ? 'ReduceL1' : 'ReduceL2', [x], small.dims, { axes, keepdims: 1 });
-  const y = write.inType('out0', operand(write.view, 0).dtype, type, dims);
+  const norm = write.add(first ? 'ReduceL1' : 'ReduceL2', [x], { axes, keepdims: 1 });
+  const y = write.inType('out0', operand(write.view, 0).dtype, type);
   const g = arriving(write);
   const along = at.sum(at.mul(g, y), axes);
   const across = at.sub(g, at.mul(first ? at.of('Sign', x) : y, along));
@@ -148,7 +140,7 @@ function meanVariance(write: OperatorGradient): void {
   const field = fieldOf(write, axesOf(write.view, integers(write.view, 'axes') ?? [0, 2, 3], shape.length));
   const { at, small, mean } = means(write, field);
   const root = small.of('Sqrt', mean(at.square(at.sub(field.x, mean(field.x)))));
-  const y = write.inType('out0', dtype, field.type, field.dims);
+  const y = write.inType('out0', dtype, field.type);
   const g = arriving(write);
   const level = at.div(at.sub(g, mean(g)), small.add(root, 1e-9));
   const safe = small.where(small.of('Equal', root, 0), 1, root);
@@ -162,25 +154,23 @@ function meanVariance(write: OperatorGradient): void {
 function localResponse(write: OperatorGradient): void {
   const { view } = write;
   const { dtype, shape } = operand(view, 0);
-  const { x, type, dims } = fieldOf(write, []);
-  const at = write.on(dims, type);
+  const { x, type } = fieldOf(write, []);
+  const at = write.on(type);
   const size = numberOf(view, 'size', 1);
   const [alpha, beta] = [numberOf(view, 'alpha', 1e-4), numberOf(view, 'beta', 0.75)];
-  const [n = [], ...others] = dims;
-  const open: Dimensions = [n, [], ...others];
   const ones = shape.slice(2).map(() => 1);
   const still = ones.map(() => 0);
   const neighbours = (name: string, before: number, after: number) => {
-    const lone = write.add('Unsqueeze', [name], open, { axes: [1] });
+    const lone = write.add('Unsqueeze', [name], { axes: [1] });
     const window = { kernel_shape: [size, ...ones], pads: [before, ...still, after, ...still], count_include_pad: 1 };
-    return write.add('Squeeze', [write.add('AveragePool', [lone], open, window)], dims, { axes: [1] });
+    return write.add('Squeeze', [write.add('AveragePool', [lone], window)], { axes: [1] });
   };
   const [before, after] = [Math.floor((size - 1) / 2), Math.ceil((size - 1) / 2)];
   const mean = neighbours(at.square(x), before, after);
   const s = at.add(at.mul(mean, alpha), numberOf(view, 'bias', 1));
   const g = arriving(write);
   const direct = at.mul(g, at.of('Pow', s, -beta));
-  const y = write.inType('out0', dtype, type, dims);
+  const y = write.inType('out0', dtype, type);
   const back = neighbours(at.div(at.mul(g, y), s), after, before);
   write.become(0, at.sub(direct, at.mul(at.mul(x, back), 2 * alpha * beta)), type);
 }

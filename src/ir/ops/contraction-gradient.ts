@@ -2,7 +2,6 @@
  * @file Gradients of matrix products: dA = dC Bᵀ, dB = Aᵀ dC, summed over the dimensions that were broadcast. Rows of a product
  * with one matrix are put one below the other first, so that its gradient is one product too.
  */
-import type { DimensionFactors } from '../factor-rule.js';
 import { addProductGradients } from './einsum-gradient.js';
 import { dimensionNames, numberOf, operand, result } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
@@ -22,26 +21,22 @@ export function matMulGradient(write: OperatorGradient): void {
   }
   const { shape } = result(write.view, 0);
   const { dtype } = operand(write.view, 0);
-  const dims = write.dimsOfResult(0);
-  const [batch, sizes] = [dims.slice(0, -2), shape.slice(0, -2)];
-  const [m, n] = [dims.at(-2) ?? [], dims.at(-1) ?? []];
-  const k = write.dimsOfOperand(0).at(-1) ?? [];
+  const sizes = shape.slice(0, -2);
   if (write.wants(0)) {
-    const product = write.add('MatMul', ['grad0', transposed(write, 1)], [...batch, m, k]);
+    const product = write.add('MatMul', ['grad0', transposed(write, 1)]);
     write.into(0, product, dtype, [...sizes, ...a.slice(-2)]);
   }
   if (!write.wants(1)) return;
   if (b.length === 2 && a.length > 2) {
-    const rows = dims.slice(0, -1).flat();
     const [inner = 1, columns = 1] = b;
     const count = shape.slice(0, -1).reduce((product, size) => product * size, 1);
-    const left = write.add('Reshape', ['in0'], [rows, k], { shape: [count, inner] });
-    const right = write.add('Reshape', ['grad0'], [rows, n], { shape: [count, columns] });
-    const turned = write.add('Transpose', [left], [k, rows], { perm: [1, 0] });
-    write.become(1, write.add('MatMul', [turned, right], [k, n]), dtype);
+    const left = write.add('Reshape', ['in0'], { shape: [count, inner] });
+    const right = write.add('Reshape', ['grad0'], { shape: [count, columns] });
+    const turned = write.add('Transpose', [left], { perm: [1, 0] });
+    write.become(1, write.add('MatMul', [turned, right]), dtype);
     return;
   }
-  const product = write.add('MatMul', [transposed(write, 0), 'grad0'], [...batch, k, n]);
+  const product = write.add('MatMul', [transposed(write, 0), 'grad0']);
   write.into(1, product, dtype, [...sizes, ...b.slice(-2)]);
 }
 
@@ -55,7 +50,7 @@ export function gemmGradient(write: OperatorGradient, gradient = 'grad0'): void 
   const alpha = numberOf(write.view, 'alpha', 1);
   const product = (index: number, left: string, right: string, first: boolean, second: boolean) => {
     const attributes = { alpha, transA: Number(first), transB: Number(second) };
-    write.become(index, write.add('Gemm', [left, right], write.dimsOfOperand(index), attributes), dtype);
+    write.become(index, write.add('Gemm', [left, right], attributes), dtype);
   };
   if (write.wants(0))
     if (transA) product(0, 'in1', gradient, transB, true);
@@ -65,8 +60,7 @@ export function gemmGradient(write: OperatorGradient, gradient = 'grad0'): void 
     else product(1, 'in0', gradient, !transA, false);
   if (!write.wants(2)) return;
   const beta = numberOf(write.view, 'beta', 1);
-  const dims = write.dimsOfResult(0);
-  const scaled = beta === 1 ? gradient : write.add('Mul', [gradient, write.scalarLike(0, beta)], dims);
+  const scaled = beta === 1 ? gradient : write.add('Mul', [gradient, write.scalarLike(0, beta)]);
   write.into(2, scaled, dtype, result(write.view, 0).shape);
 }
 
@@ -74,25 +68,19 @@ export function gemmGradient(write: OperatorGradient, gradient = 'grad0'): void 
 export function determinantGradient(write: OperatorGradient): void {
   if (!write.wants(0)) return;
   const { dtype, shape } = operand(write.view, 0);
-  const dims = write.dimsOfOperand(0);
-  const inverse = write.addOf('com.microsoft', 'Inverse', ['in0'], dims);
-  const [last, scaled] = [shape.length - 1, write.add('Mul', ['grad0', 'out0'], write.dimsOfResult(0))];
+  const inverse = write.addOf('com.microsoft', 'Inverse', ['in0']);
+  const [last, scaled] = [shape.length - 1, write.add('Mul', ['grad0', 'out0'])];
   const perm = shape.map((_, axis) => (axis === last ? last - 1 : axis === last - 1 ? last : axis));
-  const turned = write.add('Transpose', [inverse], dims, { perm });
+  const turned = write.add('Transpose', [inverse], { perm });
   const axes = [last - 1, last];
-  const tall = write.add('Unsqueeze', [scaled], [...write.dimsOfResult(0), [], []], { axes });
-  write.become(0, write.like(0, 'Mul', [turned, tall]), dtype);
+  const tall = write.add('Unsqueeze', [scaled], { axes });
+  write.become(0, write.add('Mul', [turned, tall]), dtype);
 }
 
 /** An operand with its last two dimensions exchanged. */
 function transposed(write: OperatorGradient, index: number): string {
-  const own = write.dimsOfOperand(index);
-  const last = own.length - 1;
-  const perm = own.map((_, axis) => (axis === last ? last - 1 : axis === last - 1 ? last : axis));
-  return write.add(
-    'Transpose',
-    [`in${index}`],
-    perm.map((axis): DimensionFactors => own[axis] ?? []),
-    { perm },
-  );
+  const { shape } = operand(write.view, index);
+  const last = shape.length - 1;
+  const perm = shape.map((_, axis) => (axis === last ? last - 1 : axis === last - 1 ? last : axis));
+  return write.add('Transpose', [`in${index}`], { perm });
 }

@@ -3,15 +3,15 @@
  * of its own (kernel-gradient.ts), that of the bias a sum.
  */
 import { kernelGradientOf } from './kernel-gradient.js';
-import { numberOf } from './operands.js';
+import { numberOf, result } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
 import type { Window } from './windows.js';
 
 /** The bias is added everywhere: its gradient is the sum over samples and positions. */
 export function addBiasGradient(write: OperatorGradient, gradient = 'grad0', bias = 2): void {
   if (!write.wants(bias)) return;
-  const axes = write.dimsOfResult(0).flatMap((_, axis) => (axis === 1 ? [] : [axis]));
-  write.add('ReduceSum', [gradient], write.dimsOfOperand(bias), { axes, keepdims: 0 }, `d${bias}`);
+  const axes = result(write.view, 0).shape.flatMap((_, axis) => (axis === 1 ? [] : [axis]));
+  write.add('ReduceSum', [gradient], { axes, keepdims: 0 }, `d${bias}`);
 }
 
 /** Writes `d1`, if it is wanted. `image` is what the kernel is moved over, `taps` has one position for each of its windows. */
@@ -23,5 +23,5 @@ export function addKernelGradient(
 ): void {
   if (!write.wants(1)) return;
   const { domain, op, attributes } = kernelGradientOf(windows, numberOf(write.view, 'group', 1));
-  write.addOf(domain, op, [image, taps], write.dimsOfOperand(1), attributes, 'd1');
+  write.addOf(domain, op, [image, taps], attributes, 'd1');
 }

@@ -101,8 +101,7 @@ export function transposedGradient(write: OperatorGradient, bias: number): void 
   const { view } = write;
   const windows = transposedWindows(view);
   const group = numberOf(view, 'group', 1);
-  if (write.wants(0))
-    write.add('Conv', ['grad0', 'in1'], write.dimsOfOperand(0), { ...takingFrom(windows), group }, 'd0');
+  if (write.wants(0)) write.add('Conv', ['grad0', 'in1'], { ...takingFrom(windows), group }, 'd0');
   addKernelGradient(write, windows, 'grad0', 'in0');
   addBiasGradient(write, 'grad0', bias);
 }
@@ -112,8 +111,7 @@ export function convolutionGradient(write: OperatorGradient, gradient = 'grad0')
   const { view } = write;
   const windows = windowsIn(view);
   const group = numberOf(view, 'group', 1);
-  if (write.wants(0))
-    write.add('ConvTranspose', [gradient, 'in1'], write.dimsOfOperand(0), { ...layingBack(windows), group }, 'd0');
+  if (write.wants(0)) write.add('ConvTranspose', [gradient, 'in1'], { ...layingBack(windows), group }, 'd0');
   addKernelGradient(write, windows, 'in0', gradient);
   addBiasGradient(write, gradient);
 }

@@ -11,7 +11,7 @@ import { elementCount } from '../graph.js';
 import { constant } from './constants.js';
 import { addBiasGradient } from './convolution-gradient.js';
 import { numberOf, operand, result } from './operands.js';
-import type { Dimensions, OperatorGradient } from './operator-gradient.js';
+import type { OperatorGradient } from './operator-gradient.js';
 import { type Along, cornerPlace, cornerWeight } from './sampling-gradient.js';
 import { windowsOf } from './windows.js';
 
@@ -27,45 +27,32 @@ interface Parts {
   readonly taps: number;
   readonly windows: number;
   readonly group: number;
-  /** [n, offset group, channel, (k p)], and one for all channels. */
-  readonly sampled: Dimensions;
-  readonly shared: Dimensions;
-  /** [n, group, (channel k), p] and [group, row, (channel k)]. */
-  readonly columns: Dimensions;
-  readonly kernel: Dimensions;
 }
 
 export function deformedGradient(write: OperatorGradient): void {
   const { view } = write;
   const type = write.sumType;
   const parts = partsOf(write);
-  const { batch, groups, channels, taps, windows, group, sampled: dims, shared, columns, kernel } = parts;
-  const raised = (index: number) =>
-    write.inType(`in${index}`, operand(view, index).dtype, type, write.dimsOfOperand(index));
+  const { batch, groups, channels, taps, windows, group } = parts;
+  const raised = (index: number) => write.inType(`in${index}`, operand(view, index).dtype, type);
   addBiasGradient(write, 'grad0', BIAS);
   if (![IMAGE, KERNEL, OFFSETS, MASK].some((index) => write.wants(index))) return;
   const { shape: image } = operand(view, IMAGE);
   const { shape: weights } = operand(view, KERNEL);
   const pixels = elementCount(image.slice(2));
-  const imageDims = [...dims.slice(0, 3), write.dimsOfOperand(IMAGE).slice(2).flat()];
   const rows = (weights[0] ?? 1) / group;
-  const [groupDims = [], rowDims = [], innerDims = []] = kernel;
-  const slope = write.inType('grad0', operand(view, IMAGE).dtype, type, write.dimsOfResult(0));
-  const grown = write.add('Reshape', [slope], [dims[0] ?? [], groupDims, rowDims, columns[3] ?? []], {
+  const slope = write.inType('grad0', operand(view, IMAGE).dtype, type);
+  const grown = write.add('Reshape', [slope], {
     shape: [batch, group, rows, windows],
   });
   const corners = cornersOf(write, parts);
   const mask = view.inputs[MASK]
-    ? write.add('Reshape', [raised(MASK)], shared, { shape: [batch, groups, 1, taps * windows] })
+    ? write.add('Reshape', [raised(MASK)], { shape: [batch, groups, 1, taps * windows] })
     : null;
-  const whole = write.on(dims, type);
+  const whole = write.on(type);
   const reads = [KERNEL, OFFSETS, MASK].some((index) => write.wants(index));
-  const flat = reads
-    ? write.add('Reshape', [raised(IMAGE)], imageDims, { shape: [batch, groups, channels, pixels] })
-    : '';
-  const found = reads
-    ? corners.map(({ places }) => write.add('GatherElements', [flat, places], dims, { axis: 3 }))
-    : [];
+  const flat = reads ? write.add('Reshape', [raised(IMAGE)], { shape: [batch, groups, channels, pixels] }) : '';
+  const found = reads ? corners.map(({ places }) => write.add('GatherElements', [flat, places], { axis: 3 })) : [];
   const sampled = () =>
     corners
       .map(({ weight }, corner) => whole.mul(found[corner] ?? '', weight(null)))
@@ -73,33 +60,33 @@ export function deformedGradient(write: OperatorGradient): void {
   const inner = (weights[1] ?? 1) * taps;
   if (write.wants(KERNEL)) {
     const held = mask === null ? sampled() : whole.mul(sampled(), mask);
-    const shaped = write.add('Reshape', [held], columns, { shape: [batch, group, inner, windows] });
-    const made = write.add('Einsum', [grown, shaped], kernel, { equation: 'ngmp,ngkp->gmk' });
-    write.become(KERNEL, write.add('Reshape', [made], write.dimsOfOperand(KERNEL), { shape: weights }), type);
+    const shaped = write.add('Reshape', [held], { shape: [batch, group, inner, windows] });
+    const made = write.add('Einsum', [grown, shaped], { equation: 'ngmp,ngkp->gmk' });
+    write.become(KERNEL, write.add('Reshape', [made], { shape: weights }), type);
   }
   if (![IMAGE, OFFSETS, MASK].some((index) => write.wants(index))) return;
-  const matrix = write.add('Reshape', [raised(KERNEL)], kernel, { shape: [group, rows, inner] });
-  const turned = write.add('Transpose', [matrix], [groupDims, innerDims, rowDims], { perm: [0, 2, 1] });
-  const product = write.add('MatMul', [turned, grown], columns);
-  const back = write.add('Reshape', [product], dims, { shape: [batch, groups, channels, taps * windows] });
+  const matrix = write.add('Reshape', [raised(KERNEL)], { shape: [group, rows, inner] });
+  const turned = write.add('Transpose', [matrix], { perm: [0, 2, 1] });
+  const product = write.add('MatMul', [turned, grown]);
+  const back = write.add('Reshape', [product], { shape: [batch, groups, channels, taps * windows] });
   const shape = (index: number) => ({ shape: operand(view, index).shape });
   if (write.wants(MASK)) {
-    const each = write.on(dims, type).sum(whole.mul(back, sampled()), [2]);
-    write.become(MASK, write.add('Reshape', [each], write.dimsOfOperand(MASK), shape(MASK)), type);
+    const each = write.on(type).sum(whole.mul(back, sampled()), [2]);
+    write.become(MASK, write.add('Reshape', [each], shape(MASK)), type);
   }
   const owed = mask === null ? back : whole.mul(back, mask);
   if (write.wants(IMAGE)) {
     const value = constant(type, [0], [1]);
-    let laid = write.add('ConstantOfShape', [], imageDims, { shape: [batch, groups, channels, pixels], value });
+    let laid = write.add('ConstantOfShape', [], { shape: [batch, groups, channels, pixels], value });
     for (const { places, weight } of corners)
-      laid = write.add('ScatterElements', [laid, places, whole.mul(owed, weight(null))], imageDims, {
+      laid = write.add('ScatterElements', [laid, places, whole.mul(owed, weight(null))], {
         axis: 3,
         reduction: 'add',
       });
-    write.become(IMAGE, write.add('Reshape', [laid], write.dimsOfOperand(IMAGE), shape(IMAGE)), type);
+    write.become(IMAGE, write.add('Reshape', [laid], shape(IMAGE)), type);
   }
   if (!write.wants(OFFSETS)) return;
-  const at = write.on(shared, type);
+  const at = write.on(type);
   const differences = corners.map((_, corner) => whole.sum(whole.mul(found[corner] ?? '', owed), [2]));
   const moved = [0, 1].map((axis) =>
     corners
@@ -109,14 +96,9 @@ export function deformedGradient(write: OperatorGradient): void {
       })
       .reduce((sum, part) => at.add(sum, part)),
   );
-  const [n = [], o = []] = shared;
-  const tapDims = write.dimsOfOperand(KERNEL).slice(2).flat();
-  const apart = moved.map((name) =>
-    write.add('Reshape', [name], [n, o, tapDims, [], columns[3] ?? []], { shape: [batch, groups, taps, 1, windows] }),
-  );
-  const pairs = [n, o, tapDims, tapDims, columns[3] ?? []];
-  const joined = write.add('Concat', apart, pairs, { axis: 3 });
-  write.become(OFFSETS, write.add('Reshape', [joined], write.dimsOfOperand(OFFSETS), shape(OFFSETS)), type);
+  const apart = moved.map((name) => write.add('Reshape', [name], { shape: [batch, groups, taps, 1, windows] }));
+  const joined = write.add('Concat', apart, { axis: 3 });
+  write.become(OFFSETS, write.add('Reshape', [joined], shape(OFFSETS)), type);
 }
 
 function partsOf(write: OperatorGradient): Parts {
@@ -124,15 +106,6 @@ function partsOf(write: OperatorGradient): Parts {
   const [batch = 1, all = 1] = operand(view, IMAGE).shape;
   const [, , ...window] = operand(view, KERNEL).shape;
   const [group, groups] = [numberOf(view, 'group', 1), numberOf(view, 'offset_group', 1)];
-  const [n = [], c = []] = write.dimsOfOperand(IMAGE);
-  const [rows = [], own = [], ...tap] = write.dimsOfOperand(KERNEL);
-  const places = write.dimsOfResult(0).slice(2).flat();
-  const along = [...tap.flat(), ...places];
-  // Where groups of two kinds cross, channels are whole: one factor stands for both parts of them.
-  const isCrossed = group > 1 && groups > 1 && group !== groups;
-  const byOffsets = groups > 1 && !isCrossed;
-  const [o, inside] = isCrossed ? [c, c] : byOffsets ? [c.slice(0, 1), c.slice(1)] : [[], c];
-  const [g, row] = isCrossed ? [rows, rows] : group > 1 ? [rows.slice(0, 1), rows.slice(1)] : [[], rows];
   return {
     batch,
     groups,
@@ -140,10 +113,6 @@ function partsOf(write: OperatorGradient): Parts {
     taps: elementCount(window),
     windows: elementCount(result(view, 0).shape.slice(2)),
     group,
-    sampled: [n, o, inside, along],
-    shared: [n, o, [], along],
-    columns: [n, g, [...own, ...tap.flat()], places],
-    kernel: [g, row, [...own, ...tap.flat()]],
   };
 }
 
@@ -156,48 +125,43 @@ interface Corner {
 }
 
 function cornersOf(write: OperatorGradient, parts: Parts): readonly Corner[] {
-  const { batch, groups, channels, taps, windows, sampled, shared } = parts;
+  const { batch, groups, channels, taps, windows } = parts;
   const axes = placesOf(write, parts);
-  const at = write.on(shared, write.sumType);
+  const at = write.on(write.sumType);
   return [0, 1, 2, 3].map((corner) => {
     const far = [(corner & 1) === 1, corner >= 2];
     const { index, inside } = cornerPlace(axes, far, at);
-    const places = write.add('Expand', [index], sampled, { shape: [batch, groups, channels, taps * windows] });
+    const places = write.add('Expand', [index], { shape: [batch, groups, channels, taps * windows] });
     const count = at.count(inside);
     return { far, places, weight: (without) => cornerWeight(axes, far, at, { count, without }) };
   });
 }
 
 /** Where every place of every window looks: its own position, and the offset. */
-function placesOf(write: OperatorGradient, { batch, groups, taps, windows, shared }: Parts): readonly Along[] {
+function placesOf(write: OperatorGradient, { batch, groups, taps, windows }: Parts): readonly Along[] {
   const { view } = write;
   const type = write.sumType;
   const { shape } = operand(view, IMAGE);
   const kernel = operand(view, KERNEL).shape.slice(2);
-  const [n = [], o = []] = shared;
-  const [, , ...positions] = write.dimsOfResult(0);
-  const tapDims = write.dimsOfOperand(KERNEL).slice(2).flat();
   const steps = windowsOf(view, shape, kernel);
   const [height = 1, width = 1] = steps.map(({ output }) => output);
-  const form = [n, o, tapDims, tapDims, ...positions];
-  const given = write.inType(`in${OFFSETS}`, operand(view, OFFSETS).dtype, type, write.dimsOfOperand(OFFSETS));
-  const pairs = write.add('Reshape', [given], form, { shape: [batch, groups, taps, 2, height, width] });
-  const own = [n, o, tapDims, ...positions];
+  const given = write.inType(`in${OFFSETS}`, operand(view, OFFSETS).dtype, type);
+  const pairs = write.add('Reshape', [given], { shape: [batch, groups, taps, 2, height, width] });
   return steps.map(({ input, stride, dilation, pads, output }, axis) => {
     const component = write.tensor(constant('int64', [axis], []));
-    const offset = write.add('Gather', [pairs, component], own, { axis: 3 });
+    const offset = write.add('Gather', [pairs, component], { axis: 3 });
     const inWindow = Array.from({ length: taps }, (_, tap) => {
       const at = axis === 0 ? Math.floor(tap / (kernel[1] ?? 1)) : tap % (kernel[1] ?? 1);
       return at * dilation - pads[0];
     });
     const starts = Array.from({ length: output }, (_, at) => at * stride);
-    const at = write.on(own, type);
+    const at = write.on(type);
     const tap = write.tensor(constant(type, inWindow, [taps, 1, 1]));
     const start = write.tensor(constant(type, starts, axis === 0 ? [output, 1] : [output]));
-    const place = write.add('Reshape', [at.add(at.add(offset, tap), start)], shared, {
+    const place = write.add('Reshape', [at.add(at.add(offset, tap), start)], {
       shape: [batch, groups, 1, taps * windows],
     });
-    const low = write.on(shared, type).of('Floor', place);
-    return { size: input, low, rest: write.on(shared, type).sub(place, low), slope: 1 };
+    const low = write.on(type).of('Floor', place);
+    return { size: input, low, rest: write.on(type).sub(place, low), slope: 1 };
   });
 }

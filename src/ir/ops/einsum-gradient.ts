@@ -4,8 +4,6 @@
  *
  *     bij,jk->bik        dA = bik,jk->bij        dB = bij,bik->jk
  */
-import type { DimensionFactors } from '../factor-rule.js';
-import { positionsAlong } from './expansion.js';
 import { operand, result } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
 
@@ -46,28 +44,18 @@ function addProduct(write: OperatorGradient, index: number, target: Term, terms:
   const kept = unique.filter((letter) => isWhole(target, letter));
   const made = kept.filter((letter) => terms.some((term) => term.letters.includes(letter) && isWhole(term, letter)));
   const size = (letter: string) => (kept.includes(letter) ? (largest.get(letter) ?? 1) : 1);
-  const dims = (letters: readonly string[]): DimensionFactors[] =>
-    letters.map((letter) => (kept.includes(letter) ? [letter] : []));
-  let product = addEinsum(write, terms, made, dims(made));
+  let product = addEinsum(write, terms, made);
   const missing = unique.flatMap((letter, axis) => (made.includes(letter) ? [] : [axis]));
   if (missing.length > 0) {
-    const narrow = unique.map((letter) =>
-      made.includes(letter) || size(letter) === 1 ? (dims([letter])[0] ?? []) : [],
-    );
-    product = write.add('Unsqueeze', [product], narrow, { axes: missing });
+    product = write.add('Unsqueeze', [product], { axes: missing });
     if (missing.some((axis) => size(unique[axis] ?? '') > 1))
-      product = write.add('Expand', [product], dims(unique), { shape: unique.map(size) });
+      product = write.add('Expand', [product], { shape: unique.map(size) });
   }
-  write.become(index, addDiagonals(write, product, target, unique, dims), operand(write.view, index).dtype);
+  write.become(index, addDiagonals(write, product, target, unique), operand(write.view, index).dtype);
 }
 
 /** The product of all terms, summed down to `letters`, which stand in the order that is wanted. */
-function addEinsum(
-  write: OperatorGradient,
-  terms: readonly Term[],
-  letters: readonly string[],
-  dims: readonly DimensionFactors[],
-): string {
+function addEinsum(write: OperatorGradient, terms: readonly Term[], letters: readonly string[]): string {
   const names = new Map<string, string>();
   const short = (letter: string) => {
     const known = names.get(letter) ?? ALPHABET[names.size] ?? '';
@@ -78,7 +66,7 @@ function addEinsum(
   const ranked = terms.filter((term) => term.letters.length > 0);
   const scalars = terms.filter((term) => term.letters.length === 0).map(({ name }) => name);
   const [first] = ranked;
-  if (!first) return scalars.reduce((product, factor) => write.add('Mul', [product, factor], dims));
+  if (!first) return scalars.reduce((product, factor) => write.add('Mul', [product, factor]));
   const isSame = ranked.length === 1 && first.letters.join() === letters.join();
   const equation = `${ranked.map((term) => texts(term.letters)).join(',')}->${texts(letters)}`;
   const product = isSame
@@ -86,10 +74,9 @@ function addEinsum(
     : write.add(
         'Einsum',
         ranked.map(({ name }) => name),
-        dims,
         { equation },
       );
-  return scalars.reduce((scaled, factor) => write.add('Mul', [scaled, factor], dims), product);
+  return scalars.reduce((scaled, factor) => write.add('Mul', [scaled, factor]), product);
 }
 
 /** An operand that repeats a letter was read along its diagonal: the gradient lies there, and elsewhere it is zero. */
@@ -98,21 +85,16 @@ function addDiagonals(
   input: string,
   { letters, shape }: Term,
   unique: readonly string[],
-  dims: (letters: readonly string[]) => readonly DimensionFactors[],
 ): string {
   if (unique.length === letters.length) return input;
   const isRepeated = letters.map((letter, axis) => letters.indexOf(letter) < axis);
-  const current = letters.map((letter, axis) => (isRepeated[axis] ? [] : (dims([letter])[0] ?? [])));
   const axes = isRepeated.flatMap((repeated, axis) => (repeated ? [axis] : []));
-  let spread = write.add('Unsqueeze', [input], [...current], { axes });
+  let spread = write.add('Unsqueeze', [input], { axes });
   const zero = write.scalarLike(0, 0);
   for (const axis of axes) {
     const first = letters.indexOf(letters[axis] ?? '');
-    const names = dims([letters[axis] ?? ''])[0] ?? [];
-    const positions = [first, axis].map((place) => positionsAlong(write, shape, place, names));
-    const mask = shape.map((_, place) => (place === first || place === axis ? names : []));
-    current[axis] = names;
-    spread = write.add('Where', [write.add('Equal', positions, mask), spread, zero], [...current]);
+    const positions = [first, axis].map((place) => write.positions(shape, place));
+    spread = write.add('Where', [write.add('Equal', positions), spread, zero]);
   }
   return spread;
 }

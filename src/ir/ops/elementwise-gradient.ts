@@ -14,8 +14,7 @@ type Share = (at: Arithmetic, write: OperatorGradient) => string;
 function shares(...parts: readonly (Share | null)[]): GradientBody {
   return (write) => {
     const { dtype, shape } = result(write.view, 0);
-    const dims = write.dimsOfResult(0);
-    const at = write.on(dims, dtype);
+    const at = write.on(dtype);
     for (const [index, share] of parts.entries()) {
       if (!write.wants(index)) continue;
       if (share) write.into(index, share(at, write), dtype, shape);
@@ -30,8 +29,7 @@ const GRAD: Share = () => 'grad0';
 function toAll(share: (at: Arithmetic, count: number) => string): GradientBody {
   return (write) => {
     const { dtype, shape } = result(write.view, 0);
-    const dims = write.dimsOfResult(0);
-    const made = share(write.on(dims, dtype), presentOperands(write.view).length);
+    const made = share(write.on(dtype), presentOperands(write.view).length);
     for (const index of presentOperands(write.view)) if (write.wants(index)) write.into(index, made, dtype, shape);
   };
 }
@@ -39,8 +37,7 @@ function toAll(share: (at: Arithmetic, count: number) => string): GradientBody {
 /** Largest and smallest: operands that tie share the gradient evenly, as torch.maximum has it for two. */
 function chosen(write: OperatorGradient): void {
   const { dtype, shape } = result(write.view, 0);
-  const dims = write.dimsOfResult(0);
-  const at = write.on(dims, dtype);
+  const at = write.on(dtype);
   const all = presentOperands(write.view);
   const hits = new Map(all.map((index) => [index, at.of('Equal', `in${index}`, 'out0')]));
   const count = [...hits.values()].map((hit) => at.count(hit)).reduce((sum, next) => at.add(sum, next));
@@ -51,27 +48,25 @@ function chosen(write: OperatorGradient): void {
 /** x^p: p x^(p−1), zero where p is, and y log x, zero where x = 0 and p ≥ 0. */
 function power(write: OperatorGradient): void {
   const { dtype, shape } = result(write.view, 0);
-  const dims = write.dimsOfResult(0);
-  const own = write.dimsOfOperand(1);
   const type = write.sumType;
-  const at = write.on(dims, type);
-  const exponent = write.inType('in1', operand(write.view, 1).dtype, type, own);
-  const base = write.inType('in0', dtype, type, write.dimsOfOperand(0));
-  const gradient = write.inType('grad0', dtype, type, dims);
+  const at = write.on(type);
+  const exponent = write.inType('in1', operand(write.view, 1).dtype, type);
+  const base = write.inType('in0', dtype, type);
+  const gradient = write.inType('grad0', dtype, type);
   if (write.wants(0) && write.view.known?.[1] === 2) {
     // The square of every normalisation: another power would take as long as the rest of its gradient.
     write.into(0, at.mul(at.mul(gradient, 2), base), type, shape);
   } else if (write.wants(0)) {
-    const lower = write.on(own, type).sub(exponent, 1);
+    const lower = write.on(type).sub(exponent, 1);
     const slope = at.mul(at.mul(gradient, exponent), at.of('Pow', base, lower));
-    const still = write.on(own, type).of('Equal', exponent, 0);
+    const still = write.on(type).of('Equal', exponent, 0);
     write.into(0, at.where(still, 0, slope), type, shape);
   }
   if (write.wants(1)) {
-    const raised = write.inType('out0', dtype, type, dims);
-    const slope = at.mul(gradient, at.mul(raised, write.on(write.dimsOfOperand(0), type).of('Log', base)));
-    const zero = write.on(write.dimsOfOperand(0), type).of('Equal', base, 0);
-    const still = at.of('And', zero, write.on(own, type).of('GreaterOrEqual', exponent, 0));
+    const raised = write.inType('out0', dtype, type);
+    const slope = at.mul(gradient, at.mul(raised, write.on(type).of('Log', base)));
+    const zero = write.on(type).of('Equal', base, 0);
+    const still = at.of('And', zero, write.on(type).of('GreaterOrEqual', exponent, 0));
     write.into(1, at.where(still, 0, slope), type, shape);
   }
 }
@@ -79,8 +74,7 @@ function power(write: OperatorGradient): void {
 /** max(min(x, high), low): within the bounds, both included, x moves; outside the bound that holds. */
 function clip(write: OperatorGradient): void {
   const { dtype, shape } = operand(write.view, 0);
-  const dims = write.dimsOfOperand(0);
-  const at = write.on(dims, dtype);
+  const at = write.on(dtype);
   const [low, high] = [1, 2].map((index) => (write.view.inputs[index] ? `in${index}` : null));
   const tests = [low && at.of('GreaterOrEqual', 'in0', low), high && at.of('LessOrEqual', 'in0', high)];
   const [first, second] = tests.flatMap((test) => test ?? []);
@@ -89,7 +83,7 @@ function clip(write: OperatorGradient): void {
     write.become(0, inside ? at.where(inside, 'grad0', 0) : 'grad0', dtype);
   }
   // Where the bounds cross, the upper one holds everywhere.
-  const single = write.on([], dtype);
+  const single = write.on(dtype);
   if (low && write.wants(1)) {
     const below = at.of('Less', 'in0', low);
     const holds = high ? at.of('And', below, single.of('Less', low, high)) : below;
@@ -112,17 +106,16 @@ function cast(write: OperatorGradient): void {
 /** In training mode what was kept was scaled up; which was kept, the mask says. */
 function dropout(write: OperatorGradient): void {
   const { dtype } = operand(write.view, 0);
-  const dims = write.dimsOfOperand(0);
   if (write.wants(0)) write.become(0, write.view.inputs[2] ? kept(write) : 'grad0', dtype);
   write.noneOf(1);
 
   function kept(into: OperatorGradient): string {
     const ratio = into.view.inputs[1];
-    const single = into.on([], dtype);
-    const dropped = ratio ? into.inType('in1', ratio.dtype, dtype, []) : 0.5;
+    const single = into.on(dtype);
+    const dropped = ratio ? into.inType('in1', ratio.dtype, dtype) : 0.5;
     // Whether the node trains may be told only when it runs.
     const scale = single.where('in2', single.div(1, single.sub(1, dropped)), 1);
-    const at = into.on(dims, dtype);
+    const at = into.on(dtype);
     return at.where('out1', at.mul('grad0', scale), 0);
   }
 }

@@ -2,17 +2,8 @@
  * @file What an expert does between its two products, and the gradient of that: an activation, or SwiGLU with its gate and its
  * other features in turns (Shazeer 2020; limits, slope and shift as in gpt-oss).
  */
-import type { DimensionFactors } from '../factor-rule.js';
 import { mismatch, numberOf, text } from './operands.js';
 import type { Arithmetic, OperatorGradient } from './operator-gradient.js';
-
-interface Form {
-  /** [expert, token, feature] of the result. */
-  readonly shape: readonly number[];
-  readonly lead: readonly DimensionFactors[];
-  readonly hidden: DimensionFactors;
-  readonly inner: DimensionFactors;
-}
 
 interface Activated {
   readonly value: string;
@@ -20,12 +11,12 @@ interface Activated {
   readonly back: (slope: string) => string;
 }
 
-/** `sum`: [expert, token, hidden]. */
-export function activated(write: OperatorGradient, sum: string, form: Form): Activated {
+/** `sum`: [expert, token, hidden]; `shape`: [expert, token, feature] of the result. */
+export function activated(write: OperatorGradient, sum: string, shape: readonly number[]): Activated {
   const { view } = write;
-  const at = write.on([...form.lead, form.inner], write.sumType);
+  const at = write.on(write.sumType);
   const kind = text(view, 'activation_type', 'relu');
-  if (kind === 'swiglu') return gated(write, sum, form, at);
+  if (kind === 'swiglu') return gated(write, sum, shape, at);
   const plain = PLAIN[kind];
   if (!plain) throw mismatch(view, `its activation_type ${kind} is not known`);
   const { value, rate } = plain(at, sum);
@@ -59,15 +50,11 @@ const PLAIN: Readonly<Record<string, (at: Arithmetic, x: string) => Plain>> = {
 };
 
 /** g σ(α g) (l + β), both limited: g above, l on both sides. */
-function gated(write: OperatorGradient, sum: string, { shape, lead, hidden, inner }: Form, at: Arithmetic): Activated {
+function gated(write: OperatorGradient, sum: string, shape: readonly number[], at: Arithmetic): Activated {
   const { view } = write;
-  // Whole features may have one name for all of them.
-  const pair = hidden.length > inner.length ? hidden.slice(inner.length) : hidden;
-  const pairs = [...lead, inner, pair];
-  const apart = write.add('Reshape', [sum], pairs, { shape: [...shape, 2] });
-  const single = [...lead, inner, []];
-  write.addAll('Split', [apart], ['gates', 'others'], [single, single], { axis: 3, split: [1, 1] });
-  const [gates, others] = ['gates', 'others'].map((name) => write.add('Squeeze', [name], at.dims, { axes: [3] }));
+  const apart = write.add('Reshape', [sum], { shape: [...shape, 2] });
+  write.addAll('Split', [apart], ['gates', 'others'], { axis: 3, split: [1, 1] });
+  const [gates, others] = ['gates', 'others'].map((name) => write.add('Squeeze', [name], { axes: [3] }));
   const limit = numberOf(view, 'swiglu_limit', Number.POSITIVE_INFINITY);
   const slant = numberOf(view, 'activation_alpha', 1);
   const isLimited = Number.isFinite(limit);
@@ -85,10 +72,10 @@ function gated(write: OperatorGradient, sum: string, { shape, lead, hidden, inne
       const parts = [
         within(at.mul(at.mul(slope, shifted), rate), gates ?? '', gate),
         within(at.mul(slope, passed), others ?? '', other),
-      ].map((name) => write.add('Unsqueeze', [name], single, { axes: [3] }));
-      const joined = write.add('Concat', parts, pairs, { axis: 3 });
+      ].map((name) => write.add('Unsqueeze', [name], { axes: [3] }));
+      const joined = write.add('Concat', parts, { axis: 3 });
       const size = (shape[2] ?? 1) * 2;
-      return write.add('Reshape', [joined], [...lead, hidden], { shape: [...shape.slice(0, 2), size] });
+      return write.add('Reshape', [joined], { shape: [...shape.slice(0, 2), size] });
     },
   };
 }

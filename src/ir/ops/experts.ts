@@ -6,7 +6,7 @@
 
 import type { FactorRule } from '../factor-rule.js';
 import { elementCount } from '../graph.js';
-import type { Expansion, OperatorEntry, OperatorView, Work } from '../operator.js';
+import type { OperatorEntry, OperatorView, Work, WrittenOperators } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { entry } from './entry.js';
 import { type Experts, expertsForward, expertsGradient, isUnproven, refuseExperts } from './experts-gradient.js';
@@ -85,7 +85,7 @@ function plainExpertsGradient(write: OperatorGradient): void {
 }
 
 /** The operator as plainer ones, every token through every expert; null for a form that nothing proves. */
-export function writtenOut(view: OperatorView): Expansion | null {
+export function writtenOut(view: OperatorView): WrittenOperators | null {
   const isPlain = view.op === 'MoE';
   if (isUnproven(view, isPlain ? [6] : [8, 14])) return null;
   const asked = { ...view, wanted: view.inputs.map(() => false), given: [false] };
@@ -96,13 +96,11 @@ export function writtenOut(view: OperatorView): Expansion | null {
 
 function plainExperts(write: OperatorGradient): Experts {
   const { view } = write;
-  const raised = (index: number) =>
-    write.inType(`in${index}`, operand(view, index).dtype, write.sumType, write.dimsOfOperand(index));
+  const raised = (index: number) => write.inType(`in${index}`, operand(view, index).dtype, write.sumType);
   return {
     first: raised(2),
     second: raised(4),
-    hidden: write.dimsOfOperand(2)[1] ?? [],
-    inner: { size: operand(view, 4).shape[2] ?? 1, dims: write.dimsOfOperand(4)[2] ?? [] },
+    inner: operand(view, 4).shape[2] ?? 1,
     weights: [2, 4],
     biases: [3, 5],
     isNormalised: numberOf(view, 'normalize_routing_weights', 0) !== 0,

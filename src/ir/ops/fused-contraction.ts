@@ -167,7 +167,7 @@ function fusedProductGradient(write: OperatorGradient): void {
   const [left = 2, right = 2] = ranks;
   const operands = [lettersOf(matrixText(view, 0, 'm', 'k'), left), lettersOf(matrixText(view, 1, 'k', 'n'), right)];
   const alpha = numberOf(view, 'alpha', 1);
-  const scaled = () => write.add('Mul', ['grad0', write.scalarLike(0, alpha)], write.dimsOfResult(0));
+  const scaled = () => write.add('Mul', ['grad0', write.scalarLike(0, alpha)]);
   const gradient = alpha === 1 ? 'grad0' : scaled();
   addProductGradients(write, operands, lettersOf(resultText(view), batch.length + 2), gradient);
 }

@@ -5,10 +5,10 @@
 import type { DType } from '../dtype.js';
 import { constant } from './constants.js';
 import { summationType } from './expansion.js';
-import { EMBEDDED, embeddingSum, type Places, placesOf } from './fused-normalisation-tables.js';
+import { embeddingSum, placesOf } from './fused-normalisation-tables.js';
 import { normalised, scaled, throughUnit } from './normalisation-gradient.js';
 import { numberOf, operand, result } from './operands.js';
-import type { Dimensions, GradientBody, OperatorGradient } from './operator-gradient.js';
+import type { GradientBody, OperatorGradient } from './operator-gradient.js';
 
 interface Skip {
   /** Whether the mean is subtracted, and there may be a shift behind the scale. */
@@ -22,22 +22,19 @@ export function skipGradient({ isCentred, bias }: Skip): GradientBody {
   return (write) => {
     const { view } = write;
     const { dtype, shape } = operand(view, 0);
-    const dims = write.dimsOfOperand(0);
     const type = write.sumType;
-    const at = write.on(dims, dtype);
+    const at = write.on(dtype);
     const sum = () => {
       const both = at.add('in0', 'in1');
       return view.inputs[bias] ? at.add(both, `in${bias}`) : both;
     };
     // The result of the sum is rounded once, as what is normalised is.
-    const x = write.inType(view.outputs[3] ? 'out3' : sum(), dtype, type, dims);
+    const x = write.inType(view.outputs[3] ? 'out3' : sum(), dtype, type);
     const axes = [shape.length - 1];
     const way = { epsilon: numberOf(view, 'epsilon', 1e-12), isCentred };
-    const normal = normalised(write, { x, type, dims, shape, axes }, way);
+    const normal = normalised(write, { x, type, shape, axes }, way);
     const arriving = (index: number) =>
-      write.has(index)
-        ? write.inType(`grad${index}`, result(view, index).dtype, type, write.dimsOfResult(index))
-        : null;
+      write.has(index) ? write.inType(`grad${index}`, result(view, index).dtype, type) : null;
     scaled(write, normal, { scale: 2, shift: isCentred ? 3 : null, type, shape }, (unit) => {
       const added = [0, 1, bias].filter((index) => write.wants(index));
       if (added.length === 0) return;
@@ -58,38 +55,43 @@ export function embedGradient(write: OperatorGradient): void {
   const { dtype } = operand(view, 2);
   const { shape } = result(view, 0);
   const type = summationType(dtype);
-  const sum = view.outputs[2] ? 'out2' : embeddingSum(write, view);
-  const field = { x: write.inType(sum, dtype, type, EMBEDDED), type, dims: EMBEDDED, shape, axes: [2] };
+  const sum = view.outputs[2] ? 'out2' : embeddingSum(write.expansion, view);
+  const field = { x: write.inType(sum, dtype, type), type, shape, axes: [2] };
   const normal = normalised(write, field, { epsilon: numberOf(view, 'epsilon', 1e-12), isCentred: true });
-  const after = write.has(2) ? write.inType('grad2', dtype, type, EMBEDDED) : null;
+  const after = write.has(2) ? write.inType('grad2', dtype, type) : null;
   scaled(write, normal, { scale: 5, shift: 6, type, shape }, (unit) => {
     if (![2, 3, 4].some((table) => write.wants(table))) return;
     const made = throughUnit(normal, { unit, field: after });
-    if (write.wants(2)) addRows(write, 2, { name: 'in0', dims: EMBEDDED.slice(0, 2) }, made, type);
+    if (write.wants(2)) addRows(write, 2, 'in0', 2, made, type);
     if (write.wants(4)) {
-      if (view.inputs[1]) addRows(write, 4, { name: 'in1', dims: EMBEDDED.slice(0, 2) }, made, type);
+      if (view.inputs[1]) addRows(write, 4, 'in1', 2, made, type);
       else write.none(4);
     }
     if (!write.wants(3)) return;
-    const places = placesOf(write, view);
+    const places = placesOf(write.expansion, view);
     // Samples that share their positions are summed first.
     const [first] = places.dims;
-    const rows = [...places.dims, ['d']];
     const keepdims = places.dims.length === 2 ? 1 : 0;
     const shared = keepdims === 0 || first?.length === 0;
-    const summed = shared ? write.add('ReduceSum', [made], rows, { axes: [0], keepdims }) : made;
-    addRows(write, 3, places, summed, type);
+    const summed = shared ? write.add('ReduceSum', [made], { axes: [0], keepdims }) : made;
+    addRows(write, 3, places.name, places.dims.length, summed, type);
   });
 }
 
-/** Rows added up in a table of zeros, each at its place. */
-function addRows(write: OperatorGradient, table: number, places: Places, rows: string, type: DType): void {
+/** Rows added up in a table of zeros, each at its place; `rank`: the places' dimensions. */
+function addRows(
+  write: OperatorGradient,
+  table: number,
+  places: string,
+  rank: number,
+  rows: string,
+  type: DType,
+): void {
   const { shape } = operand(write.view, table);
-  const dims = write.dimsOfOperand(table);
-  const zeros = write.add('ConstantOfShape', [], dims, { shape, value: constant(type, [0], [1]) });
-  const long = places.name.startsWith('in') ? write.cast(places.name, places.dims, 'int64') : places.name;
-  const open = write.add('Unsqueeze', [long], [...places.dims, []], { axes: [places.dims.length] });
-  const sum = write.add('ScatterND', [zeros, open, rows], dims, { reduction: 'add' });
+  const zeros = write.add('ConstantOfShape', [], { shape, value: constant(type, [0], [1]) });
+  const long = places.startsWith('in') ? write.cast(places, 'int64') : places;
+  const open = write.add('Unsqueeze', [long], { axes: [rank] });
+  const sum = write.add('ScatterND', [zeros, open, rows], { reduction: 'add' });
   write.become(table, sum, type);
 }
 
@@ -99,22 +101,14 @@ export function gatedGradient(write: OperatorGradient): void {
   const { dtype, shape } = operand(view, 0);
   const size = operand(view, 1).shape[0] ?? 1;
   const type = write.sumType;
-  const flat = write.dimsOfOperand(0);
   const grouped = [...shape.slice(0, -1), (shape.at(-1) ?? 1) / size, size];
-  const features = flat.at(-1) ?? [];
-  const dims: Dimensions = [
-    ...flat.slice(0, -1),
-    features.filter((name) => name !== 'c'),
-    features.filter((name) => name === 'c'),
-  ];
-  const split = (name: string) =>
-    write.inType(write.add('Reshape', [name], dims, { shape: grouped }), dtype, type, dims);
-  const joined = (name: string) => write.add('Reshape', [name], flat, { shape });
-  const at = write.on(dims, type);
+  const split = (name: string) => write.inType(write.add('Reshape', [name], { shape: grouped }), dtype, type);
+  const joined = (name: string) => write.add('Reshape', [name], { shape });
+  const at = write.on(type);
   const axes = [grouped.length - 1];
   const way = { epsilon: numberOf(view, 'epsilon', 1e-5), isCentred: false };
-  const normal = normalised(write, { x: split('in0'), type, dims, shape: grouped, axes }, way);
-  const scale = write.inType('in1', operand(view, 1).dtype, type, write.dimsOfOperand(1));
+  const normal = normalised(write, { x: split('in0'), type, shape: grouped, axes }, way);
+  const scale = write.inType('in1', operand(view, 1).dtype, type);
   const [gate, g] = [split('in2'), split('grad0')];
   const open = at.of('Sigmoid', gate);
   const silu = at.mul(gate, open);

@@ -20,6 +20,7 @@ import {
   numberOf,
   ofRank,
   operand,
+  result,
   tensor,
 } from './operands.js';
 import { type OperatorGradient, WHOLE_NUMBERS, withGradients } from './operator-gradient.js';
@@ -170,7 +171,7 @@ export const generatorEntries = withGradients(entries, {
   // The same triangle of the gradient: the rest of the operand was dropped.
   Trilu: (write) => {
     const operands = write.view.inputs[1] ? ['grad0', 'in1'] : ['grad0'];
-    write.add('Trilu', operands, write.dimsOfOperand(0), write.view.attributes, 'd0');
+    write.add('Trilu', operands, write.view.attributes, 'd0');
   },
   OneHot: (write) => oneHotGradient(write),
   Range: NO_OPERAND,
@@ -294,16 +295,15 @@ function constantType(view: OperatorView): TensorType {
 function oneHotGradient(write: OperatorGradient): void {
   if (!write.wants(2)) return;
   const { dtype } = operand(write.view, 2);
-  const dims = write.dimsOfResult(0);
-  const axes = dims.map((_, axis) => axis);
+  const axes = result(write.view, 0).shape.map((_, axis) => axis);
   // Runtimes have this operator in few types: single precision is one of them.
   const pair = write.tensor(constant('float32', [0, 1], [2]));
-  const made = write.add('OneHot', ['in0', null, pair], dims, write.view.attributes);
-  const hot = write.inType(made, 'float32', dtype, dims);
-  const cold = write.add('Sub', [write.scalar(dtype, 1), hot], dims);
+  const made = write.add('OneHot', ['in0', null, pair], write.view.attributes);
+  const hot = write.inType(made, 'float32', dtype);
+  const cold = write.add('Sub', [write.scalar(dtype, 1), hot]);
   const values = [cold, hot].map((mask) => {
-    const kept = write.add('Mul', ['grad0', mask], dims);
-    return write.add('Unsqueeze', [write.add('ReduceSum', [kept], [], { axes, keepdims: 0 })], [[]], { axes: [0] });
+    const kept = write.add('Mul', ['grad0', mask]);
+    return write.add('Unsqueeze', [write.add('ReduceSum', [kept], { axes, keepdims: 0 })], { axes: [0] });
   });
-  write.add('Concat', values, write.dimsOfOperand(2), { axis: 0 }, 'd2');
+  write.add('Concat', values, { axis: 0 }, 'd2');
 }

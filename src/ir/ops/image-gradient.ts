@@ -3,10 +3,8 @@
  * what the operator itself makes of the identity. The gradient is multiplied by the transposed ones.
  */
 import { AutoparError } from '../error.js';
-import type { DimensionFactors } from '../factor-rule.js';
 import type { Attributes, ConstantTensor } from '../graph.js';
 import { constant, numbersOf } from './constants.js';
-import { positionsAlong } from './expansion.js';
 import { integers, operand, result, tensor, text } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
 
@@ -19,34 +17,30 @@ export function resizeGradient(
   if (!write.wants(0)) return;
   const { view } = write;
   const { dtype, shape } = operand(view, 0);
-  const dims = [...write.dimsOfResult(0)];
   let name = 'grad0';
-  for (const [axis, names] of write.dimsOfOperand(0).entries()) {
-    const before = [...dims];
-    dims[axis] = names;
+  for (const axis of shape.keys()) {
     if (isKept(axis)) continue;
-    const [own, repeats] = before[axis] ?? [];
-    if (own !== undefined && repeats !== undefined) {
+    // Two factors: positions, and how often each is repeated.
+    if (write.rule.outputs[0]?.[axis]?.length === 2) {
       // What repeated a position is summed.
-      const apart = [...before.slice(0, axis), [own], [repeats], ...before.slice(axis + 1)];
-      const sizes = before.map((_, at) => (at < axis ? shape[at] : result(view, 0).shape[at]) ?? 1);
+      const sizes = shape.map((size, at) => (at < axis ? size : (result(view, 0).shape[at] ?? 1)));
       const parts = [shape[axis] ?? 1, (sizes[axis] ?? 1) / (shape[axis] ?? 1)];
-      name = write.add('Reshape', [name], apart, {
+      name = write.add('Reshape', [name], {
         shape: [...sizes.slice(0, axis), ...parts, ...sizes.slice(axis + 1)],
       });
-      name = write.add('ReduceSum', [name], [...dims], { axes: [axis + 1], keepdims: 0 });
+      name = write.add('ReduceSum', [name], { axes: [axis + 1], keepdims: 0 });
       continue;
     }
-    const matrix = write.inType(addMatrix(write, axis, axes), 'float32', dtype, [before[axis] ?? [], names]);
+    const matrix = write.inType(addMatrix(write, axis, axes), 'float32', dtype);
     const last = shape.length - 1;
     if (axis === last) {
-      name = write.add('MatMul', [name, matrix], [...dims]);
+      name = write.add('MatMul', [name, matrix]);
       continue;
     }
     const perm = shape.map((_, place) => (place === axis ? last : place === last ? axis : place));
-    const moved = write.add('Transpose', [name], permuted(before, perm), { perm });
-    const product = write.add('MatMul', [moved, matrix], permuted(dims, perm));
-    name = write.add('Transpose', [product], [...dims], { perm });
+    const moved = write.add('Transpose', [name], { perm });
+    const product = write.add('MatMul', [moved, matrix]);
+    name = write.add('Transpose', [product], { perm });
   }
   write.become(0, name, dtype);
 }
@@ -55,15 +49,13 @@ export function resizeGradient(
 function addMatrix(write: OperatorGradient, axis: number, axes: readonly number[]): string {
   const { view } = write;
   const [size, resized] = [operand(view, 0).shape[axis] ?? 1, result(view, 0).shape[axis] ?? 1];
-  const [own, names] = [write.dimsOfOperand(0)[axis] ?? [], write.dimsOfResult(0)[axis] ?? []];
   const square = [1, 1, size, size];
-  const places = [2, 3].map((place) => positionsAlong(write, square, place, own));
-  const dims: DimensionFactors[] = [[], [], own, own];
-  const identity = write.cast(write.add('Equal', places, dims), dims, 'float32');
+  const places = [2, 3].map((place) => write.positions(square, place));
+  const identity = write.cast(write.add('Equal', places), 'float32');
   const attributes = attributesAlong(write, axis, axes, [1, 1, size, resized]);
-  const rows = write.add('Resize', [identity], [[], [], own, names], attributes);
-  const matrix = write.add('Reshape', [rows], [own, names], { shape: [size, resized] });
-  return write.add('Transpose', [matrix], [names, own], { perm: [1, 0] });
+  const rows = write.add('Resize', [identity], attributes);
+  const matrix = write.add('Reshape', [rows], { shape: [size, resized] });
+  return write.add('Transpose', [matrix], { perm: [1, 0] });
 }
 
 /** The operator's attributes for rows of one axis: of the last of four dimensions. */
@@ -108,8 +100,4 @@ function attributesAlong(
 
 function list(values: readonly number[]): ConstantTensor {
   return constant('float32', values, [values.length]);
-}
-
-function permuted(dims: readonly DimensionFactors[], perm: readonly number[]): readonly DimensionFactors[] {
-  return perm.map((axis) => dims[axis] ?? []);
 }

@@ -87,7 +87,7 @@ const BY_NAME: ReadonlyMap<string, OperatorEntry> = new Map(
     ...operatorEntries,
     accumulateEntry,
     kernelGradientEntry,
-    ...blockEntries((op, domain) => entryOf(op, domain) ?? unknownEntry(op, domain)),
+    ...blockEntries((op, domain) => operatorEntry({ op, domain })),
   ].map((item) => [keyOf(item.op, item.domain), item]),
 );
 
@@ -96,8 +96,13 @@ export function entryOf(op: string, domain: string): OperatorEntry | undefined {
   return BY_NAME.get(keyOf(op, domain));
 }
 
+/** The entry of an operator: its own, or for one that the registry does not know every dimension whole. */
+export function operatorEntry({ op, domain }: Pick<OperatorView, 'op' | 'domain'>): OperatorEntry {
+  return entryOf(op, domain) ?? unknownEntry(op, domain);
+}
+
 /** The entry of an operator that the registry does not know: every dimension whole, types from elsewhere. */
-export function unknownEntry(op: string, domain: string): OperatorEntry {
+function unknownEntry(op: string, domain: string): OperatorEntry {
   return entry({
     op,
     domain,

@@ -5,8 +5,8 @@
 import type { DType } from '../dtype.js';
 import { elementCount } from '../graph.js';
 import { constant } from './constants.js';
-import { axisOf, numberOf, operand, text } from './operands.js';
-import type { Arithmetic, Dimensions, GradientBody, OperatorGradient } from './operator-gradient.js';
+import { axisOf, numberOf, operand, result, text } from './operands.js';
+import type { Arithmetic, GradientBody, OperatorGradient } from './operator-gradient.js';
 
 export const INDEXING_GRADIENTS: Readonly<Record<string, GradientBody>> = {
   Gather: (write) => gatherGradient(write),
@@ -14,50 +14,46 @@ export const INDEXING_GRADIENTS: Readonly<Record<string, GradientBody>> = {
     const { shape } = operand(write.view, 0);
     const axis = axisOf(write.view, 'axis', shape.length, 0);
     const { sumType } = write;
-    const zeros = zerosOf(write, shape, write.dimsOfOperand(0), sumType);
-    const rows = write.inType('grad0', operand(write.view, 0).dtype, sumType, write.dimsOfResult(0));
+    const zeros = zerosOf(write, shape, sumType);
+    const rows = write.inType('grad0', operand(write.view, 0).dtype, sumType);
     const attributes = { axis, reduction: 'add' };
-    const sum = write.add('ScatterElements', [zeros, 'in1', rows], write.dimsOfOperand(0), attributes);
+    const sum = write.add('ScatterElements', [zeros, 'in1', rows], attributes);
     write.become(0, sum, sumType);
   },
   GatherND: (write) => (numberOf(write.view, 'batch_dims', 0) === 0 ? tuplesGradient(write) : batchGradient(write)),
   // Reversing twice is leaving as it is.
   ReverseSequence: (write) => {
-    write.add('ReverseSequence', ['grad0', 'in1'], write.dimsOfOperand(0), write.view.attributes, 'd0');
+    write.add('ReverseSequence', ['grad0', 'in1'], write.view.attributes, 'd0');
   },
   ScatterElements: (write) => {
     const axis = axisOf(write.view, 'axis', operand(write.view, 0).shape.length, 0);
-    const updates = write.dimsOfOperand(2);
     scatterGradient(write, {
-      taken: (name) => write.add('GatherElements', [name, 'in1'], updates, { axis }),
-      placed: (data, name, reduction) =>
-        write.add('ScatterElements', [data, 'in1', name], write.dimsOfOperand(0), { axis, reduction }),
+      taken: (name) => write.add('GatherElements', [name, 'in1'], { axis }),
+      placed: (data, name, reduction) => write.add('ScatterElements', [data, 'in1', name], { axis, reduction }),
     });
   },
   ScatterND: (write) => {
-    const updates = write.dimsOfOperand(2);
-    const tuples = write.dimsOfOperand(1);
+    const tuples = operand(write.view, 1).shape;
     const last = tuples.length - 1;
-    const single = operand(write.view, 1).shape.at(-1) === 1;
+    const single = tuples.at(-1) === 1;
     scatterGradient(write, {
       // A plain lookup may be sharded where the tuples address one dimension.
       taken: (name) =>
         single
-          ? write.add('Gather', [name, write.add('Squeeze', ['in1'], tuples.slice(0, -1), { axes: [last] })], updates)
-          : write.add('GatherND', [name, 'in1'], updates),
-      placed: (data, name, reduction) =>
-        write.add('ScatterND', [data, 'in1', name], write.dimsOfOperand(0), { reduction }),
+          ? write.add('Gather', [name, write.add('Squeeze', ['in1'], { axes: [last] })])
+          : write.add('GatherND', [name, 'in1']),
+      placed: (data, name, reduction) => write.add('ScatterND', [data, 'in1', name], { reduction }),
     });
   },
 };
 
-function zerosOf(write: OperatorGradient, shape: readonly number[], dims: Dimensions, dtype: DType): string {
-  return write.add('ConstantOfShape', [], dims, { shape, value: constant(dtype, [0], [1]) });
+function zerosOf(write: OperatorGradient, shape: readonly number[], dtype: DType): string {
+  return write.add('ConstantOfShape', [], { shape, value: constant(dtype, [0], [1]) });
 }
 
 /** int64 indices: scatters take no others. */
 function longIndices(write: OperatorGradient): string {
-  return write.inType('in1', operand(write.view, 1).dtype, 'int64', write.dimsOfOperand(1));
+  return write.inType('in1', operand(write.view, 1).dtype, 'int64');
 }
 
 /** The rows' gradients added up in a table of zeros, whose looked-up dimension stands in front for the while. */
@@ -66,39 +62,28 @@ function gatherGradient(write: OperatorGradient): void {
   const { dtype, shape } = operand(view, 0);
   const axis = axisOf(view, 'axis', shape.length, 0);
   const depth = operand(view, 1).shape.length;
-  const [table, rows] = [write.dimsOfOperand(0), write.dimsOfResult(0)];
   const inFront = <T>(list: readonly T[], width: number): readonly T[] => [
     ...list.slice(axis, axis + width),
     ...list.slice(0, axis),
     ...list.slice(axis + width),
   ];
-  const turned = (name: string, dims: Dimensions, width: number) => {
-    const perm = inFront(
-      dims.map((_, index) => index),
-      width,
-    );
-    return axis === 0 || width === 0 ? name : write.add('Transpose', [name], inFront(dims, width), { perm });
-  };
-  const updates = turned(write.inType('grad0', dtype, sumType, rows), rows, depth);
-  const places = write.add('Unsqueeze', [longIndices(write)], [...write.dimsOfOperand(1), []], { axes: [depth] });
-  const front = inFront(table, 1);
-  const zeros = zerosOf(write, inFront(shape, 1), front, sumType);
-  const sum = write.add('ScatterND', [zeros, places, updates], front, { reduction: 'add' });
-  const order = inFront(
-    shape.map((_, index) => index),
-    1,
-  );
+  const rows = write.inType('grad0', dtype, sumType);
+  const front = inFront([...result(view, 0).shape.keys()], depth);
+  const updates = axis === 0 || depth === 0 ? rows : write.add('Transpose', [rows], { perm: front });
+  const places = write.add('Unsqueeze', [longIndices(write)], { axes: [depth] });
+  const zeros = zerosOf(write, inFront(shape, 1), sumType);
+  const sum = write.add('ScatterND', [zeros, places, updates], { reduction: 'add' });
+  const order = inFront([...shape.keys()], 1);
   const perm = order.map((_, index) => order.indexOf(index));
-  write.become(0, axis === 0 ? sum : write.add('Transpose', [sum], table, { perm }), sumType);
+  write.become(0, axis === 0 ? sum : write.add('Transpose', [sum], { perm }), sumType);
 }
 
 function tuplesGradient(write: OperatorGradient): void {
   const { view, sumType } = write;
   const { dtype, shape } = operand(view, 0);
-  const own = write.dimsOfOperand(0);
-  const rows = write.inType('grad0', dtype, sumType, write.dimsOfResult(0));
-  const zeros = zerosOf(write, shape, own, sumType);
-  write.become(0, write.add('ScatterND', [zeros, 'in1', rows], own, { reduction: 'add' }), sumType);
+  const rows = write.inType('grad0', dtype, sumType);
+  const zeros = zerosOf(write, shape, sumType);
+  write.become(0, write.add('ScatterND', [zeros, 'in1', rows], { reduction: 'add' }), sumType);
 }
 
 /**
@@ -111,35 +96,29 @@ function batchGradient(write: OperatorGradient): void {
   const tuples = operand(view, 1).shape;
   const batch = numberOf(view, 'batch_dims', 0);
   const end = batch + (tuples.at(-1) ?? 0);
-  const [own, index, rows] = [write.dimsOfOperand(0), write.dimsOfOperand(1), write.dimsOfResult(0)];
-  const group = (dims: Dimensions, from: number, to: number) => [dims.slice(from, to).flat()];
   const sizes = { batch: shape.slice(0, batch), rows: elementCount(shape.slice(batch, end)) };
   const rest = elementCount(shape.slice(end));
   const places = elementCount(tuples.slice(batch, -1));
-  const last = tuples.length - 1;
-  const flat = flatTuples(write, index, shape.slice(batch, end));
-  const placed = [...own.slice(0, batch), ...group(index, batch, last)];
-  const numbers = write.add('Reshape', [flat], [...placed, []], { shape: [...sizes.batch, places, 1] });
-  const wide = [...placed, ...group(own, end, own.length)];
+  const flat = flatTuples(write, shape.slice(batch, end));
+  const numbers = write.add('Reshape', [flat], { shape: [...sizes.batch, places, 1] });
   const whole = [...sizes.batch, places, rest];
-  const everywhere = rest === 1 ? numbers : write.add('Expand', [numbers], wide, { shape: whole });
-  const updates = write.add('Reshape', [write.inType('grad0', dtype, sumType, rows)], wide, { shape: whole });
-  const table = [...own.slice(0, batch), ...group(own, batch, end), ...group(own, end, own.length)];
-  const zeros = zerosOf(write, [...sizes.batch, sizes.rows, rest], table, sumType);
-  const sum = write.add('ScatterElements', [zeros, everywhere, updates], table, { axis: batch, reduction: 'add' });
-  write.become(0, write.add('Reshape', [sum], own, { shape }), sumType);
+  const everywhere = rest === 1 ? numbers : write.add('Expand', [numbers], { shape: whole });
+  const updates = write.add('Reshape', [write.inType('grad0', dtype, sumType)], { shape: whole });
+  const zeros = zerosOf(write, [...sizes.batch, sizes.rows, rest], sumType);
+  const sum = write.add('ScatterElements', [zeros, everywhere, updates], { axis: batch, reduction: 'add' });
+  write.become(0, write.add('Reshape', [sum], { shape }), sumType);
 }
 
 /** The row that each tuple addresses, among those of the dimensions of these sizes. */
-function flatTuples(write: OperatorGradient, dims: Dimensions, sizes: readonly number[]): string {
-  const last = dims.length - 1;
-  const on = write.on(dims, 'int64');
+function flatTuples(write: OperatorGradient, sizes: readonly number[]): string {
+  const last = operand(write.view, 1).shape.length - 1;
+  const on = write.on('int64');
   const index = longIndices(write);
   const along = (values: readonly number[]) => write.tensor(constant('int64', values, [values.length]));
   const counted = on.where(on.of('Less', index, 0), on.add(index, along(sizes)), index);
   const strides = sizes.map((_, axis) => elementCount(sizes.slice(axis + 1)));
   const scaled = on.mul(counted, along(strides));
-  return write.add('ReduceSum', [scaled], dims.slice(0, -1), { axes: [last], keepdims: 0 });
+  return write.add('ReduceSum', [scaled], { axes: [last], keepdims: 0 });
 }
 
 /** A scatter's two ways: what stands at the places of the updates, and updates put into data. */
@@ -150,8 +129,8 @@ interface Ways {
 
 function scatterGradient(write: OperatorGradient, ways: Ways): void {
   const { dtype } = operand(write.view, 0);
-  const data = write.on(write.dimsOfOperand(0), dtype);
-  const updates = write.on(write.dimsOfOperand(2), dtype);
+  const data = write.on(dtype);
+  const updates = write.on(dtype);
   const reduction = text(write.view, 'reduction', 'none');
   (REDUCTIONS[reduction] ?? replacing)(write, ways, data, updates);
 }
@@ -159,10 +138,10 @@ function scatterGradient(write: OperatorGradient, ways: Ways): void {
 type Reduction = (write: OperatorGradient, ways: Ways, data: Arithmetic, updates: Arithmetic) => void;
 
 /** What is written over has no say. Where two updates meet in one place each gets its gradient, as in PyTorch. */
-const replacing: Reduction = (write, { taken, placed }, { type }, updates) => {
+const replacing: Reduction = (write, { taken, placed }, { type }) => {
   if (write.wants(2)) write.become(2, taken('grad0'), type);
   if (!write.wants(0)) return;
-  const zeros = zerosOf(write, operand(write.view, 2).shape, updates.dims, type);
+  const zeros = zerosOf(write, operand(write.view, 2).shape, type);
   write.become(0, placed('grad0', zeros, 'none'), type);
 };
 

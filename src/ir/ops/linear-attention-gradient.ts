@@ -10,8 +10,8 @@
 import { AutoparError } from '../error.js';
 import { constant } from './constants.js';
 import { numberOf, operand, result, text } from './operands.js';
-import type { Dimensions, OperatorGradient } from './operator-gradient.js';
-import { type Axes, type Axis, dimensionsOf, rearrange, sizesOf } from './rearrange.js';
+import type { OperatorGradient } from './operator-gradient.js';
+import { type Axes, type Axis, sizesOf } from './rearrange.js';
 
 /** Sizes as linear-attention.ts reads them off the operands. */
 export interface LinearSizes {
@@ -44,15 +44,9 @@ export function linearAttentionGradient(write: OperatorGradient, sizes: LinearSi
   const { batch, positions, heads, keyHeads, head, valueHead } = sizes;
   const common = Math.min(heads, keyHeads);
   const [groups, states] = [heads / common, keyHeads / common];
-  const named = (name: string, size: number): Axis => ({ size, dims: write.rule.factors.has(name) ? [name] : [] });
-  const [b, t, h, e, f] = [
-    named('b', batch),
-    named('t', positions),
-    named('h', common),
-    named('e', head),
-    named('f', valueHead),
-  ];
-  const [g, j] = [named('g', groups), named('j', states)];
+  const axisOf = (size: number): Axis => ({ size });
+  const [b, t, h, e, f] = [axisOf(batch), axisOf(positions), axisOf(common), axisOf(head), axisOf(valueHead)];
+  const [g, j] = [axisOf(groups), axisOf(states)];
   const only = (axis: Axis): readonly Axis[] => (axis.size > 1 ? [axis] : []);
   const chain = (index: number, inner: readonly Axis[], rest: Axes): Chain => {
     const own: Axes = [[b], [t], inner];
@@ -61,10 +55,9 @@ export function linearAttentionGradient(write: OperatorGradient, sizes: LinearSi
       inner.includes(j) ? only(j) : inner.includes(g) ? only(g) : [],
     ];
     const form: Axes = [[t], [b], ...heading, ...rest];
-    const dims = write.dimsOfOperand(index);
-    const name = rearrange(write, write.inType(`in${index}`, operand(view, index).dtype, type, dims), own, form);
+    const name = write.rearrange(write.inType(`in${index}`, operand(view, index).dtype, type), own, form);
     const at = (step: number) =>
-      write.add('Gather', [name, write.tensor(constant('int64', [step], []))], dimensionsOf(form.slice(1)), {
+      write.add('Gather', [name, write.tensor(constant('int64', [step], []))], {
         axis: 0,
       });
     return { index, form, own, at };
@@ -89,38 +82,32 @@ export function linearAttentionGradient(write: OperatorGradient, sizes: LinearSi
   const row: Axes = [...lead, [], [f]];
   const column: Axes = [...lead, [e], []];
   const answered: Axes = [[b], [h], groups > 1 ? [g] : only(j), [], [f]];
-  const on = (axes: Axes) => write.on(dimensionsOf(axes), type);
-  const turned = (name: string, axes: Axes) =>
-    write.add('Transpose', [name], dimensionsOf([...axes.slice(0, 3), axes[4] ?? [], axes[3] ?? []]), {
+  const on = write.on(type);
+  const turned = (name: string) =>
+    write.add('Transpose', [name], {
       perm: [0, 1, 2, 4, 3],
     });
-  const product = (left: string, right: string, axes: Axes) => write.add('MatMul', [left, right], dimensionsOf(axes));
-  const zeros = () =>
-    write.add('ConstantOfShape', [], dimensionsOf(matrix), { shape: sizesOf(matrix), value: constant(type, [0], [1]) });
+  const product = (left: string, right: string) => write.add('MatMul', [left, right]);
+  const zeros = () => write.add('ConstantOfShape', [], { shape: sizesOf(matrix), value: constant(type, [0], [1]) });
   const stateForm: Axes = [[b], [h, ...only(j)], [e], [f]];
-  const stateOf = (name: string, dtype: typeof type, dims: Dimensions) =>
-    rearrange(write, write.inType(name, dtype, type, dims), stateForm, matrix);
+  const stateOf = (name: string, dtype: typeof type) =>
+    write.rearrange(write.inType(name, dtype, type), stateForm, matrix);
   const given = view.inputs[STATE];
-  let state = given ? stateOf(`in${STATE}`, given.dtype, write.dimsOfOperand(STATE)) : zeros();
+  let state = given ? stateOf(`in${STATE}`, given.dtype) : zeros();
   const steps = Array.from({ length: positions }, (_, step) => {
     const [k, v] = [key.at(step), value.at(step)];
-    const factor = decay && write.on(dimensionsOf(decay.form.slice(1)), type).of('Exp', decay.at(step));
-    const kept = factor === null ? state : on(matrix).mul(state, factor);
-    const rest = isDelta ? on(row).sub(v, product(turned(k, keyAt(key)), kept, row)) : v;
+    const factor = decay && on.of('Exp', decay.at(step));
+    const kept = factor === null ? state : on.mul(state, factor);
+    const rest = isDelta ? on.sub(v, product(turned(k), kept)) : v;
     const beta = rate?.at(step) ?? null;
-    const written = beta === null ? rest : on(row).mul(rest, beta);
-    state = on(matrix).add(kept, on(matrix).mul(k, written));
+    const written = beta === null ? rest : on.mul(rest, beta);
+    state = on.add(kept, on.mul(k, written));
     return { k, factor, kept, rest, beta, written, state };
   });
   const outputForm: Axes = [[b], [t], [h, ...(groups > 1 ? [g] : only(j)), f]];
   const answers: Axes = [[t], ...answered];
   const grown = write.has(0)
-    ? rearrange(
-        write,
-        write.inType('grad0', operand(view, QUERY).dtype, type, write.dimsOfResult(0)),
-        outputForm,
-        answers,
-      )
+    ? write.rearrange(write.inType('grad0', operand(view, QUERY).dtype, type), outputForm, answers)
     : null;
   const parts = new Map<Chain, string[]>();
   /** Summed over the dimensions that the operand lacks, at this step. */
@@ -128,40 +115,37 @@ export function linearAttentionGradient(write: OperatorGradient, sizes: LinearSi
     if (to === null || !write.wants(to.index)) return;
     const target = to.form.slice(1);
     const axes = sizesOf(from).flatMap((size, axis) => (size > 1 && sizesOf(target)[axis] === 1 ? [axis] : []));
-    const dims = dimensionsOf(target);
-    const sum = axes.length === 0 ? name : write.add('ReduceSum', [name], dims, { axes, keepdims: 1 });
-    parts.set(to, [write.add('Unsqueeze', [sum], [[], ...dims], { axes: [0] }), ...(parts.get(to) ?? [])]);
+    const sum = axes.length === 0 ? name : write.add('ReduceSum', [name], { axes, keepdims: 1 });
+    parts.set(to, [write.add('Unsqueeze', [sum], { axes: [0] }), ...(parts.get(to) ?? [])]);
   };
-  let owed = write.has(1) ? stateOf('grad1', result(view, 1).dtype, write.dimsOfResult(1)) : zeros();
+  let owed = write.has(1) ? stateOf('grad1', result(view, 1).dtype) : zeros();
   for (let step = positions - 1; step >= 0; step--) {
     const made = steps[step];
     if (!made) continue;
     if (grown !== null) {
       const index = write.tensor(constant('int64', [step], []));
-      const taken = write.add('Gather', [grown, index], dimensionsOf(answered), { axis: 0 });
-      const slope = on(answered).mul(taken, scale);
+      const taken = write.add('Gather', [grown, index], { axis: 0 });
+      const slope = on.mul(taken, scale);
       const wide: Axes = [...answered.slice(0, 3), [], [e]];
-      give(query, product(slope, turned(made.state, matrix), wide), wide);
+      give(query, product(slope, turned(made.state)), wide);
       const q = query.at(step);
-      const each: Axes = [...answered.slice(0, 3), [e], [f]];
-      const outer = on(each).mul(turned(q, query.form.slice(1)), slope);
-      const sum =
-        groups > 1 ? write.add('ReduceSum', [outer], dimensionsOf(matrix), { axes: [2], keepdims: 1 }) : outer;
-      owed = on(matrix).add(owed, sum);
+      const outer = on.mul(turned(q), slope);
+      const sum = groups > 1 ? write.add('ReduceSum', [outer], { axes: [2], keepdims: 1 }) : outer;
+      owed = on.add(owed, sum);
     }
-    const writes = product(turned(made.k, keyAt(key)), owed, row);
-    let ofKey = product(owed, turned(made.written, row), column);
-    const ofRest = made.beta === null ? writes : on(row).mul(writes, made.beta);
-    give(rate, on(row).mul(writes, made.rest), row);
+    const writes = product(turned(made.k), owed);
+    let ofKey = product(owed, turned(made.written));
+    const ofRest = made.beta === null ? writes : on.mul(writes, made.beta);
+    give(rate, on.mul(writes, made.rest), row);
     give(value, ofRest, row);
     let ofKept = owed;
     if (isDelta) {
-      ofKept = on(matrix).sub(owed, on(matrix).mul(made.k, ofRest));
-      ofKey = on(column).sub(ofKey, product(made.kept, turned(ofRest, row), column));
+      ofKept = on.sub(owed, on.mul(made.k, ofRest));
+      ofKey = on.sub(ofKey, product(made.kept, turned(ofRest)));
     }
     give(key, ofKey, column);
-    give(decay, on(matrix).mul(ofKept, made.kept), matrix);
-    owed = made.factor === null ? ofKept : on(matrix).mul(ofKept, made.factor);
+    give(decay, on.mul(ofKept, made.kept), matrix);
+    owed = made.factor === null ? ofKept : on.mul(ofKept, made.factor);
   }
   for (const to of [query, key, value, decay, rate]) {
     if (to === null || !write.wants(to.index)) continue;
@@ -170,19 +154,15 @@ export function linearAttentionGradient(write: OperatorGradient, sizes: LinearSi
       write.none(to.index);
       continue;
     }
-    const joined = write.add('Concat', list, dimensionsOf(to.form), { axis: 0 });
-    write.become(to.index, rearrange(write, joined, to.form, to.own), type);
+    const joined = write.add('Concat', list, { axis: 0 });
+    write.become(to.index, write.rearrange(joined, to.form, to.own), type);
   }
-  if (write.wants(STATE)) write.become(STATE, rearrange(write, owed, matrix, stateForm), type);
+  if (write.wants(STATE)) write.become(STATE, write.rearrange(owed, matrix, stateForm), type);
   for (const [index, used] of [
     [DECAY, decay],
     [RATE, rate],
   ] as const)
     if (used === null && write.wants(index)) write.none(index);
-}
-
-function keyAt(key: Chain): Axes {
-  return key.form.slice(1);
 }
 
 function refuse({ view }: OperatorGradient, { positions }: LinearSizes): void {

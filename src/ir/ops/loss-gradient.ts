@@ -3,17 +3,15 @@
  * label is ignored), for a mean over the sum of all weights: that sum is one over all samples, like the forward's. The label's
  * place among the classes is found by comparing, so that classes may be sharded.
  */
-import type { DType } from '../dtype.js';
 import { elementCount } from '../graph.js';
 import { constant } from './constants.js';
-import { keptDimensions, positionsAlong } from './expansion.js';
 import { numberOf, operand, text } from './operands.js';
-import type { Arithmetic, Dimensions, GradientBody, OperatorGradient } from './operator-gradient.js';
+import type { Arithmetic, GradientBody, OperatorGradient } from './operator-gradient.js';
 
 /** Gradient of SoftmaxCrossEntropyLoss (`fromScores`) or of NegativeLogLikelihoodLoss, which takes log-probabilities. */
 export function lossGradient(fromScores: boolean): GradientBody {
   return (write) => {
-    const at = write.on(write.dimsOfOperand(0), write.sumType);
+    const at = write.on(write.sumType);
     if (!write.has(0)) {
       if (write.wants(0)) write.become(0, logarithms(write, at), at.type);
       write.noneOf(2);
@@ -22,7 +20,7 @@ export function lossGradient(fromScores: boolean): GradientBody {
     const labels = labelsOf(write);
     const share = shareOf(write, labels);
     if (write.wants(0)) {
-      const beside = share.isScalar ? share.each : write.add('Unsqueeze', [share.each], labels.wide, { axes: [1] });
+      const beside = share.isScalar ? share.each : write.add('Unsqueeze', [share.each], { axes: [1] });
       write.become(0, fromScores ? scores(beside) : at.where(labels.hit, negative(beside), 0), at.type);
     }
     if (write.wants(2)) classWeights(write, at, labels, share.unweighted, fromScores);
@@ -34,16 +32,12 @@ export function lossGradient(fromScores: boolean): GradientBody {
     }
 
     function negative(beside: string): string {
-      return write.on(share.isScalar ? [] : labels.wide, at.type).of('Neg', beside);
+      return write.on(at.type).of('Neg', beside);
     }
   };
 }
 
 interface Labels {
-  /** Dimensions of one value per sample, and the same with a dimension of size 1 for the classes. */
-  readonly flat: Dimensions;
-  readonly wide: Dimensions;
-  readonly dtype: DType;
   /** True at each sample's label. */
   readonly hit: string;
   /** Per sample whether it counts; null where all do. */
@@ -56,17 +50,15 @@ function labelsOf(write: OperatorGradient): Labels {
   const { view } = write;
   const { shape } = operand(view, 0);
   const { dtype } = operand(view, 1);
-  const [dims, flat] = [write.dimsOfOperand(0), write.dimsOfOperand(1)];
-  const wide = keptDimensions(dims, [1]);
-  const long = write.inType('in1', dtype, 'int64', flat);
-  const index = write.add('Unsqueeze', [long], wide, { axes: [1] });
-  const hit = write.add('Equal', [positionsAlong(write, shape, 1, dims[1] ?? []), index], dims);
-  if (view.attributes['ignore_index'] === undefined) return { flat, wide, dtype, hit, counts: null, known: 'in1' };
+  const long = write.inType('in1', dtype, 'int64');
+  const index = write.add('Unsqueeze', [long], { axes: [1] });
+  const hit = write.add('Equal', [write.positions(shape, 1), index]);
+  if (view.attributes['ignore_index'] === undefined) return { hit, counts: null, known: 'in1' };
   const label = (value: number) => write.tensor(constant(dtype, [value]));
-  const ignored = write.add('Equal', ['in1', label(numberOf(view, 'ignore_index', 0))], flat);
-  const counts = write.add('Not', [ignored], flat);
-  const known = view.inputs[2] ? write.add('Where', [counts, 'in1', label(0)], flat) : 'in1';
-  return { flat, wide, dtype, hit, counts, known };
+  const ignored = write.add('Equal', ['in1', label(numberOf(view, 'ignore_index', 0))]);
+  const counts = write.add('Not', [ignored]);
+  const known = view.inputs[2] ? write.add('Where', [counts, 'in1', label(0)]) : 'in1';
+  return { hit, counts, known };
 }
 
 interface Share {
@@ -77,27 +69,27 @@ interface Share {
   readonly unweighted: string;
 }
 
-function shareOf(write: OperatorGradient, { flat, counts, known }: Labels): Share {
+function shareOf(write: OperatorGradient, { counts, known }: Labels): Share {
   const { view } = write;
   const type = write.sumType;
   const samples = operand(view, 1).shape;
   const reduction = text(view, 'reduction', 'mean');
   const each = reduction === 'none';
-  const at = write.on(flat, type);
-  const single = write.on([], type);
+  const at = write.on(type);
+  const single = write.on(type);
   const counted = counts && at.count(counts);
   let weight = counted;
   const weights = view.inputs[2];
   if (weights) {
-    const row = write.inType('in2', weights.dtype, type, write.dimsOfOperand(2));
-    const own = write.add('Gather', [row, known], flat, { axis: 0 });
+    const row = write.inType('in2', weights.dtype, type);
+    const own = write.add('Gather', [row, known], { axis: 0 });
     weight = counted ? at.mul(own, counted) : own;
   }
-  let gradient = write.inType('grad0', operand(view, 0).dtype, type, write.dimsOfResult(0));
+  let gradient = write.inType('grad0', operand(view, 0).dtype, type);
   if (reduction === 'mean' && !weight) gradient = single.mul(gradient, 1 / elementCount(samples));
   if (reduction === 'mean' && weight) {
     const all = { axes: samples.map((_, axis) => axis), keepdims: 0 };
-    const total = write.add('ReduceSum', [weight], [], all);
+    const total = write.add('ReduceSum', [weight], all);
     // Where no label counts the loss is 0 / 0; its gradient is zero, as PyTorch has it.
     gradient = single.where(single.of('Equal', total, 0), 0, single.div(gradient, total));
   }
@@ -112,41 +104,41 @@ function shareOf(write: OperatorGradient, { flat, counts, known }: Labels): Shar
 function classWeights(
   write: OperatorGradient,
   at: Arithmetic,
-  { hit, wide, flat }: Labels,
+  { hit }: Labels,
   unweighted: string,
   fromScores: boolean,
 ): void {
   const { view } = write;
-  const logs = fromScores ? logProbabilities(write, at) : write.inType('in0', operand(view, 0).dtype, at.type, at.dims);
-  const each = write.on(flat, at.type);
-  const chosen = write.add('Squeeze', [at.sum(at.where(hit, logs, 0), [1])], flat, { axes: [1] });
+  const logs = fromScores ? logProbabilities(write, at) : write.inType('in0', operand(view, 0).dtype, at.type);
+  const each = write.on(at.type);
+  const chosen = write.add('Squeeze', [at.sum(at.where(hit, logs, 0), [1])], { axes: [1] });
   let loss = each.of('Neg', chosen);
   if (text(view, 'reduction', 'mean') === 'mean')
-    loss = each.sub(loss, write.inType('out0', operand(view, 0).dtype, at.type, write.dimsOfResult(0)));
-  const share = write.add('Unsqueeze', [each.mul(loss, unweighted)], wide, { axes: [1] });
-  const axes = at.dims.flatMap((_, axis) => (axis === 1 ? [] : [axis]));
-  const row = write.add('ReduceSum', [at.where(hit, share, 0)], write.dimsOfOperand(2), { axes, keepdims: 0 });
+    loss = each.sub(loss, write.inType('out0', operand(view, 0).dtype, at.type));
+  const share = write.add('Unsqueeze', [each.mul(loss, unweighted)], { axes: [1] });
+  const axes = operand(view, 0).shape.flatMap((_, axis) => (axis === 1 ? [] : [axis]));
+  const row = write.add('ReduceSum', [at.where(hit, share, 0)], { axes, keepdims: 0 });
   write.become(2, row, at.type);
 }
 
 /** From the log-probabilities where the operator left them. */
 function probabilities(write: OperatorGradient, at: Arithmetic): string {
   if (write.view.outputs[1]) return at.of('Exp', logProbabilities(write, at));
-  return write.add('Softmax', [scoresOf(write, at)], at.dims, { axis: 1 });
+  return write.add('Softmax', [scoresOf(write, at)], { axis: 1 });
 }
 
 function logProbabilities(write: OperatorGradient, at: Arithmetic): string {
   const { dtype } = operand(write.view, 0);
-  if (write.view.outputs[1]) return write.inType('out1', dtype, at.type, at.dims);
-  return write.add('LogSoftmax', [scoresOf(write, at)], at.dims, { axis: 1 });
+  if (write.view.outputs[1]) return write.inType('out1', dtype, at.type);
+  return write.add('LogSoftmax', [scoresOf(write, at)], { axis: 1 });
 }
 
 function scoresOf(write: OperatorGradient, at: Arithmetic): string {
-  return write.inType('in0', operand(write.view, 0).dtype, at.type, at.dims);
+  return write.inType('in0', operand(write.view, 0).dtype, at.type);
 }
 
 /** What the gradient of the log-probabilities makes of the scores': g − p Σ g. */
 function logarithms(write: OperatorGradient, at: Arithmetic): string {
-  const g = write.inType('grad1', operand(write.view, 0).dtype, at.type, at.dims);
+  const g = write.inType('grad1', operand(write.view, 0).dtype, at.type);
   return at.sub(g, at.mul(probabilities(write, at), at.sum(g, [1])));
 }

@@ -3,10 +3,9 @@
  * order of positions, and the end of what a buffer holds.
  */
 import { constant } from './constants.js';
-import { positionsAlong } from './expansion.js';
 import { numberOf, operand } from './operands.js';
-import type { Dimensions, OperatorGradient } from './operator-gradient.js';
-import { type Axes, dimensionsOf, rearrange } from './rearrange.js';
+import type { OperatorGradient } from './operator-gradient.js';
+import type { Axes } from './rearrange.js';
 import { type AttentionAxes, addMask, type ScoreStep } from './score-gradient.js';
 
 interface Positions {
@@ -30,78 +29,68 @@ export function maskingSteps(
   const steps: ScoreStep[] = [];
   if (write.has(3)) {
     const form: Axes = [[b], [axes.h], [s], [t]];
-    const raised = write.inType('grad3', operand(view, 0).dtype, write.sumType, dimensionsOf(form));
-    steps.push({ kind: 'given', name: rearrange(write, raised, form, [[b], [axes.h], [], [s], [t]]) });
+    const raised = write.inType('grad3', operand(view, 0).dtype, write.sumType);
+    steps.push({ kind: 'given', name: write.rearrange(raised, form, [[b], [axes.h], [], [s], [t]]) });
   }
   const scores = view.inputs[places.scores];
   if (scores) {
     const added = addMask(write, places.scores, axes, 0);
-    const name = write.inType(added.name, scores.dtype, write.sumType, dimensionsOf(added.axes));
+    const name = write.inType(added.name, scores.dtype, write.sumType);
     steps.push({ kind: 'add', name, axes: added.axes, operand: places.scores });
   }
-  const positions = (axis: number) => positionsAlong(write, [query, t.size], axis, [s.dims, t.dims][axis] ?? []);
+  const positions = (axis: number) => write.positions([query, t.size], axis);
   const columns = () => positions(1);
   if (view.inputs[places.mask]) {
-    const { name, dims } = chosenPairs(write, axes, places.mask, columns);
-    steps.push(lowered(write, places.mask, name, dims));
+    const name = chosenPairs(write, axes, places.mask, columns);
+    steps.push(lowered(write, places.mask, name));
   }
-  const first = before === null ? null : spread(write, before, axes);
-  const lead: Dimensions = first === null ? [] : [b.dims, [], []];
+  const first = before === null ? null : spread(write, before);
   if (first !== null) {
-    const end = write.add('Add', [first, write.scalar('int64', keys)], [...lead, [], []]);
-    steps.push({ kind: 'keep', name: write.add('Less', [columns(), end], [...lead, [], t.dims]) });
+    const end = write.add('Add', [first, write.scalar('int64', keys)]);
+    steps.push({ kind: 'keep', name: write.add('Less', [columns(), end]) });
   }
   if (numberOf(view, 'unidirectional', 0) === 0) return steps;
   const past = first ?? write.scalar('int64', total - keys);
-  const standing = write.add('Add', [positions(0), past], [...lead, s.dims, []]);
-  const behind = write.add('GreaterOrEqual', [standing, columns()], [...lead, s.dims, t.dims]);
+  const standing = write.add('Add', [positions(0), past]);
+  const behind = write.add('GreaterOrEqual', [standing, columns()]);
   return [...steps, { kind: 'keep', name: behind }];
 }
 
 /** [batch] as scores have it. */
-function spread(write: OperatorGradient, name: string, { b }: AttentionAxes): string {
-  return write.add('Unsqueeze', [name], [b.dims, [], [], [], []], { axes: [1, 2, 3, 4] });
+function spread(write: OperatorGradient, name: string): string {
+  return write.add('Unsqueeze', [name], { axes: [1, 2, 3, 4] });
 }
 
 /** Which keys are seen, as scores have them: of a mask of ends, of ends and starts, per key, or per query and key. */
 function chosenPairs(write: OperatorGradient, axes: AttentionAxes, index: number, positions: () => string) {
   const { b, t } = axes;
   const { dtype, shape } = operand(write.view, index);
-  const own = write.dimsOfOperand(index);
-  const sides: Dimensions = [b.dims, [], [], [], t.dims];
   if (shape.length > 1) {
     const short = t.size - (shape.at(-1) ?? 1);
     const pads = [...shape.map(() => 0), ...shape.map((_, axis) => (axis === shape.length - 1 ? short : 0))];
-    const wide = [...own.slice(0, -1), t.dims];
     const padded =
-      short > 0 ? write.add('Pad', [`in${index}`], wide, { pads, constant_value: constant(dtype, [0]) }) : `in${index}`;
-    const form = short > 0 ? wide : own;
-    const chosen = write.cast(padded, form, 'bool');
-    const [first = [], second = [], third = []] = form;
-    const isRows = shape.length === 3;
-    const dims = isRows ? [first, [], [], second, third] : [first, [], [], [], second];
-    return { name: write.add('Unsqueeze', [chosen], dims, { axes: isRows ? [1, 2] : [1, 2, 3] }), dims };
+      short > 0 ? write.add('Pad', [`in${index}`], { pads, constant_value: constant(dtype, [0]) }) : `in${index}`;
+    return write.add('Unsqueeze', [write.cast(padded, 'bool')], { axes: shape.length === 3 ? [1, 2] : [1, 2, 3] });
   }
   /** The ends of all samples, and behind them their starts, or what kernels for packed samples read. */
   const part = (number: number) => {
     if (shape[0] === b.size) return `in${index}`;
     const bounds = { starts: [number * b.size], ends: [(number + 1) * b.size], axes: [0], steps: [1] };
-    if (shape[0] !== 2 * b.size) return write.add('Slice', [`in${index}`], [b.dims], bounds);
-    const [y = []] = own;
-    const apart = write.add('Reshape', [`in${index}`], [y.slice(0, 1), b.dims], { shape: [2, b.size] });
+    if (shape[0] !== 2 * b.size) return write.add('Slice', [`in${index}`], bounds);
+    const apart = write.add('Reshape', [`in${index}`], { shape: [2, b.size] });
     const single = write.tensor(constant('int64', [number], []));
-    return write.add('Gather', [apart, single], [b.dims], { axis: 0 });
+    return write.add('Gather', [apart, single], { axis: 0 });
   };
-  const long = (name: string) => write.cast(spread(write, name, axes), [b.dims, [], [], [], []], 'int64');
+  const long = (name: string) => write.cast(spread(write, name), 'int64');
   const columns = positions();
-  const before = write.add('Less', [columns, long(part(0))], sides);
-  if (shape[0] !== 2 * b.size) return { name: before, dims: sides };
-  const behind = write.add('GreaterOrEqual', [columns, long(part(1))], sides);
-  return { name: write.add('And', [before, behind], sides), dims: sides };
+  const before = write.add('Less', [columns, long(part(0))]);
+  if (shape[0] !== 2 * b.size) return before;
+  const behind = write.add('GreaterOrEqual', [columns, long(part(1))]);
+  return write.add('And', [before, behind]);
 }
 
 /** Masked pairs are lowered by a finite amount, so that a query whose keys are all masked sees them as if none were. */
-function lowered(write: OperatorGradient, operand: number, kept: string, dims: Dimensions): ScoreStep {
-  const at = write.on(dims, write.sumType);
+function lowered(write: OperatorGradient, operand: number, kept: string): ScoreStep {
+  const at = write.on(write.sumType);
   return { kind: 'add', name: at.where(kept, 0, numberOf(write.view, 'mask_filter_value', -10000)), axes: [], operand };
 }

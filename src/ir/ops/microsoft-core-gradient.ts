@@ -10,7 +10,7 @@ import { croppedAxis } from './region-samples.js';
 export const MICROSOFT_CORE_GRADIENTS: Readonly<Record<string, GradientBody | string>> = {
   ExpandDims: (write) => {
     const { shape } = operand(write.view, 0);
-    write.add('Reshape', ['grad0'], write.dimsOfOperand(0), { shape }, 'd0');
+    write.add('Reshape', ['grad0'], { shape }, 'd0');
   },
   Inverse: (write) => inverseGradient(write),
   UnfoldTensor: (write) => unfoldGradient(write),
@@ -21,12 +21,12 @@ export const MICROSOFT_CORE_GRADIENTS: Readonly<Record<string, GradientBody | st
 
 /** −Yᵀ g Yᵀ. */
 function inverseGradient(write: OperatorGradient): void {
-  const dims = write.dimsOfOperand(0);
-  const rank = dims.length;
-  const perm = [...dims.keys()].map((axis) => (axis < rank - 2 ? axis : 2 * rank - 3 - axis));
-  const turned = write.add('Transpose', ['out0'], dims, { perm });
-  const left = write.add('MatMul', [turned, 'grad0'], dims);
-  write.add('Neg', [write.add('MatMul', [left, turned], dims)], dims, {}, 'd0');
+  const { shape } = operand(write.view, 0);
+  const rank = shape.length;
+  const perm = [...shape.keys()].map((axis) => (axis < rank - 2 ? axis : 2 * rank - 3 - axis));
+  const turned = write.add('Transpose', ['out0'], { perm });
+  const left = write.add('MatMul', [turned, 'grad0']);
+  write.add('Neg', [write.add('MatMul', [left, turned])], {}, 'd0');
 }
 
 /** Windows overlap: what each owes its positions is added up there, with the unfolded dimension in front for the while. */
@@ -37,42 +37,32 @@ function unfoldGradient(write: OperatorGradient): void {
   const [size, step] = [numberOf(view, 'size', 1), numberOf(view, 'step', 1)];
   const steps = result(view, 0).shape[axis] ?? 1;
   const others = shape.flatMap((_, other) => (other === axis ? [] : [other]));
-  const [from, to] = [write.dimsOfResult(0), write.dimsOfOperand(0)];
   const front = [axis, shape.length, ...others];
-  const turned = write.add(
-    'Transpose',
-    ['grad0'],
-    front.map((place) => from[place] ?? []),
-    { perm: front },
-  );
+  const turned = write.add('Transpose', ['grad0'], { perm: front });
   const places = Array.from({ length: steps * size }, (_, at) => Math.floor(at / size) * step + (at % size));
   const index = write.tensor(constant('int64', places, [steps, size, 1]));
   const order = [axis, ...others];
-  const dims = order.map((place) => to[place] ?? []);
-  const zeros = write.add('ConstantOfShape', [], dims, {
+  const zeros = write.add('ConstantOfShape', [], {
     shape: order.map((place) => shape[place] ?? 1),
     value: constant(dtype, [0], [1]),
   });
-  const sum = write.add('ScatterND', [zeros, index, turned], dims, { reduction: 'add' });
-  write.add('Transpose', [sum], to, { perm: shape.map((_, place) => order.indexOf(place)) }, 'd0');
+  const sum = write.add('ScatterND', [zeros, index, turned], { reduction: 'add' });
+  write.add('Transpose', [sum], { perm: shape.map((_, place) => order.indexOf(place)) }, 'd0');
 }
 
 /** d(a, b) = |a − b|, or its square: with w = g / d or 2 g, da = a Σ w − w b. At distance zero it is zero. */
 function distancesGradient(write: OperatorGradient): void {
   const { view } = write;
   const { dtype } = operand(view, 0);
-  const dims = write.dimsOfResult(0);
-  const at = write.on(dims, dtype);
+  const at = write.on(dtype);
   const isSquare = text(view, 'metric', 'sqeuclidean') === 'sqeuclidean';
   const weights = isSquare ? at.mul('grad0', 2) : at.where(at.of('Equal', 'out0', 0), 0, at.div('grad0', 'out0'));
   const give = (own: 0 | 1, other: 0 | 1) => {
     if (!write.wants(own)) return;
-    const rows = write.dimsOfOperand(own);
-    const turned =
-      own === 0 ? weights : write.add('Transpose', [weights], [dims[1] ?? [], dims[0] ?? []], { perm: [1, 0] });
-    const sum = write.add('ReduceSum', [turned], [rows[0] ?? [], []], { axes: [1], keepdims: 1 });
-    const near = write.on(rows, dtype);
-    const far = write.add('MatMul', [turned, `in${other}`], rows);
+    const turned = own === 0 ? weights : write.add('Transpose', [weights], { perm: [1, 0] });
+    const sum = write.add('ReduceSum', [turned], { axes: [1], keepdims: 1 });
+    const near = write.on(dtype);
+    const far = write.add('MatMul', [turned, `in${other}`]);
     write.become(own, near.sub(near.mul(`in${own}`, sum), far), dtype);
   };
   give(0, 1);

@@ -1,21 +1,18 @@
 /**
  * @file Gradients of operators that move elements: the same way back. What was cut off gets zeros, what was repeated is summed.
- *
- * Every tensor in between has dimensions of the operand or of the result, so that each is named by a factor. That is why a
- * Slice with steps goes back by a lookup (which result came from here?) and not by spreading and cropping.
  */
 import type { DType } from '../dtype.js';
 import { elementCount } from '../graph.js';
 import { constant } from './constants.js';
 import { cuts, padding, permutation, splitSizes } from './movement-shapes.js';
 import { axisOf, neededIntegers, numberOf, operand, result, text } from './operands.js';
-import type { Dimensions, GradientBody, OperatorGradient } from './operator-gradient.js';
+import type { GradientBody, OperatorGradient } from './operator-gradient.js';
 
 export const MOVEMENT_GRADIENTS: Readonly<Record<string, GradientBody>> = {
   Transpose: (write) => {
     const order = permutation(write.view);
     const perm = order.map((_, axis) => order.indexOf(axis));
-    write.add('Transpose', ['grad0'], write.dimsOfOperand(0), { perm }, 'd0');
+    write.add('Transpose', ['grad0'], { perm }, 'd0');
   },
   Expand: (write) => {
     const { dtype, shape } = result(write.view, 0);
@@ -29,7 +26,7 @@ export const MOVEMENT_GRADIENTS: Readonly<Record<string, GradientBody>> = {
     const mode = text(write.view, 'mode', 'constant');
     if (mode === 'constant') {
       const pads = [0, 1].flatMap((end) => padding(write.view).map((both) => 0 - (both[end] ?? 0)));
-      if (write.wants(0)) write.add('Pad', ['grad0'], write.dimsOfOperand(0), { mode, pads }, 'd0');
+      if (write.wants(0)) write.add('Pad', ['grad0'], { mode, pads }, 'd0');
       return;
     }
     const axes = padding(write.view).flatMap(([before, after], axis) =>
@@ -41,7 +38,7 @@ export const MOVEMENT_GRADIENTS: Readonly<Record<string, GradientBody>> = {
   DepthToSpace: (write) => depthToSpaceGradient(write),
   SpaceToDepth: (write) => {
     const blocksize = numberOf(write.view, 'blocksize', 1);
-    write.add('DepthToSpace', ['grad0'], write.dimsOfOperand(0), { blocksize }, 'd0');
+    write.add('DepthToSpace', ['grad0'], { blocksize }, 'd0');
   },
 };
 
@@ -52,19 +49,17 @@ function sliceGradient(write: OperatorGradient): void {
     write.none(0);
     return;
   }
-  const dims = [...write.dimsOfResult(0)];
   const sizes = [...result(view, 0).shape];
   let name = 'grad0';
   for (const { axis, start, step, size, whole, block } of cuts(view)) {
     if (whole) continue;
     const length = shape[axis] ?? 1;
     if (block !== null) {
-      name = amongBlocks(write, name, { dims, sizes, axis, block, count: length / size });
+      name = amongBlocks(write, name, { sizes, axis, block, count: length / size });
     } else {
       const places = Array.from({ length: size }, (_, at) => start + at * step);
-      name = pushedBack(write, name, dtype, { dims, axis, places, length });
+      name = pushedBack(write, name, dtype, { axis, places, length });
     }
-    dims[axis] = write.dimsOfOperand(0)[axis] ?? [];
     sizes[axis] = length;
   }
   write.become(0, name, dtype);
@@ -75,21 +70,17 @@ function amongBlocks(
   write: OperatorGradient,
   name: string,
   at: {
-    readonly dims: Dimensions;
     readonly sizes: readonly number[];
     readonly axis: number;
     readonly block: number;
     readonly count: number;
   },
 ): string {
-  const { dims, sizes, axis, block, count } = at;
-  const [blocks = '', inner = ''] = write.dimsOfOperand(0)[axis] ?? [];
-  const around = (number: readonly string[]) => [...dims.slice(0, axis), number, [inner], ...dims.slice(axis + 1)];
-  const single = write.add('Unsqueeze', [name], around([]), { axes: [axis] });
-  const padded = write.add('Pad', [single], around([blocks]), { pads: [block, count - 1 - block], axes: [axis] });
+  const { sizes, axis, block, count } = at;
+  const single = write.add('Unsqueeze', [name], { axes: [axis] });
+  const padded = write.add('Pad', [single], { pads: [block, count - 1 - block], axes: [axis] });
   const shape = sizes.map((size, other) => (other === axis ? size * count : size));
-  const joined = dims.map((names, other) => (other === axis ? [blocks, inner] : names));
-  return write.add('Reshape', [padded], joined, { shape });
+  return write.add('Reshape', [padded], { shape });
 }
 
 /** The parts side by side again. A part of no gradient is zero. */
@@ -97,29 +88,17 @@ function splitGradient(write: OperatorGradient): void {
   const { view } = write;
   const { dtype, shape } = operand(view, 0);
   const axis = axisOf(view, 'axis', shape.length, 0);
-  const own = write.dimsOfOperand(0);
   const sizes = splitSizes(view);
-  const equal = write.rule.factors.has('d');
-  if (equal || sizes.every((_, index) => write.has(index))) {
-    const part = own.map((names, other) => (other === axis ? ['d'] : names));
-    const zeros = (size: number) =>
-      write.add('ConstantOfShape', [], part, {
-        shape: shape.map((whole, other) => (other === axis ? size : whole)),
-        value: constant(dtype, [0], [1]),
-      });
-    const missing = sizes.some((_, index) => !write.has(index)) ? zeros(sizes[0] ?? 0) : null;
-    const parts = sizes.map((_, index) => write.given(index) ?? missing);
-    write.add('Concat', parts, own, { axis }, 'd0');
-    return;
-  }
-  // The size of an unequal part without a gradient has no name: those that have one are put into the whole and added.
-  const placed = sizes.flatMap((size, index) => {
-    if (!write.has(index)) return [];
-    const before = sizes.slice(0, index).reduce((sum, other) => sum + other, 0);
-    const pads = [before, (shape[axis] ?? 1) - before - size];
-    return [write.add('Pad', [`grad${index}`], own, { pads, axes: [axis] })];
+  const value = constant(dtype, [0], [1]);
+  const zeros = new Map<number, string>();
+  const parts = sizes.map((size, index) => {
+    if (write.has(index)) return `grad${index}`;
+    const part = { shape: shape.map((whole, other) => (other === axis ? size : whole)), value };
+    const made = zeros.get(size) ?? write.add('ConstantOfShape', [], part);
+    zeros.set(size, made);
+    return made;
   });
-  write.become(0, placed.length === 1 ? (placed[0] ?? '') : write.add('Sum', placed, own), dtype);
+  write.add('Concat', parts, { axis }, 'd0');
 }
 
 /** Each operand's part of the result's gradient: one Split where all are wanted, else a cut for each. */
@@ -128,37 +107,34 @@ function concatGradient(write: OperatorGradient): void {
   const { shape } = operand(view, 0);
   const axis = axisOf(view, 'axis', shape.length, 0);
   const sizes = view.inputs.map((type) => type?.shape[axis] ?? 0);
-  const dims = view.inputs.map((_, index) => write.dimsOfOperand(index));
   if (sizes.every((_, index) => write.wants(index))) {
     const names = sizes.map((_, index) => `d${index}`);
-    write.addAll('Split', ['grad0'], names, dims, { axis, split: sizes });
+    write.addAll('Split', ['grad0'], names, { axis, split: sizes });
     return;
   }
   let start = 0;
   for (const [index, size] of sizes.entries()) {
     const attributes = { starts: [start], ends: [start + size], axes: [axis], steps: [1] };
-    if (write.wants(index)) write.add('Slice', ['grad0'], dims[index] ?? [], attributes, `d${index}`);
+    if (write.wants(index)) write.add('Slice', ['grad0'], attributes, `d${index}`);
     start += size;
   }
 }
 
 function tileGradient(write: OperatorGradient): void {
   const { dtype, shape } = operand(write.view, 0);
-  const own = write.dimsOfOperand(0);
   const repeats = neededIntegers(write.view, 'repeats');
   const parts = shape.flatMap((size, axis) => {
     const times = repeats[axis] ?? 1;
-    const kept = { size, names: own[axis] ?? [], repeated: false };
-    return times === 1 ? [kept] : [{ size: times, names: [`r${axis}`], repeated: true }, kept];
+    const kept = { size, repeated: false };
+    return times === 1 ? [kept] : [{ size: times, repeated: true }, kept];
   });
   const axes = parts.flatMap(({ repeated }, axis) => (repeated ? [axis] : []));
   if (axes.length === 0) {
     write.become(0, 'grad0', dtype);
     return;
   }
-  const dims = parts.map(({ names }) => names);
-  const apart = write.add('Reshape', ['grad0'], dims, { shape: parts.map(({ size }) => size) });
-  write.add('ReduceSum', [apart], own, { axes, keepdims: 0 }, 'd0');
+  const apart = write.add('Reshape', ['grad0'], { shape: parts.map(({ size }) => size) });
+  write.add('ReduceSum', [apart], { axes, keepdims: 0 }, 'd0');
 }
 
 /** SpaceToDepth undoes one of the two orders of channels; the other is written out. */
@@ -167,16 +143,15 @@ function depthToSpaceGradient(write: OperatorGradient): void {
   const { shape } = operand(view, 0);
   const block = numberOf(view, 'blocksize', 1);
   if (text(view, 'mode', 'DCR') === 'DCR') {
-    write.add('SpaceToDepth', ['grad0'], write.dimsOfOperand(0), { blocksize: block }, 'd0');
+    write.add('SpaceToDepth', ['grad0'], { blocksize: block }, 'd0');
     return;
   }
   const [n = 1, channels = 1, h = 1, w = 1] = shape;
   const apart = [n, channels / block ** 2, h, block, w, block];
-  const spread = write.add('Reshape', ['grad0'], [['n'], ['c'], ['h'], ['p'], ['w'], ['q']], { shape: apart });
-  const turned = [['n'], ['c'], ['p'], ['q'], ['h'], ['w']];
+  const spread = write.add('Reshape', ['grad0'], { shape: apart });
   const perm = [0, 1, 3, 5, 2, 4];
-  const ordered = write.add('Transpose', [spread], turned, { perm });
-  write.add('Reshape', [ordered], write.dimsOfOperand(0), { shape }, 'd0');
+  const ordered = write.add('Transpose', [spread], { perm });
+  write.add('Reshape', [ordered], { shape }, 'd0');
 }
 
 /** Where each position of a padded dimension comes from; −1 for a constant. Borders that are cut off are cut first. */
@@ -217,17 +192,14 @@ export function placesGradient(write: OperatorGradient, axes: readonly MovedAxis
     write.none(0);
     return;
   }
-  const dims = [...write.dimsOfResult(0)];
   let name = 'grad0';
   for (const { axis, places } of axes) {
-    name = pushedBack(write, name, dtype, { dims, axis, places, length: shape[axis] ?? 1 });
-    dims[axis] = write.dimsOfOperand(0)[axis] ?? [];
+    name = pushedBack(write, name, dtype, { axis, places, length: shape[axis] ?? 1 });
   }
   write.become(0, name, dtype);
 }
 
 interface PushedBack extends MovedAxis {
-  readonly dims: Dimensions;
   readonly length: number;
 }
 
@@ -239,8 +211,8 @@ const MOST_LAYERS = 3;
  * lookups, one for each time that an element occurs.
  */
 function pushedBack(write: OperatorGradient, name: string, dtype: DType, at: PushedBack): string {
-  const { dims, axis, places, length } = at;
-  const own = dims.map((names, other) => (other === axis ? (write.dimsOfOperand(0)[axis] ?? []) : names));
+  const { axis, places, length } = at;
+  const behind = operand(write.view, 0).shape.length - axis - 1;
   const hits = Array.from({ length }, (): number[] => []);
   for (const [place, element] of places.entries()) if (element >= 0) hits[element]?.push(place);
   const many = hits.flatMap((list, element) => (list.length > MOST_LAYERS ? [element] : []));
@@ -252,29 +224,28 @@ function pushedBack(write: OperatorGradient, name: string, dtype: DType, at: Pus
   const used = hits.map((): number[] => []);
   if (isRow) {
     const attributes = { starts: [shift], ends: [shift + length], axes: [axis], steps: [1] };
-    parts.push(places.length === length ? name : write.add('Slice', [name], own, attributes));
+    parts.push(places.length === length ? name : write.add('Slice', [name], attributes));
     for (const [element, list] of used.entries()) list.push(element + shift);
   } else if (places.every((element, place) => element === place + (places[0] ?? 0))) {
     const first = places[0] ?? 0;
-    return write.add('Pad', [name], own, { pads: [first, length - first - places.length], axes: [axis] });
+    return write.add('Pad', [name], { pads: [first, length - first - places.length], axes: [axis] });
   }
   const rest = hits.map((list, element) => list.filter((place) => !used[element]?.includes(place)));
   const layers = Math.max(0, ...rest.map((list, element) => (piled.includes(element) ? 0 : list.length)));
   for (let layer = 0; layer < layers; layer++) {
     const sources = rest.map((list, element) => (piled.includes(element) ? -1 : (list[layer] ?? -1)));
-    parts.push(lookedUp(write, name, dtype, own, axis, sources));
+    parts.push(lookedUp(write, name, dtype, axis, sources));
   }
   for (const element of piled) {
     const list = rest[element] ?? [];
-    const wide = dims.map((names, other) => (other === axis ? [] : names));
-    const mask = maskAlong(write, places.length, (place) => list.includes(place), dims.length - axis - 1);
+    const mask = maskAlong(write, places.length, (place) => list.includes(place), behind);
     const zero = write.scalar(dtype, 0);
-    const kept = write.add('Where', [mask, name, zero], dims);
-    const sum = write.add('ReduceSum', [kept], wide, { axes: [axis], keepdims: 1 });
-    const here = maskAlong(write, length, (place) => place === element, dims.length - axis - 1);
-    parts.push(write.add('Where', [here, sum, zero], own));
+    const kept = write.add('Where', [mask, name, zero]);
+    const sum = write.add('ReduceSum', [kept], { axes: [axis], keepdims: 1 });
+    const here = maskAlong(write, length, (place) => place === element, behind);
+    parts.push(write.add('Where', [here, sum, zero]));
   }
-  return parts.length === 1 ? (parts[0] ?? name) : write.add('Sum', parts, own);
+  return parts.length === 1 ? (parts[0] ?? name) : write.add('Sum', parts);
 }
 
 /** Position i along the axis is `name`'s position `sources[i]`, or zero where that is −1. */
@@ -282,16 +253,20 @@ function lookedUp(
   write: OperatorGradient,
   name: string,
   dtype: DType,
-  dims: Dimensions,
   axis: number,
   sources: readonly number[],
 ): string {
   const indices = sources.map((source) => Math.max(0, source));
   const places = write.tensor(constant('int64', indices, [indices.length]));
-  const moved = write.add('Gather', [name, places], dims, { axis });
+  const moved = write.add('Gather', [name, places], { axis });
   if (sources.every((source) => source >= 0)) return moved;
-  const mask = maskAlong(write, sources.length, (place) => (sources[place] ?? -1) >= 0, dims.length - axis - 1);
-  return write.add('Where', [mask, moved, write.scalar(dtype, 0)], dims);
+  const mask = maskAlong(
+    write,
+    sources.length,
+    (place) => (sources[place] ?? -1) >= 0,
+    operand(write.view, 0).shape.length - axis - 1,
+  );
+  return write.add('Where', [mask, moved, write.scalar(dtype, 0)]);
 }
 
 /** A constant truth value per position of a dimension that `behind` others follow. */

@@ -9,7 +9,7 @@ import { continuedCache } from './continued-cache.js';
 import { maskingSteps } from './masking-steps.js';
 import { numberOf, operand } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
-import { type Axes, type Axis, dimensionsOf, rearrange, sizesOf } from './rearrange.js';
+import { type Axes, type Axis, sizesOf } from './rearrange.js';
 import { type AttentionAxes, addAttentionSlopes } from './score-gradient.js';
 
 /** Sizes as fused-attention.ts reads them off the operands. */
@@ -41,9 +41,9 @@ export function multiHeadGradient(write: OperatorGradient, sizes: MultiHeadSizes
   const { view } = write;
   refuse(write, sizes, places);
   const { bias } = places;
-  const axes = axesOf(write, sizes);
+  const axes = axesOf(sizes);
   const { b, h, s, t, e, f } = axes;
-  const own: Axis = { size: sizes.keys, dims: ['k'] };
+  const own: Axis = { size: sizes.keys };
   const type = write.sumType;
   const biases = biasesOf(write, axes, bias);
   const before = view.inputs[places.pastLength] ? tokensBefore(write, axes, places.pastLength) : null;
@@ -61,38 +61,32 @@ export function multiHeadGradient(write: OperatorGradient, sizes: MultiHeadSizes
   // Keys that come per head are an encoder's, which have their biases.
   const isPerHead = operand(view, KEY).shape.length === 4;
   const keyForm = (features: Axis): Axes => (isPerHead ? [[b], [h], [own], [features]] : flat(own, features));
-  const biased = (index: number, form: Axes) => {
-    const dims = dimensionsOf(form);
-    const name = write.inType(`in${index}`, operand(view, index).dtype, type, dims);
+  const biased = (index: number) => {
+    const name = write.inType(`in${index}`, operand(view, index).dtype, type);
     const added = index === QUERY || !isPerHead ? biases[index] : undefined;
-    return added === undefined ? name : write.add('Add', [name, added], dims);
+    return added === undefined ? name : write.add('Add', [name, added]);
   };
   const asKeys = (index: number, past: number, features: Axis) => {
     const form = keyForm(features);
     const cache = caches[index === KEY ? 0 : 1];
     const joined: Axes = [[b], [h], [t], [features]];
-    let name = rearrange(write, biased(index, form), form, [[b], [h], [own], [features]]);
+    let name = write.rearrange(biased(index), form, [[b], [h], [own], [features]]);
     const held = view.inputs[past];
     if (cache) name = cache.written(name, past);
     else if (held) {
-      const raised = write.inType(`in${past}`, held.dtype, type, write.dimsOfOperand(past));
-      name = write.add('Concat', [raised, name], dimensionsOf(joined), { axis: 2 });
+      const raised = write.inType(`in${past}`, held.dtype, type);
+      name = write.add('Concat', [raised, name], { axis: 2 });
     }
-    return rearrange(write, name, joined, [[b], [h], [], [t], [features]]);
+    return write.rearrange(name, joined, [[b], [h], [], [t], [features]]);
   };
   const queries = (features: Axis): Axes => [[b], [h], [], [s], [features]];
   const output = write.has(0)
-    ? rearrange(
-        write,
-        write.inType('grad0', operand(view, QUERY).dtype, type, write.dimsOfResult(0)),
-        flat(s, f),
-        queries(f),
-      )
+    ? write.rearrange(write.inType('grad0', operand(view, QUERY).dtype, type), flat(s, f), queries(f))
     : null;
   const slopes = addAttentionSlopes(write, {
     axes,
     scale: numberOf(view, 'scale', 0) || 1 / Math.sqrt(sizes.head),
-    query: rearrange(write, biased(QUERY, flat(s, e)), flat(s, e), queries(e)),
+    query: write.rearrange(biased(QUERY), flat(s, e), queries(e)),
     key: asKeys(KEY, places.past, e),
     value: asKeys(VALUE, places.past + 1, f),
     output,
@@ -103,18 +97,16 @@ export function multiHeadGradient(write: OperatorGradient, sizes: MultiHeadSizes
   const giveWith = (index: number, name: string, from: Axes, form: Axes) => {
     give(write, index, name, from, form, type);
     if (!write.wants(bias) || (isPerHead && index !== QUERY)) return;
-    const back = rearrange(write, name, from, form);
-    const [, , features = []] = dimensionsOf(form);
-    summed[index] = write.add('ReduceSum', [back], [features], { axes: [0, 1], keepdims: 0 });
+    const back = write.rearrange(name, from, form);
+    summed[index] = write.add('ReduceSum', [back], { axes: [0, 1], keepdims: 0 });
   };
   if (write.wants(QUERY) || write.wants(bias)) giveWith(QUERY, slopes.query(), queries(e), flat(s, e));
   const giveKeys = (index: number, past: number, present: number, features: Axis, slope: (() => string) | null) => {
     if (![index, past, bias].some((place) => write.wants(place))) return;
     const joined: Axes = [[b], [h], [t], [features]];
-    const dims = dimensionsOf(joined);
-    const shown = write.has(present) ? write.inType(`grad${present}`, operand(view, QUERY).dtype, type, dims) : null;
+    const shown = write.has(present) ? write.inType(`grad${present}`, operand(view, QUERY).dtype, type) : null;
     const made = slope?.() ?? null;
-    const both = made !== null && shown !== null ? write.add('Add', [made, shown], dims) : (made ?? shown);
+    const both = made !== null && shown !== null ? write.add('Add', [made, shown]) : (made ?? shown);
     if (both === null) {
       write.noneOf(index, past);
       return;
@@ -129,7 +121,7 @@ export function multiHeadGradient(write: OperatorGradient, sizes: MultiHeadSizes
     const start = sizes.total - sizes.keys;
     giveWith(index, cut(write, both, joined, own, start), now, keyForm(features));
     if (!write.wants(past)) return;
-    const rows: Axis = { size: start, dims: ['u'] };
+    const rows: Axis = { size: start };
     const form: Axes = [[b], [h], [rows], [features]];
     give(write, past, cut(write, both, joined, rows, 0), form, form, type);
   };
@@ -137,7 +129,7 @@ export function multiHeadGradient(write: OperatorGradient, sizes: MultiHeadSizes
   giveKeys(VALUE, places.past + 1, 2, f, slopes.value);
   if (!write.wants(bias)) return;
   const parts = [QUERY, KEY, VALUE].map((index) => summed[index] ?? zeros(write, axes, index));
-  const joined = write.add('Concat', parts, write.dimsOfOperand(bias), { axis: 0 });
+  const joined = write.add('Concat', parts, { axis: 0 });
   write.become(bias, joined, type);
 }
 
@@ -161,23 +153,21 @@ function refuse(write: OperatorGradient, { packing }: MultiHeadSizes, places: Se
 
 /** int64 [batch]: tokens in the buffer for the past, as many for every sequence. */
 function tokensBefore(write: OperatorGradient, { b }: AttentionAxes, index: number): string {
-  const own = write.cast(`in${index}`, write.dimsOfOperand(index), 'int64');
-  const single = write.add('Reshape', [own], [[]], { shape: [1] });
-  return write.add('Expand', [single], [b.dims], { shape: [b.size] });
+  const own = write.cast(`in${index}`, 'int64');
+  const single = write.add('Reshape', [own], { shape: [1] });
+  return write.add('Expand', [single], { shape: [b.size] });
 }
 
-function axesOf(write: OperatorGradient, sizes: MultiHeadSizes): AttentionAxes {
+function axesOf(sizes: MultiHeadSizes): AttentionAxes {
   const { batch, heads, query, total, head, valueHead } = sizes;
-  // What names keys and values depends on the operands that are there.
-  const named = (...names: readonly string[]) => names.filter((name) => write.rule.factors.has(name)).slice(0, 1);
   return {
-    b: { size: batch, dims: ['b'] },
-    h: { size: heads, dims: ['h'] },
-    g: { size: 1, dims: [] },
-    s: { size: query, dims: ['s'] },
-    t: { size: total, dims: named('v', 't', 'k') },
-    e: { size: head, dims: ['e'] },
-    f: { size: valueHead, dims: named('f', 'e') },
+    b: { size: batch },
+    h: { size: heads },
+    g: { size: 1 },
+    s: { size: query },
+    t: { size: total },
+    e: { size: head },
+    f: { size: valueHead },
   };
 }
 
@@ -185,15 +175,14 @@ function axesOf(write: OperatorGradient, sizes: MultiHeadSizes): AttentionAxes {
 function biasesOf(write: OperatorGradient, { h, e, f }: AttentionAxes, index: number): readonly string[] {
   const type = write.view.inputs[index];
   if (!type) return [];
-  const raised = write.inType(`in${index}`, type.dtype, write.sumType, write.dimsOfOperand(index));
+  const raised = write.inType(`in${index}`, type.dtype, write.sumType);
   const names = ['query_bias', 'key_bias', 'value_bias'];
-  const dims = [e, e, f].map((features) => dimensionsOf([[h, features]]));
-  write.addAll('Split', [raised], names, dims, { axis: 0, split: [e, e, f].map(({ size }) => h.size * size) });
+  write.addAll('Split', [raised], names, { axis: 0, split: [e, e, f].map(({ size }) => h.size * size) });
   return names;
 }
 
 function zeros(write: OperatorGradient, { h, e, f }: AttentionAxes, index: number): string {
   const form: Axes = [[h, index === VALUE ? f : e]];
   const value = constant(write.sumType, [0], [1]);
-  return write.add('ConstantOfShape', [], dimensionsOf(form), { shape: sizesOf(form), value });
+  return write.add('ConstantOfShape', [], { shape: sizesOf(form), value });
 }

@@ -10,14 +10,13 @@
 import type { DType } from '../dtype.js';
 import { elementCount } from '../graph.js';
 import { axisOf, numberOf, operand, result } from './operands.js';
-import type { Arithmetic, Dimensions, GradientBody, OperatorGradient } from './operator-gradient.js';
+import type { Arithmetic, GradientBody, OperatorGradient } from './operator-gradient.js';
 import { stashType } from './statistics.js';
 
 /** A tensor over some of whose dimensions statistics are taken. */
 export interface Field {
   readonly x: string;
   readonly type: DType;
-  readonly dims: Dimensions;
   readonly shape: readonly number[];
   readonly axes: readonly number[];
 }
@@ -44,12 +43,9 @@ interface Way {
   readonly inverse?: string | null;
 }
 
-export function means(write: OperatorGradient, { type, dims, shape, axes }: Field) {
-  const at = write.on(dims, type);
-  const small = write.on(
-    dims.map((names, axis) => (axes.includes(axis) ? [] : names)),
-    type,
-  );
+export function means(write: OperatorGradient, { type, shape, axes }: Field) {
+  const at = write.on(type);
+  const small = write.on(type);
   const count = elementCount(axes.map((axis) => shape[axis] ?? 1));
   return { at, small, count, shape, mean: (name: string) => small.mul(at.sum(name, axes), 1 / count) };
 }
@@ -94,7 +90,7 @@ export function throughUnit(normal: Normalised, arriving: Arriving): string {
   if (sum && lift) return at.add(sum, lift);
   if (sum) return sum;
   // Nothing but a mean: spread over what it was taken of.
-  return at.write.add('Expand', [lift ?? at.write.scalar(at.type, 0)], at.dims, { shape });
+  return at.write.add('Expand', [lift ?? at.write.scalar(at.type, 0)], { shape });
 }
 
 /** Normalisations over the last dimensions: results are the unit form scaled (and shifted), then statistics. */
@@ -103,7 +99,6 @@ function trailing(isCentred: boolean): GradientBody {
     const { view } = write;
     const { dtype, shape } = operand(view, 0);
     const from = axisOf(view, 'axis', shape.length, -1);
-    const dims = write.dimsOfOperand(0);
     const type = stashType(view);
     // Statistics in another type than sums are formed in are too coarse to go on with.
     const kept = (index: number) => (view.outputs[index]?.dtype === type ? `out${index}` : null);
@@ -111,9 +106,8 @@ function trailing(isCentred: boolean): GradientBody {
     const normal = normalised(
       write,
       {
-        x: write.inType('in0', dtype, type, dims),
+        x: write.inType('in0', dtype, type),
         type,
-        dims,
         shape,
         axes: shape.flatMap((_, axis) => (axis >= from ? [axis] : [])),
       },
@@ -125,9 +119,7 @@ function trailing(isCentred: boolean): GradientBody {
       },
     );
     const arriving = (index: number | null) =>
-      index !== null && write.has(index)
-        ? write.inType(`grad${index}`, result(view, index).dtype, type, write.dimsOfResult(index))
-        : null;
+      index !== null && write.has(index) ? write.inType(`grad${index}`, result(view, index).dtype, type) : null;
     scaled(write, normal, { scale: 1, shift: isCentred ? 2 : null, type, shape }, (unit) => {
       if (write.wants(0))
         write.become(0, throughUnit(normal, { unit, mean: arriving(meanAt), inverse: arriving(inverseAt) }), type);
@@ -156,9 +148,9 @@ export function scaled(
     write.noneOf(...all);
     return;
   }
-  const g = write.inType('grad0', result(write.view, 0).dtype, type, at.dims);
+  const g = write.inType('grad0', result(write.view, 0).dtype, type);
   const factor = write.view.inputs[scale];
-  then(factor ? at.mul(g, write.inType(`in${scale}`, factor.dtype, type, write.dimsOfOperand(scale))) : g);
+  then(factor ? at.mul(g, write.inType(`in${scale}`, factor.dtype, type)) : g);
   if (write.wants(scale)) write.into(scale, at.mul(g, unit), type, shape);
   if (shift !== null && write.wants(shift)) write.into(shift, g, type, shape);
 }

@@ -2,16 +2,14 @@
  * @file What the gradients of a family are written with: entries that get one, arithmetic on tensors of one shape, and the way
  * from a gradient of the broadcast shape back to an operand.
  */
-import { GradientWriter } from '../autodiff/gradient-writer.js';
 import type { DType } from '../dtype.js';
-import type { DimensionFactors } from '../factor-rule.js';
-import type { ConstantTensor } from '../graph.js';
-import type { Expansion, OperatorEntry } from '../operator.js';
+import type { FactorRule } from '../factor-rule.js';
+import type { Attributes, ConstantTensor } from '../graph.js';
+import type { GradientView, OperatorEntry, WrittenOperators } from '../operator.js';
 import { constant } from './constants.js';
-import { summationType } from './expansion.js';
+import { ExpansionWriter, positionsAlong, summationType } from './expansion.js';
 import { operand } from './operands.js';
-
-export type Dimensions = readonly DimensionFactors[];
+import { type Axes, rearrange } from './rearrange.js';
 
 /** Writes the gradients of all wanted operands. */
 export type GradientBody = (write: OperatorGradient) => void;
@@ -41,10 +39,18 @@ export function withGradients(
 }
 
 /** A gradient while it is written. */
-export class OperatorGradient extends GradientWriter {
+export class OperatorGradient {
+  /** The writer beneath, for what expansions write too. */
+  readonly expansion = new ExpansionWriter();
   readonly #scalars = new Map<string, string>();
   readonly #casts = new Map<string, string>();
   readonly #written = new Map<string, string>();
+
+  /** `rule`: the forward operator's. */
+  constructor(
+    readonly view: GradientView,
+    readonly rule: FactorRule,
+  ) {}
 
   /** Whether operand `index` wants a gradient. */
   wants(index: number): boolean {
@@ -70,34 +76,83 @@ export class OperatorGradient extends GradientWriter {
     return summationType(operand(this.view, 0).dtype);
   }
 
-  /** Equal scalars are one constant. */
-  override scalar(dtype: DType, value: number): string {
+  /** Adds a node with one result and returns the result's name: `output` where given, else a new local name. */
+  add(op: string, inputs: readonly (string | null)[], attributes: Attributes = {}, output?: string): string {
+    return this.expansion.add(op, inputs, [], attributes, output);
+  }
+
+  /** As `add`, for an operator of another domain than ONNX's own. */
+  addOf(
+    domain: string,
+    op: string,
+    inputs: readonly (string | null)[],
+    attributes: Attributes = {},
+    output?: string,
+  ): string {
+    return this.expansion.addOf(domain, op, inputs, [], attributes, output);
+  }
+
+  /** Adds a node with several results, named as told. */
+  addAll(
+    op: string,
+    inputs: readonly (string | null)[],
+    outputs: readonly string[],
+    attributes: Attributes = {},
+  ): void {
+    this.expansion.addAll(op, inputs, outputs, [], attributes);
+  }
+
+  tensor(value: ConstantTensor): string {
+    return this.expansion.tensor(value);
+  }
+
+  cast(input: string, to: DType, output?: string): string {
+    return this.expansion.cast(input, [], to, output);
+  }
+
+  /** The positions 0, 1, … along an axis (int64), beside the other dimensions of a tensor of this shape. */
+  positions(shape: readonly number[], axis: number): string {
+    return positionsAlong(this.expansion, shape, axis, []);
+  }
+
+  /** Dimensions split, put in another order and joined again (rearrange.ts). */
+  rearrange(input: string, from: Axes, to: Axes): string {
+    return rearrange(this.expansion, input, from, to);
+  }
+
+  /** A scalar of a type; equal ones are one constant. */
+  scalar(dtype: DType, value: number): string {
     const key = `${dtype}:${Object.is(value, -0) ? '-0' : value}`;
-    const name = this.#scalars.get(key) ?? super.scalar(dtype, value);
+    const name = this.#scalars.get(key) ?? this.expansion.scalar(dtype, value);
     this.#scalars.set(key, name);
     return name;
   }
 
+  /** A scalar of an operand's type. */
+  scalarLike(index: number, value: number): string {
+    return this.scalar(operand(this.view, index).dtype, value);
+  }
+
   /** `name`, of type `from`, in type `to`; the same cast is written once. */
-  inType(name: string, from: DType, to: DType, dims: Dimensions): string {
+  inType(name: string, from: DType, to: DType): string {
     if (from === to) return name;
     const key = `${name}:${to}`;
-    const known = this.#casts.get(key) ?? this.cast(name, dims, to);
+    const known = this.#casts.get(key) ?? this.cast(name, to);
     this.#casts.set(key, known);
     return known;
   }
 
   /** As `add`, for an operator without attributes: the same one is written once. */
-  once(op: string, inputs: readonly string[], dims: Dimensions): string {
+  once(op: string, inputs: readonly string[]): string {
     const key = `${op}(${inputs.join()})`;
-    const known = this.#written.get(key) ?? this.add(op, inputs, dims);
+    const known = this.#written.get(key) ?? this.add(op, inputs);
     this.#written.set(key, known);
     return known;
   }
 
-  /** Arithmetic on tensors of these dimensions. */
-  on(dims: Dimensions, type: DType): Arithmetic {
-    return new Arithmetic(this, dims, type);
+  /** Arithmetic on tensors of a type. */
+  on(type: DType): Arithmetic {
+    return new Arithmetic(this, type);
   }
 
   /**
@@ -105,38 +160,28 @@ export class OperatorGradient extends GradientWriter {
    * that the operand was broadcast along (one sum, so that one collective pays for all of them), and cast.
    */
   into(index: number, name: string, from: DType, shape: readonly number[]): void {
-    const { dtype, shape: target } = operand(this.view, index);
+    const { shape: target } = operand(this.view, index);
     const extra = shape.length - target.length;
     const leading = shape.flatMap((_, axis) => (axis < extra ? [axis] : []));
     const spread = target.flatMap((size, axis) => (size === 1 && shape[axis + extra] !== 1 ? [axis + extra] : []));
-    const own = this.dimsOfOperand(index);
+    const axes = [...leading, ...spread];
     let result = name;
-    if (leading.length > 0 && spread.length > 0) {
-      const axes = [...leading, ...spread];
-      const kept = shape.map((_, axis) => (axis < extra ? [] : (own[axis - extra] ?? [])));
-      const summed = this.add('ReduceSum', [result], kept, { axes, keepdims: 1 });
-      result = this.add('Squeeze', [summed], own, { axes: leading });
-    } else if (leading.length + spread.length > 0) {
-      result = this.add('ReduceSum', [result], own, {
-        axes: [...leading, ...spread],
-        keepdims: leading.length > 0 ? 0 : 1,
-      });
-    }
-    const last = this.inType(result, from, dtype, own);
-    this.add('Identity', [last], own, {}, `d${index}`);
+    if (leading.length > 0 && spread.length > 0)
+      result = this.add('Squeeze', [this.add('ReduceSum', [result], { axes, keepdims: 1 })], { axes: leading });
+    else if (axes.length > 0) result = this.add('ReduceSum', [result], { axes, keepdims: leading.length > 0 ? 0 : 1 });
+    this.become(index, result, from);
   }
 
   /** `name`, of operand `index`'s shape and of type `from`, becomes its gradient. */
   become(index: number, name: string, from: DType): void {
-    const own = this.dimsOfOperand(index);
-    this.add('Identity', [this.inType(name, from, operand(this.view, index).dtype, own)], own, {}, `d${index}`);
+    this.add('Identity', [this.inType(name, from, operand(this.view, index).dtype)], {}, `d${index}`);
   }
 
   /** Nothing that the operand holds moves a result: its gradient is zero. */
   none(index: number): void {
     const { dtype, shape } = operand(this.view, index);
     const value: ConstantTensor = constant(dtype, [0], [1]);
-    this.add('ConstantOfShape', [], this.dimsOfOperand(index), { shape, value }, `d${index}`);
+    this.add('ConstantOfShape', [], { shape, value }, `d${index}`);
   }
 
   /** Zero gradients for those operands that want one. */
@@ -144,30 +189,29 @@ export class OperatorGradient extends GradientWriter {
     for (const index of indices) if (this.wants(index)) this.none(index);
   }
 
-  override finish(): Expansion {
-    return withoutRenames(super.finish());
+  finish(): WrittenOperators {
+    return withoutRenames(this.expansion.finish());
   }
 }
 
 /** What makes a tensor that is only renamed to a gradient makes the gradient itself. */
-function withoutRenames(expansion: Expansion): Expansion {
-  const made = new Map(
-    expansion.nodes.flatMap(({ outputs, dims }) => outputs.map((name, index) => [name, dims[index]] as const)),
-  );
+function withoutRenames(written: WrittenOperators): WrittenOperators {
+  const made = new Set(written.nodes.flatMap(({ outputs }) => outputs));
   const renamed = new Map<string, string>();
-  const nodes = expansion.nodes.filter(({ op, inputs: [input], outputs: [output = ''], dims: [dims] }) => {
-    const same = JSON.stringify(made.get(input ?? '')) === JSON.stringify(dims);
-    if (op !== 'Identity' || !input || !same || !/^d\d+$/.test(output) || renamed.has(input)) return true;
+  const nodes = written.nodes.filter(({ op, inputs: [input], outputs: [output = ''] }) => {
+    if (op !== 'Identity' || !input || !made.has(input) || !/^d\d+$/.test(output) || renamed.has(input)) return true;
     renamed.set(input, output);
     return false;
   });
   const named = (name: string) => renamed.get(name) ?? name;
   return {
-    ...expansion,
-    nodes: nodes.map((node) => ({
-      ...node,
-      inputs: node.inputs.map((name) => (name === null ? null : named(name))),
-      outputs: node.outputs.map(named),
+    constants: written.constants,
+    nodes: nodes.map(({ op, domain = '', attributes = {}, inputs, outputs }) => ({
+      op,
+      domain,
+      attributes,
+      inputs: inputs.map((name) => (name === null ? null : named(name))),
+      outputs: outputs.map(named),
     })),
   };
 }
@@ -178,7 +222,6 @@ type Term = string | number;
 export class Arithmetic {
   constructor(
     readonly write: OperatorGradient,
-    readonly dims: Dimensions,
     readonly type: DType,
   ) {}
 
@@ -186,7 +229,6 @@ export class Arithmetic {
     return this.write.once(
       op,
       terms.map((term) => this.named(term)),
-      this.dims,
     );
   }
 
@@ -216,13 +258,12 @@ export class Arithmetic {
 
   /** A truth value as 0 or 1. */
   count(condition: string): string {
-    return this.write.cast(condition, this.dims, this.type);
+    return this.write.cast(condition, this.type);
   }
 
   /** Sum over axes, which are kept as size 1. */
   sum(name: string, axes: readonly number[]): string {
-    const dims = this.dims.map((names, axis) => (axes.includes(axis) ? [] : names));
-    return axes.length === 0 ? name : this.write.add('ReduceSum', [name], dims, { axes, keepdims: 1 });
+    return axes.length === 0 ? name : this.write.add('ReduceSum', [name], { axes, keepdims: 1 });
   }
 
   private named(term: Term): string {

@@ -7,13 +7,11 @@
  *
  * What a window owes its positions is laid back by a transposed convolution with a kernel of ones.
  */
-import type { DimensionFactors } from '../factor-rule.js';
 import { elementCount } from '../graph.js';
 import { constant } from './constants.js';
-import { keptDimensions, positionsAlong } from './expansion.js';
 import { neededIntegers, numberOf, operand, result } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
-import { type Axes, type Axis, dimensionsOf, plainAxes, rearrange, sizesOf } from './rearrange.js';
+import { type Axes, type Axis, plainAxes, sizesOf } from './rearrange.js';
 import { layingBack, type Window, windowsOf } from './windows.js';
 
 /** Every element of a window weighs the same: one over how many there are. */
@@ -37,9 +35,9 @@ export function averagePoolGradient(write: OperatorGradient): void {
       list.map((count) => 1 / count),
       shape,
     );
-    scaled = write.add('Mul', [scaled, write.tensor(weights)], dimensionsOf(images.small));
+    scaled = write.add('Mul', [scaled, write.tensor(weights)]);
   }
-  if (uniform !== 1) scaled = write.add('Mul', [scaled, write.scalar(dtype, uniform)], dimensionsOf(images.small));
+  if (uniform !== 1) scaled = write.add('Mul', [scaled, write.scalar(dtype, uniform)]);
   images.give(write, layBack(write, images, scaled));
 }
 
@@ -54,7 +52,7 @@ export function lpPoolGradient(write: OperatorGradient): void {
 /** As lpPoolGradient, over all positions. */
 export function globalLpPoolGradient(write: OperatorGradient): void {
   if (!write.wants(0)) return;
-  const product = write.like(0, 'Mul', [powerSlope(write), normSlope(write)]);
+  const product = write.add('Mul', [powerSlope(write), normSlope(write)]);
   write.become(0, product, operand(write.view, 0).dtype);
 }
 
@@ -69,46 +67,39 @@ export function maxPoolGradient(write: OperatorGradient): void {
   const positions = places.flat();
   const joined: Axes = [rows, positions];
   if (images.isParted) {
-    const flat = rearrange(write, input, images.large, joined);
+    const flat = write.rearrange(input, images.large, joined);
     const count = elementCount(sizesOf(places));
-    const kept = keptDimensions(dimensionsOf(joined), [1]);
-    const found = write.add('ArgMax', [flat], kept, { axis: 1, keepdims: 1 });
-    const names = dimensionsOf(joined)[1] ?? [];
-    const steps = positionsAlong(write, [1, count], 1, names);
-    const isFirst = write.add('Equal', [steps, found], dimensionsOf(joined));
-    const own = rearrange(write, pooled, images.small, [rows, []]);
-    const taken = write.add('Where', [isFirst, own, write.scalarLike(0, 0)], dimensionsOf(joined));
-    images.give(write, rearrange(write, taken, joined, images.large));
+    const found = write.add('ArgMax', [flat], { axis: 1, keepdims: 1 });
+    const steps = write.positions([1, count], 1);
+    const isFirst = write.add('Equal', [steps, found]);
+    const own = write.rearrange(pooled, images.small, [rows, []]);
+    const taken = write.add('Where', [isFirst, own, write.scalarLike(0, 0)]);
+    images.give(write, write.rearrange(taken, joined, images.large));
     return;
   }
   // Each place of a window becomes a channel; the kernel that takes them apart also lays them back.
-  const { windows, small, large } = images;
+  const { windows } = images;
   const kernel = windows.map((window) => window.kernel);
   const taps = elementCount(kernel);
   const { dtype } = operand(write.view, 0);
   const apart = write.tensor(constant(FINE, identityOf(taps), [taps, 1, ...kernel]));
   const { pads = [], output_padding: behind, ...attributes } = layingBack(windows);
   const around = windows.flatMap((window) => window.pads);
-  const positionDims = dimensionsOf(large);
-  // No factor of the forward is as large as a window.
-  const channels: DimensionFactors = [];
-  const [rowDims = [], , ...seen] = dimensionsOf(small);
-  const dims = [rowDims, channels, ...seen];
   const ends = Array.isArray(pads) ? pads.map(Number) : [];
   const value = constant(FINE, [LOWEST]);
   const edges = [0, 0, ...ends.slice(0, windows.length), 0, 0, ...ends.slice(windows.length)];
   const isPadding = around.some((size) => size > 0) || ends.some((size) => size > 0);
-  const fine = write.inType(input, dtype, FINE, positionDims);
-  const padded = isPadding ? write.add('Pad', [fine], positionDims, { pads: edges, constant_value: value }) : fine;
-  const unfolded = write.add('Conv', [padded, apart], dims, attributes);
-  const found = write.add('ArgMax', [unfolded], keptDimensions(dims, [1]), { axis: 1, keepdims: 1 });
-  const steps = positionsAlong(write, [1, taps, ...windows.map(() => 1)], 1, channels);
-  const isFirst = write.add('Equal', [steps, found], dims);
-  const owed = write.inType(pooled, dtype, FINE, dimensionsOf(small));
-  const taken = write.add('Where', [isFirst, owed, write.scalar(FINE, 0)], dims);
+  const fine = write.inType(input, dtype, FINE);
+  const padded = isPadding ? write.add('Pad', [fine], { pads: edges, constant_value: value }) : fine;
+  const unfolded = write.add('Conv', [padded, apart], attributes);
+  const found = write.add('ArgMax', [unfolded], { axis: 1, keepdims: 1 });
+  const steps = write.positions([1, taps, ...windows.map(() => 1)], 1);
+  const isFirst = write.add('Equal', [steps, found]);
+  const owed = write.inType(pooled, dtype, FINE);
+  const taken = write.add('Where', [isFirst, owed, write.scalar(FINE, 0)]);
   const folding = { ...attributes, pads, ...(behind ? { output_padding: behind } : {}) };
-  const laid = write.add('ConvTranspose', [taken, apart], positionDims, folding);
-  images.give(write, write.inType(laid, FINE, dtype, positionDims));
+  const laid = write.add('ConvTranspose', [taken, apart], folding);
+  images.give(write, write.inType(laid, FINE, dtype));
 }
 
 function identityOf(size: number): readonly number[] {
@@ -126,8 +117,8 @@ export function globalAveragePoolGradient(write: OperatorGradient): void {
   if (!write.wants(0)) return;
   const { dtype, shape } = operand(write.view, 0);
   const share = write.scalar(dtype, 1 / elementCount(shape.slice(2)));
-  const scaled = write.add('Mul', ['grad0', share], write.dimsOfResult(0));
-  write.add('Expand', [scaled], write.dimsOfOperand(0), { shape }, 'd0');
+  const scaled = write.add('Mul', ['grad0', share]);
+  write.add('Expand', [scaled], { shape }, 'd0');
 }
 
 /** Equal largest elements share, as PyTorch's amax has it: no order of positions, which may be sharded, is needed. */
@@ -136,12 +127,11 @@ export function globalMaxPoolGradient(write: OperatorGradient): void {
   const { dtype, shape } = operand(write.view, 0);
   const axes = shape.flatMap((_, axis) => (axis < 2 ? [] : [axis]));
   const type = write.sumType;
-  const dims = write.dimsOfOperand(0);
-  const isLargest = write.cast(write.like(0, 'Equal', ['in0', 'out0']), dims, type);
-  const count = write.add('ReduceSum', [isLargest], write.dimsOfResult(0), { axes, keepdims: 1 });
-  const gradient = write.inType('grad0', dtype, type, write.dimsOfResult(0));
-  const share = write.add('Div', [gradient, count], write.dimsOfResult(0));
-  write.become(0, write.like(0, 'Mul', [isLargest, share]), type);
+  const isLargest = write.cast(write.add('Equal', ['in0', 'out0']), type);
+  const count = write.add('ReduceSum', [isLargest], { axes, keepdims: 1 });
+  const gradient = write.inType('grad0', dtype, type);
+  const share = write.add('Div', [gradient, count]);
+  write.become(0, write.add('Mul', [isLargest, share]), type);
 }
 
 /** Operand and result as images of one channel. */
@@ -161,17 +151,15 @@ interface Images {
 function imagesOf(write: OperatorGradient): Images {
   const { view } = write;
   const { shape, dtype } = operand(view, 0);
-  const [dims, pooledDims] = [write.dimsOfOperand(0), write.dimsOfResult(0)];
-  const [n, c, ...ys] = plainAxes(result(view, 0).shape, pooledDims);
+  const [n, c, ...ys] = plainAxes(result(view, 0).shape);
   const rows = [n, c].flatMap((axis) => axis ?? []);
   const windows = windowsOf(view, shape, neededIntegers(view, 'kernel_shape'));
   const places = windows.map((window, index) => {
-    const names: DimensionFactors = dims[index + 2] ?? [];
-    const y: Axis = ys[index] ?? { size: window.output, dims: [] };
-    const passes = y.dims.length === 1 && names[0] === y.dims[0];
-    if (!passes)
-      return { passes, y, window, image: [{ size: window.input, dims: names }], inside: { size: 1, dims: [] } };
-    const inside: Axis = { size: window.kernel, dims: names.slice(1) };
+    const y: Axis = ys[index] ?? { size: window.output };
+    const [name, ...others] = write.rule.outputs[0]?.[index + 2] ?? [];
+    const passes = others.length === 0 && name !== undefined && name === write.rule.inputs[0]?.[index + 2]?.[0];
+    if (!passes) return { passes, y, window, image: [{ size: window.input }], inside: { size: 1 } };
+    const inside: Axis = { size: window.kernel };
     return { passes, y, image: [y, inside], inside, window: { ...window, input: window.kernel, output: 1, stride: 1 } };
   });
   const first = [...rows, ...places.flatMap(({ passes, y }) => (passes ? [y] : []))];
@@ -184,27 +172,27 @@ function imagesOf(write: OperatorGradient): Images {
     large,
     small,
     isParted: places.every(({ passes }) => passes),
-    whole: (to, name) => rearrange(to, name, from, large),
-    pooled: (to, name) => rearrange(to, name, fromPooled, small),
+    whole: (to, name) => to.rearrange(name, from, large),
+    pooled: (to, name) => to.rearrange(name, fromPooled, small),
     give: (to, name, factor) => {
-      const back = rearrange(to, name, large, from);
-      to.become(0, factor === undefined ? back : to.like(0, 'Mul', [back, factor]), dtype);
+      const back = to.rearrange(name, large, from);
+      to.become(0, factor === undefined ? back : to.add('Mul', [back, factor]), dtype);
     },
   };
 }
 
-const NONE: Axis = { size: 1, dims: [] };
+const NONE: Axis = { size: 1 };
 
 /** What each window holds is added to each of its positions. */
-function layBack(write: OperatorGradient, { windows, large, small, isParted }: Images, pooled: string): string {
-  if (isParted) return write.add('Expand', [pooled], dimensionsOf(large), { shape: sizesOf(large) });
+function layBack(write: OperatorGradient, { windows, large, isParted }: Images, pooled: string): string {
+  if (isParted) return write.add('Expand', [pooled], { shape: sizesOf(large) });
   const kernel = windows.map((window) => window.kernel);
   const volume = Array.from({ length: elementCount(kernel) }, () => 1);
   const ones = write.tensor(constant(FINE, volume, [1, 1, ...kernel]));
   const { dtype } = operand(write.view, 0);
-  const fine = write.inType(pooled, dtype, FINE, dimensionsOf(small));
-  const laid = write.add('ConvTranspose', [fine, ones], dimensionsOf(large), layingBack(windows));
-  return write.inType(laid, FINE, dtype, dimensionsOf(large));
+  const fine = write.inType(pooled, dtype, FINE);
+  const laid = write.add('ConvTranspose', [fine, ones], layingBack(windows));
+  return write.inType(laid, FINE, dtype);
 }
 
 /** Elements of each window along one dimension, those of the padding too where they count. */
@@ -220,7 +208,7 @@ function countsOf({ input, kernel, stride, dilation, pads, output }: Window, pad
 /** g · y^(1−p), zero where y is; of the result's shape. */
 function normSlope(write: OperatorGradient): string {
   const p = numberOf(write.view, 'p', 2);
-  const at = write.on(write.dimsOfResult(0), operand(write.view, 0).dtype);
+  const at = write.on(operand(write.view, 0).dtype);
   if (p === 1) return 'grad0';
   const divisor = p === 2 ? 'out0' : at.of('Pow', 'out0', p - 1);
   return at.where(at.of('Equal', 'out0', 0), 0, at.div('grad0', divisor));
@@ -230,8 +218,8 @@ function normSlope(write: OperatorGradient): string {
 function powerSlope(write: OperatorGradient): string {
   const p = numberOf(write.view, 'p', 2);
   if (p === 2) return 'in0';
-  const sign = write.like(0, 'Sign', ['in0']);
+  const sign = write.add('Sign', ['in0']);
   if (p === 1) return sign;
-  const power = write.like(0, 'Pow', [write.like(0, 'Abs', ['in0']), write.scalarLike(0, p - 1)]);
-  return write.like(0, 'Mul', [power, sign]);
+  const power = write.add('Pow', [write.add('Abs', ['in0']), write.scalarLike(0, p - 1)]);
+  return write.add('Mul', [power, sign]);
 }

@@ -6,11 +6,10 @@
  *
  * and are those of a mixture of experts then. Its scores are always normalised over the experts that are chosen.
  */
-import type { DimensionFactors } from '../factor-rule.js';
 import { refused, refuseQuantised, unpacked } from './block-quantised-gradient.js';
 import { type Experts, expertsGradient, refuseExperts } from './experts-gradient.js';
 import { numberOf, operand } from './operands.js';
-import type { Dimensions, OperatorGradient } from './operator-gradient.js';
+import type { OperatorGradient } from './operator-gradient.js';
 
 /** Places of the first weights, of the second, and of the gates' operands. */
 const [FIRST, SECOND, GATE] = [2, 5, 8];
@@ -25,14 +24,10 @@ export function quantisedExpertsGradient(write: OperatorGradient): void {
 
 /** Its weights unpacked. */
 export function quantisedExperts(write: OperatorGradient): Experts {
-  const features = write.dimsOfOperand(0).at(-1) ?? [];
-  const [, , packed = []] = write.dimsOfOperand(SECOND);
-  const inner = write.rule.factors.has('w') ? [...packed, 'w'] : packed;
   return {
-    first: plainWeights(write, FIRST, ZERO_POINTS, features),
-    second: plainWeights(write, SECOND, ZERO_POINTS + 1, inner),
-    hidden: write.dimsOfOperand(FIRST)[1] ?? [],
-    inner: { size: columnsOf(write, SECOND), dims: inner },
+    first: plainWeights(write, FIRST, ZERO_POINTS),
+    second: plainWeights(write, SECOND, ZERO_POINTS + 1),
+    inner: columnsOf(write, SECOND),
     weights: null,
     biases: [FIRST + 2, SECOND + 2],
     isNormalised: true,
@@ -47,50 +42,37 @@ function bitsOf(view: OperatorGradient['view']): number {
   return numberOf(view, 'expert_weight_bits', 4);
 }
 
-/** [expert, row, column] of operand `index`; its scales lie behind it. `columns`: what numbers are named by. */
-function plainWeights(write: OperatorGradient, index: number, zeroPoint: number, columns: DimensionFactors): string {
+/** [expert, row, column] of operand `index`; its scales are behind it. */
+function plainWeights(write: OperatorGradient, index: number, zeroPoint: number): string {
   const { view } = write;
   const type = write.sumType;
   const bits = bitsOf(view);
   const [experts = 1, rows = 1] = operand(view, index).shape;
-  const [x = [], row = []] = write.dimsOfOperand(index);
   const scaleType = operand(view, index + 1);
   const blocks = scaleType.shape[2] ?? 1;
   const count = columnsOf(write, index);
-  // Where there are several blocks in a row, all of it is whole.
-  const block = blocks > 1 ? columns : [];
-  const whole: Dimensions = [x, row, block, columns];
-  const perBlock: Dimensions = [x, row, block, []];
-  const numbers = unpacked(write, `in${index}`, bits, { dims: write.dimsOfOperand(index), part: columns.slice(-1) });
-  const plain = write.add('Reshape', [numbers], whole, { shape: [experts, rows, blocks, count / blocks] });
-  const at = write.on(whole, type);
+  const numbers = unpacked(write, `in${index}`, bits, 3);
+  const plain = write.add('Reshape', [numbers], { shape: [experts, rows, blocks, count / blocks] });
+  const at = write.on(type);
   const shape = [experts, rows, blocks, 1];
-  const own = write.inType(`in${index + 1}`, scaleType.dtype, type, write.dimsOfOperand(index + 1));
-  const scales = write.add('Reshape', [own], perBlock, { shape });
+  const own = write.inType(`in${index + 1}`, scaleType.dtype, type);
+  const scales = write.add('Reshape', [own], { shape });
   const given = view.inputs[zeroPoint];
   if (given && blocks === 1 && scaleType.shape.length === 3)
     throw refused(write, 'ONNX Runtime reads zero points of rows of a single block in another order');
-  const zero = given
-    ? write.cast(zeroPoints(write, zeroPoint, { shape, dims: perBlock, bits }), perBlock, type)
-    : 2 ** (bits - 1);
-  const values = at.mul(at.sub(write.cast(plain, whole, type), zero), scales);
-  return write.add('Reshape', [values], [x, row, columns], { shape: [experts, rows, count] });
+  const zero = given ? write.cast(zeroPoints(write, zeroPoint, shape, bits), type) : 2 ** (bits - 1);
+  const values = at.mul(at.sub(write.cast(plain, type), zero), scales);
+  return write.add('Reshape', [values], { shape: [experts, rows, count] });
 }
 
 /** Zero points are packed along the rows' blocks, or along the rows where there is one for each. */
-function zeroPoints(
-  write: OperatorGradient,
-  index: number,
-  { shape, dims, bits }: { readonly shape: readonly number[]; readonly dims: Dimensions; readonly bits: number },
-): string {
-  const own = write.dimsOfOperand(index);
+function zeroPoints(write: OperatorGradient, index: number, shape: readonly number[], bits: number): string {
   const { shape: held } = operand(write.view, index);
   const axis = held.length - 1;
-  const last = own[axis] ?? [];
-  const numbers = unpacked(write, `in${index}`, bits, { dims: own, part: last });
+  const numbers = unpacked(write, `in${index}`, bits, held.length);
   const long = [...held.slice(0, -1), ((held[axis] ?? 1) * 8) / bits];
-  const flat = write.add('Reshape', [numbers], own, { shape: long });
+  const flat = write.add('Reshape', [numbers], { shape: long });
   const bounds = { starts: [0], ends: [shape[axis] ?? 1], axes: [axis], steps: [1] };
-  const kept = long[axis] === shape[axis] ? flat : write.add('Slice', [flat], own, bounds);
-  return write.add('Reshape', [kept], dims, { shape });
+  const kept = long[axis] === shape[axis] ? flat : write.add('Slice', [flat], bounds);
+  return write.add('Reshape', [kept], { shape });
 }

@@ -9,8 +9,8 @@ import type { ExpansionWriter } from './expansion.js';
 /** A part of a dimension. One object is one axis: both sides of a rearrangement name the same ones. */
 export interface Axis {
   readonly size: number;
-  /** Its factors, of the operator that is expanded. */
-  readonly dims: DimensionFactors;
+  /** Its factors, of the operator that is expanded; left out in gradients. */
+  readonly dims?: DimensionFactors;
 }
 
 /** A tensor's dimensions, each a list of axes, major to minor. [] is a dimension of size 1. */
@@ -33,12 +33,12 @@ export function sizesOf(axes: Axes): readonly number[] {
 }
 
 export function dimensionsOf(axes: Axes): readonly DimensionFactors[] {
-  return axes.map((parts) => parts.flatMap(({ dims }) => dims));
+  return axes.map((parts) => parts.flatMap(({ dims = [] }) => dims));
 }
 
 /** The axes of a tensor that is not split: one per dimension. */
-export function plainAxes(shape: readonly number[], dims: readonly DimensionFactors[]): readonly Axis[] {
-  return shape.map((size, index) => ({ size, dims: dims[index] ?? [] }));
+export function plainAxes(shape: readonly number[]): readonly Axis[] {
+  return shape.map((size) => ({ size }));
 }
 
 function reshaped(write: ExpansionWriter, input: string, from: Axes, to: Axes): string {

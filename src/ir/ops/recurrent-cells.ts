@@ -8,7 +8,7 @@
 import type { DType } from '../dtype.js';
 import { constant } from './constants.js';
 import { numberOf } from './operands.js';
-import type { Arithmetic, Dimensions, OperatorGradient } from './operator-gradient.js';
+import type { Arithmetic, OperatorGradient } from './operator-gradient.js';
 import type { Activation } from './recurrent-activations.js';
 
 /** A direction, its time running forwards. Names of tensors; T steps, N sequences, X features, H hidden units, G = gates · H. */
@@ -55,46 +55,40 @@ export interface DirectionGradients {
 
 export type Cell = (at: Direction) => DirectionGradients;
 
-/** Dimensions of a tensor of all steps, and of one step. */
-export const ALL_STEPS: Dimensions = [['t'], ['n'], ['h']];
-export const ONE_STEP: Dimensions = [[], ['n'], ['h']];
-const ALL_GATES: Dimensions = [['t'], ['n'], ['w']];
-const ONE_GATES: Dimensions = [[], ['n'], ['w']];
-
 /** H = f(X·Wᵀ + H·Rᵀ + b) */
 export const simpleCell: Cell = (at) => {
   const { write, type, r, activations } = at;
-  const all = write.on(ALL_STEPS, type);
+  const all = write.on(type);
   const { slope } = gate(all, at, activations[0], all.add(fromInputs(at), fromStates(at)));
   const slopes = eachStep(write, slope, at.steps);
   const made: string[] = [];
   const first = backwards(at, (step, { state }) => {
-    const one = write.on(ONE_STEP, type);
+    const one = write.on(type);
     const into = one.mul(state, slopes[step] ?? '');
     made.unshift(into);
-    return { state: write.add('MatMul', [into, r], ONE_STEP), cell: null };
+    return { state: write.add('MatMul', [into, r]), cell: null };
   });
-  const gates = joined(write, made, ALL_GATES, 0);
+  const gates = write.add('Concat', made, { axis: 0 });
   return { ...both(at, gates), ...first, peepholes: null };
 };
 
 /** Gates z (update), r (reset) and the candidate n: H = (1 − z)·n + z·H. */
 export const gatedCell: Cell = (at) => {
   const { write, type, before, activations } = at;
-  const all = write.on(ALL_STEPS, type);
-  const one = write.on(ONE_STEP, type);
+  const all = write.on(type);
+  const one = write.on(type);
   const [inputZ = '', inputR = '', inputN = ''] = gatesOf(at, fromInputs(at), 3);
   const [stateZ = '', stateR = '', stateN = ''] = gatesOf(at, fromStates(at), 3);
-  const parts = write.add('Transpose', [at.r], [['h'], ['w']], { perm: [1, 0] });
-  const turned = split(write, parts, 3, 1, [['h'], ['h']]);
-  const ownRows = split(write, at.r, 3, 0, [['h'], ['h']]);
+  const parts = write.add('Transpose', [at.r], { perm: [1, 0] });
+  const turned = split(write, parts, 3, 1);
+  const ownRows = split(write, at.r, 3, 0);
   const late = numberOf(write.view, 'linear_before_reset', 0) !== 0;
   const update = gate(all, at, activations[0], all.add(inputZ, stateZ));
   const reset = gate(all, at, activations[0], all.add(inputR, stateR));
   const resetState = all.mul(reset.value, before);
-  const bias = at.biases ? split(write, at.biases[1], 3, 0, [['h']])[2] : undefined;
+  const bias = at.biases ? split(write, at.biases[1], 3, 0)[2] : undefined;
   const early = () => {
-    const product = write.add('MatMul', [resetState, turned[2] ?? ''], ALL_STEPS);
+    const product = write.add('MatMul', [resetState, turned[2] ?? '']);
     return bias === undefined ? product : all.add(product, bias);
   };
   const candidate = gate(all, at, activations[1], all.add(inputN, late ? all.mul(reset.value, stateN) : early()));
@@ -106,7 +100,7 @@ export const gatedCell: Cell = (at) => {
     reset: eachStep(write, reset.value, at.steps),
   };
   const made: { z: string; r: string; n: string; q: string }[] = [];
-  const times = (name: string, rows: string | undefined) => write.add('MatMul', [name, rows ?? ''], ONE_STEP);
+  const times = (name: string, rows: string | undefined) => write.add('MatMul', [name, rows ?? '']);
   const first = backwards(at, (step, { state }) => {
     const of = (list: readonly string[]) => list[step] ?? '';
     const [z, n] = [one.mul(state, of(factors.z)), one.mul(state, of(factors.n))];
@@ -114,7 +108,7 @@ export const gatedCell: Cell = (at) => {
     if (late) {
       const [r, q] = [one.mul(n, of(factors.r)), one.mul(n, of(factors.reset))];
       made.unshift({ z, r, n, q });
-      const gates = write.add('Concat', [z, r, q], ONE_GATES, { axis: 2 });
+      const gates = write.add('Concat', [z, r, q], { axis: 2 });
       return { state: one.add(kept, times(gates, at.r)), cell: null };
     }
     const through = times(n, ownRows[2]);
@@ -124,23 +118,22 @@ export const gatedCell: Cell = (at) => {
     return { state: one.add(one.add(kept, one.mul(through, of(factors.reset))), gates), cell: null };
   });
   const over = (key: 'z' | 'r' | 'n' | 'q') =>
-    joined(
-      write,
+    write.add(
+      'Concat',
       made.map((step) => step[key]),
-      ALL_STEPS,
-      0,
+      { axis: 0 },
     );
   const [z, r, n] = [over('z'), over('r'), over('n')];
-  const forInputs = joined(write, [z, r, n], ALL_GATES, 2);
+  const forInputs = write.add('Concat', [z, r, n], { axis: 2 });
   if (late) {
-    const forStates = joined(write, [z, r, over('q')], ALL_GATES, 2);
-    return { forInputs, forStates, r: outer(write, forStates, before, 'w'), ...first, peepholes: null };
+    const forStates = write.add('Concat', [z, r, over('q')], { axis: 2 });
+    return { forInputs, forStates, r: outer(write, forStates, before), ...first, peepholes: null };
   }
-  const rows = [outer(write, z, before, 'h'), outer(write, r, before, 'h'), outer(write, n, resetState, 'h')];
+  const rows = [outer(write, z, before), outer(write, r, before), outer(write, n, resetState)];
   return {
     forInputs,
     forStates: forInputs,
-    r: joined(write, rows, [['w'], ['h']], 0),
+    r: write.add('Concat', rows, { axis: 0 }),
     ...first,
     peepholes: null,
   };
@@ -149,10 +142,10 @@ export const gatedCell: Cell = (at) => {
 /** Gates i, o, f and the candidate c: C = f·C + i·c, H = o·h(C). */
 export const longCell: Cell = (at) => {
   const { write, type, peepholes, activations } = at;
-  const all = write.on(ALL_STEPS, type);
-  const one = write.on(ONE_STEP, type);
+  const all = write.on(type);
+  const one = write.on(type);
   const coupled = numberOf(write.view, 'input_forget', 0) !== 0;
-  const total = write.on(ALL_GATES, type).add(fromInputs(at), fromStates(at));
+  const total = write.on(type).add(fromInputs(at), fromStates(at));
   const [intoI = '', intoO = '', intoF = '', intoC = ''] = gatesOf(at, total, 4);
   const candidate = gate(all, at, activations[1], intoC);
   const firstCell = at.firstCell ?? zeroStep(at);
@@ -178,15 +171,14 @@ export const longCell: Cell = (at) => {
     cells.push(one.add(one.mul(f, cellBefore(step)), one.mul(i, candidates[step] ?? '')));
   }
   const over = (key: 'i' | 'f') =>
-    joined(
-      write,
+    write.add(
+      'Concat',
       seen.map((step) => step[key]),
-      ALL_STEPS,
-      0,
+      { axis: 0 },
     );
   const { i, f } = plain ?? gatesAtOnce(all, at, coupled, over('i'), over('f'));
-  const cell = joined(write, cells, ALL_STEPS, 0);
-  const earlier = joined(write, [firstCell, ...cells.slice(0, -1)], ALL_STEPS, 0);
+  const cell = write.add('Concat', cells, { axis: 0 });
+  const earlier = write.add('Concat', [firstCell, ...cells.slice(0, -1)], { axis: 0 });
   const o = gate(all, at, activations[0], peepholes ? all.add(intoO, all.mul(cell, peepholes[1])) : intoO);
   const shownValue = activations[2]?.value(all, cell) ?? '';
   const shownSlope = activations[2]?.slope(all, cell, shownValue) ?? '';
@@ -209,13 +201,13 @@ export const longCell: Cell = (at) => {
     const incoming = one.mul(held, of(factors.i));
     const forgotten = factors.f ? one.mul(held, of(factors.f)) : one.mul(held, 0);
     const proposed = one.mul(held, of(factors.c));
-    const gates = write.add('Concat', [incoming, outgoing, forgotten, proposed], ONE_GATES, { axis: 2 });
+    const gates = write.add('Concat', [incoming, outgoing, forgotten, proposed], { axis: 2 });
     made.unshift(gates);
     const kept = one.mul(held, of(factors.kept));
     const peeped = peepholes && one.add(one.mul(incoming, peepholes[0]), one.mul(forgotten, peepholes[2]));
-    return { state: write.add('MatMul', [gates, at.r], ONE_STEP), cell: peeped ? one.add(kept, peeped) : kept };
+    return { state: write.add('MatMul', [gates, at.r]), cell: peeped ? one.add(kept, peeped) : kept };
   });
-  const gates = joined(write, made, ALL_GATES, 0);
+  const gates = write.add('Concat', made, { axis: 0 });
   return { ...both(at, gates), ...first, peepholes: peepholes && peepholeGradients(at, gates, earlier, cell) };
 };
 
@@ -252,68 +244,41 @@ function clip(on: Arithmetic, { write }: Direction, into: string): string {
 
 /** X·Wᵀ + b for all gates and steps. */
 function fromInputs(at: Direction): string {
-  return product(at, at.x, at.w, 'x', at.biases?.[0]);
+  return product(at, at.x, at.w, at.biases?.[0]);
 }
 
 /** H·Rᵀ + b for all gates and steps. */
 function fromStates(at: Direction): string {
-  return product(at, at.before, at.r, 'h', at.biases?.[1]);
+  return product(at, at.before, at.r, at.biases?.[1]);
 }
 
-function product(
-  { write }: Direction,
-  of: string,
-  weights: string,
-  features: string,
-  bias: string | undefined,
-): string {
-  const turned = write.add('Transpose', [weights], [[features], ['w']], { perm: [1, 0] });
-  const made = write.add('MatMul', [of, turned], ALL_GATES);
-  return bias === undefined ? made : write.add('Add', [made, bias], ALL_GATES);
+function product({ write }: Direction, of: string, weights: string, bias: string | undefined): string {
+  const turned = write.add('Transpose', [weights], { perm: [1, 0] });
+  const made = write.add('MatMul', [of, turned]);
+  return bias === undefined ? made : write.add('Add', [made, bias]);
 }
 
 function gatesOf({ write }: Direction, name: string, count: number): readonly string[] {
-  return split(write, name, count, 2, ALL_STEPS);
+  return split(write, name, count, 2);
 }
 
-/** Equal parts of a tensor; `dims` are those of a part. */
-export function split(
-  write: OperatorGradient,
-  name: string,
-  count: number,
-  axis: number,
-  dims: Dimensions,
-): readonly string[] {
+/** Equal parts of a tensor. */
+export function split(write: OperatorGradient, name: string, count: number, axis: number): readonly string[] {
   const parts = Array.from({ length: count }, (_, index) => `${name}_${axis}_${index}`);
-  write.addAll(
-    'Split',
-    [name],
-    parts,
-    parts.map(() => dims),
-    { axis, num_outputs: count },
-  );
+  write.addAll('Split', [name], parts, { axis, num_outputs: count });
   return parts;
 }
 
 /** The steps of a tensor of all steps, [1, N, H] each. */
-export function eachStep(
-  write: OperatorGradient,
-  name: string,
-  steps: number,
-  dims: Dimensions = ONE_STEP,
-): readonly string[] {
-  return split(write, name, steps, 0, dims);
-}
-
-export function joined(write: OperatorGradient, parts: readonly string[], dims: Dimensions, axis: number): string {
-  return write.add('Concat', parts, dims, { axis });
+export function eachStep(write: OperatorGradient, name: string, steps: number): readonly string[] {
+  return split(write, name, steps, 0);
 }
 
 /** Zeros for one step's state. */
 export function zeroStep({ write, type, hidden }: Pick<Direction, 'write' | 'type' | 'hidden'>): string {
   const batch = write.rule.factors.get('n')?.size ?? 1;
   const attributes = { shape: [1, batch, hidden], value: constant(type, [0], [1]) };
-  return write.add('ConstantOfShape', [], ONE_STEP, attributes);
+  return write.add('ConstantOfShape', [], attributes);
 }
 
 interface Carried {
@@ -330,7 +295,7 @@ function backwards(
   through: (step: number, grads: Carried) => Carried,
 ): { readonly firstState: string; readonly firstCell: string | null } {
   const { write, type } = at;
-  const one = write.on(ONE_STEP, type);
+  const one = write.on(type);
   let state = at.lastState;
   let cell = at.lastCell;
   for (let step = at.steps - 1; step >= 0; step--) {
@@ -342,7 +307,7 @@ function backwards(
       [state, cell] = [next.state, next.cell];
       continue;
     }
-    const outside = write.add('Sub', [write.scalar(type, 1), inside], [[], ['n'], []]);
+    const outside = write.add('Sub', [write.scalar(type, 1), inside]);
     const next = through(step, { state: one.mul(total, inside), cell: cell && one.mul(cell, inside) });
     state = state === null ? next.state : one.add(next.state, one.mul(state, outside));
     cell = cell && next.cell ? one.add(next.cell, one.mul(cell, outside)) : next.cell;
@@ -356,12 +321,12 @@ function sum(on: Arithmetic, a: string | null, b: string | null): string | null 
 
 /** Where inputs and states add to the same gates. */
 function both({ write, before }: Direction, gates: string): Pick<DirectionGradients, 'forInputs' | 'forStates' | 'r'> {
-  return { forInputs: gates, forStates: gates, r: outer(write, gates, before, 'w') };
+  return { forInputs: gates, forStates: gates, r: outer(write, gates, before) };
 }
 
 /** Σ over steps and sequences of what went in times what came out: the gradient of weights. */
-export function outer(write: OperatorGradient, out: string, into: string, rows: string, columns = 'h'): string {
-  return write.add('Einsum', [out, into], [[rows], [columns]], { equation: 'tng,tnx->gx' });
+export function outer(write: OperatorGradient, out: string, into: string): string {
+  return write.add('Einsum', [out, into], { equation: 'tng,tnx->gx' });
 }
 
 function peepholeGradients(
@@ -371,9 +336,9 @@ function peepholeGradients(
   cell: string,
 ): readonly [string, string, string] {
   const { write, type } = at;
-  const all = write.on(ALL_STEPS, type);
+  const all = write.on(type);
   const [i = '', o = '', f = ''] = gatesOf(at, gates, 4);
   const over = (grad: string, held: string) =>
-    write.add('ReduceSum', [all.mul(grad, held)], [['h']], { axes: [0, 1], keepdims: 0 });
+    write.add('ReduceSum', [all.mul(grad, held)], { axes: [0, 1], keepdims: 0 });
   return [over(i, earlier), over(o, cell), over(f, earlier)];
 }

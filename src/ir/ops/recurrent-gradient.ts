@@ -6,18 +6,15 @@ import { AutoparError } from '../error.js';
 import type { OperatorView } from '../operator.js';
 import { constant } from './constants.js';
 import { numberOf, operand, text } from './operands.js';
-import type { Dimensions, GradientBody, OperatorGradient } from './operator-gradient.js';
+import type { GradientBody, OperatorGradient } from './operator-gradient.js';
 import { activationsOf } from './recurrent-activations.js';
 import {
-  ALL_STEPS,
   type Cell,
   type Direction,
   type DirectionGradients,
   eachStep,
   gatedCell,
-  joined,
   longCell,
-  ONE_STEP,
   outer,
   simpleCell,
   split,
@@ -54,10 +51,10 @@ function recurrentGradient(write: OperatorGradient, cell: Cell, usual: readonly 
   const { directions } = frame;
   const y = resultSteps(frame);
   const parts = {
-    w: apart(frame, 'in1', [['w'], ['x']]),
-    r: apart(frame, 'in2', [['w'], ['h']]),
-    b: write.view.inputs[3] ? apart(frame, 'in3', [['v']]) : null,
-    p: write.view.inputs[7] ? apart(frame, 'in7', [['p']]) : null,
+    w: apart(frame, 'in1'),
+    r: apart(frame, 'in2'),
+    b: write.view.inputs[3] ? apart(frame, 'in3') : null,
+    p: write.view.inputs[7] ? apart(frame, 'in7') : null,
     state: write.view.inputs[5] ? states(frame, 'in5') : null,
     cell: write.view.inputs[6] ? states(frame, 'in6') : null,
     grad: write.has(0) ? inDirections(frame, 'grad0') : null,
@@ -66,27 +63,26 @@ function recurrentGradient(write: OperatorGradient, cell: Cell, usual: readonly 
   };
   const made = Array.from({ length: directions }, (_, number) => {
     const turns = isReverse(write.view, number);
-    const turn = (name: string, dims: Dimensions) => (turns ? turned(frame, name, dims) : name);
+    const turn = (name: string) => (turns ? turned(frame, name) : name);
     const of = (list: readonly string[] | null) => list?.[number] ?? null;
     const { hidden, steps } = frame;
     const bias = of(parts.b);
-    const x = turn(frame.x, [['t'], ['n'], ['x']]);
+    const x = turn(frame.x);
     const [grad, peepholes] = [of(parts.grad), of(parts.p)];
     const type = operand(write.view, 0).dtype;
     const first = of(parts.state) ?? zeroStep({ write, type, hidden });
-    const shown = eachStep(write, turn(y[number] ?? '', ALL_STEPS), steps);
+    const shown = eachStep(write, turn(y[number] ?? ''), steps);
     const at: Direction = {
       ...{ write, type, steps, hidden, x },
       w: of(parts.w) ?? '',
       r: of(parts.r) ?? '',
       biases: bias === null ? null : halves(frame, bias),
-      before: joined(write, [first, ...shown.slice(0, -1)], ALL_STEPS, 0),
+      before: write.add('Concat', [first, ...shown.slice(0, -1)], { axis: 0 }),
       firstCell: of(parts.cell),
-      peepholes:
-        peepholes === null ? null : (split(write, peepholes, 3, 0, [['h']]) as unknown as Direction['peepholes']),
+      peepholes: peepholes === null ? null : (split(write, peepholes, 3, 0) as unknown as Direction['peepholes']),
       activations: activationsOf(write, usual, number),
       inside: frame.inside,
-      grads: grad === null ? null : eachStep(write, turn(grad, ALL_STEPS), steps),
+      grads: grad === null ? null : eachStep(write, turn(grad), steps),
       lastState: of(parts.lastState),
       lastCell: of(parts.lastCell),
     };
@@ -109,40 +105,35 @@ function finish(frame: Frame, made: readonly Made[]): void {
     if (write.wants(index)) together(frame, index, made.map(each));
   };
   if (write.wants(0)) {
-    const dims = [['t'], ['n'], ['x']];
     const parts = made.map(({ at, turns, grads }) => {
-      const part = write.add('MatMul', [grads.forInputs, at.w], dims);
-      return turns ? turned(frame, part, dims) : part;
+      const part = write.add('MatMul', [grads.forInputs, at.w]);
+      return turns ? turned(frame, part) : part;
     });
-    const sum = parts.length === 1 ? (parts[0] ?? '') : write.add('Sum', parts, dims);
-    const own = write.dimsOfOperand(0);
-    write.become(0, frame.batchFirst ? write.add('Transpose', [sum], own, { perm: [1, 0, 2] }) : sum, dtype);
+    const sum = parts.length === 1 ? (parts[0] ?? '') : write.add('Sum', parts);
+    write.become(0, frame.batchFirst ? write.add('Transpose', [sum], { perm: [1, 0, 2] }) : sum, dtype);
   }
-  wants(1, ({ at, grads }) => outer(write, grads.forInputs, at.x, 'w', 'x'));
+  wants(1, ({ at, grads }) => outer(write, grads.forInputs, at.x));
   wants(2, ({ grads }) => grads.r);
   wants(3, ({ grads }) => {
-    const over = (name: string) => write.add('ReduceSum', [name], [['w']], { axes: [0, 1], keepdims: 0 });
+    const over = (name: string) => write.add('ReduceSum', [name], { axes: [0, 1], keepdims: 0 });
     const inputs = over(grads.forInputs);
     const states = grads.forStates === grads.forInputs ? inputs : over(grads.forStates);
-    return write.add('Concat', [inputs, states], [['v']], { axis: 0 });
+    return write.add('Concat', [inputs, states], { axis: 0 });
   });
   wants(5, ({ grads }) => grads.firstState);
   wants(6, ({ at, grads }) => grads.firstCell ?? zeroStep(at));
-  wants(7, ({ grads }) => write.add('Concat', [...(grads.peepholes ?? [])], [['p']], { axis: 0 }));
+  wants(7, ({ grads }) => write.add('Concat', [...(grads.peepholes ?? [])], { axis: 0 }));
 }
 
 /** An operand's gradients, a direction each, side by side. States have their direction's dimension already. */
 function together(frame: Frame, index: number, parts: readonly string[]): void {
   const { write } = frame;
   const { dtype } = operand(write.view, 0);
-  const own = write.dimsOfOperand(index);
   const isState = index === 5 || index === 6;
-  const single = isState ? ONE_STEP : [[], ...own.slice(1)];
-  const tops = isState ? parts : parts.map((part) => write.add('Unsqueeze', [part], single, { axes: [0] }));
-  const whole = isState ? [['d'], ['n'], ['h']] : own;
-  const all = joined(write, tops, whole, 0);
+  const tops = isState ? parts : parts.map((part) => write.add('Unsqueeze', [part], { axes: [0] }));
+  const all = write.add('Concat', tops, { axis: 0 });
   const turns = isState && frame.batchFirst;
-  write.become(index, turns ? write.add('Transpose', [all], own, { perm: [1, 0, 2] }) : all, dtype);
+  write.become(index, turns ? write.add('Transpose', [all], { perm: [1, 0, 2] }) : all, dtype);
 }
 
 function frameOf(write: OperatorGradient): Frame {
@@ -151,22 +142,21 @@ function frameOf(write: OperatorGradient): Frame {
   const [first = 1, second = 1] = operand(view, 0).shape;
   const steps = batchFirst ? second : first;
   if (steps > MOST_STEPS) throw tooLong(view, steps);
-  const x = batchFirst ? write.add('Transpose', ['in0'], [['t'], ['n'], ['x']], { perm: [1, 0, 2] }) : 'in0';
+  const x = batchFirst ? write.add('Transpose', ['in0'], { perm: [1, 0, 2] }) : 'in0';
   const [directions = 1, , hidden = 1] = operand(view, 2).shape;
   const given = view.inputs[4];
-  const lengths = given ? write.inType('in4', given.dtype, 'int64', [['n']]) : null;
+  const lengths = given ? write.inType('in4', given.dtype, 'int64') : null;
   const sizes = { write, steps, hidden, directions, batchFirst, x, lengths };
   return { ...sizes, inside: lengths === null ? null : insideSteps(write, lengths, steps) };
 }
 
 /** 1 for the steps inside of each sequence, 0 behind its end. */
 function insideSteps(write: OperatorGradient, lengths: string, steps: number): readonly string[] {
-  const dims = [['t'], ['n'], []];
   const numbers = Array.from({ length: steps }, (_, step) => step);
   const places = write.tensor(constant('int64', numbers, [steps, 1, 1]));
-  const ends = write.add('Unsqueeze', [lengths], [[], ['n'], []], { axes: [0, 2] });
-  const inside = write.cast(write.add('Less', [places, ends], dims), dims, operand(write.view, 0).dtype);
-  return eachStep(write, inside, steps, [[], ['n'], []]);
+  const ends = write.add('Unsqueeze', [lengths], { axes: [0, 2] });
+  const inside = write.cast(write.add('Less', [places, ends]), operand(write.view, 0).dtype);
+  return eachStep(write, inside, steps);
 }
 
 /** All states, a direction each, [T, N, H]; computed again where the operator does not hand them out. */
@@ -175,45 +165,42 @@ function resultSteps(frame: Frame): readonly string[] {
   const { view } = write;
   if (view.outputs[0]) return inDirections(frame, 'out0');
   const operands = view.inputs.map((type, index) => (type ? `in${index}` : null));
-  const dims = frame.batchFirst ? [['n'], ['t'], ['d'], ['h']] : [['t'], ['d'], ['n'], ['h']];
-  return inDirections(frame, write.add(view.op, operands, dims, view.attributes));
+  return inDirections(frame, write.add(view.op, operands, view.attributes));
 }
 
 /** [T, D, N, H] as one [T, N, H] per direction. */
 function inDirections(frame: Frame, name: string): readonly string[] {
   const { write, directions, batchFirst } = frame;
-  const dims = [['t'], ['d'], ['n'], ['h']];
-  const ordered = batchFirst ? write.add('Transpose', [name], dims, { perm: [1, 2, 0, 3] }) : name;
-  const parts = directions === 1 ? [ordered] : split(write, ordered, directions, 1, [['t'], [], ['n'], ['h']]);
-  return parts.map((part) => write.add('Squeeze', [part], ALL_STEPS, { axes: [1] }));
+  const ordered = batchFirst ? write.add('Transpose', [name], { perm: [1, 2, 0, 3] }) : name;
+  const parts = directions === 1 ? [ordered] : split(write, ordered, directions, 1);
+  return parts.map((part) => write.add('Squeeze', [part], { axes: [1] }));
 }
 
 /** [D, N, H] as one [1, N, H] per direction. */
 function states({ write, directions, batchFirst }: Frame, name: string): readonly string[] {
-  const dims = [['d'], ['n'], ['h']];
-  const ordered = batchFirst ? write.add('Transpose', [name], dims, { perm: [1, 0, 2] }) : name;
-  return directions === 1 ? [ordered] : split(write, ordered, directions, 0, ONE_STEP);
+  const ordered = batchFirst ? write.add('Transpose', [name], { perm: [1, 0, 2] }) : name;
+  return directions === 1 ? [ordered] : split(write, ordered, directions, 0);
 }
 
-/** Weights of all directions as one tensor each; `dims` are those of one direction's. */
-function apart({ write, directions }: Frame, name: string, dims: Dimensions): readonly string[] {
-  const parts = directions === 1 ? [name] : split(write, name, directions, 0, [[], ...dims]);
-  return parts.map((part) => write.add('Squeeze', [part], dims, { axes: [0] }));
+/** Weights of all directions as one tensor each. */
+function apart({ write, directions }: Frame, name: string): readonly string[] {
+  const parts = directions === 1 ? [name] : split(write, name, directions, 0);
+  return parts.map((part) => write.add('Squeeze', [part], { axes: [0] }));
 }
 
 /** Biases of inputs and of states. */
 function halves({ write }: Frame, bias: string): readonly [string, string] {
-  const [inputs = '', states = ''] = split(write, bias, 2, 0, [['w']]);
+  const [inputs = '', states = ''] = split(write, bias, 2, 0);
   return [inputs, states];
 }
 
 /** The other way round in time, within each sequence's length. */
-function turned({ write, lengths }: Frame, name: string, dims: Dimensions): string {
+function turned({ write, lengths }: Frame, name: string): string {
   if (lengths !== null) {
-    return write.add('ReverseSequence', [name, lengths], dims, { time_axis: 0, batch_axis: 1 });
+    return write.add('ReverseSequence', [name, lengths], { time_axis: 0, batch_axis: 1 });
   }
   const attributes = { starts: [-1], ends: [-Number.MAX_SAFE_INTEGER], axes: [0], steps: [-1] };
-  return write.add('Slice', [name], dims, attributes);
+  return write.add('Slice', [name], attributes);
 }
 
 function isReverse(view: OperatorView, direction: number): boolean {

@@ -5,7 +5,7 @@
 import { elementCount } from '../graph.js';
 import type { OperatorView } from '../operator.js';
 import { operand } from './operands.js';
-import type { Arithmetic, Dimensions, GradientBody, OperatorGradient } from './operator-gradient.js';
+import type { Arithmetic, GradientBody, OperatorGradient } from './operator-gradient.js';
 
 /** What a gradient has to know of a reduction. */
 interface Reduced {
@@ -68,20 +68,18 @@ function body(write: OperatorGradient, formula: Formula, shapeOf: (view: Operato
     write.become(0, 'grad0', dtype);
     return;
   }
-  const dims = write.dimsOfOperand(0);
   const type = write.sumType;
-  const beside: Dimensions = dims.map((names, axis) => (axes.includes(axis) ? [] : names));
   const read = (name: string) => {
-    const own = write.inType(name, dtype, type, write.dimsOfResult(0));
-    return keep || axes.length === 0 ? own : write.add('Unsqueeze', [own], beside, { axes });
+    const own = write.inType(name, dtype, type);
+    return keep || axes.length === 0 ? own : write.add('Unsqueeze', [own], { axes });
   };
   const made = formula({
     write,
     axes,
-    whole: write.on(dims, type),
-    small: write.on(beside, type),
+    whole: write.on(type),
+    small: write.on(type),
     get x() {
-      return write.inType('in0', dtype, type, dims);
+      return write.inType('in0', dtype, type);
     },
     get y() {
       return read('out0');
@@ -90,7 +88,7 @@ function body(write: OperatorGradient, formula: Formula, shapeOf: (view: Operato
       return read('grad0');
     },
     count: elementCount(axes.map((axis) => shape[axis] ?? 1)),
-    spread: (name) => (axes.length === 0 ? name : write.add('Expand', [name], dims, { shape })),
+    spread: (name) => (axes.length === 0 ? name : write.add('Expand', [name], { shape })),
   });
   write.become(0, made, type);
 }
@@ -106,7 +104,7 @@ function chosen({ whole, small, x, y, g, axes }: Around): string {
 function others({ write, whole, x, g, axes, small }: Around): string {
   const zero = whole.of('Equal', x, 0);
   const safe = whole.where(zero, 1, x);
-  const product = write.add('ReduceProd', [safe], small.dims, { axes, keepdims: 1 });
+  const product = write.add('ReduceProd', [safe], { axes, keepdims: 1 });
   const count = whole.count(zero);
   const elsewhere = whole.sub(whole.sum(count, axes), count);
   const rest = whole.div(small.mul(g, product), safe);

@@ -6,10 +6,8 @@
  *
  * The image takes back Aᵀ dy B; what A and B get moves the samples, and these the bounds of the region.
  */
-import type { DimensionFactors } from '../factor-rule.js';
-import { positionsAlong } from './expansion.js';
 import { operand } from './operands.js';
-import type { Dimensions, OperatorGradient } from './operator-gradient.js';
+import type { OperatorGradient } from './operator-gradient.js';
 import type { SampledAxis } from './region-samples.js';
 
 /** Places of the operands. */
@@ -19,89 +17,73 @@ const [IMAGE, REGIONS, OWNERS] = [0, 1, 2];
 interface Moved {
   readonly axis: SampledAxis;
   readonly slope: string;
-  readonly dims: Dimensions;
 }
 
 export function sampledRegionGradient(write: OperatorGradient, rows: SampledAxis, columns: SampledAxis): void {
   const { view } = write;
   const type = write.sumType;
-  const image = write.dimsOfOperand(IMAGE);
-  const [n = [], c = [], h = [], w = []] = image;
-  const [r = [], , y = [], x = []] = write.dimsOfResult(0);
-  const slope = write.inType('grad0', operand(view, IMAGE).dtype, type, write.dimsOfResult(0));
-  const [upright, level] = [weightsOf(write, rows, h), weightsOf(write, columns, w)];
-  const spread = (name: string, dims: Dimensions, place: number) =>
-    write.add('Unsqueeze', [name], dims, { axes: [place] });
-  const own = write.add('Unsqueeze', [ownersOf(write)], [r, [], n, []], { axes: [1, 3] });
-  const across = write.add('MatMul', [slope, spread(level, [r, [], x, w], 1)], [r, c, y, w]);
+  const slope = write.inType('grad0', operand(view, IMAGE).dtype, type);
+  const [upright, level] = [weightsOf(write, rows), weightsOf(write, columns)];
+  const spread = (name: string, place: number) => write.add('Unsqueeze', [name], { axes: [place] });
+  const own = write.add('Unsqueeze', [ownersOf(write)], { axes: [1, 3] });
+  const across = write.add('MatMul', [slope, spread(level, 1)]);
   if (write.wants(IMAGE)) {
-    const each = write.add('Mul', [spread(upright, [r, y, [], h], 2), own], [r, y, n, h]);
-    write.become(IMAGE, write.add('Einsum', [each, across], image, { equation: 'rynh,rcyw->nchw' }), type);
+    const each = write.add('Mul', [spread(upright, 2), own]);
+    write.become(IMAGE, write.add('Einsum', [each, across], { equation: 'rynh,rcyw->nchw' }), type);
   }
   if (!write.wants(REGIONS)) return;
-  const pixels = write.inType(`in${IMAGE}`, operand(view, IMAGE).dtype, type, image);
+  const pixels = write.inType(`in${IMAGE}`, operand(view, IMAGE).dtype, type);
   /** What the weights of an axis get: products with all images, of which each region's own counts. */
-  const owed = (
-    axis: SampledAxis,
-    name: string,
-    equation: string,
-    [out, pixel]: readonly [DimensionFactors, DimensionFactors],
-  ) => {
-    const all = write.add('Einsum', [name, pixels], [r, out, n, pixel], { equation });
-    const kept = write.add('Mul', [all, own], [r, out, n, pixel]);
-    const summed = write.add('ReduceSum', [kept], [r, out, [], pixel], { axes: [2], keepdims: 1 });
-    return movedBy(write, axis, summed, pixel);
+  const owed = (axis: SampledAxis, name: string, equation: string) => {
+    const all = write.add('Einsum', [name, pixels], { equation });
+    const kept = write.add('Mul', [all, own]);
+    const summed = write.add('ReduceSum', [kept], { axes: [2], keepdims: 1 });
+    return movedBy(write, axis, summed);
   };
-  const turned = write.add('Transpose', [upright], [r, h, y], { perm: [0, 2, 1] });
-  const down = write.add('MatMul', [spread(turned, [r, [], h, y], 1), slope], [r, c, h, x]);
-  giveBounds(write, [owed(rows, across, 'rcyw,nchw->rynh', [y, h]), owed(columns, down, 'rchx,nchw->rxnw', [x, w])]);
+  const turned = write.add('Transpose', [upright], { perm: [0, 2, 1] });
+  const down = write.add('MatMul', [spread(turned, 1), slope]);
+  giveBounds(write, [owed(rows, across, 'rcyw,nchw->rynh'), owed(columns, down, 'rchx,nchw->rxnw')]);
 }
 
 /** 1 where an image is a region's own: [region, image]. */
 function ownersOf(write: OperatorGradient): string {
-  const [n = []] = write.dimsOfOperand(IMAGE);
-  const [r = []] = write.dimsOfResult(0);
-  const owner = write.cast(`in${OWNERS}`, [r], 'int64');
-  const column = write.add('Unsqueeze', [owner], [r, []], { axes: [1] });
-  const row = positionsAlong(write, [1, operand(write.view, IMAGE).shape[0] ?? 1], 1, n);
-  return write.cast(write.add('Equal', [column, row], [r, n]), [r, n], write.sumType);
+  const owner = write.cast(`in${OWNERS}`, 'int64');
+  const column = write.add('Unsqueeze', [owner], { axes: [1] });
+  const row = write.positions([1, operand(write.view, IMAGE).shape[0] ?? 1], 1);
+  return write.cast(write.add('Equal', [column, row]), write.sumType);
 }
 
 /** How far each sample lies from each pixel. */
-function distances(write: OperatorGradient, axis: SampledAxis, pixel: DimensionFactors) {
-  const [r = [], out = [], sample = []] = axis.dims;
-  const at = write.on([r, out, sample, pixel], write.sumType);
-  const own = [[], [], [], pixel];
-  const pixels = write.cast(positionsAlong(write, [1, 1, 1, axis.size], 3, pixel), own, write.sumType);
+function distances(write: OperatorGradient, axis: SampledAxis) {
+  const at = write.on(write.sumType);
+  const pixels = write.cast(write.positions([1, 1, 1, axis.size], 3), write.sumType);
   const from = at.sub(axis.place, pixels);
   return { at, from, away: at.of('Abs', from) };
 }
 
 /** [region, result, pixel]: what each pixel of an axis counts for. */
-function weightsOf(write: OperatorGradient, axis: SampledAxis, pixel: DimensionFactors): string {
-  const { at, away } = distances(write, axis, pixel);
+function weightsOf(write: OperatorGradient, axis: SampledAxis): string {
+  const { at, away } = distances(write, axis);
   const near = at.of('Max', at.sub(1, away), 0);
   const counted = at.mul(at.where(axis.inside, near, 0), axis.share);
-  const [r = [], out = []] = axis.dims;
-  return write.add('ReduceSum', [counted], [r, out, pixel], { axes: [2], keepdims: 0 });
+  return write.add('ReduceSum', [counted], { axes: [2], keepdims: 0 });
 }
 
 /** What the samples get of their weights' gradient, [region, result, 1, pixel]. */
-function movedBy(write: OperatorGradient, axis: SampledAxis, owed: string, pixel: DimensionFactors): Moved {
-  const { at, from, away } = distances(write, axis, pixel);
+function movedBy(write: OperatorGradient, axis: SampledAxis, owed: string): Moved {
+  const { at, from, away } = distances(write, axis);
   const reaches = at.of('And', at.of('Less', away, 1), axis.inside);
   const falls = at.where(reaches, at.of('Neg', at.of('Sign', from)), 0);
-  return { axis, slope: at.mul(at.mul(falls, axis.share), owed), dims: at.dims };
+  return { axis, slope: at.mul(at.mul(falls, axis.share), owed) };
 }
 
 /** The bounds' gradients, summed over what they move. */
 export function giveBounds(write: OperatorGradient, axes: readonly Moved[]): void {
   const { shape } = operand(write.view, REGIONS);
-  const [r = [], q = []] = write.dimsOfOperand(REGIONS);
-  const column = write.on([r, [], [], []], write.sumType);
+  const column = write.on(write.sumType);
   const made: (string | undefined)[] = [];
-  for (const { axis, slope, dims } of axes) {
-    const at = write.on(dims, write.sumType);
+  for (const { axis, slope } of axes) {
+    const at = write.on(write.sumType);
     const { low, high, scale, grows } = axis.bounds;
     const free = at.mul(slope, axis.free);
     const all = [1, 2, 3];
@@ -114,8 +96,7 @@ export function giveBounds(write: OperatorGradient, axes: readonly Moved[]): voi
   const joined = write.add(
     'Concat',
     made.map((name) => name ?? ''),
-    [r, q, [], []],
     { axis: 1 },
   );
-  write.become(REGIONS, write.add('Reshape', [joined], [r, q], { shape }), write.sumType);
+  write.become(REGIONS, write.add('Reshape', [joined], { shape }), write.sumType);
 }

@@ -27,86 +27,73 @@ export function largestShareGradient(write: OperatorGradient, rows: SampledAxis,
   const { dtype, shape } = operand(view, IMAGE);
   const [images = 1, channels = 1, height = 1, width = 1] = shape;
   const [regions = 1, , tall = 1, wide = 1] = result(view, 0).shape;
-  const [n = [], c = [], h = [], w = []] = write.dimsOfOperand(IMAGE);
-  const [r = [], , y = [], x = []] = write.dimsOfResult(0);
   const [upright, level] = [sidesOf(write, rows), sidesOf(write, columns)];
-  const down = (name: string) => write.add('Unsqueeze', [name], [r, y, []], { axes: [2] });
-  const across = (name: string) => write.add('Unsqueeze', [name], [r, [], x], { axes: [1] });
-  const places = write.on([r, y, x], 'int64');
-  const owner = write.cast(
-    write.add('Unsqueeze', [`in${OWNERS}`], [r, [], []], { axes: [1, 2] }),
-    [r, [], []],
-    'int64',
-  );
+  const down = (name: string) => write.add('Unsqueeze', [name], { axes: [2] });
+  const across = (name: string) => write.add('Unsqueeze', [name], { axes: [1] });
+  const places = write.on('int64');
+  const owner = write.cast(write.add('Unsqueeze', [`in${OWNERS}`], { axes: [1, 2] }), 'int64');
   const row = places.add(places.mul(owner, height), down(upright.places));
   const place = places.add(places.mul(row, width), across(level.places));
-  const weight = write.on([r, y, x], type).mul(down(upright.weights), across(level.weights));
+  const weight = write.on(type).mul(down(upright.weights), across(level.weights));
   const table = [images * height * width, channels];
-  const tableDims = [[...n, ...h, ...w], c];
-  const own = write.inType(`in${IMAGE}`, dtype, type, write.dimsOfOperand(IMAGE));
-  const turned = write.add('Transpose', [own], [n, h, w, c], { perm: [0, 2, 3, 1] });
-  const pixels = write.add('Reshape', [turned], tableDims, { shape: table });
-  const each = write.on([r, y, x, c], type);
-  const found = write.add('Gather', [pixels, place], each.dims, { axis: 0 });
-  const weights = write.add('Unsqueeze', [weight], [r, y, x, []], { axes: [3] });
-  const apart = write.on([r, y, y, x, x, c], type);
+  const own = write.inType(`in${IMAGE}`, dtype, type);
+  const turned = write.add('Transpose', [own], { perm: [0, 2, 3, 1] });
+  const pixels = write.add('Reshape', [turned], { shape: table });
+  const each = write.on(type);
+  const found = write.add('Gather', [pixels, place], { axis: 0 });
+  const weights = write.add('Unsqueeze', [weight], { axes: [3] });
+  const apart = write.on(type);
   const form = [regions, tall, upright.count / tall, wide, level.count / wide, channels];
-  const shares = write.add('Reshape', [each.mul(found, weights)], apart.dims, { shape: form });
-  const kept = [r, y, [], x, [], c];
-  const most = write.add('ReduceMax', [shares], kept, { axes: [2, 4], keepdims: 1 });
+  const shares = write.add('Reshape', [each.mul(found, weights)], { shape: form });
+  const most = write.add('ReduceMax', [shares], { axes: [2, 4], keepdims: 1 });
   const isMost = apart.count(apart.of('Equal', shares, most));
-  const slope = write.inType('grad0', dtype, type, write.dimsOfResult(0));
-  const last = write.add('Transpose', [slope], [r, y, x, c], { perm: [0, 2, 3, 1] });
-  const given = write.add('Unsqueeze', [last], kept, { axes: [2, 4] });
-  const split = write.on(kept, type).div(given, apart.sum(isMost, [2, 4]));
-  const owed = write.add('Reshape', [apart.mul(isMost, split)], each.dims, {
+  const slope = write.inType('grad0', dtype, type);
+  const last = write.add('Transpose', [slope], { perm: [0, 2, 3, 1] });
+  const given = write.add('Unsqueeze', [last], { axes: [2, 4] });
+  const split = write.on(type).div(given, apart.sum(isMost, [2, 4]));
+  const owed = write.add('Reshape', [apart.mul(isMost, split)], {
     shape: [regions, upright.count, level.count, channels],
   });
   if (write.wants(IMAGE)) {
-    const zeros = write.add('ConstantOfShape', [], tableDims, { shape: table, value: constant(type, [0], [1]) });
-    const tuples = write.add('Unsqueeze', [place], [r, y, x, []], { axes: [3] });
-    const laid = write.add('ScatterND', [zeros, tuples, each.mul(owed, weights)], tableDims, { reduction: 'add' });
-    const back = write.add('Reshape', [laid], [n, h, w, c], { shape: [images, height, width, channels] });
-    write.become(IMAGE, write.add('Transpose', [back], write.dimsOfOperand(IMAGE), { perm: [0, 3, 1, 2] }), type);
+    const zeros = write.add('ConstantOfShape', [], { shape: table, value: constant(type, [0], [1]) });
+    const tuples = write.add('Unsqueeze', [place], { axes: [3] });
+    const laid = write.add('ScatterND', [zeros, tuples, each.mul(owed, weights)], { reduction: 'add' });
+    const back = write.add('Reshape', [laid], { shape: [images, height, width, channels] });
+    write.become(IMAGE, write.add('Transpose', [back], { perm: [0, 3, 1, 2] }), type);
   }
   if (!write.wants(REGIONS)) return;
-  const moved = write.add('ReduceSum', [each.mul(owed, found)], [r, y, x], { axes: [3], keepdims: 0 });
+  const moved = write.add('ReduceSum', [each.mul(owed, found)], { axes: [3], keepdims: 0 });
   const of = (axis: SampledAxis, others: string, dim: 1 | 2) => {
-    const product = write.on([r, y, x], type).mul(moved, others);
-    const out = dim === 1 ? y : x;
-    const sum = write.add('ReduceSum', [product], [r, out], { axes: [3 - dim], keepdims: 0 });
+    const product = write.on(type).mul(moved, others);
+    const sum = write.add('ReduceSum', [product], { axes: [3 - dim], keepdims: 0 });
     return sampleSlope(write, axis, sum);
   };
   giveBounds(write, [of(rows, across(level.weights), 1), of(columns, down(upright.weights), 2)]);
 }
 
-function sidesOf(write: OperatorGradient, { dims, inside, place, size, sizes }: SampledAxis): Sides {
-  const at = write.on(dims, write.sumType);
+function sidesOf(write: OperatorGradient, { inside, place, size, sizes }: SampledAxis): Sides {
+  const at = write.on(write.sumType);
   const low = at.of('Floor', place);
   const rest = at.sub(place, low);
-  const [r = [], out = []] = dims;
-  const both = [...dims.slice(0, 3), out];
   const flat = (parts: readonly string[]) => {
-    const joined = write.add('Concat', parts, both, { axis: 3 });
-    return write.add('Reshape', [joined], [r, out], { shape: [sizes[0] ?? 1, elementCount(sizes.slice(1)) * 2] });
+    const joined = write.add('Concat', parts, { axis: 3 });
+    return write.add('Reshape', [joined], { shape: [sizes[0] ?? 1, elementCount(sizes.slice(1)) * 2] });
   };
   const places = flat([low, at.of('Min', at.add(low, 1), size - 1)]);
   return {
     count: elementCount(sizes.slice(1)) * 2,
-    places: write.cast(places, [r, out], 'int64'),
+    places: write.cast(places, 'int64'),
     weights: flat([at.sub(1, rest), rest].map((weight) => at.where(inside, weight, 0))),
   };
 }
 
 /** Of the weights' gradient, what a sample's place gets: the one behind grows as the one before falls. */
 function sampleSlope(write: OperatorGradient, axis: SampledAxis, owed: string) {
-  const { dims, inside, sizes } = axis;
-  const [r = [], out = []] = dims;
-  const both = [...dims.slice(0, 3), out];
-  const apart = write.add('Reshape', [owed], both, { shape: [...sizes.slice(0, 3), 2] });
+  const { inside, sizes } = axis;
+  const apart = write.add('Reshape', [owed], { shape: [...sizes.slice(0, 3), 2] });
   const [before, behind] = [0, 1].map((side) =>
-    write.add('Slice', [apart], [r, out, out, []], { starts: [side], ends: [side + 1], axes: [3], steps: [1] }),
+    write.add('Slice', [apart], { starts: [side], ends: [side + 1], axes: [3], steps: [1] }),
   );
-  const at = write.on(dims, write.sumType);
-  return { axis, slope: at.where(inside, at.sub(behind ?? '', before ?? ''), 0), dims };
+  const at = write.on(write.sumType);
+  return { axis, slope: at.where(inside, at.sub(behind ?? '', before ?? ''), 0) };
 }

@@ -7,12 +7,10 @@
  *
  * Bounds are rounded to whole pixels: a region itself has no gradient.
  */
-import type { DimensionFactors } from '../factor-rule.js';
 import { elementCount } from '../graph.js';
 import { constant } from './constants.js';
-import { positionsAlong } from './expansion.js';
 import { numberOf, operand, result } from './operands.js';
-import type { Dimensions, OperatorGradient } from './operator-gradient.js';
+import type { OperatorGradient } from './operator-gradient.js';
 
 /** Places of the operands. */
 const [IMAGE, REGIONS] = [0, 1];
@@ -38,87 +36,77 @@ export function pooledRegionGradient(write: OperatorGradient): void {
   const { dtype, shape } = operand(view, IMAGE);
   const [images = 1, channels = 1, height = 1, width = 1] = shape;
   const [regions = 1, , tall = 1, wide = 1] = result(view, 0).shape;
-  const [n = [], c = [], h = [], w = []] = write.dimsOfOperand(IMAGE);
-  const [r = [], , y = [], x = []] = write.dimsOfResult(0);
   const [rows, columns] = [binsOf(write, 2), binsOf(write, 3)];
   // [image, row, channel, column]: a region's rows are whole rows of the table then.
-  const lines = [n, h, c, w];
-  const turned = write.add('Transpose', ['in0'], lines, { perm: [0, 2, 1, 3] });
-  const at = [[], h, [], w];
-  const pixels = write.on(at, 'int64');
+  const turned = write.add('Transpose', ['in0'], { perm: [0, 2, 1, 3] });
+  const pixels = write.on('int64');
   const ordered = pixels.add(
-    pixels.mul(positionsAlong(write, [1, height, 1, 1], 1, h), width),
-    positionsAlong(write, [1, 1, 1, width], 3, w),
+    pixels.mul(write.positions([1, height, 1, 1], 1), width),
+    write.positions([1, 1, 1, width], 3),
   );
-  const places = write.add('Expand', [ordered], lines, { shape: [images, height, channels, width] });
-  const upright = ranges(write, { values: turned, places }, lines, { axis: 1, size: height });
-  const whole = [[...h, ...n, ...h], c, w];
+  const places = write.add('Expand', [ordered], { shape: [images, height, channels, width] });
+  const upright = ranges(write, { values: turned, places }, { axis: 1, size: height });
   const table = (names: readonly string[]) =>
-    write.add('Reshape', [write.add('Concat', names, [[...h, ...n], h, c, w], { axis: 0 })], whole, {
+    write.add('Reshape', [write.add('Concat', names, { axis: 0 })], {
       shape: [names.length * images * height, channels, width],
     });
   const tables = {
     values: table(upright.map(({ values }) => values)),
     places: table(upright.map((one) => one.places)),
   };
-  const each = write.on([r, y], 'int64');
-  const owner = write.cast(column(write, 0), [r, []], 'int64');
+  const each = write.on('int64');
+  const owner = write.cast(column(write, 0), 'int64');
   const row = (start: string) => each.add(each.mul(each.add(each.mul(rows.level, images), owner), height), start);
-  const band = [r, y, c, w];
   const [above, below] = rows.starts.map((start) => {
     const index = row(start);
-    const taken = (name: string) => write.add('Gather', [name, index], band, { axis: 0 });
+    const taken = (name: string) => write.add('Gather', [name, index], { axis: 0 });
     return { values: taken(tables.values), places: taken(tables.places) };
   });
-  const bands = larger(write, band, above as Most, below as Most);
-  const level = ranges(write, bands, band, { axis: 3, size: width });
-  const joined = (names: readonly string[]) => write.add('Concat', names, [r, y, c, [...w, ...w]], { axis: 3 });
+  const bands = larger(write, above as Most, below as Most);
+  const level = ranges(write, bands, { axis: 3, size: width });
+  const joined = (names: readonly string[]) => write.add('Concat', names, { axis: 3 });
   const across = { values: joined(level.map(({ values }) => values)), places: joined(level.map((one) => one.places)) };
-  const bins = [r, y, c, x];
-  const narrow = write.on([r, x], 'int64');
+  const narrow = write.on('int64');
   const [left, right] = columns.starts.map((start) => {
     const index = narrow.add(narrow.mul(columns.level, width), start);
-    const apart = write.add('Unsqueeze', [index], [r, [], [], x], { axes: [1, 2] });
-    const spread = write.add('Expand', [apart], bins, { shape: [regions, tall, channels, wide] });
-    const taken = (name: string) => write.add('GatherElements', [name, spread], bins, { axis: 3 });
+    const apart = write.add('Unsqueeze', [index], { axes: [1, 2] });
+    const spread = write.add('Expand', [apart], { shape: [regions, tall, channels, wide] });
+    const taken = (name: string) => write.add('GatherElements', [name, spread], { axis: 3 });
     return { values: taken(across.values), places: taken(across.places) };
   });
-  const found = larger(write, bins, left as Most, right as Most);
-  const apart = write.add('Unsqueeze', [owner], [r, [], [], []], { axes: [2, 3] });
-  const first = write.on([r, [], [], []], 'int64').mul(apart, height * width);
-  const target = write.on(bins, 'int64').add(found.places, first);
-  const slope = write.add('Transpose', ['grad0'], bins, { perm: [0, 2, 1, 3] });
+  const found = larger(write, left as Most, right as Most);
+  const apart = write.add('Unsqueeze', [owner], { axes: [2, 3] });
+  const first = write.on('int64').mul(apart, height * width);
+  const target = write.on('int64').add(found.places, first);
+  const slope = write.add('Transpose', ['grad0'], { perm: [0, 2, 1, 3] });
   const empty = write
-    .on([r, y, [], x], 'bool')
+    .on('bool')
     .of(
       'Or',
-      write.add('Unsqueeze', [rows.isEmpty], [r, y, [], []], { axes: [2, 3] }),
-      write.add('Unsqueeze', [columns.isEmpty], [r, [], [], x], { axes: [1, 2] }),
+      write.add('Unsqueeze', [rows.isEmpty], { axes: [2, 3] }),
+      write.add('Unsqueeze', [columns.isEmpty], { axes: [1, 2] }),
     );
-  const owed = write.on(bins, dtype).where(empty, 0, slope);
-  const flat = [c, [...r, ...y, ...x]];
+  const owed = write.on(dtype).where(empty, 0, slope);
   const inLine = (name: string) =>
-    write.add('Reshape', [write.add('Transpose', [name], [c, r, y, x], { perm: [2, 0, 1, 3] })], flat, {
+    write.add('Reshape', [write.add('Transpose', [name], { perm: [2, 0, 1, 3] })], {
       shape: [channels, regions * tall * wide],
     });
-  const image = [c, [...n, ...h, ...w]];
-  const zeros = write.add('ConstantOfShape', [], image, {
+  const zeros = write.add('ConstantOfShape', [], {
     shape: [channels, elementCount([images, height, width])],
     value: constant(dtype, [0], [1]),
   });
-  const laid = write.add('ScatterElements', [zeros, inLine(target), inLine(owed)], image, {
+  const laid = write.add('ScatterElements', [zeros, inLine(target), inLine(owed)], {
     axis: 1,
     reduction: 'add',
   });
-  const back = write.add('Reshape', [laid], [c, n, h, w], { shape: [channels, images, height, width] });
-  write.become(IMAGE, write.add('Transpose', [back], write.dimsOfOperand(IMAGE), { perm: [1, 0, 2, 3] }), dtype);
+  const back = write.add('Reshape', [laid], { shape: [channels, images, height, width] });
+  write.become(IMAGE, write.add('Transpose', [back], { perm: [1, 0, 2, 3] }), dtype);
 }
 
 /** Of ranges of 1, 2, 4, … from every position on, as far as there are positions. */
 function ranges(
   write: OperatorGradient,
   single: Most,
-  dims: Dimensions,
   { axis, size }: { readonly axis: number; readonly size: number },
 ): readonly Most[] {
   const levels = [single];
@@ -126,25 +114,24 @@ function ranges(
     const before = levels.at(-1) ?? single;
     const next = Array.from({ length: size }, (_, at) => Math.min(at + length, size - 1));
     const index = write.tensor(constant('int64', next, [size]));
-    const later = (name: string) => write.add('Gather', [name, index], dims, { axis });
-    levels.push(larger(write, dims, before, { values: later(before.values), places: later(before.places) }));
+    const later = (name: string) => write.add('Gather', [name, index], { axis });
+    levels.push(larger(write, before, { values: later(before.values), places: later(before.places) }));
   }
   return levels;
 }
 
 /** Of equal values the first. */
-function larger(write: OperatorGradient, dims: Dimensions, first: Most, second: Most): Most {
-  const at = write.on(dims, 'bool');
+function larger(write: OperatorGradient, first: Most, second: Most): Most {
+  const at = write.on('bool');
   const isFirst = at.of('GreaterOrEqual', first.values, second.values);
-  const either = (a: string, b: string) => write.add('Where', [isFirst, a, b], dims);
+  const either = (a: string, b: string) => write.add('Where', [isFirst, a, b]);
   return { values: either(first.values, second.values), places: either(first.places, second.places) };
 }
 
 /** A column of the regions, [region, 1]. */
 function column(write: OperatorGradient, index: number): string {
-  const [r = []] = write.dimsOfOperand(REGIONS);
   const bounds = { starts: [index], ends: [index + 1], axes: [1], steps: [1] };
-  return write.add('Slice', [`in${REGIONS}`], [r, []], bounds);
+  return write.add('Slice', [`in${REGIONS}`], bounds);
 }
 
 /** `axis`: 2 for rows, 3 for columns. */
@@ -152,9 +139,7 @@ function binsOf(write: OperatorGradient, axis: 2 | 3): Bins {
   const { view } = write;
   const { dtype, shape } = operand(view, IMAGE);
   const [size, pooled] = [shape[axis] ?? 1, result(view, 0).shape[axis] ?? 1];
-  const [r = []] = write.dimsOfOperand(REGIONS);
-  const out: DimensionFactors = write.dimsOfResult(0)[axis] ?? [];
-  const region = write.on([r, []], dtype);
+  const region = write.on(dtype);
   const [low, high] = (axis === 2 ? [2, 4] : [1, 3]).map((index) => {
     const scaled = region.mul(column(write, index), numberOf(view, 'spatial_scale', 1));
     // Halves away from zero.
@@ -162,7 +147,7 @@ function binsOf(write: OperatorGradient, axis: 2 | 3): Bins {
   });
   const length = region.of('Max', region.add(region.sub(high ?? '', low ?? ''), 1), 1);
   const bin = region.div(length, pooled);
-  const at = write.on([r, out], dtype);
+  const at = write.on(dtype);
   const order = (from: number) =>
     write.tensor(
       constant(
@@ -175,17 +160,17 @@ function binsOf(write: OperatorGradient, axis: 2 | 3): Bins {
   const start = within(at.of('Floor', at.mul(bin, order(0))));
   const end = within(at.of('Ceil', at.mul(bin, order(1))));
   const isEmpty = at.of('LessOrEqual', end, start);
-  const whole = write.on([r, out], 'int64');
-  const first = write.cast(at.of('Min', start, size - 1), [r, out], 'int64');
-  const count = whole.of('Max', whole.sub(write.cast(end, [r, out], 'int64'), first), 1);
+  const whole = write.on('int64');
+  const first = write.cast(at.of('Min', start, size - 1), 'int64');
+  const count = whole.of('Max', whole.sub(write.cast(end, 'int64'), first), 1);
   let level: string | null = null;
   for (let power = 2; power <= size; power *= 2) {
-    const isLonger = write.cast(whole.of('GreaterOrEqual', count, power), [r, out], 'int64');
+    const isLonger = write.cast(whole.of('GreaterOrEqual', count, power), 'int64');
     level = level === null ? isLonger : whole.add(level, isLonger);
   }
   const exponent = level ?? whole.mul(count, 0);
   const powers = Array.from({ length: Math.floor(Math.log2(size)) + 1 }, (_, at) => 2 ** at);
   const table = write.tensor(constant('int64', powers, [powers.length]));
-  const power = write.add('Gather', [table, exponent], [r, out], { axis: 0 });
+  const power = write.add('Gather', [table, exponent], { axis: 0 });
   return { level: exponent, starts: [first, whole.sub(whole.add(first, count), power)], isEmpty };
 }

@@ -7,19 +7,16 @@
  * RoiAlign's K is ⌈length / P⌉ where no number is given. No pixel then meets more than six samples, which lie at most 1 apart
  * and more than ½ where there are several: those are found for each pixel.
  */
-import type { DimensionFactors } from '../factor-rule.js';
 import { constant } from './constants.js';
-import { positionsAlong } from './expansion.js';
 import { numberOf, operand, result, text } from './operands.js';
-import type { Arithmetic, Dimensions, OperatorGradient } from './operator-gradient.js';
+import type { Arithmetic, OperatorGradient } from './operator-gradient.js';
 
 /** Samples along one axis: tensors [region, result, sample, pixel], 1 where they are the same for all. */
 export interface SampledAxis {
-  readonly dims: Dimensions;
   /** The image's dimension. */
   readonly axis: number;
   readonly size: number;
-  /** Sizes of `dims`. */
+  /** Their shape. */
   readonly sizes: readonly number[];
   /** u, moved to the border where it lies a little outside. */
   readonly place: string;
@@ -52,9 +49,6 @@ class Axis {
   readonly pooled: number;
   readonly regions: number;
   readonly region: Arithmetic;
-  readonly #out: DimensionFactors;
-  readonly #pixel: DimensionFactors;
-  readonly #r: DimensionFactors;
 
   constructor(
     readonly write: OperatorGradient,
@@ -64,29 +58,17 @@ class Axis {
     this.size = operand(view, 0).shape[axis] ?? 1;
     this.regions = result(view, 0).shape[0] ?? 1;
     this.pooled = result(view, 0).shape[axis] ?? 1;
-    this.#r = write.dimsOfResult(0)[0] ?? [];
-    this.#out = write.dimsOfResult(0)[axis] ?? [];
-    this.#pixel = write.dimsOfOperand(0)[axis] ?? [];
-    this.region = write.on([this.#r, [], [], []], write.sumType);
-  }
-
-  /** [region, result, sample, pixel], without the last two where samples are no several or the same for all pixels. */
-  dims(samples: boolean, pixels: boolean): Dimensions {
-    return [this.#r, this.#out, samples ? this.#out : [], pixels ? this.#pixel : []];
-  }
-
-  on(samples: boolean, pixels: boolean): Arithmetic {
-    return this.write.on(this.dims(samples, pixels), this.write.sumType);
+    this.region = write.on(write.sumType);
   }
 
   /** A column of the regions, [region, 1, 1, 1]. */
   column(index: number): string {
     const { write } = this;
     const { dtype } = operand(write.view, 1);
-    const own = write.inType('in1', dtype, write.sumType, write.dimsOfOperand(1));
+    const own = write.inType('in1', dtype, write.sumType);
     const place = write.tensor(constant('int64', [index], []));
-    const taken = write.add('Gather', [own, place], [this.#r], { axis: 1 });
-    return write.add('Unsqueeze', [taken], this.region.dims, { axes: [1, 2, 3] });
+    const taken = write.add('Gather', [own, place], { axis: 1 });
+    return write.add('Unsqueeze', [taken], { axes: [1, 2, 3] });
   }
 
   /** Numbers of each result and sample, [result, sample, 1]. */
@@ -98,8 +80,7 @@ class Axis {
   /** 0, 1, … along the pixels. */
   pixels(): string {
     const { write } = this;
-    const dims = [[], [], [], this.#pixel];
-    return write.cast(positionsAlong(write, [1, 1, 1, this.size], 3, this.#pixel), dims, write.sumType);
+    return write.cast(write.positions([1, 1, 1, this.size], 3), write.sumType);
   }
 }
 
@@ -115,7 +96,7 @@ export function alignedAxis(write: OperatorGradient, axis: 2 | 3): SampledAxis {
   const raw = region.sub(end ?? '', start ?? '');
   const length = isHalf ? raw : region.of('Max', raw, 1);
   const bin = region.div(length, pooled);
-  const perResult = own.on(false, false);
+  const perResult = region;
   const order = own.numbers(1, (result) => result);
   const first = perResult.add(start ?? '', perResult.mul(order, bin));
   const ratio = numberOf(view, 'sampling_ratio', 0);
@@ -125,7 +106,6 @@ export function alignedAxis(write: OperatorGradient, axis: 2 | 3): SampledAxis {
   const within = at.of('And', at.of('GreaterOrEqual', free, -1), at.of('LessOrEqual', free, size));
   const place = at.of('Min', at.of('Max', free, 0), size - 1);
   return {
-    dims: at.dims,
     axis,
     size,
     sizes: [own.regions, pooled, ratio > 0 ? ratio : MOST_NEAR, ratio > 0 ? 1 : size],
@@ -151,7 +131,7 @@ interface Numbered {
 function given(own: Axis, count: number): Numbered {
   const part = own.numbers(count, (result, sample) => (result + (sample + 0.5) / count) / own.pooled);
   const middle = own.numbers(count, (_, sample) => sample + 0.5);
-  return { at: own.on(true, false), middle, count, exists: null, part };
+  return { at: own.region, middle, count, exists: null, part };
 }
 
 /** The samples near each pixel, of as many as there are. `first`: where each result's samples begin, `bin`: and their room. */
@@ -162,10 +142,10 @@ function nearSamples(own: Axis, bin: string, first: string): Numbered {
   const step = region.div(bin, count);
   // A region of no length has no samples: what it is divided by is nothing to it.
   const safe = region.where(region.of('Greater', step, 0), step, 1);
-  const near = own.on(false, true);
+  const near = region;
   const from = near.sub(near.sub(own.pixels(), near.add(first, near.mul(step, 0.5))), 1);
   const nearest = near.of('Max', near.of('Floor', near.div(from, safe)), 0);
-  const at = own.on(true, true);
+  const at = region;
   const number = at.add(
     nearest,
     own.numbers(MOST_NEAR, (_, sample) => sample),
@@ -182,12 +162,11 @@ export function croppedAxis(write: OperatorGradient, axis: 2 | 3): SampledAxis {
   const scale = size - 1;
   const [start, end] = [low, high].map((index) => region.mul(own.column(index), scale));
   const length = region.sub(end ?? '', start ?? '');
-  const at = own.on(false, false);
+  const at = region;
   const part = own.numbers(1, (result) => (pooled === 1 ? 0.5 : result / (pooled - 1)));
   const free = at.add(start ?? '', at.mul(part, length));
   const isNearest = text(view, 'mode', 'bilinear') === 'nearest';
   return {
-    dims: at.dims,
     axis,
     size,
     sizes: [own.regions, pooled, 1, 1],

@@ -55,9 +55,7 @@ function blocksGradient(write: OperatorGradient): void {
   const { dtype, shape } = operand(view, 0);
   const [n = 1, , blocks = 1] = shape;
   const image = neededIntegers(view, 'image_shape');
-  const [batch = [], channels = [], place = []] = write.dimsOfOperand(0);
-  const [channel = '', position = ''] = channels;
-  const flat = write.add('Reshape', ['grad0'], [batch, [channel], write.dimsOfResult(0).slice(2).flat()], {
+  const flat = write.add('Reshape', ['grad0'], {
     shape: [n, result(view, 0).shape[1] ?? 1, elementCount(image)],
   });
   const places = blockPlaces(write);
@@ -69,8 +67,7 @@ function blocksGradient(write: OperatorGradient): void {
       size,
     ),
   );
-  const dims = [batch, [channel], [position], place];
-  const taken = write.add('Gather', [flat, index], dims, { axis: 2 });
+  const taken = write.add('Gather', [flat, index], { axis: 2 });
   const inside = write.tensor(
     constant(
       'bool',
@@ -78,8 +75,8 @@ function blocksGradient(write: OperatorGradient): void {
       size,
     ),
   );
-  const kept = write.add('Where', [inside, taken, write.scalar(dtype, 0)], dims);
-  write.add('Reshape', [kept], write.dimsOfOperand(0), { shape }, 'd0');
+  const kept = write.add('Where', [inside, taken, write.scalar(dtype, 0)]);
+  write.add('Reshape', [kept], { shape }, 'd0');
 }
 
 /** For each position in a block and each block: where it lies in the flattened image; −1 in the padding. */
@@ -118,15 +115,12 @@ function eachPlace(sizes: readonly number[]): readonly (readonly number[])[] {
 function unpoolGradient(write: OperatorGradient): void {
   const { view } = write;
   const [from, to] = [operand(view, 0).shape, result(view, 0).shape];
-  const [batch = [], ...small] = write.dimsOfOperand(0);
-  const large = write.dimsOfResult(0).slice(1);
   const each = elementCount(to.slice(1));
-  const whole = write.add('Reshape', ['grad0'], [batch, large.flat()], { shape: [from[0] ?? 1, each] });
-  const flat = [batch, small.flat()];
-  const places = write.add('Reshape', ['in1'], flat, { shape: [from[0] ?? 1, elementCount(from.slice(1))] });
-  const inside = write.add('Mod', [places, write.scalar(operand(view, 1).dtype, each)], flat);
-  const taken = write.add('GatherElements', [whole, inside], flat, { axis: 1 });
-  write.add('Reshape', [taken], write.dimsOfOperand(0), { shape: from }, 'd0');
+  const whole = write.add('Reshape', ['grad0'], { shape: [from[0] ?? 1, each] });
+  const places = write.add('Reshape', ['in1'], { shape: [from[0] ?? 1, elementCount(from.slice(1))] });
+  const inside = write.add('Mod', [places, write.scalar(operand(view, 1).dtype, each)]);
+  const taken = write.add('GatherElements', [whole, inside], { axis: 1 });
+  write.add('Reshape', [taken], { shape: from }, 'd0');
 }
 
 /** grid = theta · (position, 1): the positions themselves are the grid of the identity. */
@@ -134,23 +128,19 @@ function gridGradient(write: OperatorGradient): void {
   const { view } = write;
   const { dtype, shape } = operand(view, 0);
   const [n = 1, rank = 2] = shape;
-  const [batch = [], row = [], column = []] = write.dimsOfOperand(0);
   const size = neededIntegers(view, 'size').slice(2);
-  const positions = write.dimsOfResult(0).slice(1, -1);
-  const own = write.dimsOfResult(0).at(-1) ?? [];
   const points = elementCount(size);
   const identity = Array.from({ length: rank * (rank + 1) }, (_, at) =>
     Number(at % (rank + 1) === Math.floor(at / (rank + 1))),
   );
   const theta = write.tensor(constant(dtype, identity, [1, rank, rank + 1]));
-  const grid = write.add('AffineGrid', [theta], [[], ...positions, own], { ...view.attributes, size: [1, 1, ...size] });
-  const flatten = (name: string, first: readonly string[], count: number) =>
-    write.add('Reshape', [name], [first, positions.flat(), own], { shape: [count, points, rank] });
-  const grad = flatten('grad0', batch, n);
-  const turned = write.add('Transpose', [grad], [batch, row, positions.flat()], { perm: [0, 2, 1] });
-  const places = flatten(grid, [], 1);
+  const grid = write.add('AffineGrid', [theta], { ...view.attributes, size: [1, 1, ...size] });
+  const flatten = (name: string, count: number) => write.add('Reshape', [name], { shape: [count, points, rank] });
+  const grad = flatten('grad0', n);
+  const turned = write.add('Transpose', [grad], { perm: [0, 2, 1] });
+  const places = flatten(grid, 1);
   // The last column of theta is added to every point.
-  const moved = write.add('MatMul', [turned, places], [batch, row, own]);
-  const shift = write.add('ReduceSum', [turned], [batch, row, []], { axes: [2], keepdims: 1 });
-  write.add('Concat', [moved, shift], [batch, row, column], { axis: 2 }, 'd0');
+  const moved = write.add('MatMul', [turned, places]);
+  const shift = write.add('ReduceSum', [turned], { axes: [2], keepdims: 1 });
+  write.add('Concat', [moved, shift], { axis: 2 }, 'd0');
 }

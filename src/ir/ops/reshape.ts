@@ -104,7 +104,7 @@ const backToShape: GradientBody = (write) => {
   const { shape } = operand(write.view, 0);
   // A size of 0 is meant as such there.
   const attributes = shape.includes(0) ? { shape, allowzero: 1 } : { shape };
-  write.add('Reshape', ['grad0'], write.dimsOfOperand(0), attributes, 'd0');
+  write.add('Reshape', ['grad0'], attributes, 'd0');
 };
 
 export const reshapeEntries = withGradients(entries, {
@@ -112,11 +112,11 @@ export const reshapeEntries = withGradients(entries, {
   Flatten: backToShape,
   Squeeze: (write) => {
     const axes = squeezedAxes(write.view);
-    if (axes.length > 0) write.add('Unsqueeze', ['grad0'], write.dimsOfOperand(0), { axes }, 'd0');
+    if (axes.length > 0) write.add('Unsqueeze', ['grad0'], { axes }, 'd0');
     else write.become(0, 'grad0', operand(write.view, 0).dtype);
   },
   Unsqueeze: (write) => {
-    write.add('Squeeze', ['grad0'], write.dimsOfOperand(0), { axes: unsqueezedAxes(write.view) }, 'd0');
+    write.add('Squeeze', ['grad0'], { axes: unsqueezedAxes(write.view) }, 'd0');
   },
 });
 

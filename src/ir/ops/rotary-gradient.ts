@@ -4,10 +4,9 @@
  */
 import { AutoparError } from '../error.js';
 import { elementCount } from '../graph.js';
-import { positionsAlong } from './expansion.js';
 import { numberOf, operand } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
-import { type Axes, type Axis, dimensionsOf, rearrange } from './rearrange.js';
+import type { Axes, Axis } from './rearrange.js';
 
 /** Where an operator has its operands. */
 interface Rotary {
@@ -21,11 +20,11 @@ interface Rotary {
 export function rotaryGradient(write: OperatorGradient, { cosine, sine, positions, heads }: Rotary): void {
   const { view } = write;
   if (write.wants(0)) {
-    const opposite = write.add('Neg', [`in${sine}`], write.dimsOfOperand(sine));
+    const opposite = write.add('Neg', [`in${sine}`]);
     const operands = view.inputs.map((type, index) => (type ? `in${index}` : null));
     operands[0] = 'grad0';
     operands[sine] = opposite;
-    write.addOf(view.domain, view.op, operands, write.dimsOfOperand(0), view.attributes, 'd0');
+    write.addOf(view.domain, view.op, operands, view.attributes, 'd0');
   }
   if (!write.wants(cosine) && !write.wants(sine)) return;
   if ((view.inputs[positions]?.shape.length ?? 0) > 2 || numberOf(view, 'is_packed_batching', 0) !== 0)
@@ -39,13 +38,12 @@ export function rotaryGradient(write: OperatorGradient, { cosine, sine, position
   const parts = ['grad0', 'in0'].map((name) => halves(write, name, cosine, heads));
   const [[g1 = '', g2 = ''] = [], [x1 = '', x2 = ''] = []] = parts.map(({ names }) => names);
   const { axes } = parts[0] as Halves;
-  const dims = dimensionsOf(axes);
   const [b = [], , s = [], f = []] = axes;
   const give = (index: number, op: 'Add' | 'Sub', left: readonly string[], right: readonly string[]) => {
     if (!write.wants(index)) return;
-    const product = write.add(op, [write.add('Mul', left, dims), write.add('Mul', right, dims)], dims);
+    const product = write.add(op, [write.add('Mul', left), write.add('Mul', right)]);
     const rows: Axes = [b, s, f];
-    const sum = write.add('ReduceSum', [product], dimensionsOf(rows), { axes: [1], keepdims: 0 });
+    const sum = write.add('ReduceSum', [product], { axes: [1], keepdims: 0 });
     intoTable(write, index, positions, sum, rows);
   };
   give(cosine, 'Add', [g1, x1], [g2, x2]);
@@ -62,35 +60,31 @@ interface Halves {
 function halves(write: OperatorGradient, name: string, table: number, heads: number): Halves {
   const { view } = write;
   const { shape } = operand(view, 0);
-  const dims = write.dimsOfOperand(0);
   const flat = shape.length === 3;
   const angles = operand(view, table).shape.at(-1) ?? 1;
-  const [b = [], s = []] = flat ? dims : [dims[0], dims[2]];
-  const [h, e] = flat ? [(dims[2] ?? []).slice(0, -1), (dims[2] ?? []).slice(-1)] : [dims[1] ?? [], dims[3] ?? []];
   const count = flat ? heads : (shape[1] ?? 1);
   const features = flat ? (shape[2] ?? 1) / heads : (shape[3] ?? 1);
-  const sample: Axis = { size: shape[0] ?? 1, dims: b };
-  const position: Axis = { size: shape[flat ? 1 : 2] ?? 1, dims: s };
-  const head: Axis = { size: count, dims: h };
-  const feature: Axis = { size: features, dims: e };
+  const sample: Axis = { size: shape[0] ?? 1 };
+  const position: Axis = { size: shape[flat ? 1 : 2] ?? 1 };
+  const head: Axis = { size: count };
+  const feature: Axis = { size: features };
   const from: Axes = flat ? [[sample], [position], [head, feature]] : [[sample], [head], [position], [feature]];
   const apart: Axes = [[sample], [head], [position], [feature]];
-  let own = rearrange(write, name, from, apart);
+  let own = write.rearrange(name, from, apart);
   if (2 * angles < features)
-    own = write.add('Slice', [own], dimensionsOf(apart), { starts: [0], ends: [2 * angles], axes: [3], steps: [1] });
-  const angle: Axis = { size: angles, dims: write.dimsOfOperand(table).at(-1) ?? [] };
-  const [lead, pair] = [[sample], { size: 2, dims: e }] as const;
+    own = write.add('Slice', [own], { starts: [0], ends: [2 * angles], axes: [3], steps: [1] });
+  const angle: Axis = { size: angles };
+  const [lead, pair] = [[sample], { size: 2 }] as const;
   const interleaved = numberOf(view, 'interleaved', 0) !== 0;
   const turned: Axes = [lead, [head], [position], ...(interleaved ? [[angle], [pair]] : [[pair], [angle]])];
   const shapes = turned.map((axes) => axes.reduce((product, { size }) => product * size, 1));
-  const pairs = write.add('Reshape', [own], dimensionsOf(turned), { shape: shapes });
+  const pairs = write.add('Reshape', [own], { shape: shapes });
   const axis = interleaved ? 4 : 3;
   const axes: Axes = [lead, [head], [position], [angle]];
-  const single = dimensionsOf(turned).map((names, index) => (index === axis ? [] : names));
   const names = [0, 1].map((place) => {
     const bounds = { starts: [place], ends: [place + 1], axes: [axis], steps: [1] };
-    const half = write.add('Slice', [pairs], single, bounds);
-    return write.add('Squeeze', [half], dimensionsOf(axes), { axes: [axis] });
+    const half = write.add('Slice', [pairs], bounds);
+    return write.add('Squeeze', [half], { axes: [axis] });
   });
   return { names, axes };
 }
@@ -109,22 +103,18 @@ function intoTable(write: OperatorGradient, index: number, positions: number, su
     );
     return;
   }
-  const [b = [], s = []] = rows;
-  const [samples = [], places = []] = dimensionsOf(rows);
-  const table = write.dimsOfOperand(index)[0] ?? [];
+  const [, s = []] = rows;
   const length = shape[0] ?? 1;
   const isOffset = used.shape.length < 2 || elementCount(used.shape) === 1;
   const size = s[0]?.size ?? 1;
   let at = `in${positions}`;
   if (isOffset) {
-    const offset = write.add('Reshape', [at], [[], []], { shape: [1, 1] });
-    at = write.add('Add', [offset, positionsAlong(write, [1, size], 1, places)], [[], places]);
+    const offset = write.add('Reshape', [at], { shape: [1, 1] });
+    at = write.add('Add', [offset, write.positions([1, size], 1)]);
   }
-  const lead = isOffset && (b[0]?.size ?? 1) > 1 ? [] : samples;
-  const tall = write.add('Unsqueeze', [at], [lead, places, []], { axes: [2] });
-  const wide = positionsAlong(write, [1, 1, length], 2, table);
-  const hit = write.add('Equal', [tall, wide], [lead, places, table]);
-  const weights = write.cast(hit, [lead, places, table], dtype);
-  const own = write.dimsOfOperand(index);
-  write.add('Einsum', [weights, sums], own, { equation: 'bsp,bsf->pf' }, `d${index}`);
+  const tall = write.add('Unsqueeze', [at], { axes: [2] });
+  const wide = write.positions([1, 1, length], 2);
+  const hit = write.add('Equal', [tall, wide]);
+  const weights = write.cast(hit, dtype);
+  write.add('Einsum', [weights, sums], { equation: 'bsp,bsf->pf' }, `d${index}`);
 }

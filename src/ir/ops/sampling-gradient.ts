@@ -10,7 +10,7 @@ import { AutoparError } from '../error.js';
 import { elementCount } from '../graph.js';
 import { constant } from './constants.js';
 import { numberOf, operand, text } from './operands.js';
-import type { Arithmetic, Dimensions, OperatorGradient } from './operator-gradient.js';
+import type { Arithmetic, OperatorGradient } from './operator-gradient.js';
 
 /** One axis of the image: how many positions, where samples lie on it, and how far that moves with the grid. */
 export interface Along {
@@ -36,23 +36,15 @@ export function gridSampleGradient(write: OperatorGradient): void {
       'export the model with mode linear, or freeze what leads there (--frozen)',
     );
   const isNearest = mode === 'nearest';
-  const [batch = [], channel = [], ...image] = write.dimsOfOperand(0);
-  const grid = write.dimsOfOperand(1);
-  const places: Dimensions = grid.slice(0, -1);
-  const axes = sizes.map((size, axis) =>
-    alongAxis(write, { size, component: sizes.length - 1 - axis, places, isNearest }),
-  );
+  const axes = sizes.map((size, axis) => alongAxis(write, { size, component: sizes.length - 1 - axis, isNearest }));
   const points = elementCount(operand(view, 1).shape.slice(1, -1));
-  const flat: Dimensions = [batch, channel, places.slice(1).flat()];
-  const own: Dimensions = [batch, [], places.slice(1).flat()];
-  const whole: Dimensions = [batch, channel, image.flat()];
-  const slope = write.add('Reshape', ['grad0'], flat, { shape: [n, c, points] });
+  const slope = write.add('Reshape', ['grad0'], { shape: [n, c, points] });
   const all = elementCount(sizes);
-  const pixels = write.wants(1) ? write.add('Reshape', ['in0'], whole, { shape: [n, c, all] }) : null;
-  const at = write.on(places, dtype);
-  const asRow = (name: string) => write.add('Reshape', [name], own, { shape: [n, 1, points] });
+  const pixels = write.wants(1) ? write.add('Reshape', ['in0'], { shape: [n, c, all] }) : null;
+  const at = write.on(dtype);
+  const asRow = (name: string) => write.add('Reshape', [name], { shape: [n, 1, points] });
   let laid = write.wants(0)
-    ? write.add('ConstantOfShape', [], whole, { shape: [n, c, all], value: constant(dtype, [0], [1]) })
+    ? write.add('ConstantOfShape', [], { shape: [n, c, all], value: constant(dtype, [0], [1]) })
     : null;
   const moved: (string | null)[] = sizes.map(() => null);
   const corners = isNearest ? 1 : 2 ** sizes.length;
@@ -61,19 +53,19 @@ export function gridSampleGradient(write: OperatorGradient): void {
     const { index, inside } = cornerPlace(axes, far, at);
     const count = at.count(inside);
     const weight = (without: number | null) => cornerWeight(axes, far, at, { count, without });
-    const spread = write.add('Expand', [asRow(index)], flat, { shape: [n, c, points] });
+    const spread = write.add('Expand', [asRow(index)], { shape: [n, c, points] });
     if (laid !== null) {
-      const part = write.add('Mul', [slope, asRow(weight(null))], flat);
-      laid = write.add('ScatterElements', [laid, spread, part], whole, { axis: 2, reduction: 'add' });
+      const part = write.add('Mul', [slope, asRow(weight(null))]);
+      laid = write.add('ScatterElements', [laid, spread, part], { axis: 2, reduction: 'add' });
     }
     if (pixels === null || isNearest) continue;
-    const taken = write.add('GatherElements', [pixels, spread], flat, { axis: 2 });
-    const product = write.add('Mul', [taken, slope], flat);
-    const value = write.add('ReduceSum', [product], places.length === 0 ? [] : [batch, places.slice(1).flat()], {
+    const taken = write.add('GatherElements', [pixels, spread], { axis: 2 });
+    const product = write.add('Mul', [taken, slope]);
+    const value = write.add('ReduceSum', [product], {
       axes: [1],
       keepdims: 0,
     });
-    const shaped = write.add('Reshape', [value], places, { shape: operand(view, 1).shape.slice(0, -1) });
+    const shaped = write.add('Reshape', [value], { shape: operand(view, 1).shape.slice(0, -1) });
     for (const axis of sizes.keys()) {
       const part = at.mul(shaped, weight(axis));
       const signed = far[axis] ? part : at.of('Neg', part);
@@ -81,37 +73,33 @@ export function gridSampleGradient(write: OperatorGradient): void {
       moved[axis] = before ? at.add(before, signed) : signed;
     }
   }
-  if (laid !== null) write.become(0, write.add('Reshape', [laid], write.dimsOfOperand(0), { shape }), dtype);
+  if (laid !== null) write.become(0, write.add('Reshape', [laid], { shape }), dtype);
   if (!write.wants(1)) return;
   if (isNearest) {
     write.none(1);
     return;
   }
   // The grid's first component is the image's last axis.
+  const last = operand(write.view, 1).shape.length - 1;
   const parts = [...axes.entries()].reverse().map(([axis, { slope: factor }]) => {
     const own = at.mul(moved[axis] ?? 0, factor);
-    return write.add('Unsqueeze', [own], [...places, []], { axes: [places.length] });
+    return write.add('Unsqueeze', [own], { axes: [last] });
   });
-  write.become(1, write.add('Concat', parts, grid, { axis: places.length }), dtype);
+  write.become(1, write.add('Concat', parts, { axis: last }), dtype);
 }
 
 /** Where samples lie on one axis of the image. */
 function alongAxis(
   write: OperatorGradient,
-  {
-    size,
-    component,
-    places,
-    isNearest,
-  }: { readonly size: number; readonly component: number; readonly places: Dimensions; readonly isNearest: boolean },
+  { size, component, isNearest }: { readonly size: number; readonly component: number; readonly isNearest: boolean },
 ): Along {
   const { view } = write;
   const { dtype } = operand(view, 0);
-  const at = write.on(places, dtype);
+  const at = write.on(dtype);
   const isAligned = numberOf(view, 'align_corners', 0) !== 0;
   const index = write.tensor(constant('int64', [component], []));
-  const own = write.inType('in1', operand(view, 1).dtype, dtype, write.dimsOfOperand(1));
-  const given = write.add('Gather', [own, index], places, { axis: -1 });
+  const own = write.inType('in1', operand(view, 1).dtype, dtype);
+  const given = write.add('Gather', [own, index], { axis: -1 });
   const scale = isAligned ? (size - 1) / 2 : size / 2;
   let place = at.add(at.mul(at.add(given, 1), scale), isAligned ? 0 : -0.5);
   let slope: string | number = scale;
@@ -158,13 +146,13 @@ export function cornerPlace(
   far: readonly boolean[],
   at: Arithmetic,
 ): { readonly index: string; readonly inside: string } {
-  const whole = at.write.on(at.dims, 'int64');
+  const whole = at.write.on('int64');
   let inside: string | null = null;
   let flat: string | null = null;
   for (const [axis, { size, low }] of axes.entries()) {
     const place = far[axis] ? at.add(low, 1) : low;
     const within = at.of('And', at.of('GreaterOrEqual', place, 0), at.of('Less', place, size));
-    const safe = at.write.cast(at.where(within, place, 0), at.dims, 'int64');
+    const safe = at.write.cast(at.where(within, place, 0), 'int64');
     flat = flat === null ? safe : whole.add(whole.mul(flat, size), safe);
     inside = inside === null ? within : at.of('And', inside, within);
   }

@@ -11,7 +11,7 @@ import type { TensorType } from '../graph.js';
 import { constant } from './constants.js';
 import { operand } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
-import { type Axes, type Axis, dimensionsOf, rearrange, sizesOf } from './rearrange.js';
+import { type Axes, type Axis, sizesOf } from './rearrange.js';
 
 /** What scores are made of: one object per axis. */
 export interface AttentionAxes {
@@ -72,14 +72,12 @@ const NEVER = -3e38;
 
 /** Writes what all gradients share, and those of added biases. */
 export function addAttentionSlopes(write: OperatorGradient, parts: AttentionParts): AttentionSlopes {
-  const { b, h, g, s, t, e, f } = parts.axes;
+  const { b, h, g, s, t } = parts.axes;
   const type = write.sumType;
   const scores: Axes = [[b], [h], [g], [s], [t]];
-  const dims = dimensionsOf(scores);
-  const at = write.on(dims, type);
-  const flip = (name: string, axes: Axes) =>
-    write.add('Transpose', [name], dimensionsOf(axes), { perm: [0, 1, 2, 4, 3] });
-  const product = write.add('MatMul', [parts.query, flip(parts.key, [[b], [h], [], [e], [t]])], dims);
+  const at = write.on(type);
+  const flip = (name: string) => write.add('Transpose', [name], { perm: [0, 1, 2, 4, 3] });
+  const product = write.add('MatMul', [parts.query, flip(parts.key)]);
   let score = at.mul(product, parts.scale);
   /** From the last step to the first: what each makes of the scores' gradient. */
   const back: ((slope: string) => string)[] = [];
@@ -101,57 +99,54 @@ export function addAttentionSlopes(write: OperatorGradient, parts: AttentionPart
       });
     }
   }
-  let chances = write.add('Softmax', [score], dims, { axis: -1 });
+  let chances = write.add('Softmax', [score], { axis: -1 });
   // A query without any key takes part in nothing, and neither does it hand anything back.
   for (const step of parts.steps) if (step.kind === 'keep') chances = at.where(step.name, chances, 0);
   const { sink = null } = parts;
-  const beside = sink && besideSink(write, sink.name, score, parts.axes);
+  const beside = sink && besideSink(write, sink.name, score);
   if (beside !== null) chances = at.mul(chances, beside.rest);
   let owed = parts.probabilities;
   if (parts.output !== null) {
-    const own = write.add('MatMul', [parts.output, flip(parts.value, [[b], [h], [], [f], [t]])], dims);
+    const own = write.add('MatMul', [parts.output, flip(parts.value)]);
     owed = owed === null ? own : at.add(own, owed);
   }
   const shared = owed === null ? null : at.sum(at.mul(chances, owed), [4]);
   const inner = owed === null || shared === null ? null : at.mul(chances, at.sub(owed, shared));
   if (sink && beside && write.wants(sink.operand)) {
     if (shared === null) write.noneOf(sink.operand);
-    else giveSink(write, sink.operand, write.add('Mul', [beside.taken, shared], beside.dims), parts.axes);
+    else giveSink(write, sink.operand, write.add('Mul', [beside.taken, shared]), parts.axes);
   }
   const first = parts.steps.findIndex(({ kind }) => kind === 'given');
   let slope = inner ?? (first < 0 ? null : at.mul(score, 0));
   if (slope !== null) for (const step of back) slope = step(slope);
   else for (const step of parts.steps) if (step.kind === 'add') write.noneOf(step.operand);
   const scaled = slope === null ? at.mul(score, 0) : at.mul(slope, parts.scale);
-  const overQueries = (left: string, right: string, last: Axis) => {
-    const axes: Axes = [[b], [h], [g], [t], [last]];
-    const turned = flip(left, [[b], [h], [g], [t], [s]]);
-    const each = write.add('MatMul', [turned, right], dimensionsOf(axes));
-    const kept: Axes = [[b], [h], [t], [last]];
-    return write.add('ReduceSum', [each], dimensionsOf(kept), { axes: [2], keepdims: 0 });
+  const overQueries = (left: string, right: string) => {
+    const turned = flip(left);
+    const each = write.add('MatMul', [turned, right]);
+    return write.add('ReduceSum', [each], { axes: [2], keepdims: 0 });
   };
   const { output } = parts;
   return {
-    query: () => write.add('MatMul', [scaled, parts.key], dimensionsOf([[b], [h], [g], [s], [e]])),
-    key: () => overQueries(scaled, parts.query, e),
-    value: output === null ? null : () => overQueries(chances, output, f),
+    query: () => write.add('MatMul', [scaled, parts.key]),
+    key: () => overQueries(scaled, parts.query),
+    value: output === null ? null : () => overQueries(chances, output),
   };
 }
 
 /** What a sink takes of each query's probability, and what it leaves: exp(sink) and Σ exp(score) of their sum. */
-function besideSink(write: OperatorGradient, sink: string, score: string, { b, h, g, s }: AttentionAxes) {
-  const dims = dimensionsOf([[b], [h], [g], [s], []]);
-  const total = write.add('ReduceLogSumExp', [score], dims, { axes: [4], keepdims: 1 });
-  const over = write.add('Sub', [total, sink], dims);
-  const taken = write.add('Sigmoid', [write.add('Neg', [over], dims)], dims);
-  return { rest: write.add('Sigmoid', [over], dims), taken, dims };
+function besideSink(write: OperatorGradient, sink: string, score: string) {
+  const total = write.add('ReduceLogSumExp', [score], { axes: [4], keepdims: 1 });
+  const over = write.add('Sub', [total, sink]);
+  const taken = write.add('Sigmoid', [write.add('Neg', [over])]);
+  return { rest: write.add('Sigmoid', [over]), taken };
 }
 
 /** d sink = −Σ P(sink) Σ P dP, over samples and queries. */
 function giveSink(write: OperatorGradient, index: number, name: string, { h, g }: AttentionAxes): void {
-  const sum = write.add('ReduceSum', [name], dimensionsOf([[h], [g]]), { axes: [0, 3, 4], keepdims: 0 });
-  const negative = write.add('Neg', [sum], dimensionsOf([[h], [g]]));
-  write.become(index, rearrange(write, negative, [[h], [g]], [[h, g]]), write.sumType);
+  const sum = write.add('ReduceSum', [name], { axes: [0, 3, 4], keepdims: 0 });
+  const negative = write.add('Neg', [sum]);
+  write.become(index, write.rearrange(negative, [[h], [g]], [[h, g]]), write.sumType);
 }
 
 /** The gradient of what was added to the scores: summed over the dimensions that it was broadcast along. */
@@ -166,23 +161,20 @@ function addBias(
   const all = sizesOf(scores);
   const extra = all.length - own.length;
   const spread = all.flatMap((size, axis) => (axis < extra || (own[axis - extra] === 1 && size !== 1) ? [axis] : []));
-  const dims = dimensionsOf(scores);
-  const kept = dims.map((names, axis) => (spread.includes(axis) ? [] : names));
-  const sum = spread.length === 0 ? slope : write.add('ReduceSum', [slope], kept, { axes: spread, keepdims: 1 });
+  const sum = spread.length === 0 ? slope : write.add('ReduceSum', [slope], { axes: spread, keepdims: 1 });
   const { dtype, shape } = operand(write.view, index);
   const last = shape.at(-1) ?? 1;
   const size = sizesOf(scores).at(-1) ?? 1;
-  const target = write.dimsOfOperand(index);
   let name = sum;
   if (last !== 1 && last < size)
-    name = write.add('Slice', [name], [...kept.slice(0, -1), target.at(-1) ?? []], {
+    name = write.add('Slice', [name], {
       starts: [0],
       ends: [last],
       axes: [4],
       steps: [1],
     });
-  const shaped = write.add('Reshape', [name], target, { shape });
-  write.become(index, write.inType(shaped, write.sumType, dtype, target), dtype);
+  const shaped = write.add('Reshape', [name], { shape });
+  write.become(index, write.inType(shaped, write.sumType, dtype), dtype);
 }
 
 /** A mask as the scores have their dimensions: heads apart, and as long as the keys; what it lacks at the end is `filler`. */
@@ -193,9 +185,8 @@ export function addMask(
   filler: number,
 ): ScoreOperand {
   const type: TensorType = operand(write.view, index);
-  const dims = write.dimsOfOperand(index);
   const rank = type.shape.length;
-  const axisOf = (axis: number): Axis => ({ size: type.shape[axis] ?? 1, dims: dims[axis] ?? [] });
+  const axisOf = (axis: number): Axis => ({ size: type.shape[axis] ?? 1 });
   let name = `in${index}`;
   const last = axisOf(rank - 1);
   let end = last;
@@ -205,7 +196,7 @@ export function addMask(
       ...type.shape.map(() => 0),
       ...type.shape.map((_, axis) => (axis === rank - 1 ? t.size - last.size : 0)),
     ];
-    name = write.add('Pad', [name], [...dims.slice(0, -1), t.dims], { pads, constant_value: value });
+    name = write.add('Pad', [name], { pads, constant_value: value });
     end = t;
   }
   const lead = Array.from({ length: rank - 1 }, (_, axis) => axisOf(axis));
@@ -218,5 +209,5 @@ export function addMask(
   });
   const joined: Axes = lead.map((axis, place) => (place === heads && !isShared ? [h, g] : [axis]));
   const to: Axes = [...apart, [end]];
-  return { name: heads < 0 ? name : rearrange(write, name, [...joined, [end]], to), axes: heads < 0 ? from : to };
+  return { name: heads < 0 ? name : write.rearrange(name, [...joined, [end]], to), axes: heads < 0 ? from : to };
 }

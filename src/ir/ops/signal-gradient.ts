@@ -31,22 +31,18 @@ function transformGradient(write: OperatorGradient): void {
     matrixGradient(write);
     return;
   }
-  const [operandDims, resultDims] = [write.dimsOfOperand(0), write.dimsOfResult(0)];
   const last = shape.length - 1;
-  const sized = (along: readonly string[]) => resultDims.map((names, at) => (at === axis ? along : names));
-  const dims = sized((isHalf || length === own ? operandDims : resultDims)[axis] ?? []);
   const attributes = { axis, dft_length: length, inverse: inverse ? 0 : 1 };
-  const back = write.add('DFT', ['grad0'], dims, attributes);
+  const back = write.add('DFT', ['grad0'], attributes);
   const scale = write.scalar(dtype, inverse ? 1 / length : length);
-  let made = write.add('Mul', [back, scale], dims);
-  const fitting = sized(operandDims[axis] ?? []);
+  let made = write.add('Mul', [back, scale]);
   if (length > own) {
-    made = write.add('Slice', [made], fitting, { starts: [0], ends: [own], axes: [axis], steps: [1] });
+    made = write.add('Slice', [made], { starts: [0], ends: [own], axes: [axis], steps: [1] });
   } else if (length < own) {
-    made = write.add('Pad', [made], fitting, { pads: [0, own - length], axes: [axis] });
+    made = write.add('Pad', [made], { pads: [0, own - length], axes: [axis] });
   }
   if (shape[last] === 1) {
-    made = write.add('Slice', [made], operandDims, { starts: [0], ends: [1], axes: [last], steps: [1] });
+    made = write.add('Slice', [made], { starts: [0], ends: [1], axes: [last], steps: [1] });
   }
   write.become(0, made, dtype);
 }
@@ -67,7 +63,7 @@ function matrixGradient(write: OperatorGradient): void {
   const named = (along: string, parts: string) =>
     letters.map((letter, at) => (at === axis ? along : letter)).join('') + parts;
   const equation = `${named('y', 'q')},yqxp->${named('x', 'p')}`;
-  write.add('Einsum', ['grad0', matrix], write.dimsOfOperand(0), { equation }, 'd0');
+  write.add('Einsum', ['grad0', matrix], { equation }, 'd0');
 }
 
 function transformMatrix({ view }: OperatorGradient, sizes: readonly number[]): readonly number[] {
@@ -115,24 +111,21 @@ function signalGradient(write: OperatorGradient, values: readonly number[], size
   const { view } = write;
   const { dtype, shape } = operand(view, 0);
   const [channels = 1, parts = 1, frame = 1] = sizes;
-  const [batch = [], samples = [], part = []] = write.dimsOfOperand(0);
-  const [, frames = [], bins = [], pair = []] = write.dimsOfResult(0);
   const [n = 1, length = 1] = shape;
   const count = result(view, 0).shape[1] ?? 1;
   const step = scalar(write, 'frame_step') ?? 1;
   const kernel = write.tensor(constant(dtype, values, sizes));
-  const kernelDims = [[...bins, ...pair], part, ['w']];
-  const windowed = view.inputs[2] ? write.add('Mul', [kernel, 'in2'], kernelDims) : kernel;
-  const turned = write.add('Transpose', ['grad0'], [batch, bins, pair, frames], { perm: [0, 2, 3, 1] });
-  const flat = write.add('Reshape', [turned], [batch, [...bins, ...pair], frames], { shape: [n, channels, count] });
+  const windowed = view.inputs[2] ? write.add('Mul', [kernel, 'in2']) : kernel;
+  const turned = write.add('Transpose', ['grad0'], { perm: [0, 2, 3, 1] });
+  const flat = write.add('Reshape', [turned], { shape: [n, channels, count] });
   const attributes = {
     kernel_shape: [frame],
     strides: [step],
     output_padding: [length - (count - 1) * step - frame],
   };
-  const added = write.add('ConvTranspose', [flat, windowed], [batch, part, samples], attributes);
-  const ordered = parts === 1 ? added : write.add('Transpose', [added], [batch, samples, part], { perm: [0, 2, 1] });
-  write.add('Reshape', [ordered], write.dimsOfOperand(0), { shape }, 'd0');
+  const added = write.add('ConvTranspose', [flat, windowed], attributes);
+  const ordered = parts === 1 ? added : write.add('Transpose', [added], { perm: [0, 2, 1] });
+  write.add('Reshape', [ordered], { shape }, 'd0');
 }
 
 /** The window multiplies every frame: what each frame's positions get, times the samples there, summed over frames. */
@@ -140,19 +133,16 @@ function windowGradient(write: OperatorGradient, values: readonly number[], size
   const { view } = write;
   const { dtype, shape } = operand(view, 0);
   const [, , parts = 1, frame = 1] = sizes;
-  const [batch = [], samples = [], part = []] = write.dimsOfOperand(0);
-  const frames = write.dimsOfResult(0)[1] ?? [];
   const step = scalar(write, 'frame_step') ?? 1;
   const count = result(view, 0).shape[1] ?? 1;
   const matrix = write.tensor(constant(dtype, values, sizes));
-  const dims = [batch, frames, ['w'], part];
-  const shares = write.add('Einsum', ['grad0', matrix], dims, { equation: 'bfkq,kqpm->bfmp' });
+  const shares = write.add('Einsum', ['grad0', matrix], { equation: 'bfkq,kqpm->bfmp' });
   const places = Array.from({ length: count * frame }, (_, at) => Math.floor(at / frame) * step + (at % frame));
   const index = write.tensor(constant('int64', places, [count, frame]));
-  const signal = write.add('Reshape', ['in0'], [batch, samples, part], { shape: [...shape.slice(0, 2), parts] });
-  const seen = write.add('Gather', [signal, index], dims, { axis: 1 });
-  const product = write.add('Mul', [shares, seen], dims);
-  write.add('ReduceSum', [product], write.dimsOfOperand(2), { axes: [0, 1, 3], keepdims: 0 }, 'd2');
+  const signal = write.add('Reshape', ['in0'], { shape: [...shape.slice(0, 2), parts] });
+  const seen = write.add('Gather', [signal, index], { axis: 1 });
+  const product = write.add('Mul', [shares, seen]);
+  write.add('ReduceSum', [product], { axes: [0, 1, 3], keepdims: 0 }, 'd2');
 }
 
 /** The number that a constant input holds; undefined where it is left out. */

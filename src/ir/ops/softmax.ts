@@ -100,12 +100,11 @@ function logSoftmaxGradient(write: OperatorGradient): void {
 
 function around(write: OperatorGradient) {
   const { dtype, shape } = operand(write.view, 0);
-  const dims = write.dimsOfOperand(0);
   const type = write.sumType;
   return {
-    at: write.on(dims, type),
+    at: write.on(type),
     axis: axisOf(write.view, 'axis', shape.length, -1),
-    y: write.inType('out0', dtype, type, dims),
-    g: write.inType('grad0', dtype, type, dims),
+    y: write.inType('out0', dtype, type),
+    g: write.inType('grad0', dtype, type),
   };
 }

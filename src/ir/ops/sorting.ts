@@ -95,7 +95,7 @@ export const sortingEntries = withGradients(entries, {
   ArgMin: WHOLE_NUMBERS,
   // An element is in all sums behind it: those are summed from the other end.
   CumSum: (write) => {
-    write.add('CumSum', ['grad0'], write.dimsOfOperand(0), backwards(write), 'd0');
+    write.add('CumSum', ['grad0'], backwards(write), 'd0');
   },
   CumProd: (write) => productsGradient(write),
 });
@@ -135,16 +135,14 @@ function backwards({ view }: OperatorGradient): Attributes {
 function largestGradient(write: OperatorGradient): void {
   const { view } = write;
   const { dtype, shape } = operand(view, 0);
-  const own = write.dimsOfOperand(0);
   let places = 'out1';
   if (!view.outputs[1]) {
-    const taken = [write.dimsOfResult(0), write.dimsOfResult(0)];
-    write.addAll('TopK', ['in0'], ['values', 'places'], taken, view.attributes);
+    write.addAll('TopK', ['in0'], ['values', 'places'], view.attributes);
     places = 'places';
   }
-  const zeros = write.add('ConstantOfShape', [], own, { shape, value: constant(dtype, [0], [1]) });
+  const zeros = write.add('ConstantOfShape', [], { shape, value: constant(dtype, [0], [1]) });
   const axis = axisOf(view, 'axis', shape.length, -1);
-  write.add('ScatterElements', [zeros, places, 'grad0'], own, { axis }, 'd0');
+  write.add('ScatterElements', [zeros, places, 'grad0'], { axis }, 'd0');
 }
 
 /**
@@ -154,13 +152,13 @@ function largestGradient(write: OperatorGradient): void {
 function productsGradient(write: OperatorGradient): void {
   const { view } = write;
   const { dtype } = operand(view, 0);
-  const on = write.on(write.dimsOfOperand(0), dtype);
-  const sums = (name: string) => write.add('CumSum', [name], on.dims, backwards(write));
+  const on = write.on(dtype);
+  const sums = (name: string) => write.add('CumSum', [name], backwards(write));
   const isZero = on.of('Equal', 'in0', 0);
   const along = { ...view.attributes, exclusive: 0 };
-  const zeros = write.add('CumSum', [on.count(isZero)], on.dims, along);
+  const zeros = write.add('CumSum', [on.count(isZero)], along);
   const isFirst = on.of('And', isZero, on.of('Equal', zeros, 1));
-  const without = write.add('CumProd', [on.where(isFirst, 1, 'in0')], on.dims, view.attributes);
+  const without = write.add('CumProd', [on.where(isFirst, 1, 'in0')], view.attributes);
   const before = on.div(sums(on.mul('grad0', 'out0')), on.where(isZero, 1, 'in0'));
   const first = on.where(isFirst, sums(on.mul('grad0', without)), 0);
   write.become(0, on.where(on.of('Equal', zeros, 0), before, first), dtype);

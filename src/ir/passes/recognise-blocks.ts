@@ -8,9 +8,9 @@ import { BLOCK_DOMAIN, type BlockMatch } from '../blocks/block.js';
 import { findBlocks } from '../blocks/find-blocks.js';
 import { rememberedRule } from '../blocks/remembered-rule.js';
 import { elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';
-import { entryOf, unknownEntry } from '../ops/index.js';
+import { operatorEntry } from '../ops/index.js';
 
-const ruleOfBody = rememberedRule((op, domain) => entryOf(op, domain) ?? unknownEntry(op, domain));
+const ruleOfBody = rememberedRule((op, domain) => operatorEntry({ op, domain }));
 
 /** The graph with its blocks as nodes, named after the last operator that each replaces. */
 export function recogniseBlocks(graph: Graph, matches: readonly BlockMatch[] = findBlocks(graph)): Graph {

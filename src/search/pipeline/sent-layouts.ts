@@ -12,7 +12,7 @@ import type { Cluster } from '../../cost-model/cluster.js';
 import { sendSeconds } from '../../cost-model/predict-stages.js';
 import { byteLength, dtypeBits } from '../../ir/dtype.js';
 import { elementCount, type Graph, type Node, runsPerStep, type TensorType, typeOf } from '../../ir/graph.js';
-import { entryOf, unknownEntry } from '../../ir/ops/index.js';
+import { operatorEntry } from '../../ir/ops/index.js';
 import { viewOf } from '../../ir/view.js';
 import type { Assignment, Reader, View } from '../../partition/assignment.js';
 import { cutStages, type Transfer } from '../../partition/cut-stages.js';
@@ -182,7 +182,7 @@ class Sending {
     const known = this.assignment.lowered?.get(node.name);
     if (known?.strategy === strategy) return known.operandLayouts[operand] ?? null;
     const view = viewOf(this.graph, node);
-    const entry = entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain);
+    const entry = operatorEntry(node);
     return operandLayouts(entry.rule(view), strategy, entry.linear(view), this.mesh)[operand] ?? null;
   }
 

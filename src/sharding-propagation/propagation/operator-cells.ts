@@ -10,7 +10,7 @@
 import type { FactorKind, FactorRule } from '../../ir/factor-rule.js';
 import type { Graph, Node } from '../../ir/graph.js';
 import type { OperatorEntry, OperatorView } from '../../ir/operator.js';
-import { entryOf, unknownEntry } from '../../ir/ops/index.js';
+import { operatorEntry } from '../../ir/ops/index.js';
 import { mayBePadded } from '../../ir/padding.js';
 import { viewOf } from '../../ir/view.js';
 import { borderProblem } from '../halo.js';
@@ -82,7 +82,7 @@ export function cellsMaker({ graph, cuts, readers }: CellsQuestion): (node: Node
   const known = new Map<FactorRule, Map<OperatorEntry, RuleCells>>();
   return (node) => {
     const view = viewOf(graph, node);
-    const entry = entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain);
+    const entry = operatorEntry(node);
     const rule = entry.rule(view);
     const byEntry = known.get(rule) ?? new Map<OperatorEntry, RuleCells>();
     if (byEntry.size === 0) known.set(rule, byEntry);

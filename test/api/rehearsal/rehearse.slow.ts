@@ -37,6 +37,14 @@ const PLANS: Readonly<Record<string, Asked>> = {
   },
   'gpt, 8 stages of inference': { family: GPT, ...at(1, 2, 8) },
   'gpt, zbv': { family: GPT, ...at(2, 2, 4), schedule: 'zbv', training: CUT },
+  'gpt, recompute but of the last micro-batch': {
+    family: GPT,
+    globalBatch: 16,
+    cluster: '1x4:h100-sxm-80',
+    degrees: { dp: 1, tp: 2, pp: 2 },
+    training: CUT,
+    recompute: 'stage:except-last',
+  },
   'llama, interleaved': {
     family: 'llama:layers=16,hidden=256,heads=8,vocab=1000,seq=32',
     ...at(1, 4, 4),

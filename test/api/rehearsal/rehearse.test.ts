@@ -13,7 +13,7 @@ import { corruptionsOf } from '../../program/corruptions.js';
 import { faults, planned, TRAINING } from './planned.js';
 
 const LLAMA = 'llama:layers=4,hidden=256,heads=16,kv_heads=4,vocab=512,seq=64';
-const GPT = 'gpt:layers=6,hidden=128,heads=8,vocab=500,seq=32';
+const GPT = 'gpt:layers=4,hidden=128,heads=8,vocab=500,seq=32';
 
 test('a family for 16 devices is rehearsed narrower, its heads cut by sub-axes of tp as in the plan', async (t) => {
   const directory = await planned(t, { family: LLAMA, globalBatch: 32, degrees: { dp: 2, tp: 8 } });
@@ -54,7 +54,7 @@ test('a training step in stages: losses, every gradient and the state are those 
   t.true(result.passed);
   t.is(result.coverage.covered, result.coverage.kinds);
   const names = new Set(result.verification?.gradients?.map(({ name }) => name));
-  t.true(names.has('embed.weight') && names.has('layers.5.attention.qkv.weight'));
+  t.true(names.has('embed.weight') && names.has('layers.3.attention.qkv.weight'));
 });
 
 test('micro-batches in halves are rehearsed in halves', async (t) => {
@@ -74,22 +74,6 @@ test('micro-batches in halves are rehearsed in halves', async (t) => {
     { name: 'micro-batches', from: 16, to: 4 },
   );
   t.true(program?.stages.every(({ phases }) => phases.forward?.some(({ half }) => half === 1)));
-});
-
-test('a training step in stages that recomputes, but of the last micro-batch', async (t) => {
-  const directory = await planned(t, {
-    family: GPT,
-    globalBatch: 16,
-    cluster: '1x4:h100-sxm-80',
-    degrees: { dp: 1, tp: 2, pp: 2 },
-    training: { ...TRAINING, microBatches: 8 },
-    recompute: 'stage:except-last',
-  });
-  const result = await rehearse({ directory });
-  t.deepEqual(faults(result), []);
-  t.true(result.passed);
-  t.is(result.coverage.covered, result.coverage.kinds);
-  t.true(result.coverage.kinds > 0);
 });
 
 test('what is wrong with a plan or with its lowered form fails its rehearsal', async (t) => {

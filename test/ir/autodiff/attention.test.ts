@@ -1,5 +1,5 @@
 /**
- * @file Gradients of attention and rotary embeddings: against finite differences, and lowered under the forward's strategies.
+ * @file Gradients of attention and rotary embeddings: against finite differences.
  */
 import test from 'ava';
 import { constant } from '../../../src/ir/ops/constants.js';
@@ -7,25 +7,24 @@ import { CASES } from '../../ir/ops/cases.js';
 import { selection } from '../../selection.js';
 import { type Case, f, ms, of, type Sample } from '../ops/sample.js';
 import { needEntry } from '../ops/simulate.js';
-import { checkGradient, checkShardedGradient } from './check-gradient.js';
+import { checkGradient } from './check-gradient.js';
 import { type GradientOptions, gradientViewOf } from './sample-gradient.js';
 import { attentionSamples } from './samples/attention.js';
 
 for (const [number, [sample, options]] of selection(attentionSamples, ([{ op }]) => op)) {
   const shapes = sample.inputs.map((input) => `[${input?.shape ?? ''}]`).join(' ');
   test(`${number} ${sample.op} ${shapes} ${JSON.stringify(sample.attributes)}`, async (t) => {
-    const { error, seed } = await firstWithoutEmptyRows(sample, options);
+    const error = await firstWithoutEmptyRows(sample, options);
     t.log(error.toExponential(1));
-    await checkShardedGradient(sample, { ...options, seed });
     t.true(error <= 2e-2);
   });
 }
 
 /** Random masks may leave a query without any key, which has no slope to compare with: other values are drawn then. */
-async function firstWithoutEmptyRows(sample: Case, options: GradientOptions): Promise<{ error: number; seed: number }> {
+async function firstWithoutEmptyRows(sample: Case, options: GradientOptions): Promise<number> {
   for (let seed = options.seed ?? 1; ; seed++) {
     try {
-      return { error: await checkGradient(sample, { ...options, seed }), seed };
+      return await checkGradient(sample, { ...options, seed });
     } catch (error) {
       if (seed > 12 || !(error instanceof Error) || !error.message.includes('lies at kinks')) throw error;
     }

@@ -22,8 +22,6 @@ import {
   runGradient,
 } from './sample-gradient.js';
 
-export { checkShardedGradient } from './sharded-gradient.js';
-
 const run = makeRun();
 
 /**

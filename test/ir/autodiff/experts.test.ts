@@ -1,11 +1,11 @@
 /**
- * @file Gradients of mixtures of experts: against finite differences, and lowered under the forward's strategies.
+ * @file Gradients of mixtures of experts: against finite differences.
  */
 import test from 'ava';
 import { selection } from '../../selection.js';
 import { f, ms, of } from '../ops/sample.js';
 import { needEntry } from '../ops/simulate.js';
-import { checkGradient, checkShardedGradient } from './check-gradient.js';
+import { checkGradient } from './check-gradient.js';
 import { gradientViewOf } from './sample-gradient.js';
 import { expertSamples } from './samples/experts.js';
 
@@ -14,7 +14,6 @@ for (const [number, [sample, options]] of selection(expertSamples, ([{ op }]) =>
   test(`${number} ${sample.op} ${shapes} ${JSON.stringify(sample.attributes)}`, async (t) => {
     const error = await checkGradient(sample, options);
     t.log(error.toExponential(1));
-    await checkShardedGradient(sample, options);
     t.true(error <= (options.tolerance ?? 2e-3));
   });
 }

@@ -1,5 +1,5 @@
 /**
- * @file All sample operators whose gradients are checked, whole and sharded; and per operator what that amounts to, which
+ * @file All sample operators whose gradients are checked; and per operator what that amounts to, which
  * docs/operators.md prints and a test holds against the registry.
  */
 import type { OperatorEntry } from '../../../src/ir/operator.js';
@@ -18,7 +18,6 @@ import { normalisationSamples } from './samples/normalisation.js';
 import { poolingSamples } from './samples/pooling.js';
 import { recurrentSamples } from './samples/recurrent.js';
 import { reductionSamples } from './samples/reduction.js';
-import { gradientStrategies } from './sharded-gradient.js';
 
 export const GRADIENT_SAMPLES: readonly (readonly [Case, GradientOptions])[] = [
   ...attentionSamples,
@@ -50,8 +49,6 @@ export interface Verification {
   /** How many different operand shapes and dtypes, and how many different attributes, are among them. */
   readonly shapes: number;
   readonly attributes: number;
-  /** Whether some sample can be sharded, and so is compared in shards. */
-  readonly sharded: boolean;
   /** Whether PyTorch has an equivalent that the samples are compared with. */
   readonly torch: boolean;
 }
@@ -66,7 +63,6 @@ export function verificationOf(
     samples: own.length,
     shapes: distinct(({ inputs }) => JSON.stringify(inputs.map((input) => input && [input.dtype, input.shape]))),
     attributes: distinct(({ attributes }) => JSON.stringify(attributes)),
-    sharded: own.some(([sample, options]) => gradientStrategies(sample, options).length > 0),
     torch: own.length > 0 && !NOT_IN_TORCH.has(domain === '' ? op : `${domain}.${op}`),
   };
 }

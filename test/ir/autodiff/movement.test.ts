@@ -1,17 +1,17 @@
 /**
- * @file Gradients of the operators that move elements: each against finite differences, and under the forward's strategies.
+ * @file Gradients of the operators that move elements: each against finite differences.
  */
 import test from 'ava';
 import { selection } from '../../selection.js';
 import { c, f } from '../ops/sample.js';
-import { checkGradient, checkShardedGradient } from './check-gradient.js';
+import { checkGradient } from './check-gradient.js';
 import { movementSamples } from './samples/movement.js';
 
 for (const [number, [sample]] of selection(movementSamples, ([{ op }]) => op)) {
   test(`${number} ${sample.op} ${sample.inputs.map((input) => `[${input?.shape}]`)}`, async (t) => {
     const error = await checkGradient(sample);
     t.log(`worst ${error.toExponential(1)}`);
-    t.true((await checkShardedGradient(sample)) >= 0);
+    t.true(error < 2e-2);
   });
 }
 
@@ -24,12 +24,10 @@ test('a Split whose parts do not all have a gradient', async (t) => {
       [true, false, true],
     ]) {
       t.true((await checkGradient(sample, { given })) < 1e-5);
-      t.true((await checkShardedGradient(sample, { given })) > 0);
     }
 });
 
 test('a Concat of which one operand is wanted', async (t) => {
   const sample = c('Concat', [f(4, 2), f(4, 6)], { axis: 1 });
   t.true((await checkGradient(sample, { wanted: [false, true] })) < 1e-5);
-  t.true((await checkShardedGradient(sample, { wanted: [false, true] })) > 0);
 });

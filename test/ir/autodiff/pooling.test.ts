@@ -1,12 +1,12 @@
 /**
- * @file Gradients of pooling and resizing, of images and of regions: against finite differences, and lowered under the forward's strategies.
+ * @file Gradients of pooling and resizing, of images and of regions: against finite differences.
  */
 import test from 'ava';
 import { selection } from '../../selection.js';
 import { makeRun } from '../ops/one-node.js';
 import { type Case, c, f, i } from '../ops/sample.js';
 import { needEntry } from '../ops/simulate.js';
-import { checkGradient, checkShardedGradient } from './check-gradient.js';
+import { checkGradient } from './check-gradient.js';
 import { gradientViewOf, runGradient } from './sample-gradient.js';
 import { poolingSamples } from './samples/pooling.js';
 
@@ -16,7 +16,6 @@ for (const [number, [sample, options]] of selection(poolingSamples, ([{ op }]) =
   test(`${number} ${sample.op} ${shapes} ${attributes}`, async (t) => {
     const error = await checkGradient(sample, options);
     t.log(error.toExponential(1));
-    await checkShardedGradient(sample, options);
     t.true(error <= 2e-3);
   });
 }

@@ -3,9 +3,14 @@
  * (operator.ts), and its values, node by node in ONNX Runtime.
  */
 import { type DType, isFloating } from '../../../src/ir/dtype.js';
-import type { DimensionFactors, FactorRule } from '../../../src/ir/factor-rule.js';
 import type { TensorType } from '../../../src/ir/graph.js';
-import type { Expansion, Gradient, GradientView, OperatorView } from '../../../src/ir/operator.js';
+import type {
+  Gradient,
+  GradientView,
+  OperatorView,
+  WrittenOperator,
+  WrittenOperators,
+} from '../../../src/ir/operator.js';
 import { numbersOf } from '../../../src/ir/ops/constants.js';
 import { viewOfCase } from '../ops/cases.js';
 import type { Run, Values } from '../ops/one-node.js';
@@ -38,7 +43,7 @@ export function gradientViewOf(sample: Case, { wanted, given }: GradientOptions)
 }
 
 /** The registry's gradient for the view (or the one given), proved well formed. */
-export function gradientOf(view: GradientView, own?: Gradient): Expansion {
+export function gradientOf(view: GradientView, own?: Gradient): WrittenOperators {
   const gradient = own ?? needEntry(view.op, view.domain).gradient;
   if (gradient === undefined) throw new Error(`${view.op} has no gradient yet`);
   if (typeof gradient === 'string') throw new Error(`no gradient passes through ${view.op}: ${gradient}`);
@@ -73,7 +78,7 @@ export function named(
 /** Runs a gradient; returns `d0`, …; null where one is not wanted. */
 export async function runGradient(
   view: GradientView,
-  expansion: Expansion,
+  expansion: WrittenOperators,
   values: ReadonlyMap<string, Values>,
   run: Run,
 ): Promise<readonly (Values | null)[]> {
@@ -84,7 +89,7 @@ export async function runGradient(
 /** All values of an expansion, by name; operators that no runtime has are written out in their turn. */
 async function runExpansion(
   view: OperatorView,
-  expansion: Expansion,
+  expansion: WrittenOperators,
   values: ReadonlyMap<string, Values>,
   run: Run,
 ): Promise<ReadonlyMap<string, Values>> {
@@ -121,7 +126,7 @@ function rounded(value: Values): Values {
   return isFloating(value.dtype) ? { ...value, data: value.data.map(Math.fround) } : value;
 }
 
-function nodeView(node: Expansion['nodes'][number], inputs: readonly (TensorType | null)[]): OperatorView {
+function nodeView(node: WrittenOperator, inputs: readonly (TensorType | null)[]): OperatorView {
   return {
     name: node.op,
     op: node.op,
@@ -133,59 +138,36 @@ function nodeView(node: Expansion['nodes'][number], inputs: readonly (TensorType
   };
 }
 
-interface Known {
-  readonly type: TensorType;
-  /** Null for a constant, which has no factors whatever its shape is. */
-  readonly dims: readonly DimensionFactors[] | null;
-}
-
-/** Everything that must hold of the nodes before any is run: what they read, make, and how dimensions are named. */
-function checkForm(view: GradientView, expansion: Expansion): void {
-  const rule = needEntry(view.op, view.domain).rule(view);
-  const tensors = readable(view, rule);
-  for (const [name, value] of Object.entries(expansion.constants)) tensors.set(name, { type: value, dims: null });
-  for (const [position, node] of expansion.nodes.entries()) {
+/** Everything that must hold of the nodes before any is run: what they read, and what they make. */
+function checkForm(view: GradientView, written: WrittenOperators): void {
+  const tensors = new Map<string, TensorType>(Object.entries(written.constants));
+  const readable = (kind: string, types: readonly (TensorType | null)[]) => {
+    for (const [index, type] of types.entries()) if (type) tensors.set(`${kind}${index}`, type);
+  };
+  readable('in', view.inputs);
+  readable('out', view.outputs);
+  readable(
+    'grad',
+    view.outputs.map((type, index) => (view.given[index] ? type : null)),
+  );
+  for (const [position, node] of written.nodes.entries()) {
     const fault = (text: string): never => {
       throw new Error(`gradient of ${view.op}, node ${position} ${node.op}(${node.inputs.join(', ')}): ${text}`);
     };
     const inputs = node.inputs.map((name) => {
       if (name === null) return null;
-      return tensors.get(name)?.type ?? fault(`reads ${name}, which is not there`);
+      return tensors.get(name) ?? fault(`reads ${name}, which is not there`);
     });
     const types = needEntry(node.op, node.domain).infer(nodeView(node, inputs));
-    if (node.dims.length !== node.outputs.length) fault(`${node.outputs.length} results, dims of ${node.dims.length}`);
     for (const [index, name] of node.outputs.entries()) {
-      const type = types[index] ?? fault(`has no result ${index}`);
-      const dims = node.dims[index] ?? [];
-      const reason = dimsFault(dims, type.shape, rule);
-      if (reason) fault(`${name} ${typeText(type)} has dims ${JSON.stringify(dims)}: ${reason}`);
       if (tensors.has(name)) fault(`makes ${name} a second time`);
-      tensors.set(name, { type, dims });
+      tensors.set(name, types[index] ?? fault(`has no result ${index}`));
     }
   }
-  for (const [index, type] of view.inputs.entries()) checkResult(view, rule, tensors.get(`d${index}`), index, type);
+  for (const [index, type] of view.inputs.entries()) checkResult(view, tensors.get(`d${index}`), index, type);
 }
 
-/** What a gradient may read, with its dimensions. */
-function readable(view: GradientView, rule: FactorRule): Map<string, Known> {
-  const tensors = new Map<string, Known>();
-  for (const [index, type] of view.inputs.entries())
-    if (type) tensors.set(`in${index}`, { type, dims: rule.inputs[index] ?? null });
-  for (const [index, type] of view.outputs.entries()) {
-    if (!type) continue;
-    tensors.set(`out${index}`, { type, dims: rule.outputs[index] ?? null });
-    if (view.given[index]) tensors.set(`grad${index}`, { type, dims: rule.outputs[index] ?? null });
-  }
-  return tensors;
-}
-
-function checkResult(
-  view: GradientView,
-  rule: FactorRule,
-  made: Known | undefined,
-  index: number,
-  type: TensorType | null,
-): void {
+function checkResult(view: GradientView, made: TensorType | undefined, index: number, type: TensorType | null): void {
   const fault = (text: string): never => {
     throw new Error(`gradient of ${view.op}: ${text}`);
   };
@@ -193,24 +175,8 @@ function checkResult(
     if (made) fault(`makes d${index}, which is not wanted`);
     return;
   }
-  const { type: own, dims: ownDims } = made ?? fault(`makes no d${index}, which is wanted`);
+  const own = made ?? fault(`makes no d${index}, which is wanted`);
   if (typeText(own) !== typeText(type)) fault(`d${index} is ${typeText(own)}, not ${typeText(type)}`);
-  const dims = rule.inputs[index] ?? [];
-  if (JSON.stringify(ownDims) !== JSON.stringify(dims))
-    fault(`d${index} has dims ${JSON.stringify(ownDims)}, the operand ${JSON.stringify(dims)}`);
-}
-
-function dimsFault(dims: readonly DimensionFactors[], shape: readonly number[], rule: FactorRule): string | null {
-  if (dims.length !== shape.length) return 'another number of dimensions';
-  for (const [axis, names] of dims.entries()) {
-    const unknown = names.find((name) => !rule.factors.has(name));
-    if (unknown !== undefined) return `the rule ${rule.text} has no factor ${unknown}`;
-    const size = names.reduce((product, name) => product * (rule.factors.get(name)?.size ?? 1), 1);
-    // Whole factors, or none, may name what no factor of the forward is (places that are cut off again): it is never sharded.
-    const isWhole = names.every((name) => ['whole', 'halo'].includes(rule.factors.get(name)?.kind ?? ''));
-    if (size !== shape[axis] && !isWhole) return `dimension ${axis} has size ${shape[axis]}, its factors ${size}`;
-  }
-  return null;
 }
 
 /** The sample with all floating-point operands and constants of a dtype. */

@@ -4,7 +4,7 @@ import { composeRule } from '../../../src/ir/blocks/block-rule.js';
 import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
 import { rememberedRule } from '../../../src/ir/blocks/remembered-rule.js';
 import type { Graph, Node } from '../../../src/ir/graph.js';
-import { entryOf, unknownEntry } from '../../../src/ir/ops/index.js';
+import { operatorEntry } from '../../../src/ir/ops/index.js';
 import { ruleOf, viewOf } from '../../../src/ir/view.js';
 import { asBlock, crossEntropy, groupedAttention, layerNormalization } from './block-graphs.js';
 import { provesRight } from './every-strategy.js';
@@ -77,7 +77,7 @@ test('bodies that differ in names have one rule, each by its own names; other si
     build.output(`result${layer}`, build.operator('Tanh', [scaled]));
     return build.build();
   };
-  const find = (op: string, domain: string) => entryOf(op, domain) ?? unknownEntry(op, domain);
+  const find = (op: string, domain: string) => operatorEntry({ op, domain });
   const remembered = rememberedRule(find);
   const [first, second, wider] = [body('a', 8), body('b', 8), body('a', 16)];
   const rule = remembered('Gelu', first)?.rule;

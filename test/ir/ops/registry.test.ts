@@ -6,7 +6,7 @@ import { AutoparError } from '../../../src/ir/error.js';
 import type { Attributes } from '../../../src/ir/graph.js';
 import type { OperatorView } from '../../../src/ir/operator.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
-import { entryOf, operatorEntries, unknownEntry } from '../../../src/ir/ops/index.js';
+import { entryOf, operatorEntries, operatorEntry } from '../../../src/ir/ops/index.js';
 import { ruleOf, viewOf } from '../../../src/ir/view.js';
 import { needEntry } from './simulate.js';
 
@@ -105,7 +105,7 @@ test('a Range over data is refused by name', (t) => {
 
 test('an unknown operator is whole and its types come from elsewhere', (t) => {
   const unknown = view('Mystery', [[4, 6], [2]]);
-  const entry = unknownEntry('Mystery', 'somewhere');
+  const entry = operatorEntry({ op: 'Mystery', domain: 'somewhere' });
   t.throws(() => entry.infer(unknown), { instanceOf: AutoparError, message: /Mystery of somewhere/ });
   const rule = ruleOf({ ...unknown, outputs: [{ dtype: 'float32', shape: [4] }] });
   t.true([...rule.factors.values()].every(({ kind }) => kind === 'whole'));
