@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import type { Graph, Node, TensorType, Weight } from '../ir/graph.js';
 import { writeOnnx } from '../ir/onnx/writer.js';
 import type { PlacedStep } from '../partition/place-moves.js';
+import { canonicalText } from '../partition/segments.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import type { ProgramNode } from '../program/program.js';
 
@@ -37,6 +38,8 @@ export interface Surroundings {
   readonly bound: ReadonlySet<string>;
   /** Values that are part of the structure. */
   readonly inline: ReadonlyMap<string, Uint8Array>;
+  /** Models so far, by structure: those of equal layers are written once. */
+  readonly models: Map<string, Pick<Segment, 'model' | 'sha256'>>;
 }
 
 /** Builds the ONNX model of a run of compute nodes. */
@@ -100,10 +103,11 @@ export function makeSegment(
     batch: [],
     ...(around.graph.domains ? { domains: around.graph.domains } : {}),
   };
-  const model = writeOnnx(graph, { externalWeights: true });
+  const structure = canonicalText([inner, [...types], graph.inputs, graph.outputs, [...graphWeights]]);
+  const known = around.models.get(structure) ?? modelOf(graph);
+  around.models.set(structure, known);
   return {
-    model,
-    sha256: createHash('sha256').update(model).digest('hex'),
+    ...known,
     inputs,
     weights,
     outputs,
@@ -120,4 +124,9 @@ export function makeSegment(
       ],
     })),
   };
+}
+
+function modelOf(graph: Graph): Pick<Segment, 'model' | 'sha256'> {
+  const model = writeOnnx(graph, { externalWeights: true });
+  return { model, sha256: createHash('sha256').update(model).digest('hex') };
 }
