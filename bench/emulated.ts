@@ -1,23 +1,33 @@
 /**
  * @file `npm run bench:emulated`: bubbles of pipelines on emulated ranks against the formula of their schedule.
  *
- * Every stage's forward and backward are said to take the same; ranks wait so long, and exchange over a link that takes next to
- * nothing. The share of a step in which a rank has nothing to do must be the formula's within 5 %. The fastest of some steps is
- * taken: whatever else the machine does can only add time.
+ * A layer per part of the pipeline is compiled as a user would. Every stage's forward and backward are said to take the same; ranks
+ * wait so long, and exchange over a link that takes next to nothing. The share of a step in which a rank has nothing to do must be
+ * the formula's within 5 %. The fastest of some steps is taken: whatever else the machine does can only add time.
  */
-import { rmSync } from 'node:fs';
-import type { Instruction, Program, ProgramStage } from '../src/program/program.js';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { mlp } from '../models/mlp.js';
+import { compile } from '../src/api/index.js';
+import { randomInputs } from '../src/api/inputs.js';
+import { openCompiled } from '../src/api/verify.js';
+import { writeOnnx } from '../src/ir/onnx/writer.js';
+import { listName } from '../src/partition/phase-lists.js';
+import type { ProgramStage } from '../src/program/program.js';
 import { runProgram } from '../src/runtime/run-program.js';
 import { closedFormSeconds } from '../src/schedule/closed-form.js';
 import { makeSchedule } from '../src/schedule/make-schedule.js';
 import { type Phase, phasesOf, type Schedule, type ScheduleKind } from '../src/schedule/schedule.js';
-import { axis, programOf, stageOf, tensor, writeTiny } from '../test/runtime/tiny-program.js';
 
 const STEPS = 5;
 const WITHIN = 0.05;
 
-/** Of one micro-batch on one stage. */
-const SECONDS = { forward: 0.016, backward: 0.032, weightGradient: 0.016 };
+/**
+ * Of one micro-batch on one stage. A step of any length takes half a millisecond more than its ranks wait (they meet when it begins
+ * and when it ends), which is to be little beside the smallest bubble.
+ */
+const SECONDS = { forward: 0.032, backward: 0.064, weightGradient: 0.032 };
 const LINK = { bytesPerSecond: 1e12, latency: 1e-6 };
 
 const CASES: readonly (readonly [kind: ScheduleKind, stages: number, microBatches: number, chunks: number])[] = [
@@ -34,94 +44,43 @@ let missed = 0;
 console.log(`schedule          p   m  v   bubble  formula`);
 for (const [kind, stages, microBatches, virtualStages] of CASES) {
   const schedule = makeSchedule({ kind, stages, microBatches, virtualStages });
-  const directory = await writeTiny(pipelineOf(schedule), {});
-  try {
-    const seconds = schedule.actions.map(() => secondsOf(schedule));
-    const run = await runProgram(directory, {}, { steps: STEPS, warmup: 1, emulation: { seconds, link: LINK } });
-    const busy = microBatches * (SECONDS.forward + SECONDS.backward);
-    const share = (whole: number) => 1 - busy / whole;
-    const measured = share(Math.min(...run.stepSeconds));
-    const formula = share(closedFormSeconds(schedule, SECONDS));
-    const isOff = Math.abs(measured / formula - 1) > WITHIN;
-    if (isOff) missed += 1;
-    const cells = [String(stages), String(microBatches).padStart(2), String(virtualStages)].join('  ');
-    console.log(`${kind.padEnd(16)}  ${cells}  ${percent(measured)}  ${percent(formula)}${isOff ? '  off' : ''}`);
-  } finally {
-    rmSync(directory, { recursive: true, force: true });
-  }
+  const share = (whole: number) => 1 - (microBatches * (SECONDS.forward + SECONDS.backward)) / whole;
+  const measured = share(Math.min(...(await stepSeconds(schedule))));
+  const formula = share(closedFormSeconds(schedule, SECONDS));
+  const isOff = Math.abs(measured / formula - 1) > WITHIN;
+  if (isOff) missed += 1;
+  const cells = [String(stages), String(microBatches).padStart(2), String(virtualStages)].join('  ');
+  console.log(`${kind.padEnd(16)}  ${cells}  ${percent(measured)}  ${percent(formula)}${isOff ? '  off' : ''}`);
 }
 console.log(`\n${CASES.length} emulated, ${missed} further than ${WITHIN * 100} % from the formula`);
 
-/** A program without a model: every phase receives, takes its time in one segment, and sends. */
-function pipelineOf(schedule: Schedule): Program {
-  const { stages, microBatches, virtualStages, actions } = schedule;
-  const parts = stages * virtualStages;
-  const stageAt = (index: number): ProgramStage => {
-    const phases: Record<string, Instruction[]> = {};
-    for (let chunk = 0; chunk < virtualStages; chunk++)
-      for (const phase of phasesOf(schedule))
-        phases[`${phase}.${chunk}`] = listOf(phase, chunk * stages + index, parts, stages);
-    const names = Object.values(phases).flatMap((list) =>
-      list.flatMap((one) => (one.kind === 'compute' ? one.outputs : [])),
-    );
-    const received = Object.values(phases).flatMap((list) =>
-      list.flatMap((one) => (one.kind === 'recv' ? [one.tensor] : [])),
-    );
-    const part = tensor([1], [1], [[]], { lifetime: 'micro' });
-    return stageOf({
-      tensors: Object.fromEntries([...names, ...received].map((name) => [name, part])),
-      segments: Object.fromEntries(
-        phasesOf(schedule).flatMap((phase) =>
-          [true, false].map((reads) => [
-            segmentOf(phase, reads),
-            { file: 'none.onnx', inputs: reads ? ['a'] : [], weights: [], outputs: ['b'], flops: 0, operators: [] },
-          ]),
-        ),
-      ),
-      phases,
+/** Of each step on emulated ranks. */
+async function stepSeconds(schedule: Schedule): Promise<readonly number[]> {
+  const { kind, stages, microBatches, virtualStages } = schedule;
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-bench-'));
+  try {
+    const [model, output] = [join(folder, 'model.onnx'), join(folder, 'out')];
+    const parts = stages * virtualStages;
+    const widths = Array.from({ length: parts + 1 }, () => 8);
+    writeFileSync(model, writeOnnx(mlp('mlp', { batch: microBatches, widths }, 1)));
+    await compile({
+      ...{ model, output, pp: stages, devices: stages, schedule: kind },
+      stages: [...Array.from({ length: parts - 1 }, () => 't'), 'u'].join(' | '),
+      training: { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 0.1 }, microBatches },
+      ...(virtualStages > 1 ? { virtualStages } : {}),
     });
-  };
-  return programOf({
-    mesh: [axis('pp', stages)],
-    stages: actions.map((_, index) => stageAt(index)),
-    schedule: actions.flatMap((own) =>
-      own.map(({ stage, chunk, microBatch, phase }) => ({ stage, chunk, microBatch, phase: `${phase}.${chunk}` })),
-    ),
-    outputs: [],
-    inputs: [],
-    model: { name: `pipeline of ${microBatches}`, fingerprint: '0' },
-  });
+    const { imported, program } = await openCompiled(output);
+    const seconds = program.stages.map((stage) => secondsOf(stage, schedule));
+    const emulation = { seconds, link: LINK };
+    return (await runProgram(output, randomInputs(imported.graph, 1), { steps: STEPS, warmup: 1, emulation }))
+      .stepSeconds;
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
 }
 
-/** One phase of part `part` of the model, which is on stage `part` modulo the stages. */
-function listOf(phase: Phase, part: number, parts: number, stages: number): Instruction[] {
-  const isForward = phase === 'forward';
-  const [before, after] = isForward ? [part - 1, part + 1] : [part + 1, part - 1];
-  const exchanges = phase !== 'weight-gradient';
-  const [from, to] = [before, after].map((other) => (exchanges && other >= 0 && other < parts ? other % stages : null));
-  const kind = isForward ? 'values' : 'gradients';
-  const [read, made] = [`${phase} ${part} reads`, `${phase} ${part} makes`];
-  return [
-    ...(from == null ? [] : [{ kind: 'recv', tensor: read, stage: from, label: `${kind} ${before} ${part}` } as const]),
-    {
-      kind: 'compute',
-      segment: segmentOf(phase, from != null),
-      inputs: from == null ? [] : [read],
-      weights: [],
-      outputs: [made],
-      label: phase,
-    },
-    ...(to == null ? [] : [{ kind: 'send', tensor: made, stage: to, label: `${kind} ${part} ${after}` } as const]),
-    { kind: 'free', tensors: from == null ? [made] : [read, made] },
-  ];
-}
-
-function segmentOf(phase: Phase, reads: boolean): string {
-  return `${phase}${reads ? ' of what came' : ''}`;
-}
-
-/** By segment, on every stage. */
-function secondsOf({ virtualStages }: Schedule): Readonly<Record<string, number>> {
+/** By segment: of each list that the schedule runs the last takes the list's time. */
+function secondsOf({ phases }: ProgramStage, schedule: Schedule): Readonly<Record<string, number>> {
   const { forward, backward, weightGradient } = SECONDS;
   const whole: Readonly<Record<Phase, number>> = {
     forward,
@@ -129,11 +88,19 @@ function secondsOf({ virtualStages }: Schedule): Readonly<Record<string, number>
     'input-gradient': backward - weightGradient,
     'weight-gradient': weightGradient,
   };
-  return Object.fromEntries(
-    (Object.keys(whole) as Phase[]).flatMap((phase) =>
-      [true, false].map((reads) => [segmentOf(phase, reads), whole[phase] / virtualStages]),
-    ),
-  );
+  const { virtualStages } = schedule;
+  const lists = Array.from({ length: virtualStages }, (_, chunk) =>
+    phasesOf(schedule).map((phase) => {
+      const list = phases[listName(phase, chunk)] ?? [];
+      const segments = list.flatMap((one) => (one.kind === 'compute' ? [one.segment] : []));
+      return { segments, seconds: whole[phase] / virtualStages };
+    }),
+  ).flat();
+  const found = Object.fromEntries(lists.map(({ segments, seconds }) => [segments.at(-1) ?? '', seconds]));
+  for (const { segments, seconds } of lists)
+    if (segments.reduce((sum, segment) => sum + (found[segment] ?? 0), 0) !== seconds)
+      throw new Error(`segments ${segments.join(', ')} of a list take other than ${seconds} s`);
+  return found;
 }
 
 function percent(share: number): string {

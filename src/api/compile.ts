@@ -154,7 +154,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
       ? []
       : leftOut(imported.graph, {
           devices: clusterSize(planned.cluster),
-          given: options.degrees ?? {},
+          given: planned.plan.meshes ? planned.plan.degrees : (options.degrees ?? {}),
           stages: planned.plan.degrees.pp,
           trains: training !== undefined,
           isLocal: planned.cluster.local,

@@ -7,7 +7,7 @@ import { AutoparError } from '../ir/error.js';
 import { type Graph, isBackward } from '../ir/graph.js';
 import type { MultiDevice } from '../ir/onnx/device-annotations.js';
 import type { ScheduleKind } from '../schedule/schedule.js';
-import { checkMeshes, readMeshes } from '../search/pipeline/mesh-layout.js';
+import { checkMeshes, meshSizes, readMeshes } from '../search/pipeline/mesh-layout.js';
 import { type PipelineRequest, refuseAbsentStages } from '../search/pipeline/pipeline.js';
 import { wholeSeconds } from '../search/pipeline/whole-seconds.js';
 import { type Mesh, subAxes } from '../sharding-propagation/mesh.js';
@@ -154,8 +154,9 @@ function statedDegrees({ annotations, config, degrees, devices, meshes }: Decisi
 function withMeshes(stated: ConfigOptions['degrees'], text: string): ConfigOptions['degrees'] {
   const stages = readMeshes(text);
   const degrees = { ...stages[0], pp: stages.length };
-  const other = (['pp', 'dp', 'tp'] as const).find((axis) => (stated[axis] ?? degrees[axis]) !== degrees[axis]);
-  const given = other ?? (['dp', 'tp'] as const).find((axis) => stated[axis] !== undefined);
+  const inner = ['dp', 'sp', 'tp', 'ep'] as const;
+  const other = (['pp', ...inner] as const).find((axis) => (stated[axis] ?? degrees[axis]) !== degrees[axis]);
+  const given = other ?? inner.find((axis) => stated[axis] !== undefined);
   if (given === undefined) return { ...stated, ...degrees };
   throw new AutoparError(
     'bad-meshes',
@@ -222,7 +223,8 @@ function pipelineRequest(
 /** Equal meshes are those of a pipeline without `--meshes`. */
 function unlikeMeshes(text: string): Pick<PipelineRequest, 'meshes'> {
   const meshes = readMeshes(text);
-  return meshes.some(({ dp }) => dp !== meshes[0]?.dp) ? { meshes } : {};
+  const [first, ...others] = meshSizes(meshes).map((sizes) => sizes.join());
+  return others.some((sizes) => sizes !== first) ? { meshes } : {};
 }
 
 function isGiven([, value]: readonly [string, unknown]): boolean {

@@ -137,7 +137,7 @@ export async function compiledExchanges(file: string, rank: number): Promise<Fol
 }
 
 function sizesIn(axes: Plan['mesh']): StageDegrees[number] {
-  return { dp: 1, sp: 1, tp: 1, ...Object.fromEntries(axes.map(({ axis, size }) => [axis, size])) };
+  return { dp: 1, sp: 1, tp: 1, ep: 1, ...Object.fromEntries(axes.map(({ axis, size }) => [axis, size])) };
 }
 
 function exchangesOfProgram(program: Program, rank: number): readonly ProgramExchange[] {

@@ -22,8 +22,9 @@ export interface ExpertLoad {
   readonly even: number;
 }
 
-/** Of each layer, from a step's outputs; empty where nothing is dispatched. */
-export function expertLoads({ passes, degrees, schedule }: Plan, outputs: Arrays): readonly ExpertLoad[] {
+/** Of each layer, from a step's outputs; empty where nothing is dispatched, and where stages have meshes of their own. */
+export function expertLoads({ passes, degrees, schedule, meshes }: Plan, outputs: Arrays): readonly ExpertLoad[] {
+  if (meshes) return [];
   const slots = slotsOf(passes);
   const counted = Object.entries(outputs).filter(([name]) => name.includes('/tokens_per_expert'));
   const { dp, sp, ep } = degrees;

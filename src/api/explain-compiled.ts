@@ -156,7 +156,10 @@ const DEGREES: ReadonlySet<string> = new Set([...INNER_AXES, EXPERTS]);
 
 /** Degrees that the user gave: `tp=2` among the plan's pins; meshes of stages give those of the first. */
 export function givenDegrees({ pins, meshes, degrees }: Plan): InnerDegrees {
-  if (meshes) return { dp: degrees.dp, tp: degrees.tp };
+  if (meshes) {
+    const { dp, tp, sp, ep } = degrees;
+    return { dp, tp, ...(sp > 1 ? { sp } : {}), ...(ep > 1 ? { ep } : {}) };
+  }
   const given = pins.flatMap((pin) => {
     const [, axis = '', size] = /^(\w+)=(\d+)$/.exec(pin) ?? [];
     return DEGREES.has(axis) ? [[axis, Number(size)] as const] : [];

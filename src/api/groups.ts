@@ -41,7 +41,7 @@ function checkRanks({ pp, dp, sp, tp }: Degrees): void {
 }
 
 /** A pipeline whose stages have meshes of their own: their sizes, stage by stage. */
-export type StageDegrees = readonly Pick<Degrees, 'dp' | 'sp' | 'tp'>[];
+export type StageDegrees = readonly Pick<Degrees, 'dp' | 'sp' | 'tp' | 'ep'>[];
 
 /** The mesh of all axes, in the order of those that are named (outermost first). */
 function meshOf(degrees: Degrees, order: readonly string[]): Mesh {

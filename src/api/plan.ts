@@ -4,7 +4,7 @@
 import type { Cluster } from '../cost-model/cluster.js';
 import { withClones, withoutClones } from '../ir/autodiff/recompute.js';
 import { fixedParameters, withHeldWeights } from '../ir/passes/held-weights.js';
-import { sizesOf } from '../search/pipeline/mesh-layout.js';
+import { meshSizes } from '../search/pipeline/mesh-layout.js';
 import { type Pipeline, type PipelineRequest, pipelineOf } from '../search/pipeline/pipeline.js';
 import { stagePins } from '../search/pipeline/stage-pins.js';
 import { type PlanResult, plan as search } from '../search/plan.js';
@@ -154,7 +154,7 @@ export function searchModeOf(
 
 /** What was asked of a pipeline, as the plan keeps it. */
 function pipelinePins({ stages, schedule, virtualStages, layout, meshes }: PipelineRequest): readonly string[] {
-  const written = meshes?.map((degrees) => sizesText(sizesOf(degrees))).join(' | ');
+  const written = meshes && meshSizes(meshes).map(sizesText).join(' | ');
   const given = { pp: stages, schedule, 'virtual-stages': virtualStages, stages: layout, meshes: written };
   return Object.entries(given).flatMap(([name, value]) => (value === undefined ? [] : [`${name}=${value}`]));
 }

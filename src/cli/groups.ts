@@ -84,7 +84,9 @@ async function runGroups(context: Context, [directory]: readonly string[], flags
     ? stageMeshesText(stages.map((sizes) => Object.entries(sizes).map(([axis, size]) => ({ axis, size }))))
     : axes.map((axis) => `${axis} ${degrees[axis]}`).join(' · ');
   const on = cluster ? ` on ${countText(cluster.nodes, 'node')} of ${cluster.perNode} × ${cluster.device.id}` : '';
-  output.print(`${countText(devices, 'device')}${on}: ${written}${degrees.ep > 1 ? `, ep ${degrees.ep}` : ''}`);
+  output.print(
+    `${countText(devices, 'device')}${on}: ${written}${degrees.ep > 1 && !stages ? `, ep ${degrees.ep}` : ''}`,
+  );
   if (place) {
     const axes = Object.entries(place).map(([axis, index]) => `${axis} ${index}`);
     const node = cluster && rank !== undefined ? `, node ${Math.floor(rank / cluster.perNode)}` : '';

@@ -108,7 +108,7 @@ function stageOf(
   const inline = inlineValues(sharded);
   const bound = new Set(sharded.weights.map((weight) => weight.tensor).filter((tensor) => !inline.has(tensor)));
   const kept = new Set(sharded.state.map(({ to }) => to));
-  const around: Surroundings = { graph: sharded, bound, inline };
+  const around: Surroundings = { graph: sharded, bound, inline, models: new Map() };
   const segments: Record<string, ProgramSegment> = {};
   const types = typesIn(sharded);
   const written = (step: PlacedStep): Unmarked => {

@@ -7,6 +7,7 @@ import type { Graph, Node, TensorType, Weight } from '../ir/graph.js';
 import { writeOnnx } from '../ir/onnx/writer.js';
 import { inPlainOperators } from '../ir/onnx/written-out.js';
 import type { PlacedStep } from '../partition/place-moves.js';
+import { canonicalText } from '../partition/segments.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import type { ProgramNode } from '../program/program.js';
 
@@ -40,6 +41,8 @@ export interface Surroundings {
   readonly bound: ReadonlySet<string>;
   /** Values that are part of the structure. */
   readonly inline: ReadonlyMap<string, Uint8Array>;
+  /** Models so far, by structure: those of equal layers are written once. */
+  readonly models: Map<string, Pick<Segment, 'model' | 'sha256'>>;
 }
 
 /** Builds the ONNX model of a run of compute nodes. */
@@ -103,14 +106,15 @@ export function makeSegment(
     batch: [],
     ...(around.graph.domains ? { domains: around.graph.domains } : {}),
   };
-  const model = writeOnnx(graph, { externalWeights: true });
+  const structure = canonicalText([inner, [...types], graph.inputs, graph.outputs, [...graphWeights]]);
+  const known = around.models.get(structure) ?? modelOf(graph);
+  around.models.set(structure, known);
   return {
-    model,
+    ...known,
     plain: () => {
       const written = inPlainOperators(graph);
       return written && writeOnnx(written, { externalWeights: true });
     },
-    sha256: createHash('sha256').update(model).digest('hex'),
     inputs,
     weights,
     outputs,
@@ -127,4 +131,9 @@ export function makeSegment(
       ],
     })),
   };
+}
+
+function modelOf(graph: Graph): Pick<Segment, 'model' | 'sha256'> {
+  const model = writeOnnx(graph, { externalWeights: true });
+  return { model, sha256: createHash('sha256').update(model).digest('hex') };
 }

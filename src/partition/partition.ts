@@ -100,6 +100,7 @@ class Partitioning {
     });
     // A collective may serve an operand of which a lowered operator makes no use.
     const ends = outputs.map(({ tensor }) => tensor);
+    const tensorOf = new Map(outputs.map(({ tensor, output }) => [output, tensor]));
     const nodes = needed(this.nodes, ends, readsOf, resultsOf);
     return {
       mesh: this.assignment.mesh,
@@ -113,7 +114,7 @@ class Partitioning {
       state: graph.state
         .filter((pair) => !isHeldWeight(pair))
         .map(({ input, output }) => ({
-          from: outputs.find((item) => item.output === output)?.tensor ?? output,
+          from: tensorOf.get(output) ?? output,
           to: input,
         })),
       ...(graph.microBatches ? { microBatches: graph.microBatches } : {}),

@@ -51,9 +51,16 @@ function withLast(graph: ShardedGraph): readonly OrderedList[] {
     return list.runs === 'micro' ? { ...own, list: { ...list, phase: lastList(list.phase), isLast: true } } : own;
   });
   const isFirst = ({ list }: OrderedList) => list.phase === BEGIN;
+  // Collectives of both are numbered from the same number on, and ranks tell them apart by it.
+  const taken = last.reduce((sum, { steps }) => sum + steps.filter(({ kind }) => kind === 'start').length, 0);
+  const numbered = (step: Step): Step =>
+    step.kind === 'start' || step.kind === 'wait' ? { ...step, id: taken + step.id } : step;
   return [
     ...last.filter(isFirst),
-    ...others.map((own) => ({ ...own, steps: own.steps.filter((step) => step.kind !== 'start' || !step.last) })),
+    ...others.map((own) => ({
+      ...own,
+      steps: own.steps.filter((step) => step.kind !== 'start' || !step.last).map(numbered),
+    })),
     ...last.filter((own) => !isFirst(own)),
   ];
 }

@@ -30,9 +30,19 @@ const COORDINATE_BYTES = 8;
  */
 export function rankMemory(
   graph: ShardedGraph,
-  actions: readonly StageAction[] = wholeActions(graph),
+  actions?: readonly StageAction[],
   behind: ReadonlySet<SubAxis> = NONE,
 ): Liveness {
+  if (actions || behind.size > 0) return memoryUnder(graph, actions ?? wholeActions(graph), behind);
+  const known = KNOWN.get(graph) ?? memoryUnder(graph, wholeActions(graph), behind);
+  KNOWN.set(graph, known);
+  return known;
+}
+
+/** Of graphs of one stage: the price asks for it, and what is printed of a plan. */
+const KNOWN = new WeakMap<ShardedGraph, Liveness>();
+
+function memoryUnder(graph: ShardedGraph, actions: readonly StageAction[], behind: ReadonlySet<SubAxis>): Liveness {
   const walk = walkStage(graph, actions);
   const held = new Held(graph, walk, (name) => holdsBehind(graph, name, behind), behind);
   for (const action of graph.pipeline ? walk.actions : firstAndLast(walk.actions, held)) held.run(action);

@@ -3,7 +3,7 @@
  */
 import { sequenceDimensions } from '../ir/dimension-roles.js';
 import { AutoparError } from '../ir/error.js';
-import { type Graph, typeOf } from '../ir/graph.js';
+import { type Graph, type Node, typeOf } from '../ir/graph.js';
 import type { OperatorEntry } from '../ir/operator.js';
 import { expertEntries } from '../ir/ops/experts.js';
 import { entryOf } from '../ir/ops/index.js';
@@ -13,9 +13,12 @@ import type { Pins } from './degrees.js';
 import { attentionHeads, expertDimensions } from './factor-families.js';
 import type { OperatorQuestions } from './operator-questions.js';
 
-/** @throws AutoparError `degree-does-not-fit`, `bad-option` (usage) */
-export function refuseAbsentFactors(graph: Graph, { sp = 1, ep = 1 }: Pins, spMethod: SpMethod | undefined): void {
-  if (spMethod !== undefined && sp === 1)
+/**
+ * @param stages what is asked of each
+ * @throws AutoparError `degree-does-not-fit`, `bad-option` (usage)
+ */
+export function refuseAbsentFactors(graph: Graph, stages: readonly Pins[], spMethod: SpMethod | undefined): void {
+  if (spMethod !== undefined && stages.every(({ sp = 1 }) => sp === 1))
     throw new AutoparError(
       'bad-option',
       'usage',
@@ -23,9 +26,11 @@ export function refuseAbsentFactors(graph: Graph, { sp = 1, ep = 1 }: Pins, spMe
       {},
       'leave it out, or add --sp 2',
     );
-  if (sp > 1) refuseSequence(graph, sp);
-  if (sp > 1 && spMethod === 'ulysses') refuseHeads(graph, sp);
-  if (ep > 1) refuseExperts(graph, ep);
+  for (const { sp = 1, ep = 1 } of stages) {
+    if (sp > 1) refuseSequence(graph, sp);
+    if (sp > 1 && spMethod === 'ulysses') refuseHeads(graph, sp);
+    if (ep > 1) refuseExperts(graph, ep);
+  }
 }
 
 function refuseSequence(graph: Graph, sp: number): void {
@@ -40,9 +45,14 @@ function refuseSequence(graph: Graph, sp: number): void {
   );
 }
 
-/** @throws AutoparError `degree-does-not-fit` (usage) for a ring over an attention that cannot take its keys in blocks */
-export function refuseRing(graph: Graph, questionOf: OperatorQuestions, sp: number): void {
+/**
+ * @param spOf on how many ranks an operator's sequence is
+ * @throws AutoparError `degree-does-not-fit` (usage) for a ring over an attention that cannot take its keys in blocks
+ */
+export function refuseRing(graph: Graph, questionOf: OperatorQuestions, spOf: (node: Node) => number): void {
   for (const node of graph.nodes) {
+    const sp = spOf(node);
+    if (sp === 1) continue;
     const { view, families } = questionOf(node);
     const rule = ruleOf(view);
     const sequences = [...families.factors.sequence];
@@ -115,6 +125,18 @@ function refuseExperts(graph: Graph, ep: number): void {
       `--ep ${ep} does not divide the ${other.count} experts of ${other.input}`,
       `give an --ep that divides ${other.count}`,
     );
+}
+
+/** @throws AutoparError `degree-does-not-fit` (usage) for a stage that is given ep and has no experts */
+export function refuseIdleExperts(stages: readonly { readonly graph: Graph }[], asked: readonly Pins[]): void {
+  for (const [stage, { ep = 1 }] of asked.entries()) {
+    const own = stages[stage]?.graph;
+    if (ep === 1 || !own || expertDimensions(own).length > 0) continue;
+    throw doesNotFit(
+      `--meshes gives stage ${stage} ep ${ep}, and none of the experts is on it`,
+      `leave out the ep of stage ${stage}, or say what stages have with --stages`,
+    );
+  }
 }
 
 function doesNotFit(message: string, hint: string, node?: string): AutoparError {

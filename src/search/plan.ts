@@ -11,14 +11,16 @@ import { clonedOperators } from '../ir/autodiff/recompute.js';
 import { AutoparError } from '../ir/error.js';
 import { type Graph, isBackward, type Node } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
+import { cutStages } from '../partition/cut-stages.js';
 import { type LoweredStage, meshOfOperators } from '../partition/lower-stages.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
 import { innerMesh } from '../sharding-propagation/roles.js';
+import { sizesOf } from '../sharding-propagation/stage-meshes.js';
 import { Deadline, OutOfTime } from '../solver/deadline.js';
 import type { Request } from '../strategy/request.js';
-import { refuseAbsentFactors, refuseRing } from './absent-factors.js';
+import { refuseAbsentFactors, refuseIdleExperts, refuseRing } from './absent-factors.js';
 import { BY_PROPAGATION } from './by-propagation.js';
 import { bySearch } from './by-search.js';
 import { type Choice, chooseDegrees, lowered, type Ruling, type Solved, stepNanoseconds } from './choose-degrees.js';
@@ -152,13 +154,16 @@ export async function plan(
 ): Promise<PlanResult> {
   if (graph.nodes.length > MOST_OPERATORS) throw tooManyOperators(graph.nodes.length);
   const { meshes } = options.pipeline?.layout ?? {};
-  const pins = meshes?.stages[0] ? degreesIn(meshes.stages[0]) : (options.degrees ?? {});
-  refuseAbsentFactors(graph, pins, options.request?.spMethod);
+  const asked = degreesAsked(options);
+  const [pins = {}] = asked;
+  refuseAbsentFactors(graph, asked, options.request?.spMethod);
   const batch = batchSize(graph);
   const { pipeline } = options;
+  if (pipeline && meshes && asked.some(({ ep = 1 }) => ep > 1))
+    refuseIdleExperts(cutStages(graph, pipeline.layout.placeOf, pipeline.layout.stages).stages, asked);
   const devices = stageDevices(cluster, pipeline);
   const { tried, rejected } = degreesOf(devices, pins, batch, graph.microBatches?.count);
-  for (const own of meshes?.stages ?? []) degreesOf(devices, degreesIn(own), batch, graph.microBatches?.count);
+  for (const own of asked.slice(1)) degreesOf(devices, own, batch, graph.microBatches?.count);
   const limit = options.memoryBytes ?? usableBytes(cluster);
   const parts = partsAsked(graph, cluster, options.request ?? {});
   const solving = new SolvingDegrees(graph, cluster, options);
@@ -302,11 +307,14 @@ class SolvingDegrees {
     private readonly options: PlanOptions,
   ) {
     this.deadline = new Deadline(options.timeLimit, options.signal);
-    const { sp = 1, ep = 1 } = options.degrees ?? {};
+    const asked = degreesAsked(options);
+    const most = (axis: 'sp' | 'ep') => Math.max(...asked.map((own) => own[axis] ?? 1));
     const { spMethod } = options.request ?? {};
-    this.questions = operatorQuestions(graph, { sp, ep, ...(spMethod ? { spMethod } : {}) });
-    if (spMethod === 'ring' && sp > 1) refuseRing(graph, this.questions, sp);
+    this.questions = operatorQuestions(graph, { sp: most('sp'), ep: most('ep'), ...(spMethod ? { spMethod } : {}) });
     this.meshOf = options.pipeline ? meshOfOperators(graph, options.pipeline.layout) : null;
+    const ranksOf = ({ sp = 1 }: Pins) => sp;
+    const spOf = (node: Node) => (this.meshOf ? ranksOf(degreesIn(this.meshOf(node))) : ranksOf(asked[0] ?? {}));
+    if (spMethod === 'ring') refuseRing(graph, this.questions, spOf);
   }
 
   async solve(tried: readonly Degrees[], completion: Completion): Promise<void> {
@@ -382,8 +390,8 @@ class SolvingDegrees {
     const { meshes } = options.pipeline?.layout ?? {};
     const mesh = meshes?.common ?? innerMesh(degrees);
     const pinned = new Set(
-      Object.entries(meshes ? degrees : (options.degrees ?? {})).flatMap(([axis, size]) =>
-        size === undefined ? [] : [axis],
+      degreesAsked(options).flatMap((own) =>
+        Object.entries(own).flatMap(([axis, size]) => (size === undefined ? [] : [axis])),
       ),
     );
     const completed = await completion.solve(this.graph, mesh, this.cluster, {
@@ -415,8 +423,13 @@ function degreesText({ dp, sp, tp, ep }: Degrees): string {
   return [`dp ${dp}`, ...(sp ? [`sp ${sp}`] : []), `tp ${tp}`, ...(ep ? [`ep ${ep}`] : [])].join(' ');
 }
 
-function degreesIn({ axes }: Mesh): Pins {
-  return Object.fromEntries(axes.map(({ name, size }) => [name, size]));
+/** The degrees that are given: of each stage where stages have meshes of their own, else of all alike. */
+function degreesAsked({ degrees = {}, pipeline }: PlanOptions): readonly Pins[] {
+  return pipeline?.layout.meshes?.stages.map(degreesIn) ?? [degrees];
+}
+
+function degreesIn(mesh: Mesh): Pins {
+  return Object.fromEntries(sizesOf(mesh));
 }
 
 function tooManyOperators(count: number): AutoparError {

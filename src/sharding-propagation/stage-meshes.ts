@@ -11,9 +11,10 @@
  * not of dp 2 and dp 3 on six.
  */
 import { shortNames } from './layout-text.js';
-import { type Mesh, type MeshAxis, makeMesh, type SubAxis, subAxes as subAxesIn } from './mesh.js';
+import { axesSize, type Mesh, type MeshAxis, makeMesh, type SubAxis, subAxes as subAxesIn } from './mesh.js';
+import { EXPERTS, withExperts } from './roles.js';
 
-/** Axes of a stage, outermost first. */
+/** Axes of a stage, outermost first; `ep` behind them says on how many ranks of its dp · sp experts lie. */
 export type AxisSizes = readonly (readonly [axis: string, size: number])[];
 
 export interface StageMeshes {
@@ -28,7 +29,7 @@ const COMMON_AXIS = 'rank';
 
 /** Why stages cannot have these meshes, in words; null where they can. */
 export function stageMeshesProblem(stages: readonly AxisSizes[]): string | null {
-  const devices = stages.map((axes) => axes.reduce((product, [, size]) => product * size, 1));
+  const devices = stages.map((axes) => rankAxes(axes).reduce((product, [, size]) => product * size, 1));
   const other = devices.findIndex((count) => count !== devices[0]);
   if (other > 0) return `stage 0 has ${devices[0]} devices, stage ${other} has ${devices[other]}`;
   const ends = stages.map(endsOf);
@@ -69,8 +70,7 @@ export function stageMeshes(stages: readonly AxisSizes[]): StageMeshes {
 /** The mesh whose axes all stages have: theirs where they are equal, else all of their sub-axes as one. */
 export function sharedMesh(stages: readonly Mesh[]): Mesh {
   const [first = { axes: [] }] = stages;
-  const text = ({ axes }: Mesh) => axes.map(({ name, size }) => `${name} ${size}`).join();
-  return stages.every((mesh) => text(mesh) === text(first)) ? first : commonMesh(subAxesIn(first));
+  return stages.every((mesh) => sizesOf(mesh).join() === sizesOf(first).join()) ? first : commonMesh(subAxesIn(first));
 }
 
 function commonMesh(subAxes: MeshAxis['subAxes']): Mesh {
@@ -100,7 +100,7 @@ export function sizesText(axes: AxisSizes = []): string {
 /** Products of the outermost axes: numbers of equal runs of ranks that the axes up to each one make. */
 function endsOf(axes: AxisSizes): readonly number[] {
   let product = 1;
-  return axes.map(([, size]) => {
+  return rankAxes(axes).map(([, size]) => {
     product *= size;
     return product;
   });
@@ -108,11 +108,24 @@ function endsOf(axes: AxisSizes): readonly number[] {
 
 function grouped(axes: AxisSizes, subAxes: MeshAxis['subAxes']): Mesh {
   let next = 0;
-  return {
-    axes: axes.map(([name, size]) => {
+  const mesh = {
+    axes: rankAxes(axes).map(([name, size]) => {
       const from = next;
       for (let product = 1; product < size; next++) product *= subAxes[next]?.size ?? size;
       return { name, size, subAxes: subAxes.slice(from, next) };
     }),
   };
+  return withExperts(mesh, axes.find(([axis]) => axis === EXPERTS)?.[1] ?? 1);
+}
+
+/** A mesh's axes as sizes: what `stageMeshes` groups sub-axes by. */
+export function sizesOf(mesh: Mesh): AxisSizes {
+  const experts = axesSize(mesh, mesh.experts ?? []);
+  const ranks = mesh.axes.map(({ name, size }) => [name, size] as const);
+  return experts > 1 ? [...ranks, [EXPERTS, experts]] : ranks;
+}
+
+/** Those of ranks: without the experts, which lie on some of them. */
+export function rankAxes(axes: AxisSizes): AxisSizes {
+  return axes.filter(([axis]) => axis !== EXPERTS);
 }

@@ -17,6 +17,7 @@ import { isReplicated, type Layout } from '../sharding-propagation/layout.js';
 import { layoutText } from '../sharding-propagation/layout-text.js';
 import { type Mesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
 import { dataAxes, type InnerDegrees } from '../sharding-propagation/roles.js';
+import { sizesOf } from '../sharding-propagation/stage-meshes.js';
 import { REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
 import { firstTexts } from './first-only.js';
 import { type LayerClass, layerClasses, leadersOf, operatorCount } from './layer-classes.js';
@@ -142,7 +143,7 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
       ...(cluster.description ? { description: cluster.description } : {}),
     },
     mesh: [...(pp > 1 ? [{ axis: STAGE_AXIS, size: pp }] : []), ...axesOf(meshes?.[0] ?? assignment.mesh)],
-    ...(meshes ? { meshes: meshes.map(axesOf) } : {}),
+    ...(meshes ? { meshes: meshes.map((own) => sizesOf(own).map(([axis, size]) => ({ axis, size }))) } : {}),
     degrees: { dp: 1, tp: 1, pp, sp: 1, ep: 1, ...found.degrees },
     stages: Array.from({ length: pp }, (_, stage) => ({
       operators: nodes.filter((node) => placeOf(node).stage === stage).length,

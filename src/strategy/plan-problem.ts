@@ -6,7 +6,7 @@ import { AutoparError } from '../ir/error.js';
 import { checkRequest } from '../schedule/make-schedule.js';
 import type { ScheduleRequest } from '../schedule/schedule.js';
 import { AXIS_ORDER, type Mesh, MOST_DEVICES, makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
-import { dataAxes } from '../sharding-propagation/roles.js';
+import { dataAxes, EXPERTS } from '../sharding-propagation/roles.js';
 import { stageMeshesProblem } from '../sharding-propagation/stage-meshes.js';
 import { meshesOf } from './assignment-of.js';
 import type { Plan, PlanOperator } from './plan.js';
@@ -60,17 +60,26 @@ function meshesProblem({ meshes, mesh, degrees, step }: Plan): string | null {
   if (meshes.length !== degrees.pp) return `meshes has ${meshes.length} entries, degrees.pp is ${degrees.pp}`;
   const own = mesh.filter(({ axis }) => axis !== STAGE_AXIS);
   const text = (axes: Plan['mesh']) => axes.map(({ axis, size }) => `${axis} ${size}`).join(' · ');
+  const ranksIn = (axes: Plan['mesh']) => axes.filter(({ axis }) => axis !== EXPERTS);
   for (const [stage, axes] of meshes.entries()) {
-    if (axes.map(({ axis }) => axis).join() !== own.map(({ axis }) => axis).join())
-      return `meshes.${stage} has axes ${axes.map(({ axis }) => axis).join(', ')}, mesh has ${own.map(({ axis }) => axis).join(', ')} inside a stage`;
-    const devices = axes.reduce((product, { size }) => product * size, 1);
+    const ranks = ranksIn(axes);
+    if (ranks.map(({ axis }) => axis).join() !== own.map(({ axis }) => axis).join())
+      return `meshes.${stage} has axes ${ranks.map(({ axis }) => axis).join(', ')}, mesh has ${own.map(({ axis }) => axis).join(', ')} inside a stage`;
+    const devices = ranks.reduce((product, { size }) => product * size, 1);
     if (devices > MOST_DEVICES)
       return `meshes.${stage} makes ${devices} devices; autopar plans for at most ${MOST_DEVICES}`;
   }
-  if (text(meshes[0] ?? []) !== text(own))
-    return `meshes.0 is ${text(meshes[0] ?? [])}, mesh is ${text(own)} inside a stage`;
-  if (meshes.every((axes) => text(axes) === text(own)))
+  if (text(ranksIn(meshes[0] ?? [])) !== text(own))
+    return `meshes.0 is ${text(ranksIn(meshes[0] ?? []))}, mesh is ${text(own)} inside a stage`;
+  if (meshes.every((axes) => text(axes) === text(meshes[0] ?? [])))
     return `meshes are all ${text(own)}: where stages have one mesh, mesh alone says it`;
+  for (const [stage, axes] of meshes.entries()) {
+    const experts = axes.filter(({ axis }) => axis === EXPERTS);
+    const { dp = 1, sp = 1, ep = 1 } = Object.fromEntries(axes.map(({ axis, size }) => [axis, size]));
+    if (experts.length > 1) return `meshes.${stage} has ${EXPERTS} twice`;
+    if ((dp * sp) % ep !== 0) return `meshes.${stage} has ep ${ep}, which does not divide dp · sp (${dp * sp})`;
+    if (stage === 0 && ep !== degrees.ep) return `meshes.0 has ep ${ep}, degrees.ep is ${degrees.ep}`;
+  }
   const problem = stageMeshesProblem(meshes.map((axes) => axes.map(({ axis, size }) => [axis, size] as const)));
   return problem === null ? null : `meshes: ${problem}`;
 }

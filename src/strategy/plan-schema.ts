@@ -7,6 +7,7 @@ import { OUTER_MEMORIES } from '../ir/graph.js';
 import { OFFLOAD_PARTS } from '../partition/offload.js';
 import { SCHEDULE_KINDS } from '../schedule/schedule.js';
 import { AXIS_ORDER, MOST_DEVICES, MOST_STAGES } from '../sharding-propagation/mesh.js';
+import { EXPERTS } from '../sharding-propagation/roles.js';
 
 const text = { type: 'string' } as const;
 const count = { type: 'integer', minimum: 0, maximum: Number.MAX_SAFE_INTEGER } as const;
@@ -55,6 +56,12 @@ const mesh = {
   maxItems: AXIS_ORDER.length,
 };
 
+/** Of a stage: `ep` behind its axes says on how many of their ranks experts lie. */
+const stageMesh = {
+  ...listOf(record({ axis: { enum: [...AXIS_ORDER, EXPERTS] }, size: degree })),
+  maxItems: AXIS_ORDER.length + 1,
+};
+
 export const PLAN_SCHEMA = record(
   {
     format: { const: 'autopar-plan' },
@@ -68,7 +75,7 @@ export const PLAN_SCHEMA = record(
     passes: listOf(record({ name: text, options: mapOf({ type: ['string', 'number', 'boolean'] }) }, ['options'])),
     cluster: record({ nodes: degree, perNode: degree, device: text, description: { type: 'object' } }, ['description']),
     mesh,
-    meshes: { ...listOf(mesh), minItems: 2, maxItems: MOST_STAGES },
+    meshes: { ...listOf(stageMesh), minItems: 2, maxItems: MOST_STAGES },
     degrees: record({ dp: degree, tp: degree, pp: degree, sp: degree, ep: degree }),
     stages: {
       ...listOf(record({ operators: count, devices: degree })),

@@ -37,8 +37,8 @@ export interface DrawnPlan {
   /** What experts take of the tokens that are sent to them; null where tokens go as the model has it. */
   readonly capacity: number | 'whole' | null;
   readonly pp: number;
-  /** The dp of each stage, which have dp · tp devices; null where all stages have one mesh. */
-  readonly meshes: readonly number[] | null;
+  /** The axes of each stage, of dp · sp · tp devices each; null where all stages have one mesh. */
+  readonly meshes: readonly string[] | null;
   readonly cut: { readonly by: 'balance' | 'stages' | 'pins'; readonly at: readonly number[] };
   readonly schedule: ScheduleKind | null;
   readonly virtualStages: number;
@@ -102,8 +102,10 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
     method: fc.constantFrom(null, ...SP_METHODS),
     capacity: fc.constantFrom<number | 'whole' | null>(null, 'whole', 0.5, 1, 1.25),
     pp: fc.constantFrom(1, 2, 2, 3, 4, 8),
-    // Of the devices of a stage, as halvings.
-    meshes: fc.option(fc.array(fc.nat(2), { minLength: 8, maxLength: 8 }), { freq: 2 }),
+    // Which divisors of what is left of a stage's devices.
+    meshes: fc.option(fc.array(fc.tuple(fc.nat(23), fc.nat(23), fc.nat(23)), { minLength: 8, maxLength: 8 }), {
+      freq: 2,
+    }),
     cut: fc.record({
       by: fc.constantFrom('balance', 'balance', 'stages', 'pins'),
       at: fc.array(fc.nat(1000), { minLength: 15, maxLength: 15 }),
@@ -140,7 +142,7 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
     seed: fc.nat(1000),
   })
   .filter(({ dp, sp, tp, pp, ep }) => dp * sp * tp * pp <= MOST_RANKS && (dp * sp) % ep === 0)
-  .map(({ chunks: drawn, kind, isApart, training: asked, method, meshes: halvings, ...others }): DrawnPlan => {
+  .map(({ chunks: drawn, kind, isApart, training: asked, method, meshes: choices, ...others }): DrawnPlan => {
     // Rarely a server and ranks that cut what it keeps.
     const isServed = asked?.gradientSync === 'parameter-server' && !isApart;
     const training = asked && isServed ? { ...asked, zero: null } : asked;
@@ -152,14 +154,14 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
     const ep = (EXPERTS.has(model) && !isOne) || isApart ? others.ep : 1;
     const chunks = pp > 1 ? drawn : 1;
     const by = pp > 1 ? cut.by : 'balance';
-    const dpOf = (halved: number) => Math.max(1, (dp * tp) / 2 ** halved);
-    const meshes = pp > 1 && sp === 1 && ep === 1 && !isServed ? (halvings?.slice(0, pp).map(dpOf) ?? null) : null;
+    const devices = dp * sp * tp;
+    const meshes = pp > 1 && !isServed ? (choices?.slice(0, pp).map(meshIn(devices, model)) ?? null) : null;
     const rest = {
       ...others,
       capacity,
       sp,
       ep,
-      spMethod: sp > 1 ? method : null,
+      spMethod: (meshes ? /sp[2-9]/.test(meshes.join()) : sp > 1) ? method : null,
       meshes,
       cut: { ...cut, by } as const,
     };
@@ -180,6 +182,20 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
       schedule: isWhole ? null : fitting,
     };
   });
+
+/** Axes of a stage with so many devices, as three numbers choose them: dp and sp, experts on some of their ranks, tp of the rest. */
+function meshIn(devices: number, model: ModelName): (choice: readonly [number, number, number]) => string {
+  const one = (size: number, choice: number) => {
+    const divisors = Array.from({ length: size }, (_, index) => index + 1).filter((each) => size % each === 0);
+    return divisors[choice % divisors.length] as number;
+  };
+  return ([first, second, third]) => {
+    const dp = one(devices, first);
+    const sp = SEQUENCES.has(model) ? one(devices / dp, second) : 1;
+    const ep = EXPERTS.has(model) ? one(dp * sp, third) : 1;
+    return `dp${dp} sp${sp} tp${devices / dp / sp} ep${ep}`;
+  };
+}
 
 /** The plan of a seed, the same each time. */
 export function drawnPlan(seed: number): DrawnPlan {
@@ -214,7 +230,7 @@ export async function tryPlan(drawn: DrawnPlan, signal?: AbortSignal): Promise<O
 async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promise<CompileOptions> {
   const { dp, sp, tp, pp, ep, spMethod, capacity, meshes, schedule, virtualStages, batch, isFree, offload, seed } =
     drawn;
-  const text = meshes?.map((own) => `dp${own} tp${(dp * tp) / own}`).join(' | ');
+  const text = meshes?.join(' | ');
   return {
     model,
     output,

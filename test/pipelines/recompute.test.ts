@@ -70,3 +70,14 @@ test.serial('some layers of a class recompute, the others keep what they make', 
 test.serial('operators of a model without repeated layers', async (t) => {
   await checkRecompute(t, { model: 'recurrent', microBatches: 2 }, MESHES['dp 2'], ['operators'], STEPS);
 });
+
+test.serial('where the last micro-batch has lists of its own, each collective has a number of its own', async (t) => {
+  const { program } = await train({ model: 'gpt', microBatches: 2 }, 1, {
+    ...{ stages: 1, dp: 2, tp: 2, recompute: 'full:except-last' },
+    request: { gradientSync: 'parameter-server' },
+  });
+  const lists = Object.values(program.stages[0]?.phases ?? {});
+  const begun = lists.flat().flatMap((one) => (one.kind === 'start' ? [one.id] : []));
+  t.true(begun.length > 0);
+  t.is(new Set(begun).size, begun.length);
+});

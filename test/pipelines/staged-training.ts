@@ -26,7 +26,7 @@ import { type RunOptions, runProgram } from '../../src/runtime/run-program.js';
 import { makeSchedule } from '../../src/schedule/make-schedule.js';
 import { placeOfPart } from '../../src/schedule/parts.js';
 import { type Schedule, type ScheduleKind, splitsBackward } from '../../src/schedule/schedule.js';
-import { readMeshes, sizesOf } from '../../src/search/pipeline/mesh-layout.js';
+import { meshSizes, readMeshes } from '../../src/search/pipeline/mesh-layout.js';
 import { plan } from '../../src/search/plan.js';
 import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
 import { stageMeshes } from '../../src/sharding-propagation/stage-meshes.js';
@@ -141,7 +141,7 @@ export async function lower(graph: Graph, pipeline?: Pipeline): Promise<readonly
   if (pipeline && meshes) {
     const cut = {
       graph: apart,
-      layout: { ...layout, meshes: stageMeshes(degrees.map(sizesOf)) },
+      layout: { ...layout, meshes: stageMeshes(meshSizes(degrees)) },
       schedule: makeSchedule({ ...pipeline, virtualStages: chunks }),
     };
     return checked((await plan(apart, cluster, { degrees: first, pipeline: cut })).lowered);

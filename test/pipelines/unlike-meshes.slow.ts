@@ -21,6 +21,11 @@ const CASES: readonly (readonly [model: Task['model'], microBatches: number, pip
   ['encoder-decoder', 4, { kind: 'zero-bubble', stages: 3, meshes: 'tp2 | dp2 | tp2' }],
   ['shared-layer', 4, { kind: '1f1b', stages: 3, meshes: 'dp2 | tp2 | dp2' }],
   ['mlp', 8, { kind: '1f1b', stages: 3, meshes: 'tp2 | tp2 | dp2' }],
+  ['gpt', 4, { kind: '1f1b', stages: 2, meshes: 'tp2 sp2 | dp4' }],
+  ['gpt', 2, { kind: 'zero-bubble', stages: 2, meshes: 'sp2 | dp2', spMethod: 'ring' }],
+  ['llama', 2, { kind: '1f1b', stages: 2, meshes: 'dp2 | sp2', spMethod: 'ulysses' }],
+  ['soft-experts', 2, { kind: '1f1b', stages: 2, meshes: 'tp2 | dp2 ep2' }],
+  ['routed-experts', 2, { kind: '1f1b', stages: 2, meshes: 'dp2 sp2 ep4 | sp4' }],
 ];
 
 const references = new Map<string, Promise<Trained>>();

@@ -11,11 +11,13 @@ import { openExplainable } from '../../src/api/explain-compiled.js';
 import { explainOperator } from '../../src/api/explain-operator.js';
 import { processGroups } from '../../src/api/groups.js';
 import { type CompileOptions, compile } from '../../src/api/index.js';
+import { lowerPlan } from '../../src/api/lower-plan.js';
 import { openCompiled } from '../../src/api/verify.js';
 import { mindSporeStrategy } from '../../src/strategy/mindspore/export.js';
 import { placePlan } from '../../src/strategy/placed-operators.js';
 import { type Pipeline, type Task, train } from './compiled-training.js';
 import { worstDifference } from './difference.js';
+import { writeModel } from './models.js';
 
 const TOLERANCE = 1e-5;
 const STEPS = 5;
@@ -31,7 +33,7 @@ const CASES: readonly (readonly [task: Task, pipeline: Pipeline])[] = [
   ],
   [
     { model: 'encoder-decoder', microBatches: 4 },
-    { kind: 'interleaved-1f1b', stages: 2, chunks: 2, meshes: 'dp2 | tp2' },
+    { kind: 'interleaved-1f1b', stages: 2, chunks: 2, meshes: 'dp2 | sp2' },
   ],
 ];
 
@@ -71,12 +73,49 @@ test('meshes that stages cannot have are refused with both values', async (t) =>
       'bad-meshes: meshes "tp2 | dp2" says tp of each stage, and tp 2 is asked for',
     );
     t.is(
+      await refused({ meshes: 'dp2 | sp2', sp: 2 }),
+      'bad-meshes: meshes "dp2 | sp2" says sp of each stage, and sp 2 is asked for',
+    );
+    t.is(
+      await refused({ meshes: 'dp2 ep4 | tp2' }),
+      'bad-meshes: meshes "dp2 ep4 | tp2": "dp2 ep4" has experts on 4 ranks, which does not divide dp · sp = 2',
+    );
+    t.regex(await refused({ meshes: 'dp2 | sp2' }), /^degree-does-not-fit: sp: 2 shards sequences, and .* has none/);
+    t.is(
+      await refused({ model: 'models/gpt-tiny.onnx', meshes: 'tp2 | dp2', spMethod: 'ring' }),
+      'bad-option: spMethod ring says how sp shards attention, and sp is 1',
+    );
+    t.is(
       await refused({ meshes: 'tp2 | dp2', devices: 8 }),
       'bad-meshes: meshes "tp2 | dp2": stage 0 (tp 2) has 2 devices, and there are 4 a stage',
     );
     t.is(await refused({ meshes: 'tp32 | dp32' }), 'dp-does-not-divide-batch: dp 32 does not divide the batch of 16');
     for (const text of ['', 'tp2', 'tp2 |', 'x2 | dp2', 'dp2dp2 | tp4', 'dp0 | tp2', 'tp9999999 | dp2'])
       t.regex(await refused({ meshes: text }), /^bad-meshes: /, text);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+});
+
+test('experts lie on ranks of the stages that say so, in plan, program and groups', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+  try {
+    const [model, output] = [join(folder, 'experts.onnx'), join(folder, 'out')];
+    writeModel('soft-experts', model);
+    const { plan } = await compile({ model, output, meshes: 'tp2 | dp2 ep2', verify: true });
+    t.deepEqual(
+      plan.meshes?.map((axes) => axes.map(({ axis, size }) => `${axis} ${size}`).join()),
+      ['dp 1,tp 2', 'dp 2,tp 1,ep 2'],
+    );
+    const { degrees, order, stages } = await compiledExchanges(output, 2);
+    t.deepEqual(processGroups(degrees, order, stages).groups.ep, [[0], [1], [2, 3]]);
+    const { lowered } = lowerPlan(plan, (await openCompiled(output)).planned.graph);
+    const exchanges = lowered.map(({ sharded }) =>
+      sharded.nodes.some((node) => node.kind === 'communicate' && node.collective.kind === 'all-to-all'),
+    );
+    t.deepEqual(exchanges, [false, true]);
+    const other = { model, output: join(folder, 'other'), meshes: 'dp2 ep2 | tp2', stages: 't | u v u H' };
+    t.is((await t.throwsAsync(compile(other)))?.message, 'meshes gives stage 0 ep 2, and none of the experts is on it');
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }

@@ -97,7 +97,7 @@ test('where neither sp nor ep is asked for nothing is a sequence, an expert or a
   }
 });
 
-const REFUSED: readonly (readonly [ModelName, Parameters<typeof refuseAbsentFactors>[1], RegExp, string?])[] = [
+const REFUSED: readonly (readonly [ModelName, Parameters<typeof refuseAbsentFactors>[1][number], RegExp, string?])[] = [
   ['mlp', { sp: 2 }, /--sp 2 shards sequences, and .* has none/],
   ['gpt', { sp: 16 }, /--sp 16 shards sequences, and the longest of .* has 8 positions/],
   ['gpt', { sp: 8 }, /--sp 8 does not divide the 4 heads of .*\ntake --sp 2 or 4, --sp-method ring or /, 'ulysses'],
@@ -110,7 +110,7 @@ const REFUSED: readonly (readonly [ModelName, Parameters<typeof refuseAbsentFact
 for (const [model, degrees, says, method] of REFUSED) {
   test(`refused: ${model} ${JSON.stringify(degrees)} ${method ?? ''}`, async (t) => {
     const graph = await imported(model);
-    const error = t.throws(() => refuseAbsentFactors(graph, degrees, method as 'gather' | undefined), {
+    const error = t.throws(() => refuseAbsentFactors(graph, [degrees], method as 'gather' | undefined), {
       instanceOf: AutoparError,
     });
     t.regex(`${error.message}\n${error.hint}`, says);
@@ -121,7 +121,7 @@ for (const [model, degrees, says, method] of REFUSED) {
 test('a ring is refused by name where an attention cannot take its keys in blocks, or has fewer than ranks', async (t) => {
   const refused = async (model: ModelName, sp: number) => {
     const graph = await imported(model);
-    return t.throws(() => refuseRing(graph, operatorQuestions(graph, { sp, spMethod: 'ring' }), sp), {
+    return t.throws(() => refuseRing(graph, operatorQuestions(graph, { sp, spMethod: 'ring' }), () => sp), {
       instanceOf: AutoparError,
     }).message;
   };
@@ -134,5 +134,5 @@ test('the sequence of patches is that of attention', async (t) => {
   const built = generatedModel('vit:layers=1,hidden=16,heads=2,image=32,patch=16').build(2);
   writeFileSync(file, writeOnnx(built, { externalWeights: true, name: 'vit' }));
   const { graph } = await importModel(file);
-  t.notThrows(() => refuseAbsentFactors(graph, { sp: 2 }, undefined));
+  t.notThrows(() => refuseAbsentFactors(graph, [{ sp: 2 }], undefined));
 });

@@ -1,10 +1,16 @@
 /**
- * @file Meshes of stages as text: `tp2 | dp2`, a stage's axes and their sizes, and a bar between stages.
+ * @file Meshes of stages as text: `tp2 sp2 | dp4 ep2`, a stage's axes and their sizes, and a bar between stages. `ep` is no axis of
+ * ranks: experts lie on sub-axes of the stage's dp · sp.
  */
 import { AutoparError } from '../../ir/error.js';
 import { MOST_DEVICES, MOST_STAGES } from '../../sharding-propagation/mesh.js';
-import { type AxisSizes, sizesText, stageMeshesProblem } from '../../sharding-propagation/stage-meshes.js';
+import { EXPERTS, INNER_AXES, SEARCHED_AXES } from '../../sharding-propagation/roles.js';
+import { type AxisSizes, rankAxes, sizesText, stageMeshesProblem } from '../../sharding-propagation/stage-meshes.js';
 import type { Degrees } from '../degrees.js';
+
+const AXES = [...INNER_AXES, EXPERTS].join('|');
+const MESH = new RegExp(`^((${AXES})[ =]?\\d{1,7}[ ,·]*)+$`);
+const AXIS = new RegExp(`(${AXES})[ =]?(\\d+)`, 'g');
 
 /**
  * The degrees of each stage; an axis that a stage leaves out has one rank.
@@ -13,38 +19,43 @@ import type { Degrees } from '../degrees.js';
 export function readMeshes(text: string): readonly Degrees[] {
   const stages = text.split('|').map((part): Degrees => {
     const own = part.trim();
-    if (!/^((dp|tp)[ =]?\d{1,7}[ ,·]*)+$/.test(own))
-      throw refused(text, own === '' ? 'a stage has no mesh' : `"${own}" is no mesh of dp and tp`);
-    const sizes = [...own.matchAll(/(dp|tp)[ =]?(\d+)/g)].map(([, axis = '', size]) => [axis, Number(size)] as const);
+    if (!MESH.test(own))
+      throw refused(text, own === '' ? 'a stage has no mesh' : `"${own}" is no mesh of dp, sp, tp and ep`);
+    const sizes = [...own.matchAll(AXIS)].map(([, axis = '', size]) => [axis, Number(size)] as const);
     const twice = sizes.find(([axis], index) => sizes.findIndex(([other]) => other === axis) < index);
     if (twice) throw refused(text, `"${own}" gives ${twice[0]} twice`);
-    const { dp = 1, tp = 1 } = Object.fromEntries(sizes) as Partial<Degrees>;
-    if (dp < 1 || tp < 1 || dp * tp > MOST_DEVICES) throw refused(text, `"${own}" makes ${dp * tp} devices`);
-    return { dp, tp };
+    const degrees: Degrees = { dp: 1, tp: 1, ...Object.fromEntries(sizes) };
+    const { dp, tp, sp = 1, ep = 1 } = degrees;
+    const devices = dp * sp * tp;
+    if (devices < 1 || devices > MOST_DEVICES) throw refused(text, `"${own}" makes ${devices} devices`);
+    if (ep < 1 || (dp * sp) % ep !== 0)
+      throw refused(text, `"${own}" has experts on ${ep} ranks, which does not divide dp · sp = ${dp * sp}`);
+    return degrees;
   });
   if (stages.length < 2 || stages.length > MOST_STAGES)
     throw refused(text, `it has ${stages.length} stage${stages.length === 1 ? '' : 's'}, and a pipeline has 2 or more`);
-  const problem = stageMeshesProblem(stages.map(sizesOf));
+  const problem = stageMeshesProblem(meshSizes(stages));
   if (problem !== null) throw refused(text, problem);
   return stages;
 }
 
-/** A stage's axes, outermost first. */
-export function sizesOf({ dp, tp }: Degrees): AxisSizes {
-  return [
-    ['dp', dp],
-    ['tp', tp],
-  ];
+/** Each stage's axes, outermost first: dp, tp, and sp where some stage has it; behind them ep where the stage has it. */
+export function meshSizes(stages: readonly Degrees[]): readonly AxisSizes[] {
+  const isThere = (axis: keyof Degrees) =>
+    (SEARCHED_AXES as readonly string[]).includes(axis) || stages.some((own) => (own[axis] ?? 1) > 1);
+  const axes = INNER_AXES.filter(isThere);
+  return stages.map((own) => {
+    const ranks = axes.map((axis) => [axis, own[axis] ?? 1] as const);
+    return (own.ep ?? 1) > 1 ? [...ranks, [EXPERTS, own.ep ?? 1]] : ranks;
+  });
 }
 
 /** @throws AutoparError (usage) `bad-meshes` where the stages' meshes are not of so many devices each */
 export function checkMeshes(text: string, stages: readonly Degrees[], devices: number): void {
-  const [first] = stages;
-  if (!first || first.dp * first.tp === devices) return;
-  throw refused(
-    text,
-    `stage 0 (${sizesText(sizesOf(first))}) has ${first.dp * first.tp} devices, and there are ${devices} a stage`,
-  );
+  const [first = []] = meshSizes(stages);
+  const own = rankAxes(first).reduce((product, [, size]) => product * size, 1);
+  if (own === devices) return;
+  throw refused(text, `stage 0 (${sizesText(first)}) has ${own} devices, and there are ${devices} a stage`);
 }
 
 function refused(text: string, why: string): AutoparError {
@@ -53,7 +64,7 @@ function refused(text: string, why: string): AutoparError {
     'usage',
     `--meshes "${text}": ${why}`,
     {},
-    'give each stage dp, tp or both, with a bar between stages and as many devices on each, such as --meshes "tp2 | dp2"; ' +
-      'of the dp of two stages one divides the other',
+    'give each stage of dp, sp and tp what it has, with a bar between stages and as many devices on each, such as --meshes "tp2 | dp2"; ' +
+      'of the dp of two stages one divides the other, and so of their dp · sp',
   );
 }

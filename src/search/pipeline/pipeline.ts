@@ -26,7 +26,7 @@ import type { StagePin } from '../../sharding-propagation/pin.js';
 import { stageMeshes } from '../../sharding-propagation/stage-meshes.js';
 import type { Degrees } from '../degrees.js';
 import { balancedCut } from './balance.js';
-import { sizesOf } from './mesh-layout.js';
+import { meshSizes } from './mesh-layout.js';
 import { layoutOfStages, readStageLayout } from './stage-layout.js';
 import { type Unit, unitsOf } from './units.js';
 import { wholeSeconds } from './whole-seconds.js';
@@ -93,7 +93,7 @@ export function pipelineOf(
     graph: withStageClones(accumulatedApart(graph, placeOf), recompute, placeOf),
     layout: {
       ...{ stages, chunks: virtualStages, splitsBackward: trains && splitsBackward(kind), placeOf },
-      ...(request.meshes ? { meshes: stageMeshes(request.meshes.map(sizesOf)) } : {}),
+      ...(request.meshes ? { meshes: stageMeshes(meshSizes(request.meshes)) } : {}),
     },
     schedule,
     text: layoutOfStages(units, sizes),
