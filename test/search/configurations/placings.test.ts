@@ -134,7 +134,10 @@ test('a search whose time is over gives the best so far, with what the best can 
   t.is(first.priced, 1);
   t.true(first.bound <= free.simulation.stepSeconds && free.simulation.stepSeconds <= first.simulation.stepSeconds);
   const error = await t.throwsAsync(searchStep({ ...options, timeLimit: 0, memory: 1e9 }));
-  t.regex(error?.message ?? '', /the time limit was over before any plan was found: nothing fits .* 0 configurations/);
+  t.regex(
+    error?.message ?? '',
+    /the time limit was over before any plan was found: nothing fits .* \d+ configurations/,
+  );
 });
 
 test('where nothing else fits the host is taken, and none of it where that is said', async (t) => {
