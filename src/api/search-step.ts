@@ -201,7 +201,7 @@ export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch
   const pricing = pricingOf(cluster, works, limitBytes, space.decided.recompute === undefined);
   const even = bestConfigurations(space, pricing, { ...searching, limitBytes });
   const { signal, isOver = () => false } = searching;
-  const request = { space, cluster, works, limitBytes, signal, isOver };
+  const request = { limitBytes, signal, isOver };
   const found = searching.objective === 'time' ? simulatedFirst(cutUnevenly(even, pricing, request), prepared) : even;
   if (found.best.length === 0 && found.isCutOff) throw outOfTime(found);
   if (found.best.length === 0) throw nothingFits(found.verdicts, limitBytes, cluster);

@@ -57,14 +57,15 @@ function withinText(search: StepSearch): string {
   return terms.length === 0 ? '' : `, with ${listText(terms)}`;
 }
 
-/** What the objective memory takes as given unless it is decided otherwise, so that the proof is of this alone. */
+/** What the proof takes as given unless it is decided otherwise: it is of this alone. */
 function termsOf({ objective, decided, simulation: { configuration, cluster } }: StepSearch): readonly string[] {
-  if (objective === 'time') return [];
+  const even = decided.pp === 1 ? [] : ['stages cut evenly'];
+  if (objective === 'time') return even;
   const offers = !configuration.inference && cluster.device.host !== undefined;
   return [
     ...(offers && decided.offload === undefined ? ['nothing on the host'] : []),
     ...(decided.meshOrder === undefined ? ['the usual order of the axes'] : []),
-    ...(decided.pp === 1 ? [] : ['stages cut evenly']),
+    ...even,
     ...(decided.pp === 1 || decided.schedule !== undefined ? [] : ['no naive schedule']),
   ];
 }

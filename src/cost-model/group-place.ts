@@ -115,7 +115,7 @@ function blocksOf(levels: readonly Level[]): readonly number[] {
 }
 
 /** Whether every block holds as much of each run as any other that holds some of it: then all groups lie alike. */
-export function isEven(runs: readonly Run[], levels: readonly Level[]): boolean {
+function isEven(runs: readonly Run[], levels: readonly Level[]): boolean {
   return blocksOf(levels)
     .slice(0, -1)
     .every((block) =>

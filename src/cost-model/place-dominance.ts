@@ -4,7 +4,7 @@
 import type { Cluster } from './cluster.js';
 import { type CollectiveKind, SEND_ALL } from './collective-price.js';
 import type { GroupPlace } from './group-place.js';
-import { busBandwidth, COLLECTIVE_KINDS, type Level, passesOf, roundsOf, STARS, stepsOf } from './levels.js';
+import { busBandwidth, type Level, passesOf, roundsOf, STARS, stepsOf } from './levels.js';
 
 /**
  * Whether a collective takes no longer on `place` than on `other`, for any number of bytes: `collectiveSeconds` is a latency and
@@ -40,28 +40,6 @@ function isGroupAsFast(
         wire.fillSeconds <= fillSeconds &&
         (wire.fillSeconds === 0 || (wire.power === power && power <= 1)),
     ),
-  );
-}
-
-/**
- * Whether collectives over as many ranks are the faster the nearer these lie: no level outside another is faster than it in any
- * kind, or has a shorter latency, and none is slower for more members. Sufficient, not necessary.
- */
-export function nearerIsFaster({ levels }: Pick<Cluster, 'levels'>): boolean {
-  const rates = levels.map((level) =>
-    COLLECTIVE_KINDS.map((kind) => [2, level.size].map((members) => busBandwidth(kind, level, members))),
-  );
-  return levels.every(
-    ({ topology, latencySeconds }, index) =>
-      (topology === 'switch' || topology === 'mesh') &&
-      levels.every(
-        (outer, at) =>
-          at <= index ||
-          (latencySeconds <= outer.latencySeconds &&
-            COLLECTIVE_KINDS.every(
-              (_, kind) => Math.min(...(rates[index]?.[kind] ?? [])) >= Math.max(...(rates[at]?.[kind] ?? [])),
-            )),
-      ),
   );
 }
 

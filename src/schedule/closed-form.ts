@@ -162,7 +162,7 @@ function alternatingSeconds(stages: readonly StageSeconds[], m: number, v: numbe
 }
 
 /** A pipeline in which forwards and backwards take turns, as each of its stages sees it. */
-export interface Through {
+interface Through {
   readonly stages: number;
   readonly microBatches: number;
   readonly virtualStages: number;
@@ -178,7 +178,7 @@ export interface Through {
  * @param before seconds of a micro-batch, there and back, through one chunk of every earlier stage
  * @param behind the same for the later stages
  */
-export function stageSpan(
+function stageSpan(
   { stages: p, microBatches: m, virtualStages: v, travel, forward: forwards, backward: backwards }: Through,
   stage: number,
   { forward, backward }: Pick<StageSeconds, 'forward' | 'backward'>,
@@ -209,30 +209,6 @@ export function stageSpan(
       ? untilBackward + rest * pace + Math.max((warm + 1) * b, afterForward)
       : Math.max(untilBackward + m * v * b, m * v * f + afterForward);
   return before + 2 * stage * hop + own;
-}
-
-/**
- * What travel adds to the span of every stage of a plain pipeline at least, whatever its stages are: the most of two sums
- * grows by the lesser of what is added to them.
- */
-export function travelAdds({ stages: p, microBatches: m, travel: { seconds: hop, blocks } }: Through): number {
-  let least = Number.POSITIVE_INFINITY;
-  for (let stage = 0; stage < p; stage++) {
-    const later = p - 1 - stage;
-    const warm = Math.min(later, m - 1);
-    const sendsForward = blocks && later > 0 ? hop : 0;
-    const sendsBackward = blocks && stage > 0 ? hop : 0;
-    const rest = m - 1 - warm;
-    const until = Math.min((warm + 1) * sendsForward, 2 * later * hop);
-    const pace = Math.min(sendsForward + sendsBackward, (sendsBackward + 2 * later * hop) / (later + 1));
-    const after = 2 * later * hop - sendsForward + sendsBackward;
-    const own =
-      rest > 0
-        ? until + rest * pace + Math.min((warm + 1) * sendsBackward, after)
-        : Math.min(until + m * sendsBackward, m * sendsForward + after);
-    least = Math.min(least, 2 * stage * hop + own);
-  }
-  return least;
 }
 
 function oneOf({ forward, backward }: StageSeconds): number {

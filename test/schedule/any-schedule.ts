@@ -6,7 +6,7 @@ import { makeSchedule } from '../../src/schedule/make-schedule.js';
 import { SCHEDULE_KINDS, type Schedule, type ScheduleKind } from '../../src/schedule/schedule.js';
 
 /** Schedules of some kinds. */
-export function schedulesOf<Kind extends ScheduleKind>(
+function schedulesOf<Kind extends ScheduleKind>(
   kinds: readonly Kind[],
 ): fc.Arbitrary<Schedule & { readonly kind: Kind }> {
   return fc

@@ -27,8 +27,6 @@ export interface Under {
   readonly firstForwards: number;
   readonly lastBackwards: number;
   readonly microBatches: number;
-  /** For a bound of stages that hold so much at most: the first gather of ZeRO 3 is no longer the more they hold. */
-  readonly largest?: Held;
 }
 
 export interface DataPrice {
@@ -73,19 +71,16 @@ export function dataPricing(
   // Of ZeRO 3, whose messages are layers.
   const hopSeconds = (isOneRing ? RING_MESSAGES : 1) * ranks * constants.ringHopSeconds;
   const hopsOf = (elements: number) => (elements / perLayer) * hopSeconds;
-  const gatherOf = ({ dense, experts }: Held) => gathering(dense, experts, width) + hopsOf(dense + experts);
   const hide = (seconds: number, under: number) => (overlap.data ? exposedSeconds(seconds, under, constants) : seconds);
-  return ({ dense, experts }, { forward, backward, firstForwards, lastBackwards, microBatches: m, largest }) => {
+  return ({ dense, experts }, { forward, backward, firstForwards, lastBackwards, microBatches: m }) => {
     if (dense + experts === 0) return NONE;
     // An expert's gradient is shared by the ranks that hold the same expert alone.
     const wire = dense * ((ranks - 1) / ranks) + experts * ((replicas - 1) / replicas);
     if (zero === 3) {
       // Two gathers and a scatter per micro-batch, each under the neighbouring layers' compute.
-      const gather = gatherOf({ dense, experts });
+      const gather = gathering(dense, experts, width) + hopsOf(dense + experts);
       const scatter = reducing(dense, experts, gradientBytes) + hopsOf(dense + experts);
-      const startup = largest
-        ? (gatherOf(largest) * perLayer) / (largest.dense + largest.experts)
-        : (gather * perLayer) / (dense + experts);
+      const startup = (gather * perLayer) / (dense + experts);
       const hideable = overlap.data ? constants.hiddenData : 0;
       const exposed =
         Math.max(startup, gather - forward * hideable) + Math.max(0, gather + scatter - backward * hideable);

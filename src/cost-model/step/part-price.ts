@@ -200,7 +200,7 @@ function updateSeconds(
 }
 
 /** Elements of parameters that a rank updates. */
-export function updatedOf({ dense, experts }: Held, { degrees, zero }: StepConfiguration): number {
+function updatedOf({ dense, experts }: Held, { degrees, zero }: StepConfiguration): number {
   const shardedBy = zero === 0 ? 1 : degrees.dp * degrees.sp;
   return (dense + experts * (zero === 0 ? 1 : Math.max(1, degrees.ep))) / shardedBy;
 }

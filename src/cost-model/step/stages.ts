@@ -45,18 +45,39 @@ export function chunkLayers(model: ModelWork, configuration: StepConfiguration):
 export interface Cut {
   /** By chunk and class. */
   readonly counts: readonly (readonly number[])[];
+  /** By stage and class: those of its chunks. */
+  readonly ofStages: readonly (readonly number[])[];
   /** By stage. */
   readonly totals: readonly number[];
 }
 
 /** @throws Error where `stageLayers` are not those of the model */
 export function cutOf(model: ModelWork, configuration: StepConfiguration): Cut {
+  if (configuration.stageLayers) return made(model, configuration);
+  const known = EVEN_CUTS.get(model) ?? new Map<string, Cut>();
+  EVEN_CUTS.set(model, known);
+  const key = `${configuration.degrees.pp} ${configuration.virtualStages}`;
+  const found = known.get(key) ?? made(model, configuration);
+  known.set(key, found);
+  return found;
+}
+
+/** By stages and chunks: a search asks for the same few, for each of its configurations. */
+const EVEN_CUTS = new WeakMap<ModelWork, Map<string, Cut>>();
+
+function made(model: ModelWork, configuration: StepConfiguration): Cut {
   const { pp } = configuration.degrees;
   const cut = chunkCut(model, configuration);
+  const counts = configuration.stageLayers ? classesAt(cut, model) : sharesOf(cut, model);
   const totals = Array.from({ length: pp }, () => 0);
-  for (let chunk = 0; chunk < cut.length; chunk++)
+  const ofStages = totals.map(() => model.layers.map(() => 0));
+  for (let chunk = 0; chunk < cut.length; chunk++) {
     totals[chunk % pp] = (totals[chunk % pp] as number) + (cut[chunk] as number);
-  return { counts: configuration.stageLayers ? classesAt(cut, model) : sharesOf(cut, model), totals };
+    const sums = ofStages[chunk % pp] as number[];
+    for (const [index, count] of (counts[chunk] as readonly number[]).entries())
+      sums[index] = (sums[index] as number) + count;
+  }
+  return { counts, ofStages, totals };
 }
 
 /**
@@ -69,22 +90,18 @@ export function stageLayers(
   configuration: StepConfiguration,
   cut: Cut = cutOf(model, configuration),
 ): readonly StageLayers[] {
-  const { counts, totals } = cut;
+  const { ofStages, totals } = cut;
   const { recomputedLayers } = configuration;
-  const pp = totals.length;
-  return totals.map((_, stage) => {
-    const share = recomputedLayers ? shareOf(recomputedLayers, stage, totals) : 1;
-    const kept = model.layers.map(() => 0);
-    const recomputed = model.layers.map(() => 0);
-    for (let chunk = stage; chunk < counts.length; chunk += pp) {
-      const byClass = counts[chunk] as readonly number[];
-      for (let index = 0; index < byClass.length; index++) {
-        const count = byClass[index] as number;
-        kept[index] = (kept[index] as number) + count * (1 - share);
-        recomputed[index] = (recomputed[index] as number) + count * share;
-      }
-    }
-    return { stage, kept, recomputed, first: stage === 0, last: stage === pp - 1 };
+  const none = model.layers.map(() => 0);
+  return ofStages.map((counts, stage) => {
+    const ends = { stage, first: stage === 0, last: stage === totals.length - 1 };
+    if (!recomputedLayers) return { kept: none, recomputed: counts, ...ends };
+    const share = shareOf(recomputedLayers, stage, totals);
+    return {
+      kept: counts.map((count) => count * (1 - share)),
+      recomputed: counts.map((count) => count * share),
+      ...ends,
+    };
   });
 }
 

@@ -1,14 +1,12 @@
 /**
- * @file The cheapest configurations of a space, best first: combinations of degrees and micro-batch are taken in the order of a
- * bound that no variant of them can beat, and looked at in full until the bound of the next is above the best that was found
- * (branch and bound, Land and Doig 1960). Every combination ends with its best variant, or with the figure that rules it out.
+ * @file The cheapest configurations of a space, best first: all combinations of degrees with all that goes with them are compared.
+ * What no cut into stages could make faster than the best is left out by one bound (`at-least.ts`), and taken in its order, so that
+ * there is something to beat soon. Every combination ends with its best variant, or with the figure that rules it out.
  */
-import type { Degrees } from '../../cost-model/step/configuration.js';
-import { ConfigurationSearch, type Rank } from './configuration-search.js';
-import { lookElsewhere, offloadsOf } from './other-placings.js';
-import type { Priced } from './priced.js';
-import type { Candidate, Pricing, SearchOptions } from './pricing.js';
-import { type Combination, combinations, lightest, type SpaceOptions } from './space.js';
+import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
+import { fitsIn, type Priced } from './priced.js';
+import type { Placings, Pricing, SearchOptions } from './pricing.js';
+import { type Combination, combinations, type Placing, placed, type SpaceOptions, scheduled, states } from './space.js';
 
 /** What became of one combination of degrees. */
 export type Verdict =
@@ -31,8 +29,8 @@ export interface Found {
   readonly verdicts: readonly Verdict[];
   /** No configuration of the space that fits costs less: the best one's, where the time was not over before. */
   readonly bound: number;
-  /** Degrees and micro-batches whose bound is below the best: a cut into stages of theirs could be better. */
-  readonly open: readonly Candidate[];
+  /** Configurations that a cut into stages could make faster than the best. */
+  readonly open: readonly Open[];
   /** Configurations priced: the effort. */
   readonly priced: number;
   /** Whether the time was over before the end. */
@@ -41,77 +39,283 @@ export interface Found {
   readonly isUncompared: boolean;
 }
 
+/** A configuration whose layers may be cut in any way. */
+export interface Open {
+  readonly configuration: StepConfiguration;
+  /** Seconds as its layers lie evenly; null where they do not fit so. */
+  readonly seconds: number | null;
+  /** Bytes of the fullest stage as they lie evenly. */
+  readonly bytes: number;
+  /** Seconds that no cut takes less than. */
+  readonly atLeast: number;
+}
+
 /** Searches; deterministic but for `isOver`, ties go to what comes first in the space. */
 export function bestConfigurations(space: SpaceOptions, pricing: Pricing, options: SearchOptions): Found {
   const all = combinations(space);
-  const isTimed = options.objective === 'time';
-  const rank: Rank = isTimed ? ({ seconds }) => seconds : ({ bytes }) => bytes;
-  const queue = candidatesOf(all, space, pricing);
-  const search = new ConfigurationSearch(space, pricing, options, rank);
-  const inTurn = promising(queue, space);
-  for (const candidate of inTurn) search.look(candidate, () => search.worst);
-  if (isTimed) lookElsewhere(queue, search, space, pricing, options);
-  const placings = [{}, ...(isTimed ? offloadsOf(space, pricing.placings, options) : [])];
-  const isUncompared =
-    search.isCutOff && search.kept.size === 0 && placings.some((placing) => search.takeFirst(inTurn, placing));
-  search.weighTooLarge();
+  const search = new Enumeration(space, pricing, options);
+  const usual = search.inTurn(all, () => USUAL);
+  search.compare(usual, () => search.worst);
+  const { placings } = pricing;
+  if (placings && options.objective === 'time') {
+    search.moveToHost(placings);
+    // What devices and hosts hold is the same in every order, and norms whole over tp are held whole.
+    if (search.kept.size > 0) {
+      search.isElsewhere = true;
+      const elsewhere = (combination: Combination) => othersOf(combination, space, placings);
+      search.compare(search.inTurn(all, elsewhere), () => search.best);
+      search.moveToHost(placings);
+    }
+  }
+  const isUncompared = search.isCutOff && search.kept.size === 0 && search.takeFirst(usual);
   const verdicts = all.flatMap((combination) => verdictOf(combination, search) ?? []);
   const best = verdicts
     .flatMap((verdict) => (verdict.kind === 'priced' ? [verdict.best] : []))
-    .sort((a, b) => rank(a) - rank(b));
-  const cost = best[0] ? rank(best[0]) : Number.POSITIVE_INFINITY;
+    .sort((a, b) => search.rank(a) - search.rank(b));
+  const cost = best[0] ? search.rank(best[0]) : Number.POSITIVE_INFINITY;
+  const unseen = Math.min(...search.missed.values());
   return {
     best,
     fitting: search.fitting,
-    open: isTimed ? search.open.filter(({ combination, atLeast }) => combination.degrees.pp > 1 && atLeast < cost) : [],
-    verdicts: verdicts.sort((a, b) => orderOf(a, rank) - orderOf(b, rank)),
-    bound: Math.min(cost, isTimed ? search.unseen : search.isCutOff ? 0 : cost),
+    open: search.open,
+    verdicts: verdicts.sort((a, b) => orderOf(a, search) - orderOf(b, search)),
+    bound: Math.min(cost, options.objective === 'time' ? unseen : search.isCutOff ? 0 : cost),
     priced: search.count,
     isCutOff: search.isCutOff,
     isUncompared,
   };
 }
 
-/** Degrees with each micro-batch, least first; the usual order of the axes, and nothing on the host. */
-function candidatesOf(
-  all: readonly Combination[],
-  space: SpaceOptions,
-  { atLeast }: Pick<Pricing, 'atLeast'>,
-): readonly Candidate[] {
-  return all
-    .flatMap((combination) =>
-      combination.microBatches.map((microBatch) => ({
-        combination,
-        microBatch,
-        placing: {},
-        atLeast: atLeast(combination, lightest(combination, microBatch, space)),
-      })),
-    )
-    .sort((a, b) => a.atLeast - b.atLeast);
+/** The usual order of the axes, norms along the sequence. */
+const USUAL: readonly Placing[] = [{}];
+
+/** Every other order that may be faster, and norms whole over tp in each. */
+function othersOf({ degrees }: Combination, { decided }: SpaceOptions, { orders }: Placings): readonly Placing[] {
+  const lying = decided.meshOrder ? [] : orders(degrees).map((meshOrder): Placing => ({ meshOrder }));
+  const isWhole = degrees.tp > 1 && decided.tpSequence === undefined;
+  const whole = isWhole ? [{}, ...lying].map((placing): Placing => ({ ...placing, tpSequence: false })) : [];
+  return [...lying, ...whole];
 }
 
-/**
- * In the order of what they may well take, so that there is something to beat soon: the bound with the waiting of a pipeline as
- * the best schedule usually has it.
- */
-function promising(candidates: readonly Candidate[], { globalBatch, facts }: SpaceOptions): readonly Candidate[] {
-  const guess = ({ combination: { degrees }, microBatch, atLeast }: Candidate) => {
-    const { pp, dp } = degrees;
-    const times = globalBatch / (dp * microBatch);
-    const chunks = times % pp === 0 ? Math.floor(facts.layers / pp) : 1;
-    return atLeast * (1 + (pp - 1) / (times * Math.max(ZERO_BUBBLES, chunks)));
-  };
-  return candidates
-    .map((candidate) => ({ candidate, seconds: guess(candidate) }))
-    .sort((a, b) => a.seconds - b.seconds)
-    .map(({ candidate }) => candidate);
+/** Degrees with one micro-batch, one order of the axes and one schedule. */
+interface Candidate {
+  readonly combination: Combination;
+  readonly placing: Placing;
+  /** Without ZeRO and recomputation. */
+  readonly configuration: StepConfiguration;
+  /** Seconds that none of its variants takes less than, however its layers are cut. */
+  readonly atLeast: number;
 }
 
-/** Zero-bubble leaves about a third of the waiting. */
-const ZERO_BUBBLES = 3;
+/** What became of a configuration: its price where it fits, and what it needs of the fullest device. */
+interface Offered {
+  readonly priced: Priced | null;
+  readonly bytes: number;
+}
+
+/** A search while it goes on: what was found, what was ruled out, and what is left. */
+class Enumeration {
+  /** The best of each combination that fits. */
+  readonly kept = new Map<Combination, Priced>();
+  /** What needs least of each combination that does not. */
+  readonly least = new Map<Combination, Priced>();
+  /** Of each combination that was ruled out the least that it would have taken; and of those that time did not allow. */
+  readonly left = new Map<Combination, number>();
+  readonly missed = new Map<Combination, number>();
+  readonly fitting: Priced[] = [];
+  readonly open: Open[] = [];
+  /** What a further combination must beat to be among those that are shown; and to be the best. */
+  worst = Number.POSITIVE_INFINITY;
+  best = Number.POSITIVE_INFINITY;
+  count = 0;
+  /** Whether other orders are looked at: figures of what has a price are those of the usual one. */
+  isElsewhere = false;
+  /** What devices do not hold without recomputation. */
+  private tight: { readonly candidate: Candidate; readonly configuration: StepConfiguration }[] = [];
+  private readonly isTimed: boolean;
+  private readonly isLayerByLayer: boolean;
+
+  constructor(
+    private readonly space: SpaceOptions,
+    private readonly pricing: Pricing,
+    private readonly options: SearchOptions,
+  ) {
+    this.isTimed = options.objective === 'time';
+    this.isLayerByLayer = this.isTimed && space.decided.recompute === undefined;
+  }
+
+  get isCutOff(): boolean {
+    return this.missed.size > 0;
+  }
+
+  /** What is wanted least of. */
+  rank({ seconds, bytes }: Priced): number {
+    return this.isTimed ? seconds : bytes;
+  }
+
+  /** Candidates in the order of their bounds, those of one combination, micro-batch and order of the axes one after another. */
+  inTurn(all: readonly Combination[], placingsOf: (combination: Combination) => readonly Placing[]) {
+    const groups = all.flatMap((combination) =>
+      placingsOf(combination).flatMap((placing) => {
+        const space = placed(this.space, placing);
+        return combination.microBatches.map((microBatch) => {
+          const candidates = scheduled(combination, microBatch, space).map((configuration): Candidate => {
+            const atLeast = this.isTimed ? this.pricing.atLeast(configuration) : 0;
+            return { combination, placing, configuration, atLeast };
+          });
+          return { candidates, atLeast: Math.min(...candidates.map((own) => own.atLeast)) };
+        });
+      }),
+    );
+    if (this.isTimed) groups.sort((a, b) => a.atLeast - b.atLeast);
+    return groups.flatMap(({ candidates }) => candidates);
+  }
+
+  /** Compares all variants of candidates. @param most what is above it is not wanted */
+  compare(candidates: readonly Candidate[], most: () => number): void {
+    for (const candidate of candidates) {
+      const { combination, placing, atLeast } = candidate;
+      if (this.isTimed && atLeast > most()) {
+        this.leave(combination, atLeast);
+      } else if (this.isOver()) note(this.missed, combination, atLeast);
+      else {
+        const configuration = this.pricing.balanced(candidate.configuration);
+        const done = new Set<number>();
+        for (const variant of states(configuration, placed(this.space, placing)))
+          if (!done.has(variant.zero)) this.look(candidate, variant, most(), done);
+      }
+    }
+  }
+
+  /**
+   * Prices a variant, recomputing as few layers as memory needs.
+   * @param done ZeRO levels of which nothing better can come: nothing has to be recomputed, or even so it takes too long
+   */
+  private look(candidate: Candidate, variant: StepConfiguration, most: number, done: Set<number>): void {
+    const { pricing, isLayerByLayer } = this;
+    const isPlain = variant.recompute === 'none';
+    const configuration = isLayerByLayer ? pricing.fitted(variant, this.options.limitBytes) : variant;
+    const { priced, bytes } = this.offer(candidate.combination, configuration);
+    if (!this.isTimed) return;
+    if (isPlain && isLayerByLayer) {
+      const unlimited = priced || most === Number.POSITIVE_INFINITY ? 0 : pricing.seconds(variant);
+      if (priced || unlimited > most) done.add(variant.zero);
+      if (unlimited > most) this.leave(candidate.combination, unlimited);
+    }
+    if (!priced && !done.has(variant.zero) && (isPlain || !isLayerByLayer))
+      this.tight.push({ candidate, configuration: variant });
+    if (!isPlain || priced || !isLayerByLayer || variant.inference)
+      this.leaveOpen(candidate, variant, { priced, bytes });
+  }
+
+  /** A combination of which something takes no less than this: of its best in the usual order, or of one that has none. */
+  private leave(combination: Combination, atLeast: number): void {
+    if (!this.isElsewhere || !this.kept.has(combination)) note(this.left, combination, atLeast);
+  }
+
+  /** Cuts may be faster than even stages, or fit where these do not; they say themselves which layers recompute. */
+  private leaveOpen({ atLeast }: Candidate, variant: StepConfiguration, { priced, bytes }: Offered): void {
+    if (variant.degrees.pp === 1 || atLeast >= this.best) return;
+    const { stageLayers: _, ...whole } = variant;
+    const isFree = this.isLayerByLayer && !variant.inference && variant.recompute === 'none';
+    const configuration: StepConfiguration = isFree ? { ...whole, recompute: 'full' } : whole;
+    this.open.push({ configuration, seconds: priced?.seconds ?? null, bytes, atLeast });
+  }
+
+  /** What devices do not hold without recomputation may lie on the host: no step is shorter for it than if they held it. */
+  moveToHost(placings: Placings): void {
+    const { pricing, isLayerByLayer } = this;
+    const { limitBytes } = this.options;
+    // What all of it leaves on the devices first: where that is too much the others leave more.
+    const offloads = [...offloadsOf(this.space, placings, this.options)].reverse();
+    for (const { candidate, configuration } of this.tight) {
+      for (const offload of offloads) {
+        if (candidate.atLeast > this.best) break;
+        if (this.isOver()) {
+          note(this.missed, candidate.combination, candidate.atLeast);
+          break;
+        }
+        if (this.best < Number.POSITIVE_INFINITY && pricing.seconds(configuration) > this.best) break;
+        const kept: StepConfiguration = { ...configuration, offload };
+        const full: StepConfiguration = isLayerByLayer ? { ...kept, recompute: 'full' } : kept;
+        const recomputing = this.offer(candidate.combination, pricing.fitted(full, limitBytes));
+        this.leaveOpen(candidate, full, recomputing);
+        if (offload === 'all' && limitBytes !== null && recomputing.bytes > limitBytes) break;
+        // With activations there all layers recompute or none.
+        if (isLayerByLayer && recomputing.priced) this.offer(candidate.combination, kept);
+      }
+    }
+    this.tight = [];
+  }
+
+  /** The first configuration that fits, whatever the time, on the devices or else with the host: compared with nothing. */
+  takeFirst(candidates: readonly Candidate[]): boolean {
+    const { isTimed, pricing, options } = this;
+    const offloads = isTimed && pricing.placings ? offloadsOf(this.space, pricing.placings, options) : [];
+    for (const offload of [undefined, ...offloads]) {
+      for (const { combination, configuration } of candidates) {
+        this.options.signal?.throwIfAborted();
+        for (const variant of states(pricing.balanced(configuration), this.space)) {
+          const own = offload ? { ...variant, offload } : variant;
+          const fitted = this.isLayerByLayer ? pricing.fitted(own, options.limitBytes) : own;
+          if (this.offer(combination, fitted).priced) return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  /** Keeps a configuration where it is the best of its combination. */
+  private offer(combination: Combination, configuration: StepConfiguration): Offered {
+    const { pricing, options, kept, least } = this;
+    const need = pricing.bytes(configuration);
+    const fits = fitsIn(need, options.limitBytes);
+    const smallest = least.get(combination);
+    this.count++;
+    const { bytes } = need;
+    if (!fits && smallest && smallest.bytes <= bytes) return { priced: null, bytes };
+    const priced: Priced = { configuration, seconds: pricing.seconds(configuration), ...need };
+    if (!fits) {
+      // What is too large is remembered by what it needs of the devices.
+      if (fitsIn({ ...need, bytes: 0 }, null)) least.set(combination, priced);
+      return { priced: null, bytes };
+    }
+    this.fitting.push(priced);
+    const known = kept.get(combination);
+    if (known && this.rank(priced) >= this.rank(known)) return { priced, bytes };
+    kept.set(combination, priced);
+    this.best = Math.min(this.best, priced.seconds);
+    this.worst = worstOfTop(kept, options.top);
+    return { priced, bytes };
+  }
+
+  private isOver(): boolean {
+    this.options.signal?.throwIfAborted();
+    return this.options.isOver?.() ?? false;
+  }
+}
+
+function note(where: Map<Combination, number>, combination: Combination, atLeast: number): void {
+  where.set(combination, Math.min(atLeast, where.get(combination) ?? Number.POSITIVE_INFINITY));
+}
+
+function worstOfTop(kept: ReadonlyMap<Combination, Priced>, top: number): number {
+  if (kept.size < top) return Number.POSITIVE_INFINITY;
+  const seconds = [...kept.values()].map((priced) => priced.seconds).sort((a, b) => a - b);
+  return seconds[top - 1] ?? Number.POSITIVE_INFINITY;
+}
+
+/** What may lie on the host: nothing where that is decided, or devices have no limit. */
+function offloadsOf(
+  { decided, base }: SpaceOptions,
+  { offloads }: Placings,
+  { limitBytes }: SearchOptions,
+): Placings['offloads'] {
+  return decided.offload !== undefined || base.inference === true || limitBytes === null ? [] : offloads;
+}
 
 /** Null where nothing of a combination was priced, ruled out or left. */
-function verdictOf(combination: Combination, { kept, least, left, missed }: ConfigurationSearch): Verdict | null {
+function verdictOf(combination: Combination, { kept, least, left, missed }: Enumeration): Verdict | null {
   const { degrees, reason } = combination;
   if (reason !== null) return { kind: 'impossible', degrees, reason };
   const best = kept.get(combination);
@@ -127,10 +331,10 @@ function verdictOf(combination: Combination, { kept, least, left, missed }: Conf
 }
 
 /** Cheapest first, then those that are slower at least, not looked at, too large, impossible. */
-function orderOf(verdict: Verdict, rank: Rank): number {
+function orderOf(verdict: Verdict, search: Enumeration): number {
   switch (verdict.kind) {
     case 'priced':
-      return rank(verdict.best);
+      return search.rank(verdict.best);
     case 'slower':
       return 1e20 + verdict.atLeastSeconds;
     case 'unseen':

@@ -1,189 +1,253 @@
 /**
- * @file Uneven stages: the cut of a pipeline's layers, and which of them recompute, of least time under memory, for a
- * configuration whose degrees, micro-batches and schedule are decided. Embedding and head are layers of their own, so that their
- * stages get fewer others.
+ * @file The stage cutter: which layers lie on which stage of a pipeline whose degrees, micro-batches and schedule are decided.
+ * Embedding and head belong to the first and last stage, so that these get fewer layers; a stage recomputes as few layers as its
+ * micro-batches in flight leave room for, which makes it slower. Dynamic programming from the last stage to the first.
  */
-import type { Cluster } from '../../cost-model/cluster.js';
 import { DEVICE_OVERHEAD } from '../../cost-model/hardware.js';
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
-import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
-import { type LayerPrice, type PartPrice, priceParts } from '../../cost-model/step/part-price.js';
-import { stageClusters } from '../../cost-model/step/stages.js';
+import type { PartPrice, PartPrices } from '../../cost-model/step/part-price.js';
+import { inFlightOn } from '../../cost-model/step/step-memory.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
-import { cutStages, type FoundCut } from '../stages/cut-stages.js';
-import type { LayerPoint, StageProblem } from '../stages/problem.js';
-import { evenOut } from './even-out.js';
 
 export interface CutRequest {
   readonly limitBytes: number | null;
-  /** Table entries that may be looked at. */
-  readonly work: number;
   /** Whether layers may keep their activations where the configuration recomputes. */
   readonly isMixed: boolean;
 }
 
-export interface LayerCut {
-  /** The configuration with `stageLayers`, and `recomputedLayers` where some layers recompute; the most even cut first. */
-  readonly configurations: readonly StepConfiguration[];
-}
-
 /**
- * The best cut; null where none fits, or the search over cuts has no answer (as for naive schedules of one stage).
+ * Cuts whose slowest stage is as fast as can be, or slower by up to `PACES` where a micro-batch then passes all stages sooner;
+ * stages as alike as they go. Empty where no cut fits, and for chunks of layers of several classes.
+ * @param prices of the model's parts on the devices of each stage
+ * @returns the configuration with `stageLayers`; with `recomputedLayers` where some of a stage's layers recompute
  */
 export function cutLayers(
   model: ModelWork,
   configuration: StepConfiguration,
-  cluster: Cluster,
-  { limitBytes, work, isMixed }: CutRequest,
-): LayerCut | null {
+  prices: readonly PartPrices[],
+  request: CutRequest,
+): readonly StepConfiguration[] {
   const { degrees, virtualStages } = configuration;
-  const { pp } = degrees;
-  const layers = model.layers.reduce((sum, { count }) => sum + count, 0);
-  // Chunks of one layer leave nothing to cut.
-  if (pp === 1 || (!cluster.kinds && pp * virtualStages === layers)) return null;
-  const runs = runsOf(stageClusters(cluster, configuration));
-  const problem = problemOf(model, configuration, runs, { limitBytes, isMixed });
-  const found = cutStages(problem, { work, simulate: 0 });
-  if (found.kind !== 'cut') return null;
-  const counts = layersOf(found, problem.layers.length, pp * virtualStages);
-  const cut = { ...configuration, stageLayers: counts.stageLayers };
-  if (counts.recomputed.some((count) => count > 0))
-    return { configurations: [{ ...cut, recomputedLayers: counts.recomputed }] };
-  const kept: StepConfiguration = { ...cut, recompute: isMixed && !configuration.inference ? 'none' : cut.recompute };
-  const even = virtualStages === 1 && runs.length === 1 ? evenLayers(problem, found, pp) : null;
-  return { configurations: [...(even ? [{ ...kept, stageLayers: even }] : []), kept] };
-}
-
-/** The cut of the same pace whose stages differ least. */
-function evenLayers({ layers, tables }: StageProblem, { best }: FoundCut, pp: number): readonly number[] | null {
-  const seconds = layers.map((index) => {
-    const point = tables[index]?.[0]?.[0];
-    return (point?.forwardSeconds ?? 0) + (point?.backwardSeconds ?? 0);
-  });
-  const pace = Math.max(
-    ...best.stages.flatMap(({ chunks }) =>
-      chunks.map(({ forwardSeconds, backwardSeconds }) => forwardSeconds + backwardSeconds),
-    ),
-  );
-  const counts = evenOut(seconds, pp, pace);
-  return counts?.map((count, stage) => count - (stage === 0 ? 1 : 0) - (stage === pp - 1 ? 1 : 0)) ?? null;
-}
-
-/** Stages in a row on devices that are alike. */
-interface StageRun {
-  readonly cluster: Cluster;
-  readonly stages: number;
-}
-
-function runsOf(clusters: readonly Cluster[]): readonly StageRun[] {
-  const runs: StageRun[] = [];
-  for (const cluster of clusters) {
-    const last = runs.at(-1);
-    if (last?.cluster === cluster) runs[runs.length - 1] = { cluster, stages: last.stages + 1 };
-    else runs.push({ cluster, stages: 1 });
+  if (degrees.pp === 1 || (virtualStages > 1 && model.layers.length > 1)) return [];
+  const stages = new Stages(model, configuration, prices, request);
+  const fastest = leastPace(stages);
+  if (fastest === Number.POSITIVE_INFINITY) return [];
+  const found = new Map<string, StepConfiguration>();
+  for (const pace of PACES) {
+    const ends = leastThrough(stages, fastest * pace);
+    if (ends) found.set(ends.join(), configurationOf(ends, stages, configuration, request));
   }
-  return runs;
+  return [...found.values()];
 }
 
-function problemOf(
-  model: ModelWork,
-  configuration: StepConfiguration,
-  runs: readonly StageRun[],
-  { limitBytes, isMixed }: Pick<CutRequest, 'limitBytes' | 'isMixed'>,
-): StageProblem {
-  const { degrees, schedule, virtualStages, globalBatch, microBatch, inference } = configuration;
-  const { dp, sp, tp } = degrees;
-  const devices = dp * sp * tp;
-  const prices = runs.map(({ cluster }) => priceParts(model, configuration, cluster, STEP_CONSTANTS));
-  const classes = model.order ?? model.layers.flatMap(({ count }, index) => Array.from({ length: count }, () => index));
-  const tables = [
-    prices.map(({ first }) => [pointOf(first, 'first')]),
-    ...model.layers.map((_, index) => prices.map(({ layers }) => pointsOf(layers[index] as LayerPrice, isMixed))),
-    prices.map(({ last }) => [pointOf(last, 'last')]),
-  ];
-  const sequence = [0, ...classes.map((index) => index + 1), tables.length - 1];
-  const sent = Math.max(...prices.map(({ send }) => send.bytes));
-  const seconds = Math.max(...prices.map(({ send }) => send.seconds));
-  return {
-    layers: sequence,
-    tables,
-    subMeshes: runs.map((_, group) => ({
-      name: `dp ${dp} · sp ${sp} · tp ${tp}`,
-      devices,
-      group,
-      memoryBytes: memoryFor(limitBytes),
-    })),
-    groups: runs.map(({ stages }, group) => ({ name: `run ${group}`, devices: devices * stages })),
-    tensors: sequence.slice(1).map((_, index) => ({ producer: index, lastReader: index + 1, bytes: sent })),
-    links: [(bytes) => (bytes / Math.max(1, sent)) * seconds],
-    transfers: prices.some(({ send }) => send.blocks) ? 'exposed' : 'overlapped',
-    schedule: {
-      kind: virtualStages > 1 ? 'interleaved-1f1b' : (schedule ?? '1f1b'),
-      microBatches: Math.max(1, Math.round(globalBatch / (microBatch * dp))),
-      ...(virtualStages > 1 ? { virtualStages } : {}),
-      training: !inference,
-    },
-    pins: {
-      stages: runs.reduce((sum, { stages }) => sum + stages, 0),
-      subMeshes: runs.flatMap(({ stages }, run) => Array.from({ length: stages }, () => run)),
-    },
-  };
+/** The first as near as rounding, since a sum of the same seconds in another order differs in its last digits. */
+const PACES = [1 + 1e-9, 1.05, 1.2];
+
+/** A stage with some layers. */
+interface StagePart {
+  /** Of a micro-batch, forward and backward. */
+  readonly seconds: number;
+  /** Layers that recompute. */
+  readonly recomputed: number;
 }
 
-/** What tensors may take of a device: its memory without context, communication library and fragmentation. */
-function memoryFor(limitBytes: number | null): number {
-  if (limitBytes === null) return Number.MAX_SAFE_INTEGER;
+const NO_ROOM: StagePart = { seconds: Number.POSITIVE_INFINITY, recomputed: 0 };
+
+/** What stages cost with the layers that they may have: layers are positions in the model's order. */
+class Stages {
+  readonly count: number;
+  readonly layers: number;
+  /** The layers that a stage has at least: one for each chunk, but for those that embedding or head make a chunk of. */
+  readonly fewest: readonly number[];
+  private readonly order: readonly number[];
+  private readonly room: number;
+  private readonly known: readonly Map<number, StagePart>[];
+  private readonly flying: readonly number[];
+
+  constructor(
+    model: ModelWork,
+    configuration: StepConfiguration,
+    private readonly prices: readonly PartPrices[],
+    private readonly request: CutRequest,
+  ) {
+    const { degrees, virtualStages } = configuration;
+    this.count = degrees.pp;
+    this.order = model.order ?? model.layers.flatMap(({ count }, index) => Array.from({ length: count }, () => index));
+    this.layers = this.order.length;
+    this.fewest = prices.map((_, stage) => virtualStages - (this.isEnd(stage) ? 1 : 0));
+    this.room = roomFor(request.limitBytes, configuration);
+    this.flying = prices.map((_, stage) => inFlightOn(stage, configuration));
+    // Between its ends a stage differs from its neighbours by its devices and micro-batches in flight alone.
+    const known = new Map<string, Map<number, StagePart>>();
+    const kinds = [...new Set(prices)];
+    this.known = prices.map((own, stage) => {
+      const key = `${kinds.indexOf(own)} ${this.isEnd(stage) ? stage : ''} ${this.flying[stage]}`;
+      const parts = known.get(key) ?? new Map<number, StagePart>();
+      known.set(key, parts);
+      return parts;
+    });
+  }
+
+  /** The part of a stage from one layer to before another; `NO_ROOM` where it does not fit, nor then with more layers. */
+  part(stage: number, from: number, to: number): StagePart {
+    const known = this.known[stage] as Map<number, StagePart>;
+    const key = this.prices[0]?.layers.length === 1 ? to - from : from * (this.layers + 1) + to;
+    const found = known.get(key) ?? this.makePart(stage, from, to);
+    known.set(key, found);
+    return found;
+  }
+
+  private isEnd(stage: number): boolean {
+    return stage === 0 || stage === this.prices.length - 1;
+  }
+
+  private makePart(stage: number, from: number, to: number): StagePart {
+    const { first, layers, last } = this.prices[stage] as PartPrices;
+    const kept = new Sums();
+    const recomputed = new Sums();
+    for (const sums of [kept, recomputed]) {
+      if (stage === 0) sums.add(first, 1);
+      if (stage === this.count - 1) sums.add(last, 1);
+    }
+    const counts = layers.map(() => 0);
+    for (let layer = from; layer < to; layer++) {
+      const index = this.order[layer] as number;
+      counts[index] = (counts[index] as number) + 1;
+    }
+    for (const [index, count] of counts.entries()) {
+      const layer = layers[index];
+      if (!layer || count === 0) continue;
+      kept.add(this.request.isMixed ? layer.kept : layer.recomputed, count);
+      recomputed.add(layer.recomputed, count);
+    }
+    const flying = this.flying[stage] as number;
+    const all = to - from;
+    if (kept.bytes(flying) <= this.room) return { seconds: kept.seconds, recomputed: 0 };
+    if (recomputed.bytes(flying) > this.room || all === 0) return NO_ROOM;
+    // What each layer frees, beside what is live while one recomputes.
+    const each = (flying * (kept.saved - recomputed.saved)) / all;
+    const over = kept.bytes(flying) + Math.max(0, recomputed.live - kept.live) - this.room;
+    const count = each > 0 ? Math.min(all, Math.ceil(over / each)) : all;
+    return { seconds: kept.seconds + (count / all) * (recomputed.seconds - kept.seconds), recomputed: count };
+  }
+}
+
+/** Figures of parts on one stage: seconds and held bytes add up, of what is live while one runs the largest counts. */
+class Sums {
+  seconds = 0;
+  resident = 0;
+  saved = 0;
+  transient = 0;
+  gathered = 0;
+
+  get live(): number {
+    return this.transient + this.gathered;
+  }
+
+  /** @param flying micro-batches in flight */
+  bytes(flying: number): number {
+    return this.resident + flying * this.saved + this.live;
+  }
+
+  add({ forwardSeconds, backwardSeconds, bytes }: PartPrice, count: number): void {
+    this.seconds += count * (forwardSeconds + backwardSeconds);
+    this.resident += count * (bytes.parameters + bytes.gradients + bytes.optimizer);
+    this.saved += count * bytes.saved;
+    // Of what goes to the host there are two layers on the device.
+    this.transient = Math.max(this.transient, bytes.transient + 2 * bytes.hostSaved);
+    this.gathered = Math.max(this.gathered, bytes.gathered);
+  }
+}
+
+/**
+ * Bytes of tensors that a device has room for beside its context, communication library and fragmentation, and what rounding may make
+ * of sums of so many: a cut is weighed again, exactly.
+ */
+function roomFor(limitBytes: number | null, { bundledRuntime }: StepConfiguration): number {
+  if (limitBytes === null || bundledRuntime) return limitBytes ?? Number.POSITIVE_INFINITY;
   const { contextBytes, communicationBytes, fragmentation } = DEVICE_OVERHEAD;
-  return Math.max(0, (limitBytes - contextBytes - communicationBytes) / (1 + fragmentation));
+  return ((limitBytes - contextBytes - communicationBytes) / (1 + fragmentation)) * (1 + 1e-9);
 }
 
-/** The ways to run a layer: keeping what its backward reads, or recomputing; the latter alone where that is given. */
-function pointsOf({ kept, recomputed }: LayerPrice, isMixed: boolean): readonly LayerPoint[] {
-  return kept === recomputed || !isMixed
-    ? [pointOf(recomputed, KEPT)]
-    : [pointOf(kept, KEPT), pointOf(recomputed, RECOMPUTED)];
+/** Seconds of the slowest stage where that is least; infinite where no cut fits. */
+function leastPace(stages: Stages): number {
+  return walked(stages, Number.POSITIVE_INFINITY, (part, rest) => Math.max(part, rest)).least;
 }
 
-function pointOf(part: PartPrice, name: string): LayerPoint {
-  return {
-    name,
-    forwardSeconds: part.forwardSeconds,
-    backwardSeconds: part.backwardSeconds,
-    // Of two products in backward one is a weight's gradient.
-    weightGradientSeconds: part.backwardSeconds / 2,
-    residentBytes: part.bytes.parameters + part.bytes.gradients + part.bytes.optimizer,
-    savedBytes: part.bytes.saved,
-    // Of what goes to the host two layers' worth is on the device.
-    transientBytes: part.bytes.transient + part.bytes.gathered + 2 * part.bytes.hostSaved,
-  };
+/** Where stages end in the cut of least seconds of a micro-batch through all, of equal ones the most even; null without any. */
+function leastThrough(stages: Stages, most: number): readonly number[] | null {
+  const { least, ends } = walked(stages, most, (part, rest) => part + EVENLY * (part / most) * part + rest);
+  return least === Number.POSITIVE_INFINITY ? null : ends;
 }
 
-const KEPT = 'kept';
-const RECOMPUTED = 'recomputed';
+/** What evenness weighs beside seconds: less than any difference that counts. */
+const EVENLY = 1e-6;
 
-/** Layers of each chunk, in order, and how many of each stage there are and recompute; embedding and head left out. */
-function layersOf(
-  { best }: FoundCut,
-  length: number,
-  chunks: number,
-): {
-  readonly stageLayers: readonly number[];
-  readonly all: readonly number[];
-  readonly recomputed: readonly number[];
-} {
-  const stageLayers = Array.from({ length: chunks }, () => 0);
-  const { stages } = best;
-  const isLayer = (index: number) => index > 0 && index < length - 1;
-  const own = stages.map(({ chunks: parts }, stage) =>
-    parts.map(({ first, end, points }, chunk) => {
-      const inside = points.filter((_, offset) => isLayer(first + offset));
-      stageLayers[chunk * stages.length + stage] = [...Array(end - first).keys()].filter((at) =>
-        isLayer(first + at),
-      ).length;
-      return { all: inside.length, recomputed: inside.filter((which) => which === 1).length };
-    }),
-  );
-  const sum = (of: (part: { all: number; recomputed: number }) => number) =>
-    own.map((parts) => parts.reduce((total, part) => total + of(part), 0));
-  return { stageLayers, all: sum(({ all }) => all), recomputed: sum(({ recomputed }) => recomputed) };
+/**
+ * The cut of least cost.
+ * @param most seconds of a stage
+ * @param cost of a stage's seconds and what the later ones cost: falls with neither
+ */
+function walked(
+  stages: Stages,
+  most: number,
+  cost: (part: number, rest: number) => number,
+): { readonly least: number; readonly ends: readonly number[] } {
+  const { count, layers, fewest } = stages;
+  const isMost = most === Number.POSITIVE_INFINITY;
+  let later = new Float64Array(layers + 1).fill(Number.POSITIVE_INFINITY);
+  later[layers] = 0;
+  const choices: Int32Array[] = [];
+  for (let stage = count - 1; stage >= 0; stage--) {
+    const own = new Float64Array(layers + 1).fill(Number.POSITIVE_INFINITY);
+    const end = new Int32Array(layers + 1);
+    const least = fewest[stage] as number;
+    for (let from = stage === 0 ? 0 : layers; from >= 0; from--) {
+      for (let to = stage === count - 1 ? layers : from + least; to <= layers; to++) {
+        if (to - from < least) break;
+        const rest = later[to] as number;
+        if (rest === Number.POSITIVE_INFINITY) continue;
+        const { seconds } = stages.part(stage, from, to);
+        // More layers take longer.
+        if (seconds > most || seconds === Number.POSITIVE_INFINITY || (isMost && seconds >= (own[from] as number)))
+          break;
+        const sum = cost(seconds, rest);
+        if (sum >= (own[from] as number)) continue;
+        own[from] = sum;
+        end[from] = to;
+      }
+    }
+    choices.unshift(end);
+    later = own;
+  }
+  let from = 0;
+  const ends = choices.map((end) => {
+    from = end[from] as number;
+    return from;
+  });
+  return { least: later[0] as number, ends };
+}
+
+/** A cut as a configuration: layers of each chunk, and how many of each stage recompute. */
+function configurationOf(
+  ends: readonly number[],
+  stages: Stages,
+  { recomputedLayers: _, ...configuration }: StepConfiguration,
+  { isMixed }: CutRequest,
+): StepConfiguration {
+  const { virtualStages: chunks } = configuration;
+  const starts = [0, ...ends];
+  const counts = ends.map((end, stage) => end - (starts[stage] as number));
+  const stageLayers = Array.from({ length: stages.count * chunks }, (_, index) => {
+    const [stage, chunk] = [index % stages.count, Math.floor(index / stages.count)];
+    const count = counts[stage] as number;
+    // What does not divide goes to earlier chunks; on the first stage, whose first chunk has the embedding, to later ones.
+    const place = stage === 0 ? chunks - 1 - chunk : chunk;
+    return Math.floor(count / chunks) + (place < count % chunks ? 1 : 0);
+  });
+  if (!isMixed) return { ...configuration, stageLayers };
+  const recomputed = ends.map((end, stage) => stages.part(stage, starts[stage] as number, end).recomputed);
+  if (recomputed.every((count) => count === 0)) return { ...configuration, recompute: 'none', stageLayers };
+  if (recomputed.every((count, stage) => count === counts[stage])) return { ...configuration, stageLayers };
+  return { ...configuration, stageLayers, recomputedLayers: recomputed };
 }

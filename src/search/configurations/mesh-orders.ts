@@ -10,17 +10,8 @@ import type { Degrees, MeshOrder } from '../../cost-model/step/configuration.js'
 import { groupRuns, hopOf } from '../../cost-model/step/mesh-order.js';
 import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 
-/** Where groups lie under one order. */
-export interface OrderPlaces {
-  readonly order: MeshOrder;
-  /** Whether tp, sp and ep lie as in the usual order: what a micro-batch's own work depends on. */
-  readonly isSameInside: boolean;
-  /** Whether sends between stages, and reductions over replicas, may be faster than in the usual order. */
-  readonly mayGain: { readonly pp: boolean; readonly dp: boolean };
-}
-
-/** The usual order first, unless another beats it; the rest as they are written down. */
-export function meshOrders(degrees: Degrees, cluster: Cluster): readonly OrderPlaces[] {
+/** Those beside the usual one, as they are written down. */
+export function meshOrders(degrees: Degrees, cluster: Cluster): readonly MeshOrder[] {
   const known = new Map<string, Placed>();
   for (const order of ordersOf(degrees, cluster)) {
     const placed = placesOf(order, degrees, cluster);
@@ -30,35 +21,9 @@ export function meshOrders(degrees: Degrees, cluster: Cluster): readonly OrderPl
     if (!known.has(key)) known.set(key, placed);
   }
   const all = [...known.values()];
-  const usual = placesOf(AXIS_ORDER, degrees, cluster).places;
   return all
     .filter((one, index) => !all.some((other, at) => at !== index && beats(other, one, at < index, cluster)))
-    .map(({ order, places }) => ({
-      order,
-      isSameInside: INSIDE.every((group) => places[group].key === usual[group].key),
-      mayGain: {
-        pp: !isAsFast('pp', usual, places, cluster),
-        dp: !(isAsFast('dp', usual, places, cluster) && isAsFast('replicas', usual, places, cluster)),
-      },
-    }));
-}
-
-/** An order that stands for all that put tp, sp and ep in the same places: all that a micro-batch's own work depends on. */
-export interface InsidePlaces {
-  readonly order: MeshOrder;
-  /** Equal for equal places. */
-  readonly places: string;
-}
-
-/** Everywhere that tp, sp and ep lie in some order of the axes; or in one of them. */
-export function insidePlaces(degrees: Degrees, cluster: Cluster, only?: MeshOrder): readonly InsidePlaces[] {
-  const known = new Map<string, InsidePlaces>();
-  for (const order of only ? [only] : ordersOf(degrees, cluster)) {
-    const runs = groupRuns(degrees, order);
-    const places = INSIDE.map((group) => groupPlace(runs[group], cluster.levels).key).join(' ');
-    if (!known.has(places)) known.set(places, { order, places });
-  }
-  return [...known.values()];
+    .flatMap(({ order }) => (order === AXIS_ORDER ? [] : [order]));
 }
 
 /**
@@ -78,8 +43,6 @@ function permutations(axes: MeshOrder): readonly MeshOrder[] {
   if (axes.length < 2) return [axes];
   return axes.flatMap((axis) => permutations(axes.filter((other) => other !== axis)).map((rest) => [axis, ...rest]));
 }
-
-const INSIDE = ['tp', 'sp', 'ep'] as const;
 
 type Groups = Readonly<Record<'tp' | 'sp' | 'ep' | 'dp' | 'replicas' | 'pp', GroupPlace>>;
 

@@ -148,65 +148,55 @@ function microBatchesOf(samples: number, { decided }: SpaceOptions): readonly nu
   );
 }
 
-/**
- * Where the axes of the mesh lie, what of a step lies on the host, and whether norms lie along the sequence over tp; what is left
- * out is as usual.
- */
-export type Placing = Pick<StepConfiguration, 'meshOrder' | 'offload'> & { readonly tpSequence?: false };
+/** Where the axes of the mesh lie, and whether norms lie along the sequence over tp; what is left out is as usual. */
+export type Placing = Pick<StepConfiguration, 'meshOrder'> & { readonly tpSequence?: false };
 
 /** A space whose every configuration lies so. */
 export function placed(space: SpaceOptions, placing: Placing): SpaceOptions {
   const { tpSequence, ...rest } = placing;
-  const own = rest.meshOrder || rest.offload ? { ...space, base: { ...space.base, ...rest } } : space;
+  const own = rest.meshOrder ? { ...space, base: { ...space.base, ...rest } } : space;
   return tpSequence === undefined ? own : { ...own, decided: { ...own.decided, tpSequence } };
 }
 
-/** Everything that degrees and a micro-batch may be combined with, cheap in memory last. */
-export function* variants(
+/** Degrees and a micro-batch in every schedule, without ZeRO and recomputation. */
+export function scheduled(
   { degrees }: Combination,
   microBatch: number,
   { base, decided, facts, globalBatch }: SpaceOptions,
-): Generator<StepConfiguration> {
-  const { pp, dp, sp, tp } = degrees;
-  const count = globalBatch / (dp * microBatch);
+): readonly StepConfiguration[] {
+  const { pp, dp, tp } = degrees;
   const { offload = 'none' } = decided;
-  const shared = {
+  return schedules(pp, globalBatch / (dp * microBatch), facts.layers, decided).map((schedule) => ({
     ...base,
     degrees,
     microBatch,
     tpSequence: tp > 1 && (decided.tpSequence ?? true),
+    zero: 0,
+    recompute: 'none',
     ...(decided.meshOrder ? { meshOrder: decided.meshOrder } : {}),
     ...(offload === 'none' ? {} : { offload }),
-  };
-  for (const { schedule, virtualStages } of schedules(pp, count, facts.layers, decided)) {
-    // Tens of thousands of records: what is left to the innermost loop is one copy, without conditions.
-    const own = { ...shared, ...(schedule ? { schedule } : {}), virtualStages };
-    for (const recompute of recomputations(base, decided)) {
-      for (const zero of zeroLevels(dp * sp, base, decided)) yield { ...own, zero, recompute };
-    }
+    ...schedule,
+  }));
+}
+
+/** What is kept, sharded and recomputed under one schedule, cheap in memory last. */
+export function* states(
+  configuration: StepConfiguration,
+  { base, decided }: SpaceOptions,
+): Generator<StepConfiguration> {
+  const { dp, sp } = configuration.degrees;
+  for (const recompute of recomputations(base, decided)) {
+    for (const zero of zeroLevels(dp * sp, base, decided)) yield { ...configuration, zero, recompute };
   }
 }
 
-/**
- * What does least work of all that degrees and a micro-batch may be combined with: no waiting, nothing twice, nothing sharded.
- */
-export function lightest(
-  { degrees }: Combination,
+/** Everything that degrees and a micro-batch may be combined with. */
+export function* variants(
+  combination: Combination,
   microBatch: number,
-  { base, decided }: SpaceOptions,
-): StepConfiguration {
-  const { offload = 'none' } = decided;
-  return {
-    ...base,
-    degrees,
-    virtualStages: 1,
-    microBatch,
-    tpSequence: degrees.tp > 1 && (decided.tpSequence ?? true),
-    zero: 0,
-    recompute: decided.recompute ?? 'none',
-    ...(decided.meshOrder ? { meshOrder: decided.meshOrder } : {}),
-    ...(offload === 'none' ? {} : { offload }),
-  };
+  space: SpaceOptions,
+): Generator<StepConfiguration> {
+  for (const configuration of scheduled(combination, microBatch, space)) yield* states(configuration, space);
 }
 
 /** Recompute: attention keeps nothing to recompute where it is one kernel, so selective is none there. */

@@ -2,27 +2,29 @@
  * @file The cost model as the search over whole steps asks it: prices, bytes and bounds of configurations on one cluster.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
-import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
+import type { Degrees, MeshOrder, StepConfiguration } from '../../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
-import { NONE } from '../../cost-model/step/data-price.js';
 import { hostMemory, offloadsActivations } from '../../cost-model/step/offload.js';
+import type { PartPhases, PartPrices } from '../../cost-model/step/part-price.js';
+import { mayAccumulateApart } from '../../cost-model/step/phase-price.js';
+import { secondsOf } from '../../cost-model/step/phase-time.js';
+import { stageClusters } from '../../cost-model/step/stages.js';
 import { stageMemory } from '../../cost-model/step/step-memory.js';
 import { priceStep } from '../../cost-model/step/step-price.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
-import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
-import type { BoundRequest } from './bound-request.js';
-import { boundOfCuts } from './cut-bound.js';
-import { isMixable, type StepPricing } from './cut-unevenly.js';
+import { leastSeconds, type Shares, sharesOf } from './at-least.js';
+import { cutLayers } from './cut-layers.js';
 import { fewestRecomputed } from './fewest-recomputed.js';
-import { meshOrders, type OrderPlaces } from './mesh-orders.js';
-import { leastOf, PartsOfStep, quickestLevel } from './parts-of-step.js';
+import { meshOrders } from './mesh-orders.js';
+import { PartsOfStep } from './parts-of-step.js';
 import { phasesOfStep } from './phases-of-step.js';
-import { loosestOfAll } from './variant-bound.js';
-import { wholeBound } from './whole-bound.js';
+import type { Pricing } from './pricing.js';
 
-/** What is most often the least first. */
-const ZERO_LEVELS = [1, 2, 0, 3] as const;
-const RECOMPUTATIONS = ['none', 'selective', 'full'] as const;
+/** A cost model that cuts layers into stages too. */
+export interface StepPricing extends Pricing {
+  /** The cuts that are worth a price; of layers that may keep their activations where the configuration recomputes. */
+  readonly cuts: (configuration: StepConfiguration) => readonly StepConfiguration[];
+}
 
 /**
  * The cost model as the search asks it.
@@ -36,30 +38,25 @@ export function pricingOf(
 ): StepPricing {
   const workOf = ({ degrees, microBatch }: StepConfiguration) => works(degrees.tp, microBatch);
   const phasesOf = phasesOfStep(workOf);
-  const whole = wholeBound(cluster, workOf, phasesOf);
   const parts = new PartsOfStep(workOf, phasesOf);
-  const orders = new Map<Degrees, readonly OrderPlaces[]>();
-  const requestOf = (configuration: StepConfiguration): BoundRequest => ({
-    configuration,
-    cluster,
-    limitBytes,
-    isMixed: isMixed && isMixable(configuration),
-  });
-  /** With activations on the host all layers recompute or none, and the more they recompute the less they move. */
-  const moving = (request: BoundRequest, isFree: boolean, isFirst: boolean): number => {
-    const { configuration } = request;
-    const choices = isFree ? RECOMPUTATIONS : [configuration.recompute];
-    const requests = choices.map((recompute) => ({ ...request, configuration: { ...configuration, recompute } }));
-    // While nothing was found, seconds rule nothing out, and memory most.
-    const fits = (own: BoundRequest) =>
-      ZERO_LEVELS.some((zero) => parts.least(loosestOfAll(own, zero)) < Number.POSITIVE_INFINITY);
-    if (isFirst && !requests.some(fits)) return Number.POSITIVE_INFINITY;
-    return Math.min(...requests.map((own) => parts.leastPace(loosestOfAll(own, quickestLevel(configuration)))));
+  const orders = new Map<Degrees, readonly MeshOrder[]>();
+  /** By the phases on the first stage, of which there is one record for all whose stages are alike. */
+  const shared = new Map<PartPhases, Map<string, Shares>>();
+  const phasesOn = (configuration: StepConfiguration): readonly PartPhases[] => {
+    // ZeRO 3 leaves out what accumulates gradients.
+    const zero = mayAccumulateApart(configuration) ? 3 : 0;
+    const same = configuration.zero === zero ? configuration : { ...configuration, zero: zero as 0 | 3 };
+    return cluster.kinds ? stageClusters(cluster, same).map((own) => phasesOf(same, own)) : [phasesOf(same, cluster)];
   };
-  const roughly = (configuration: StepConfiguration, enough = Number.POSITIVE_INFINITY): number => {
-    const request = requestOf(configuration);
-    const pace = parts.pace(configuration, request);
-    return pace > enough ? pace : Math.max(parts.bound(configuration, request), pace);
+  const shares = (configuration: StepConfiguration): Shares => {
+    const { degrees, meshOrder } = configuration;
+    const stages = phasesOn(configuration);
+    const ofFirst = shared.get(stages[0] as PartPhases) ?? new Map<string, Shares>();
+    shared.set(stages[0] as PartPhases, ofFirst);
+    const key = cluster.kinds ? `${degrees.pp} ${degrees.dp} ${meshOrder}` : `${degrees.pp}`;
+    const found = ofFirst.get(key) ?? sharesOf(workOf(configuration), stages, degrees.pp);
+    ofFirst.set(key, found);
+    return found;
   };
   return {
     seconds: (configuration) => {
@@ -67,61 +64,69 @@ export function pricingOf(
       const prices = (own: Cluster) => parts.prices(configuration, own);
       return priceStep(work, configuration, cluster, STEP_CONSTANTS, prices).stepSeconds;
     },
-    closer: (configuration, enough, freely) => {
-      const own = requestOf(configuration);
-      const request = freely ? { ...own, limitBytes: null } : own;
-      if (offloadsActivations(configuration)) return moving(request, isMixed, enough === Number.MAX_VALUE);
-      let least = Number.POSITIVE_INFINITY;
-      for (const zero of ZERO_LEVELS) {
-        for (const one of waysToRecompute(request)) least = Math.min(least, parts.least(loosestOfAll(one, zero)));
-        if (least <= enough) break;
-      }
-      return least;
+    atLeast: (configuration) => leastSeconds(shares(configuration), configuration, cluster),
+    balanced: (configuration) =>
+      cluster.kinds && configuration.degrees.pp > 1
+        ? {
+            ...configuration,
+            stageLayers: balancedLayers(workOf(configuration), phasesOn(configuration), configuration),
+          }
+        : configuration,
+    cuts: (configuration) => {
+      const stages = stageClusters(cluster, configuration).map((own): PartPrices => parts.prices(configuration, own));
+      const request = { limitBytes, isMixed: isMixed && isMixable(configuration) };
+      return cutLayers(workOf(configuration), configuration, stages, request);
     },
-    roughly,
-    variantAtLeast: (configuration) => {
-      const least = parts.leastOfVariant(requestOf(configuration));
-      // What stages of several kinds share out has weights, with which a lighter configuration's bound may be the closer one.
-      return cluster.kinds ? Math.max(least, roughly(configuration)) : least;
-    },
-    cutsAtLeast: (configuration, below) =>
-      boundOfCuts(workOf(configuration), requestOf(configuration), (own) => parts.prices(configuration, own), below),
     bytes: (configuration) => {
       const stages = stageMemory(workOf(configuration), configuration, parts.bytes(configuration));
       const fullest = stages.reduce((most, stage) => (stage.total > most.total ? stage : most));
       const host = hostMemory(stages, configuration, cluster);
       return { stage: fullest.stage, bytes: fullest.total, ...(host ? { host } : {}) };
     },
-    fitted: (configuration, limitBytes) =>
-      fewestRecomputed(workOf(configuration), configuration, limitBytes, parts.bytes(configuration)),
-    atLeast: (_, configuration) => whole.atLeast(configuration),
+    fitted: (configuration, most) =>
+      fewestRecomputed(workOf(configuration), configuration, most, parts.bytes(configuration)),
     placings: {
       orders: (degrees) => {
-        const found = orders.get(degrees) ?? meshOrders(degrees, cluster).filter(({ order }) => order !== AXIS_ORDER);
+        const found = orders.get(degrees) ?? meshOrders(degrees, cluster);
         orders.set(degrees, found);
         return found;
       },
-      anywhere: (configuration) => {
-        const { offload: _, ...here } = configuration;
-        const own = loosestOfAll({ ...requestOf(here), limitBytes: null }, quickestLevel(here));
-        const still = parts.onStages(own.configuration, cluster).map((prices) => ({
-          ...prices,
-          send: { ...prices.send, seconds: 0, blocks: false },
-          data: () => NONE,
-          optimizerSeconds: () => 0,
-        }));
-        return leastOf(still, own);
-      },
-      gainsWhole: whole.gainsWhole,
       offloads: cluster.device.host ? ['optimizer', 'activations', 'all'] : [],
     },
   };
 }
 
-/** Which of its work a layer does again, where that is not decided: attention alone too, where it is not one kernel. */
-function waysToRecompute(request: BoundRequest): readonly BoundRequest[] {
-  const { configuration, isMixed } = request;
-  return isMixed && configuration.attention === 'parts'
-    ? [request, { ...request, configuration: { ...configuration, recompute: 'selective' } }]
-    : [request];
+/** Whether some layers may recompute where others keep what they need: with activations on the host all do or none. */
+export function isMixable(configuration: StepConfiguration): boolean {
+  return !offloadsActivations(configuration);
+}
+
+/** Layers of each stage, one at a time to the stage that is then the soonest done; at least one for each chunk. */
+function balancedLayers(
+  { layers }: ModelWork,
+  stages: readonly PartPhases[],
+  { virtualStages }: StepConfiguration,
+): readonly number[] {
+  const total = layers.reduce((sum, { count }) => sum + count, 0);
+  const seconds = ({ forward, backward }: PartPhases['first']) => secondsOf(forward) + secondsOf(backward);
+  const each = stages.map(
+    ({ layers: own }) =>
+      own.reduce((sum, phases, index) => sum + (layers[index]?.count ?? 0) * seconds(phases), 0) / total,
+  );
+  const counts = stages.map(() => virtualStages);
+  const busy = stages.map(({ first, last }, stage) => {
+    const ends = (stage === 0 ? seconds(first) : 0) + (stage === stages.length - 1 ? seconds(last) : 0);
+    return ends + virtualStages * (each[stage] as number);
+  });
+  for (let left = total - virtualStages * stages.length; left > 0; left--) {
+    let soonest = 0;
+    let least = Number.POSITIVE_INFINITY;
+    for (let stage = 0; stage < stages.length; stage++) {
+      const then = (busy[stage] as number) + (each[stage] as number);
+      if (then < least) [soonest, least] = [stage, then];
+    }
+    busy[soonest] = least;
+    counts[soonest] = (counts[soonest] as number) + 1;
+  }
+  return counts;
 }

@@ -9,7 +9,6 @@ import type { Pricing } from '../../../src/search/configurations/pricing.js';
 import {
   type Combination,
   combinations,
-  lightest,
   type SpaceOptions,
   variants,
 } from '../../../src/search/configurations/space.js';
@@ -55,28 +54,24 @@ function drawn(text: string): number {
 const textOf = ({ degrees, microBatch, zero, recompute, schedule, virtualStages }: StepConfiguration) =>
   JSON.stringify([degrees, microBatch, zero, recompute, schedule ?? null, virtualStages]);
 
-/** Prices without any order, with a bound that holds and is sometimes tight. */
+/** Prices without any order but that recomputing takes longer, with a bound that holds and is sometimes tight. */
 function randomPricing(seed: number, space: SpaceOptions): Pricing {
-  const seconds = (configuration: StepConfiguration) => 1 + drawn(`${seed} s ${textOf(configuration)}`);
-  const variantAtLeast = (configuration: StepConfiguration) =>
-    seconds(configuration) - drawn(`${seed} v ${textOf(configuration)}`) * 0.5;
-  const all = (combination: Combination, microBatch: number) => [...variants(combination, microBatch, space)];
+  const seconds = (configuration: StepConfiguration) =>
+    1 +
+    drawn(`${seed} s ${textOf({ ...configuration, recompute: 'none' })}`) +
+    (configuration.recompute === 'none' ? 0 : drawn(`${seed} r ${textOf(configuration)}`));
   return {
     seconds,
     fitted: (configuration) => configuration,
+    balanced: (configuration) => configuration,
     bytes: (configuration) => ({ stage: 0, bytes: drawn(`${seed} b ${textOf(configuration)}`) }),
-    atLeast: (combination, { microBatch }) => {
-      const least = Math.min(...all(combination, microBatch).map(seconds));
-      return least - drawn(`${seed} l ${JSON.stringify(combination.degrees)} ${microBatch}`) * 0.5;
+    atLeast: (configuration) => {
+      const { degrees, microBatch, schedule, virtualStages } = configuration;
+      const alike = [...variants({ degrees, microBatches: [microBatch], reason: null }, microBatch, space)].filter(
+        (own) => own.schedule === schedule && own.virtualStages === virtualStages,
+      );
+      return Math.min(...alike.map(seconds)) - drawn(`${seed} l ${textOf(configuration)}`) * 0.5;
     },
-    closer: ({ degrees, microBatch }) =>
-      Math.min(
-        ...combinations(space)
-          .filter((combination) => JSON.stringify(combination.degrees) === JSON.stringify(degrees))
-          .flatMap((combination) => all(combination, microBatch).map(seconds)),
-      ) - 0.1,
-    variantAtLeast,
-    roughly: (configuration) => variantAtLeast(configuration) - drawn(`${seed} p ${textOf(configuration)}`) * 0.3,
   };
 }
 
@@ -170,19 +165,5 @@ test('the least memory is found where that is asked for', (t) => {
       t.is(found.best[0]?.bytes ?? Number.POSITIVE_INFINITY, least);
     }),
     { numRuns: draws(60) },
-  );
-});
-
-test('the lightest variant is one of a combination, or waits and shards nothing', (t) => {
-  fc.assert(
-    fc.property(spaces, (space) => {
-      for (const combination of combinations(space)) {
-        for (const size of combination.microBatches) {
-          const { degrees, microBatch, zero, virtualStages } = lightest(combination, size, space);
-          t.deepEqual([degrees, microBatch, zero, virtualStages], [combination.degrees, size, 0, 1]);
-        }
-      }
-    }),
-    { numRuns: draws(20) },
   );
 });

@@ -5,7 +5,6 @@ import test from 'ava';
 import { prepareStep, searchStep } from '../../../src/api/search-step.js';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
 import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
-import { cutLayers } from '../../../src/search/configurations/cut-layers.js';
 import { fewestRecomputed } from '../../../src/search/configurations/fewest-recomputed.js';
 import { pricingOf } from '../../../src/search/configurations/step-pricing.js';
 import { unlikeNodes } from './base.js';
@@ -95,8 +94,8 @@ test('cuts fit the memory that they are given', async (t) => {
   };
   const work = works(2, 2);
   for (const limitBytes of [9e9, 11e9, 14e9, null]) {
-    const cut = cutLayers(work, configuration, cluster, { limitBytes, work: 1e6, isMixed: true });
-    for (const one of cut?.configurations ?? []) {
+    const cuts = pricingOf(cluster, works, limitBytes).cuts(configuration);
+    for (const one of cuts) {
       const counts = one.stageLayers ?? [];
       t.is(
         counts.reduce((sum, count) => sum + count, 0),
@@ -105,7 +104,7 @@ test('cuts fit the memory that they are given', async (t) => {
       const most = Math.max(...stageMemory(work, one).map(({ total }) => total));
       if (limitBytes !== null) t.true(most <= limitBytes, `${most} of ${limitBytes}`);
     }
-    t.true(limitBytes !== null || (cut?.configurations.length ?? 0) > 0);
+    t.true(limitBytes !== null || cuts.length > 0);
   }
 });
 

@@ -1,5 +1,5 @@
 /**
- * @file Small models of drawn parts, and every way to cut them into stages and to recompute: what bounds are held against.
+ * @file Small models of drawn parts, and every way to cut them into stages and to recompute: what the bound and the cutter are held against.
  */
 import fc from 'fast-check';
 import { type Cluster, parseCluster } from '../../../src/cost-model/cluster.js';
@@ -16,11 +16,10 @@ import { stageLayers } from '../../../src/cost-model/step/stages.js';
 import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
 import { priceStep } from '../../../src/cost-model/step/step-price.js';
 import type { ModelWork, PartWork } from '../../../src/cost-model/step/work.js';
-import { isMixable } from '../../../src/search/configurations/cut-unevenly.js';
-import { pricingOf } from '../../../src/search/configurations/step-pricing.js';
+import { isMixable, pricingOf } from '../../../src/search/configurations/step-pricing.js';
 import { BASE, drawnFactors, unlikeNodes } from './base.js';
 
-/** A drawn problem: a bound is asked for it, and every cut of it can be priced. */
+/** A drawn problem: a bound and cuts are asked for it, and every cut of it can be priced. */
 export interface CutProblem {
   readonly model: ModelWork;
   readonly configuration: StepConfiguration;
@@ -213,9 +212,6 @@ export const cutProblems: fc.Arbitrary<CutProblem> = problems(
   ),
 );
 
-/** Of parts that differ in what they compute, and weigh nothing. */
-export const weightless: fc.Arbitrary<CutProblem> = problems(models(2, 10));
-
 /** Every cut into chunks with every choice of layers that recompute: embedding and head are parts too. */
 export function everyCut({ model, configuration, isMixed }: CutProblem): readonly StepConfiguration[] {
   const { degrees, virtualStages } = configuration;
@@ -248,7 +244,7 @@ function choices(counts: readonly number[]): readonly (readonly number[])[] {
   );
 }
 
-export function bytesOf({ model }: CutProblem, configuration: StepConfiguration): number {
+function bytesOf({ model }: CutProblem, configuration: StepConfiguration): number {
   return Math.max(...stageMemory(model, configuration).map(({ total }) => total));
 }
 
@@ -282,38 +278,13 @@ function fastestOf(problem: CutProblem, all: readonly StepConfiguration[]): numb
   }, Number.POSITIVE_INFINITY);
 }
 
-/** All bounds, as the search asks for them: without any order of the axes, by pace, of the relaxation, and by cut. */
-export function boundsOf(problem: CutProblem, below: number) {
+/** The fastest of the cutter's cuts that fit; infinite where none does. */
+export function fastestCut(problem: CutProblem): number {
   const { model, configuration, cluster, limit, isMixed } = problem;
-  const { atLeast, closer, roughly, variantAtLeast, cutsAtLeast, placings } = pricingOf(
-    cluster,
-    () => model,
-    limit,
-    isMixed,
-  );
-  const { degrees, inference, schedule: _, offload, meshOrder, ...rest } = configuration;
-  // Stages of any order are on the same devices where nodes are alike.
-  const anyOrder: StepConfiguration = {
-    ...rest,
-    degrees,
-    ...(inference ? { inference } : {}),
-    ...(offload ? { offload } : {}),
-    ...{ virtualStages: 1, zero: 0, recompute: isMixed ? 'none' : rest.recompute },
-  };
-  const lightest = meshOrder ? { ...anyOrder, meshOrder } : anyOrder;
-  const combination = { degrees, microBatches: [configuration.microBatch], reason: null };
-  const isSearched = configuration.schedule !== 'naive' && configuration.schedule !== 'f-then-b';
-  return {
-    whole: atLeast(combination, cluster.kinds ? lightest : anyOrder),
-    // Where neither tp, sp nor ep has ranks they lie as usual in every order.
-    anywhere:
-      degrees.tp * degrees.sp * degrees.ep > 1 || (cluster.kinds && meshOrder)
-        ? 0
-        : (placings?.anywhere(anyOrder) ?? 0),
-    closer: closer(lightest, Number.NEGATIVE_INFINITY),
-    freely: closer(lightest, Number.NEGATIVE_INFINITY, 'freely'),
-    rough: isSearched ? roughly(configuration) : 0,
-    relaxed: variantAtLeast(configuration),
-    cuts: cutsAtLeast(configuration, below),
-  };
+  return fastestOf(problem, pricingOf(cluster, () => model, limit, isMixed).cuts(configuration));
+}
+
+/** Seconds that no cut takes less than, as the search asks for them. */
+export function boundOf({ model, configuration, cluster, limit, isMixed }: CutProblem): number {
+  return pricingOf(cluster, () => model, limit, isMixed).atLeast(configuration);
 }

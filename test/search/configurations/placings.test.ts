@@ -10,11 +10,6 @@ import { type CollectiveKind, collectiveSeconds } from '../../../src/cost-model/
 import { evenPlace, groupPlace } from '../../../src/cost-model/group-place.js';
 import { neverSlower } from '../../../src/cost-model/place-dominance.js';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
-import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
-import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
-import { priceStep } from '../../../src/cost-model/step/step-price.js';
-import { combinations, lightest, variants } from '../../../src/search/configurations/space.js';
-import { pricingOf } from '../../../src/search/configurations/step-pricing.js';
 import { EVERYTHING } from '../../selection.js';
 import { drawnFactors } from './base.js';
 import { againstBruteForce, ORDERED_STEP } from './every-order.js';
@@ -54,39 +49,6 @@ test('norms are whole where runs have shown layers to be the faster for it, howe
   const options = { ...STEP, on, schedule: '1f1b', zero: 1, sp: 1, pp: 1, globalBatch: 32 } as const;
   const [large] = await againstBruteForce(t, options, [8e10]);
   t.true((large?.degrees.tp ?? 1) > 1 && large?.tpSequence === false, JSON.stringify(large));
-});
-
-test('where whole norms bring a micro-batch alone nothing, they bring no step anything', async (t) => {
-  let [gaining, not] = [0, 0];
-  for (const generate of [LAUNCHES, 'gpt:layers=4,hidden=2048,heads=16,seq=512,vocab=1024']) {
-    for (const text of ['2x4:v100-sxm2-32', '1x8:a100-sxm-80'].slice(0, EVERYTHING ? 2 : 1)) {
-      const options = { ...STEP, generate, cluster: text };
-      const { cluster, space, works } = await prepareStep({ ...options, tp: 4, globalBatch: 16 });
-      const { placings } = pricingOf(cluster, works);
-      for (const combination of combinations(space)) {
-        for (const microBatch of combination.microBatches) {
-          const work = works(4, microBatch);
-          const gains = placings?.gainsWhole(lightest(combination, microBatch, space), 0);
-          if (gains) gaining++;
-          else not++;
-          if (gains) continue;
-          for (const along of variants(combination, microBatch, space)) {
-            for (const meshOrder of [along.meshOrder, ['tp', 'sp', 'dp', 'pp'] as const]) {
-              const ordered = meshOrder ? { ...along, meshOrder } : along;
-              const seconds = (configuration: StepConfiguration) =>
-                priceStep(work, configuration, cluster, STEP_CONSTANTS).stepSeconds;
-              const whole = { ...ordered, tpSequence: false };
-              t.true(seconds(whole) >= seconds(ordered) * (1 - 1e-9), JSON.stringify(whole));
-              const bytes = (configuration: StepConfiguration) => stageMemory(work, configuration);
-              const most = bytes(whole);
-              t.true(bytes(ordered).every(({ total }, stage) => total <= (most[stage]?.total ?? 0)));
-            }
-          }
-        }
-      }
-    }
-  }
-  t.true(gaining > 0 && not > 0, `${gaining} and ${not}`);
 });
 
 test('brute force finds the same where layers take what was measured, however they differ', async (t) => {
@@ -172,7 +134,10 @@ test('a search whose time is over gives the best so far, with what the best can 
   t.is(first.priced, 1);
   t.true(first.bound <= free.simulation.stepSeconds && free.simulation.stepSeconds <= first.simulation.stepSeconds);
   const error = await t.throwsAsync(searchStep({ ...options, timeLimit: 0, memory: 1e9 }));
-  t.regex(error?.message ?? '', /the time limit was over before any plan was found: nothing fits .* 0 configurations/);
+  t.regex(
+    error?.message ?? '',
+    /the time limit was over before any plan was found: nothing fits .* \d+ configurations/,
+  );
 });
 
 test('where nothing else fits the host is taken, and none of it where that is said', async (t) => {

@@ -1,0 +1,113 @@
+/**
+ * @file Seconds that a step takes at least with given degrees, micro-batch, order of the axes and schedule, however its layers are
+ * cut into stages: all stages together do all the work, so the pace is their mean at least, and a micro-batch passes all of them.
+ * Nothing is recomputed, reduced, moved or waited for beside.
+ */
+import type { Cluster } from '../../cost-model/cluster.js';
+import { outsideSeconds } from '../../cost-model/phase.js';
+import type { StepConfiguration } from '../../cost-model/step/configuration.js';
+import type { PartPhases } from '../../cost-model/step/part-price.js';
+import { secondsOf } from '../../cost-model/step/phase-time.js';
+import { microBatches, scheduleRequest } from '../../cost-model/step/step-price.js';
+import type { ModelWork } from '../../cost-model/step/work.js';
+
+/** What stages share out, seconds of one micro-batch. */
+export interface Shares {
+  /** Through the whole model, each part where it is fastest. */
+  readonly through: number;
+  /** Of the slowest stage. */
+  readonly slowest: number;
+  /** Of 1F1B's waiting the share that zero-bubble leaves. */
+  readonly left: number;
+}
+
+/**
+ * Of stages on devices of several kinds, with t(j, k) the seconds of part j on kind k and W(k) those of all parts (duality of the
+ * linear program that shares parts out):
+ *
+ *     slowest  ≥  Σ over parts of min over k of t(j, k) / W(k), divided by Σ over stages of 1 / W(k(s))
+ *
+ * @param stages the phases on the devices of each stage: one record where they are alike
+ */
+export function sharesOf(model: ModelWork, stages: readonly PartPhases[], pp: number): Shares {
+  const kinds = [...new Set(stages)].map((phases) => partsOf(model, phases));
+  const first = kinds[0] ?? [];
+  const wholes = kinds.map((parts) => parts.reduce((sum, { count, seconds }) => sum + count * seconds, 0));
+  const least = (of: (part: Part, kind: number) => number) =>
+    first.reduce(
+      (sum, { count }, index) => sum + count * Math.min(...kinds.map((parts, kind) => of(parts[index] as Part, kind))),
+      0,
+    );
+  const through = least(({ seconds }) => seconds);
+  const shared = through === 0 ? 0 : least(({ seconds }, kind) => seconds / (wholes[kind] as number));
+  const whole = new Map([...new Set(stages)].map((phases, kind) => [phases, wholes[kind] as number]));
+  const speed =
+    stages.length === 1
+      ? pp / (wholes[0] as number)
+      : stages.reduce((sum, phases) => sum + 1 / (whole.get(phases) as number), 0);
+  return { through, slowest: through === 0 ? 0 : shared / speed, left: Math.min(...kinds.map(bubbleLeft)) };
+}
+
+/** Seconds of a step whose stages share work so. */
+export function leastSeconds(shares: Shares, configuration: StepConfiguration, cluster: Cluster): number {
+  const { tp, pp, dp, sp } = configuration.degrees;
+  const nodes = Math.max(1, (tp * pp * dp * sp) / cluster.perNode);
+  const trains = !configuration.inference && !configuration.bundledRuntime;
+  const inside = pipelineLeast(shares, configuration);
+  return (inside + outsideSeconds(inside, { trains, nodes })) * ROUNDING;
+}
+
+/**
+ * A stage of 1F1B does m − 1 micro-batches beside the one that passes all stages, less half of its warm-up at most; of more
+ * micro-batches than stages the first stage fills and drains the pipeline. Of interleaved chunks' waiting half is certain
+ * (test/search/configurations/interleaved-fill.test.ts).
+ */
+export function pipelineLeast({ through, slowest, left }: Shares, configuration: StepConfiguration): number {
+  const { kind, virtualStages: v, training, stages: p } = scheduleRequest(configuration);
+  const m = microBatches(configuration);
+  const busy = m * slowest;
+  if (p === 1) return busy;
+  if (kind === 'naive') return m * through;
+  if (!training || kind === 'f-then-b') return busy;
+  if (v > 1) return busy + ((p - 1) * slowest) / v / 2;
+  const turns = Math.max(busy, through + ((m - 1) / 2) * slowest, m > p ? (m + p - 1) * slowest : 0);
+  return kind === 'zero-bubble' ? left * turns + (1 - left) * busy : turns;
+}
+
+interface Part {
+  readonly count: number;
+  readonly seconds: number;
+  readonly forward: number;
+  readonly weight: number;
+}
+
+function partsOf({ layers }: ModelWork, phases: PartPhases): readonly Part[] {
+  const part = (count: number, { forward, backward }: PartPhases['first']): Part => ({
+    count,
+    seconds: secondsOf(forward) + secondsOf(backward),
+    forward: secondsOf(forward),
+    weight: backward.weightGradient,
+  });
+  return [
+    part(1, phases.first),
+    ...phases.layers.map((own, index) => part(layers[index]?.count ?? 0, own)),
+    part(1, phases.last),
+  ];
+}
+
+/** The least share of 1F1B's bubble that zero-bubble leaves, whatever parts the slowest stage has: 1 − (W + w) / (F + B). */
+function bubbleLeft(parts: readonly Part[]): number {
+  const most = (of: (part: Part) => number) =>
+    parts.reduce((found, part) => (part.seconds > 0 ? Math.max(found, of(part) / part.seconds) : found), 0);
+  return Math.max(
+    0,
+    1 -
+      Math.min(
+        most(({ weight, forward }) => weight + forward),
+        most(({ weight }) => 2 * weight),
+      ),
+  );
+}
+
+/** Sums in another order differ in their last digits: bounds are lowered by more than that. */
+const ROUNDING = 1 - 1e-9;
