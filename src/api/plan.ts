@@ -21,6 +21,7 @@ import { type DecisionSources, type Decisions, decide } from './decisions.js';
 import type { ImportedModel } from './import.js';
 import { recomputedOperators } from './recompute.js';
 import { type RecomputeEffect, recomputeEffect } from './recompute-effect.js';
+import { orderedGraph } from './sequence-order.js';
 
 export interface PlanningOptions extends DecisionSources, Request {
   /** Bytes per device that a plan may need. */
@@ -84,7 +85,9 @@ export async function plan(
   checkHalves(requested, imported.graph);
   // Without another rank to take parts from, weights are loaded as they are.
   const isCut = requested.zero === 3 && degrees.dp !== 1;
-  const whole = isCut ? withHeldWeights(imported.graph, fixedParameters(imported.graph)) : imported.graph;
+  const held = isCut ? withHeldWeights(imported.graph, fixedParameters(imported.graph)) : imported.graph;
+  const sp = request?.meshes ? 1 : (degrees.sp ?? 1);
+  const { graph: whole, order, notes: orderNotes } = orderedGraph(held, sp, requested);
   const recompute = recomputedOperators(whole, requested.recompute, recomputePins, requested.interleave);
   const pipeline =
     request && pipelineOf(whole, cluster, { ...request, interleave: requested.interleave ?? 1 }, recompute);
@@ -112,6 +115,7 @@ export async function plan(
       ...found,
       ...keptPins(pins),
       requested,
+      ...(sp > 1 ? { sequence: { order } } : {}),
       recomputed: recompute,
       allToAll,
       ...(request && pipeline ? { pipeline, pins: [...pipelinePins(request), ...found.pins] } : {}),
@@ -129,6 +133,7 @@ export async function plan(
     notes: [
       ...notes,
       ...requestNotes,
+      ...orderNotes,
       ...recompute.notes,
       ...zeroNotes(requested, pipeline?.layout.meshes?.stages ?? [found.assignment.mesh], graph),
       ...unusedServer(requested, [found.assignment.mesh]),

@@ -4,6 +4,7 @@
 import type { OuterMemory } from '../ir/graph.js';
 import type { Places } from '../partition/offload.js';
 import type { ScheduleKind } from '../schedule/schedule.js';
+import type { SpOrder } from '../sharding-propagation/roles.js';
 import type { Owed } from '../sharding-propagation/strategy.js';
 import type { Request } from './request.js';
 
@@ -75,6 +76,8 @@ export interface Plan {
   readonly places?: Places['parts'];
   /** Data axes whose first rank alone updates parameters; all ranks do where it is left out. */
   readonly server?: readonly string[];
+  /** How sp shards sequences; left out where it does not. */
+  readonly sequence?: PlanSequence;
   /** Redistributions do without all-to-alls. */
   readonly allToAll?: false;
 }
@@ -90,6 +93,11 @@ export interface PlanLayerClass {
   readonly chunks?: readonly number[];
   /** Of each instance: whether it recomputes the operators that say so; all do where it is left out. */
   readonly recompute?: readonly boolean[];
+}
+
+export interface PlanSequence {
+  /** Which positions a rank has. */
+  readonly order: SpOrder;
 }
 
 export interface PlanTraining {

@@ -84,7 +84,7 @@ const ROUTED: ReadonlySet<ModelName> = new Set([
 ]);
 const EXPERTS: ReadonlySet<ModelName> = new Set(['soft-experts', 'moe', 'capacity-experts', ...ROUTED]);
 const SEQUENCES: ReadonlySet<ModelName> = new Set([
-  ...(['gpt', 'llama', 'encoder-decoder', ...EXPERTS] as const),
+  ...(['gpt', 'llama', 'windows', 'encoder-decoder', ...EXPERTS] as const),
   ...(['cnn', 'batch-norm', 'resnet', 'u-net'] as const),
 ]);
 /** Of these the batch is the file's, and a step one micro-batch. */
