@@ -4,7 +4,7 @@
 import type { OuterMemory } from '../ir/graph.js';
 import type { Places } from '../partition/offload.js';
 import type { ScheduleKind } from '../schedule/schedule.js';
-import type { SpOrder } from '../sharding-propagation/roles.js';
+import type { SpMethod, SpOrder } from '../sharding-propagation/roles.js';
 import type { Owed } from '../sharding-propagation/strategy.js';
 import type { Request } from './request.js';
 
@@ -96,8 +96,14 @@ export interface PlanLayerClass {
 }
 
 export interface PlanSequence {
+  /** How attention is sharded: `auto` where there is none, or stages have meshes of their own. */
+  readonly method: SpMethod;
   /** Which positions a rank has. */
   readonly order: SpOrder;
+  /** Positions of the longest sequence. */
+  readonly positions: number;
+  /** Why it is this method, with the figures of the others; left out where it was asked for. */
+  readonly why?: string;
 }
 
 export interface PlanTraining {

@@ -51,9 +51,8 @@ function everyChoice(): readonly Choice[] {
             const isRouted = (ROUTED as readonly string[]).includes(model);
             const hasExperts = /moe|experts/.test(model);
             const fits = (dp * sp) % ep === 0 && (ep === 1 || hasExperts);
-            // Four heads, of Llama two that share keys.
-            const heads = model === 'llama' || model === 'windows' ? 2 : 4;
-            const cut = spMethod !== 'ulysses' || model === 'encoder-decoder' || heads % sp === 0;
+            // Four heads; in two models two of keys, which four ranks repeat.
+            const cut = spMethod !== 'ulysses' || model === 'encoder-decoder' || 4 % sp === 0;
             const written = spMethod !== 'ulysses' || ['gpt', 'llama', 'windows', 'moe'].includes(model);
             if (fits && cut && written && stages * dp * sp * tp <= 8)
               for (const capacity of isRouted ? ([1, 1.25, 'whole'] as const) : [null])
