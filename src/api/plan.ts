@@ -10,6 +10,7 @@ import { stagePins } from '../search/pipeline/stage-pins.js';
 import { type PlanResult, plan as search } from '../search/plan.js';
 import type { SearchMode, SolverName } from '../search/search-mode.js';
 import type { Pin } from '../sharding-propagation/pin.js';
+import type { SpMethod } from '../sharding-propagation/roles.js';
 import { sizesText } from '../sharding-propagation/stage-meshes.js';
 import { loadSolver } from '../solver/solve.js';
 import type { Plan } from '../strategy/plan.js';
@@ -22,6 +23,7 @@ import { type DecisionSources, type Decisions, decide } from './decisions.js';
 import type { ImportedModel } from './import.js';
 import { recomputedOperators } from './recompute.js';
 import { type RecomputeEffect, recomputeEffect } from './recompute-effect.js';
+import { bestMethod, hasAttention, orderedGraph } from './sequence-order.js';
 
 export interface PlanningOptions extends DecisionSources, Request {
   /** Bytes per device that a plan may need. */
@@ -65,27 +67,46 @@ export async function plan(
   options: PlanningOptions = {},
   memory: 'searched' | 'checked' = 'searched',
 ): Promise<PlannedModel> {
-  const {
-    cluster,
-    degrees,
-    pipeline: request,
-    pinsOn,
-    recomputePins,
-    allToAll,
-    config,
-    notes,
-  } = decide(imported, {
-    ...options,
-    clusterHints: await clusterSources(options.cluster),
+  const decided = decide(imported, { ...options, clusterHints: await clusterSources(options.cluster) });
+  const { degrees, pipeline, config } = decided;
+  const mode = searchModeOf(options, config);
+  const request = requestOf(options, config, imported, mode);
+  const { spMethod = 'auto', spOrder } = request.requested;
+  const isOpen = spMethod === 'auto' && spOrder === undefined && mode !== 'sharding_propagation';
+  const isShared = (degrees.sp ?? 1) > 1 && !pipeline?.meshes && hasAttention(imported.graph);
+  if (!isOpen || !isShared) return plannedAs(imported, options, memory, { decided, request, mode }, spMethod);
+  return bestMethod((method, share) => {
+    const { timeLimit } = options;
+    const own = timeLimit === undefined ? options : { ...options, timeLimit: timeLimit * share };
+    return plannedAs(imported, own, memory, { decided, request, mode }, method);
   });
+}
+
+/** What is asked of a plan, from options and files. */
+interface Asked {
+  readonly decided: Decisions;
+  readonly request: ReturnType<typeof requestOf>;
+  readonly mode: SearchMode;
+}
+
+/** The plan in which sp shards attention by a method. */
+async function plannedAs(
+  imported: ImportedModel,
+  options: PlanningOptions,
+  memory: 'searched' | 'checked',
+  { decided, request: { requested: asked, notes: requestNotes }, mode }: Asked,
+  spMethod: SpMethod,
+): Promise<PlannedModel> {
+  const { cluster, degrees, pipeline: request, pinsOn, recomputePins, allToAll, notes } = decided;
+  const requested: Request = spMethod === 'auto' ? asked : { ...asked, spMethod };
   // What is not installed is told before the work.
   if (options.solver === 'glpk') await loadSolver('glpk');
-  const mode = searchModeOf(options, config);
-  const { requested, notes: requestNotes } = requestOf(options, config, imported, mode);
   checkHalves(requested, imported.graph);
   // Without another rank to take parts from, weights are loaded as they are.
   const isCut = requested.zero === 3 && degrees.dp !== 1;
-  const whole = isCut ? withHeldWeights(imported.graph, fixedParameters(imported.graph)) : imported.graph;
+  const held = isCut ? withHeldWeights(imported.graph, fixedParameters(imported.graph)) : imported.graph;
+  const sp = request?.meshes ? 1 : (degrees.sp ?? 1);
+  const { graph: whole, sequence, notes: orderNotes } = orderedGraph(held, sp, requested);
   const recompute = recomputedOperators(whole, requested.recompute, recomputePins, requested.interleave);
   const pipeline =
     request && pipelineOf(whole, cluster, { ...request, interleave: requested.interleave ?? 1 }, recompute);
@@ -113,7 +134,8 @@ export async function plan(
     {
       ...found,
       ...keptPins(pins),
-      requested,
+      requested: asked,
+      ...(sequence ? { sequence } : {}),
       recomputed: recompute,
       allToAll,
       ...(request && pipeline ? { pipeline, pins: [...pipelinePins(request), ...found.pins] } : {}),
@@ -131,6 +153,7 @@ export async function plan(
     notes: [
       ...notes,
       ...requestNotes,
+      ...orderNotes,
       ...recompute.notes,
       ...zeroNotes(requested, pipeline?.layout.meshes?.stages ?? [found.assignment.mesh], graph),
       ...unusedServer(requested, [found.assignment.mesh]),

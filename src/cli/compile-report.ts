@@ -115,6 +115,19 @@ function clusterText({ plan, cluster }: PlanSummary): string {
   return [...(nodes > 1 ? [nodes] : []), perNode, device].join(' × ');
 }
 
+/** How many positions a rank has, and of which method; why it is that one. */
+function sequenceLines({ sequence, degrees: { sp } }: PlanSummary['plan']): readonly string[] {
+  if (!sequence) return [];
+  const { method, order, positions, why } = sequence;
+  const grouped = (count: number) => count.toLocaleString('en-US');
+  const share = `${grouped(positions)} positions as ${sp} × ${grouped(Math.ceil(positions / sp))}`;
+  const how = method === 'auto' ? '' : `, ${method}`;
+  return [
+    `  sequence   ${share}${how}${order === 'zigzag' ? ' in zig-zag order' : ''}`,
+    ...(why === undefined ? [] : [`             ${why}`]),
+  ];
+}
+
 export function summaryLines(result: PlanSummary): readonly string[] {
   const { plan, precision, stageLayout, kept, server } = result;
   const { predicted, search } = plan;
@@ -130,6 +143,7 @@ export function summaryLines(result: PlanSummary): readonly string[] {
       ? `  meshes     ${stageMeshesText(plan.meshes)}`
       : `  degrees    ${degrees.map(([axis, degree]) => `${axis} ${degree}`).join(' · ')}`,
     ...(stageLayout === null ? [] : [`  stages     ${stageLayout}, ${scheduleText(plan)}`]),
+    ...sequenceLines(plan),
     ...(kept ? [`  zero       ${keptText(kept)}`] : []),
     ...(server ? [`  server     ${serverText(server)}`] : []),
     `  predicted  ${secondsText(predicted.stepSeconds)} per step in ${precision}, ${bytesText(peak)} of memory per rank${share}`,

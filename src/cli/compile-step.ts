@@ -6,7 +6,7 @@ import type { DegreeOptions } from '../api/degrees.js';
 import { LAYER_RECOMPUTE_KINDS, readRecompute } from '../api/recompute.js';
 import { type GradientSync, pricedOffload, REQUESTS } from '../api/requests.js';
 import { PIPELINE_SCHEDULES } from '../api/schedule-kinds.js';
-import type { SpMethod } from '../api/search-modes.js';
+import type { SpMethod, SpOrder } from '../api/search-modes.js';
 import { type CompileStepOptions, compileStep } from '../api/verbs.js';
 import { writePage } from '../api/write-page.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
@@ -40,6 +40,7 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
   readonly stages?: string;
   readonly meshes?: string;
   readonly spMethod?: SpMethod;
+  readonly spOrder?: SpOrder;
   readonly bucket?: number;
   readonly interleave?: number;
   readonly gradientSync?: GradientSync;
@@ -63,6 +64,7 @@ const OF_OPERATORS = [
     'stages',
     'meshes',
     'spMethod',
+    'spOrder',
     'bucket',
     'interleave',
     'gradientSync',

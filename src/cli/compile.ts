@@ -6,7 +6,7 @@ import type { DegreeOptions } from '../api/degrees.js';
 import { DISPATCHES, type DispatchOptions, dispatchIn } from '../api/dispatch.js';
 import { type GradientSync, requestIn } from '../api/requests.js';
 import { SCHEDULE_KINDS } from '../api/schedule-kinds.js';
-import { SEARCH_MODES, type SearchMode, SOLVERS, type SolverName, SP_METHODS } from '../api/search-modes.js';
+import { SEARCH_MODES, type SearchMode, SOLVERS, type SolverName, SP_METHODS, SP_ORDERS } from '../api/search-modes.js';
 import { TARGETS, type Target } from '../api/targets.js';
 import { type CompileOptions, compile } from '../api/verbs.js';
 import { writePage } from '../api/write-page.js';
@@ -91,6 +91,11 @@ export const compileCommand: Command<CompileFlags> = {
       flags: '--sp-method <gather|ulysses|ring|auto>',
       says: 'sp in attention: gathered keys and values, heads, keys and values passed round, or the cheapest (auto)',
       parse: oneOf('--sp-method', SP_METHODS),
+    },
+    {
+      flags: '--sp-order <zigzag|contiguous>',
+      says: 'positions of a ring: in zig-zag order, the default where attention is causal, or in the model’s',
+      parse: oneOf('--sp-order', SP_ORDERS),
     },
     ...dispatchOptions,
     {

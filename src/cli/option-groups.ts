@@ -11,7 +11,7 @@ const GROUPS: Readonly<Record<string, string>> = {
   Cluster: 'devices cluster memory software attention',
   Parallelism:
     'dp tp pp sp ep config annotations mode axes mesh mesh-order stages meshes schedule virtual-stages micro-batches micro-batch ' +
-    'sp-method dispatch capacity-factor tp-sequence bucket interleave gradient-sync',
+    'sp-method sp-order dispatch capacity-factor tp-sequence bucket interleave gradient-sync',
   'Memory of a step': 'zero recompute offload',
   Training:
     'train loss optimizer learning-rate precision dtype gradients clip-norm weight-decay momentum nesterov betas epsilon schedule-lr ' +

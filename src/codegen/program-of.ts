@@ -244,15 +244,20 @@ function tensorRecords(
     if (instruction.kind === 'send' || instruction.kind === 'recv') names.add(instruction.tensor);
   }
   const sourceOf = sources(graph, sharded);
+  const outside = new Map([
+    ...sharded.inputs.map(({ tensor, input }) => [tensor, input] as const),
+    ...sharded.outputs.map(({ tensor, output }) => [tensor, output] as const),
+  ]);
   const result: Record<string, ProgramTensor> = {};
   for (const name of names) {
     const { dtype, localShape, shape, layout, varying, border, first, place } = tensorOf(sharded, name);
     const source = sourceOf(name);
+    const order = sharded.ordered?.get(outside.get(name) ?? source ?? name);
     result[name] = {
       dtype,
       localShape,
       shape,
-      layout,
+      layout: order ? { ...layout, order } : layout,
       lifetime: lifetimeOf(name),
       ...(place ? { place } : {}),
       ...(varying ? { varying } : {}),

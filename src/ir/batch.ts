@@ -112,7 +112,7 @@ class Follower {
       tensors.forEach((tensor, index) => {
         if (tensor === null) return;
         dims[index]?.forEach((names, axis) => {
-          const mark = dimensionMark(names, rule, factors);
+          const mark = markOfDimension(names, rule, factors);
           // With a batch of one, a parameter's dimension of size 1 is broadcast and stays; a larger one is tied to it.
           if (mark && !(mark.size === 1 && this.isParameter(tensor))) this.set(tensor, axis, mark, node);
         });
@@ -238,7 +238,7 @@ function isNext({ minor, samples = 1 }: BatchMark, before: BatchMark): boolean {
 }
 
 /** The mark of a dimension whose factors are marked: digits that follow one another are one; else the most major one. */
-function dimensionMark(
+export function markOfDimension(
   names: DimensionFactors,
   rule: FactorRule,
   factors: ReadonlyMap<string, BatchMark>,

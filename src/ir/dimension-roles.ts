@@ -250,7 +250,7 @@ function axisOf(operand: readonly DimensionFactors[] | null | undefined, factor:
 }
 
 /** Weights, and what is made of nothing but weights. */
-function weightDerived(graph: Graph): ReadonlySet<string> {
+export function weightDerived(graph: Graph): ReadonlySet<string> {
   const derived = new Set(graph.weights.keys());
   for (const node of graph.nodes) {
     if (node.inputs.every((input) => input === null || derived.has(input)))

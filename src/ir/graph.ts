@@ -161,6 +161,17 @@ export interface MicroBatches {
   readonly exceptLast?: true;
 }
 
+/** The part of a dimension that is in zig-zag order (sequence-order.ts): dimension = major · size · minor, and the middle digit is. */
+export interface DimensionOrder {
+  readonly size: number;
+  readonly minor: number;
+  /** Twice as many as ranks; divides `size`. */
+  readonly pieces: number;
+}
+
+/** Per dimension; null where positions are in the model's order. */
+export type TensorOrder = readonly (DimensionOrder | null)[];
+
 export interface Graph {
   readonly name: string;
   /** In topological order. */
@@ -178,6 +189,8 @@ export interface Graph {
   readonly batch: readonly BatchDimension[];
   /** Left out where a step is one batch. */
   readonly microBatches?: MicroBatches;
+  /** By tensor that is in another order than the model's, how (passes/order-sequence.ts). Left out where none is. */
+  readonly ordered?: ReadonlyMap<string, TensorOrder>;
   /** Versions of the operator sets other than ONNX's own that the file imports. */
   readonly domains?: ReadonlyMap<string, number>;
 }

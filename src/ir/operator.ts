@@ -68,8 +68,8 @@ export interface Streamed {
   readonly online: {
     /** For the blocks behind the first: they read what was left before, behind all other operands. */
     readonly next: Expansion;
-    /** For the last of them: it leaves the operator's results. */
-    readonly last: Expansion;
+    /** Behind the last of them: the operator's results, of what is left alone. */
+    readonly end: Expansion;
     /**
      * The dimensions of truth values that say which positions of a block are there, an operand behind the operator's own; null
      * where all are.

@@ -118,6 +118,7 @@ class Partitioning {
           to: input,
         })),
       ...(graph.microBatches ? { microBatches: graph.microBatches } : {}),
+      ...(graph.ordered ? { ordered: graph.ordered } : {}),
       ...(graph.domains ? { domains: graph.domains } : {}),
     };
   }

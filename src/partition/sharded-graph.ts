@@ -4,7 +4,7 @@
  */
 import type { DType } from '../ir/dtype.js';
 import type { Reduction } from '../ir/factor-rule.js';
-import type { Attributes, ConstantTensor, MicroBatches, OuterMemory, Phase } from '../ir/graph.js';
+import type { Attributes, ConstantTensor, MicroBatches, OuterMemory, Phase, TensorOrder } from '../ir/graph.js';
 import type { Border } from '../sharding-propagation/collective-rule.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
@@ -225,6 +225,8 @@ export interface ShardedGraph {
   readonly state: readonly { readonly from: string; readonly to: string }[];
   /** As in the graph. Nodes of the phase `update` stand behind all others. */
   readonly microBatches?: MicroBatches;
+  /** By tensor of the graph that is in another order than the model's, how. Left out where none is. */
+  readonly ordered?: ReadonlyMap<string, TensorOrder>;
   /** Micro-batches that run at a time, their instructions interleaved (interleave.ts); one where it is left out. */
   readonly interleave?: Interleave;
   /** Left out where the graph is the whole model. Received tensors are none of `inputs`, sent ones none of `outputs`. */

@@ -12,14 +12,16 @@
  */
 import type { FactorRule } from '../ir/factor-rule.js';
 import type { Attributes, TensorType } from '../ir/graph.js';
-import type { Expansion, OperatorEntry, OperatorView } from '../ir/operator.js';
+import type { Expansion, OperatorEntry, OperatorView, Streamed } from '../ir/operator.js';
 import { constant } from '../ir/ops/constants.js';
+import { ZIGZAG } from '../ir/passes/order-sequence.js';
 import { type Layout, layoutFromFactors, type PartialAxis, replicated } from '../sharding-propagation/layout.js';
-import { axesSize } from '../sharding-propagation/mesh.js';
+import { axesSize, type SubAxis } from '../sharding-propagation/mesh.js';
 import type { Strategy, Stream } from '../sharding-propagation/strategy.js';
 import { type AddOperator, addExpansion, IllegalStrategy, type OperatorNames } from './expand.js';
-import { type Fragment, int64Constant } from './fragment.js';
+import { type Fragment, int64Constant, zeroConstant } from './fragment.js';
 import { withNeutralPadding } from './neutral-padding.js';
+import { type HopPart, PIECES, partsOfHop } from './zigzag.js';
 
 type Dims = FactorRule['inputs'][number];
 
@@ -47,6 +49,8 @@ export function addStreamed(
 class Hops {
   private readonly count: number;
   private readonly strategy: Strategy;
+  /** Pieces of a block: two where the sequence is in zig-zag order and the attention causal (zigzag.ts). */
+  private readonly pieces: number;
 
   constructor(
     private readonly fragment: Fragment,
@@ -57,52 +61,144 @@ class Hops {
     const axes = Object.entries(strategy.axes).filter(([name]) => name !== stream.streamed && name !== stream.beside);
     this.count = axesSize(fragment.mesh, stream.axes);
     this.strategy = { axes: Object.fromEntries(axes), carried: null, owed: { kind: 'none' } };
+    this.pieces = this.isZigzag() ? PIECES : 1;
   }
 
   run(names: OperatorNames): readonly (string | null)[] {
-    const { entry, view, rule, results } = this.operator;
+    const { entry, view, rule, results, stream } = this.operator;
     if (!entry.streamed) throw new Error(`${view.op} has a factor that streams and no form for its blocks`);
-    const parts = entry.streamed(view, (name) => this.sizeOf(name), this.isPadded(this.operator.stream.streamed));
-    const there = parts.online?.there ?? null;
+    const steps = entry.streamed(view, (name) => this.sizeOf(name), this.isPadded(stream.streamed));
     const own = this.withoutPadding(names.inputs);
     const goes = rule.inputs.map((dims) => this.follows(dims));
     let travelling = own.map((name, index) => (goes[index] ? this.entered(name, index) : name));
-    let made: readonly string[] = [];
+    /** What rows have so far, by piece of the rank's own positions. */
+    const rows: (readonly string[])[] = [];
+    /** By result: sums of the rank's own rows by their pieces, or of the block that is there. */
+    const sums: string[][] = view.outputs.map(() => []);
     /** By result that follows its block: the part of the rank's own block, and the sum that goes round. */
     const home = new Map<number, string>();
     for (let hop = 0; hop < this.count; hop++) {
-      const isLast = hop === this.count - 1;
       const arrived = travelling;
-      if (!isLast) travelling = arrived.map((name, index) => (goes[index] ? this.sent(name) : name));
-      // What stays is brought into the form of a hop in each of them anew: no copy of it is alive between hops (defer.ts).
-      const blocks = arrived.map((name, index) => {
-        if (goes[index]) return name;
-        return this.hasBoth(rule.inputs[index]) ? this.blockOf(name, index, hop) : this.entered(name, index);
-      });
-      const { first, online } = parts;
-      if (online) {
-        const step = hop === 0 ? first : isLast ? online.last : online.next;
-        const given = there ? [...blocks, this.positionsAt(hop, there)] : blocks;
-        const behind = [...(there ? [there] : []), ...online.kept];
-        made = this.compute(step, [...given, ...made], behind, isLast ? view.outputs.length : online.kept.length);
-        continue;
+      if (hop < this.count - 1) travelling = arrived.map((name, index) => (goes[index] ? this.sent(name) : name));
+      const added: string[][] = view.outputs.map(() => []);
+      for (const part of partsOfHop(hop, this.count, this.pieces > 1)) {
+        // What stays is brought into the form of a hop in each of them anew: no copy of it is alive between hops (defer.ts).
+        const blocks = arrived.map((name, index) => this.pickedBlock(name, index, hop, part, goes[index] === true));
+        if (steps.online) this.continued(steps, rows, part, blocks, hop);
+        else {
+          const made = this.compute(steps.first, blocks, rule.inputs, view.outputs.length);
+          for (const [index, name] of made.entries())
+            this.addTo(this.follows(rule.outputs[index]) ? added : sums, index, name, part);
+        }
       }
-      const added = this.compute(first, blocks, [], view.outputs.length);
-      made = added.map((part, index) => {
-        const before = made[index];
-        if (before === undefined) return part;
-        if (!this.follows(rule.outputs[index])) return this.sum(before, part);
-        if (hop > 1) return this.sum(this.sent(before) as string, part);
-        home.set(index, before);
-        return part;
-      });
+      for (const [index, parts] of added.entries()) {
+        if (parts.length === 0) continue;
+        const made = this.joined(parts, rule.outputs[index], stream.streamed);
+        const before = sums[index]?.[0];
+        if (before === undefined) sums[index] = [made];
+        else if (hop > 1) sums[index] = [this.sum(this.sent(before) as string, made)];
+        else {
+          home.set(index, before);
+          sums[index] = [made];
+        }
+      }
     }
+    const { online } = steps;
+    const ended = online ? rows.map((kept) => this.compute(online.end, kept, online.kept, view.outputs.length)) : [];
     return view.outputs.map((type, index) => {
-      const [name, layout, own] = [made[index], results[index], home.get(index)];
-      if (!type || name === undefined || !layout) return null;
+      const parts = online ? ended.flatMap((of) => of[index] ?? []) : (sums[index] ?? []);
+      const [layout, own] = [results[index], home.get(index)];
+      if (!type || parts.length === 0 || !layout) return null;
+      const name = this.joined(parts, rule.outputs[index], stream.beside);
       const whole = own === undefined ? name : this.sum(own, this.sent(name) as string);
       return this.relabelled(whole, type, layout, [], names.outputs[index]);
     });
+  }
+
+  /** Goes on with the rows of a part, of which `rows` has what they have so far. */
+  private continued(
+    { first, online }: Streamed,
+    rows: (readonly string[])[],
+    { own, byRank }: HopPart,
+    blocks: readonly (string | null)[],
+    hop: number,
+  ): void {
+    if (!online) return;
+    const { rule } = this.operator;
+    const isSecond = byRank && this.isSecond(byRank);
+    const [one, other] = rows as [readonly string[], readonly string[]];
+    const before = isSecond ? one.map((name, index) => this.chosen(isSecond, other[index] as string, name)) : rows[own];
+    const { there, kept, next } = online;
+    const given = there ? [...blocks, this.positionsAt(hop, there)] : blocks;
+    const dims = [...rule.inputs, ...(there ? [there] : []), ...kept];
+    const made = this.compute(before ? next : first, [...given, ...(before ?? [])], dims, kept.length);
+    if (!isSecond) rows[own] = made;
+    else {
+      rows[0] = made.map((name, index) => this.chosen(isSecond, one[index] as string, name));
+      rows[1] = made.map((name, index) => this.chosen(isSecond, name, other[index] as string));
+    }
+  }
+
+  /** Adds what a part makes of a result to the piece that it is of. */
+  private addTo(sums: readonly string[][], result: number, made: string, { own, other, byRank }: HopPart): void {
+    const { rule, stream } = this.operator;
+    const pieces = sums[result] as string[];
+    const dims = rule.outputs[result];
+    const add = (piece: number, name: string) => {
+      const before = pieces[piece];
+      pieces[piece] = before === undefined ? name : this.sum(before, name);
+    };
+    const follows = this.follows(dims);
+    if (!follows && !this.has(dims, stream.beside)) add(0, made);
+    else if (!byRank) add(follows ? other : own, made);
+    else {
+      const isSecond = this.isSecond(byRank);
+      const none = this.fragment.constant(zeroConstant(this.fragment.get(made).dtype));
+      add(0, this.chosen(isSecond, none, made));
+      add(1, this.chosen(isSecond, made, none));
+    }
+  }
+
+  /** Pieces of a factor one behind the other. */
+  private joined(pieces: readonly string[], dims: Dims | undefined, factor: string): string {
+    const [first = ''] = pieces;
+    if (!dims || pieces.length === 1) return first;
+    const { dtype, shape, varying = [], layout } = this.fragment.get(first);
+    const axis = this.axisOf(dims, factor);
+    const whole = shape.map((size, at) => (at === axis ? size * pieces.length : size));
+    return this.made('Concat', pieces, { dtype, shape: whole }, this.layoutOf(dims, layout.partial, this.blockSizes), {
+      attributes: { axis },
+      lowering: 'indexed',
+      varying,
+    });
+  }
+
+  /** Whether a rank's part is of second pieces: a truth value of shape [1]. */
+  private isSecond(byRank: readonly number[]): string {
+    const own = this.fragment.coordinate(this.operator.stream.axes, 1);
+    const table = this.fragment.constant(constant('bool', byRank, [byRank.length]));
+    return this.made('Gather', [table, own], { dtype: 'bool', shape: [1] }, replicated([1]), {
+      attributes: { axis: 0 },
+    });
+  }
+
+  private chosen(condition: string, one: string, other: string): string {
+    const named = this.fragment.get(this.fragment.get(one).shape.length > 0 ? one : other);
+    return this.made('Where', [condition, one, other], named, named.layout, { lowering: 'indexed' });
+  }
+
+  /** The sequence is in zig-zag order for as many ranks as there are, and whoever has it has nothing else in that dimension. */
+  private isZigzag(): boolean {
+    const { view, rule, stream } = this.operator;
+    if (view.attributes[ZIGZAG] !== this.count) return false;
+    const names = [stream.streamed, stream.beside];
+    const isAlone = (dims: Dims) =>
+      dims?.every((own) => own.length === 1 || !names.some((name) => own.includes(name))) ?? true;
+    return (
+      names.every((name) => (rule.factors.get(name)?.size ?? 1) % (PIECES * this.count) === 0) &&
+      [...rule.inputs, ...rule.outputs].every(isAlone) &&
+      !rule.outputs.some((dims) => this.hasBoth(dims))
+    );
   }
 
   /** Whether a tensor goes round with its block. */
@@ -118,12 +214,22 @@ class Hops {
     return dims?.some((own) => own.includes(factor)) ?? false;
   }
 
-  /** The size of a factor as the hops see it. */
+  private axisOf(dims: Dims, factor: string): number {
+    return dims?.findIndex((own) => own.includes(factor)) ?? -1;
+  }
+
+  /** The size of a factor as what is computed sees it. */
   private sizeOf(name: string): number {
+    const { streamed, beside } = this.operator.stream;
+    return this.blockSizes(name) / (name === streamed || name === beside ? this.pieces : 1);
+  }
+
+  /** The size of a factor in what goes round, and in what stays. */
+  private readonly blockSizes = (name: string): number => {
     const size = this.operator.rule.factors.get(name)?.size ?? 1;
     const { streamed, beside } = this.operator.stream;
     return name === streamed || name === beside ? Math.ceil(size / this.count) : size;
-  }
+  };
 
   private isPadded(factor: string): boolean {
     return (this.operator.rule.factors.get(factor)?.size ?? 1) % this.count !== 0;
@@ -153,7 +259,7 @@ class Hops {
   /** Which positions of the block of a hop are there, in the dimensions given. */
   private positionsAt(hop: number, dims: NonNullable<Dims>): string {
     const { streamed, axes } = this.operator.stream;
-    const [size, block] = [this.operator.rule.factors.get(streamed)?.size ?? 1, this.sizeOf(streamed)];
+    const [size, block] = [this.operator.rule.factors.get(streamed)?.size ?? 1, this.blockSizes(streamed)];
     const table = Array.from({ length: this.count * block }, (_, at) => (at < size ? 1 : 0));
     const rows = this.fragment.constant(constant('bool', table, [this.count, block]));
     const [picked] = this.fragment.add({
@@ -174,21 +280,22 @@ class Hops {
     if (name === null || !type || !dims || !(this.has(dims, stream.streamed) || this.has(dims, stream.beside)))
       return name;
     const { partial } = this.fragment.get(name).layout;
-    return this.relabelled(name, this.typeOf(type, dims), this.layoutOf(dims, partial), stream.axes);
+    const block = this.layoutOf(dims, partial, this.blockSizes);
+    return this.relabelled(name, this.typeOf(type, dims, this.blockSizes), block, stream.axes);
   }
 
-  private typeOf({ dtype, shape }: TensorType, dims: NonNullable<Dims>): TensorType {
+  private typeOf({ dtype, shape }: TensorType, dims: NonNullable<Dims>, sizeOf: (name: string) => number): TensorType {
     return {
       dtype,
       shape: shape.map((own, axis) => {
         const names = dims[axis] ?? [];
-        return names.length === 0 ? own : names.reduce((product, name) => product * this.sizeOf(name), 1);
+        return names.length === 0 ? own : names.reduce((product, name) => product * sizeOf(name), 1);
       }),
     };
   }
 
-  private layoutOf(dims: NonNullable<Dims>, partial: readonly PartialAxis[]): Layout {
-    return layoutFromFactors(dims, (name) => this.sizeOf(name), this.strategy.axes, partial, this.fragment.mesh);
+  private layoutOf(dims: NonNullable<Dims>, partial: readonly PartialAxis[], sizeOf: (name: string) => number): Layout {
+    return layoutFromFactors(dims, sizeOf, this.strategy.axes, partial, this.fragment.mesh);
   }
 
   /** The same block under another name, type and layout. */
@@ -219,62 +326,101 @@ class Hops {
     return this.fragment.communicate({ kind: 'permute', to }, axes, name, this.fragment.get(name).layout);
   }
 
+  /** An operand as a part of a hop has it. */
+  private pickedBlock(name: string | null, index: number, hop: number, part: HopPart, isThere: boolean): string | null {
+    const { rule, stream } = this.operator;
+    const dims = rule.inputs[index];
+    if (name === null || !dims) return name;
+    const hasBoth = this.hasBoth(dims);
+    // Where both are, the streamed one is whole: the positions of the block are picked, those of the part alone.
+    const block = isThere
+      ? name
+      : hasBoth
+        ? this.blockOf(name, index, hop, part)
+        : (this.entered(name, index) as string);
+    if (this.pieces === 1) return block;
+    const ofRows = this.piece(block, dims, stream.beside, part.own, part.byRank);
+    return hasBoth ? ofRows : this.piece(ofRows, dims, stream.streamed, part.other, part.byRank);
+  }
+
+  /** A piece of a tensor along a factor; the tensor itself where it lacks the factor. */
+  private piece(name: string, dims: Dims, factor: string, at: number, byRank: readonly number[] | undefined): string {
+    const axis = this.axisOf(dims, factor);
+    if (!dims || axis < 0) return name;
+    const { dtype, shape, layout, varying = [] } = this.fragment.get(name);
+    const size = this.sizeOf(factor);
+    const type = { dtype, shape: shape.map((own, dimension) => (dimension === axis ? size : own)) };
+    const dimsOf = layout.dims.map((pieces, dimension) => (dimension === axis ? [{ size, axes: [] }] : pieces));
+    const cut = { dims: dimsOf, partial: layout.partial };
+    if (!byRank) {
+      const attributes = { starts: [at * size], ends: [(at + 1) * size], axes: [axis], steps: [1] };
+      return this.made('Slice', [name], type, cut, { attributes, varying });
+    }
+    const along = this.numbers('Add', [this.byRank(byRank.map((piece) => piece * size)), this.countTo(size)], size);
+    return this.made('Gather', [name, along], type, cut, { attributes: { axis } });
+  }
+
   /** Of an operand with both factors the part of the block that a hop is about: its positions along the streamed one are picked. */
-  private blockOf(name: string | null, index: number, hop: number): string | null {
+  private blockOf(name: string, index: number, hop: number, part: HopPart): string {
     const { rule, view, stream } = this.operator;
     const [dims, whole] = [rule.inputs[index], view.inputs[index]];
-    if (name === null || !dims || !whole) return name;
-    const axis = dims.findIndex((own) => own.includes(stream.streamed));
+    if (!dims || !whole) return name;
+    const axis = this.axisOf(dims, stream.streamed);
     if (dims[axis]?.length !== 1)
       throw new IllegalStrategy(`operand ${index} of ${view.name} has ${stream.streamed} beside other factors`);
     const { partial } = this.fragment.get(name).layout;
-    return this.fragment.add({
-      op: 'Gather',
-      attributes: { axis },
-      inputs: [name, this.positionsOf(hop)],
-      results: [
-        {
-          type: this.typeOf(whole, dims),
-          layout: this.layoutOf(dims, partial),
-          varying: stream.axes,
-        },
-      ],
-      lowering: 'slice',
-    })[0] as string;
+    const sizes = (factor: string) => (factor === stream.streamed ? this.sizeOf(factor) : this.blockSizes(factor));
+    return this.made(
+      'Gather',
+      [name, this.positionsOf(hop, part)],
+      this.typeOf(whole, dims, sizes),
+      this.layoutOf(dims, partial, sizes),
+      { attributes: { axis } },
+    );
   }
 
-  /** The positions of the block that a rank has at a hop; those that are not there are the last one. */
-  private positionsOf(hop: number): string {
+  /** The positions of what a part takes of the block that a rank has at a hop; those that are not there are the last one. */
+  private positionsOf(hop: number, { other, byRank }: HopPart): string {
     const { streamed } = this.operator.stream;
     const [size, block] = [this.operator.rule.factors.get(streamed)?.size ?? 1, this.sizeOf(streamed)];
-    const along = this.fragment.constant(int64Constant(Array.from({ length: block }, (_, at) => at)));
-    const positions = this.numbers('Add', [this.numberOf(hop, block), along], block);
+    const first = this.numberOf(hop, this.pieces * block, (rank) => (byRank?.[rank] ?? other) * block);
+    const positions = this.numbers('Add', [first, this.countTo(block)], block);
     return this.isPadded(streamed)
       ? this.numbers('Min', [positions, this.fragment.constant(int64Constant([size - 1]))], block)
       : positions;
   }
 
-  /** The number of the block that a rank has at a hop, times `factor`: an int64 [1]. */
-  private numberOf(hop: number, factor = 1): string {
+  /** The number of the block that a rank has at a hop, times `factor` and behind so much of it: an int64 [1]. */
+  private numberOf(hop: number, factor = 1, behind: (rank: number) => number = () => 0): string {
+    return this.byRank(
+      Array.from({ length: this.count }, (_, rank) => factor * ((rank - hop + this.count) % this.count) + behind(rank)),
+    );
+  }
+
+  /** A rank's own of some numbers: an int64 [1]. */
+  private byRank(numbers: readonly number[]): string {
     const own = this.fragment.coordinate(this.operator.stream.axes, 1);
-    const numbers = Array.from({ length: this.count }, (_, rank) => factor * ((rank - hop + this.count) % this.count));
     return this.numbers('Gather', [this.fragment.constant(int64Constant(numbers)), own], 1, { axis: 0 });
   }
 
+  private countTo(count: number): string {
+    return this.fragment.constant(int64Constant(Array.from({ length: count }, (_, at) => at)));
+  }
+
   private numbers(op: string, inputs: readonly string[], count: number, attributes: Attributes = {}): string {
-    return this.fragment.add({
-      op,
-      attributes,
-      inputs,
-      results: [
-        {
-          type: { dtype: 'int64', shape: [count] },
-          layout: replicated([count]),
-          varying: this.operator.stream.axes,
-        },
-      ],
-      lowering: 'slice',
-    })[0] as string;
+    return this.made(op, inputs, { dtype: 'int64', shape: [count] }, replicated([count]), { attributes });
+  }
+
+  /** An operator on what ranks hold by themselves. */
+  private made(
+    op: string,
+    inputs: readonly string[],
+    { dtype, shape }: TensorType,
+    layout: Layout,
+    { attributes = {}, varying = this.operator.stream.axes, lowering = 'slice' }: Own,
+  ): string {
+    const results = [{ type: { dtype, shape }, layout, varying }];
+    return this.fragment.add({ op, attributes, inputs, results, lowering })[0] as string;
   }
 
   private sum(one: string, other: string): string {
@@ -283,11 +429,11 @@ class Hops {
     return this.fragment.add({ op: 'Add', inputs: [one, other], results, lowering: 'indexed' })[0] as string;
   }
 
-  /** What is done with one block, over the other axes as the operator would be; `behind`: dimensions of operands behind its own. */
+  /** What is done with one block, over the other axes as the operator would be; `dims`: of the operands. */
   private compute(
     expansion: Expansion,
     inputs: readonly (string | null)[],
-    behind: readonly NonNullable<Dims>[],
+    dims: FactorRule['inputs'],
     results: number,
   ): readonly string[] {
     const { view, rule } = this.operator;
@@ -300,7 +446,7 @@ class Hops {
           inputs: inputs.map((name) => (name === null ? null : this.fragment.get(name))),
           outputs: Array.from({ length: results }, () => ({ dtype: 'float32', shape: [] })),
         },
-        rule: { ...rule, factors: new Map(sizes), inputs: [...rule.inputs, ...behind] },
+        rule: { ...rule, factors: new Map(sizes), inputs: dims },
         strategy: this.strategy,
         expansion,
       },
@@ -308,4 +454,11 @@ class Hops {
       this.addOperator,
     ) as readonly string[];
   }
+}
+
+/** What is particular about an operator; `indexed`: it runs where it stands, `slice`: once its reader does (defer.ts). */
+interface Own {
+  readonly attributes?: Attributes;
+  readonly varying?: readonly SubAxis[];
+  readonly lowering?: 'slice' | 'indexed';
 }

@@ -4,10 +4,12 @@
  * A dimension is a list of pieces, major to minor; each piece is cut into equal blocks by its axes. Fused QKV over tp 2,
  * `[(3 | 4:tp)]`, gives rank 0 the rows q0 q1 k0 k1 v0 v1 and rank 1 the rest: seen as the array [3, 4], a rank holds
  * the box [3, 2]. So every block is a box of the array whose dimensions are all the pieces, and copying one is a walk
- * over its rows. Where the layout pads the tensor, the padded tensor is the array that is cut, and the tensor a box of it.
+ * over its rows. Where the layout pads the tensor, the padded tensor is the array that is cut, and the tensor a box of it;
+ * where it has another order of positions than the model's, the tensor in that order is.
  */
 import { byteLength, type DType } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
+import { reordered } from '../ir/sequence-order.js';
 import { shardCount, shardIndex, subAxesOf } from './mesh.js';
 import type { ProgramAxis, ProgramLayout } from './program.js';
 import { reduceBlocks } from './reduce.js';
@@ -51,7 +53,8 @@ export function cutBlock(
   const summed = layout.partial.filter((partial) => partial.reduction === 'sum').map((partial) => partial.axis);
   if (shardIndex(axes, summed, rank) !== 0) return new Uint8Array(byteLength(dtype, elements));
   const block = allocate(byteLength(dtype, elements));
-  copyBox(boxOf(layout, axes, rank, dtype), padded(whole, shape, dtype, layout), block, 'cut');
+  const given = layout.order ? reordered(whole, { dtype, shape }, layout.order) : whole;
+  copyBox(boxOf(layout, axes, rank, dtype), padded(given, shape, dtype, layout), block, 'cut');
   return block;
 }
 
@@ -68,7 +71,7 @@ export function* cutPieces(
   rank: number,
   most: number,
 ): Generator<Uint8Array> {
-  if (layout.extents || layout.partial.length > 0) throw new Error('a padded or partial block cannot be cut in pieces');
+  if (isWholeNeeded(layout)) throw new Error('a padded, partial or reordered block cannot be cut in pieces');
   const bytes = Math.min(most, byteLength(dtype, elementCount(blockShape(shape, layout, axes))));
   let [piece, other]: [Uint8Array, Uint8Array | null] = [allocate(bytes), null];
   const box = boxOf(layout, axes, rank, dtype);
@@ -89,7 +92,12 @@ export function* cutPieces(
   if (filled > 0) yield piece.subarray(0, filled);
 }
 
-/** As `cutBlock`, of a tensor that `read` gives parts of: reads the block alone, or all of a tensor that the layout pads. */
+/** Whether a block is more than a box of the tensor. */
+function isWholeNeeded({ extents, partial, order }: ProgramLayout): boolean {
+  return extents !== undefined || partial.length > 0 || order !== undefined;
+}
+
+/** As `cutBlock`, of a tensor that `read` gives parts of: reads the block alone, or all of a tensor that the layout pads or reorders. */
 export function readBlock(
   read: (offset: number, length: number) => Uint8Array,
   shape: readonly number[],
@@ -98,7 +106,7 @@ export function readBlock(
   axes: readonly ProgramAxis[],
   rank: number,
 ): Uint8Array {
-  if (layout.extents || layout.partial.length > 0)
+  if (isWholeNeeded(layout))
     return cutBlock(read(0, byteLength(dtype, elementCount(shape))), shape, dtype, layout, axes, rank);
   const [block] = cutPieces(read, shape, dtype, layout, axes, rank, Number.POSITIVE_INFINITY);
   return block ?? new Uint8Array();
@@ -166,10 +174,9 @@ export function assembleBlocks(
     }
     copyBox(boxOf(layout, axes, first, dtype), whole, block, 'join');
   }
-  if (!box) return whole;
-  const result = allocate(byteLength(dtype, elementCount(shape)));
-  copyBox(box, whole, result, 'cut');
-  return result;
+  const result = box ? allocate(byteLength(dtype, elementCount(shape))) : whole;
+  if (box) copyBox(box, whole, result, 'cut');
+  return layout.order ? reordered(result, { dtype, shape }, layout.order, true) : result;
 }
 
 /** The ranks whose blocks make up the whole: those that are first on every axis that neither cuts nor is partial. */

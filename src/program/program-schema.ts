@@ -22,7 +22,10 @@ const layout = record(
     dims: list(list(record({ size: count, axes: texts }))),
     partial: list(record({ axis: text, reduction })),
   },
-  { extents: list({ anyOf: [{ type: 'null' }, list(record({ size: count, valid: count }))] }) },
+  {
+    extents: list({ anyOf: [{ type: 'null' }, list(record({ size: count, valid: count }))] }),
+    order: list({ anyOf: [{ type: 'null' }, record({ size: count, minor: count, pieces: count })] }),
+  },
 );
 
 const border = record({ axes: texts, dimension: count, block: { type: 'integer', minimum: 1 }, from: whole });

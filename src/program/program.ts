@@ -4,7 +4,7 @@
  */
 import type { DType } from '../ir/dtype.js';
 import type { Reduction } from '../ir/factor-rule.js';
-import type { Lifetime, OuterMemory } from '../ir/graph.js';
+import type { Lifetime, OuterMemory, TensorOrder } from '../ir/graph.js';
 import type { Border } from '../sharding-propagation/collective-rule.js';
 
 export const PROGRAM_VERSION = 2;
@@ -59,6 +59,8 @@ export interface ProgramLayout {
   readonly partial: readonly { readonly axis: string; readonly reduction: Reduction }[];
   /** Padding, per dimension: parts that multiply to the padded size, and how much of each has a meaning; null where none is. */
   readonly extents?: readonly (readonly { readonly size: number; readonly valid: number }[] | null)[];
+  /** Where positions are in another order than the model's: what is cut is the tensor in that order. Left out where none are. */
+  readonly order?: TensorOrder;
 }
 
 export interface ProgramTensor {

@@ -2,15 +2,16 @@
  * @file Degrees that a model has nothing for: sp without a sequence, ulysses with heads that sp does not divide, ep without experts.
  */
 import { sequenceDimensions } from '../ir/dimension-roles.js';
+import { isFloating } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
-import { type Graph, type Node, typeOf } from '../ir/graph.js';
+import { type Graph, type Node, type TensorType, typeOf } from '../ir/graph.js';
 import type { OperatorEntry } from '../ir/operator.js';
 import { expertEntries } from '../ir/ops/experts.js';
 import { entryOf } from '../ir/ops/index.js';
 import { ruleOf, viewOf } from '../ir/view.js';
-import type { SpMethod } from '../sharding-propagation/roles.js';
+import { innerMesh, type SpMethod } from '../sharding-propagation/roles.js';
 import type { Pins } from './degrees.js';
-import { attentionHeads, expertDimensions } from './factor-families.js';
+import { attentionHeads, dividesHeads, expertDimensions } from './factor-families.js';
 import type { OperatorQuestions } from './operator-questions.js';
 
 /**
@@ -28,6 +29,7 @@ export function refuseAbsentFactors(graph: Graph, stages: readonly Pins[], spMet
     );
   for (const { sp = 1, ep = 1 } of stages) {
     if (sp > 1) refuseSequence(graph, sp);
+    if (sp > 1) refuseStates(graph, sp);
     if (sp > 1 && spMethod === 'ulysses') refuseHeads(graph, sp);
     if (ep > 1) refuseExperts(graph, ep);
   }
@@ -44,6 +46,28 @@ function refuseSequence(graph: Graph, sp: number): void {
     size === undefined ? 'leave out --sp' : `take --sp ${Math.max(...sizes)} at most, or longer sequences`,
   );
 }
+
+/**
+ * State-space layers: what a position leaves in a state every later one reads. Written out they sum the logarithms of decays over
+ * positions, for each head.
+ */
+function refuseStates(graph: Graph, sp: number): void {
+  const decays = ({ shape, dtype }: TensorType) => isFloating(dtype) && shape.length > 2;
+  const scanning = graph.nodes.find(
+    ({ op, phase, inputs }) =>
+      phase === 'forward' &&
+      (SCANS.has(op) || (op === 'CumSum' && typeof inputs[0] === 'string' && decays(typeOf(graph, inputs[0])))),
+  );
+  if (scanning)
+    throw doesNotFit(
+      `--sp ${sp} shards sequences, and ${scanning.op} ${scanning.name} of a state-space layer carries a state from position to position`,
+      'leave out --sp; --tp shards the heads of such layers',
+      scanning.name,
+    );
+}
+
+/** Operators that carry a state over positions. */
+const SCANS: ReadonlySet<string> = new Set(['LinearAttention', 'CausalConvWithState']);
 
 /**
  * @param spOf on how many ranks an operator's sequence is
@@ -78,12 +102,21 @@ export function refuseRing(graph: Graph, questionOf: OperatorQuestions, spOf: (n
 const ATTENDING: ReadonlySet<OperatorEntry['family']> = new Set(['attention', 'contraction']);
 
 function refuseHeads(graph: Graph, sp: number): void {
+  const partsOf = (degree: number) => innerMesh({ sp: degree }).axes.find(({ name }) => name === 'sp')?.subAxes ?? [];
   for (const node of graph.nodes) {
     if (entryOf(node.op, node.domain)?.family !== 'attention') continue;
-    const heads = attentionHeads(ruleOf(viewOf(graph, node)));
-    if (heads.length === 0 || heads.some((size) => size % sp === 0)) continue;
+    const rule = ruleOf(viewOf(graph, node));
+    const heads = attentionHeads(rule);
+    // What has no keys (a rotary embedding) may keep its positions.
+    if (!rule.factors.has('t')) continue;
+    const fits = (degree: number) =>
+      dividesHeads(
+        heads,
+        partsOf(degree).map(({ size }) => size),
+      );
+    if (heads.length === 0 || fits(sp)) continue;
     const count = heads.reduce((all, size) => all * size, 1);
-    const fitting = divisorsOf(heads).filter((degree) => degree > 1);
+    const fitting = Array.from({ length: count - 1 }, (_, index) => index + 2).filter(fits);
     throw doesNotFit(
       `--sp-method ulysses shards heads, and --sp ${sp} does not divide the ${count} heads of ${node.name}` +
         (heads.length > 1 ? ` (${heads.join(' · ')}, which share keys)` : ''),
@@ -91,13 +124,6 @@ function refuseHeads(graph: Graph, sp: number): void {
       node.name,
     );
   }
-}
-
-/** Degrees that divide one of some numbers. */
-function divisorsOf(numbers: readonly number[]): readonly number[] {
-  return Array.from({ length: Math.max(...numbers) }, (_, index) => index + 1).filter((degree) =>
-    numbers.some((size) => size % degree === 0),
-  );
 }
 
 function refuseExperts(graph: Graph, ep: number): void {

@@ -136,6 +136,23 @@ export function attentionHeads(rule: FactorRule): readonly number[] {
 }
 
 /**
+ * Whether an axis of these sub-axes divides heads: those of keys, the queries' that share each, or its first sub-axes the one and
+ * the rest the other. Keys are then repeated over the sub-axes that lie on queries alone.
+ */
+export function dividesHeads(sizes: readonly number[], subAxes: readonly number[]): boolean {
+  const product = (axes: readonly number[]) => axes.reduce((all, size) => all * size, 1);
+  return sizes.some((major, index) =>
+    subAxes.some((_, at) => {
+      const rest = product(subAxes.slice(at + 1));
+      return (
+        major % product(subAxes.slice(0, at + 1)) === 0 &&
+        (rest === 1 || sizes.some((minor, other) => other !== index && minor % rest === 0))
+      );
+    }),
+  );
+}
+
+/**
  * Heads of an attention; of one that is written out the factors that all its operands and its result have, besides batch and
  * sequence.
  */

@@ -8,7 +8,7 @@ import { mayBePadded } from '../ir/padding.js';
 import { borderProblem } from '../sharding-propagation/halo.js';
 import { axesSize, type Mesh } from '../sharding-propagation/mesh.js';
 import { type AxisPart, type FactorFamily, type Roles, roleOf } from '../sharding-propagation/roles.js';
-import type { FactorFamilies } from './factor-families.js';
+import { dividesHeads, type FactorFamilies } from './factor-families.js';
 
 /**
  * Families that do most of a model's work at full size: where a degree is pinned, repeating theirs on every rank is no
@@ -59,6 +59,12 @@ function takenFactors(part: AxisPart, usable: readonly Factor[], question: RoleQ
     usable.filter((factor) => wanted.some((family) => canTake(family)(factor)));
   const own = ofFamilies(takes[families.place]);
   if (own.length > 0) return { factors: own, must: true };
+  const heads = takes[families.place]?.includes('heads')
+    ? usable.filter(({ name }) => families.factors.heads.has(name))
+    : [];
+  const parts = part.subAxes.map(({ size }) => size);
+  const sizes = heads.map(({ size }) => size);
+  if (dividesHeads(sizes, parts)) return { factors: heads, must: true };
   const elsewhere = ofFamilies(takes.elsewhere);
   // What attention is given without heads (a mask) need not lie as the rest does.
   return { factors: elsewhere, must: elsewhere.length > 0 && takes[families.place] === undefined };

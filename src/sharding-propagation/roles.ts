@@ -43,6 +43,10 @@ export type Roles = Readonly<Record<string, AxisRole>>;
 export const SP_METHODS = ['gather', 'ulysses', 'ring', 'auto'] as const;
 export type SpMethod = (typeof SP_METHODS)[number];
 
+/** Which positions a rank of sp has: a block of the model's order, or the pieces r and 2·sp − 1 − r of 2·sp. */
+export const SP_ORDERS = ['contiguous', 'zigzag'] as const;
+export type SpOrder = (typeof SP_ORDERS)[number];
+
 const IN_ATTENTION: Readonly<Record<SpMethod, readonly FactorFamily[]>> = {
   gather: ['sequence'],
   ulysses: ['heads'],

@@ -29,6 +29,7 @@ import type {
   PlanPass,
   PlanPrediction,
   PlanSchedule,
+  PlanSequence,
   PlanTraining,
   PlanView,
 } from './plan.js';
@@ -61,6 +62,8 @@ export interface Found {
   readonly recomputed?: Recomputed;
   /** What was asked for in words. */
   readonly requested?: Request;
+  /** How sp shards sequences. */
+  readonly sequence?: PlanSequence;
   /** False where redistributions had to do without. */
   readonly allToAll?: boolean;
   /** A limit in seconds ended the search: equal questions may have other answers. */
@@ -171,6 +174,7 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
     pins: found.pins,
     ...(Object.keys(found.requested ?? {}).length > 0 ? { requested: found.requested ?? {} } : {}),
     ...(Object.keys(parts).length > 0 ? { places: parts } : {}),
+    ...(found.sequence ? { sequence: found.sequence } : {}),
     ...(isServed(found.requested) && serving.length > 0 ? { server: serving } : {}),
     ...(found.allToAll === false ? { allToAll: false } : {}),
   };

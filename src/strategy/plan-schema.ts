@@ -7,7 +7,7 @@ import { OUTER_MEMORIES } from '../ir/graph.js';
 import { OFFLOAD_PARTS } from '../partition/offload.js';
 import { SCHEDULE_KINDS } from '../schedule/schedule.js';
 import { AXIS_ORDER, MOST_DEVICES, MOST_STAGES } from '../sharding-propagation/mesh.js';
-import { EXPERTS } from '../sharding-propagation/roles.js';
+import { EXPERTS, SP_METHODS, SP_ORDERS } from '../sharding-propagation/roles.js';
 
 const text = { type: 'string' } as const;
 const count = { type: 'integer', minimum: 0, maximum: Number.MAX_SAFE_INTEGER } as const;
@@ -181,7 +181,10 @@ export const PLAN_SCHEMA = record(
     requested: mapOf({ type: ['string', 'number', 'boolean'] }),
     places: record(Object.fromEntries(OFFLOAD_PARTS.map((part) => [part, { enum: OUTER_MEMORIES }])), OFFLOAD_PARTS),
     server: { ...listOf(text), minItems: 1 },
+    sequence: record({ method: { enum: SP_METHODS }, order: { enum: SP_ORDERS }, positions: count, why: text }, [
+      'why',
+    ]),
     allToAll: { const: false },
   },
-  ['allToAll', 'meshes', 'places', 'requested', 'server', 'step'],
+  ['allToAll', 'meshes', 'places', 'requested', 'sequence', 'server', 'step'],
 );

@@ -4,6 +4,7 @@
 import type { OuterMemory } from '../ir/graph.js';
 import type { Places } from '../partition/offload.js';
 import type { ScheduleKind } from '../schedule/schedule.js';
+import type { SpMethod, SpOrder } from '../sharding-propagation/roles.js';
 import type { Owed } from '../sharding-propagation/strategy.js';
 import type { Request } from './request.js';
 
@@ -75,6 +76,8 @@ export interface Plan {
   readonly places?: Places['parts'];
   /** Data axes whose first rank alone updates parameters; all ranks do where it is left out. */
   readonly server?: readonly string[];
+  /** How sp shards sequences; left out where it does not. */
+  readonly sequence?: PlanSequence;
   /** Redistributions do without all-to-alls. */
   readonly allToAll?: false;
 }
@@ -90,6 +93,17 @@ export interface PlanLayerClass {
   readonly chunks?: readonly number[];
   /** Of each instance: whether it recomputes the operators that say so; all do where it is left out. */
   readonly recompute?: readonly boolean[];
+}
+
+export interface PlanSequence {
+  /** How attention is sharded: `auto` where there is none, or stages have meshes of their own. */
+  readonly method: SpMethod;
+  /** Which positions a rank has. */
+  readonly order: SpOrder;
+  /** Positions of the longest sequence. */
+  readonly positions: number;
+  /** Why it is this method, with the figures of the others; left out where it was asked for. */
+  readonly why?: string;
 }
 
 export interface PlanTraining {

@@ -6,7 +6,7 @@
 
 import type { BucketLimit } from '../partition/buckets.js';
 import type { Interleave } from '../partition/sharded-graph.js';
-import type { SpMethod } from '../sharding-propagation/roles.js';
+import type { SpMethod, SpOrder } from '../sharding-propagation/roles.js';
 import { offloadParts } from './offload-words.js';
 
 /** By option; what is left out the search decides. */
@@ -17,6 +17,8 @@ export interface Request {
   readonly gradientSync?: GradientSync;
   /** How sp shards attention. */
   readonly spMethod?: SpMethod;
+  /** In which order a ring has positions; in zig-zag order, where attention is causal and the sequence long enough, if left out. */
+  readonly spOrder?: SpOrder;
   /** What the backward runs again: a kind, and the layers that do so where not all (`full:0-3,6`). */
   readonly recompute?: string;
   /** What is kept outside of the devices: `none`, `all`, or parts with their memory, `optimizer:host,activations:disk`. */
@@ -34,7 +36,17 @@ export type GradientSync = (typeof GRADIENT_SYNCS)[number];
 
 /** Its words. */
 export const REQUESTS = [
-  ...(['zero', 'gradientSync', 'spMethod', 'recompute', 'offload', 'bucket', 'bucketMembers', 'interleave'] as const),
+  ...([
+    'zero',
+    'gradientSync',
+    'spMethod',
+    'spOrder',
+    'recompute',
+    'offload',
+    'bucket',
+    'bucketMembers',
+    'interleave',
+  ] as const),
 ] as const satisfies readonly (keyof Request)[];
 
 /** What of other options is asked in words. */

@@ -9,6 +9,7 @@ import { isAccumulator } from '../ir/ops/accumulate.js';
 import { withHeldWeights } from '../ir/passes/held-weights.js';
 import { lossAlone } from '../ir/passes/loss-alone.js';
 import { onceAStep } from '../ir/passes/once-a-step.js';
+import { inZigzag } from '../ir/passes/order-sequence.js';
 import { accumulatedApart, type StagePlace, sharedOperators, withStageClones } from '../partition/cut-stages.js';
 import type { LoweredStage, PipelineLayout } from '../partition/lower-stages.js';
 import { makeSchedule } from '../schedule/make-schedule.js';
@@ -31,9 +32,12 @@ export interface StagedGraph {
  * empty, or a layer is in two places; `plan-incomplete` where an operator has no place
  */
 export function stagedGraph(plan: Plan, given: Graph): StagedGraph {
-  const graph = withHeldWeights(
-    given,
-    Object.keys(plan.tensors).filter((name) => given.weights.has(name)),
+  const graph = inPlannedOrder(
+    plan,
+    withHeldWeights(
+      given,
+      Object.keys(plan.tensors).filter((name) => given.weights.has(name)),
+    ),
   );
   const { kind, interleave = 1, virtualStages = 1 } = plan.schedule;
   const microBatches = plan.schedule.microBatches / interleave;
@@ -71,6 +75,15 @@ export function stagedGraph(plan: Plan, given: Graph): StagedGraph {
 export function asRun(graph: Graph, { requested, training }: Pick<Plan, 'requested' | 'training'>): Graph {
   const stepped = castsOnce(requested) ? onceAStep(graph) : graph;
   return training?.lossAlone ? lossAlone(stepped) : stepped;
+}
+
+/** The graph with its sequence in the order that the plan says. */
+function inPlannedOrder({ sequence, degrees }: Plan, graph: Graph): Graph {
+  if (sequence?.order !== 'zigzag' || graph.ordered) return graph;
+  const found = inZigzag(graph, degrees.sp);
+  if (!found.graph)
+    throw unfit('plan-contradicts-itself', `the plan has its sequence in zig-zag order, and ${found.reason}`, {});
+  return found.graph;
 }
 
 /** Forward operators that the backward runs again. Planned without a program, layers recompute without clones. */

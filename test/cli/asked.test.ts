@@ -94,6 +94,10 @@ const USES: Readonly<Record<string, Uses>> = {
     ],
     dispatch: ALWAYS,
     'capacity-factor': ['compile x.onnx --capacity-factor 1'],
+    'sp-order': [
+      'compile models/gpt-tiny.onnx --sp 2 --sp-order zigzag',
+      `${STEP} --objective memory --sp-order zigzag`,
+    ],
     'sp-method': ['compile models/gpt-tiny.onnx --sp-method gather', `${STEP} --objective memory --sp-method gather`],
     ...ofTraining('compile'),
     ...parameters('compile'),

@@ -19,7 +19,7 @@ import { OPTIMIZERS } from '../../src/api/training-request.js';
 import { OUTER_MEMORIES } from '../../src/ir/graph.js';
 import { OFFLOAD_PARTS } from '../../src/partition/offload.js';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';
-import { SP_METHODS, type SpMethod } from '../../src/sharding-propagation/roles.js';
+import { SP_METHODS, SP_ORDERS, type SpMethod, type SpOrder } from '../../src/sharding-propagation/roles.js';
 import { GRADIENT_SYNCS, type GradientSync } from '../../src/strategy/request.js';
 import { MODELS, type ModelName, writeModel } from './models.js';
 
@@ -34,6 +34,7 @@ export interface DrawnPlan {
   readonly sp: number;
   readonly ep: number;
   readonly spMethod: SpMethod | null;
+  readonly spOrder: SpOrder | null;
   /** What experts take of the tokens that are sent to them; null where tokens go as the model has it. */
   readonly capacity: number | 'whole' | null;
   readonly pp: number;
@@ -84,7 +85,7 @@ const ROUTED: ReadonlySet<ModelName> = new Set([
 ]);
 const EXPERTS: ReadonlySet<ModelName> = new Set(['soft-experts', 'moe', 'capacity-experts', ...ROUTED]);
 const SEQUENCES: ReadonlySet<ModelName> = new Set([
-  ...(['gpt', 'llama', 'encoder-decoder', ...EXPERTS] as const),
+  ...(['gpt', 'llama', 'windows', 'encoder-decoder', ...EXPERTS] as const),
   ...(['cnn', 'batch-norm', 'resnet', 'u-net'] as const),
 ]);
 /** Of these the batch is the file's, and a step one micro-batch. */
@@ -99,7 +100,8 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
     tp: fc.constantFrom(1, 1, 2, 4),
     sp: fc.constantFrom(1, 1, 1, 2, 3, 4),
     ep: fc.constantFrom(1, 1, 1, 2, 4),
-    method: fc.constantFrom(null, ...SP_METHODS),
+    method: fc.constantFrom(null, ...SP_METHODS, 'ring'),
+    order: fc.constantFrom(null, null, ...SP_ORDERS),
     capacity: fc.constantFrom<number | 'whole' | null>(null, 'whole', 0.5, 1, 1.25),
     pp: fc.constantFrom(1, 2, 2, 3, 4, 8),
     // Which divisors of what is left of a stage's devices.
@@ -142,7 +144,7 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
     seed: fc.nat(1000),
   })
   .filter(({ dp, sp, tp, pp, ep }) => dp * sp * tp * pp <= MOST_RANKS && (dp * sp) % ep === 0)
-  .map(({ chunks: drawn, kind, isApart, training: asked, method, meshes: choices, ...others }): DrawnPlan => {
+  .map(({ chunks: drawn, kind, isApart, training: asked, method, order, meshes: choices, ...others }): DrawnPlan => {
     // Rarely a server and ranks that cut what it keeps.
     const isServed = asked?.gradientSync === 'parameter-server' && !isApart;
     const training = asked && isServed ? { ...asked, zero: null } : asked;
@@ -162,6 +164,7 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
       sp,
       ep,
       spMethod: (meshes ? /sp[2-9]/.test(meshes.join()) : sp > 1) ? method : null,
+      spOrder: !meshes && sp > 1 && method === 'ring' ? order : null,
       meshes,
       cut: { ...cut, by } as const,
     };
@@ -228,8 +231,23 @@ export async function tryPlan(drawn: DrawnPlan, signal?: AbortSignal): Promise<O
 }
 
 async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promise<CompileOptions> {
-  const { dp, sp, tp, pp, ep, spMethod, capacity, meshes, schedule, virtualStages, batch, isFree, offload, seed } =
-    drawn;
+  const {
+    dp,
+    sp,
+    tp,
+    pp,
+    ep,
+    spMethod,
+    spOrder,
+    capacity,
+    meshes,
+    schedule,
+    virtualStages,
+    batch,
+    isFree,
+    offload,
+    seed,
+  } = drawn;
   const text = meshes?.join(' | ');
   return {
     model,
@@ -238,6 +256,7 @@ async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promi
     pp,
     devices: pp * dp * sp * tp,
     ...(spMethod ? { spMethod } : {}),
+    ...(spOrder ? { spOrder } : {}),
     ...(capacity === null ? {} : { dispatch: 'padded' as const }),
     ...(typeof capacity === 'number' ? { capacityFactor: capacity } : {}),
     seed,

@@ -4,13 +4,13 @@
  * results that have nothing in common.
  */
 import { writeFileSync } from 'node:fs';
-import { dropout as dropped, GraphBuilder } from '../../models/builder.js';
+import { dropout as dropped, floats, GraphBuilder } from '../../models/builder.js';
 import { cnn } from '../../models/cnn.js';
 import { generatedModel } from '../../models/families.js';
 import { gpt } from '../../models/gpt.js';
 import { llama } from '../../models/llama.js';
 import { mlp } from '../../models/mlp.js';
-import { embedding, linear } from '../../models/transformer.js';
+import { attention, embedding, joinHeads, linear, repeatHeads, splitHeads } from '../../models/transformer.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { constant } from '../../src/ir/ops/constants.js';
@@ -29,6 +29,7 @@ export const MODELS = {
       { batch: BATCH, sequence: 8, layers: 4, width: 16, heads: 4, keyHeads: 2, feedForward: 32, vocabulary: 32 },
       1,
     ),
+  windows,
   'soft-experts': softExperts,
   'routed-experts': () => routedExperts('einsum'),
   'batched-experts': () => routedExperts('batched'),
@@ -85,6 +86,39 @@ function encoderDecoder(): Graph {
   for (const layer of [0, 1, 2]) state = attentionLayer(builder, `decoder.${layer}`, state, memory);
   const head = builder.operator('Transpose', [table], { perm: [1, 0] });
   builder.output('logits', builder.operator('MatMul', [state, head]));
+  return builder.build();
+}
+
+/**
+ * Positions see the last few before them and the first (a sink), each layer reads the position before too, and positions are learned:
+ * two layers with query heads that share keys.
+ */
+function windows(): Graph {
+  const builder = new GraphBuilder('windows', 15);
+  const sequence = 8;
+  const ids = builder.input('ids', 'int64', [BATCH, sequence]);
+  const isSeen = (row: number, column: number) => column <= row && (row - column < 3 || column === 0);
+  const seen = Array.from({ length: sequence ** 2 }, (_, at) => isSeen(Math.floor(at / sequence), at % sequence));
+  const values = seen.map((isVisible) => (isVisible ? 0 : Number.NEGATIVE_INFINITY));
+  const mask = builder.constant('window', floats(values, [1, 1, sequence, sequence]));
+  const table = builder.parameter('wte.weight', [32, WIDTH], { deviation: 0.2 });
+  const positions = builder.parameter('wpe.weight', [sequence, WIDTH], { deviation: 0.1 });
+  let state = builder.operator('Add', [embedding(builder, ids, table), positions]);
+  const none = builder.constant('none', floats(Array(BATCH * WIDTH).fill(0), [BATCH, 1, WIDTH]));
+  for (const layer of [0, 1])
+    state = builder.within(`layers.${layer}`, () => {
+      const cut = { starts: [0], ends: [sequence - 1], axes: [1], steps: [1] };
+      const before = builder.operator('Concat', [none, builder.operator('Slice', [state], cut)], { axis: 1 });
+      const mixed = builder.operator('Add', [state, linear(builder, 'shift', before, WIDTH)]);
+      const query = splitHeads(builder, linear(builder, 'q', mixed, WIDTH), 4);
+      const [key, value] = ['k', 'v'].map((name) =>
+        repeatHeads(builder, splitHeads(builder, linear(builder, name, mixed, WIDTH / 2), 2), 2),
+      ) as [string, string];
+      const attended = linear(builder, 'o', joinHeads(builder, attention(builder, query, key, value, mask)), WIDTH);
+      const sum = builder.operator('Add', [state, attended]);
+      return builder.operator('Add', [sum, dense(builder, 'mlp', sum, WIDTH)]);
+    });
+  builder.output('logits', linear(builder, 'head', state, 32, { bias: true }));
   return builder.build();
 }
 

@@ -23,7 +23,16 @@ interface Choice extends Required<Pick<Pipeline, 'spMethod' | 'dp' | 'sp' | 'tp'
 }
 
 const ROUTED = ['routed-experts', 'batched-experts', 'operator-experts', 'skewed-experts'] as const;
-const MODELS = ['gpt', 'llama', 'encoder-decoder', 'soft-experts', 'moe', 'capacity-experts', ...ROUTED] as const;
+const MODELS = [
+  'gpt',
+  'llama',
+  'encoder-decoder',
+  'windows',
+  'soft-experts',
+  'moe',
+  'capacity-experts',
+  ...ROUTED,
+] as const;
 
 function everyChoice(): readonly Choice[] {
   const choices: Choice[] = [];
@@ -42,10 +51,9 @@ function everyChoice(): readonly Choice[] {
             const isRouted = (ROUTED as readonly string[]).includes(model);
             const hasExperts = /moe|experts/.test(model);
             const fits = (dp * sp) % ep === 0 && (ep === 1 || hasExperts);
-            // Four heads, of Llama two that share keys.
-            const heads = model === 'llama' ? 2 : 4;
-            const cut = spMethod !== 'ulysses' || model === 'encoder-decoder' || heads % sp === 0;
-            const written = spMethod !== 'ulysses' || ['gpt', 'llama', 'moe'].includes(model);
+            // Four heads; in two models two of keys, which four ranks repeat.
+            const cut = spMethod !== 'ulysses' || model === 'encoder-decoder' || 4 % sp === 0;
+            const written = spMethod !== 'ulysses' || ['gpt', 'llama', 'windows', 'moe'].includes(model);
             if (fits && cut && written && stages * dp * sp * tp <= 8)
               for (const capacity of isRouted ? ([1, 1.25, 'whole'] as const) : [null])
                 choices.push({ model, spMethod, dp, sp, tp, stages, ep, capacity });

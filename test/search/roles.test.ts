@@ -101,7 +101,12 @@ const REFUSED: readonly (readonly [ModelName, Parameters<typeof refuseAbsentFact
   ['mlp', { sp: 2 }, /--sp 2 shards sequences, and .* has none/],
   ['gpt', { sp: 16 }, /--sp 16 shards sequences, and the longest of .* has 8 positions/],
   ['gpt', { sp: 8 }, /--sp 8 does not divide the 4 heads of .*\ntake --sp 2 or 4, --sp-method ring or /, 'ulysses'],
-  ['llama', { sp: 4 }, /--sp 4 does not divide the 4 heads of .* \(2 · 2, which share keys\)/, 'ulysses'],
+  [
+    'llama',
+    { sp: 8 },
+    /--sp 8 does not divide the 4 heads of .* \(2 · 2, which share keys\)\ntake --sp 2 or 4, /,
+    'ulysses',
+  ],
   ['gpt', {}, /--sp-method gather says how sp shards attention, and sp is 1/, 'gather'],
   ['gpt', { ep: 2 }, /--ep 2 shards experts, and .* has none/],
   ['moe', { ep: 3 }, /--ep 3 does not divide the 4 experts of layers\.0\.experts\.\w+\.weight/],
@@ -127,6 +132,17 @@ test('a ring is refused by name where an attention cannot take its keys in block
   };
   t.regex(await refused('moe', 2), /^--sp-method ring passes keys .* Attention \S+ cannot take them in blocks$/);
   t.regex(await refused('encoder-decoder', 5), /--sp 5 is more than the 4 positions of /);
+});
+
+test('state-space layers are refused by name', async (t) => {
+  const file = join(FOLDER, 'hybrid.onnx');
+  const built = generatedModel(
+    'hybrid:pattern=M,hidden=16,heads=2,kv_heads=2,state_heads=2,state_width=8,state=8,groups=1,chunk=8,seq=8,vocab=16',
+  ).build(2);
+  writeFileSync(file, writeOnnx(built, { externalWeights: true, name: 'hybrid' }));
+  const { graph } = await importModel(file);
+  const { message } = t.throws(() => refuseAbsentFactors(graph, [{ sp: 2 }], undefined), { instanceOf: AutoparError });
+  t.regex(message, /^--sp 2 shards sequences, and CumSum \/layers\.0\/\S+ of a state-space layer carries a state/);
 });
 
 test('the sequence of patches is that of attention', async (t) => {

@@ -16,7 +16,7 @@ import type { RehearseOptions } from '../rehearse.js';
 import { GRADIENT_SYNCS } from '../requests.js';
 import type { RunCompiledOptions } from '../run.js';
 import { PIPELINE_SCHEDULES, SCHEDULE_KINDS } from '../schedule-kinds.js';
-import { SEARCH_MODES, SOLVERS, SP_METHODS } from '../search-modes.js';
+import { SEARCH_MODES, SOLVERS, SP_METHODS, SP_ORDERS } from '../search-modes.js';
 import type { SimulateOptions } from '../simulate.js';
 import { TARGETS } from '../targets.js';
 import type { TrainOptions } from '../train.js';
@@ -115,6 +115,7 @@ const planning = {
   zero: oneOf(0, 1, 2, 3),
   gradientSync: oneOf(...GRADIENT_SYNCS),
   spMethod: oneOf(...SP_METHODS),
+  spOrder: oneOf(...SP_ORDERS),
   recompute: text,
   offload: text,
   bucket: whole(1),

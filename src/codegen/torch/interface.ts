@@ -1,6 +1,7 @@
 /**
  * @file What a stage is fed and gives, and the tables of them in emitted code.
  */
+import type { TensorOrder } from '../../ir/graph.js';
 import type { ShardedGraph } from '../../partition/sharded-graph.js';
 import type { Layout, Piece } from '../../sharding-propagation/layout.js';
 import type { ProgramAxes } from './axes.js';
@@ -40,6 +41,11 @@ function extentsTable({ extents = [] }: Layout): string {
   return `[${parts.map((text) => text ?? 'None').join(', ')}]`;
 }
 
+/** Per dimension None, or what of it is in zig-zag order. */
+function orderTable(order: TensorOrder): string {
+  return `[${order.map((own) => (own ? `(${own.size}, ${own.minor}, ${own.pieces})` : 'None')).join(', ')}]`;
+}
+
 /** A table of inputs or outputs by name. */
 export function valuesTable(name: string, values: readonly NamedTensor[], { sharded, axes }: Tensors): string {
   const rows = values.map(({ name: own, tensor }) => {
@@ -48,7 +54,9 @@ export function valuesTable(name: string, values: readonly NamedTensor[], { shar
     const count = sharded.microBatches?.count ?? 1;
     const whole = axis === undefined ? shape : shape.map((size, index) => (index === axis ? size * count : size));
     const cut = axis === undefined ? 'None, None' : `${axis}, ${count}`;
-    const more = layout.extents ? `, ${extentsTable(layout)}` : '';
+    const order = sharded.ordered?.get(own);
+    const padding = layout.extents || order ? `, ${extentsTable(layout)}` : '';
+    const more = `${padding}${order ? `, ${orderTable(order)}` : ''}`;
     return `${JSON.stringify(own)}: Value(${dtypeText(dtype)}, ${tuple(whole)}, ${layoutTable(layout, axes)}, ${cut}${more})`;
   });
   if (rows.length === 0) return `${name} = {}`;

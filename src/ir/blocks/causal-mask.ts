@@ -49,10 +49,10 @@ function hidesLater(index: GraphIndex, mask: string): boolean {
   });
 }
 
-/** Whether these are the positions of keys, [..., 1, n], and of queries, [..., n, 1], the same and growing. */
+/** Whether these are the positions of keys, [..., 1, n] or [n], and of queries, [..., n, 1], the same and growing. */
 function areOrdered(index: GraphIndex, keys: string, queries: string): boolean {
   const [across, down] = [shapeOf(index, keys), shapeOf(index, queries)];
-  if (across.at(-2) !== 1 || down.at(-1) !== 1) return false;
+  if ((across.at(-2) ?? 1) !== 1 || down.at(-1) !== 1) return false;
   const [columns, rows] = [valuesOf(index, keys), valuesOf(index, queries)];
   if (!columns || !rows || columns.length !== across.at(-1) || rows.length !== columns.length) return false;
   return columns.every((value, at) => value === rows[at] && (at === 0 || value > (columns[at - 1] ?? value)));

@@ -29,13 +29,12 @@ export function streamedBlock(
   if (kind.endsWith('Gradient')) return { first: expansionOf(body, rule.dims), online: null };
   const core = rowwiseAttention(body);
   if (!core) throw new Error(`${body.name} has no form for keys that arrive in blocks`);
-  const online = (continues: boolean, ends: boolean) =>
-    onlineBlock(body, rule.dims, core, { continues, ends, isPadded });
+  const online = (continues: boolean) => onlineBlock(body, rule.dims, core, { continues, isPadded });
   const rows = rowsOf(rule.dims, core);
   const scores = rule.dims.get(core.softmax.scores) ?? [];
   const there = isPadded ? scores.map((names, axis) => (axis === core.softmax.axis ? names : [])) : null;
   const kept = [rule.dims.get(body.outputs[0] ?? '') ?? [], rows, rows];
-  return { first: online(false, false), online: { next: online(true, false), last: online(true, true), there, kept } };
+  return { first: online(false), online: { next: online(true), end: endOfBlocks(body, rule.dims, core), there, kept } };
 }
 
 type Dims = BlockRule['dims'];
@@ -60,55 +59,100 @@ const SUM = 'streamed/sum';
 /** Which keys of a block are there. */
 const THERE = 'streamed/there';
 
+/** Writes operators of one block behind others of its body. */
+class BlockWriter {
+  readonly made: Node[] = [];
+  readonly weights: Map<string, Weight>;
+  readonly dims: Map<string, readonly (readonly string[])[]>;
+  private readonly dtypes: Map<string, DType>;
+
+  constructor(
+    private readonly body: Graph,
+    known: Dims,
+    private readonly near: Node,
+  ) {
+    this.weights = new Map(body.weights);
+    this.dims = new Map(known);
+    this.dtypes = new Map([...body.tensors].map(([name, { dtype }]) => [name, dtype] as const));
+  }
+
+  /** What the rows have from block to block, of its types. */
+  kept({ softmax }: RowwiseAttention): { readonly type: DType; readonly own: DType } {
+    const own = this.dtypeOf(softmax.scores);
+    const type = summationType(own);
+    for (const [name, dtype] of [
+      [RESULT, type],
+      [SUM, type],
+      [MAX, own],
+    ] as const)
+      this.dtypes.set(name, dtype);
+    return { type, own };
+  }
+
+  add(op: string, inputs: readonly string[], dtype: DType, own: Rows, attributes: Attributes = {}): string {
+    const name = `streamed/${op}/${this.made.length}`;
+    this.dtypes.set(name, dtype);
+    this.dims.set(name, own);
+    const plain = { op, domain: '', attributes, inputs, outputs: [name], group: name, body: null };
+    this.made.push({ ...this.near, name, ...plain });
+    return name;
+  }
+
+  cast(name: string, to: DType, own: Rows): string {
+    return this.dtypeOf(name) === to ? name : this.add('Cast', [name], to, own, { to: onnxOfDtype(to) });
+  }
+
+  number(dtype: DType, value: number): string {
+    const name = `streamed/number/${dtype}/${value}`;
+    const { data } = constant(dtype, [value], []);
+    this.weights.set(name, { dtype, shape: [], role: 'constant', source: { kind: 'inline', data } });
+    return name;
+  }
+
+  dtypeOf(name: string): DType {
+    return this.dtypes.get(name) as DType;
+  }
+
+  /** What leads to the results given, as an expansion. */
+  expansion(inputs: readonly string[], outputs: readonly string[]): Expansion {
+    const nodes = needed(
+      this.made,
+      outputs,
+      (node) => node.inputs,
+      (node) => node.outputs,
+    );
+    return expansionOf({ ...this.body, nodes, weights: this.weights, inputs, outputs }, this.dims);
+  }
+}
+
 function onlineBlock(
   body: Graph,
   known: Dims,
   core: RowwiseAttention,
-  { continues, ends, isPadded }: { readonly continues: boolean; readonly ends: boolean; readonly isPadded: boolean },
+  { continues, isPadded }: { readonly continues: boolean; readonly isPadded: boolean },
 ): Expansion {
-  const { nodes, softmax, isGuarded } = core;
-  const [resultName = '', , shareName] = body.outputs;
-  const weights = new Map<string, Weight>(body.weights);
-  const dims = new Map(known);
-  const dtypes = new Map([...body.tensors].map(([name, { dtype }]) => [name, dtype] as const));
-  const [near] = nodes as readonly [Node];
-  const made: Node[] = [];
-  const add = (op: string, inputs: readonly string[], dtype: DType, own: Rows, attributes: Attributes = {}): string => {
-    const name = `streamed/${op}/${made.length}`;
-    dtypes.set(name, dtype);
-    dims.set(name, own);
-    made.push({ ...near, name, op, domain: '', attributes, inputs, outputs: [name], group: name, body: null });
-    return name;
-  };
-  const cast = (name: string, to: DType, own: Rows): string =>
-    dtypes.get(name) === to ? name : add('Cast', [name], to, own, { to: onnxOfDtype(to) });
-  const number = (dtype: DType, value: number): string => {
-    const name = `streamed/number/${dtype}/${value}`;
-    const { data } = constant(dtype, [value], []);
-    weights.set(name, { dtype, shape: [], role: 'constant', source: { kind: 'inline', data } });
-    return name;
-  };
-  const dtypeOf = (name: string): DType => dtypes.get(name) as DType;
-
-  const own = dtypeOf(softmax.scores);
-  const type = summationType(own);
+  const { nodes, softmax } = core;
+  const [resultName = ''] = body.outputs;
+  const write = new BlockWriter(body, known, nodes[0] as Node);
+  const { made, dims } = write;
+  const add = write.add.bind(write);
+  const { type, own } = write.kept(core);
   const [scores, rows, results] = [dims.get(softmax.scores) ?? [], rowsOf(dims, core), dims.get(resultName) ?? []];
-  const kept = new Map([RESULT, SUM].map((name) => [name, type] as const)).set(MAX, own);
-  for (const [name, dtype] of kept) dtypes.set(name, dtype);
   const alongRow = { axes: [softmax.axis], keepdims: 1 };
   const replaced = new Set(softmax.nodes);
   const end = nodes.findLastIndex((node) => replaced.has(node));
   made.push(...nodes.slice(0, end).filter((node) => !replaced.has(node)));
   const seen = isPadded
-    ? add('Where', [THERE, softmax.scores, number(own, Number.NEGATIVE_INFINITY)], own, scores)
+    ? add('Where', [THERE, softmax.scores, write.number(own, Number.NEGATIVE_INFINITY)], own, scores)
     : softmax.scores;
   const highest = add('ReduceMax', [seen], own, rows, alongRow);
   // A row that sees none of the block's keys would otherwise be −∞ − −∞.
-  const max = add('Max', [highest, continues ? MAX : number(own, LOWEST[own] ?? -Number.MAX_VALUE)], own, rows);
+  const lowest = write.number(own, LOWEST[own] ?? -Number.MAX_VALUE);
+  const max = add('Max', [highest, continues ? MAX : lowest], own, rows);
   const power = (name: string, along: Rows): string =>
-    add('Exp', [cast(add('Sub', [name, max], own, along), type, along)], type, along);
+    add('Exp', [write.cast(add('Sub', [name, max], own, along), type, along)], type, along);
   const powers = power(seen, scores);
-  const weighted = cast(powers, dtypeOf(softmax.probabilities), scores);
+  const weighted = write.cast(powers, write.dtypeOf(softmax.probabilities), scores);
   const inPlace = (name: string | null) => (name === softmax.probabilities ? weighted : name);
   const blockSum = add('ReduceSum', [powers], type, rows, alongRow);
   made.push(...nodes.slice(end + 1).map((node) => ({ ...node, inputs: node.inputs.map(inPlace) })));
@@ -116,23 +160,26 @@ function onlineBlock(
   const joined = (name: string, before: string, along: Rows): string =>
     decay === null ? name : add('Add', [add('Mul', [before, decay], type, along), name], type, along);
   const sum = joined(blockSum, SUM, rows);
-  const result = joined(cast(resultName, type, results), RESULT, results);
-  const outputs = ends ? ended() : [result, max, sum];
-  function ended(): readonly string[] {
-    const divided = add('Div', [result, sum], type, results);
-    const isEmpty = isGuarded ? add('Equal', [sum, number(type, 0)], 'bool', rows) : null;
-    const whole = isEmpty === null ? divided : add('Where', [isEmpty, number(type, 0), divided], type, results);
-    const numbers = shareName === undefined ? [] : [max, add('Reciprocal', [sum], type, rows)];
-    return [cast(whole, dtypeOf(resultName), results), ...numbers];
-  }
+  const result = joined(write.cast(resultName, type, results), RESULT, results);
   const inputs = [...body.inputs, ...(isPadded ? [THERE] : []), ...(continues ? [RESULT, MAX, SUM] : [])];
-  const needs = needed(
-    made,
-    outputs,
-    (node) => node.inputs,
-    (node) => node.outputs,
-  );
-  return expansionOf({ ...body, nodes: needs, weights, inputs, outputs }, dims);
+  return write.expansion(inputs, [result, max, sum]);
+}
+
+/** The results, of what the rows have after the last block. */
+function endOfBlocks(body: Graph, known: Dims, core: RowwiseAttention): Expansion {
+  const [resultName = '', , shareName] = body.outputs;
+  const write = new BlockWriter(body, known, core.nodes[0] as Node);
+  const { type, own } = write.kept(core);
+  const [rows, results] = [rowsOf(known, core), known.get(resultName) ?? []];
+  const divided = write.add('Div', [RESULT, SUM], type, results);
+  const isEmpty = core.isGuarded ? write.add('Equal', [SUM, write.number(type, 0)], 'bool', rows) : null;
+  const whole =
+    isEmpty === null ? divided : write.add('Where', [isEmpty, write.number(type, 0), divided], type, results);
+  const numbers =
+    shareName === undefined
+      ? []
+      : [write.add('Identity', [MAX], own, rows), write.add('Reciprocal', [SUM], type, rows)];
+  return write.expansion([RESULT, MAX, SUM], [write.cast(whole, write.dtypeOf(resultName), results), ...numbers]);
 }
 
 type Rows = readonly (readonly string[])[];

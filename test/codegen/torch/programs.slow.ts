@@ -79,6 +79,7 @@ const MORE: readonly (Partial<Omit<CompileOptions, 'training' | 'model'>> & {
   { ...degrees(1, 2), recompute: 'selective' },
   { devices: 4, degrees: { dp: 2, sp: 2 }, spMethod: 'gather' },
   { devices: 2, degrees: { sp: 2 }, spMethod: 'ulysses' },
+  { devices: 4, degrees: { sp: 4 }, spMethod: 'ring' },
   { devices: 2, degrees: { dp: 2, ep: 2 }, model: 'moe' },
   { devices: 2, degrees: { sp: 2 }, model: 'resnet' },
   { devices: 4, degrees: { dp: 2, sp: 2 }, model: 'cnn' },

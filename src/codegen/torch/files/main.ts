@@ -137,7 +137,7 @@ def feed(mesh, arrays, inputs):
     for name, value in inputs.items():
         whole = torch.as_tensor(arrays[name]).to(value.dtype)
         parts = [whole] if value.count is None else whole.chunk(value.count, value.axis)
-        fed[name] = [cut(mesh, part, value.layout, value.extents).to(mesh.device) for part in parts]
+        fed[name] = [cut(mesh, part, value.layout, value.extents, value.order).to(mesh.device) for part in parts]
     return fed
 
 
@@ -146,7 +146,7 @@ def whole_outputs(mesh, results, modules):
     for stage, module in enumerate(modules):
         for name, value in module.OUTPUTS.items():
             blocks = results[name] if stage == mesh.stage else [None] * (value.count or 1)
-            parts = [join(mesh, block, value.layout, value.dtype, stage, value.extents) for block in blocks]
+            parts = [join(mesh, block, value.layout, value.dtype, stage, value.extents, value.order) for block in blocks]
             wholes[name] = parts[0] if value.count is None else torch.cat(parts, value.axis)
     return wholes
 

@@ -157,10 +157,22 @@ def unpadded(whole, extents):
     return whole
 
 
-def cut(mesh, whole, layout, extents=None):
+def reordered(whole, order, back=False):
+    """A tensor whose dimensions are in zig-zag order: parts (size, minor, pieces), of which ranks have the first and the last."""
+    for dim, part in enumerate(order or []):
+        if part is not None:
+            size, minor, pieces = part
+            places = torch.arange(size).reshape(pieces, -1)
+            places = torch.stack([places[: pieces // 2], places.flip(0)[: pieces // 2]], 1).flatten()
+            places = (places.argsort() if back else places).to(whole.device)
+            whole = whole.unflatten(dim, (-1, size, minor)).index_select(dim + 1, places).flatten(dim, dim + 2)
+    return whole
+
+
+def cut(mesh, whole, layout, extents=None, order=None):
     """This rank's block of a whole tensor."""
     pieces = pieces_of(layout)
-    block = padded(whole, extents).reshape([size for size, _ in pieces])
+    block = padded(reordered(whole, order), extents).reshape([size for size, _ in pieces])
     for dim, (size, axes) in enumerate(pieces):
         parts = math.prod(dict(AXES)[axis] for axis in axes)
         block = block.narrow(dim, mesh.index(axes) * (size // parts), size // parts)
@@ -168,7 +180,7 @@ def cut(mesh, whole, layout, extents=None):
     return block.reshape(shape).contiguous()
 
 
-def join(mesh, block, layout, dtype, stage, extents=None):
+def join(mesh, block, layout, dtype, stage, extents=None, order=None):
     """The whole tensor of which the ranks of a stage have blocks; others have None. All ranks call it."""
     pieces, sizes = pieces_of(layout), dict(AXES)
     parts = [math.prod(sizes[axis] for axis in axes) for _, axes in pieces]
@@ -185,7 +197,7 @@ def join(mesh, block, layout, dtype, stage, extents=None):
         at = [mesh.index(axes, place) * size for (_, axes), size in zip(pieces, local, strict=True)]
         whole[tuple(slice(start, start + size) for start, size in zip(at, local, strict=True))] = part
     whole = whole.reshape([math.prod(size for size, _ in dim) for dim in layout])
-    return unpadded(whole, extents).to(dtype)
+    return reordered(unpadded(whole, extents), order, back=True).to(dtype)
 
 
 def whole_of(mesh, block, entry, stage):

@@ -81,6 +81,7 @@ class Value(NamedTuple):
     axis: int | None
     count: int | None
     extents: list | None = None
+    order: list | None = None
 
 
 class Values(SimpleNamespace):

@@ -1,0 +1,212 @@
+/**
+ * @file A step's graph with its sequence in zig-zag order (sequence-order.ts). Inputs are fed and outputs given in that order, constants
+ * are brought into it, so that masks, angles and labels are those of the positions that are there: whatever is computed position by
+ * position, or summed over positions, stays as it is. What needs positions in the model's order (a shift, a scan, an update of a weight that
+ * has a row for each) reads them gathered, and what it makes is gathered back.
+ *
+ * An attention whose mask lets no position see a later one is marked for the ranks of a ring (partition/zigzag.ts).
+ */
+import { type BatchMarks, followBatch, markOfDimension } from '../batch.js';
+import { BLOCK_DOMAIN } from '../blocks/block.js';
+import { isCausalMask } from '../blocks/causal-mask.js';
+import { indexGraph } from '../blocks/matching.js';
+import { sequenceDimensions, weightDerived } from '../dimension-roles.js';
+import { dtypeBits } from '../dtype.js';
+import type { Factor } from '../factor-rule.js';
+import { type Graph, type Node, type TensorOrder, type TensorType, typeOf, type Weight } from '../graph.js';
+import type { OperatorFamily } from '../operator.js';
+import { constant } from '../ops/constants.js';
+import { entryOf } from '../ops/index.js';
+import { orderedPlaces, reordered } from '../sequence-order.js';
+import { unusedName } from '../unused-name.js';
+import { ruleOf, viewOf } from '../view.js';
+
+/** The attribute of an attention, and of its gradient, that says for how many ranks the order is. */
+export const ZIGZAG = 'zigzag';
+
+/** The graph in zig-zag order; null with the reason where that has no use or no place. */
+export type OrderedSequence =
+  | { readonly graph: Graph; readonly reason: null }
+  | { readonly graph: null; readonly reason: string; readonly node?: string };
+
+/** Brings the sequence of a step into zig-zag order for so many ranks. */
+export function inZigzag(graph: Graph, ranks: number): OrderedSequence {
+  const causal = causalAttention(graph);
+  if (causal.size === 0) return none('no attention of the model has a causal mask alone');
+  const starts = sequenceDimensions(graph);
+  const inside = starts.find(({ input }) => !graph.inputs.includes(input));
+  if (inside) return none(`the sequence begins at ${inside.input}, inside the model`);
+  const pieces = 2 * ranks;
+  const sizes = starts.map(({ input, axis }) => typeOf(graph, input).shape[axis] ?? 1);
+  if (!sizes.some((size) => size % pieces === 0)) {
+    const [node] = causal;
+    return {
+      ...none(
+        `zig-zag order over ${ranks} ranks has ${pieces} equal pieces, and the sequence has ${sizes[0]} positions`,
+      ),
+      ...(node === undefined ? {} : { node }),
+    };
+  }
+  return { graph: new Reordering(graph, followBatch({ ...graph, batch: starts }), pieces).run(causal), reason: null };
+}
+
+function none(reason: string): { readonly graph: null; readonly reason: string } {
+  return { graph: null, reason };
+}
+
+/**
+ * Names of recognised attention that is causal. Masks made of data may leave a row nothing but what it does not see; its softmax is
+ * then over keys that are skipped, so that such an attention is none.
+ */
+function causalAttention(graph: Graph): ReadonlySet<string> {
+  const index = indexGraph(graph);
+  const fixed = weightDerived(graph);
+  const isCausal = (masks: readonly (string | null)[]) =>
+    masks.every((mask) => mask === null || fixed.has(mask)) && masks.some((mask) => isCausalMask(index, mask));
+  return new Set(
+    graph.nodes.flatMap(({ name, op, domain, inputs }) =>
+      op === 'Attention' && domain === BLOCK_DOMAIN && isCausal(inputs.slice(3)) ? [name] : [],
+    ),
+  );
+}
+
+/** Families whose expansions treat all positions of a factor alike. */
+const SYMMETRIC: ReadonlySet<OperatorFamily> = new Set(['normalisation', 'reduction', 'loss', 'contraction']);
+
+class Reordering {
+  private readonly tensors: Map<string, TensorType>;
+  private readonly weights: Map<string, Weight>;
+  private readonly nodes: Node[] = [];
+  /** By tensor that is in the model's order under its own name the one in zig-zag order, and the other way round. */
+  private readonly others = new Map<string, string>();
+  private readonly inModelOrder = new Set<string>();
+  private readonly orders = new Map<string, TensorOrder>();
+
+  constructor(
+    private readonly graph: Graph,
+    private readonly marks: BatchMarks,
+    private readonly pieces: number,
+  ) {
+    this.tensors = new Map(graph.tensors);
+    this.weights = new Map(graph.weights);
+    for (const name of [...graph.weights.keys(), ...graph.state.flatMap(({ input, output }) => [input, output])])
+      this.inModelOrder.add(name);
+  }
+
+  run(causal: ReadonlySet<string>): Graph {
+    const { graph } = this;
+    for (const node of graph.nodes) {
+      const isFree = node.phase !== 'update' && this.isFree(node);
+      if (!isFree) for (const output of node.outputs) if (output !== null) this.inModelOrder.add(output);
+      const wanted = (name: string | null) =>
+        name === null || this.orderOf(name) === null || this.inModelOrder.has(name) === !isFree
+          ? name
+          : this.converted(name, node);
+      const marked = causal.has(node.name) || causal.has(node.forward ?? '');
+      const inputs = node.inputs.map(wanted);
+      const attributes =
+        marked && node.domain === BLOCK_DOMAIN ? { ...node.attributes, [ZIGZAG]: this.pieces / 2 } : node.attributes;
+      this.nodes.push({ ...node, inputs, attributes });
+    }
+    const ordered = new Map<string, TensorOrder>();
+    for (const name of graph.tensors.keys()) {
+      const order = this.inModelOrder.has(name) ? null : this.orderOf(name);
+      if (order) ordered.set(name, order);
+    }
+    return { ...graph, nodes: this.nodes, tensors: this.tensors, weights: this.weights, ordered };
+  }
+
+  /** Where a tensor has the sequence; null where it has none, or none that the pieces divide. */
+  private orderOf(name: string): TensorOrder | null {
+    const known = this.orders.get(name);
+    const order =
+      known ??
+      this.marks
+        .dimensionMarks(name)
+        .map((mark) =>
+          mark && mark.size % this.pieces === 0 ? { size: mark.size, minor: mark.minor, pieces: this.pieces } : null,
+        );
+    this.orders.set(name, order);
+    return order.some((own) => own !== null) ? order : null;
+  }
+
+  /** Whether an operator does the same wherever positions are. */
+  private isFree(node: Node): boolean {
+    const { graph, marks } = this;
+    const factors = marks.factorMarks(node);
+    const rule = ruleOf(viewOf(graph, node));
+    const sides = [
+      ...node.inputs.map((name, index) => ({ name, dims: rule.inputs[index] })),
+      ...node.outputs.map((name, index) => ({ name, dims: rule.outputs[index] })),
+    ];
+    const follows = sides.every(({ name, dims }) => {
+      const own = name === null ? [] : marks.dimensionMarks(name);
+      return own.every((mark, axis) => {
+        const found = dims ? markOfDimension(dims[axis] ?? [], rule, factors) : null;
+        return (mark?.size ?? 1) === (found?.size ?? 1) && (mark?.minor ?? 1) === (found?.minor ?? 1);
+      });
+    });
+    const family = entryOf(node.op, node.domain)?.family ?? 'other';
+    const isSymmetric = ({ kind }: Factor) =>
+      kind === 'pass' ||
+      kind === 'contracting' ||
+      (kind === 'expanded' && (node.body !== null || SYMMETRIC.has(family)));
+    // An attention without a body may have a mask of its own.
+    const isOpen = family !== 'attention' || node.body !== null || factors.size === 0;
+    return (
+      follows &&
+      isOpen &&
+      [...factors].every(([name, { size }]) => {
+        const factor = rule.factors.get(name);
+        return size === 1 || (factor !== undefined && isSymmetric(factor));
+      })
+    );
+  }
+
+  /** A tensor in the other order than it has under its own name. */
+  private converted(name: string, near: Node): string {
+    const found = this.others.get(name);
+    if (found !== undefined) return found;
+    const back = !this.inModelOrder.has(name);
+    const order = this.orderOf(name) ?? [];
+    const type = typeOf(this.graph, name);
+    const weight = this.graph.weights.get(name);
+    let made = name;
+    if (weight?.role === 'constant' && weight.source.kind === 'inline' && dtypeBits(type.dtype) % 8 === 0) {
+      made = unusedName(this.tensors, `${name}/zigzag`);
+      const data = reordered(weight.source.data, type, order, back);
+      this.weights.set(made, {
+        dtype: type.dtype,
+        shape: type.shape,
+        role: 'constant',
+        source: { kind: 'inline', data },
+      });
+      this.tensors.set(made, type);
+    } else {
+      for (const [axis, own] of order.entries()) {
+        if (!own) continue;
+        const indices = this.indices(orderedPlaces(type.shape[axis] ?? 1, own, back));
+        const result = unusedName(this.tensors, `${name}/${back ? 'in_order' : 'zigzag'}`);
+        this.tensors.set(result, type);
+        const plain = { op: 'Gather', domain: '', attributes: { axis }, body: null, group: result };
+        this.nodes.push({ ...near, ...plain, name: result, inputs: [made, indices], outputs: [result] });
+        made = result;
+      }
+    }
+    this.others.set(name, made);
+    return made;
+  }
+
+  private indices(places: readonly number[]): string {
+    const key = `places ${places.length} ${places.slice(0, places.length / 2).join()}`;
+    const known = this.others.get(key);
+    if (known !== undefined) return known;
+    const value = constant('int64', places, [places.length]);
+    const name = unusedName(this.tensors, 'zigzag/places');
+    const { dtype, shape, data } = value;
+    this.tensors.set(name, { dtype, shape });
+    this.weights.set(name, { dtype, shape, role: 'constant', source: { kind: 'inline', data } });
+    this.others.set(key, name);
+    return name;
+  }
+}

@@ -1,0 +1,93 @@
+/**
+ * @file A causal ring in zig-zag order: every rank computes the products that its positions need, no rank more than another.
+ */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'ava';
+import { llama } from '../../models/llama.js';
+import { importModel } from '../../src/api/import.js';
+import { withTraining } from '../../src/api/training.js';
+import type { Graph } from '../../src/ir/graph.js';
+import { writeOnnx } from '../../src/ir/onnx/writer.js';
+import { inZigzag } from '../../src/ir/passes/order-sequence.js';
+import { orderedPlaces, reordered } from '../../src/ir/sequence-order.js';
+import { viewOf } from '../../src/ir/view.js';
+import { lowerOperator } from '../../src/partition/lower-operator.js';
+import { partsOfHop } from '../../src/partition/zigzag.js';
+import { makeMesh } from '../../src/sharding-propagation/mesh.js';
+
+const FOLDER = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+test.after.always(() => rmSync(FOLDER, { recursive: true, force: true }));
+
+test('over a whole ring every rank computes what its pieces see, once, and no more than one product for nothing', (t) => {
+  for (const count of [2, 3, 4, 7])
+    for (let rank = 0; rank < count; rank++) {
+      const pieces = (of: number) => [of, 2 * count - 1 - of];
+      const computed = Array.from({ length: count }, (_, hop) =>
+        partsOfHop(hop, count, true).map(({ own, other, byRank }) => {
+          const block = (rank - hop + count) % count;
+          return [pieces(rank)[byRank?.[rank] ?? own], pieces(block)[byRank?.[rank] ?? other]].join();
+        }),
+      ).flat();
+      const needed = pieces(rank).flatMap((query) =>
+        Array.from({ length: query + 1 }, (_, key) => [query, key].join()),
+      );
+      t.deepEqual(computed.toSorted(), needed.toSorted(), `rank ${rank} of ${count}`);
+    }
+});
+
+test('a rank has the pieces r and 2n − 1 − r, and the way back is the way back', (t) => {
+  t.deepEqual(orderedPlaces(8, { size: 8, minor: 1, pieces: 4 }), [0, 1, 6, 7, 2, 3, 4, 5]);
+  const type = { dtype: 'int64', shape: [2, 24, 3] } as const;
+  const data = new Uint8Array(new BigInt64Array(Array.from({ length: 144 }, (_, at) => BigInt(at))).buffer);
+  const order = [null, { size: 8, minor: 3, pieces: 4 }, null];
+  const there = reordered(data, type, order);
+  t.deepEqual(new BigInt64Array(there.buffer)[6 * 3], 18n * 3n);
+  t.deepEqual(reordered(there, type, order, true), data);
+});
+
+async function trainingStep(): Promise<Graph> {
+  const sizes = { layers: 1, width: 16, heads: 4, keyHeads: 2, feedForward: 32, vocabulary: 32 };
+  const file = join(FOLDER, 'llama.onnx');
+  writeFileSync(file, writeOnnx(llama('llama', { batch: 1, sequence: 64, ...sizes }, 1)));
+  const imported = await importModel(file, { keepsParameters: true });
+  return withTraining(imported, { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'sgd', learningRate: 0.1 } })
+    .graph;
+}
+
+/** Products that every rank runs of an attention, and of its gradient, in a ring of so many. */
+function productsOf(graph: Graph, count: number): readonly number[] {
+  return ['Attention', 'AttentionGradient'].map((op) => {
+    const node = graph.nodes.find((own) => own.op === op);
+    if (!node) throw new Error(`no ${op}`);
+    const mesh = makeMesh([['sp', count]]);
+    const axes = mesh.axes.flatMap(({ subAxes }) => subAxes.map(({ name }) => name));
+    const strategy = { axes: { s: axes, t: axes }, carried: null, owed: { kind: 'none' as const } };
+    const { fragment } = lowerOperator(viewOf(graph, node), strategy, mesh);
+    return fragment.nodes.reduce(
+      (sum, own) => sum + (own.kind === 'compute' && own.op === 'MatMul' ? own.flops : 0),
+      0,
+    );
+  });
+}
+
+test('with n ranks the slowest computes 2n + 1 of the 4n products of pieces that it computes in the model’s order', async (t) => {
+  const graph = await trainingStep();
+  for (const count of [2, 4]) {
+    const { graph: ordered } = inZigzag(graph, count);
+    if (!ordered) throw new Error('not in zig-zag order');
+    const [plain, balanced] = [productsOf(graph, count), productsOf(ordered, count)];
+    t.deepEqual(
+      balanced.map((flops, index) => flops / (plain[index] as number)),
+      plain.map(() => (2 * count + 1) / (4 * count)),
+    );
+  }
+});
+
+test('why a sequence stays in the model’s order', async (t) => {
+  const graph = await trainingStep();
+  t.regex(inZigzag(graph, 3).reason ?? '', /3 ranks has 6 equal pieces, and the sequence has 64 positions/);
+  const open = { ...graph, nodes: graph.nodes.filter(({ op }) => !op.startsWith('Attention')) };
+  t.regex(inZigzag(open, 2).reason ?? '', /no attention of the model has a causal mask alone/);
+});
