@@ -76,7 +76,9 @@ const REFUSED: readonly (readonly [ExpertForm, Partial<CompileOptions>, string, 
   ['einsum', { capacityFactor: 1 }, 'bad-option', /nothing sends them/],
   ['einsum', { dispatch: 'padded', ep: 4, dp: 4 }, 'degree-does-not-fit', /4 does not divide the 6 experts/],
   ['einsum', { dispatch: 'padded', ep: 8, dp: 8 }, 'degree-does-not-fit', /8 does not divide the 6 experts/],
-  ['operator', { ep: 2, dp: 2 }, 'degree-does-not-fit', /has all of them on every rank/],
+  ['unrolled', { ep: 4, dp: 4 }, 'degree-does-not-fit', /4 does not divide the 6 experts/],
+  ['masked', { ep: 8, dp: 8, dispatch: 'padded' }, 'degree-does-not-fit', /8 does not divide the 6 experts/],
+  ['einsum', { dispatch: 'padded', capacityFactor: -1 }, 'bad-option', /expected a number/],
   ['capacity', { dispatch: 'padded' }, 'no-experts', /no layer of experts that is written so/],
 ];
 
@@ -87,6 +89,20 @@ for (const [form, options, code, message] of REFUSED)
       const error = await t.throwsAsync(compile(asked), { instanceOf: AutoparError });
       t.is((error as AutoparError).code, code);
       t.regex(error?.message ?? '', message);
+    });
+  });
+
+for (const form of ['operator', 'quantised', 'unrolled', 'together'] as const)
+  test(`experts written as ${form} are sharded over ep as they are`, async (t) => {
+    await inFolder(form, SIX, async (model, output) => {
+      const asked = { model, output, devices: 2, dp: 2, tp: 1, ep: 2, verify: true };
+      const { verification } = await compile(asked);
+      t.true(verification?.passed);
+      const { program } = await openCompiled(output);
+      const held = program.stages.flatMap(({ weights }) => Object.values(weights));
+      const stacked = held.filter(({ shape }) => shape?.[0] === SIX.experts && shape.length === 3);
+      t.true(stacked.length >= 2);
+      for (const { localShape } of stacked) t.is(localShape[0], SIX.experts / 2);
     });
   });
 

@@ -80,7 +80,7 @@ const RECOMPUTES = [
 ] as const;
 /** Models with what sp and ep shard. */
 const ROUTED: ReadonlySet<ModelName> = new Set([
-  ...(['routed-experts', 'batched-experts', 'operator-experts', 'skewed-experts'] as const),
+  ...(['routed-experts', 'batched-experts', 'operator-experts', 'unrolled-experts', 'skewed-experts'] as const),
 ]);
 const EXPERTS: ReadonlySet<ModelName> = new Set(['soft-experts', 'moe', 'capacity-experts', ...ROUTED]);
 const SEQUENCES: ReadonlySet<ModelName> = new Set([
@@ -147,9 +147,7 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
     const { model, pp, dp, tp, cut } = others;
     const sp = SEQUENCES.has(model) || isApart ? others.sp : 1;
     const capacity = ROUTED.has(model) || isApart ? others.capacity : null;
-    // The operator has its experts on several ranks only where tokens are sent to them.
-    const isOne = model === 'operator-experts' && capacity === null;
-    const ep = (EXPERTS.has(model) && !isOne) || isApart ? others.ep : 1;
+    const ep = EXPERTS.has(model) || isApart ? others.ep : 1;
     const chunks = pp > 1 ? drawn : 1;
     const by = pp > 1 ? cut.by : 'balance';
     const dpOf = (halved: number) => Math.max(1, (dp * tp) / 2 ** halved);

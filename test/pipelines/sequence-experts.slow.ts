@@ -22,7 +22,7 @@ interface Choice extends Required<Pick<Pipeline, 'spMethod' | 'dp' | 'sp' | 'tp'
   readonly capacity: number | 'whole' | null;
 }
 
-const ROUTED = ['routed-experts', 'batched-experts', 'operator-experts', 'skewed-experts'] as const;
+const ROUTED = ['routed-experts', 'batched-experts', 'operator-experts', 'unrolled-experts', 'skewed-experts'] as const;
 const MODELS = ['gpt', 'llama', 'encoder-decoder', 'soft-experts', 'moe', 'capacity-experts', ...ROUTED] as const;
 
 function everyChoice(): readonly Choice[] {

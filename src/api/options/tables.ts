@@ -136,6 +136,7 @@ const simulating = {
   ...importing,
   blocks: flag,
   sharesSequence: flag,
+  sharesExperts: flag,
   forTraining: flag,
   keepsParameters: flag,
   ...degrees,
@@ -185,11 +186,19 @@ interface Tables {
 export type Verb = keyof Tables;
 
 export const TABLES: Tables = {
-  importModel: { ...importing, blocks: flag, forTraining: flag, keepsParameters: flag, sharesSequence: flag },
+  importModel: {
+    ...importing,
+    blocks: flag,
+    forTraining: flag,
+    keepsParameters: flag,
+    sharesSequence: flag,
+    sharesExperts: flag,
+  },
   inspect: {
     ...importing,
     blocks: flag,
     sharesSequence: flag,
+    sharesExperts: flag,
     forTraining: flag,
     keepsParameters: flag,
     ...parameters,

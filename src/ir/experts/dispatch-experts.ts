@@ -18,7 +18,6 @@ import { needed } from '../needed.js';
 import { constant } from '../ops/constants.js';
 import { ForwardWriter, type Neighbourhood } from '../passes/forward-writer.js';
 import { ruleOf, viewOf } from '../view.js';
-import { expandExperts } from './expand-experts.js';
 import { type ExpertBlock, type ExpertStep, findExperts } from './find-experts.js';
 import { type RoleDims, roleList } from './roles.js';
 import { chosenPerToken } from './routers.js';
@@ -53,10 +52,9 @@ export interface Dispatched {
  * @throws AutoparError (usage) `no-experts` where no layer of experts is found that has a gate of the top k
  */
 export function dispatchExperts(
-  given: Graph,
+  graph: Graph,
   { capacityFactor }: DispatchOptions,
 ): { readonly graph: Graph; readonly layers: readonly Dispatched[] } {
-  const graph = expandExperts(given);
   const write = new ForwardWriter(graph);
   const samplesOf = samplesIn(graph);
   const layers: Dispatched[] = [];
