@@ -50,8 +50,10 @@ export interface ImportOptions extends DispatchOptions {
   readonly blocks?: boolean;
   /** Ranks share out its sequence: Attention is written out in plain operators. */
   readonly sharesSequence?: boolean;
-  /** Ranks share out its experts: they are written in plain operators on one weight [experts, rows, columns] each. */
+  /** Ranks share out its experts: operators that have all of them are written in plain ones, and they are stacked. */
   readonly sharesExperts?: boolean;
+  /** Experts that are modules with weights of their own become one on a weight [experts, rows, columns]. */
+  readonly stacksExperts?: boolean;
   /** Globs of graph inputs that are weights without a value. */
   readonly weights?: readonly string[];
   /** Keeps operators that only training needs: Dropout, which does nothing in a model that infers. */
@@ -151,8 +153,9 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
   const resized = options.globalBatch === undefined ? assembled : resizeBatch(assembled, options.globalBatch);
   const attending = options.sharesSequence ? writeAttention(resized) : resized;
   // Dispatch knows experts in the same form.
-  const isStacked = options.sharesExperts || options.dispatch !== undefined;
-  const stacked = isStacked ? stackExperts(expandExperts(attending), identities) : attending;
+  const isShared = options.sharesExperts || options.dispatch !== undefined;
+  const expanded = isShared ? expandExperts(attending) : attending;
+  const stacked = isShared || options.stacksExperts ? stackExperts(expanded, identities) : expanded;
   const { graph: dispatched, layers } =
     options.dispatch === undefined ? { graph: stacked, layers: [] } : dispatchExperts(stacked, dispatchIn(options));
   const graph = findLayers(options.blocks === false ? dispatched : recogniseBlocks(dispatched));
@@ -161,7 +164,14 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
     graph,
     name,
     fingerprint: fingerprint(graph),
-    passes: passesOf(options, stacked !== attending, layers),
+    passes: passesOf(
+      options,
+      [
+        ...(expanded === attending ? [] : [{ name: 'expand-experts' }]),
+        ...(stacked === expanded ? [] : [{ name: 'stack-experts' }]),
+      ],
+      layers,
+    ),
     dims: bound.given,
     globalBatch: options.globalBatch ?? null,
     notes: [
@@ -179,7 +189,11 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
   };
 }
 
-function passesOf(options: ImportOptions, stacks: boolean, layers: readonly Dispatched[]): readonly ImportPass[] {
+function passesOf(
+  options: ImportOptions,
+  experts: readonly ImportPass[],
+  layers: readonly Dispatched[],
+): readonly ImportPass[] {
   return [
     { name: 'inline-functions' },
     { name: 'opset', options: { to: INTERNAL_OPSET } },
@@ -189,7 +203,7 @@ function passesOf(options: ImportOptions, stacks: boolean, layers: readonly Disp
       ? []
       : [{ name: 'resize-batch', options: { globalBatch: options.globalBatch } }]),
     ...(options.sharesSequence ? [{ name: 'write-attention' }] : []),
-    ...(stacks ? [{ name: 'stack-experts' }] : []),
+    ...experts,
     ...(options.dispatch === undefined ? [] : [dispatchPass(options, layers)]),
     ...(options.blocks === false ? [] : [{ name: 'recognise-blocks' }]),
     { name: 'find-layers' },

@@ -74,11 +74,18 @@ export function importedFor(
 }
 
 /** What ranks share out of a model besides its batch and its weights. */
-export type Shared = Pick<ImportOptions, 'sharesSequence' | 'sharesExperts'>;
+export type Shared = Pick<ImportOptions, 'sharesSequence' | 'sharesExperts' | 'stacksExperts'>;
 
-/** What ranks of these degrees do. */
-export function sharedBy({ sp = 1, ep = 1 }: { readonly sp?: number; readonly ep?: number } = {}): Shared {
-  return { ...(sp > 1 ? { sharesSequence: true } : {}), ...(ep > 1 ? { sharesExperts: true } : {}) };
+/** What ranks of these degrees do; and a loss that balances experts, which has to know them. */
+export function sharedBy(
+  { sp = 1, ep = 1 }: { readonly sp?: number; readonly ep?: number } = {},
+  moeBalance?: number,
+): Shared {
+  return {
+    ...(sp > 1 ? { sharesSequence: true } : {}),
+    ...(ep > 1 ? { sharesExperts: true } : {}),
+    ...(moeBalance === undefined ? {} : { stacksExperts: true }),
+  };
 }
 
 /** What a model, or that of a plan, was imported for. */
@@ -86,7 +93,8 @@ export function sharedIn({ passes }: { readonly passes: readonly Pick<ImportPass
   const has = (pass: string) => passes.some(({ name }) => name === pass);
   return {
     ...(has('write-attention') ? { sharesSequence: true } : {}),
-    ...(has('stack-experts') ? { sharesExperts: true } : {}),
+    ...(has('expand-experts') ? { sharesExperts: true } : {}),
+    ...(has('stack-experts') ? { stacksExperts: true } : {}),
   };
 }
 

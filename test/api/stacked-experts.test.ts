@@ -10,6 +10,7 @@ import { readCompiled } from '../../src/api/folder.js';
 import { type CompileOptions, compile, exportWeights, importModel, openSession } from '../../src/api/index.js';
 import { randomInputs } from '../../src/api/inputs.js';
 import { openCompiled } from '../../src/api/verify.js';
+import type { AutoparError } from '../../src/ir/error.js';
 import { loadWeight } from '../../src/ir/onnx/tensors.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { numbersOf } from '../../src/ir/ops/constants.js';
@@ -74,4 +75,17 @@ test('weights of experts that ep has stacked are exported under their own names'
   }
   await one.close();
   await other.close();
+});
+
+test('a loss that balances experts knows those with weights of their own, on one rank too', async (t) => {
+  const loss = { kind: 'mse', moeBalance: 0.5 } as const;
+  const training = { loss, optimizer: { kind: 'sgd', learningRate: 0.1 } } as const;
+  const asked = { model: written('masked'), output: join(folder, 'balanced'), devices: 1, training };
+  const { plan, verification } = await compile({ ...asked, verify: true });
+  t.true(verification?.passed);
+  t.true(plan.passes.some(({ name }) => name === 'stack-experts'));
+  // Weights of one expert cannot be kept from training apart from the others'.
+  const frozen = ['layers.0.experts.experts.1.up.weight'];
+  const error = await t.throwsAsync(compile({ ...asked, force: true, training: { ...training, frozen } }));
+  t.is((error as AutoparError).code, 'unknown-parameter');
 });

@@ -16,6 +16,7 @@ import {
   type Training,
 } from '../../src/api/index.js';
 import { OPTIMIZERS } from '../../src/api/training-request.js';
+import { DISPATCHES, type Dispatch } from '../../src/ir/experts/dispatch-experts.js';
 import { OUTER_MEMORIES } from '../../src/ir/graph.js';
 import { OFFLOAD_PARTS } from '../../src/partition/offload.js';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';
@@ -36,6 +37,7 @@ export interface DrawnPlan {
   readonly spMethod: SpMethod | null;
   /** What experts take of the tokens that are sent to them; null where tokens go as the model has it. */
   readonly capacity: number | 'whole' | null;
+  readonly dispatch: Dispatch;
   readonly pp: number;
   /** The dp of each stage, which have dp · tp devices; null where all stages have one mesh. */
   readonly meshes: readonly number[] | null;
@@ -101,6 +103,7 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
     ep: fc.constantFrom(1, 1, 1, 2, 4),
     method: fc.constantFrom(null, ...SP_METHODS),
     capacity: fc.constantFrom<number | 'whole' | null>(null, 'whole', 0.5, 1, 1.25),
+    dispatch: fc.constantFrom(...DISPATCHES),
     pp: fc.constantFrom(1, 2, 2, 3, 4, 8),
     // Of the devices of a stage, as halvings.
     meshes: fc.option(fc.array(fc.nat(2), { minLength: 8, maxLength: 8 }), { freq: 2 }),
@@ -210,8 +213,23 @@ export async function tryPlan(drawn: DrawnPlan, signal?: AbortSignal): Promise<O
 }
 
 async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promise<CompileOptions> {
-  const { dp, sp, tp, pp, ep, spMethod, capacity, meshes, schedule, virtualStages, batch, isFree, offload, seed } =
-    drawn;
+  const {
+    dp,
+    sp,
+    tp,
+    pp,
+    ep,
+    spMethod,
+    capacity,
+    dispatch,
+    meshes,
+    schedule,
+    virtualStages,
+    batch,
+    isFree,
+    offload,
+    seed,
+  } = drawn;
   const text = meshes?.map((own) => `dp${own} tp${(dp * tp) / own}`).join(' | ');
   return {
     model,
@@ -220,7 +238,7 @@ async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promi
     pp,
     devices: pp * dp * sp * tp,
     ...(spMethod ? { spMethod } : {}),
-    ...(capacity === null ? {} : { dispatch: 'padded' as const }),
+    ...(capacity === null ? {} : { dispatch }),
     ...(typeof capacity === 'number' ? { capacityFactor: capacity } : {}),
     seed,
     ...(model.includes('moe') ? { initRandom: true } : {}),

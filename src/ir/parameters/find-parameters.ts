@@ -196,9 +196,7 @@ const UNTIED = 'told by --untie';
 /** What the file calls a weight that has another name or form in the graph. */
 export function fileNames({ weights }: Graph, weight: string): readonly string[] {
   const { file } = weights.get(weight) ?? {};
-  if (!file) return [];
-  const parts = file.parts?.flatMap((part) => [part.weight, part.file.name]) ?? [];
-  return [...new Set([file.name, ...(file.result === null ? [] : [file.result]), ...parts])];
+  return file ? [file.name, ...(file.result === null ? [] : [file.result])] : [];
 }
 
 /** A glob that fits nothing is a mistake. */

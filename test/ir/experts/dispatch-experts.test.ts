@@ -6,7 +6,11 @@ import test from 'ava';
 import { randomInputs } from '../../../src/api/inputs.js';
 import { runGraph } from '../../../src/api/reference.js';
 import { AutoparError } from '../../../src/ir/error.js';
-import { type DispatchOptions, dispatchExperts as dispatchPlain } from '../../../src/ir/experts/dispatch-experts.js';
+import {
+  DISPATCHES,
+  type DispatchOptions,
+  dispatchExperts as dispatchPlain,
+} from '../../../src/ir/experts/dispatch-experts.js';
 import { expandExperts } from '../../../src/ir/experts/expand-experts.js';
 import { stackExperts } from '../../../src/ir/experts/stack-experts.js';
 import type { Graph, Node } from '../../../src/ir/graph.js';
@@ -29,10 +33,11 @@ function isClose(a: readonly number[] = [], b: readonly number[] = []): boolean 
   return a.length === b.length && a.every((value, index) => Math.abs(value - (b[index] ?? Number.NaN)) <= 1e-5 * scale);
 }
 
-for (const form of EXPERT_FORMS.filter((each) => each !== 'capacity'))
+for (const [at, form] of EXPERT_FORMS.filter((each) => each !== 'capacity').entries())
   test(`with room for every token, experts written as ${form} compute what the model does`, async (t) => {
     const graph = batched(routedExperts(form));
-    const { graph: sent, layers } = dispatchExperts(graph, { dispatch: 'padded' });
+    const [dispatch = 'padded'] = DISPATCHES.slice(at % DISPATCHES.length);
+    const { graph: sent, layers } = dispatchExperts(graph, { dispatch });
     const [written, dispatched] = [await resultsOf(graph), await resultsOf(sent)];
     t.true(isClose(dispatched['y'], written['y']));
     t.is(layers.length, SMALL.layers);
@@ -60,9 +65,11 @@ for (const [name, skew] of Object.entries(SKEWS))
       layers.map((layer) => layer.capacity),
       [capacity, capacity],
     );
+    const { graph: filled } = dispatchExperts(graph, { dispatch: 'variable', capacityFactor: 1 });
     const masked = await resultsOf(routedExperts('einsum', { ...sizes, capacity }));
     const dispatched = await resultsOf(sent);
     t.true(isClose(dispatched['y'], masked['y']));
+    t.deepEqual(await resultsOf(filled), dispatched, 'to the bit');
     t.false(isClose(dispatched['y'], (await resultsOf(graph))['y']), 'some are dropped');
     const counts = dispatched[layers[0]?.counts ?? ''] ?? [];
     if (skew.bias) t.true(counts.every((count, index) => index % sizes.experts !== 0 || count === sizes.steps));
