@@ -23,7 +23,7 @@ import { withRandomWeights } from './random-weights.js';
 import { refuseUntrained } from './recompute.js';
 import type { ModelOptions } from './strategy-files.js';
 import { type Training, trainedModel } from './training.js';
-import { importedFor } from './training-form.js';
+import { importedFor, sharedBy } from './training-form.js';
 import { type VerifyResult, verify } from './verify.js';
 
 export type { CompileOptions };
@@ -66,7 +66,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
       ...(globalBatch === undefined ? {} : { globalBatch }),
       ...(options.weights ? { weights: options.weights } : {}),
       ...dispatchIn(options),
-      ...importedFor(options.training, (options.degrees?.sp ?? 1) > 1),
+      ...importedFor(options.training, sharedBy(options.degrees, options.training?.loss.moeBalance)),
     });
   const read = await at(options.globalBatch);
   await interruptible(options.signal);

@@ -17,7 +17,7 @@ import { generatedFile } from './generated.js';
 import { type ImportedModel, importModel } from './import.js';
 import { inPrecision, loweredOfPlan } from './inference-precision.js';
 import { trainedModel, withTraining } from './training.js';
-import { importedFor, sharesSequence } from './training-form.js';
+import { importedFor, sharedIn } from './training-form.js';
 
 export interface CompiledModel {
   /** What was planned. */
@@ -83,7 +83,7 @@ export async function importerOf(
       ...(globalBatch === null ? {} : { globalBatch }),
       ...(source.weights ? { weights: source.weights } : {}),
       ...dispatchOf(plan.passes),
-      ...importedFor(form, sharesSequence(plan)),
+      ...importedFor(form, sharedIn(plan)),
     });
   return { file, constants, at };
 }

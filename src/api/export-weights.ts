@@ -6,7 +6,14 @@ import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { byteLength, type DType, onnxOfDtype } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
-import { elementCount, type Graph, plainFileTensor, type TensorType, type Weight } from '../ir/graph.js';
+import {
+  elementCount,
+  type FileTensor,
+  type Graph,
+  plainFileTensor,
+  type TensorType,
+  type Weight,
+} from '../ir/graph.js';
 import { readOnnx } from '../ir/onnx/reader.js';
 import { decodeModel, encodeModel, type ModelProto, type NodeProto, type TensorProto } from '../ir/onnx/schema.js';
 import { initializerOf, loadWeight } from '../ir/onnx/tensors.js';
@@ -114,15 +121,17 @@ async function intoModel(sources: Sources, output: string): Promise<Written> {
     if (!stored) continue;
     const trained = { dtype: stored.dtype, shape: stored.shape, data: await reader.whole(name, stored) };
     for (const weight of parameter.weights) {
-      const { name: tensor, value } = inFile(weight, graph.weights.get(weight), trained, isTurned(parameter, weight));
-      const before = values.get(tensor);
-      if (before && Buffer.compare(before.data, value.data) !== 0)
-        throw cannotExport(
-          file,
-          tensor,
-          `stands for ${before.parameter} and ${parameter.name}, which training has made different`,
-        );
-      values.set(tensor, { ...value, parameter: parameter.name });
+      const parts = inFile(weight, graph.weights.get(weight), trained, isTurned(parameter, weight));
+      for (const { name: tensor, value } of parts) {
+        const before = values.get(tensor);
+        if (before && Buffer.compare(before.data, value.data) !== 0)
+          throw cannotExport(
+            file,
+            tensor,
+            `stands for ${before.parameter} and ${parameter.name}, which training has made different`,
+          );
+        values.set(tensor, { ...value, parameter: parameter.name });
+      }
     }
   }
   const model = decodeModel(await readFile(file));
@@ -141,13 +150,15 @@ async function intoSafetensors({ graph, held, checkpoint, reader }: Sources, out
     const load = async (): Promise<FileValue> => {
       const data = stored ? await reader.whole(name, stored) : ((await loadWeight(weight.source)) ?? new Uint8Array());
       const { dtype, shape } = stored ?? weight;
-      return asModule(first, weight, { dtype, shape, data });
+      return { dtype, shape, data };
     };
-    const { dtype, shape } = asModule(first, weight, { ...(stored ?? weight), data: new Uint8Array() });
-    const pieces = async function* () {
-      yield (await load()).data;
-    };
-    return [{ key: name, dtype, shape, pieces }];
+    const known = asModules(name, first, weight, { ...(stored ?? weight), data: new Uint8Array() });
+    return known.map(({ name: key, value: { dtype, shape } }, index) => {
+      const pieces = async function* () {
+        yield asModules(name, first, weight, await load())[index]?.value.data ?? new Uint8Array();
+      };
+      return { key, dtype, shape, pieces };
+    });
   });
   await writeSafetensors(output, entries);
   return totalOf(entries);
@@ -164,15 +175,33 @@ function isTurned({ places }: Parameter, weight: string): boolean {
   return places.find((place) => place.weight === weight)?.turned ?? false;
 }
 
-/** A weight's value as the tensor of the file that it is. */
-function inFile(
-  weight: string,
-  held: Weight | undefined,
-  trained: FileValue,
-  turned: boolean,
-): { readonly name: string; readonly value: FileValue } {
+interface NamedValue {
+  readonly name: string;
+  readonly value: FileValue;
+}
+
+/** A weight's value as the tensors of the file that it is: several of one that is stacked. */
+function inFile(weight: string, held: Weight | undefined, trained: FileValue, turned: boolean): readonly NamedValue[] {
   const value = turned ? transposed(trained, [1, 0]) : trained;
-  const { name, shape, dims } = held?.file ?? plainFileTensor(weight, value);
+  const file = held?.file ?? plainFileTensor(weight, value);
+  if (!file.parts) return [asFile(file, value)];
+  return rowsOf(value).flatMap((row, index) => {
+    const part = file.parts?.[index]?.file;
+    return part ? [asFile(part, row)] : [];
+  });
+}
+
+/** A tensor's parts along its first dimension. */
+function rowsOf({ dtype, shape: [count = 1, ...shape], data }: FileValue): readonly FileValue[] {
+  const length = data.byteLength / count;
+  return Array.from({ length: count }, (_, row) => ({
+    dtype,
+    shape,
+    data: data.subarray(row * length, (row + 1) * length),
+  }));
+}
+
+function asFile({ name, shape, dims }: FileTensor, value: FileValue): NamedValue {
   const order = shape.flatMap((_, axis) => {
     const dimension = dims.indexOf(axis);
     return dimension < 0 ? [] : [dimension];
@@ -181,10 +210,15 @@ function inFile(
   return { name, value: { ...transposed(value, [...order, ...rest]), shape } };
 }
 
-/** As its module has it: exporters make up the names of matrices that they store transposed. */
-function asModule(weight: string, held: Weight, trained: FileValue): FileValue {
-  const { name, value } = inFile(weight, held, trained, false);
-  return isMadeUp(name) && value.shape.length === 2 ? transposed(value, [1, 0]) : value;
+/**
+ * As its modules have it, a tensor each, under the parameter's name or those of stacked ones: exporters make up the names of
+ * matrices that they store transposed.
+ */
+function asModules(own: string, weight: string, held: Weight, trained: FileValue): readonly NamedValue[] {
+  return inFile(weight, held, trained, false).map(({ name, value }, index) => ({
+    name: held.file?.parts?.[index]?.weight ?? own,
+    value: isMadeUp(name) && value.shape.length === 2 ? transposed(value, [1, 0]) : value,
+  }));
 }
 
 /** The tensor with dimension `order[i]` as its i-th; without data only the shape is new. */

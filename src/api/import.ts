@@ -6,6 +6,8 @@ import type { TrainingGraph } from '../ir/autodiff/training-graph.js';
 import { batchDimensions } from '../ir/batch.js';
 import { AutoparError } from '../ir/error.js';
 import { type Dispatched, type DispatchOptions, dispatchExperts } from '../ir/experts/dispatch-experts.js';
+import { expandExperts } from '../ir/experts/expand-experts.js';
+import { stackExperts } from '../ir/experts/stack-experts.js';
 import { fingerprint } from '../ir/fingerprint.js';
 import { type ConstantTensor, type Graph, INTERNAL_OPSET } from '../ir/graph.js';
 import type { MultiDevice } from '../ir/onnx/device-annotations.js';
@@ -48,6 +50,10 @@ export interface ImportOptions extends DispatchOptions {
   readonly blocks?: boolean;
   /** Ranks share out its sequence: Attention is written out in plain operators. */
   readonly sharesSequence?: boolean;
+  /** Ranks share out its experts: operators that have all of them are written in plain ones, and they are stacked. */
+  readonly sharesExperts?: boolean;
+  /** Experts that are modules with weights of their own become one on a weight [experts, rows, columns]. */
+  readonly stacksExperts?: boolean;
   /** Globs of graph inputs that are weights without a value. */
   readonly weights?: readonly string[];
   /** Keeps operators that only training needs: Dropout, which does nothing in a model that infers. */
@@ -146,15 +152,26 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
   const assembled: Graph = { ...plain, batch: batchDimensions(plain) };
   const resized = options.globalBatch === undefined ? assembled : resizeBatch(assembled, options.globalBatch);
   const attending = options.sharesSequence ? writeAttention(resized) : resized;
+  // Dispatch knows experts in the same form.
+  const isShared = options.sharesExperts || options.dispatch !== undefined;
+  const expanded = isShared ? expandExperts(attending) : attending;
+  const stacked = isShared || options.stacksExperts ? stackExperts(expanded, identities) : expanded;
   const { graph: dispatched, layers } =
-    options.dispatch === undefined ? { graph: attending, layers: [] } : dispatchExperts(attending, dispatchIn(options));
+    options.dispatch === undefined ? { graph: stacked, layers: [] } : dispatchExperts(stacked, dispatchIn(options));
   const graph = findLayers(options.blocks === false ? dispatched : recogniseBlocks(dispatched));
   const weightsPresent = [...graph.weights.values()].every((weight) => weight.source.kind !== 'absent');
   return {
     graph,
     name,
     fingerprint: fingerprint(graph),
-    passes: passesOf(options, layers),
+    passes: passesOf(
+      options,
+      [
+        ...(expanded === attending ? [] : [{ name: 'expand-experts' }]),
+        ...(stacked === expanded ? [] : [{ name: 'stack-experts' }]),
+      ],
+      layers,
+    ),
     dims: bound.given,
     globalBatch: options.globalBatch ?? null,
     notes: [
@@ -172,7 +189,11 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
   };
 }
 
-function passesOf(options: ImportOptions, layers: readonly Dispatched[]): readonly ImportPass[] {
+function passesOf(
+  options: ImportOptions,
+  experts: readonly ImportPass[],
+  layers: readonly Dispatched[],
+): readonly ImportPass[] {
   return [
     { name: 'inline-functions' },
     { name: 'opset', options: { to: INTERNAL_OPSET } },
@@ -182,6 +203,7 @@ function passesOf(options: ImportOptions, layers: readonly Dispatched[]): readon
       ? []
       : [{ name: 'resize-batch', options: { globalBatch: options.globalBatch } }]),
     ...(options.sharesSequence ? [{ name: 'write-attention' }] : []),
+    ...experts,
     ...(options.dispatch === undefined ? [] : [dispatchPass(options, layers)]),
     ...(options.blocks === false ? [] : [{ name: 'recognise-blocks' }]),
     { name: 'find-layers' },

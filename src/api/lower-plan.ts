@@ -12,7 +12,7 @@ import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
 import type { Places } from '../partition/offload.js';
 import { partition } from '../partition/partition.js';
 import { prepared } from '../partition/prepared.js';
-import type { ShardedGraph } from '../partition/sharded-graph.js';
+import type { ComputeNode, ShardedGraph } from '../partition/sharded-graph.js';
 import type { Schedule } from '../schedule/schedule.js';
 import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
 import { assignmentOf } from '../strategy/assignment-of.js';
@@ -21,6 +21,7 @@ import type { Plan } from '../strategy/plan.js';
 import { planDigest } from '../strategy/plan-json.js';
 import { planPlaces } from '../strategy/plan-places.js';
 import { checkPlaces, type StagedGraph, stagedGraph } from '../strategy/staged-graph.js';
+import { dispatchOf } from './dispatch.js';
 
 /** A plan as a program is made from it. */
 export interface LoweredPlan {
@@ -71,7 +72,8 @@ export function asPlanned(
 export function programOfPlan({ lowered, schedule }: LoweredPlan, plan: Plan, cluster: Cluster): GeneratedProgram {
   const { name, fingerprint } = plan.model;
   const model = { name, fingerprint, plan: planDigest(plan) };
-  return programOf(lowered, model, schedule?.actions, (node, { sharded }) => priceNode(node, sharded, cluster) / 1e9);
+  const secondsOf = (node: ComputeNode, { sharded }: LoweredStage) => priceNode(node, sharded, cluster) / 1e9;
+  return programOf(lowered, model, schedule?.actions, secondsOf, dispatchOf(plan.passes).dispatch === 'variable');
 }
 
 /** A plan's operators with their strategies. */

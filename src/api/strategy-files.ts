@@ -18,7 +18,7 @@ import { dispatchOf } from './dispatch.js';
 import { CONSTANTS_FILE, isTraining, readSource, type Source } from './folder.js';
 import { type ImportedModel, type ImportOptions, importModel } from './import.js';
 import { inPrecision, loweredOfPlan } from './inference-precision.js';
-import { importedFor, sharesSequence } from './training-form.js';
+import { importedFor, sharedIn } from './training-form.js';
 import type { Training } from './training-request.js';
 
 /** What `convert` writes and `show` reads. */
@@ -172,7 +172,7 @@ async function importOptions(
   const constants = beside?.source.constants ? await readArrays(path.join(beside.folder, CONSTANTS_FILE)) : undefined;
   return {
     dims: plan.model.dims,
-    ...importedFor(undefined, sharesSequence(plan)),
+    ...importedFor(undefined, sharedIn(plan)),
     ...(globalBatch === null ? {} : { globalBatch }),
     ...(constants ? { constants } : {}),
     ...(beside?.source.weights ? { weights: beside.source.weights } : {}),

@@ -59,25 +59,43 @@ export interface TrainingForm {
 }
 
 /**
- * How a model is imported for it: operators on parameters stay, and Dropout where it is to drop; and for ranks that share out its
- * sequence.
+ * How a model is imported for it: operators on parameters stay, and Dropout where it is to drop; and for what ranks share out.
  */
 export function importedFor(
   training: TrainingFormOptions | undefined,
-  sharesSequence = false,
-): Pick<ImportOptions, 'forTraining' | 'keepsParameters' | 'sharesSequence'> {
-  const sequence = sharesSequence ? { sharesSequence } : {};
-  if (!training) return sequence;
+  shared: Shared = {},
+): Pick<ImportOptions, 'forTraining' | 'keepsParameters'> & Shared {
+  if (!training) return shared;
   return {
-    ...sequence,
+    ...shared,
     keepsParameters: true,
     ...(training.trainMode === 'as-exported' ? {} : { forTraining: true }),
   };
 }
 
-/** Whether a model, or that of a plan, was imported for ranks that share out its sequence. */
-export function sharesSequence({ passes }: { readonly passes: readonly Pick<ImportPass, 'name'>[] }): boolean {
-  return passes.some(({ name }) => name === 'write-attention');
+/** What ranks share out of a model besides its batch and its weights. */
+export type Shared = Pick<ImportOptions, 'sharesSequence' | 'sharesExperts' | 'stacksExperts'>;
+
+/** What ranks of these degrees do; and a loss that balances experts, which has to know them. */
+export function sharedBy(
+  { sp = 1, ep = 1 }: { readonly sp?: number; readonly ep?: number } = {},
+  moeBalance?: number,
+): Shared {
+  return {
+    ...(sp > 1 ? { sharesSequence: true } : {}),
+    ...(ep > 1 ? { sharesExperts: true } : {}),
+    ...(moeBalance === undefined ? {} : { stacksExperts: true }),
+  };
+}
+
+/** What a model, or that of a plan, was imported for. */
+export function sharedIn({ passes }: { readonly passes: readonly Pick<ImportPass, 'name'>[] }): Shared {
+  const has = (pass: string) => passes.some(({ name }) => name === pass);
+  return {
+    ...(has('write-attention') ? { sharesSequence: true } : {}),
+    ...(has('expand-experts') ? { sharesExperts: true } : {}),
+    ...(has('stack-experts') ? { stacksExperts: true } : {}),
+  };
 }
 
 /**

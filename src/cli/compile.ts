@@ -55,8 +55,8 @@ interface CompileFlags extends DegreeOptions, DispatchOptions, ModelFlags, Train
 /** How tokens reach experts. */
 const dispatchOptions: readonly CommandOption[] = [
   {
-    flags: '--dispatch <padded>',
-    says: 'send each token to its top-k experts, which take equal slots (default: as the model has it)',
+    flags: '--dispatch <padded|variable>',
+    says: 'send each token to its top-k experts: all slots, or filled ones (default: as the model has it)',
     parse: oneOf('--dispatch', DISPATCHES),
   },
   {

@@ -11,7 +11,7 @@ import type { SecondHalf } from '../partition/order.js';
 import type { PlacedStep } from '../partition/place-moves.js';
 import { actionsOf } from '../partition/placed-actions.js';
 import { inlineValues } from '../partition/segments.js';
-import type { ComputeNode, ShardedGraph, ShardedTensor } from '../partition/sharded-graph.js';
+import type { CommunicationNode, ComputeNode, ShardedGraph, ShardedTensor } from '../partition/sharded-graph.js';
 import { type StageWalk, walkStage } from '../partition/stage-walk.js';
 import { STAGE_AXIS } from '../program/mesh.js';
 import {
@@ -19,6 +19,7 @@ import {
   PROGRAM_VERSION,
   type Program,
   type ProgramAxis,
+  type ProgramCollective,
   type ProgramSegment,
   type ProgramStage,
   type ProgramTensor,
@@ -40,19 +41,27 @@ export interface GeneratedProgram {
 /**
  * Generates the program of a graph's stages; of one that is the whole graph, or of a pipeline's, each of which runs its `actions`
  * in their order, transfers placed between them. `model` names it in program.json; `secondsOf` says what an operator of the
- * sharded graph is predicted to take.
+ * sharded graph is predicted to take. With `sendsFilled`, rows that are zero are not sent to experts and back.
  */
 export function programOf(
   lowered: readonly LoweredStage[],
   model: Program['model'],
   actions: readonly (readonly Action[])[] = [],
   secondsOf?: (node: ComputeNode, stage: LoweredStage) => number,
+  sendsFilled = false,
 ): GeneratedProgram {
   const files = new Map<string, Uint8Array>();
   const order = actionsOf(lowered, actions);
   const walks = lowered.map(({ sharded }, stage) => walkStage(sharded, order[stage] ?? []));
   const written = lowered.map((stage, index) =>
-    stageOf(stage, walks[index] as StageWalk, files, lowered.length > 1 ? `stage-${index}-` : '', secondsOf),
+    stageOf(
+      stage,
+      walks[index] as StageWalk,
+      files,
+      lowered.length > 1 ? `stage-${index}-` : '',
+      sendsFilled,
+      secondsOf,
+    ),
   );
   const meshes = lowered.map(({ sharded }) => sharded.mesh);
   const shared = sharedMesh(meshes);
@@ -96,12 +105,24 @@ function outputsOf(sharded: ShardedGraph, stage: number): Program['outputs'] {
     .map(({ tensor, output }) => valueRecord(sharded, stage, tensor, output));
 }
 
+/** A collective between experts, which sends the rows of an exchange that hold something. */
+function filledOnly(
+  { collective, axes, input }: CommunicationNode,
+  { mesh, tensors }: ShardedGraph,
+): ProgramCollective {
+  const isTheirs = axes.every((axis) => mesh.experts?.includes(axis));
+  const width = tensors.get(input)?.localShape.at(-1) ?? 1;
+  const isRows = collective.kind === 'all-to-all' && width > 1 && collective.split.inner % width === 0;
+  return isTheirs && isRows ? { ...collective, filled: width } : collective;
+}
+
 /** Writes segments to `files`; `prefix` begins the names of the stage's weight files. */
 function stageOf(
   stage: LoweredStage,
   walk: StageWalk,
   files: Map<string, Uint8Array>,
   prefix: string,
+  sendsFilled: boolean,
   secondsOf?: (node: ComputeNode, stage: LoweredStage) => number,
 ): ProgramStage {
   const { graph, sharded } = stage;
@@ -119,7 +140,8 @@ function stageOf(
     }
     if (step.kind === 'start') {
       const { node } = step;
-      const { collective, axes, input, output } = node;
+      const { axes, input, output } = node;
+      const collective = sendsFilled ? filledOnly(node, sharded) : node.collective;
       return {
         ...{ kind: 'start', id: step.id, collective, axes, input, output, label: labelOf(node.layer, node.origin) },
         ...(step.last ? { last: true } : {}),

@@ -93,6 +93,8 @@ export type WeightSource =
     }
   /** All zeros, of so many bytes: the moments of an optimizer that has not begun. */
   | { readonly kind: 'zero'; readonly length: number }
+  /** Weights of the file, all of one length, one behind the other: the weights of experts that have one of their own each. */
+  | { readonly kind: 'stacked'; readonly length: number; readonly parts: readonly WeightSource[] }
   | { readonly kind: 'absent'; readonly data?: MissingData };
 
 /** The data file that a model names for a weight's value, and why the value cannot be read from it. */
@@ -112,6 +114,15 @@ export interface FileTensor {
    * A tensor of the file that has the weight's own form: the result of the operators that were folded; null where there is none.
    */
   readonly result: string | null;
+  /** Tensors of the file, by the weight's first dimension, which the file does not have: one name for all of them is made up. */
+  readonly parts?: readonly FilePart[];
+}
+
+/** A weight of the file that is one row of a stacked one. */
+export interface FilePart {
+  /** Its name in the graph before it was stacked: the module's. */
+  readonly weight: string;
+  readonly file: FileTensor;
 }
 
 /** A parameter, buffer or folded constant: a graph-level value that is no input. */

@@ -372,7 +372,8 @@ function elementsOf(collective: ProgramCollective, given: number, members: numbe
     return [rows * members, rows];
   }
   if (collective.kind === 'all-to-all') {
-    const { split, concat } = collective;
+    const { split, concat, filled = 1 } = collective;
+    if (split.inner % filled !== 0) throw new Flaw(`rows of ${filled} elements do not divide slices of ${split.inner}`);
     return [split.outer * split.inner * members, concat.outer * concat.inner * members];
   }
   if (collective.kind === 'permute') {

@@ -36,7 +36,7 @@ const collective: Schema = {
     record({ kind: { const: 'reduce' }, reduction }),
     record({ kind: { const: 'all-gather' }, outer: count, inner: count }),
     record({ kind: { const: 'reduce-scatter' }, reduction, outer: count, inner: count }),
-    record({ kind: { const: 'all-to-all' }, split: rows, concat: rows }),
+    record({ kind: { const: 'all-to-all' }, split: rows, concat: rows }, { filled: { type: 'integer', minimum: 1 } }),
     record({ kind: { const: 'permute' }, to: list(count) }),
     record({ kind: { const: 'broadcast' } }),
   ],

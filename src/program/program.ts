@@ -211,6 +211,8 @@ export type ProgramCollective =
       readonly kind: 'all-to-all';
       readonly split: { readonly outer: number; readonly inner: number };
       readonly concat: { readonly outer: number; readonly inner: number };
+      /** Elements of a row: rows that are zero throughout are not sent. It divides `split.inner`. */
+      readonly filled?: number;
     }
   | { readonly kind: 'permute'; readonly to: readonly number[] }
   | { readonly kind: 'broadcast' };

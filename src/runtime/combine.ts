@@ -13,13 +13,17 @@ import { reduceBlocks } from '../program/reduce.js';
 import { allocate } from '../program/typed.js';
 import { byteLength, type DType } from '../program/values.js';
 
-/** The result of member `member`, written to `target`, given all members' blocks in order. */
+/**
+ * The result of member `member`, written to `target`, given all members' blocks in order; of an all-to-all the slices for it where
+ * `slices` has them.
+ */
 export function combine(
   collective: ProgramCollective,
   dtype: DType,
   blocks: readonly Uint8Array[],
   member: number,
   target: Uint8Array,
+  slices?: readonly (Uint8Array | undefined)[],
 ): void {
   const members = blocks.length;
   const size = byteLength(dtype, 1);
@@ -35,10 +39,10 @@ export function combine(
     const slices = blocks.map((block) => sliceOf(block, members, member, collective.outer, inner));
     reduceBlocks(dtype, collective.reduction, slices, target);
   } else if (collective.kind === 'all-to-all') {
-    const { split, concat } = collective;
+    const { concat } = collective;
     const inner = concat.inner * size;
     for (const [index, block] of blocks.entries()) {
-      const slice = sliceOf(block, members, member, split.outer, split.inner * size);
+      const slice = slices?.[index] ?? sliceFor(collective, dtype, block, members, member);
       copyRows(slice, 0, inner, target, index * inner, members * inner, inner, concat.outer);
     }
   } else if (collective.kind === 'permute') {
@@ -46,6 +50,17 @@ export function combine(
   } else {
     target.set(blocks[0] as Uint8Array);
   }
+}
+
+/** What a block of an all-to-all has for a member. */
+export function sliceFor(
+  { split }: Extract<ProgramCollective, { readonly kind: 'all-to-all' }>,
+  dtype: DType,
+  block: Uint8Array,
+  members: number,
+  member: number,
+): Uint8Array {
+  return sliceOf(block, members, member, split.outer, split.inner * byteLength(dtype, 1));
 }
 
 /** Slice `index` of a block seen as [outer, count, inner bytes], contiguous: a view where it is one already. */

@@ -19,9 +19,9 @@ export class DelayedTransport implements Transport {
     this.state = (Math.imul(delays.seed + 1, 0x9e3779b1) ^ Math.imul(setup.rank + 1, 0x85ebca6b)) >>> 0;
   }
 
-  start(call: CollectiveCall, block: Uint8Array): void {
+  start(call: CollectiveCall, block: Uint8Array): number {
     this.delay();
-    this.carrier.start(call, block);
+    return this.carrier.start(call, block);
   }
 
   wait(call: CollectiveCall, result: Uint8Array): void {

@@ -105,9 +105,10 @@ export class EmulatedTransport implements Transport {
     private readonly link: Link,
   ) {}
 
-  start(call: CollectiveCall, _block: Uint8Array): void {
+  start(call: CollectiveCall, _block: Uint8Array): number {
     this.groupOf(call).begun.push(call);
     this.carrier.start(meeting(call), bytesOfTime(this.clock.current));
+    return bytesSent(call);
   }
 
   wait(call: CollectiveCall, _result: Uint8Array): void {

@@ -22,7 +22,7 @@ import {
 import { tensorBytes, tensorOf } from './stage-tensors.js';
 import { Stopwatch } from './statistics.js';
 import type { TensorStore } from './tensor-store.js';
-import { bytesSent, gives, type Transport, takes } from './transport.js';
+import { gives, type Transport, takes } from './transport.js';
 import { ValueWatch } from './value-watch.js';
 
 type StepCommand = Extract<RankCommand, { kind: 'step' }>;
@@ -242,8 +242,10 @@ export class RankLoop<Tensor extends object> {
         this.transport.send(step.call, this.backend.bytes(this.store.get(step.tensor)));
         return step.call.bytes;
       case 'start':
-        this.transport.start(step.call, gives(step.call) ? this.backend.bytes(this.store.get(step.input)) : NO_BYTES);
-        return bytesSent(step.call);
+        return this.transport.start(
+          step.call,
+          gives(step.call) ? this.backend.bytes(this.store.get(step.input)) : NO_BYTES,
+        );
       case 'wait': {
         if (!takes(step.call)) {
           this.transport.wait(step.call, NO_BYTES);

@@ -18,14 +18,18 @@
  * Members of a reduce write their blocks to the first one's slot, one behind the other; it alone reads them. Of a broadcast the
  * first one's is the only one.
  *
+ * Of an all-to-all of rows that hold something or nothing, members find the slices for them one behind the other, each packed where
+ * that makes it shorter (filled-rows.ts).
+ *
  * Between stages blocks travel as messages, for a sender must not wait for its receiver.
  */
 import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
 import { reduceBlocks } from '../program/reduce.js';
 import { byteLength } from '../program/values.js';
-import { combine } from './combine.js';
+import { combine, sliceFor } from './combine.js';
 import type { Control } from './control.js';
-import { type CollectiveCall, gives, type TransferCall, type Transport, takes } from './transport.js';
+import { packRows, unpackRows } from './filled-rows.js';
+import { bytesSent, type CollectiveCall, gives, type TransferCall, type Transport, takes } from './transport.js';
 
 /** What the ranks of one stage share. Ranks of the stage are `firstRank`, `firstRank` + 1, … */
 export interface SharedRegions {
@@ -94,14 +98,51 @@ export class SharedMemoryTransport implements Transport {
     );
   }
 
-  start(call: CollectiveCall, block: Uint8Array): void {
+  start(call: CollectiveCall, block: Uint8Array): number {
     const { slot } = call;
     const use = (this.uses[slot] ?? 0) + 1;
     for (const reader of this.readers[slot] ?? []) this.await(reader, slot, READ, use - 1);
-    if (gives(call)) this.blockOf(call, call.member).set(block);
+    const sent = this.hand(call, block);
     this.uses[slot] = use;
     this.readers[slot] = readersOf(call);
     this.advance(slot, PUBLISHED, use);
+    return sent;
+  }
+
+  /** Copies this rank's block into its slot; gives the bytes that it sends. */
+  private hand(call: CollectiveCall, block: Uint8Array): number {
+    if (!gives(call)) return bytesSent(call);
+    const own = this.blockOf(call, call.member);
+    const { collective, dtype, members, member, slot } = call;
+    if (collective.kind !== 'all-to-all' || !collective.filled || members.length > MOST_PACKED) {
+      own.set(block);
+      return bytesSent(call);
+    }
+    const width = byteLength(dtype, collective.filled);
+    const bytes = block.byteLength / members.length;
+    let [sent, packed] = [0, 0];
+    for (const other of members.keys()) {
+      const slice = sliceFor(collective, dtype, block, members.length, other);
+      const place = own.subarray(other * bytes, (other + 1) * bytes);
+      const fewer = other === member ? null : packRows(slice, width, place);
+      if (fewer === null) place.set(slice);
+      else packed |= 1 << other;
+      if (other !== member) sent += fewer ?? bytes;
+    }
+    Atomics.store(this.counters, this.index(this.rank, slot, PACKED), packed);
+    return sent;
+  }
+
+  /** The slices that members have for this rank, where they may have been packed. */
+  private slices({ collective, dtype, members, member, slot }: CollectiveCall, blocks: readonly Uint8Array[]) {
+    if (collective.kind !== 'all-to-all' || !collective.filled || members.length > MOST_PACKED) return undefined;
+    const width = byteLength(dtype, collective.filled);
+    return blocks.map((block, index) => {
+      const bytes = block.byteLength / members.length;
+      const slice = block.subarray(member * bytes, (member + 1) * bytes);
+      const packed = Atomics.load(this.counters, this.index(members[index] ?? -1, slot, PACKED));
+      return ((packed >> member) & 1) === 1 ? unpackRows(slice, width, bytes) : slice;
+    });
   }
 
   wait(call: CollectiveCall, result: Uint8Array): void {
@@ -117,7 +158,7 @@ export class SharedMemoryTransport implements Transport {
     if (call.collective.kind === 'all-reduce' && call.inputBytes >= CHUNKED_BYTES) {
       this.reduceByChunks(call, call.collective.reduction, blocks, use, result);
     } else {
-      combine(call.collective, call.dtype, blocks, call.member, result);
+      combine(call.collective, call.dtype, blocks, call.member, result, this.slices(call, blocks));
     }
     this.advance(slot, READ, use);
   }
@@ -232,6 +273,10 @@ const LINE = 16;
 const PUBLISHED = 0;
 const REDUCED = 1;
 const READ = 2;
+/** By member, a bit: the rows for it are packed. */
+const PACKED = 3;
+/** Members that have a bit each. */
+const MOST_PACKED = 31;
 const ALIGNMENT = 64;
 
 /** From here on an all-reduce is shared among the members; below, every rank reduces all, which saves one meeting. */

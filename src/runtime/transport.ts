@@ -31,8 +31,11 @@ export interface TransferCall {
 }
 
 export interface Transport {
-  /** Hands this rank's block over, if it `gives` one. The block may be changed or freed as soon as this returns. */
-  readonly start: (call: CollectiveCall, block: Uint8Array) => void;
+  /**
+   * Hands this rank's block over, if it `gives` one, and says how many bytes it sent. The block may be changed or freed as soon as
+   * this returns.
+   */
+  readonly start: (call: CollectiveCall, block: Uint8Array) => number;
   /**
    * Blocks until the members have started from which this rank's result comes, and writes it (all of `call.outputBytes`) to
    * `result`, if it `takes` one.
@@ -57,7 +60,7 @@ export function takes({ collective, member }: CollectiveCall): boolean {
 }
 
 /**
- * Bytes that one rank sends for a collective over `members` ranks, by the usual formulas for ring algorithms:
+ * Bytes that one rank sends at most for a collective over `members` ranks, by the usual formulas for ring algorithms:
  * 2(n−1)/n of the block for an all-reduce, (n−1)/n of the whole array for gather, scatter and all-to-all. Of a reduce and a
  * broadcast what passes between it and others: n−1 blocks at the first rank, one at each other.
  */

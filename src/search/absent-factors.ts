@@ -136,14 +136,16 @@ function refuseExperts(graph: Graph, ep: number): void {
   );
   if (counts.length === 0 && routed)
     throw doesNotFit(
-      `--ep ${ep} shards experts, and the operator ${routed.op} has all of them on every rank`,
-      'add --dispatch padded, which sends tokens to experts on several ranks, or leave out --ep',
+      `--ep ${ep} shards experts, and this form of the operator ${routed.op} has all of them on every rank (a sparse mixer, ` +
+        "gates with weights of their own or behind the other features, or a router's weights beside its scores)",
+      'export the experts as plain operators, or leave out --ep',
       routed.name,
     );
   if (counts.length === 0)
     throw doesNotFit(
-      `--ep ${ep} shards experts, and ${graph.name} has none: no product with a weight [experts, rows, columns]`,
-      'leave out --ep',
+      `--ep ${ep} shards experts, and ${graph.name} has none: no product with a weight [experts, rows, columns], ` +
+        'and no experts with weights of their own that are alike',
+      'docs/sequences-and-experts.md lists the written forms; leave out --ep',
     );
   const other = counts.find(({ count }) => count % ep !== 0);
   if (other)

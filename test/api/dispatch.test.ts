@@ -6,12 +6,16 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { type CompileOptions, compile } from '../../src/api/index.js';
+import { slotsOf } from '../../src/api/dispatch.js';
+import { expertLoads } from '../../src/api/expert-load.js';
+import { type CompileOptions, compile, runCompiled } from '../../src/api/index.js';
 import { lowerPlan } from '../../src/api/lower-plan.js';
 import { openCompiled } from '../../src/api/verify.js';
 import { AutoparError } from '../../src/ir/error.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
+import { numbersOf } from '../../src/ir/ops/constants.js';
 import type { ComputeNode, ShardedGraph } from '../../src/partition/sharded-graph.js';
+import { sentBytes } from '../pipelines/compiled-training.js';
 import { type ExpertForm, type ExpertSizes, routedExperts } from '../pipelines/expert-models.js';
 
 const SIX: ExpertSizes = { batch: 2, steps: 12, width: 16, inner: 8, experts: 6, chosen: 2, layers: 1, attends: false };
@@ -71,12 +75,53 @@ test('six experts on two ranks: three on each, with capacity · local experts ro
   });
 });
 
+/** Skews of the gate: even, all tokens to the first expert and one more, all to the first expert alone. */
+const SKEWS: readonly Partial<ExpertSizes>[] = [{}, { bias: 50 }, { bias: 50, chosen: 1 }];
+
+for (const [index, skew] of SKEWS.entries())
+  test(`variable dispatch sends filled slots alone: ${JSON.stringify(skew)}`, async (t) => {
+    const sizes = { ...SIX, ...skew };
+    await inFolder('batched', sizes, async (model, output) => {
+      const asked = { model, output, devices: 2, dp: 2, tp: 1, ep: 2, dispatch: 'variable', verify: true } as const;
+      const { plan, verification } = await compile({ ...asked, ...(index === 1 ? { capacityFactor: 1 } : {}) });
+      t.true(verification?.passed);
+      const { planned } = await openCompiled(output);
+      const { lowered } = lowerPlan(plan, planned.graph);
+      const run = await runCompiled({ directory: output });
+      const counts = Object.entries(run.outputs).find(([name]) => name.includes('/tokens_per_expert'))?.[1];
+      const capacity = slotsOf(plan.passes)[0] ?? 0;
+      const kept = counts ? numbersOf(counts).map((count) => Math.min(Number(count), capacity)) : [];
+      // Sample r is rank r's, and rank k has experts 3k, 3k + 1 and 3k + 2.
+      const between = (sample: number, part: number) =>
+        kept.slice(sample * 6 + part * 3, sample * 6 + part * 3 + 3).reduce((sum, tokens) => sum + tokens, 0);
+      const slots = 3 * capacity;
+      const rowBytes = sizes.width * Float32Array.BYTES_PER_ELEMENT;
+      const bits = Math.ceil(slots / 8);
+      // There and back, each with a bit for each slot; before it a byte for each, which says whether it is empty.
+      const bytes = (rows: number) => Math.min(bits + rows * rowBytes, slots * rowBytes);
+      for (const [rank, { bytesCommunicated }] of run.ranks.entries()) {
+        const wanted = bytes(between(rank, 1 - rank)) + bytes(between(1 - rank, rank)) + slots;
+        t.is(bytesCommunicated, wanted, `rank ${rank}`);
+        t.true(bytesCommunicated <= Math.max(...lowered.map(({ sharded }) => sentBytes(sharded))));
+      }
+      const [load] = expertLoads(plan, run.outputs);
+      t.is(
+        load?.taken,
+        kept.reduce((sum, tokens) => sum + tokens, 0),
+      );
+      // All tokens of both samples at the first expert: its rank has them all, the other none.
+      if (skew.chosen === 1) t.deepEqual([load?.fullest, load?.even], [2 * sizes.steps, sizes.steps]);
+    });
+  });
+
 const REFUSED: readonly (readonly [ExpertForm, Partial<CompileOptions>, string, RegExp])[] = [
   ['einsum', { dispatch: 'padded', capacityFactor: 0 }, 'bad-option', /capacityFactor: 0: expected a number above 0/],
   ['einsum', { capacityFactor: 1 }, 'bad-option', /nothing sends them/],
   ['einsum', { dispatch: 'padded', ep: 4, dp: 4 }, 'degree-does-not-fit', /4 does not divide the 6 experts/],
   ['einsum', { dispatch: 'padded', ep: 8, dp: 8 }, 'degree-does-not-fit', /8 does not divide the 6 experts/],
-  ['operator', { ep: 2, dp: 2 }, 'degree-does-not-fit', /has all of them on every rank/],
+  ['unrolled', { ep: 4, dp: 4 }, 'degree-does-not-fit', /4 does not divide the 6 experts/],
+  ['masked', { ep: 8, dp: 8, dispatch: 'padded' }, 'degree-does-not-fit', /8 does not divide the 6 experts/],
+  ['einsum', { dispatch: 'padded', capacityFactor: -1 }, 'bad-option', /expected a number/],
   ['capacity', { dispatch: 'padded' }, 'no-experts', /no layer of experts that is written so/],
 ];
 
@@ -87,6 +132,20 @@ for (const [form, options, code, message] of REFUSED)
       const error = await t.throwsAsync(compile(asked), { instanceOf: AutoparError });
       t.is((error as AutoparError).code, code);
       t.regex(error?.message ?? '', message);
+    });
+  });
+
+for (const form of ['operator', 'quantised', 'unrolled', 'together'] as const)
+  test(`experts written as ${form} are sharded over ep as they are`, async (t) => {
+    await inFolder(form, SIX, async (model, output) => {
+      const asked = { model, output, devices: 2, dp: 2, tp: 1, ep: 2, verify: true };
+      const { verification } = await compile(asked);
+      t.true(verification?.passed);
+      const { program } = await openCompiled(output);
+      const held = program.stages.flatMap(({ weights }) => Object.values(weights));
+      const stacked = held.filter(({ shape }) => shape?.[0] === SIX.experts && shape.length === 3);
+      t.true(stacked.length >= 2);
+      for (const { localShape } of stacked) t.is(localShape[0], SIX.experts / 2);
     });
   });
 

@@ -10,11 +10,13 @@ import { labelBounds } from '../../src/api/labels.js';
 import { type LoweredPlan, lowerPlan } from '../../src/api/lower-plan.js';
 import { openCompiled } from '../../src/api/verify.js';
 import { communicatedBytes } from '../../src/cost-model/price.js';
+import type { Graph } from '../../src/ir/graph.js';
 import { runsInStep } from '../../src/partition/except-last.js';
 import type { LoweredStage } from '../../src/partition/lower-stages.js';
 import { localBytes } from '../../src/partition/partition.js';
 import type { ShardedGraph, ShardedTensor } from '../../src/partition/sharded-graph.js';
 import type { Program } from '../../src/program/program.js';
+import type { ConstantTensor } from '../../src/program/values.js';
 import { runProgram } from '../../src/runtime/run-program.js';
 import type { RankStatistics } from '../../src/runtime/statistics.js';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';
@@ -135,7 +137,10 @@ export async function train(
     const inputs = randomInputs(imported.graph, 1, labelBounds(imported.training));
     const run = await runProgram(directory, inputs, { steps, collect: [...new Set(pairs.map(({ from }) => from))] });
     const [losses = []] = Object.values(run.history);
-    const state = pairs.flatMap(({ from, to }) => (run.tensors[from] ? [[to, run.tensors[from]] as const] : []));
+    const state = pairs.flatMap(({ from, to }) => {
+      const value = run.tensors[from];
+      return value ? inParts(imported.graph, to, value) : [];
+    });
     const perStage = run.ranks.length / stages;
     const fullest = (of: (rank: (typeof run.ranks)[number]) => number) =>
       Array.from({ length: stages }, (_, stage) =>
@@ -169,6 +174,23 @@ export async function train(
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
+}
+
+/** State of stacked weights under the names that each of their rows has in the file. */
+function inParts(
+  { initial }: Graph,
+  name: string,
+  { dtype, shape, data }: ConstantTensor,
+): readonly (readonly [string, ConstantTensor])[] {
+  const [weight, { file } = {}] =
+    [...(initial ?? [])].find(([each, { file }]) => file?.parts && (name === each || name.startsWith(`${each}/`))) ??
+    [];
+  if (!weight || !file?.parts || shape[0] !== file.parts.length) return [[name, { dtype, shape, data }]];
+  const length = data.byteLength / file.parts.length;
+  return file.parts.map((part, row) => [
+    `${part.weight}${name.slice(weight.length)}`,
+    { dtype, shape: shape.slice(1), data: data.slice(row * length, (row + 1) * length) },
+  ]);
 }
 
 /**

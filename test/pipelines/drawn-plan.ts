@@ -16,6 +16,7 @@ import {
   type Training,
 } from '../../src/api/index.js';
 import { OPTIMIZERS } from '../../src/api/training-request.js';
+import { DISPATCHES, type Dispatch } from '../../src/ir/experts/dispatch-experts.js';
 import { OUTER_MEMORIES } from '../../src/ir/graph.js';
 import { OFFLOAD_PARTS } from '../../src/partition/offload.js';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';
@@ -37,6 +38,7 @@ export interface DrawnPlan {
   readonly spOrder: SpOrder | null;
   /** What experts take of the tokens that are sent to them; null where tokens go as the model has it. */
   readonly capacity: number | 'whole' | null;
+  readonly dispatch: Dispatch;
   readonly pp: number;
   /** The axes of each stage, of dp · sp · tp devices each; null where all stages have one mesh. */
   readonly meshes: readonly string[] | null;
@@ -81,7 +83,7 @@ const RECOMPUTES = [
 ] as const;
 /** Models with what sp and ep shard. */
 const ROUTED: ReadonlySet<ModelName> = new Set([
-  ...(['routed-experts', 'batched-experts', 'operator-experts', 'skewed-experts'] as const),
+  ...(['routed-experts', 'batched-experts', 'operator-experts', 'unrolled-experts', 'skewed-experts'] as const),
 ]);
 const EXPERTS: ReadonlySet<ModelName> = new Set(['soft-experts', 'moe', 'capacity-experts', ...ROUTED]);
 const SEQUENCES: ReadonlySet<ModelName> = new Set([
@@ -103,6 +105,7 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
     method: fc.constantFrom(null, ...SP_METHODS, 'ring'),
     order: fc.constantFrom(null, null, ...SP_ORDERS),
     capacity: fc.constantFrom<number | 'whole' | null>(null, 'whole', 0.5, 1, 1.25),
+    dispatch: fc.constantFrom(...DISPATCHES),
     pp: fc.constantFrom(1, 2, 2, 3, 4, 8),
     // Which divisors of what is left of a stage's devices.
     meshes: fc.option(fc.array(fc.tuple(fc.nat(23), fc.nat(23), fc.nat(23)), { minLength: 8, maxLength: 8 }), {
@@ -151,9 +154,7 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
     const { model, pp, dp, tp, cut } = others;
     const sp = SEQUENCES.has(model) || isApart ? others.sp : 1;
     const capacity = ROUTED.has(model) || isApart ? others.capacity : null;
-    // The operator has its experts on several ranks only where tokens are sent to them.
-    const isOne = model === 'operator-experts' && capacity === null;
-    const ep = (EXPERTS.has(model) && !isOne) || isApart ? others.ep : 1;
+    const ep = EXPERTS.has(model) || isApart ? others.ep : 1;
     const chunks = pp > 1 ? drawn : 1;
     const by = pp > 1 ? cut.by : 'balance';
     const devices = dp * sp * tp;
@@ -240,6 +241,7 @@ async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promi
     spMethod,
     spOrder,
     capacity,
+    dispatch,
     meshes,
     schedule,
     virtualStages,
@@ -257,7 +259,7 @@ async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promi
     devices: pp * dp * sp * tp,
     ...(spMethod ? { spMethod } : {}),
     ...(spOrder ? { spOrder } : {}),
-    ...(capacity === null ? {} : { dispatch: 'padded' as const }),
+    ...(capacity === null ? {} : { dispatch }),
     ...(typeof capacity === 'number' ? { capacityFactor: capacity } : {}),
     seed,
     ...(model.includes('moe') ? { initRandom: true } : {}),

@@ -9,8 +9,19 @@ import { constant } from '../../src/ir/ops/constants.js';
 /**
  * `einsum`: dense dispatch, products and sum by Einsum. `batched`: copies of the tokens through batched MatMuls with biases and a
  * gate beside. `operator`, `quantised`: ONNX Runtime's MoE and QMoE. `capacity`: GShard's masks of tokens, experts and slots.
+ * Experts that are modules with weights of their own: `unrolled`, each with its column of the gate, added up; `masked`, each where
+ * it was chosen; `together`, put side by side first.
  */
-export const EXPERT_FORMS = ['einsum', 'batched', 'operator', 'quantised', 'capacity'] as const;
+export const EXPERT_FORMS = [
+  'einsum',
+  'batched',
+  'operator',
+  'quantised',
+  'capacity',
+  'unrolled',
+  'masked',
+  'together',
+] as const;
 export type ExpertForm = (typeof EXPERT_FORMS)[number];
 
 export interface ExpertSizes {
@@ -27,6 +38,8 @@ export interface ExpertSizes {
   readonly attends?: boolean;
   /** Gates are zero behind the first tokens of a sample that choose an expert: dropping, written as a mask. */
   readonly capacity?: number;
+  /** Parameters of equal values are stored once. */
+  readonly merges?: boolean;
 }
 
 export const SMALL: ExpertSizes = { batch: 8, steps: 6, width: 16, inner: 12, experts: 4, chosen: 2, layers: 2 };
@@ -34,7 +47,7 @@ export const SMALL: ExpertSizes = { batch: 8, steps: 6, width: 16, inner: 12, ex
 /** Tokens through layers of experts, each added to what enters it. */
 export function routedExperts(form: ExpertForm, sizes: ExpertSizes = SMALL): Graph {
   const { batch, steps, width, layers, attends = true } = sizes;
-  const builder = new GraphBuilder(`experts-${form}`, 21);
+  const builder = new GraphBuilder(`experts-${form}`, 21, sizes.merges ? 'exported' : 'random');
   const ids = builder.input('ids', 'int64', [batch, steps]);
   let state = embedding(builder, ids, builder.parameter('table.weight', [32, width], { deviation: 1 }));
   for (let layer = 0; layer < layers; layer++)
@@ -139,7 +152,56 @@ const FORMS: Readonly<Record<ExpertForm, Writer>> = {
     const narrow = builder.operator('Einsum', [wide, down], { equation: 'ecf,efd->ecd' });
     return builder.operator('Einsum', [combine, narrow], { equation: 'sec,ecd->sd' });
   },
+  unrolled: (builder, flat, sizes) => {
+    const gate = gateOf(builder, flat, sizes);
+    const terms = each(sizes, (index) => {
+      const column = builder.operator('Slice', [gate], { starts: [index], ends: [index + 1], axes: [1] });
+      return builder.operator('Mul', [column, expertOf(builder, index, flat, sizes)]);
+    });
+    return terms.reduce((sum, term) => builder.operator('Add', [sum, term]));
+  },
+  masked: (builder, flat, sizes) => {
+    const { batch, steps, width } = sizes;
+    const [shares, places] = choiceOf(builder, flat, sizes);
+    const value = constant('float32', [0], [1]);
+    const none = builder.operator('ConstantOfShape', [], { shape: [batch * steps, width], value });
+    const terms = each(sizes, (index) => {
+      const isIts = builder.operator('Equal', [
+        places,
+        builder.constant(`number.${index}`, constant('int64', [index])),
+      ]);
+      const its = builder.operator('Mul', [shares, builder.operator('Cast', [isIts], { to: 1 })]);
+      const share = builder.operator('ReduceSum', [its], { axes: [1], keepdims: 1 });
+      return builder.operator('Mul', [expertOf(builder, index, flat, sizes), share]);
+    });
+    return terms.reduce((sum, term) => builder.operator('Add', [sum, term]), none);
+  },
+  together: (builder, flat, sizes) => {
+    const gate = gateOf(builder, flat, sizes);
+    const results = each(sizes, (index) =>
+      builder.operator('Unsqueeze', [expertOf(builder, index, flat, sizes)], { axes: [1] }),
+    );
+    const all = builder.operator('Concat', results, { axis: 1 });
+    const shares = builder.operator('Unsqueeze', [gate], { axes: [2] });
+    return builder.operator('ReduceSum', [builder.operator('Mul', [all, shares])], { axes: [1], keepdims: 0 });
+  },
 };
+
+function each<Result>({ experts }: ExpertSizes, make: (index: number) => Result): readonly Result[] {
+  return Array.from({ length: experts }, (_, index) => make(index));
+}
+
+/** A module with a gated layer of its own; the bias begins as zero, and exporters would store one for all. */
+function expertOf(builder: GraphBuilder, index: number, flat: string, { width, inner }: ExpertSizes): string {
+  return builder.within(`experts.${index}`, () => {
+    const wide = builder.operator('MatMul', [flat, weight(builder, 'up', [width, 2 * inner])]);
+    const shifted = builder.operator('Add', [wide, builder.parameter('up.bias', [2 * inner])]);
+    const [open = '', value = ''] = builder.operators('Split', [shifted], { axis: -1, split: [inner, inner] }, 2);
+    const opened = builder.operator('Mul', [builder.operator('Tanh', [open]), value]);
+    const narrow = builder.operator('MatMul', [opened, weight(builder, 'down', [inner, width])]);
+    return builder.operator('Add', [narrow, builder.uniformParameter('down.bias', [width], 0)]);
+  });
+}
 
 function weight(builder: GraphBuilder, name: string, shape: readonly number[]): string {
   return builder.parameter(`${name}.weight`, shape, { deviation: 0.3 });
@@ -153,14 +215,19 @@ function scoresOf(builder: GraphBuilder, flat: string, experts: number, bias: nu
     : builder.operator('Add', [scores, builder.constant('skew', constant('float32', first, [experts]))]);
 }
 
-/** [tokens, experts]: the softmax of the top k, which add up to one; zero elsewhere. */
-function gateOf(builder: GraphBuilder, flat: string, sizes: ExpertSizes): string {
-  const { batch, steps, experts, chosen, bias = 0, capacity } = sizes;
+/** [tokens, k]: the softmax of the top k, which add up to one, and their experts. */
+function choiceOf(builder: GraphBuilder, flat: string, { experts, chosen, bias = 0 }: ExpertSizes): [string, string] {
   const scores = builder.operator('Softmax', [scoresOf(builder, flat, experts, bias)], { axis: -1 });
   const attributes = { k: [chosen], axis: -1, largest: 1, sorted: 1 };
   const [best = '', places = ''] = builder.operators('TopK', [scores], attributes, 2);
   const sum = builder.operator('ReduceSum', [best], { axes: [1], keepdims: 1 });
-  const shares = builder.operator('Div', [best, sum]);
+  return [builder.operator('Div', [best, sum]), places];
+}
+
+/** [tokens, experts]: the softmax of the top k, which add up to one; zero elsewhere. */
+function gateOf(builder: GraphBuilder, flat: string, sizes: ExpertSizes): string {
+  const { batch, steps, experts, capacity } = sizes;
+  const [shares, places] = choiceOf(builder, flat, sizes);
   const value = constant('float32', [0], [1]);
   const none = builder.operator('ConstantOfShape', [], { shape: [batch * steps, experts], value });
   const gate = builder.operator('ScatterElements', [none, places, shares], { axis: 1 });

@@ -34,6 +34,7 @@ export const MODELS = {
   'routed-experts': () => routedExperts('einsum'),
   'batched-experts': () => routedExperts('batched'),
   'operator-experts': () => routedExperts('operator'),
+  'unrolled-experts': () => routedExperts('masked', { ...SMALL, merges: true }),
   'capacity-experts': () => routedExperts('capacity'),
   'skewed-experts': () => routedExperts('einsum', { ...SMALL, bias: 50, chosen: 1 }),
   moe: () =>

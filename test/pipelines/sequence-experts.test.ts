@@ -35,7 +35,7 @@ const CASES: readonly (readonly [task: Task, pipeline: Pipeline])[] = [
   ],
   [
     {
-      model: 'batched-experts',
+      model: 'unrolled-experts',
       microBatches: 2,
       training: { loss: { kind: 'mse', moeBalance: 0.5 } },
       sent: { dispatch: 'padded', capacityFactor: 1 },

@@ -42,7 +42,7 @@ function carrier(times: readonly number[]): Transport & { readonly sent: number[
   const sent: number[] = [];
   return {
     sent,
-    start: () => undefined,
+    start: () => 0,
     wait: (_call, result) => result.set(new Uint8Array(Float64Array.from(times).buffer)),
     send: (_call, block) => sent.push(new Float64Array(block.slice().buffer)[0] as number),
     receive: () => new Uint8Array(Float64Array.of(times[0] ?? 0).buffer),

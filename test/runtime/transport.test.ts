@@ -161,6 +161,13 @@ function casesOf(dtype: DType, ranks: number, random: () => number): Case[] {
       concat: { outer: co, inner: ci },
     } as const;
     cases.push({ dtype, collective, given, expected });
+    // Rows of all elements of a slice, and of one: some are zero, all or none.
+    for (const filled of [1, si])
+      for (const isKept of [() => true, () => false, (value: number) => value % 2 === 0] as const) {
+        const sparse = (all: readonly (readonly number[])[]) =>
+          all.map((values) => values.map((value) => (isKept(value) ? value : 0)));
+        cases.push({ dtype, collective: { ...collective, filled }, given: sparse(given), expected: sparse(expected) });
+      }
   }
   const moved = blocks(size());
   const to = each((rank) => (rank + 1) % ranks);

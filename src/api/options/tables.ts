@@ -138,6 +138,8 @@ const simulating = {
   ...importing,
   blocks: flag,
   sharesSequence: flag,
+  sharesExperts: flag,
+  stacksExperts: flag,
   forTraining: flag,
   keepsParameters: flag,
   ...degrees,
@@ -187,11 +189,21 @@ interface Tables {
 export type Verb = keyof Tables;
 
 export const TABLES: Tables = {
-  importModel: { ...importing, blocks: flag, forTraining: flag, keepsParameters: flag, sharesSequence: flag },
+  importModel: {
+    ...importing,
+    blocks: flag,
+    forTraining: flag,
+    keepsParameters: flag,
+    sharesSequence: flag,
+    sharesExperts: flag,
+    stacksExperts: flag,
+  },
   inspect: {
     ...importing,
     blocks: flag,
     sharesSequence: flag,
+    sharesExperts: flag,
+    stacksExperts: flag,
     forTraining: flag,
     keepsParameters: flag,
     ...parameters,

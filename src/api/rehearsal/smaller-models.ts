@@ -16,7 +16,7 @@ import { generatedFile } from '../generated.js';
 import { type ImportedModel, importModel } from '../import.js';
 import { type InferencePrecision, inPrecision } from '../inference-precision.js';
 import { type Training, trainedModel, withTraining } from '../training.js';
-import { importedFor, sharesSequence } from '../training-form.js';
+import { importedFor, sharedIn } from '../training-form.js';
 import type { ReducedMesh } from './reduced-mesh.js';
 
 /** What a rehearsal is made from. */
@@ -131,7 +131,7 @@ function attempt({ planned, source, constants, precision }: SmallRequest, sizes:
       ...(globalBatch === null ? {} : { globalBatch }),
       ...(source.weights ? { weights: source.weights } : {}),
       ...dispatchOf(planned.passes),
-      ...importedFor(training, sharesSequence(planned)),
+      ...importedFor(training, sharedIn(planned)),
     });
   return {
     name: sizes.name,

@@ -18,14 +18,16 @@ import { needed } from '../needed.js';
 import { constant } from '../ops/constants.js';
 import { ForwardWriter, type Neighbourhood } from '../passes/forward-writer.js';
 import { ruleOf, viewOf } from '../view.js';
-import { expandExperts } from './expand-experts.js';
 import { type ExpertBlock, type ExpertStep, findExperts } from './find-experts.js';
 import { type RoleDims, roleList } from './roles.js';
 import { chosenPerToken } from './routers.js';
 import { samplesIn } from './samples.js';
 
-/** How tokens reach their experts. `padded`: every expert has the same number of slots, filled or not. */
-export const DISPATCHES = ['padded'] as const;
+/**
+ * How tokens reach their experts. `padded`: every expert has the same number of slots, filled or not. `variable`: which are filled goes
+ * first, then these alone are sent; the others hold zeros at both ends.
+ */
+export const DISPATCHES = ['padded', 'variable'] as const;
 export type Dispatch = (typeof DISPATCHES)[number];
 
 export interface DispatchOptions {
@@ -53,10 +55,9 @@ export interface Dispatched {
  * @throws AutoparError (usage) `no-experts` where no layer of experts is found that has a gate of the top k
  */
 export function dispatchExperts(
-  given: Graph,
-  { capacityFactor }: DispatchOptions,
+  graph: Graph,
+  { dispatch = 'padded', capacityFactor }: DispatchOptions,
 ): { readonly graph: Graph; readonly layers: readonly Dispatched[] } {
-  const graph = expandExperts(given);
   const write = new ForwardWriter(graph);
   const samplesOf = samplesIn(graph);
   const layers: Dispatched[] = [];
@@ -70,7 +71,7 @@ export function dispatchExperts(
     const { groups, tokens } = samples;
     const share = ((capacityFactor ?? block.experts) * chosen * tokens) / block.experts;
     const capacity = Math.max(1, Math.min(tokens, Math.ceil(share - 1e-9)));
-    const layer = new Layer(graph, write, block, { groups, tokens, capacity });
+    const layer = new Layer(graph, write, block, { groups, tokens, capacity }, dispatch);
     const counts = layer.write();
     made.set(block.end, write.take());
     for (const node of block.nodes) gone.add(node);
@@ -116,6 +117,7 @@ class Layer {
     private readonly writer: ForwardWriter,
     private readonly block: ExpertBlock,
     private readonly sizes: Sizes,
+    private readonly dispatch: Dispatch,
   ) {
     const [first] = block.steps;
     this.place = { module: block.end.module, layer: block.end.layer };
@@ -146,12 +148,15 @@ class Layer {
     const rows = this.add('GatherND', [this.reshape(this.block.root, [groups, tokens, width]), column], {
       batch_dims: 1,
     });
-    this.canonical.set(this.block.root, this.toExperts(rows, width));
+    const shares = this.add('Unsqueeze', [this.shares(gate, flat)], { axes: [2] });
+    const isEmpty =
+      this.dispatch === 'variable' ? this.add('Equal', [shares, this.scalar(this.typeOf(shares), 0)]) : null;
+    this.canonical.set(this.block.root, this.toExperts(this.orZero(isEmpty, rows), width));
     for (const step of this.block.steps) this.step(step);
-    const weighted = this.canonical.get(this.block.weighted) ?? '';
+    const weighted = this.orZero(isEmpty && this.toExperts(isEmpty, 1), this.canonical.get(this.block.weighted) ?? '');
     const across = this.typeOf(weighted).shape.at(-1) ?? 1;
     const back = this.toTokens(weighted, across);
-    const scaled = this.add('Mul', [back, this.add('Unsqueeze', [this.shares(gate, flat)], { axes: [2] })]);
+    const scaled = this.add('Mul', [back, shares]);
     const indices = this.add('Expand', [column], { shape: [groups, slots, across] });
     const { dtype } = this.typeOf(scaled);
     const zeros = this.add('ConstantOfShape', [], {
@@ -171,6 +176,11 @@ class Layer {
   private counts(isNot: string): string {
     const chosen = this.add('Cast', [this.add('Not', [isNot])], { to: INT64 });
     return this.add('ReduceSum', [chosen], { axes: [1], keepdims: 0 }, 'tokens_per_expert');
+  }
+
+  /** Rows with zero in those that are empty. */
+  private orZero(isEmpty: string | null, rows: string): string {
+    return isEmpty === null ? rows : this.add('Where', [isEmpty, this.scalar(this.typeOf(rows), 0), rows]);
   }
 
   /** Places [g, slots, experts] as [g, experts · slots]; never with experts as a dimension that ep would take: they are the router's. */

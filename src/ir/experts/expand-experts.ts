@@ -9,8 +9,9 @@ import { viewOf } from '../view.js';
 
 const OPERATORS: ReadonlySet<string> = new Set(expertEntries.map(({ op, domain }) => `${domain}:${op}`));
 
-/** The graph without them, but for forms that nothing proves. */
+/** The graph without them, but for forms that nothing proves; itself where there are none. */
 export function expandExperts(graph: Graph): Graph {
+  if (!graph.nodes.some(({ op, domain }) => OPERATORS.has(`${domain}:${op}`))) return graph;
   const tensors = new Map<string, TensorType>(graph.tensors);
   const weights = new Map<string, Weight>(graph.weights);
   const nodes = graph.nodes.flatMap((node) => {

@@ -58,7 +58,9 @@ export function readWeight(source: WeightSource): Uint8Array | null {
   if (source.kind === 'inline') return source.data;
   if (source.kind === 'absent') return null;
   if (source.kind === 'zero') return new Uint8Array(source.length);
-  return bytesOfFile(source);
+  if (source.kind === 'external') return bytesOfFile(source);
+  const parts = source.parts.flatMap((part) => readWeight(part) ?? []);
+  return parts.length === source.parts.length ? Buffer.concat(parts) : null;
 }
 
 function checkLength(proto: TensorProto, type: TensorType, length: number, stored: number, file: string): void {

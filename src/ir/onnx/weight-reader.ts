@@ -18,6 +18,7 @@ export interface WeightReader {
 export const PIECE = 16 * 2 ** 20;
 
 type ExternalSource = Extract<WeightSource, { readonly kind: 'external' }>;
+type StackedSource = Extract<WeightSource, { readonly kind: 'stacked' }>;
 
 /** Memory of at least so many bytes; the same one each time, so that what is not needed any more is none that waits for a collector. */
 export type Room = (bytes: number) => Uint8Array;
@@ -37,6 +38,7 @@ export function room(): Room {
  */
 export function openWeight(source: WeightSource, whole: Room): WeightReader | null {
   if (source.kind === 'absent') return null;
+  if (source.kind === 'stacked') return openParts(source, whole);
   if (source.kind !== 'external') return readerOf(source.kind === 'zero' ? new Uint8Array(source.length) : source.data);
   if (source.turned) return readerOf(bytesOfFile(source, whole));
   const file = openData(source);
@@ -52,6 +54,39 @@ export function openWeight(source: WeightSource, whole: Room): WeightReader | nu
     return held.subarray(offset - start, offset - start + length);
   };
   return { read, close: file.close };
+}
+
+/** One part is open at a time. */
+function openParts({ parts, length: all }: StackedSource, whole: Room): WeightReader | null {
+  if (parts.some(({ kind }) => kind === 'absent')) return null;
+  const size = all / parts.length;
+  let open: { readonly index: number; readonly reader: WeightReader } | null = null;
+  const close = () => {
+    open?.reader.close();
+    open = null;
+  };
+  const partAt = (index: number): WeightReader => {
+    if (open?.index === index) return open.reader;
+    close();
+    const reader = openWeight(parts[index] as WeightSource, whole);
+    if (!reader) throw new Error('a part of a stacked weight has no value');
+    open = { index, reader };
+    return reader;
+  };
+  const read = (offset: number, length: number): Uint8Array => {
+    const first = Math.floor(offset / size);
+    if (length <= (first + 1) * size - offset) return partAt(first).read(offset - first * size, length);
+    const data = fresh(length);
+    for (let done = 0; done < length; ) {
+      const index = Math.floor((offset + done) / size);
+      const within = offset + done - index * size;
+      const piece = Math.min(length - done, size - within);
+      data.set(partAt(index).read(within, piece), done);
+      done += piece;
+    }
+    return data;
+  };
+  return { read, close };
 }
 
 /** All bytes of a weight in a file, turned as its graph has them. */

@@ -20,6 +20,7 @@ export class WeightReader {
     if (source.kind === 'absent') return null;
     if (source.kind === 'inline') return source.data.subarray(offset, offset + length);
     if (source.kind === 'zero') return new Uint8Array(length);
+    if (source.kind === 'stacked') return this.readParts(source, offset, length);
     if (source.turned) return this.wholeOf(source)?.subarray(offset, offset + length) ?? null;
     const data = new Uint8Array(length);
     const count = readSync(this.open(source.file), data, 0, length, source.offset + offset);
@@ -32,6 +33,24 @@ export class WeightReader {
       { file: source.file },
       'the file changed since the model was read; copy it again',
     );
+  }
+
+  private readParts(
+    { parts, length: all }: Extract<WeightSource, { readonly kind: 'stacked' }>,
+    offset: number,
+    length: number,
+  ): Uint8Array | null {
+    const size = all / parts.length;
+    const data = new Uint8Array(length);
+    for (let done = 0; done < length; ) {
+      const index = Math.floor((offset + done) / size);
+      const within = offset + done - index * size;
+      const piece = this.read(parts[index] as WeightSource, within, Math.min(length - done, size - within));
+      if (!piece) return null;
+      data.set(piece, done);
+      done += piece.length;
+    }
+    return data;
   }
 
   close(): void {

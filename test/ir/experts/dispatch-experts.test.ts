@@ -6,12 +6,22 @@ import test from 'ava';
 import { randomInputs } from '../../../src/api/inputs.js';
 import { runGraph } from '../../../src/api/reference.js';
 import { AutoparError } from '../../../src/ir/error.js';
-import { dispatchExperts } from '../../../src/ir/experts/dispatch-experts.js';
-import type { Graph } from '../../../src/ir/graph.js';
+import {
+  DISPATCHES,
+  type DispatchOptions,
+  dispatchExperts as dispatchPlain,
+} from '../../../src/ir/experts/dispatch-experts.js';
+import { expandExperts } from '../../../src/ir/experts/expand-experts.js';
+import { stackExperts } from '../../../src/ir/experts/stack-experts.js';
+import type { Graph, Node } from '../../../src/ir/graph.js';
 import { numbersOf } from '../../../src/ir/ops/constants.js';
-import { type ExpertSizes, routedExperts, SMALL } from '../../pipelines/expert-models.js';
+import { EXPERT_FORMS, type ExpertSizes, routedExperts, SMALL } from '../../pipelines/expert-models.js';
 
 const batched = (graph: Graph): Graph => ({ ...graph, batch: [{ input: 'ids', axis: 0 }] });
+
+/** As import does. */
+const plainOf = (graph: Graph) => stackExperts(expandExperts(graph));
+const dispatchExperts = (graph: Graph, options: DispatchOptions) => dispatchPlain(plainOf(graph), options);
 
 async function resultsOf(graph: Graph): Promise<Readonly<Record<string, readonly number[]>>> {
   const results = await runGraph(graph, randomInputs(graph, 5));
@@ -23,10 +33,11 @@ function isClose(a: readonly number[] = [], b: readonly number[] = []): boolean 
   return a.length === b.length && a.every((value, index) => Math.abs(value - (b[index] ?? Number.NaN)) <= 1e-5 * scale);
 }
 
-for (const form of ['einsum', 'batched', 'operator', 'quantised'] as const)
+for (const [at, form] of EXPERT_FORMS.filter((each) => each !== 'capacity').entries())
   test(`with room for every token, experts written as ${form} compute what the model does`, async (t) => {
     const graph = batched(routedExperts(form));
-    const { graph: sent, layers } = dispatchExperts(graph, { dispatch: 'padded' });
+    const [dispatch = 'padded'] = DISPATCHES.slice(at % DISPATCHES.length);
+    const { graph: sent, layers } = dispatchExperts(graph, { dispatch });
     const [written, dispatched] = [await resultsOf(graph), await resultsOf(sent)];
     t.true(isClose(dispatched['y'], written['y']));
     t.is(layers.length, SMALL.layers);
@@ -54,14 +65,56 @@ for (const [name, skew] of Object.entries(SKEWS))
       layers.map((layer) => layer.capacity),
       [capacity, capacity],
     );
+    const { graph: filled } = dispatchExperts(graph, { dispatch: 'variable', capacityFactor: 1 });
     const masked = await resultsOf(routedExperts('einsum', { ...sizes, capacity }));
     const dispatched = await resultsOf(sent);
     t.true(isClose(dispatched['y'], masked['y']));
+    t.deepEqual(await resultsOf(filled), dispatched, 'to the bit');
     t.false(isClose(dispatched['y'], (await resultsOf(graph))['y']), 'some are dropped');
     const counts = dispatched[layers[0]?.counts ?? ''] ?? [];
     if (skew.bias) t.true(counts.every((count, index) => index % sizes.experts !== 0 || count === sizes.steps));
     if (skew.chosen === 1) t.is(counts.filter((count) => count > 0).length, sizes.batch);
   });
+
+for (const form of ['unrolled', 'masked', 'together'] as const)
+  test(`experts written as ${form} are one on stacked weights, which are those of the file`, async (t) => {
+    const graph = batched(routedExperts(form, { ...SMALL, layers: 1, merges: true }));
+    const stacked = stackExperts(graph);
+    t.true(isClose((await resultsOf(stacked))['y'], (await resultsOf(graph))['y']));
+    const { experts, width, inner } = SMALL;
+    const shapes = [...stacked.weights].flatMap(([name, { shape, file }]) => (file?.parts ? [[name, shape]] : []));
+    t.deepEqual(Object.fromEntries(shapes), {
+      'layers.0.experts.experts.up.weight': [experts, width, 2 * inner],
+      'layers.0.experts.experts.up.bias': [experts, 2 * inner],
+      'layers.0.experts.experts.down.weight': [experts, inner, width],
+      // The exporter stored one of equal ones.
+      'layers.0.experts.experts.0.down.bias/stacked': [experts, width],
+    });
+    const parts = [...stacked.weights.values()].flatMap(({ file }) => file?.parts ?? []);
+    t.deepEqual([...new Set(parts.map(({ file }) => file.name))].sort(), removed(graph, stacked));
+    t.is(stackExperts(stacked), stacked);
+  });
+
+/** Names of weights that a graph has no more. */
+function removed(graph: Graph, { weights }: Graph): readonly string[] {
+  return [...graph.weights.keys()].filter((name) => !weights.has(name)).sort();
+}
+
+test('experts of unlike forms, with a weight in common or an inner result that is read stay as they are written', (t) => {
+  const graph = batched(routedExperts('unrolled', { ...SMALL, layers: 1, experts: 2 }));
+  const [first = '', second = ''] = [0, 1].map((index) => `layers.0.experts.experts.${index}.up.weight`);
+  const rewritten = (change: (node: Node) => Node): Graph => ({ ...graph, nodes: graph.nodes.map(change) });
+  const inFirst = ({ module }: Node) => module.includes('experts.0');
+  const inner = graph.nodes.find((node) => node.op === 'Tanh')?.outputs[0] ?? '';
+  const unlike = rewritten((node) => (node.op === 'Tanh' && inFirst(node) ? { ...node, op: 'Sigmoid' } : node));
+  const common = rewritten((node) => ({
+    ...node,
+    inputs: node.inputs.map((name) => (name === second ? first : name)),
+  }));
+  const read = { ...graph, outputs: [...graph.outputs, inner] };
+  for (const each of [unlike, common, read]) t.is(stackExperts(each), each);
+  t.not(stackExperts(graph), graph);
+});
 
 test('what is no layer of experts with a gate of the top k is left alone', (t) => {
   const layersOf = (graph: Graph) => dispatchExperts(batched(graph), { dispatch: 'padded' }).layers.length;

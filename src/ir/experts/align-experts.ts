@@ -1,0 +1,146 @@
+/**
+ * @file Experts that exporters write one by one, each with weights of its own: results that are made alike of shared tensors and of
+ * different weights. They are followed in step, from their results back to what all of them read.
+ *
+ *     y₀ = MatMul(Relu(MatMul(x, a₀)), b₀)     y₁ = MatMul(Relu(MatMul(x, a₁)), b₁)     …
+ */
+import { isFloating } from '../dtype.js';
+import type { Graph, Node, Weight } from '../graph.js';
+import { attributesKey } from '../passes/attributes-key.js';
+
+/** What stands in one place of every expert. */
+export type Aligned =
+  /** The same for all. */
+  | { readonly kind: 'shared'; readonly tensor: string }
+  /** Of each expert its own. */
+  | { readonly kind: 'weights'; readonly names: readonly string[] }
+  | { readonly kind: 'made'; readonly made: AlignedNode; readonly output: number };
+
+/** Operators of all experts in one place. */
+export interface AlignedNode {
+  readonly nodes: readonly Node[];
+  readonly inputs: readonly (Aligned | null)[];
+}
+
+/** Operators of an expert: more are no expert, but models that are alike. */
+const MOST_OPERATORS = 64;
+
+/** Follows results of one graph. */
+export class Alignment {
+  private readonly makers: ReadonlyMap<string | null, Node>;
+
+  constructor(private readonly graph: Graph) {
+    this.makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
+  }
+
+  maker(tensor: string): Node | undefined {
+    return this.makers.get(tensor);
+  }
+
+  /** Results that are made alike; null where they are not, or of the same weights. */
+  of(tensors: readonly string[]): { readonly root: AlignedNode; readonly nodes: readonly AlignedNode[] } | null {
+    const made = new Map<string, AlignedNode>();
+    const found = this.follow(tensors, made);
+    return found?.kind === 'made' && found.output === 0 ? { root: found.made, nodes: [...made.values()] } : null;
+  }
+
+  private follow(tensors: readonly string[], made: Map<string, AlignedNode>): Aligned | null {
+    const [first = ''] = tensors;
+    const weights = tensors.flatMap((tensor) => this.graph.weights.get(tensor) ?? []);
+    if (weights.length === tensors.length) return this.weights(tensors, weights);
+    if (tensors.every((tensor) => tensor === first)) return { kind: 'shared', tensor: first };
+    const nodes = tensors.flatMap((tensor) => this.makers.get(tensor) ?? []);
+    const outputs = tensors.map((tensor, index) => nodes[index]?.outputs.indexOf(tensor));
+    const [node] = nodes;
+    const [output = 0] = outputs;
+    if (!node || nodes.length < tensors.length || outputs.some((other) => other !== output)) return null;
+    const key = nodes.map(({ name }) => name).join('\n');
+    const known = made.get(key);
+    if (known) return { kind: 'made', made: known, output };
+    if (!nodes.every((other) => isLike(other, node)) || made.size >= MOST_OPERATORS) return null;
+    const inputs: (Aligned | null)[] = [];
+    for (const [index, input] of node.inputs.entries()) {
+      const all = nodes.flatMap((other) => other.inputs[index] ?? []);
+      if (all.length === 0 && input === null) {
+        inputs.push(null);
+        continue;
+      }
+      const operand = all.length === nodes.length ? this.follow(all, made) : null;
+      if (!operand) return null;
+      inputs.push(operand);
+    }
+    const aligned = { nodes, inputs };
+    made.set(key, aligned);
+    return { kind: 'made', made: aligned, output };
+  }
+
+  /** Numbers that are the same for all are shared; a parameter of one value is each expert's own, as exporters merge them. */
+  private weights(names: readonly string[], weights: readonly Weight[]): Aligned | null {
+    const [first] = weights;
+    const [name = ''] = names;
+    if (!first) return null;
+    const isSame = weights.every((weight) => isEqual(weight, first));
+    if (first.role !== 'parameter' && (isSame || names.every((other) => other === name)))
+      return { kind: 'shared', tensor: name };
+    const { dtype, shape } = first;
+    const isAlike = weights.every(
+      (weight) =>
+        weight.dtype === dtype &&
+        weight.role === first.role &&
+        weight.shape.join() === shape.join() &&
+        (weight.file?.dims ?? shape).join() === (first.file?.dims ?? shape).join(),
+    );
+    return isAlike && isFloating(dtype) ? { kind: 'weights', names } : null;
+  }
+
+  /** Whether nothing but the nodes themselves reads what they make, their last results apart. */
+  isClosed(nodes: readonly AlignedNode[], results: ReadonlySet<string>, readers: Readers): boolean {
+    const own = new Set(nodes.flatMap((each) => each.nodes));
+    const outputs = new Set(this.graph.outputs);
+    return [...own].every((node) =>
+      node.outputs.every(
+        (output) =>
+          output === null ||
+          results.has(output) ||
+          (!outputs.has(output) && (readers.get(output) ?? []).every((reader) => own.has(reader))),
+      ),
+    );
+  }
+}
+
+/** By tensor what reads it. */
+export type Readers = ReadonlyMap<string, readonly Node[]>;
+
+export function readersOf({ nodes }: Graph): Readers {
+  const found = new Map<string, Node[]>();
+  for (const node of nodes)
+    for (const input of new Set(node.inputs)) {
+      if (input === null) continue;
+      const list = found.get(input);
+      if (list) list.push(node);
+      else found.set(input, [node]);
+    }
+  return found;
+}
+
+function isLike(one: Node, other: Node): boolean {
+  return (
+    one.op === other.op &&
+    one.domain === other.domain &&
+    one.phase === 'forward' &&
+    one.body === null &&
+    one.inputs.length === other.inputs.length &&
+    one.outputs.length === other.outputs.length &&
+    attributesKey(one.attributes) === attributesKey(other.attributes)
+  );
+}
+
+function isEqual(one: Weight, other: Weight): boolean {
+  return (
+    one.source.kind === 'inline' &&
+    other.source.kind === 'inline' &&
+    one.dtype === other.dtype &&
+    one.shape.join() === other.shape.join() &&
+    Buffer.compare(one.source.data, other.source.data) === 0
+  );
+}
