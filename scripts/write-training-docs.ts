@@ -28,10 +28,12 @@ const TRAINING: NonNullable<CompileOptions['training']> = {
 
 const PLANS: Readonly<Record<string, Partial<CompileOptions>>> = {
   'one rank': { devices: 1 },
-  'dp 2': { degrees: { dp: 2 } },
+  'dp 4': { degrees: { dp: 4 } },
   'tp 2': { degrees: { dp: 1, tp: 2 } },
   'pp 2, 4 micro-batches': { degrees: { dp: 1, pp: 2 }, training: { ...TRAINING, microBatches: 4 } },
   'dp 2 · tp 2': { degrees: { dp: 2, tp: 2 } },
+  'dp 2, ZeRO 3': { degrees: { dp: 2 }, zero: 3 },
+  'sp 2': { degrees: { dp: 1, sp: 2 } },
 };
 
 const folder = mkdtempSync(join(tmpdir(), 'autopar-docs-'));
@@ -78,7 +80,7 @@ const shown = `A GPT of 4 layers × 256 and 3.2 million parameters, trained on $
 
 for ${STEPS} steps of 8 × 64 letters, on CPU ranks of a machine with two cores:
 
-![losses of one rank and of four plans, one above the other](${PICTURE})
+![losses of one rank and of ${runs.length - 1} plans, one above the other](${PICTURE})
 
 | plan | first loss | last loss | apart from one rank in ${EARLY} steps | in ${STEPS} | a step, median | predicted |
 |---|---|---|---|---|---|---|

@@ -17,7 +17,7 @@ import { withDroppedBiases } from '../ir/parameters/dropped-biases.js';
 import { identityUses } from '../ir/parameters/identities.js';
 import { moduleNames } from '../ir/parameters/module-names.js';
 import type { ParameterEvidence } from '../ir/parameters/parameter.js';
-import { tracedConstants, tracedNames } from '../ir/parameters/recorded.js';
+import { recordedUses, tracedConstants } from '../ir/parameters/recorded.js';
 import { assemble } from '../ir/passes/assemble.js';
 import { checkDims } from '../ir/passes/dims.js';
 import { findLayers } from '../ir/passes/find-layers.js';
@@ -146,7 +146,7 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
     traced,
     namesParameters: model.producer.startsWith('pytorch') && model.kinds.size === 0,
   });
-  const identities = [...identityUses(model, nodes), ...tracedNames(traced, nodes)];
+  const identities = [...identityUses(model, nodes), ...recordedUses(model, nodes, traced)];
   const named = moduleNames(written, identities, kinds);
   const plain = liftMatMul(named);
   const assembled: Graph = { ...plain, batch: batchDimensions(plain) };

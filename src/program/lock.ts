@@ -2,10 +2,10 @@
  * @file One process at a time: a file that says who works in a folder. The file of a process that is no more is taken over.
  */
 import { closeSync, openSync, readFileSync, writeSync } from 'node:fs';
-import { readFile, rename, rm } from 'node:fs/promises';
+import { mkdir, readFile, rm, rmdir, stat } from 'node:fs/promises';
 import { AutoparError } from '../ir/error.js';
 import { cannotWrite } from './atomic.js';
-import { isAlive, temporaryName, thisHost } from './leftovers.js';
+import { isAlive, thisHost } from './leftovers.js';
 
 interface Owner {
   readonly host: string;
@@ -26,24 +26,39 @@ export async function takeLock(file: string, what: string): Promise<() => Promis
     if (create(file, text)) return () => rm(file, { force: true });
     const found = await readOwner(file);
     if (found && holds(found)) throw inUse(file, what, found);
-    // Whoever moves it away may make it anew; what was moved is looked at again, for another may have been quicker.
-    const aside = temporaryName(file);
-    const isMoved = await rename(file, aside).then(
-      () => true,
-      () => false,
-    );
-    if (!isMoved) continue;
-    const moved = await readOwner(aside);
-    if (moved && holds(moved)) {
-      await rename(aside, file);
-      throw inUse(file, what, moved);
-    }
-    await rm(aside, { force: true });
+    await removeDead(file);
   }
   throw inUse(file, what, null);
 }
 
 const ATTEMPTS = 10;
+
+/**
+ * Removes the lock of a process that is no more, one contender at a time: a lock that is dead stays so until it is removed, and what
+ * another contender has made meanwhile is looked at again.
+ */
+async function removeDead(file: string): Promise<void> {
+  const turn = `${file}.turn`;
+  try {
+    await mkdir(turn);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw cannotWrite(error, file);
+    const { mtimeMs = Date.now() } = await stat(turn).catch(() => ({}) as { mtimeMs?: number });
+    // Whoever had the turn was killed in it.
+    if (Date.now() - mtimeMs > TURN_MILLISECONDS) await rmdir(turn).catch(() => undefined);
+    await new Promise((resolve) => setTimeout(resolve, EMPTY_MILLISECONDS));
+    return;
+  }
+  try {
+    const found = await readOwner(file);
+    if (!found || !holds(found)) await rm(file, { force: true });
+  } finally {
+    await rmdir(turn).catch(() => undefined);
+  }
+}
+
+/** Far more than a turn takes. */
+const TURN_MILLISECONDS = 10_000;
 
 /** A lock that was just made may not be filled yet; one that stays empty is of a process that was killed. */
 const EMPTY_MILLISECONDS = 200;

@@ -8,7 +8,7 @@ import type { KeptBlock } from '../program/checkpoint-boxes.js';
 import { shardIndex } from '../program/mesh.js';
 import type { Program, ProgramTensor } from '../program/program.js';
 import { holdsTensor } from '../program/rank-stage.js';
-import { AutoparError, type DType } from '../program/values.js';
+import { AutoparError, byteLength, type DType, elementCount } from '../program/values.js';
 import type { Ranks } from './launch.js';
 import { type RankSetup, userError } from './messages.js';
 
@@ -59,12 +59,13 @@ export async function restoreState(
 type State = NonNullable<Program['state']>[number];
 
 /**
- * By rank. A tensor that several stages keep under one name is the first's; of ranks that hold the same block one saves it, and
- * they take turns from tensor to tensor.
+ * By rank. A tensor that several stages keep under one name is the first's; of ranks that hold the same block the one saves it that
+ * has the fewest bytes to save so far.
  */
 function keptBlocks(program: Program, setups: readonly RankSetup[]): readonly (readonly KeptBlock[])[] {
   const kept: KeptBlock[][] = setups.map(() => []);
-  for (const [turn, { stage: stageIndex, to: name }] of firstOfState(program).entries()) {
+  const bytes = setups.map(() => 0);
+  for (const { stage: stageIndex, to: name } of firstOfState(program)) {
     const own = setups.filter((setup) => setup.stageIndex === stageIndex);
     const tensor = program.stages[stageIndex]?.tensors[name] as ProgramTensor;
     const { dtype, shape, layout, localShape: blockShape } = tensor;
@@ -78,9 +79,12 @@ function keptBlocks(program: Program, setups: readonly RankSetup[]): readonly (r
       holders.set(index, [...(holders.get(index) ?? []), setup]);
     }
     for (const same of holders.values()) {
-      const { rank, regions, axes } = same[turn % same.length] as RankSetup;
+      const least = Math.min(...same.map(({ rank }) => bytes[rank] ?? 0));
+      const { rank, regions, axes } = same.find((holder) => bytes[holder.rank] === least) as RankSetup;
       const boxes = boxesOf(shape, layout, axes, rank - regions.firstRank);
-      if (boxes.length > 0) kept[rank]?.push({ name, dtype, shape, blockShape, boxes });
+      if (boxes.length === 0) continue;
+      kept[rank]?.push({ name, dtype, shape, blockShape, boxes });
+      bytes[rank] = least + byteLength(dtype, elementCount(blockShape));
     }
   }
   return kept;

@@ -54,7 +54,8 @@ function takenFactors(part: AxisPart, usable: readonly Factor[], question: RoleQ
   const { takes, pads } = roleOf(part.name, roles);
   const canTake = (family: FactorFamily) => (factor: Factor) =>
     families.factors[family].has(factor.name) &&
-    (pads.includes(family) ? canBeCut(factor, part.size, question, rule) : factor.size % part.size === 0);
+    (pads.includes(family) || factor.size % part.size === 0) &&
+    canBeCut(factor, part.size, question, rule);
   const ofFamilies = (wanted: readonly FactorFamily[] = []) =>
     usable.filter((factor) => wanted.some((family) => canTake(family)(factor)));
   const own = ofFamilies(takes[families.place]);

@@ -8,6 +8,8 @@ import { join } from 'node:path';
 import test from 'ava';
 import { generatedModel } from '../../models/families.js';
 import { importModel } from '../../src/api/import.js';
+import { withTraining } from '../../src/api/training.js';
+import { importedFor } from '../../src/api/training-form.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { Graph } from '../../src/ir/graph.js';
@@ -16,6 +18,7 @@ import { refuseAbsentFactors, refuseRing } from '../../src/search/absent-factors
 import { candidateSets } from '../../src/search/mesh-problem.js';
 import { type AskedRoles, operatorQuestions } from '../../src/search/operator-questions.js';
 import { innerMesh } from '../../src/sharding-propagation/roles.js';
+import { model, node, ramp, saved, tensor, value } from '../ir/model-maker.js';
 import { MODELS, type ModelName } from '../pipelines/models.js';
 
 const FOLDER = mkdtempSync(join(tmpdir(), 'autopar-test-'));
@@ -151,4 +154,35 @@ test('the sequence of patches is that of attention', async (t) => {
   writeFileSync(file, writeOnnx(built, { externalWeights: true, name: 'vit' }));
   const { graph } = await importModel(file);
   t.notThrows(() => refuseAbsentFactors(graph, [{ sp: 2 }], undefined));
+});
+
+test('an operator whose windows reach over whole blocks of its batch is looked at whole', async (t) => {
+  // The gradient of a part of the rows is padded to all of them: no block of ranks reaches from there to its neighbour's.
+  const bounds = [0, 2, 4, 6, 8];
+  const parts = bounds.slice(1).map((end, index) => ({ name: `part${index}`, from: bounds[index] ?? 0, end }));
+  const file = await saved(
+    model({
+      node: [
+        node('MatMul', ['x', 'w'], ['h']),
+        ...parts.flatMap(({ name, from, end }) => [
+          node('Slice', ['h', `at${from}`, `at${end}`, 'at0'], [name]),
+          node('ReduceMean', [name, 'at0'], [`${name}.mean`], { keepdims: 1 }),
+        ]),
+        node(
+          'Concat',
+          parts.map(({ name }) => `${name}.mean`),
+          ['y'],
+          { axis: 0 },
+        ),
+      ],
+      initializer: [ramp('w', [4, 4]), ...bounds.map((at) => tensor(`at${at}`, [1], [at], 'int64'))],
+      input: [value('x', [8, 4])],
+      output: [value('y', [4, 4])],
+    }),
+  );
+  const training = { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 0.1 } } as const;
+  const { graph } = withTraining(await importModel(file, importedFor({})), training);
+  const padded = placements(graph, { dp: 2 }).filter(({ node: { op } }) => op === 'Pad');
+  t.true(padded.length > 0);
+  for (const { on } of padded) t.true(on('dp').some((factors) => factors.length === 0));
 });

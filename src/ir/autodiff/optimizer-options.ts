@@ -42,4 +42,6 @@ export interface Trained {
   readonly gradient: string;
   /** Whether weight decay holds for it: biases and scales are usually left out. */
   readonly decays: boolean;
+  /** Tensors of the module that it holds one after the other, as the operands of a recurrence do; 1 by default. */
+  readonly parts?: number;
 }

@@ -10,6 +10,7 @@ import { AutoparError } from '../error.js';
 import { type Graph, typeOf, type Weight } from '../graph.js';
 import { needed } from '../needed.js';
 import { isAccumulator } from '../ops/accumulate.js';
+import { entryOf } from '../ops/index.js';
 import { appendLoss, type LabelRange, type LossOptions, type WithLoss } from './append-loss.js';
 import { appendOptimizer } from './append-optimizer.js';
 import { differentiate } from './differentiate.js';
@@ -86,6 +87,7 @@ export function trainingGraph(given: Graph, options: TrainingOptions): TrainingG
       name,
       gradient: gradients.get(name) ?? '',
       decays: options.decays?.(name) ?? typeOf(graph, name).shape.length > 1,
+      parts: stackedParts(forward, name),
     })),
     options.optimizer,
     { denominator: ratio?.denominator ?? null, lossScale: scaled?.scale ?? null },
@@ -102,6 +104,14 @@ export function trainingGraph(given: Graph, options: TrainingOptions): TrainingG
     lossScaleSamples: samples,
     gradients: accumulated(summed, trained, gradients),
   };
+}
+
+/** Of a weight of a recurrence: each direction has weights of its own, and a bias for what it reads and one for its state. */
+function stackedParts({ nodes, tensors }: Graph, name: string): number {
+  const reader = nodes.find(({ inputs }) => inputs.includes(name));
+  if (!reader || entryOf(reader.op, reader.domain)?.family !== 'recurrent') return 1;
+  const [directions = 1] = tensors.get(name)?.shape ?? [];
+  return reader.inputs.indexOf(name) === 3 ? 2 * directions : directions;
 }
 
 /**

@@ -134,13 +134,26 @@ function lamb(update: WeightUpdate, wide: Wide): void {
     direction = decay === 0 ? slope : apply('Add', slope, wide.times(wide.weight(), decay));
     return [direction];
   });
+  const { shape } = wide.type;
+  const { parts = 1 } = item;
+  // A weight that holds several tensors of the module is scaled part by part.
+  const rows = { ...wide.type, shape: [parts, elementCount(shape) / parts] };
   const norm = (tensor: string) => {
-    const axes = wide.type.shape.map((_, axis) => axis);
-    return write.add(owner, 'ReduceL2', [tensor], { ...wide.type, shape: [] }, { axes, keepdims: 0 });
+    if (parts === 1) {
+      const axes = shape.map((_, axis) => axis);
+      return write.add(owner, 'ReduceL2', [tensor], { ...wide.type, shape: [] }, { axes, keepdims: 0 });
+    }
+    const apart = write.add(owner, 'Reshape', [tensor], rows, { shape: rows.shape });
+    return write.add(owner, 'ReduceL2', [apart], { ...wide.type, shape: [parts, 1] }, { axes: [1], keepdims: 1 });
+  };
+  const spread = (ratio: string) => {
+    const copies = write.add(owner, 'Expand', [ratio], rows, { shape: rows.shape });
+    return write.add(owner, 'Reshape', [copies], wide.type, { shape });
   };
   const [own, change] = [norm(wide.weight()), norm(direction)];
-  wide.block([direction, own, change], () => {
-    const length = apply('Mul', trust(update, own, change), wide.rate);
+  const ratios = parts === 1 ? null : spread(trust(update, own, change));
+  wide.block(ratios === null ? [direction, own, change] : [direction, ratios], () => {
+    const length = apply('Mul', ratios ?? trust(update, own, change), wide.rate);
     wide.become(apply('Sub', wide.weight(), apply('Mul', direction, length)));
     return [];
   });
@@ -150,7 +163,7 @@ function lamb(update: WeightUpdate, wide: Wide): void {
 function trust({ write, owner }: WeightUpdate, own: string, change: string): string {
   const type = write.typeOf(own);
   const isPositive = (tensor: string) =>
-    write.add(owner, 'Greater', [tensor, write.scalar(type.dtype, 0)], { dtype: 'bool', shape: [] });
+    write.add(owner, 'Greater', [tensor, write.scalar(type.dtype, 0)], { ...type, dtype: 'bool' });
   const both = write.add(owner, 'And', [isPositive(own), isPositive(change)]);
   return write.add(owner, 'Where', [both, write.add(owner, 'Div', [own, change]), write.scalar(type.dtype, 1)], type);
 }

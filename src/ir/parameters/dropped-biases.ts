@@ -4,7 +4,7 @@
  */
 import { byteLength } from '../dtype.js';
 import type { Initializer, InputKind, OnnxModel, SourceNode } from '../onnx/model.js';
-import { valuesIn } from './recorded.js';
+import { recordedReads } from './recorded.js';
 
 export interface RestoredBiases {
   readonly nodes: readonly SourceNode[];
@@ -23,20 +23,14 @@ const CHANNELS: Readonly<Record<string, (node: SourceNode, shape: readonly numbe
 /** The operators with biases of zeros, and these as initializers that the exporter calls parameters. */
 export function withDroppedBiases(model: OnnxModel, nodes: readonly SourceNode[]): RestoredBiases {
   const { initializers } = model.graph;
-  const lacking = new Map(
-    model.recorded.flatMap(({ kind, name, placeholder }) =>
-      kind === 'parameter' && !initializers.has(name) ? [[placeholder, name] as const] : [],
-    ),
-  );
-  if (lacking.size === 0) return { nodes, initializers, kinds: model.kinds };
+  const reads = recordedReads(model, nodes);
   const restored = new Map<string, Initializer>();
   const whole = nodes.map((node): SourceNode => {
     const [data, kernel, bias] = node.inputs;
     const held = initializers.get(kernel ?? '');
-    const read = valuesIn(node.traced ?? '').flatMap((value) => lacking.get(value) ?? []);
+    const [name, ...others] = reads.get(node.traced ?? '')?.lacking ?? [];
     const channels = node.domain === '' && held && !bias ? CHANNELS[node.op]?.(node, held.shape) : undefined;
-    const [name] = read;
-    if (!data || !kernel || !held || !channels || !name || read.length !== 1) return node;
+    if (!data || !kernel || !held || !channels || !name || others.length > 0) return node;
     const { dtype } = held;
     const bytes = new Uint8Array(byteLength(dtype, channels));
     restored.set(name, { dtype, shape: [channels], source: { kind: 'inline', data: bytes } });

@@ -9,6 +9,7 @@
 import { isFloating } from '../dtype.js';
 import type { OnnxModel, SourceNode } from '../onnx/model.js';
 import type { IdentityUse } from './identities.js';
+import { isMadeUp } from './units.js';
 
 /** Of an initializer that the exporter does not name. */
 export interface TracedConstant {
@@ -79,17 +80,78 @@ export function valuesIn(traced: string): readonly string[] {
   return [...traced.matchAll(/%(\w+)/g)].map(([, name = '']) => name);
 }
 
-/** Uses of the constants that are made of one parameter, under that parameter's name. */
-export function tracedNames(
-  traced: ReadonlyMap<string, TracedConstant>,
+/** Uses of initializers under the names of the parameters that they are there. */
+export function recordedUses(
+  model: OnnxModel,
   nodes: readonly SourceNode[],
+  traced: ReadonlyMap<string, TracedConstant>,
 ): readonly IdentityUse[] {
-  const named = [...traced].flatMap(([weight, { of }]) => (of === null ? [] : [{ weight, name: of }]));
-  return named.flatMap((item) => [
-    // An initializer whose elements are repeated is read by an operator of its own name.
-    { ...item, node: item.weight },
-    ...nodes.flatMap(({ name, inputs }) =>
-      name !== '' && inputs.includes(item.weight) ? [{ ...item, node: name }] : [],
-    ),
-  ]);
+  const reads = recordedReads(model, nodes);
+  return nodes.flatMap(({ name, inputs, traced: text = '' }) => {
+    const held = new Set(inputs.filter((input) => input !== null));
+    return [...held].flatMap((weight): readonly IdentityUse[] => {
+      const of = reads.get(text)?.names.get(weight) ?? traced.get(weight)?.of ?? null;
+      if (name === '' || of === null) return [];
+      // An initializer whose elements are repeated is read by an operator of its own name.
+      return [
+        { weight, name: of, node: name },
+        ...(traced.get(weight)?.of === of ? [{ weight, name: of, node: weight }] : []),
+      ];
+    });
+  });
+}
+
+/** What the operators that one operator of the program became read of its parameters. */
+export interface RecordedReads {
+  /** By initializer with another name in the file: the parameter that it is here. */
+  readonly names: ReadonlyMap<string, string>;
+  /** Parameters that the operator of the program reads, and none that it became. */
+  readonly lacking: readonly string[];
+}
+
+/**
+ * By operator of the program. The exporter stores parameters with equal values once, under the name of the first, and transposed
+ * matrices under a name of its own: those that an operator reads are the parameters that its record mentions and the file does not
+ * name there, where the end of the name (`.bias`) or a single one that is left tells which is which.
+ */
+export function recordedReads(model: OnnxModel, nodes: readonly SourceNode[]): ReadonlyMap<string, RecordedReads> {
+  const { initializers } = model.graph;
+  const nameOf = new Map(model.recorded.map(({ name, placeholder }) => [placeholder, name]));
+  const parameters = new Set(model.recorded.flatMap(({ kind, name }) => (kind === 'parameter' ? [name] : [])));
+  const read = new Map<string, Set<string>>();
+  for (const { inputs, traced = '' } of nodes)
+    for (const input of inputs)
+      if (input !== null && isFloating(initializers.get(input)?.dtype ?? 'int64'))
+        read.set(traced, (read.get(traced) ?? new Set()).add(input));
+  return new Map(
+    [...read].map(([traced, held]) => {
+      const mentioned = valuesIn(traced).flatMap((value) => nameOf.get(value) ?? []);
+      let lacking = [...new Set(mentioned)].filter((name) => parameters.has(name) && !held.has(name));
+      const names = new Map<string, string>();
+      const give = (weight: string, name: string | undefined): void => {
+        if (name === undefined) return;
+        names.set(weight, name);
+        lacking = lacking.filter((other) => other !== name);
+      };
+      const strange = [...held].filter((name) => !mentioned.includes(name));
+      const merged = strange.filter((name) => parameters.has(name));
+      for (const weight of merged) {
+        const alike = lacking.filter((name) => endOf(name) === endOf(weight));
+        if (alike.length === 1 && merged.filter((other) => endOf(other) === endOf(weight)).length === 1)
+          give(weight, alike[0]);
+      }
+      const open = strange.filter(
+        (name) =>
+          !names.has(name) &&
+          (parameters.has(name) || (isMadeUp(name) && (initializers.get(name)?.shape.length ?? 0) > 1)),
+      );
+      const [only] = open;
+      if (only !== undefined && open.length === 1 && lacking.length === 1) give(only, lacking[0]);
+      return [traced, { names, lacking }] as const;
+    }),
+  );
+}
+
+function endOf(name: string): string | undefined {
+  return name.split('.').at(-1);
 }

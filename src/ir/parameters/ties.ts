@@ -2,7 +2,7 @@
  * @file Which units are one parameter. By the evidence at hand, in this order:
  *
  * Places of one weight of the file
- * 1. read through an Identity: separate; the exporter parted what it had merged.
+ * 1. under different names of the exporter's (Identity, its record): separate; it parted what it had merged.
  * 2. the weight has no value: one; an exporter without values cannot have merged by value.
  * 3. all its elements are equal (zeros, ones): separate; it is an initial value that many parameters have.
  * 4. in different repeated layers: separate, since copies of a layer start equal; unless the weight's own name lies outside
@@ -51,7 +51,7 @@ export function tieUnits(
 
 /** Why the places of one weight are several parameters. */
 export function separationOf(weight: string, units: readonly Unit[], { values }: ParameterEvidence): string {
-  if (units.some(({ identity }) => identity !== null)) return 'parted by the exporter (Identity)';
+  if (units.some(({ identity }) => identity !== null)) return 'the exporter names each of them';
   return values.uniform.has(weight)
     ? 'an initial value that the file stores once'
     : 'layers that start from equal values';

@@ -8,6 +8,7 @@
  */
 import type { OnnxModel, SourceNode } from '../onnx/model.js';
 import { entryOf } from '../ops/index.js';
+import { valuesIn } from '../parameters/recorded.js';
 
 const RUNNING = /\.running_(mean|var)$/;
 const COMPUTED = /^onnx::\w+_\d+$/;
@@ -16,8 +17,11 @@ const DROPOUT = /(^|[/._])dropout(_?\d+)?([/._]|$)/i;
 /** One line for the user; null where nothing tells of folding. `nodes`: the file's, functions inlined. */
 export function foldedAway(model: OnnxModel, nodes: readonly SourceNode[]): string | null {
   const { initializers } = model.graph;
-  const recorded = model.recorded.map(({ name }) => name);
-  const gone = [...new Set(recorded.filter((name) => RUNNING.test(name) && !initializers.has(name)))];
+  // Statistics that begin equal to other tensors are stored once, and the operator that reads them is there.
+  const read = new Set(nodes.flatMap(({ op, traced = '' }) => (op === 'BatchNormalization' ? valuesIn(traced) : [])));
+  const gone = model.recorded.flatMap(({ name, placeholder }) =>
+    RUNNING.test(name) && !initializers.has(name) && !read.has(placeholder) ? [name] : [],
+  );
   const modules = [...new Set(gone.map((name) => name.replace(RUNNING, '')))];
   const computed = modules.length > 0 ? [] : computedKernels(model, nodes);
   const identities = nodes.filter(({ op, domain, name }) => op === 'Identity' && domain === '' && DROPOUT.test(name));

@@ -1,5 +1,6 @@
 import test from 'ava';
 import { importModel } from '../../../src/api/import.js';
+import { importedFor, trainingForm } from '../../../src/api/training-form.js';
 import type { AutoparError } from '../../../src/ir/error.js';
 import type { ModelProto, NodeProto, TensorProto } from '../../../src/ir/onnx/schema.js';
 import { float, model, node, ramp, saved, tensor, value } from '../model-maker.js';
@@ -286,4 +287,55 @@ test('weights without values are what the file says', async (t) => {
   const { parameters } = await parametersOf(stripped);
   t.like(parameters[0], { name: 'wte.weight', present: false, trainable: true });
   t.is(parameters[0]?.places.length, 2);
+});
+
+/** An operator that the traced program's operator became, which reads these parameters: `p_` and the name. */
+function traced(op: string, inputs: readonly string[], output: string, read: string, attributes = {}): NodeProto {
+  const args = read.split(' ').map((name) => `%p_${name.replaceAll('.', '_')}`);
+  const metadata = {
+    key: 'pkg.torch.onnx.fx_node',
+    value: `%${output} : (args = (%${inputs[0]}, ${args.join(', ')}))`,
+  };
+  return node(op, inputs, [output], attributes, { name: `node_${output}`, metadata_props: [metadata] });
+}
+
+test("the exporter's record says which parameter an operator reads: stored once, transposed, or dropped as zeros", async (t) => {
+  const names = [
+    'norms.0',
+    'norms.1',
+    'fc.0.weight',
+    'fc.0.bias',
+    'fc.1.weight',
+    'fc.1.bias',
+    'up.weight',
+    'down.weight',
+  ];
+  const record = names.map((name) => `p_${name.replaceAll('.', '_')}: PARAMETER target='${name}'\n`).join('');
+  const parameter = { key: 'pkg.torch.export.graph_signature.InputSpec.kind', value: 'PARAMETER' };
+  const file = await saved(
+    model({
+      node: [
+        traced('Mul', ['x', 'norms.0'], 'a', 'norms.0'),
+        traced('Gemm', ['a', 'fc.0.weight'], 'b', 'fc.0.weight fc.0.bias', { transB: 1 }),
+        traced('Mul', ['b', 'norms.0'], 'c', 'norms.1'),
+        traced('Gemm', ['c', 'fc.0.weight'], 'd', 'fc.1.weight fc.1.bias', { transB: 1 }),
+        traced('MatMul', ['d', 'val_3'], 'e', 'up.weight'),
+        traced('MatMul', ['e', 'val_3'], 'y', 'down.weight'),
+      ],
+      initializer: [
+        { ...ramp('norms.0', [4]), metadata_props: [parameter] },
+        { ...ramp('fc.0.weight', [4, 4]), metadata_props: [parameter] },
+        tensor(
+          'val_3',
+          [4, 4],
+          Array.from({ length: 16 }, (_, index) => Math.sin(index)),
+        ),
+      ],
+      input: [value('x', [2, 4])],
+      output: [value('y', [2, 4])],
+      metadata_props: [{ key: 'pkg.torch.export.ExportedProgram.graph_signature', value: record }],
+    }),
+  );
+  const { trained } = trainingForm(await importModel(file, importedFor({})), {});
+  t.deepEqual([...trained].sort(), [...names].sort());
 });
