@@ -102,8 +102,6 @@ const MORE: readonly (Partial<Omit<CompileOptions, 'training' | 'model'>> & {
   { ...degrees(2, 1), offload: 'all:disk', training: { microBatches: 2 } },
   { ...degrees(2, 1), annotations: ON_HOST, training: { microBatches: 2 } },
   { devices: 4, degrees: { sp: 4 }, spMethod: 'ring' },
-  { devices: 4, degrees: { dp: 4, ep: 4 }, dispatch: 'padded', model: 'routed-experts' },
-  { ...degrees(2, 1), model: 'dropout' },
   ...PIPELINES,
 ];
 
