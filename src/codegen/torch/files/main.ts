@@ -97,6 +97,7 @@ export const STEPS = `"""Inputs, steps, outputs."""
 
 import csv
 import importlib
+import inspect
 import sys
 from contextlib import nullcontext
 
@@ -169,14 +170,14 @@ def to_numpy(tensors):
 
 
 def compile_layers(model):
-    """Each method of a layer's class once; collectives stay between the graphs."""
+    """Each method of a layer's class once, but those that stop where they wait; collectives stay between the graphs."""
     for module in {sys.modules[type(part).__module__] for part in model.modules()}:
         for name, value in list(vars(module).items()):
             if getattr(value, "__module__", None) == collectives.__name__:
                 setattr(module, name, torch.compiler.disable(value))
     for kind in {type(module) for module in model.modules()} - {Container, type(model)}:
         for name, method in list(vars(kind).items()):
-            if not name.startswith("__"):
+            if not name.startswith("__") and not inspect.isgeneratorfunction(method):
                 setattr(kind, name, torch.compile(method))
 
 
