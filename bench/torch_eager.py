@@ -84,7 +84,7 @@ class Program:
 
     def __init__(self, folder):
         sys.path.insert(0, folder)
-        for name in ("mesh", "collectives", "values", "operators", "steps", "model"):
+        for name in ("mesh", "collectives", "values", "operators", "optimizer", "steps", "model"):
             sys.modules.pop(name, None)
         steps, self.module = importlib.import_module("steps"), importlib.import_module("model")
         sys.path.remove(folder)

@@ -231,7 +231,8 @@ export async function tryPlan(drawn: DrawnPlan, signal?: AbortSignal): Promise<O
   }
 }
 
-async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promise<CompileOptions> {
+/** What asks for a drawn plan, of a model in a file. */
+export async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promise<CompileOptions> {
   const {
     dp,
     sp,

@@ -3,6 +3,7 @@
  */
 import type { ShardedGraph } from '../../partition/sharded-graph.js';
 import type { SubAxis } from '../../sharding-propagation/mesh.js';
+import { sharedMesh } from '../../sharding-propagation/stage-meshes.js';
 
 export interface ProgramAxes {
   /** Outermost first. */
@@ -11,10 +12,10 @@ export interface ProgramAxes {
   readonly named: (names: readonly SubAxis[]) => readonly string[];
 }
 
-/** The axes inside the stages, which have one mesh; those of size 1 have no sub-axes, and are none. */
+/** The axes inside the stages, which all have the same sub-axes; those of size 1 have none, and are no axes. */
 export function programAxes(stages: readonly ShardedGraph[]): ProgramAxes {
   const lists = stages.flatMap(axisLists);
-  const own = stages[0]?.mesh.axes ?? [];
+  const own = sharedMesh(stages.map(({ mesh }) => mesh)).axes;
   const joined = own.filter(({ subAxes }) => {
     const names = subAxes.map(({ name }) => name);
     return names.length > 1 && lists.every((list) => isTogether(list, names));

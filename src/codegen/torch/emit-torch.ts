@@ -4,7 +4,6 @@
 import path from 'node:path';
 import { byteLength, type DType } from '../../ir/dtype.js';
 import { elementCount } from '../../ir/graph.js';
-import { isAccumulator } from '../../ir/ops/accumulate.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
 import { BEGIN, phasesOf, UPDATE } from '../../partition/phase-lists.js';
 import type { ShardedGraph } from '../../partition/sharded-graph.js';
@@ -21,7 +20,6 @@ import { CHECKPOINT, MAIN, REQUIREMENTS, STEPS } from './files/main.js';
 import { meshFile } from './files/mesh.js';
 import { operatorsFile, RUFF, readme } from './files/texts.js';
 import { VALUES } from './files/values.js';
-import { lacks } from './method.js';
 import { type ListNames, type ModelFiles, modelFiles } from './model-file.js';
 import { dtypeText } from './operators/operator.js';
 import { tensorOf } from './tensors.js';
@@ -39,7 +37,7 @@ export interface TorchProgram {
 }
 
 /** An entry of weights/index.json; `{k}` in the file is the rank's index on `axes`. */
-type TorchWeight = Pick<ProgramWeight, 'file' | 'key' | 'axes' | 'zeroUnlessFirst'> & {
+type TorchWeight = Required<Pick<ProgramWeight, 'file' | 'key' | 'axes' | 'zeroUnlessFirst' | 'first'>> & {
   readonly dtype: string;
   /** null for what is no block of a whole tensor. */
   readonly layout: readonly (readonly (readonly [size: number, axes: readonly string[]])[])[] | null;
@@ -47,7 +45,7 @@ type TorchWeight = Pick<ProgramWeight, 'file' | 'key' | 'axes' | 'zeroUnlessFirs
   readonly extents: readonly (readonly (readonly [size: number, valid: number])[] | null)[] | null;
   /** Whether steps give it other values: a weight that is trained, or other state. */
   readonly kept: boolean;
-  /** Whether it is in the host's memory while no operator reads it. */
+  /** Whether it is in the host's memory, or on disk, while no operator reads it. */
   readonly onHost: boolean;
 };
 
@@ -55,10 +53,9 @@ const CONSTANTS = 'weights/constants.safetensors';
 
 /**
  * The Python of a program.
- * @throws AutoparError `target-lacks-plan`, `target-lacks-operator` (exit backendAbsent) for what the target has no code for
+ * @throws AutoparError `target-lacks-operator` (exit backendAbsent) for an operator that torch has no function for
  */
 export function torchProgram(lowered: readonly LoweredStage[], program: Program): TorchProgram {
-  refuseUnsupported(lowered, program);
   const graphs = lowered.map(({ sharded }) => sharded);
   const ranks = rankCount(program.mesh);
   const mesh = program.mesh.map(({ axis, size }) => `${axis} ${size}`).join(', ');
@@ -66,14 +63,15 @@ export function torchProgram(lowered: readonly LoweredStage[], program: Program)
   const names = lowered.length > 1 ? namedLists(graphs) : [];
   const walks = graphs.map((sharded, index) =>
     walkStage(
-      sharded,
+      // Both halves of a micro-batch run the same methods.
+      { ...sharded, interleave: 1 },
       program.schedule
         .filter(({ stage }) => stage === index)
         .map(({ chunk, microBatch, phase }) => ({ chunk, microBatch, list: phase })),
     ),
   );
   const written = modelFiles(lowered, walks, names, `${model} on ${ranks} ranks: ${mesh}.`);
-  const modules = Object.keys(written.files).filter((name) => name !== 'layers.py');
+  const modules = Object.keys(written.files).filter((name) => name !== 'layers.py' && name !== 'optimizer.py');
   const operators = operatorsFile(Object.values(written.files).join('\n'));
   return {
     files: {
@@ -85,33 +83,13 @@ export function torchProgram(lowered: readonly LoweredStage[], program: Program)
       'values.py': VALUES,
       ...written.files,
       ...(operators === null ? {} : { 'operators.py': operators }),
-      ...(lowered.length > 1 ? { 'schedule.csv': scheduleRows(walks, names) } : {}),
+      ...(lowered.length > 1 ? { 'schedule.csv': scheduleRows(graphs, walks, names) } : {}),
       'requirements.txt': REQUIREMENTS,
       'ruff.toml': RUFF,
       'README.md': readme({ model, ranks, mesh, isPipeline: lowered.length > 1 }),
     },
     ...weightsOf(lowered, program, written),
   };
-}
-
-function refuseUnsupported(lowered: readonly LoweredStage[], { stages }: Program): void {
-  const [first] = lowered;
-  const node = first?.graph.nodes[0]?.name ?? '';
-  if (stages.some(({ mesh }) => mesh)) throw lacks('stages with unlike meshes (--meshes)', node);
-  for (const { sharded } of lowered) {
-    const origin = sharded.nodes[0]?.origin ?? '';
-    if ([...sharded.tensors.values()].some((tensor) => tensor.first))
-      throw lacks('a parameter server (--gradient-sync parameter-server)', origin);
-    if (sharded.interleave) throw lacks('micro-batches in halves (--interleave 2)', origin);
-    if ([...sharded.tensors.values()].some(({ place }) => place === 'disk')) throw lacks('offload to disk', origin);
-    for (const own of sharded.nodes)
-      if (
-        own.kind === 'compute' &&
-        !isAccumulator(own) &&
-        own.outputs.some((name) => name && sharded.tensors.get(name)?.place)
-      )
-        throw lacks('operators that run on the host (--offload-ops)', own.origin);
-  }
 }
 
 /** The lists that run for each micro-batch, in PyTorch's action grammar; what it has no name for has the list's own. */
@@ -128,12 +106,14 @@ function namedLists(graphs: readonly ShardedGraph[]): ListNames {
 }
 
 /** schedule.csv: a row per stage, an action of which is a list's name and the number of the micro-batch. */
-function scheduleRows(walks: readonly StageWalk[], names: ListNames): string {
+function scheduleRows(stages: readonly ShardedGraph[], walks: readonly StageWalk[], names: ListNames): string {
   return walks
     .map(({ actions }, stage) => {
+      const { interleave = 1 } = stages[stage] ?? {};
       const row = actions.flatMap(({ list, microBatch }) => {
         const name = names[stage]?.get(list) ?? names[stage]?.get(list.replace(/ \(last\)$/, ''));
-        return name === undefined ? [] : [`${name}${microBatch ?? 0}`];
+        // Halves are numbered in the program, whole micro-batches in the schedule.
+        return name === undefined ? [] : [`${name}${(microBatch ?? 0) / interleave}`];
       });
       return `${row.join(',')}\n`;
     })
@@ -157,12 +137,13 @@ function weightsOf(
       const { file, key, axes, zeroUnlessFirst, dtype } = place;
       for (let shard = 0; file !== null && shard < axesSize(sharded.mesh, axes); shard++)
         shards.add(shardText(file, shard));
-      const { layout, place: where } = tensorOf(sharded, tensor);
+      const { layout, place: where, first = [] } = tensorOf(sharded, tensor);
       const isWhole = layout.partial.length === 0;
       const extents = layout.extents?.map((parts) => parts?.map(({ size, valid }) => [size, valid] as const) ?? null);
       const pieces = layout.dims.map((dim) => dim.map((piece) => [piece.size, named(piece.axes)] as const));
       own[name] = {
-        ...{ file, key, axes: named(axes), zeroUnlessFirst: named(zeroUnlessFirst), dtype: pythonDtype(dtype) },
+        ...{ file, key, axes: named(axes), zeroUnlessFirst: named(zeroUnlessFirst), first: named(first) },
+        dtype: pythonDtype(dtype),
         layout: isWhole ? pieces : null,
         extents: extents ?? null,
         kept: kept.has(tensor),
@@ -179,6 +160,7 @@ function weightsOf(
         key,
         axes: [],
         zeroUnlessFirst: [],
+        first: [],
         dtype,
         layout: null,
         extents: null,

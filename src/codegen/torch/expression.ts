@@ -1,47 +1,44 @@
 /**
- * @file The lines of one operator: its torch function, or those of the operators that it stands for.
+ * @file The statements of one operator: its torch function, or those of the operators that it stands for.
  */
 import type { ConstantTensor, TensorType } from '../../ir/graph.js';
-import { numbersOf } from '../../ir/ops/constants.js';
 import { entryOf } from '../../ir/ops/index.js';
+import type { Statement } from './body.js';
 import { torchOperatorOf } from './operators/index.js';
-import { dtypeText, number, type TorchNode } from './operators/operator.js';
-import { identifier, snakeCase, statement } from './python.js';
-
-/** Of a method's body. */
-export const INDENT = '        ';
+import { dtypeText, numbersText, type TorchNode } from './operators/operator.js';
+import { identifier, snakeCase } from './python.js';
 
 /** The name that a result gets, made of a base; null for one that is not used. */
 export type Target = ((base: string) => string) | null;
 
 /** An operator in its torch function, else the operators of its expansion in theirs; null where one of them has none. */
-export function expressionLines(
+export function expressionStatements(
   node: TorchNode & { readonly domain: string },
   targets: readonly Target[],
   local: (base: string) => string,
   comment: string,
   within: readonly string[] = [],
-): readonly string[] | null {
+): readonly Statement[] | null {
   const entry = torchOperatorOf(node.op, node.domain);
   const text = entry?.text(node) ?? null;
   // An operator may stand for a plainer form of itself, and that for no other.
   const isInside = within.filter((op) => op === node.op).length > 1;
-  if (!entry || text === null) return isInside ? null : expandedLines(node, targets, local, comment, within);
+  if (!entry || text === null) return isInside ? null : expandedStatements(node, targets, local, comment, within);
   const names = targets.map((target, index) => target?.(baseOf(text, node, index)) ?? '_');
-  return statement(`${names.join(', ')} = ${text}`, INDENT, comment);
+  return [{ text: `${names.join(', ')} = ${text}`, comment }];
 }
 
 /**
  * The operators that an operator stands for. What it stands for on a block is what it stands for whole: dimensions that the
  * expansion mixes are sharded in its place only.
  */
-function expandedLines(
+function expandedStatements(
   node: TorchNode & { readonly domain: string },
   targets: readonly Target[],
   local: (base: string) => string,
   comment: string,
   within: readonly string[],
-): readonly string[] | null {
+): readonly Statement[] | null {
   const { op, domain, attributes, inputs, outputs } = node;
   const expansion = entryOf(op, domain)?.expansion;
   if (!expansion) return null;
@@ -57,7 +54,7 @@ function expandedLines(
     types.set(name, value);
     texts.set(name, constantText(value));
   }
-  const lines: string[] = [];
+  const statements: Statement[] = [];
   for (const inner of nodes) {
     const own = inner.inputs.map((name) => (name === null ? null : (types.get(name) ?? null)));
     const { domain: from = '', attributes: given = {} } = inner;
@@ -76,18 +73,18 @@ function expandedLines(
       };
     });
     const isLast = inner.outputs.includes('out0');
-    const written = expressionLines({ ...view, outputs: made, operands }, into, local, isLast ? comment : '', [
+    const written = expressionStatements({ ...view, outputs: made, operands }, into, local, isLast ? comment : '', [
       ...within,
       op,
     ]);
     if (written === null) return null;
-    lines.push(...written);
+    statements.push(...written);
   }
-  return targets.every((target, index) => !target || texts.has(`out${index}`)) ? lines : null;
+  return targets.every((target, index) => !target || texts.has(`out${index}`)) ? statements : null;
 }
 
 function constantText(value: ConstantTensor): string {
-  const values = numbersOf(value).map((one) => number(one, value.dtype));
+  const values = numbersText(value);
   const dtype = dtypeText(value.dtype);
   if (value.shape.length === 0) return `torch.tensor(${values[0]}, dtype=${dtype})`;
   const list = `torch.tensor([${values.join(', ')}], dtype=${dtype})`;

@@ -1,25 +1,36 @@
 /**
- * @file The lines of steps: operators, collectives, sums over micro-batches, and what is deleted behind them.
+ * @file The statements of steps: operators, collectives, sums over micro-batches, and what is deleted behind them.
  */
 import { AutoparError } from '../../ir/error.js';
-import { elementCount, type TensorType } from '../../ir/graph.js';
+import { elementCount, type OuterMemory, type TensorType } from '../../ir/graph.js';
 import { numbersOf } from '../../ir/ops/constants.js';
-import { type CommunicationNode, type ComputeNode, resultsOf } from '../../partition/sharded-graph.js';
-import type { WalkedStep } from '../../partition/stage-walk.js';
+import {
+  type CommunicationNode,
+  type ComputeNode,
+  readsOf,
+  resultsOf,
+  type ShardedGraph,
+} from '../../partition/sharded-graph.js';
 import { layoutText } from '../../sharding-propagation/layout-text.js';
-import { lacksPlan } from '../target-lacks.js';
-import { expressionLines, INDENT } from './expression.js';
+import { Body, type Header, type Statement } from './body.js';
+import { expressionStatements } from './expression.js';
 import { torchOperatorOf } from './operators/index.js';
 import { dtypeText, isFloat, number, tuple } from './operators/operator.js';
-import { deletion, statement } from './python.js';
+import { functionBody, type UpdateGroup, UpdateNames, updateGroups } from './optimizer-file.js';
+import type { Run } from './runs.js';
 import { type Tensors, tensorOf } from './tensors.js';
+import { inPlace, writtenOver } from './written-over.js';
 
 /** What the lines of a method call their tensors. */
 export interface Naming {
   /** The expression of a tensor that is there. */
   readonly read: (tensor: string) => string;
+  /** That of a constant or coordinate in the host's memory; undefined for other tensors. */
+  readonly onHost: (tensor: string) => string | undefined;
   /** The target of an assignment of a tensor, which is like `base` where it has no name yet. */
   readonly make: (tensor: string, base: string) => string;
+  /** The variable of an operand, which the tensor that is written over it has from then on; undefined where it has none. */
+  readonly over: (tensor: string, operand: string) => string | undefined;
   /** A variable of the method that does not stand for a tensor of the graph. */
   readonly local: (base: string) => string;
   /** The expression of the group of ranks on some axes. */
@@ -34,57 +45,69 @@ export interface Naming {
   readonly sum: (tensor: string) => readonly [namespace: string, name: string];
   /** The expression of the device that this rank computes on. */
   readonly device: () => string;
+  /** The expression of whether this rank is the first on some axes. */
+  readonly lead: (axes: readonly string[]) => string;
   /** The expression of the number of this rank's peer in another stage. */
   readonly peer: (stage: number) => string;
 }
 
-/** The lines of the steps of one method. */
-export function linesOf(steps: readonly WalkedStep[], tensors: Tensors, naming: Naming): readonly string[] {
-  const lines: string[] = [];
+/** The statements of a run's steps. */
+export function statementsOf({ steps, takesTurns }: Run, tensors: Tensors, naming: Naming): Body {
+  const body = new Body();
   const ended = new Set<string>();
+  const { sharded } = tensors;
+  const within = (name: string): readonly Header[] => [...leading([name], sharded, naming), ...onHost(name, sharded)];
   for (const [index, { step, frees, makes }] of steps.entries()) {
+    const next = steps[index + 1]?.step;
     switch (step.kind) {
       case 'segment':
-        for (const node of step.nodes) lines.push(...operatorLines(node, tensors, naming));
+        for (const { statements, targets, first } of segmentStatements(step.nodes, makes, tensors, naming))
+          body.add(statements, within(first), targets);
         break;
       case 'start': {
-        const next = steps[index + 1]?.step;
-        const isAtOnce = next?.kind === 'wait' && next.id === step.id;
-        if (isAtOnce) ended.add(step.node.output);
-        const started = collectiveLines(step.node, isAtOnce, tensors, naming);
-        if (step.last) lines.push(`${INDENT}if progress.is_last:`, ...started.map((line) => `    ${line}`));
-        else lines.push(...started);
+        const { input, output } = step.node;
+        const isAtOnce = !takesTurns && next?.kind === 'wait' && next.id === step.id;
+        if (isAtOnce) ended.add(output);
+        const { made, target } = collectiveStatement(step.node, isAtOnce, tensors, naming);
+        const last = step.last ? [{ text: 'if progress.is_last' }] : [];
+        const headers = [...leading([input, output], sharded, naming), ...last, ...onHost(output, sharded)];
+        body.add([made], headers, [target]);
         break;
       }
       case 'wait': {
-        const { output } = step.node;
+        const { input, output } = step.node;
         if (ended.has(output)) break;
+        if (takesTurns && steps[index - 1]?.step.kind !== 'wait') body.add([{ text: 'yield', comment: '' }]);
         const text = naming.waitsHere(output)
           ? `${naming.read(output)} = ${naming.read(output)}.wait()`
           : naming.wait(output);
-        lines.push(...statement(text, INDENT));
+        body.add([{ text, comment: '' }], leading([input, output], sharded, naming), [naming.read(output)]);
         break;
       }
       case 'accumulate': {
         const [input, output] = [step.node.inputs[0] as string, step.node.outputs[0] as string];
         const [namespace, name] = naming.sum(output);
-        lines.push(
-          ...statement(`accumulate(${namespace}, "${name}", ${naming.read(input)})`, INDENT, layoutOf(output, tensors)),
-        );
+        const { place } = tensorOf(sharded, output);
+        const given = [namespace, `"${name}"`, naming.read(input), ...(place ? [`place="${PLACES[place]}"`] : [])];
+        const text = `accumulate(${given.join(', ')})`;
+        body.add([{ text, comment: layoutOf(output, tensors) }], leading([output], sharded, naming));
         break;
       }
       case 'move': {
         const { input, output } = step.node;
         const target = naming.make(output, 'moved');
-        const place = tensorOf(tensors.sharded, output).place ? '"cpu"' : naming.device();
-        lines.push(...statement(`${target} = ${naming.read(input)}.to(${place})`, INDENT, layoutOf(output, tensors)));
+        const { place } = tensorOf(sharded, output);
+        const given = naming.read(input);
+        const moved =
+          place === 'disk' ? `to_disk(${given})` : `${given}.to(${place ? `"${PLACES[place]}"` : naming.device()})`;
+        const made = { text: `${target} = ${moved}`, comment: layoutOf(output, tensors) };
+        body.add([made], leading([output], sharded, naming), [target]);
         break;
       }
       case 'send': {
         const { tensor, stage } = step.transfer;
-        lines.push(
-          ...statement(`send(${naming.read(tensor)}, ${naming.peer(stage)})`, INDENT, layoutOf(tensor, tensors)),
-        );
+        const text = `send(${naming.read(tensor)}, ${naming.peer(stage)})`;
+        body.add([{ text, comment: layoutOf(tensor, tensors) }], leading([tensor], sharded, naming));
         break;
       }
       case 'recv': {
@@ -92,22 +115,37 @@ export function linesOf(steps: readonly WalkedStep[], tensors: Tensors, naming: 
         const { dtype, shape } = localType(tensor, tensors);
         const target = naming.make(tensor, 'received');
         const text = `${target} = receive(${tuple(shape)}, ${dtypeText(dtype)}, ${naming.peer(stage)})`;
-        lines.push(...statement(text, INDENT, layoutOf(tensor, tensors)));
+        body.add([{ text, comment: layoutOf(tensor, tensors) }], leading([tensor], sharded, naming), [target]);
         break;
       }
     }
     const isLast = index === steps.length - 1;
     const made = step.kind === 'segment' ? step.nodes.flatMap(resultsOf) : [];
     const inside = made.filter((name) => !makes.includes(name));
-    const gone = [...frees, ...(isLast ? [] : inside)].flatMap((name) => naming.holders(name));
-    lines.push(...deletion(gone, INDENT));
+    const gone = [...frees, ...(isLast ? [] : inside)];
+    // What only the first rank has, others have as None.
+    for (const name of gone) body.delete(naming.holders(name), leading([name], sharded, naming));
   }
-  return lines;
+  return body;
 }
 
-/** A plan that the target has no code for. */
-export function lacks(subject: string, node: string): AutoparError {
-  return lacksPlan('torch', subject, node);
+/** As torch and `declare` name places. */
+export const PLACES: Readonly<Record<OuterMemory, string>> = { host: 'cpu', disk: 'disk' };
+
+/** Where what a rank holds of any of these tensors is on the first rank of some axes alone, the line that asks whether it is. */
+export function leading(
+  names: readonly string[],
+  sharded: ShardedGraph,
+  naming: Pick<Naming, 'lead'>,
+): readonly Header[] {
+  const lists = names.map((name) => sharded.tensors.get(name)?.first ?? []);
+  const axes = (lists[0] ?? []).filter((axis) => lists.every((list) => list.includes(axis)));
+  return axes.length > 0 ? [{ text: `if ${naming.lead(axes)}`, otherwise: true }] : [];
+}
+
+/** What is made on the host is made there. */
+function onHost(name: string, { tensors }: ShardedGraph): readonly Header[] {
+  return tensors.get(name)?.place === 'host' ? [{ text: 'with torch.device("cpu")' }] : [];
 }
 
 function layoutOf(name: string, { sharded }: Tensors): string {
@@ -119,34 +157,109 @@ function localType(name: string, { sharded }: Tensors): TensorType {
   return { dtype, shape: localShape };
 }
 
-function operatorLines(node: ComputeNode, tensors: Tensors, naming: Naming): readonly string[] {
+/** Statements with what they assign, and the first tensor that they make. */
+interface Made {
+  readonly statements: readonly Statement[];
+  readonly targets: readonly string[];
+  readonly first: string;
+}
+
+/** The operators of a segment, which leaves some tensors; those that update a parameter as one call. */
+function* segmentStatements(
+  nodes: readonly ComputeNode[],
+  left: readonly string[],
+  tensors: Tensors,
+  naming: Naming,
+): Generator<Made> {
+  const groups = updateGroups(
+    nodes,
+    (name) => elementCount(localType(name, tensors).shape) === 1,
+    (name, by) => isUsed(name, tensors, by),
+  );
+  const inGroups = new Set([...groups.values()].flatMap((group) => group.nodes));
+  const alone = nodes.filter((node) => !inGroups.has(node));
+  const leaves = new Set([...left, ...[...inGroups].flatMap(readsOf)]);
+  const over = writtenOver(alone, leaves, (name) => localType(name, tensors));
+  for (const node of nodes) {
+    const group = groups.get(node);
+    if (group) yield callOf(group, tensors, naming);
+    else if (!inGroups.has(node)) yield operatorStatements(node, tensors, naming, over.get(node));
+  }
+}
+
+/** The call of a function that runs the operators of a group. */
+function callOf(group: UpdateGroup, tensors: Tensors, naming: Naming): Made {
+  const { nodes, results } = group;
+  const names = new UpdateNames();
+  const over = writtenOver(nodes, new Set(results), (name) => localType(name, tensors));
+  const hosted = nodes.some(({ outputs }) => outputs.some((name) => isHosted(name, tensors)));
+  const outside = (name: string) => (hosted ? naming.onHost(name) : undefined) ?? naming.read(name);
+  const statements = nodes.flatMap((node) => {
+    const inside: Naming = {
+      ...naming,
+      read: (name) => names.read(name, outside, typeIn(name, tensors) ?? { shape: [] }),
+      onHost: () => undefined,
+      make: (name, base) => names.make(name, base),
+      over: (name, operand) => names.over(name, operand),
+      local: (base) => names.local(base),
+    };
+    return operatorStatements(node, tensors, inside, over.get(node)).statements;
+  });
+  const body = functionBody(
+    statements,
+    results.map((name) => names.nameOf(name)),
+  );
+  const called = tensors.optimizer.nameOf(names.parameters, body);
+  const targets = results.map((name) => naming.make(name, 'updated'));
+  const text = `${targets.join(', ')} = ${called}(${names.given.join(', ')})`;
+  const [first = ''] = results;
+  return { statements: [{ text, comment: layoutOf(first, tensors) }], targets, first };
+}
+
+function isHosted(name: string | null, { sharded }: Tensors): boolean {
+  return name !== null && sharded.tensors.get(name)?.place === 'host';
+}
+
+function operatorStatements(node: ComputeNode, tensors: Tensors, naming: Naming, over?: string): Made {
   const last = node.outputs.findLastIndex((name) => name !== null && isUsed(name, tensors));
   const outputs = node.outputs.slice(0, Math.max(1, last + 1));
   const { op, domain, attributes } = node;
   const inputs = node.inputs.map((name) => (name === null ? null : typeIn(name, tensors)));
   const results = outputs.map((name) => (name === null ? null : typeIn(name, tensors)));
   const entry = torchOperatorOf(op, domain);
+  const hosted = outputs.some((name) => isHosted(name, tensors));
   const operands = node.inputs.map((name, index) => {
     if (name === null) return null;
     const plain = entry?.takesNumbers ? numberOf(name, index, inputs, results[0] ?? null, tensors) : null;
-    return plain ?? naming.read(name);
+    return plain ?? (hosted ? naming.onHost(name) : undefined) ?? naming.read(name);
   });
-  const targets = outputs.map((name) => (name === null ? null : (base: string) => naming.make(name, base)));
+  const made: string[] = [];
+  const targets = outputs.map((name) =>
+    name === null
+      ? null
+      : (base: string) => {
+          const target = (over === undefined ? undefined : naming.over(name, over)) ?? naming.make(name, base);
+          made.push(target);
+          return target;
+        },
+  );
   const [first] = outputs;
   const comment = first ? layoutOf(first, tensors) : '';
   const view = { op, domain, attributes, inputs, outputs: results, operands };
-  const lines = expressionLines(view, targets, naming.local, comment);
-  if (lines === null) throw lacksOperator(node, entry !== undefined);
-  return lines;
+  const statements = expressionStatements(view, targets, naming.local, comment);
+  if (statements === null) throw lacksOperator(node, entry !== undefined);
+  const written = over === undefined ? statements : statements.map(inPlace);
+  return { statements: written, targets: made, first: node.outputs.find((name) => name !== null) as string };
 }
 
-/** Whether anything reads a result: an operator may name results that nothing does. */
-function isUsed(name: string, { readIn, asked, runs, stores }: Tensors): boolean {
+/** Whether anything but some operators reads a result: an operator may name results that nothing does. */
+function isUsed(name: string, { readIn, asked, runs, stores }: Tensors, but: ReadonlySet<ComputeNode> = NONE): boolean {
   if (readIn.has(name) || asked.has(name) || [...stores.values()].flat().some(({ from }) => from === name)) return true;
-  return runs.some(({ steps }) =>
-    steps.some(({ step }) => step.kind === 'segment' && step.nodes.some(({ inputs }) => inputs.includes(name))),
-  );
+  const isReader = (node: ComputeNode) => node.inputs.includes(name) && !but.has(node);
+  return runs.some(({ steps }) => steps.some(({ step }) => step.kind === 'segment' && step.nodes.some(isReader)));
 }
+
+const NONE: ReadonlySet<ComputeNode> = new Set();
 
 function typeIn(name: string, tensors: Tensors): TensorType {
   const isCoordinate = tensors.sharded.coordinates.some((coordinate) => coordinate.name === name);
@@ -193,31 +306,31 @@ function lacksOperator({ op, domain, origin }: ComputeNode, isForm: boolean): Au
   );
 }
 
-/** Collectives of a parameter server, which the target has no code for (emit-torch.ts). */
-type ServerKind = 'reduce' | 'broadcast';
-
-const RESULTS: Readonly<Record<Exclude<CommunicationNode['collective']['kind'], ServerKind>, string>> = {
+const RESULTS: Readonly<Record<CommunicationNode['collective']['kind'], string>> = {
   'all-reduce': 'reduced',
   'all-gather': 'gathered',
   'reduce-scatter': 'scattered',
   'all-to-all': 'exchanged',
   permute: 'permuted',
+  reduce: 'reduced',
+  broadcast: 'broadcasted',
 };
 
-function collectiveLines(
+function collectiveStatement(
   { collective, axes, input, output }: CommunicationNode,
   isAtOnce: boolean,
   tensors: Tensors,
   naming: Naming,
-): readonly string[] {
+): { readonly made: Statement; readonly target: string } {
   const { kind } = collective;
-  if (kind === 'reduce' || kind === 'broadcast') throw new Error(`${kind} has no function`);
-  const shape = tuple(tensorOf(tensors.sharded, output).localShape);
+  const { localShape, dtype } = tensorOf(tensors.sharded, output);
+  const shape = tuple(localShape);
   const operation =
     'reduction' in collective && collective.reduction !== 'sum' ? [`operation="${collective.reduction}"`] : [];
   const parts = ((): readonly string[] => {
     switch (collective.kind) {
       case 'all-reduce':
+      case 'reduce':
         return operation;
       case 'all-gather':
       case 'reduce-scatter':
@@ -226,10 +339,12 @@ function collectiveLines(
         return [`outer=${collective.split.outer}`, `joined_outer=${collective.concat.outer}`, `shape=${shape}`];
       case 'permute':
         return [`to=[${collective.to.join(', ')}]`];
+      case 'broadcast':
+        return [`shape=${shape}`, `dtype=${dtypeText(dtype)}`];
     }
   })();
   const name = kind.replaceAll('-', '_');
   const given = [naming.read(input), naming.group(axes), ...parts, ...(isAtOnce ? [] : ['wait=False'])];
   const target = naming.make(output, RESULTS[kind]);
-  return statement(`${target} = ${name}(${given.join(', ')})`, INDENT, layoutOf(output, tensors));
+  return { made: { text: `${target} = ${name}(${given.join(', ')})`, comment: layoutOf(output, tensors) }, target };
 }

@@ -10,7 +10,8 @@ import { calls } from './files/texts.js';
 import { inputsOf, outputsOf, valuesTable } from './interface.js';
 import { type FiledConstant, LayerWriter, type OwnedModule } from './module.js';
 import { HELPERS } from './operators/helpers.js';
-import { statement } from './python.js';
+import { OptimizerFile } from './optimizer-file.js';
+import { LINE_LENGTH } from './python.js';
 import { runsOf } from './runs.js';
 import { methodOf, StageWriter } from './stage-writer.js';
 import { type Tensors, tensorsOf } from './tensors.js';
@@ -41,10 +42,11 @@ export function modelFiles(
   title: string,
 ): ModelFiles {
   const axes = programAxes(lowered.map(({ sharded }) => sharded));
+  const optimizer = new OptimizerFile();
   const stages = lowered.map(({ sharded }, stage) => {
     const walk = walks[stage] as StageWalk;
-    const runs = runsOf(walk);
-    const tensors = tensorsOf(sharded, axes, walk, runs);
+    const runs = runsOf(walk, sharded);
+    const tensors = tensorsOf(sharded, axes, walk, runs, optimizer);
     const layers = [...new Set(runs.flatMap(({ layer }) => layer ?? []))];
     const modules = layers.map((layer) =>
       new LayerWriter(layer, tensors).layer(runs.filter((run) => run.layer === layer)),
@@ -60,7 +62,8 @@ export function modelFiles(
     ...['', text],
   ]);
   const files: Record<string, string> = {};
-  if (isPipeline && classes.size > 0) files['layers.py'] = fileText(title, [], layerText);
+  const updates = () => optimizer.names;
+  if (isPipeline && classes.size > 0) files['layers.py'] = fileText(title, [], updates(), layerText);
   for (const [stage, { tensors, writer }] of stages.entries()) {
     const { sharded } = tensors;
     const body = ['', '', 'class Model(Container):', ...writer.lines(classOf)];
@@ -74,8 +77,10 @@ export function modelFiles(
     const own = isPipeline ? body : [...layerText, ...body];
     const imported = isPipeline ? [...classes.values()].map(({ name }) => name) : [];
     const what = isPipeline ? `${title.replace(/\.$/, '')}, stage ${stage}.` : title;
-    files[isPipeline ? `stage_${stage}.py` : 'model.py'] = fileText(what, imported, [...tables, ...own]);
+    files[isPipeline ? `stage_${stage}.py` : 'model.py'] = fileText(what, imported, updates(), [...tables, ...own]);
   }
+  const optimizerText = optimizer.text();
+  if (optimizerText !== null) files['optimizer.py'] = optimizerText;
   const groups = new Map(
     lowered.flatMap(({ sharded }) =>
       sharded.nodes.flatMap((node) =>
@@ -127,17 +132,24 @@ function listsTable(names: ReadonlyMap<string, string>, { walk, sharded }: Tenso
   return sharded.microBatches?.exceptLast ? `${all}\n\n${table('LAST_LISTS', lastList)}` : all;
 }
 
-const COLLECTIVES = ['all_gather', 'all_reduce', 'all_to_all', 'permute', 'receive', 'reduce_scatter', 'send'];
-const VALUES = ['Container', 'Value', 'Values', 'accumulate', 'attach', 'declare', 'progress', 'read_schedule'];
+const COLLECTIVES = 'all_gather all_reduce all_to_all broadcast permute receive reduce reduce_scatter send'.split(' ');
+const VALUES = 'Container Value Values accumulate attach declare progress read_schedule run_halves to_disk'.split(' ');
 
 /** A module: what it imports, as ruff sorts it, and its text. */
-function fileText(title: string, layers: readonly string[], lines: readonly string[]): string {
+function fileText(
+  title: string,
+  layers: readonly string[],
+  updates: readonly string[],
+  lines: readonly string[],
+): string {
   const text = lines.join('\n');
   const from = (file: string, names: readonly string[]) => {
     const used = names.filter(
       (name) => calls(text, name) || text.includes(`(${name})`) || text.includes(`${name}.is_last`),
     );
-    return used.length > 0 ? statement(`from ${file} import ${used.join(', ')}`, '') : [];
+    const line = `from ${file} import ${used.join(', ')}`;
+    if (line.length > LINE_LENGTH) return [`from ${file} import (`, ...used.map((name) => `    ${name},`), ')'];
+    return used.length > 0 ? [line] : [];
   };
   const plain = [
     ...(/\btorch\./.test(text) ? ['import torch'] : []),
@@ -147,6 +159,7 @@ function fileText(title: string, layers: readonly string[], lines: readonly stri
     ...from('collectives', COLLECTIVES),
     ...from('layers', layers),
     ...from('operators', Object.keys(HELPERS).sort()),
+    ...from('optimizer', updates),
     ...from('values', VALUES),
   ];
   return [

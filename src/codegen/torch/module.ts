@@ -2,10 +2,9 @@
  * @file The modules of a stage: a class for each kind of layer, and the model, whose methods call them in order.
  */
 import { elementCount } from '../../ir/graph.js';
-import { numbersOf } from '../../ir/ops/constants.js';
 import { layoutText } from '../../sharding-propagation/layout-text.js';
-import { linesOf, type Naming } from './method.js';
-import { dtypeText, number, tuple } from './operators/operator.js';
+import { leading, type Naming, PLACES, statementsOf } from './method.js';
+import { dtypeText, numbersText, tuple } from './operators/operator.js';
 import { attributeName, Names, snakeCase, statement } from './python.js';
 import type { Run } from './runs.js';
 import { type Owner, type Tensors, tensorOf } from './tensors.js';
@@ -85,6 +84,14 @@ export function namespaceOf(name: string, { walk }: Tensors): 'micro' | 'step' {
   return walk.lifetimeOf(name) === 'micro' ? 'micro' : 'step';
 }
 
+/** Gives a tensor the variable of another, which is no more. */
+export function renamed(locals: Map<string, string>, name: string, other: string): string | undefined {
+  const local = locals.get(other);
+  locals.delete(other);
+  if (local !== undefined) locals.set(name, local);
+  return local;
+}
+
 /** Writes the module of a layer. */
 export class LayerWriter {
   private readonly names = new Names();
@@ -95,6 +102,7 @@ export class LayerWriter {
   private readonly slots = new Map<string, string>();
   private readonly constructorLines: string[] = [];
   private readonly constants: FiledConstant[] = [];
+  private readonly hosted = new Map<string, string>();
   private readonly groups = new Set<string>();
 
   constructor(
@@ -143,6 +151,7 @@ export class LayerWriter {
     };
     const naming: Naming = {
       read,
+      onHost: (name) => this.onHost(name),
       make: (name, base) => {
         if (!isKept(name, this.tensors)) {
           const local = this.names.take(base);
@@ -151,6 +160,8 @@ export class LayerWriter {
         }
         return inNamespace(name, this.slot(name, base));
       },
+      over: (name, operand) =>
+        isKept(name, this.tensors) || given.includes(operand) ? undefined : renamed(locals, name, operand),
       local: (base) => this.names.take(base),
       group: (axes) => this.group(axes),
       holders: (name) => {
@@ -166,11 +177,15 @@ export class LayerWriter {
         return [inNamespace(name, slot).replace(`.${slot}`, ''), slot];
       },
       device: () => this.device(),
+      lead: (axes) => this.lead(axes),
       peer: (stage) => this.peer(stage),
     };
-    const body = [...linesOf(withoutTrailingFrees(run), this.tensors, naming)];
-    for (const { from, to } of this.tensors.stores.get(run) ?? [])
-      body.push(...statement(`${read(to)}.data = ${read(from)}`, BODY));
+    const statements = statementsOf(run, this.tensors, naming);
+    for (const { from, to } of this.tensors.stores.get(run) ?? []) {
+      const stored = { text: `${read(to)}.data = ${read(from)}`, comment: '' };
+      statements.add([stored], leading([to], this.tensors.sharded, naming));
+    }
+    const body = [...statements.lines()];
     const made = run.steps.flatMap(({ step, makes }) => (step.kind === 'start' ? [step.node.output] : makes));
     const results = [...new Set(made)].filter((name) => isReturned(name, run, this.tensors));
     if (results.length > 0) body.push(...statement(`return ${results.map(read).join(', ')}`, BODY));
@@ -198,7 +213,16 @@ export class LayerWriter {
     return text;
   }
 
-  private inline(name: string): string | undefined {
+  /** The attribute of a constant or coordinate in the host's memory; undefined for what is elsewhere by itself. */
+  onHost(name: string): string | undefined {
+    const known = this.hosted.get(name);
+    if (known !== undefined) return known;
+    const text = this.inline(name, 'cpu') ?? this.coordinate(name, '.cpu()');
+    if (text !== undefined) this.hosted.set(name, text);
+    return text;
+  }
+
+  private inline(name: string, device = ''): string | undefined {
     const data = this.tensors.inline.get(name);
     if (!data) return undefined;
     const { dtype, localShape: shape } = tensorOf(this.tensors.sharded, name);
@@ -206,36 +230,38 @@ export class LayerWriter {
     const dtypeName = dtypeText(dtype);
     if (elementCount(shape) > WRITTEN_ELEMENTS) {
       this.constants.push({ path: this.fullPath(attribute), tensor: name });
-      this.declare(attribute, shape, dtypeName, '');
+      this.declare(attribute, shape, `${dtypeName}${device && `, place="${device}"`}`, '');
       return `self.${attribute}`;
     }
-    const values = numbersOf({ dtype, shape, data }).map((value) => number(value, dtype));
+    const values = numbersText({ dtype, shape, data });
     const isScalar = shape.length === 0;
     const list = isScalar ? (values[0] ?? '0') : `[${values.join(', ')}]`;
     const reshaped = shape.length > 1 || elementCount(shape) === 0 ? `.reshape(${shape.join(', ')})` : '';
-    this.add(`self.${attribute} = torch.tensor(${list}, dtype=${dtypeName})${reshaped}`);
+    this.add(
+      `self.${attribute} = torch.tensor(${list}, dtype=${dtypeName}${device && `, device="${device}"`})${reshaped}`,
+    );
     return `self.${attribute}`;
   }
 
-  private coordinate(name: string): string | undefined {
+  private coordinate(name: string, moved = ''): string | undefined {
     const coordinate = this.tensors.sharded.coordinates.find((item) => item.name === name);
     if (!coordinate) return undefined;
     const attribute = this.names.take('offset');
     const names = this.tensors.axes.named(coordinate.axes);
     const axes = `(${names.map((axis) => `"${axis}"`).join(', ')}${names.length === 1 ? ',' : ''})`;
-    this.add(`self.${attribute} = mesh.coordinate(${axes}, ${coordinate.block}, ${coordinate.bias})`);
+    this.add(`self.${attribute} = mesh.coordinate(${axes}, ${coordinate.block}, ${coordinate.bias})${moved}`);
     return `self.${attribute}`;
   }
 
   private parameter(name: string): string | undefined {
     if (this.tensors.parameters.get(name) !== this.owner) return undefined;
     const { sharded } = this.tensors;
-    const { dtype, localShape, layout, place } = tensorOf(sharded, name);
+    const { dtype, localShape, layout, place, first } = tensorOf(sharded, name);
     const isOwn = this.owner !== '' && name.startsWith(`${this.owner}.`);
     const wanted = isOwn ? name.slice(this.owner.length + 1) : this.owner === '' ? name : 'weight';
     const path = this.pathNames.take(wanted.split('.').map(segment).join('.'));
     this.paths.set(name, this.fullPath(path));
-    const where = place ? ', device="cpu"' : '';
+    const where = `${place ? `, place="${PLACES[place]}"` : ''}${first ? `, held=${this.lead(first)}` : ''}`;
     this.declare(path, localShape, `${dtypeText(dtype)}${where}`, layoutText(layout, sharded.mesh));
     return access(path);
   }
@@ -266,6 +292,16 @@ export class LayerWriter {
     return 'self.device';
   }
 
+  lead(subAxes: readonly string[]): string {
+    const axes = this.tensors.axes.named(subAxes);
+    const attribute = `is_first_${axes.map(snakeCase).join('_')}`;
+    if (!this.groups.has(attribute)) {
+      this.groups.add(attribute);
+      this.add(`self.${attribute} = mesh.is_first(${axes.map((axis) => `"${axis}"`).join(', ')})`);
+    }
+    return `self.${attribute}`;
+  }
+
   peer(stage: number): string {
     const attribute = `stage_${stage}`;
     if (!this.groups.has(attribute)) {
@@ -280,16 +316,11 @@ export class LayerWriter {
   }
 }
 
-/** A method's variables go when it ends. */
-function withoutTrailingFrees({ steps }: Run): Run['steps'] {
-  return steps;
-}
-
 /** A part of a dotted name; numbers stay, as places in a list. */
 function segment(text: string): string {
   if (/^\d+$/.test(text)) return text;
   const name = attributeName(text);
-  return /^(constant|offset|stage_\d)|_group$|^device$/.test(name) ? `${name}_` : name;
+  return /^(constant|offset|stage_\d|is_first_)|_group$|^device$/.test(name) ? `${name}_` : name;
 }
 
 /** The dotted name of a layer's module. */

@@ -24,8 +24,12 @@ const ATTRIBUTES = [
 /** Names that methods of emitted modules use. */
 const NAMES = [
   ...Object.keys(HELPERS),
-  ...'self step micro mesh progress torch nn attach declare wait_for Values F tuple accumulate send receive'.split(' '),
-  ...'all_reduce all_gather reduce_scatter all_to_all permute list dict int bool layouts read_schedule'.split(' '),
+  ...'self step micro mesh progress torch nn attach declare wait_for Values F tuple accumulate send receive to_disk'.split(
+    ' ',
+  ),
+  ...'all_reduce all_gather reduce_scatter all_to_all permute list dict int bool layouts read_schedule reduce broadcast'.split(
+    ' ',
+  ),
 ];
 
 const ATTRIBUTE_RESERVED: ReadonlySet<string> = new Set([...KEYWORDS, ...ATTRIBUTES]);

@@ -6,6 +6,7 @@
  */
 import { passOf } from '../../ir/graph.js';
 import type { Step } from '../../partition/order.js';
+import type { ShardedGraph } from '../../partition/sharded-graph.js';
 import type { StageWalk, WalkedStep } from '../../partition/stage-walk.js';
 
 /** `layer` is null for what belongs to no layer: it stands in the stage's own method. */
@@ -15,11 +16,19 @@ export interface Run {
   /** The name of the layer's method. */
   readonly method: string;
   readonly steps: readonly WalkedStep[];
+  /** Of a micro-batch in halves: the method stops where it waits, so that the other half has its turn. */
+  readonly takesTurns: boolean;
 }
 
 /** The runs of all lists of a stage, in order. */
-export function runsOf({ lists }: StageWalk): readonly Run[] {
-  return withMethods(lists.flatMap(({ name, steps }) => grouped(name, steps)));
+export function runsOf({ lists }: StageWalk, { interleave = 1 }: Pick<ShardedGraph, 'interleave'>): readonly Run[] {
+  const grouped = lists.flatMap(({ name, runs, steps }) =>
+    groups(steps).map((group) => ({
+      ...{ list: name, ...group },
+      takesTurns: interleave > 1 && runs === 'micro' && group.steps.some(({ step }) => step.kind === 'wait'),
+    })),
+  );
+  return withMethods(grouped);
 }
 
 /** The layer of a step; null where it has none. */
@@ -34,7 +43,7 @@ interface Open {
   readonly steps: WalkedStep[];
 }
 
-function grouped(list: string, steps: readonly WalkedStep[]): readonly (Omit<Run, 'method'> & Open)[] {
+function groups(steps: readonly WalkedStep[]): readonly Open[] {
   const runs: Open[] = [];
   let open: Open | undefined;
   let held: WalkedStep[] = [];
@@ -62,7 +71,7 @@ function grouped(list: string, steps: readonly WalkedStep[]): readonly (Omit<Run
     open?.steps.push(walked);
   }
   close();
-  return joined(runs).map((run) => ({ list, ...run }));
+  return joined(runs);
 }
 
 /** Runs that only wait belong to the stage: which waits stand together depends on a layer's neighbours. */
@@ -103,10 +112,10 @@ export function readsOfStep(step: Step): readonly string[] {
 /** The first run of a layer's pass has the pass's name, others a number behind it. */
 function withMethods(runs: readonly (Omit<Run, 'method'> & { readonly pass: string })[]): readonly Run[] {
   const counts = new Map<string, number>();
-  return runs.map(({ list, layer, steps, pass }) => {
-    const key = `${layer}\u0000${pass}`;
+  return runs.map(({ pass, ...run }) => {
+    const key = `${run.layer}\u0000${pass}`;
     const count = counts.get(key) ?? 0;
     counts.set(key, count + 1);
-    return { list, layer, steps, method: count === 0 ? pass : `${pass}_${count}` };
+    return { ...run, method: count === 0 ? pass : `${pass}_${count}` };
   });
 }

@@ -3,9 +3,9 @@
  */
 import { BEGIN, lastList, UPDATE } from '../../partition/phase-lists.js';
 import { inputsOf, type NamedTensor, outputsOf } from './interface.js';
-import { linesOf, type Naming } from './method.js';
-import { access, isKept, LayerWriter, namespaceOf, type OwnedModule, pathOf } from './module.js';
-import { assignment, deletion, identifier, Names, snakeCase, statement } from './python.js';
+import { leading, type Naming, statementsOf } from './method.js';
+import { access, isKept, LayerWriter, namespaceOf, type OwnedModule, pathOf, renamed } from './module.js';
+import { deletion, identifier, Names, snakeCase, statement } from './python.js';
 import type { Run } from './runs.js';
 import type { Tensors } from './tensors.js';
 
@@ -64,7 +64,7 @@ export class StageWriter {
     const body = runs
       .filter((run) => run.list === list)
       .flatMap((run) =>
-        run.layer === null ? linesOf(run.steps, this.tensors, naming) : this.call(run, naming, locals),
+        run.layer === null ? statementsOf(run, this.tensors, naming).lines() : this.call(run, naming, locals),
       );
     const isOnce = list === BEGIN || list === UPDATE;
     const isMicro = sharded.pipeline ? !isOnce : walk.lists.find(({ name }) => name === list)?.runs === 'micro';
@@ -83,12 +83,14 @@ export class StageWriter {
     };
     return {
       read,
+      onHost: (name) => writer.onHost(name),
       make: (name, base) => {
         if (isKept(name, tensors)) return `${namespaceOf(name, tensors)}.${writer.slot(name, base)}`;
         const local = this.names.take(base);
         locals.set(name, local);
         return local;
       },
+      over: (name, operand) => (isKept(name, tensors) ? undefined : renamed(locals, name, operand)),
       local: (base) => this.names.take(base),
       group: (axes) => writer.group(axes),
       holders: (name) => [locals.get(name), this.keptAt(name)].filter((text) => text !== undefined),
@@ -96,6 +98,7 @@ export class StageWriter {
       wait: (name) => `${read(name)} = ${read(name)}.wait()`,
       sum: (name) => [namespaceOf(name, tensors), writer.slot(name, 'total')],
       device: () => writer.device(),
+      lead: (axes) => writer.lead(axes),
       peer: (stage) => writer.peer(stage),
     };
   }
@@ -126,7 +129,7 @@ export class StageWriter {
     const call = this.layers.get(layer)?.calls.get(run);
     if (!call) throw new Error(`layer ${layer} has no method ${run.method}`);
     const given = [...call.namespaces.map((namespace) => `${namespace}["${layer}"]`), ...call.given.map(naming.read)];
-    const text = `${access(pathOf(layer))}.${run.method}(${given.join(', ')})`;
+    const text = `${run.takesTurns ? 'yield from ' : ''}${access(pathOf(layer))}.${run.method}(${given.join(', ')})`;
     const targets = call.results.map((name) => {
       const local = this.names.take(this.baseOf(name));
       locals.set(name, local);
@@ -174,10 +177,19 @@ export class StageWriter {
         .filter((input) => !isMicro(input))
         .flatMap((input) => this.fed(input, '0').map((text) => `${BODY}${text}`)),
       ...(sharded.pipeline ? this.scheduled(fedPerMicro) : this.inTurn(fedPerMicro)),
-      ...statement(assignment('results', '{', results, '}'), BODY),
-      ...storedLast.flatMap(({ from, to }) => statement(`${this.at(to)}.data = ${this.at(from)}`, BODY)),
+      ...statement(`results = {${results.join(', ')}}`, BODY),
+      ...storedLast.flatMap(({ from, to }) => this.stored(from, to)),
       `${BODY}return results`,
     ];
+  }
+
+  /** The next value of state, on the ranks that keep it. */
+  private stored(from: string, to: string): readonly string[] {
+    const { writer, tensors } = this;
+    const [header] = leading([to], tensors.sharded, { lead: (axes) => writer.lead(axes) });
+    const text = `${this.at(to)}.data = ${this.at(from)}`;
+    if (!header) return statement(text, BODY);
+    return [`${BODY}${header.text}:`, ...statement(text, `${BODY}    `)];
   }
 
   private fed({ name, tensor }: NamedTensor, number: string): readonly string[] {
@@ -193,48 +205,67 @@ export class StageWriter {
 
   /** What a step begins with, every micro-batch, then what runs once. */
   private inTurn(fedPerMicro: readonly string[]): readonly string[] {
-    const { microBatches } = this.tensors.sharded;
+    const { microBatches, interleave = 1 } = this.tensors.sharded;
     const inner = `${BODY}    `;
+    const { count } = microBatches ?? { count: 1 };
     const micro = microBatches
       ? [
           `${BODY}micros = {}`,
-          `${BODY}for number in range(${microBatches.count}):`,
-          `${inner}micro = micros[number] = Values()`,
-          ...fedPerMicro.flatMap((text) => statement(text, inner)),
-          ...this.marksLast(microBatches.count, inner),
+          interleave > 1
+            ? `${BODY}for number in range(0, ${count}, ${interleave}):`
+            : `${BODY}for number in range(${count}):`,
+          ...this.begun(fedPerMicro, inner),
+          ...this.marksLast(count, inner),
           ...(microBatches.exceptLast
             ? [
-                `${inner}if number < ${microBatches.count - 1}:`,
-                `${inner}    self.${methodOf('micro')}(micro, step)`,
+                `${inner}if number < ${count - interleave}:`,
+                ...this.ran(`self.${methodOf('micro')}`, `${inner}    `),
                 `${inner}else:`,
-                `${inner}    self.${methodOf(lastList('micro'))}(micro, step)`,
+                ...this.ran(`self.${methodOf(lastList('micro'))}`, `${inner}    `),
               ]
-            : [`${inner}self.${methodOf('micro')}(micro, step)`]),
+            : this.ran(`self.${methodOf('micro')}`, inner)),
         ]
       : [];
     return [...this.once((list) => list === BEGIN), ...micro, ...this.once((list) => list !== BEGIN)];
   }
 
+  /** What a micro-batch, or each half of one, has when it begins. */
+  private begun(fedPerMicro: readonly string[], indent: string): readonly string[] {
+    const isInHalves = (this.tensors.sharded.interleave ?? 1) > 1;
+    const inner = isInHalves ? `${indent}    ` : indent;
+    const number = isInHalves ? 'half' : 'number';
+    return [
+      ...(isInHalves ? [`${indent}for half in (number, number + 1):`] : []),
+      `${inner}${fedPerMicro.length > 0 ? 'micro = ' : ''}micros[${number}] = Values()`,
+      ...fedPerMicro.flatMap((text) => statement(text.replaceAll('[number]', `[${number}]`), inner)),
+    ];
+  }
+
+  /** A run of a list for a micro-batch, or both of its halves. */
+  private ran(method: string, indent: string): readonly string[] {
+    const { microBatches, interleave = 1 } = this.tensors.sharded;
+    const text =
+      interleave > 1
+        ? `run_halves(${method}, micros, number, step, ${microBatches?.count})`
+        : `${method}(micros[number], step)`;
+    return statement(text, indent);
+  }
+
   /** A pipeline's actions in the order of its schedule. */
   private scheduled(fedPerMicro: readonly string[]): readonly string[] {
     const inner = `${BODY}    `;
-    const begin = fedPerMicro.flatMap((text) => statement(text, `${inner}    `));
-    const { microBatches } = this.tensors.sharded;
+    const { microBatches, interleave = 1 } = this.tensors.sharded;
     const count = microBatches?.count ?? 1;
     return [
       ...this.once((list) => list === BEGIN),
       `${BODY}micros = {}`,
       `${BODY}for name, number in read_schedule(${this.stage}):`,
+      ...(interleave > 1 ? [`${inner}number *= ${interleave}`] : []),
       `${inner}if number not in micros:`,
-      `${inner}    ${begin.length > 0 ? 'micro = ' : ''}micros[number] = Values()`,
-      ...begin,
+      ...this.begun(fedPerMicro, `${inner}    `),
       ...this.marksLast(count, inner),
-      ...(microBatches?.exceptLast
-        ? [
-            `${inner}lists = LAST_LISTS if number == ${count - 1} else LISTS`,
-            `${inner}getattr(self, lists[name])(micros[number], step)`,
-          ]
-        : [`${inner}getattr(self, LISTS[name])(micros[number], step)`]),
+      ...(microBatches?.exceptLast ? [`${inner}lists = LAST_LISTS if number == ${count - interleave} else LISTS`] : []),
+      ...this.ran(`getattr(self, ${microBatches?.exceptLast ? 'lists' : 'LISTS'}[name])`, inner),
       ...this.once((list) => list === UPDATE),
     ];
   }
@@ -242,6 +273,8 @@ export class StageWriter {
   /** Where collectives start in the last micro-batch alone. */
   private marksLast(count: number, indent: string): readonly string[] {
     const { lists } = this.tensors.walk;
+    // run_halves does it for each half.
+    if ((this.tensors.sharded.interleave ?? 1) > 1) return [];
     const isThere = lists.some(({ steps }) => steps.some(({ step }) => step.kind === 'start' && step.last));
     return isThere ? [`${indent}progress.is_last = number == ${count - 1}`] : [];
   }
@@ -263,5 +296,5 @@ export function methodOf(list: string): string {
 /** A method's variables go when it ends: those that it deletes at its end need no line. */
 function withoutLast(body: readonly string[]): readonly string[] {
   const last = body.at(-1);
-  return last?.trimStart().startsWith('del ') && !/[.[]/.test(last) && body.length > 1 ? body.slice(0, -1) : body;
+  return last?.startsWith(`${BODY}del `) && !/[.[]/.test(last) && body.length > 1 ? body.slice(0, -1) : body;
 }

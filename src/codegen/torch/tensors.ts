@@ -6,6 +6,7 @@ import { inlineValues } from '../../partition/segments.js';
 import type { ShardedGraph, ShardedTensor } from '../../partition/sharded-graph.js';
 import type { StageWalk } from '../../partition/stage-walk.js';
 import type { ProgramAxes } from './axes.js';
+import type { OptimizerFile } from './optimizer-file.js';
 import { type Run, readsOfStep } from './runs.js';
 
 /** The name of a layer, or '' for the stage itself. */
@@ -16,6 +17,8 @@ export interface Tensors {
   readonly axes: ProgramAxes;
   readonly walk: StageWalk;
   readonly runs: readonly Run[];
+  /** Functions that update parameters. */
+  readonly optimizer: OptimizerFile;
   /** Values that are part of the code. */
   readonly inline: ReadonlyMap<string, Uint8Array>;
   /** By weight and kept state: whose parameter it is. */
@@ -51,7 +54,13 @@ export function tensorOf({ tensors }: ShardedGraph, name: string): ShardedTensor
   return tensor;
 }
 
-export function tensorsOf(sharded: ShardedGraph, axes: ProgramAxes, walk: StageWalk, runs: readonly Run[]): Tensors {
+export function tensorsOf(
+  sharded: ShardedGraph,
+  axes: ProgramAxes,
+  walk: StageWalk,
+  runs: readonly Run[],
+  optimizer: OptimizerFile,
+): Tensors {
   const inline = inlineValues(sharded);
   const madeIn = new Map<string, Run>();
   const makers = new Map<string, Set<Run>>();
@@ -94,6 +103,7 @@ export function tensorsOf(sharded: ShardedGraph, axes: ProgramAxes, walk: StageW
     axes,
     walk,
     runs,
+    optimizer,
     inline,
     parameters,
     madeIn,

@@ -3,7 +3,7 @@
  */
 import { resolve } from 'node:path';
 import test from 'ava';
-import { INDENT } from '../../../src/codegen/torch/expression.js';
+import { INDENT } from '../../../src/codegen/torch/body.js';
 import { operatorsFile } from '../../../src/codegen/torch/files/texts.js';
 import { HELPERS } from '../../../src/codegen/torch/operators/helpers.js';
 import { CASES, viewOfCase } from '../../ir/ops/cases.js';

@@ -11,6 +11,7 @@ import { AutoparError, type CompileOptions, compile, importModel } from '../../.
 import { type Training, trainedModel } from '../../../src/api/training.js';
 import { programOf } from '../../../src/codegen/program-of.js';
 import { torchProgram } from '../../../src/codegen/torch/emit-torch.js';
+import { numbersText } from '../../../src/codegen/torch/operators/operator.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
 import { plan } from '../../../src/search/plan.js';
@@ -82,19 +83,28 @@ function headerOf(file: string): string {
   return bytes.subarray(8, 8 + Number(bytes.readBigUInt64LE(0))).toString();
 }
 
-test('a plan without code is refused by name, and nothing is written', async (t) => {
-  const training = { ...TRAINING, microBatches: 2 };
-  const error = await refused(t, { model: 'models/gpt-tiny.onnx', meshes: 'tp2 | dp2', pp: 2, training });
-  t.is(error.code, 'target-lacks-plan');
-  t.regex(error.message, /unlike meshes/);
-  const inHalves = await refused(t, {
-    model: 'models/gpt-tiny.onnx',
-    interleave: 2,
-    degrees: { dp: 1, tp: 2 },
-    training,
+/** What is compiled of an MLP, and what its program has for it. */
+const PLANS: readonly (readonly [options: Partial<CompileOptions>, file: string, text: RegExp])[] = [
+  [{ meshes: 'tp2 | dp2', pp: 2 }, 'mesh.py', /^AXES = \(\("pp", 2\), \("rank", 2\)\)$/m],
+  [{ gradientSync: 'parameter-server', degrees: { dp: 2, tp: 1 } }, 'model.py', /if self\.is_first_dp:\n/],
+  [{ interleave: 2, degrees: { dp: 1, tp: 2 } }, 'model.py', /= yield from self\./],
+  [{ offload: 'optimizer:disk', degrees: { dp: 2, tp: 1 } }, 'model.py', /declare\(self, .*place="disk"\)/],
+  [{ offload: 'gradients:host', degrees: { dp: 2, tp: 1 } }, 'model.py', /accumulate\(.*place="cpu"\)/],
+];
+
+for (const [options, file, text] of PLANS)
+  test(`a plan with ${JSON.stringify(options)} has a program`, async (t) => {
+    const output = join(mkdtempSync(join(tmpdir(), 'autopar-torch-')), 'out');
+    const training: Training = { ...TRAINING, loss: { kind: 'mse' }, microBatches: 2 };
+    await compile({ model: 'models/mlp.onnx', ...options, training, output, target: 'torch' });
+    t.regex(readFileSync(join(output, 'torch', file), 'utf8'), text);
   });
-  t.is(inHalves.code, 'target-lacks-plan');
-  t.regex(inHalves.message, /micro-batches in halves/);
+
+test('constants of 64 bits keep all their digits', (t) => {
+  const bytes = new Uint8Array(BigUint64Array.of(2n ** 64n - 1n, 11400714819323198485n).buffer);
+  const value = { dtype: 'uint64', shape: [2], data: bytes } as const;
+  t.deepEqual(numbersText(value), ['18446744073709551615', '11400714819323198485']);
+  t.deepEqual(numbersText({ ...value, dtype: 'int64' }), ['-1', '-7046029254386353131']);
 });
 
 test('an operator without a torch function is refused with its node, and nothing is written', async (t) => {

@@ -1,9 +1,10 @@
 /**
  * @file The sample operators of the registry in torch functions.
  */
-import { expressionLines } from '../../../src/codegen/torch/expression.js';
+import { INDENT } from '../../../src/codegen/torch/body.js';
+import { expressionStatements } from '../../../src/codegen/torch/expression.js';
 import type { TorchNode } from '../../../src/codegen/torch/operators/operator.js';
-import { Names } from '../../../src/codegen/torch/python.js';
+import { Names, statement } from '../../../src/codegen/torch/python.js';
 import { viewOfCase } from '../../ir/ops/cases.js';
 import type { Case } from '../../ir/ops/sample.js';
 
@@ -14,5 +15,6 @@ export function torchLines(sample: Case): readonly string[] | null {
   const node: TorchNode = { op: sample.op, attributes, inputs, outputs, operands };
   const names = new Names();
   const targets = outputs.map((_, index) => () => `y${index}`);
-  return expressionLines({ ...node, domain: sample.domain }, targets, (base) => names.take(base), '');
+  const statements = expressionStatements({ ...node, domain: sample.domain }, targets, (base) => names.take(base), '');
+  return statements?.flatMap(({ text, comment }) => statement(text, INDENT, comment)) ?? null;
 }

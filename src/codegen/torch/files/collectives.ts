@@ -34,9 +34,12 @@ def started(work, operand, finish, wait):
     return pending.wait() if wait else pending
 
 
+# Backends carry no truth values, and few numbers without a sign.
+CARRIED = {torch.bool: torch.uint8, torch.uint16: torch.int32, torch.uint32: torch.int64, torch.uint64: torch.int64}
+
+
 def numeric(x):
-    """Backends reduce no truth values."""
-    return x.to(torch.uint8) if x.dtype == torch.bool else x
+    return x.to(CARRIED.get(x.dtype, x.dtype))
 
 
 def all_reduce(x, group, operation="sum", wait=True):
@@ -92,6 +95,23 @@ def permute(x, group, to, wait=True):
     return started(work, operand, lambda: result.reshape(x.shape).to(x.dtype), wait)
 
 
+def reduce(x, group, operation="sum", wait=True):
+    """partial -> whole on the first member, None on the others"""
+    result = numeric(x).clone(memory_format=torch.contiguous_format)
+    work = dist.reduce(result, group.first, OPERATIONS[operation], group.process_group, async_op=True)
+    return started(work, None, lambda: result.to(x.dtype) if group.index == 0 else None, wait)
+
+
+def broadcast(x, group, shape, dtype, wait=True):
+    """whole on the first member -> whole on all"""
+    if group.index == 0:
+        result = numeric(x).clone(memory_format=torch.contiguous_format)
+    else:
+        result = torch.empty(shape, dtype=CARRIED.get(dtype, dtype))
+    work = dist.broadcast(result, group.first, group.process_group, async_op=True)
+    return started(work, None, lambda: result.to(dtype), wait)
+
+
 def send(x, rank):
     """To the same place in another stage. Transfers stand in one order at both ends, so that they may block."""
     dist.send(numeric(x).contiguous(), rank)
@@ -99,7 +119,7 @@ def send(x, rank):
 
 def receive(shape, dtype, rank):
     """From the same place in another stage."""
-    result = torch.empty(shape, dtype=torch.uint8 if dtype == torch.bool else dtype)
+    result = torch.empty(shape, dtype=CARRIED.get(dtype, dtype))
     dist.recv(result, rank)
     return result.to(dtype)
 `;

@@ -82,7 +82,7 @@ def main():
         torch.cuda.set_device(local)
     for name, value in (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29500"), ("RANK", "0"), ("WORLD_SIZE", "1")):
         os.environ.setdefault(name, value)
-    dist.init_process_group("nccl" if options.device == "cuda" else "gloo")
+    dist.init_process_group("cpu:gloo,cuda:nccl" if options.device == "cuda" else "gloo")
     try:
         run(options)
     finally:
@@ -97,6 +97,7 @@ export const STEPS = `"""Inputs, steps, outputs."""
 
 import csv
 import importlib
+import inspect
 import sys
 from contextlib import nullcontext
 
@@ -146,18 +147,18 @@ def whole_outputs(mesh, results, modules):
     for stage, module in enumerate(modules):
         for name, value in module.OUTPUTS.items():
             blocks = results[name] if stage == mesh.stage else [None] * (value.count or 1)
-            parts = [join(mesh, block, value.layout, value.dtype, stage, value.extents, value.order) for block in blocks]
+            parts = [join(mesh, block, value.layout, value.dtype, stage, value.extents, order=value.order) for block in blocks]
             wholes[name] = parts[0] if value.count is None else torch.cat(parts, value.axis)
     return wholes
 
 
 def whole_state(mesh, model):
     """Weights and state of which ranks have blocks."""
-    wholes, own = {}, dict(model.named_parameters())
+    wholes = {}
     for stage, entries in enumerate(read_index()):
         for name, entry in entries.items():
             if entry["layout"] is not None:
-                wholes.setdefault(name, whole_of(mesh, own[name].data if stage == mesh.stage else None, entry, stage))
+                wholes.setdefault(name, whole_of(mesh, model, name, entry, stage))
     return wholes
 
 
@@ -169,14 +170,14 @@ def to_numpy(tensors):
 
 
 def compile_layers(model):
-    """Each method of a layer's class once; collectives stay between the graphs."""
+    """Each method of a layer's class once, but those that stop where they wait; collectives stay between the graphs."""
     for module in {sys.modules[type(part).__module__] for part in model.modules()}:
         for name, value in list(vars(module).items()):
             if getattr(value, "__module__", None) == collectives.__name__:
                 setattr(module, name, torch.compiler.disable(value))
     for kind in {type(module) for module in model.modules()} - {Container, type(model)}:
         for name, method in list(vars(kind).items()):
-            if not name.startswith("__"):
+            if not name.startswith("__") and not inspect.isgeneratorfunction(method):
                 setattr(kind, name, torch.compile(method))
 
 
@@ -270,27 +271,28 @@ def load(folder, mesh, model):
 
 def state_of(mesh, model):
     """By the model's name: a tensor to save or to load into, and a function that fills the parameter with it."""
-    own, state = dict(model.named_parameters()), {}
+    state = {}
     for stage, entries in enumerate(read_index()):
         for name, entry in entries.items():
             if not entry["kept"]:
                 continue
-            block = own[name].data if stage == mesh.stage else None
             if entry["layout"] is None:
                 sys.exit(f"{name} has blocks that are summands of one tensor, of which there is no checkpoint")
-            placements = None if entry["onHost"] else placements_of(mesh, entry)
+            placements = None if entry["onHost"] or entry["first"] else placements_of(mesh, entry)
             if placements is None:
-                whole = whole_of(mesh, block, entry, stage).cpu()
-                value = whole, lambda whole, name=name, entry=entry: own[name].data.copy_(cut_of(mesh, whole, entry))
+                whole = whole_of(mesh, model, name, entry, stage).cpu()
+                value = whole, lambda whole, name=name, entry=entry: fill(mesh, model, name, entry, whole)
             elif stage == mesh.stage:
+                block = model.get_parameter(name).data
                 value = DTensor.from_local(block, stage_mesh(mesh), placements, run_check=False), lambda _: None
             if stage == mesh.stage:
                 state[entry["key"]] = value
     return state
 
 
-def cut_of(mesh, whole, entry):
-    return cut(mesh, whole, entry["layout"], entry["extents"])
+def fill(mesh, model, name, entry, whole):
+    if mesh.is_first(*entry["first"]):
+        model.get_parameter(name).data.copy_(cut(mesh, whole, entry["layout"], entry["extents"]))
 
 
 def stage_mesh(mesh):

@@ -33,7 +33,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from collectives import all_gather_single
+from collectives import all_gather_single, numeric
 
 AXES = ()
 STAGE_AXIS = "${STAGE_AXIS}"
@@ -52,7 +52,7 @@ class Group:
 
     def __init__(self, process_group, ranks, rank):
         self.process_group, self.size = process_group, len(ranks)
-        self.index = ranks.index(rank)
+        self.index, self.first = ranks.index(rank), ranks[0]
         self.order = [sorted(ranks).index(member) for member in ranks]
         self.is_sorted = self.order == sorted(self.order)
 
@@ -109,6 +109,10 @@ class Mesh:
     @property
     def stage(self):
         return self.place.get(STAGE_AXIS, 0)
+
+    def is_first(self, *axes, place=None):
+        """Whether a rank is the first on all of these axes."""
+        return self.index(axes, place) == 0
 
     def peer(self, stage):
         """The rank with this rank's place in another stage."""
@@ -180,19 +184,19 @@ def cut(mesh, whole, layout, extents=None, order=None):
     return block.reshape(shape).contiguous()
 
 
-def join(mesh, block, layout, dtype, stage, extents=None, order=None):
-    """The whole tensor of which the ranks of a stage have blocks; others have None. All ranks call it."""
+def join(mesh, block, layout, dtype, stage, extents=None, first=(), order=None):
+    """The whole tensor of which the ranks of a stage that are first on some axes have blocks. All ranks call it."""
     pieces, sizes = pieces_of(layout), dict(AXES)
     parts = [math.prod(sizes[axis] for axis in axes) for _, axes in pieces]
     local = [size // part for (size, _), part in zip(pieces, parts, strict=True)]
     block = torch.zeros(local, dtype=dtype) if block is None else block.to(mesh.device)
-    numbers = block.to(torch.uint8) if dtype == torch.bool else block
+    numbers = numeric(block)
     gathered = numbers.new_empty(dist.get_world_size() * numbers.numel())
     all_gather_single(gathered, numbers.flatten())
     whole = numbers.new_empty([size for size, _ in pieces])
     for rank, part in enumerate(gathered.reshape(dist.get_world_size(), *local)):
         place = mesh.place_of(rank)
-        if place.get(STAGE_AXIS, 0) != stage:
+        if place.get(STAGE_AXIS, 0) != stage or not mesh.is_first(*first, place=place):
             continue
         at = [mesh.index(axes, place) * size for (_, axes), size in zip(pieces, local, strict=True)]
         whole[tuple(slice(start, start + size) for start, size in zip(at, local, strict=True))] = part
@@ -200,7 +204,9 @@ def join(mesh, block, layout, dtype, stage, extents=None, order=None):
     return reordered(unpadded(whole, extents), order, back=True).to(dtype)
 
 
-def whole_of(mesh, block, entry, stage):
+def whole_of(mesh, model, name, entry, stage):
     """The whole tensor of a parameter, by its entry of weights/index.json. All ranks call it."""
-    return join(mesh, block, entry["layout"], getattr(torch, entry["dtype"]), stage, entry["extents"])
+    is_here = stage == mesh.stage and mesh.is_first(*entry["first"])
+    block = model.get_parameter(name).data if is_here else None
+    return join(mesh, block, entry["layout"], getattr(torch, entry["dtype"]), stage, entry["extents"], entry["first"])
 `;

@@ -14,12 +14,14 @@ export function operatorsFile(modules: string): string | null {
   return `"""Operators that torch has no function for."""\n\n${plain}${functional}${plain || functional ? '\n\n' : '\n'}${texts.join('\n\n')}`;
 }
 
-/** Functions that a text calls, and those that they call, in the order of the table. */
+/** Functions that a text calls, and those that they call or choose from, in the order of the table. */
 function calledHelpers(text: string): readonly HelperName[] {
-  const names = (Object.keys(HELPERS) as HelperName[]).filter((name) => calls(text, name));
-  const whole = [text, ...names.map((name) => HELPERS[name])].join('\n');
-  const all = (Object.keys(HELPERS) as HelperName[]).filter((name) => calls(whole, name));
-  return all.length === names.length ? names : calledHelpers(whole);
+  const all = Object.keys(HELPERS) as HelperName[];
+  const known = new Set(all.filter((name) => calls(text, name)));
+  // A set's walk goes on with what is added to it.
+  for (const name of known)
+    for (const other of all) if (new RegExp(`(?<![\\w.])${other}[(,)]`).test(HELPERS[name])) known.add(other);
+  return all.filter((name) => known.has(name));
 }
 
 /** Whether a text names something of another file. */
@@ -55,6 +57,7 @@ export function readme({ model, ranks, mesh, isPipeline }: Described): string {
 | file | holds |
 |---|---|
 ${isPipeline ? PIPELINE : MODEL}
+| optimizer.py | of training: functions that update a parameter |
 | mesh.py | the device mesh, process groups, how blocks are cut from whole tensors |
 | collectives.py | one function per transition between layouts |
 | values.py | parameters and their files |

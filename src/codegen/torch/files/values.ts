@@ -5,7 +5,12 @@
 export const VALUES = `"""Weights and their files, and what a step holds."""
 
 import json
+import math
+import mmap
+import os
 import re
+import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -15,6 +20,8 @@ from safetensors import safe_open
 from torch import nn
 
 FOLDER = Path(__file__).parent
+
+DONE = object()
 
 # Whether the micro-batch that runs is the last of its step.
 progress = SimpleNamespace(is_last=False)
@@ -40,9 +47,30 @@ def attach(root, path, value):
         root.register_parameter(name, value)
 
 
-def declare(root, path, shape, dtype, device=None):
+def declare(root, path, shape, dtype, place=None, held=True):
     """A parameter or a piece of state, which \`load\` fills. Gradients are the program's operators, not autograd's."""
-    attach(root, path, nn.Parameter(torch.empty(shape, dtype=dtype, device=device), requires_grad=False))
+    if not held:
+        data = torch.empty(0, dtype=dtype)
+    elif place == "disk":
+        data = on_disk(shape, dtype)
+    else:
+        data = torch.empty(shape, dtype=dtype, device=place)
+    attach(root, path, nn.Parameter(data, requires_grad=False))
+
+
+def on_disk(shape, dtype):
+    """Memory that is a file without a name, in the folder for temporary files (TMPDIR)."""
+    size = math.prod(shape) * dtype.itemsize
+    with tempfile.TemporaryFile() as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            sys.exit(f"{tempfile.gettempdir()} has no room for {size} bytes ({error.strerror}): set TMPDIR")
+        return torch.frombuffer(mmap.mmap(file.fileno(), size), dtype=dtype).reshape(shape)
+
+
+def to_disk(x):
+    return on_disk(x.shape, x.dtype).copy_(x)
 
 
 def read_schedule(stage):
@@ -62,6 +90,8 @@ def load(model, mesh):
     files = {}
     for name, parameter in model.named_parameters():
         entry = index[name]
+        if not mesh.is_first(*entry["first"]):
+            continue
         on_first = all(mesh.place[axis] == 0 for axis in entry["zeroUnlessFirst"])
         if entry["file"] is None or not on_first:
             parameter.data.zero_()
@@ -91,10 +121,25 @@ class Values(SimpleNamespace):
         return self.__dict__.setdefault(f"layer {layer}", SimpleNamespace())
 
 
-def accumulate(values, name, part):
-    """Adds a micro-batch's part to a sum, which begins anew with the first."""
+def accumulate(values, name, part, place=None):
+    """Adds a micro-batch's part to a sum, which begins anew with the first, and may be on the host or on disk."""
     if hasattr(values, name):
-        getattr(values, name).add_(part)
+        total = getattr(values, name)
+        total.add_(part.to(total.device))
     else:
-        setattr(values, name, part.clone())
+        setattr(values, name, to_disk(part) if place == "disk" else part.to(place or part.device, copy=True))
+
+
+def run_halves(method, micros, number, step, count):
+    """Two micro-batches: where one waits for a collective it is the other's turn."""
+    halves = {}
+    for half in (number, number + 1):
+        progress.is_last = half == count - 1
+        # A method that waits for nothing has run, and is no generator.
+        halves[half] = method(micros[half], step) or iter(())
+    while halves:
+        for half, turns in list(halves.items()):
+            progress.is_last = half == count - 1
+            if next(turns, DONE) is DONE:
+                del halves[half]
 `;

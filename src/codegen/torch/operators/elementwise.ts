@@ -110,12 +110,26 @@ function isInfinite(node: TorchNode): string {
   return negative ? `torch.isneginf(${x(node)})` : `torch.zeros_like(${x(node)}, dtype=torch.bool)`;
 }
 
-/** torch shifts uint8 alone of unsigned numbers; in int64 others of up to 32 bits have room. */
-function shifted(node: TorchNode): string | null {
+/** Unsigned numbers that torch has no arithmetic for. Those of up to 32 bits have room in int64; those of 64 have the same bits. */
+const WIDE: ReadonlySet<DType> = new Set(['uint16', 'uint32', 'uint64']);
+
+function binary(node: TorchNode, sign: string): string {
   const { dtype } = typeOf(node);
-  const name = `torch.bitwise_${textIn(node, 'direction', 'LEFT') === 'LEFT' ? 'left' : 'right'}_shift`;
-  if (dtype === 'uint64') return null;
-  if (!dtype.startsWith('uint') || dtype === 'uint8') return `${name}(${x(node)}, ${x(node, 1)})`;
+  if (!WIDE.has(dtype) || sign === '==') return `${x(node)} ${sign} ${x(node, 1)}`;
+  const [left, right] = [`${atom(x(node))}.long()`, `${atom(x(node, 1))}.long()`];
+  const isCompared = /[<>]/.test(sign);
+  // The order of numbers without a sign is that of numbers with one, the first bit being flipped.
+  if (isCompared && dtype === 'uint64') return `(${left} ^ -(2**63)) ${sign} (${right} ^ -(2**63))`;
+  return isCompared ? `${left} ${sign} ${right}` : `(${left} ${sign} ${right}).to(${dtypeText(dtype)})`;
+}
+
+/** torch shifts uint8 alone of unsigned numbers. */
+function shifted(node: TorchNode): string {
+  const { dtype } = typeOf(node);
+  const isLeft = textIn(node, 'direction', 'LEFT') === 'LEFT';
+  const name = `torch.bitwise_${isLeft ? 'left' : 'right'}_shift`;
+  if (dtype === 'uint64' && !isLeft) return `shifted_right(${x(node)}, ${x(node, 1)})`;
+  if (!WIDE.has(dtype)) return `${name}(${x(node)}, ${x(node, 1)})`;
   return `${name}(${atom(x(node))}.long(), ${atom(x(node, 1))}.long()).to(${dtypeText(dtype)})`;
 }
 
@@ -152,7 +166,7 @@ const numbers = (operator: TorchOperator): TorchOperator => ({ ...operator, take
 
 export const elementwiseOperators: readonly TorchOperator[] = [
   ...Object.entries(FUNCTIONS).map(([op, name]) => torch(op, (node) => `${name}(${x(node)})`)),
-  ...Object.entries(BINARY).map(([op, sign]) => numbers(torch(op, (node) => `${x(node)} ${sign} ${x(node, 1)}`))),
+  ...Object.entries(BINARY).map(([op, sign]) => numbers(torch(op, (node) => binary(node, sign)))),
   ...Object.entries(LOGICAL).map(([op, name]) => torch(op, (node) => `${name}(${x(node)}, ${x(node, 1)})`)),
   numbers(torch('Div', divided)),
   torch('Identity', (node) => x(node)),

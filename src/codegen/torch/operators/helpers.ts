@@ -153,6 +153,12 @@ const topK = `def top_k(x, k, dim, largest=True):
     return values.narrow(dim, 0, k), index.narrow(dim, 0, k)
 `;
 
+const shiftedRight = `def shifted_right(x, by):
+    """Of 64 bits without a sign: zeros come in."""
+    x, by = x.long(), by.long()
+    return torch.where(by == 0, x, (x >> 1 & 2**63 - 1) >> (by - 1).clamp(min=0)).to(torch.uint64)
+`;
+
 export const HELPERS = {
   top_k: topK,
   rotary_embedding: rotary,
@@ -162,6 +168,7 @@ export const HELPERS = {
   reverse_sequence: reverseSequence,
   tensor_scatter: tensorScatter,
   pad_with_own: padWithOwn,
+  shifted_right: shiftedRight,
   from_end: wrap,
   scatter_nd: scatterNd,
   one_hot: oneHot,

@@ -2,7 +2,7 @@
  * @file What an operator's entry in the table of torch functions sees, and the Python texts that entries are made of.
  */
 import type { DType } from '../../../ir/dtype.js';
-import type { Attributes, ConstantTensor, TensorType } from '../../../ir/graph.js';
+import { type Attributes, type ConstantTensor, elementCount, type TensorType } from '../../../ir/graph.js';
 import { numbersOf } from '../../../ir/ops/constants.js';
 
 /** An operator on local blocks, its operands being Python expressions. */
@@ -115,6 +115,16 @@ export function number(value: number, dtype: DType = 'float64'): string {
   const short = dtype === 'float32' ? shortFloat(value) : String(value);
   const isWhole = /^-?\d+$/.test(short);
   return isWhole && dtype.includes('float') ? `${Object.is(value, -0) ? '-0' : short}.0` : exponent(short);
+}
+
+/** A constant's values as Python writes them, those of 64 bits to the last digit. */
+export function numbersText(value: ConstantTensor): readonly string[] {
+  const { dtype, shape, data } = value;
+  if (dtype !== 'int64' && dtype !== 'uint64') return numbersOf(value).map((one) => number(one, dtype));
+  const bytes = new DataView(data.buffer, data.byteOffset, data.byteLength);
+  const at = (index: number) =>
+    dtype === 'int64' ? bytes.getBigInt64(8 * index, true) : bytes.getBigUint64(8 * index, true);
+  return Array.from({ length: elementCount(shape) }, (_, index) => String(at(index)));
 }
 
 /** Python's formatter writes `1e-05` as it is, and no plus sign. */

@@ -88,7 +88,9 @@ function split(node: TorchNode): string {
   const parts = given ?? Array.from({ length: count }, (_, index) => Math.min(part, size - index * part));
   const each = parts.every((own) => own === parts[0]) ? String(parts[0]) : `[${parts.join(', ')}]`;
   const text = `torch.split(${x(node)}, ${each}, dim=${axis})`;
-  return node.outputs.length === 1 ? `${text}[0]` : text;
+  if (node.outputs.length === 1) return `${text}[0]`;
+  // The last parts may be read by nothing.
+  return node.outputs.length < parts.length ? `${text}[:${node.outputs.length}]` : text;
 }
 
 function concat(node: TorchNode): string {
