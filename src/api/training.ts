@@ -57,7 +57,7 @@ type Cut = Pick<TrainingOptions, 'microBatches' | 'inSums'>;
  */
 export function withTraining(imported: ImportedModel, training: Training, cut?: Cut): ImportedModel {
   const { step, form } = trainingGraphOf(imported, training, cut);
-  const graph = findLayers(step.graph);
+  const graph = findLayers(step.graph, form.graph);
   const { loss, optimizer } = training;
   return {
     ...imported,

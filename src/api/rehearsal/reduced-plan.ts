@@ -15,7 +15,7 @@ import { operandLayouts, REPLICATED, type Strategy } from '../../sharding-propag
 import type { Plan, PlanOperator, PlanView } from '../../strategy/plan.js';
 import { producedLayouts } from '../../strategy/produced-layouts.js';
 import { readersByTensor, readerText } from '../../strategy/readers.js';
-import { recomputedIn } from '../../strategy/staged-graph.js';
+import { asRun, recomputedIn } from '../../strategy/staged-graph.js';
 import type { ImportedModel } from '../import.js';
 import type { BigPlan } from './big-plan.js';
 import type { Counterparts } from './counterparts.js';
@@ -45,14 +45,15 @@ export function smallStages(
   const asked = recomputedIn(big.plan, big.graph);
   const isLastAlone = asked.exceptLast && (small.microBatches?.count ?? 1) === interleave;
   const recomputed = isLastAlone ? NOTHING_RECOMPUTED : asked;
-  if (!parts || kind === 'single') return { graph: withClones(small, recomputed), placeOf: null };
+  if (!parts || kind === 'single') return { graph: asRun(withClones(small, recomputed), big.plan), placeOf: null };
   const placeOf = new Map(
     small.nodes.flatMap(({ name, phase }) => {
       const part = phase === 'forward' ? partIn(big, name) : undefined;
       return part === undefined ? [] : [[name, placeOfPart(kind, parts.partOf[part] ?? 0, parts.stages)] as const];
     }),
   );
-  return { graph: withStageClones(accumulatedApart(small, placeOf), recomputed, placeOf), placeOf };
+  const staged = withStageClones(accumulatedApart(small, placeOf), recomputed, placeOf);
+  return { graph: asRun(staged, big.plan), placeOf };
 }
 
 /** The part of the plan's pipeline that a forward operator is on. */

@@ -7,9 +7,12 @@
 import type { Graph, Node } from '../graph.js';
 import { moduleText } from '../onnx/module-path.js';
 
-/** The graph with `layer` set on every node, and with a module path where a node had none but its neighbours do. */
-export function findLayers(unplaced: Graph): Graph {
-  const graph = placeNodes(unplaced);
+/**
+ * The graph with `layer` set on every node, and with a module path where a node had none but its neighbours do.
+ * @param placed the graph that it was made of, whose nodes have been through the pass: what a neighbour lent them lends no more
+ */
+export function findLayers(unplaced: Graph, placed?: Graph): Graph {
+  const graph = placeNodes(unplaced, new Set(placed?.nodes.map(({ name }) => name)));
   const siblings = new Map<string, Set<string>>();
   for (const { module } of graph.nodes) {
     module.forEach((step, depth) => {
@@ -24,7 +27,7 @@ export function findLayers(unplaced: Graph): Graph {
 }
 
 /** Nodes that an exporter's optimiser made have no path: they lie in what their neighbours have in common. */
-function placeNodes(graph: Graph): Graph {
+function placeNodes(graph: Graph, placed: ReadonlySet<string>): Graph {
   if (graph.nodes.every((node) => node.module.length > 0)) return graph;
   const neighbours = new Map<string, (readonly string[])[]>();
   for (const node of graph.nodes) {
@@ -37,7 +40,7 @@ function placeNodes(graph: Graph): Graph {
     }
   }
   const nodes = graph.nodes.map((node) => {
-    if (node.module.length > 0) return node;
+    if (node.module.length > 0 || placed.has(node.name)) return node;
     const paths = [...node.inputs, ...node.outputs].flatMap((tensor) =>
       tensor === null ? [] : (neighbours.get(tensor) ?? []),
     );

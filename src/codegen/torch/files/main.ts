@@ -147,7 +147,10 @@ def whole_outputs(mesh, results, modules):
     for stage, module in enumerate(modules):
         for name, value in module.OUTPUTS.items():
             blocks = results[name] if stage == mesh.stage else [None] * (value.count or 1)
-            parts = [join(mesh, block, value.layout, value.dtype, stage, value.extents, order=value.order) for block in blocks]
+            parts = [
+                join(mesh, block, value.layout, value.dtype, stage, value.extents, order=value.order)
+                for block in blocks
+            ]
             wholes[name] = parts[0] if value.count is None else torch.cat(parts, value.axis)
     return wholes
 
