@@ -104,7 +104,6 @@ const MORE: readonly (Partial<Omit<CompileOptions, 'training' | 'model'>> & {
   { ...degrees(2, 1), interleave: 2, recompute: 'full:except-last', training: { microBatches: 4 } },
   { ...degrees(2, 1), offload: 'all:disk', training: { microBatches: 2 } },
   { ...degrees(2, 1), annotations: ON_HOST, training: { microBatches: 2 } },
-  { devices: 4, degrees: { sp: 4 }, spMethod: 'ring' },
   ...PIPELINES,
 ];
 
