@@ -182,6 +182,8 @@ export interface OperatorEntry {
    * included. `cut` names the factors that are sharded.
    */
   readonly bordered?: (view: OperatorView, cut: ReadonlySet<string>) => Attributes;
+  /** Whether it is (a part of) a state-space layer: each position reads a state that the ones before it leave. */
+  readonly carriesState?: (view: OperatorView) => boolean;
   /** No runtime has it: wherever it stands, its expansion does. */
   readonly isWritten?: boolean;
   /** Equivalent plainer operators, for when an `expanded` factor is sharded or a target lacks the operator. */

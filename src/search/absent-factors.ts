@@ -2,12 +2,11 @@
  * @file Degrees that a model has nothing for: sp without a sequence, ulysses with heads that sp does not divide, ep without experts.
  */
 import { sequenceDimensions } from '../ir/dimension-roles.js';
-import { isFloating } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
-import { type Graph, type Node, type TensorType, typeOf } from '../ir/graph.js';
+import { type Graph, type Node, typeOf } from '../ir/graph.js';
 import type { OperatorEntry } from '../ir/operator.js';
 import { expertEntries } from '../ir/ops/experts.js';
-import { entryOf } from '../ir/ops/index.js';
+import { entryOf, operatorEntry } from '../ir/ops/index.js';
 import { ruleOf, viewOf } from '../ir/view.js';
 import { innerMesh, type SpMethod } from '../sharding-propagation/roles.js';
 import type { Pins } from './degrees.js';
@@ -47,16 +46,10 @@ function refuseSequence(graph: Graph, sp: number): void {
   );
 }
 
-/**
- * State-space layers: what a position leaves in a state every later one reads. Written out they sum the logarithms of decays over
- * positions, for each head.
- */
+/** State-space layers: what a position leaves in a state every later one reads. */
 function refuseStates(graph: Graph, sp: number): void {
-  const decays = ({ shape, dtype }: TensorType) => isFloating(dtype) && shape.length > 2;
   const scanning = graph.nodes.find(
-    ({ op, phase, inputs }) =>
-      phase === 'forward' &&
-      (SCANS.has(op) || (op === 'CumSum' && typeof inputs[0] === 'string' && decays(typeOf(graph, inputs[0])))),
+    (node) => node.phase === 'forward' && operatorEntry(node).carriesState?.(viewOf(graph, node)),
   );
   if (scanning)
     throw doesNotFit(
@@ -65,9 +58,6 @@ function refuseStates(graph: Graph, sp: number): void {
       scanning.name,
     );
 }
-
-/** Operators that carry a state over positions. */
-const SCANS: ReadonlySet<string> = new Set(['LinearAttention', 'CausalConvWithState']);
 
 /**
  * @param spOf on how many ranks an operator's sequence is

@@ -20,6 +20,7 @@ export const linearAttentionEntries: readonly OperatorEntry[] = [
       op: 'LinearAttention',
       domain: DOMAIN,
       family: 'attention',
+      carriesState: () => true,
       precision: 'full',
       attributes: { q_num_heads: 'count', kv_num_heads: 'count' },
       infer: (view) => {
@@ -51,6 +52,7 @@ export const linearAttentionEntries: readonly OperatorEntry[] = [
       op: 'CausalConvWithState',
       domain: DOMAIN,
       family: 'convolution',
+      carriesState: () => true,
       infer: (view) => {
         const type = ofRank(view, 0, 3, true);
         const [kernel = 1] = ofRank(view, 1, 3, true).shape.slice(-1);

@@ -2,6 +2,8 @@
  * @file Operators whose results depend on the order along one axis. That axis stays whole, all others pass; only the
  * place of the largest value is found by reductions.
  */
+
+import { isFloating } from '../dtype.js';
 import { type Attributes, elementCount, type TensorType } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { constant } from './constants.js';
@@ -67,7 +69,8 @@ const entries: readonly OperatorEntry[] = [
   ),
   ...(
     [
-      { op: 'CumSum', linear: [[0]] },
+      // State-space layers written out sum the logarithms of decays over positions, for each head.
+      { op: 'CumSum', linear: [[0]], carriesState: isDecay },
       { op: 'CumProd', linear: [], since: 26 },
     ] as const
   ).map(({ op, linear, ...more }) =>
@@ -88,6 +91,12 @@ const entries: readonly OperatorEntry[] = [
     }),
   ),
 ];
+
+/** Numbers that add up from position to position, for each head. */
+function isDecay(view: OperatorView): boolean {
+  const { dtype, shape } = operand(view, 0);
+  return isFloating(dtype) && shape.length > 2;
+}
 
 export const sortingEntries = withGradients(entries, {
   TopK: (write) => largestGradient(write),
