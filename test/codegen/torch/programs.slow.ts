@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { annotationsOf, type CompileOptions, type Training } from '../../../src/api/index.js';
+import { AutoparError } from '../../../src/ir/error.js';
 import { numbersOf } from '../../../src/ir/ops/constants.js';
 import { missing } from '../../missing.js';
 import { difference } from '../../pipelines/difference.js';
@@ -107,8 +108,10 @@ const MORE: readonly (Partial<Omit<CompileOptions, 'training' | 'model'>> & {
   ...PIPELINES,
 ];
 
-/** Drawn plans that are no refusals, by seed; as the fuzzer draws them, but for an optimizer whose state is linear in gradients. */
-const DRAWN = [4, 10, 16, 19, 25, 32, 64];
+/** So many drawn plans, the first that are no refusals; as the fuzzer draws them, but for an optimizer whose state is linear in gradients. */
+const DRAWN = 7;
+/** Over more steps rounding sends tokens to other experts. */
+const DRAWN_STEPS = 3;
 
 const CASES: readonly Case[] = [
   ...['models/gpt-tiny.onnx', 'models/llama-tiny.onnx', 'models/mlp.onnx', 'models/cnn-tiny.onnx'].flatMap((model) => [
@@ -153,7 +156,7 @@ else {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-torch-target-'));
   const programs = new Map<number, Emitted>();
   const refused = new Map<number, unknown>();
-  const drawn = new Map<number, Emitted>();
+  const drawn: { readonly seed: number; readonly program: Emitted }[] = [];
   let ran: ReadonlyMap<string, Ran> = new Map();
   test.before(async () => {
     for (const [index, { model, options }] of CASES.entries())
@@ -161,8 +164,13 @@ else {
         (program) => programs.set(index, program),
         (error) => refused.set(index, error),
       );
-    for (const seed of DRAWN) drawn.set(seed, await compiledDrawn(seed));
-    ran = runForked([...programs.values(), ...drawn.values()]);
+    for (let seed = 1; drawn.length < DRAWN; seed++) {
+      const program = await compiledDrawn(seed).catch((error: unknown) => {
+        if (!(error instanceof AutoparError)) throw error;
+      });
+      if (program) drawn.push({ seed, program });
+    }
+    ran = runForked([...programs.values(), ...drawn.map(({ program }) => program)]);
   });
   const ranAt = (index: number): Ran => {
     const result = ran.get(programs.get(index)?.folder ?? '');
@@ -175,9 +183,10 @@ else {
       check(t, await unsharded(model, options), ranAt(index), options.training !== undefined);
     });
 
-  for (const seed of DRAWN)
-    test.serial(`drawn plan ${seed} in torch and in the bundled runtime`, async (t) => {
-      const program = drawn.get(seed) as Emitted;
+  for (let index = 0; index < DRAWN; index++)
+    test.serial(`drawn plan ${index} in torch and in the bundled runtime`, async (t) => {
+      const { seed, program } = drawn[index] as (typeof drawn)[number];
+      t.log(`seed ${seed}`);
       const got = ran.get(program.folder);
       t.truthy(got, 'the program did not run');
       if (got) check(t, await ranHere(program), got, drawnPlan(seed).training !== null, DRAWN_TOLERANCE);
@@ -271,7 +280,7 @@ else {
     const file = join(folder, `drawn-${seed}.onnx`);
     writeModel(plan.model, file);
     const { seed: _, ...options } = await optionsOf(plan, file, '');
-    return emitted(join(folder, `drawn-${seed}`), plan.training ? STEPS : 1, options);
+    return emitted(join(folder, `drawn-${seed}`), plan.training ? DRAWN_STEPS : 1, options);
   }
 
   async function compiled(index: number | string, model: string, options: Partial<CompileOptions>): Promise<Emitted> {

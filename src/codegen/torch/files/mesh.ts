@@ -162,7 +162,7 @@ def unpadded(whole, extents):
 
 
 def reordered(whole, order, back=False):
-    """A tensor whose dimensions are in zig-zag order: parts (size, minor, pieces), of which ranks have the first and the last."""
+    """A tensor in zig-zag order along dimensions with (size, minor, pieces): ranks have a first and a last piece."""
     for dim, part in enumerate(order or []):
         if part is not None:
             size, minor, pieces = part
