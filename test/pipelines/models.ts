@@ -105,11 +105,10 @@ function windows(): Graph {
   const table = builder.parameter('wte.weight', [32, WIDTH], { deviation: 0.2 });
   const positions = builder.parameter('wpe.weight', [sequence, WIDTH], { deviation: 0.1 });
   let state = builder.operator('Add', [embedding(builder, ids, table), positions]);
-  const none = builder.constant('none', floats(Array(BATCH * WIDTH).fill(0), [BATCH, 1, WIDTH]));
   for (const layer of [0, 1])
     state = builder.within(`layers.${layer}`, () => {
       const cut = { starts: [0], ends: [sequence - 1], axes: [1], steps: [1] };
-      const before = builder.operator('Concat', [none, builder.operator('Slice', [state], cut)], { axis: 1 });
+      const before = builder.operator('Pad', [builder.operator('Slice', [state], cut)], { pads: [0, 1, 0, 0, 0, 0] });
       const mixed = builder.operator('Add', [state, linear(builder, 'shift', before, WIDTH)]);
       const query = splitHeads(builder, linear(builder, 'q', mixed, WIDTH), 4);
       const [key, value] = ['k', 'v'].map((name) =>

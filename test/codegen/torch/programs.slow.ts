@@ -189,7 +189,7 @@ else {
       t.log(`seed ${seed}`);
       const got = ran.get(program.folder);
       t.truthy(got, 'the program did not run');
-      if (got) check(t, await ranHere(program), got, drawnPlan(seed).training !== null, DRAWN_TOLERANCE);
+      if (got) check(t, await ranHere(program), got, drawnPlan(seed).training !== null, DRAWN_TOLERANCE, DRAWN_STEPS);
     });
 
   test.serial('under torchrun, on gloo', (t) => {
@@ -294,9 +294,16 @@ else {
  * All outputs and all state are there, and differ by rounding; of training the losses of all steps, and after the first step the
  * momentum: the gradients, scaled by their norm.
  */
-function check(t: ExecutionContext, wanted: Ran, got: Ran, trains: boolean, tolerance = TOLERANCE): void {
+function check(
+  t: ExecutionContext,
+  wanted: Ran,
+  got: Ran,
+  trains: boolean,
+  tolerance = TOLERANCE,
+  steps = STEPS,
+): void {
   t.is(Object.keys(wanted.state).length > 0, trains);
-  t.is(wanted.losses.length, trains ? STEPS : 0);
+  t.is(wanted.losses.length, trains ? steps : 0);
   const off = new Map([['losses', trains ? difference(wanted.losses, got.losses) : 0]]);
   for (const part of ['outputs', 'first', 'state'] as const)
     for (const [name, tensor] of Object.entries(wanted[part])) {
