@@ -15,7 +15,6 @@ export const PAGES = [
   'docs/offload.md',
   'docs/cost-model.md',
   'docs/search.md',
-  'docs/whole-steps.md',
   'docs/calibration.md',
 ] as const;
 
