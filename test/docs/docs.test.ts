@@ -50,12 +50,12 @@ test('docs/errors.md lists every error code of the source, with its exit code', 
     t.true(source.includes(`'${code}'`), `${code} is listed but the source has no such code`);
 });
 
-test('docs/dependencies.md names every package', (t) => {
+test('docs/contributing.md names every package', (t) => {
   const manifest = JSON.parse(page('package.json')) as Record<
     'dependencies' | 'devDependencies',
     Record<string, string>
   >;
-  const text = page('docs/dependencies.md');
+  const text = page('docs/contributing.md');
   for (const name of [...Object.keys(manifest.dependencies), ...Object.keys(manifest.devDependencies)]) {
     t.true(text.includes(`\`${name}\``), name);
   }
