@@ -50,7 +50,7 @@ run whole on every rank, with a note in the report; no operator stops a compile.
   then), or why training through it is *refused*.
 - *verified*: how the gradient was: compared with five-point differences of the operator in ONNX Runtime (in float64 where it
   computes so), on how many samples of how many shapes and attributes; and compared with PyTorch's on the same samples
-  ([reference](reference.md)). A gradient's operators are sharded by their own rules.
+  ([reference](contributing.md#references)). A gradient's operators are sharded by their own rules.
 - *backends*: where the rule was run, in shards under every assignment of one and of two axes to its factors, over sub-axes,
   pieces, padded sizes and partial operands, and compared with the whole operator; how many samples there are.
 `;
