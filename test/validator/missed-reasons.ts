@@ -1,5 +1,5 @@
 /**
- * @file The shardings that the validator finds and rules do not offer, with the reason. docs/operators.md lists them; the
+ * @file The shardings that the validator finds and rules do not offer, with the reason. docs/reference/operators.md lists them; the
  * validator's test holds them against what it finds.
  */
 
