@@ -1,6 +1,6 @@
 /**
- * @file `npm run docs:operators`: writes docs/reference/operators.md from the registry and from the samples that prove it, so that it
- * cannot say anything else.
+ * @file `npm run docs:operators`: writes docs/reference/operators.md from the registry and from the samples that
+ * prove it, so that it cannot say anything else.
  */
 import { writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
