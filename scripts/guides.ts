@@ -15,8 +15,7 @@ export const PAGES = [
   'docs/offload.md',
   'docs/cost-model.md',
   'docs/search.md',
-  'docs/whole-steps.md',
-  'docs/calibration.md',
+  'docs/clusters.md',
 ] as const;
 
 /** What runs a command, such as `['simulate', '--model', 'gpt']`, and returns what it printed. */

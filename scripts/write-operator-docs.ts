@@ -1,6 +1,6 @@
 /**
- * @file `npm run docs:operators`: writes docs/operators.md from the registry and from the samples that prove it, so that it
- * cannot say anything else.
+ * @file `npm run docs:operators`: writes docs/reference/operators.md from the registry and from the samples that
+ * prove it, so that it cannot say anything else.
  */
 import { writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -14,7 +14,7 @@ import type { Case } from '../test/ir/ops/sample.js';
 import { MISSED } from '../test/validator/missed-reasons.js';
 
 /** Where the page lies, from the repository root. */
-export const OPERATOR_DOCS = 'docs/operators.md';
+export const OPERATOR_DOCS = 'docs/reference/operators.md';
 
 const FAMILIES: Readonly<Record<OperatorFamily, string>> = {
   contraction: 'Contractions',
@@ -35,7 +35,7 @@ const FAMILIES: Readonly<Record<OperatorFamily, string>> = {
 const INTRODUCTION = `# Operators
 
 Written by \`npm run docs:operators\` from the registry (\`src/ir/ops/\`) and from the samples that prove it
-(\`test/ir/ops/\`); a test checks that it is current. [How to add one](contributing.md).
+(\`test/ir/ops/\`); a test checks that it is current. [How to add one](../contributing.md).
 
 An operator of this list can be sharded along every dimension that its rule does not keep whole. Any other operator is
 run whole on every rank, with a note in the report; no operator stops a compile.
@@ -46,11 +46,11 @@ run whole on every rank, with a note in the report; no operator stops a compile.
   offset · \`#\` sharded where asked only.
 - *expanded*: replaced by plainer operators where a \`%\` factor is sharded (softmax: max, subtraction, power, sum, division).
 - *constant inputs*: must be known when compiling.
-- *gradient*: whether there is one ([training](training.md)); else why none passes (what is behind the operator is a constant
+- *gradient*: whether there is one ([training](../training.md)); else why none passes (what is behind the operator is a constant
   then), or why training through it is *refused*.
 - *verified*: how the gradient was: compared with five-point differences of the operator in ONNX Runtime (in float64 where it
   computes so), on how many samples of how many shapes and attributes; and compared with PyTorch's on the same samples
-  ([reference](reference.md)). A gradient's operators are sharded by their own rules.
+  ([reference](../contributing.md#references)). A gradient's operators are sharded by their own rules.
 - *backends*: where the rule was run, in shards under every assignment of one and of two axes to its factors, over sub-axes,
   pieces, padded sizes and partial operands, and compared with the whole operator; how many samples there are.
 `;

@@ -1,7 +1,7 @@
 /**
  * @file `npm run bench:accuracy -- FILES.csv… [--json] [--rows] [--calibrated]`: predicts published training runs and prints how
  * far off it is, per file and in total, beside a predictor that gives every run the same share of its peak. With --calibrated
- * each model's runs are predicted as those of all other models of the file calibrate their device (docs/calibration.md).
+ * each model's runs are predicted as those of all other models of the file calibrate their device (docs/clusters.md).
  */
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';

@@ -182,7 +182,7 @@ async function rowsOf(file: string): Promise<readonly Row[]> {
     if (code === 'ENOENT')
       throw new AutoparError('file-missing', 'input', 'there is no such file', { file }, 'check the path');
     const what = code === 'EISDIR' ? 'is a folder' : code === undefined ? message : `cannot be read: ${message}`;
-    throw new AutoparError('bad-runs', 'input', `the file ${what}`, { file }, 'docs/calibration.md has the columns');
+    throw new AutoparError('bad-runs', 'input', `the file ${what}`, { file }, 'docs/clusters.md has the columns');
   }
 }
 
@@ -202,7 +202,7 @@ function nothingUsed(files: readonly string[], rows: number, skipped: Readonly<R
     : ', for it has no rows';
   const [file] = files;
   const where = files.length === 1 && file !== undefined ? { file } : {};
-  return new AutoparError('bad-runs', 'input', `no run can be used${why}`, where, 'docs/calibration.md says which can');
+  return new AutoparError('bad-runs', 'input', `no run can be used${why}`, where, 'docs/clusters.md says which can');
 }
 
 function tooMany(what: string, most: number): AutoparError {

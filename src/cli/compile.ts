@@ -79,7 +79,7 @@ export const compileCommand: Command<CompileFlags> = {
     { flags: '--plan-only', says: 'write plan.json and no program' },
     {
       flags: '--target <runtime|torch|onnx|mindspore>',
-      says: 'also write a folder for torchrun, ONNX engines or MindSpore (docs/torch.md, onnx.md, mindspore.md)',
+      says: 'also write a folder for torchrun, ONNX engines or MindSpore (docs/torch.md, checkpoints.md)',
       parse: oneOf('--target', TARGETS),
     },
     { flags: '--verify', says: 'run the program and compare it with the unsharded model' },

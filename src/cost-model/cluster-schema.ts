@@ -53,7 +53,7 @@ export interface ClusterDescription {
   readonly device: string | DeviceDescription;
   readonly levels: readonly LevelDescription[];
   readonly nodes?: readonly NodeDescription[];
-  /** What runs taught of layers, as `autopar calibrate` writes it (docs/calibration.md). */
+  /** What runs taught of layers, as `autopar calibrate` writes it (docs/clusters.md). */
   readonly measuredLayers?: readonly MeasuredLayer[];
 }
 

@@ -20,7 +20,7 @@ export interface Cluster {
   readonly local: boolean;
   /** Where nodes differ: their kinds, in the order of the nodes. `device` is then the slowest of each figure. */
   readonly kinds?: readonly NodeKind[];
-  /** What runs on it taught of layers (docs/calibration.md): the seconds of each are so many times those that are predicted. */
+  /** What runs on it taught of layers (docs/clusters.md): the seconds of each are so many times those that are predicted. */
   readonly layerFactors?: LayerFactors;
   /** What the cluster was read from, where that was no `NxM:ID`. */
   readonly description?: ClusterDescription;

@@ -233,8 +233,8 @@ export interface OperatorEntry {
   readonly training?: TrainingForm;
   /** Floating-point operands hold positions or indices, so that nothing of the operator may be padded (padding.ts). */
   readonly readsPositions?: boolean;
-  /** One line for docs/operators.md: what stays whole, and why. */
+  /** One line for docs/reference/operators.md: what stays whole, and why. */
   readonly note?: string;
-  /** Why no run in ONNX Runtime proves the rule, where none does: for docs/operators.md. */
+  /** Why no run in ONNX Runtime proves the rule, where none does: for docs/reference/operators.md. */
   readonly unproven?: string;
 }

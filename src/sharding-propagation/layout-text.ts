@@ -1,5 +1,5 @@
 /**
- * @file Layouts as text, the one notation of messages, plan.json and documentation (docs/layouts.md).
+ * @file Layouts as text, the one notation of messages, plan.json and documentation (docs/concepts.md).
  *
  *     layout := '[' (dim (',' dim)*)? ']' ('+' partial)*
  *     dim    := '-' | axes | '(' piece ('|' piece)* ')'
@@ -203,7 +203,7 @@ class LayoutReader {
       'input',
       `layout '${this.text}': ${reason}`,
       {},
-      'write one entry per dimension, such as [dp, (3 | 64:tp), -] + partial(tp); docs/layouts.md has the notation',
+      'write one entry per dimension, such as [dp, (3 | 64:tp), -] + partial(tp); docs/concepts.md has the notation',
     );
   }
 

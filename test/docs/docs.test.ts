@@ -11,7 +11,7 @@ import { ROOT } from '../cli/autopar.js';
 
 const page = (file: string): string => readFileSync(join(ROOT, file), 'utf8');
 
-test('docs/operators.md is current', (t) => {
+test('docs/reference/operators.md is current', (t) => {
   t.is(page(OPERATOR_DOCS), operatorDocs(operatorEntries), 'npm run docs:operators writes it anew');
 });
 
@@ -50,12 +50,12 @@ test('docs/errors.md lists every error code of the source, with its exit code', 
     t.true(source.includes(`'${code}'`), `${code} is listed but the source has no such code`);
 });
 
-test('docs/dependencies.md names every package', (t) => {
+test('docs/contributing.md names every package', (t) => {
   const manifest = JSON.parse(page('package.json')) as Record<
     'dependencies' | 'devDependencies',
     Record<string, string>
   >;
-  const text = page('docs/dependencies.md');
+  const text = page('docs/contributing.md');
   for (const name of [...Object.keys(manifest.dependencies), ...Object.keys(manifest.devDependencies)]) {
     t.true(text.includes(`\`${name}\``), name);
   }
@@ -100,7 +100,9 @@ test('docs/coverage.md names only commands, options, scripts and pages that exis
 });
 
 test('links between pages lead somewhere', (t) => {
-  const pages = readdirSync(join(ROOT, 'docs')).filter((name) => name.endsWith('.md'));
+  const pages = readdirSync(join(ROOT, 'docs'), { encoding: 'utf8', recursive: true }).filter((name) =>
+    name.endsWith('.md'),
+  );
   for (const file of ['README.md', ...pages.map((name) => `docs/${name}`)]) {
     for (const [, target = ''] of page(file).matchAll(/\]\((?!https?:|#)([^)#]+)[^)]*\)/g)) {
       t.true(existsSync(join(ROOT, file, '..', target)), `${file} links to ${target}`);

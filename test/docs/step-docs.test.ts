@@ -1,5 +1,5 @@
 /**
- * @file The tables of docs/steps.md and docs/simulate.md are those of the source.
+ * @file The tables of docs/cost-model.md and docs/simulate.md are those of the source.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,8 +15,8 @@ test('docs/simulate.md lists every family with its keys', (t) => {
   for (const { name, says, keys } of families()) t.true(text.includes(`| \`${name}\` | ${says} | ${keys} |`), name);
 });
 
-test('docs/steps.md lists every constant with its value', (t) => {
-  const text = page('docs/steps.md');
+test('docs/cost-model.md lists every constant with its value', (t) => {
+  const text = page('docs/cost-model.md');
   const check = (name: string, value: unknown): void => {
     if (typeof value === 'number') t.true(text.includes(`| \`${name}\` | ${value} |`), `${name} ${value}`);
     else for (const [inner, item] of Object.entries(value as object)) check(`${name}.${inner}`, item);

@@ -1,6 +1,6 @@
 /**
- * @file The shardings that the validator finds and rules do not offer, with the reason. docs/operators.md lists them; the
- * validator's test holds them against what it finds.
+ * @file The shardings that the validator finds and rules do not offer, with the reason. docs/reference/operators.md lists
+ * them; the validator's test holds them against what it finds.
  */
 
 export interface MissedSharding {

@@ -105,7 +105,7 @@ export function dataPricing(
   };
 }
 
-/** Messages in which Megatron's layers under ZeRO 3 of 2021 are gathered: one for each tensor (docs/accuracy.md). */
+/** Messages in which Megatron's layers under ZeRO 3 of 2021 are gathered: one for each tensor (docs/cost-model.md). */
 const RING_MESSAGES = 12;
 
 /** One ring through all ranks: what enters a node comes over one card, not over all of them side by side. */

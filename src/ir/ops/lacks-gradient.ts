@@ -1,6 +1,6 @@
 /**
  * @file Operators that could be differentiated and are not, each with the reason: what is trained behind one is an error that
- * says it (docs/operators.md lists them), never a gradient that lacks a part.
+ * says it (docs/reference/operators.md lists them), never a gradient that lacks a part.
  */
 import type { OperatorEntry } from '../operator.js';
 

@@ -1,5 +1,5 @@
 /**
- * @file `factors`: axes by the names that an operator's rule has for its dimensions (docs/operators.md).
+ * @file `factors`: axes by the names that an operator's rule has for its dimensions (docs/reference/operators.md).
  *
  *     factors: {n: tp, b0: [dp]}     MatMul *b m k+, *b k+ n -> *b m n: columns over tp, batch over dp
  *     factors: {n: (3 | 64:tp)}      n is three parts of 64, each over tp
@@ -43,6 +43,6 @@ export function factorAxes(
   }
   const given: FactorAxes = Object.keys(pieces).length === 0 ? { axes } : { axes, pieces };
   const problem = checkStrategy(rule, { ...given, carried: null, owed: { kind: 'none' } }, linear, mesh);
-  if (problem) throw doesNotFit(source, problem, `the operator's rule is ${rule.text} (docs/operators.md)`);
+  if (problem) throw doesNotFit(source, problem, `the operator's rule is ${rule.text} (docs/reference/operators.md)`);
   return given;
 }

@@ -111,7 +111,8 @@ function operatorPins(
     throw doesNotFit(
       source,
       `no operator that fits has the factors ${Object.keys(factors).join(', ')}`,
-      `${example.name} has ${[...ruleOf(viewOf(styles.graph, example)).factors.keys()].join(', ')}; docs/operators.md has all`,
+      `${example.name} has ${[...ruleOf(viewOf(styles.graph, example)).factors.keys()].join(', ')}; ` +
+        'docs/reference/operators.md has all',
     );
   const tensors = pin.layout !== undefined || pin.split !== undefined || pin.map !== undefined;
   const named = new Set(withFactors);

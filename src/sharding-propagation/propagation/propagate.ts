@@ -1,6 +1,6 @@
 /**
  * @file Propagation: from a few pins to a strategy for every operator, by carrying layouts along the graph in both directions
- * until nothing changes (docs/propagation.md). The idea is Shardy's: layouts move along factors, not dimensions.
+ * until nothing changes (docs/concepts.md). The idea is Shardy's: layouts move along factors, not dimensions.
  *
  * Loops, outermost first:
  *   rounds     pins of the highest priority until nothing changes, then those of the next; at last the batch over dp

@@ -1,6 +1,6 @@
 /**
  * @file All sample operators whose gradients are checked; and per operator what that amounts to, which
- * docs/operators.md prints and a test holds against the registry.
+ * docs/reference/operators.md prints and a test holds against the registry.
  */
 import type { OperatorEntry } from '../../../src/ir/operator.js';
 import type { Case } from '../ops/sample.js';

@@ -1,6 +1,6 @@
 /**
  * @file Sample operators: one or more per entry, small, with even sizes so that every factor can be halved. They prove the
- * registry's rules (rules.test.ts), and docs/operators.md shows the rule of each operator's first one.
+ * registry's rules (rules.test.ts), and docs/reference/operators.md shows the rule of each operator's first one.
  */
 import type { OperatorView } from '../../../src/ir/operator.js';
 import { CORE_CASES } from './cases/core.js';
