@@ -204,7 +204,8 @@ class Enumeration {
     }
     if (!priced && !done.has(variant.zero) && (isPlain || !isLayerByLayer))
       this.tight.push({ candidate, configuration: variant });
-    if (!isPlain || priced || !isLayerByLayer || variant.inference)
+    // What recomputes is looked at next, and stands for both; even stages that take too long may be cut to take less.
+    if (!isPlain || priced || !isLayerByLayer || variant.inference || done.has(variant.zero))
       this.leaveOpen(candidate, variant, { priced, bytes });
   }
 
@@ -230,15 +231,25 @@ class Enumeration {
     const offloads = [...offloadsOf(this.space, placings, this.options)].reverse();
     for (const { candidate, configuration } of this.tight) {
       for (const offload of offloads) {
-        if (candidate.atLeast > this.best) break;
+        if (candidate.atLeast > this.best) {
+          this.leave(candidate.combination, candidate.atLeast);
+          break;
+        }
         if (this.isOver()) {
           note(this.missed, candidate.combination, candidate.atLeast);
           break;
         }
-        if (this.best < Number.POSITIVE_INFINITY && pricing.seconds(configuration) > this.best) break;
         const kept: StepConfiguration = { ...configuration, offload };
         const full: StepConfiguration = isLayerByLayer ? { ...kept, recompute: 'full' } : kept;
-        const recomputing = this.offer(candidate.combination, pricing.fitted(full, limitBytes));
+        const unmoved = this.best < Number.POSITIVE_INFINITY ? pricing.seconds(configuration) : 0;
+        if (unmoved > this.best) {
+          this.leave(candidate.combination, unmoved);
+          // Cuts that recompute fewer layers may take less.
+          this.leaveOpen(candidate, full, { priced: null, bytes: pricing.bytes(full).bytes });
+          continue;
+        }
+        const fitted = isLayerByLayer ? pricing.fitted(full, limitBytes) : full;
+        const recomputing = this.offer(candidate.combination, fitted);
         this.leaveOpen(candidate, full, recomputing);
         if (offload === 'all' && limitBytes !== null && recomputing.bytes > limitBytes) break;
         // With activations there all layers recompute or none.

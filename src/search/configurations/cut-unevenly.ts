@@ -62,4 +62,4 @@ export function cutUnevenly(even: Found, pricing: StepPricing, request: UnevenRe
 /** Cuts this much faster than even stages are taken. */
 export const EVEN_ENOUGH = 0.995;
 /** Configurations whose layers are cut. */
-const MOST_CUTS = 64;
+const MOST_CUTS = 256;
