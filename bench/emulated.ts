@@ -1,9 +1,9 @@
 /**
  * @file `npm run bench:emulated`: bubbles of pipelines on emulated ranks against the formula of their schedule.
  *
- * A layer per part of the pipeline is compiled as a user would. Every stage's forward and backward are said to take the same; ranks
- * wait so long, and exchange over a link that takes next to nothing. The share of a step in which a rank has nothing to do must be
- * the formula's within 5 %. The fastest of some steps is taken: whatever else the machine does can only add time.
+ * A layer per part of the pipeline is compiled as a user would. Every stage's forward and backward are said to take the same;
+ * ranks wait so long, and exchange over a link that takes next to nothing. The share of a step in which a rank has nothing to do
+ * must be the formula's within 5 %. The fastest of some steps is taken: whatever else the machine does can only add time.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -24,8 +24,8 @@ const STEPS = 5;
 const WITHIN = 0.05;
 
 /**
- * Of one micro-batch on one stage. A step of any length takes half a millisecond more than its ranks wait (they meet when it begins
- * and when it ends), which is to be little beside the smallest bubble.
+ * Of one micro-batch on one stage. A step of any length takes half a millisecond more than its ranks wait (they meet when it
+ * begins and when it ends), which is to be little beside the smallest bubble.
  */
 const SECONDS = { forward: 0.032, backward: 0.064, weightGradient: 0.032 };
 const LINK = { bytesPerSecond: 1e12, latency: 1e-6 };

@@ -1,5 +1,6 @@
 /**
- * @file What dispatched experts had to do in a step: tokens that they took, tokens that found no slot, slots that no token filled.
+ * @file What dispatched experts had to do in a step: tokens that they took, tokens that found no slot, slots that no token
+ * filled.
  */
 import { numbersOf } from '../ir/ops/constants.js';
 import { indexOn, subAxes } from '../sharding-propagation/mesh.js';

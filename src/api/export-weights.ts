@@ -1,6 +1,6 @@
 /**
- * @file Trained weights back in files that others read: the model's own ONNX file with new values, under its names and in its order
- * of dimensions; or safetensors under the names of the modules, in the order that PyTorch has.
+ * @file Trained weights back in files that others read: the model's own ONNX file with new values, under its names and in its
+ * order of dimensions; or safetensors under the names of the modules, in the order that PyTorch has.
  */
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';

@@ -83,8 +83,8 @@ export function expertPins(graph: Graph, mesh: Mesh): readonly Pin[] {
 }
 
 /**
- * No operator is cut along the sequence by tp, no norm along what it sums over, nor the element-wise ones before it (sums into the
- * residual stream): what that spares is the arithmetic of steps with Megatron's sequence parallelism, which
+ * No operator is cut along the sequence by tp, no norm along what it sums over, nor the element-wise ones before it (sums into
+ * the residual stream): what that spares is the arithmetic of steps with Megatron's sequence parallelism, which
  * starts from a plan without it.
  */
 export function streamPins(graph: Graph, mesh: Mesh): readonly Pin[] {

@@ -1,6 +1,6 @@
 /**
- * @file How ranks share out the sequence of a step: by which method where that is left open, and in which order. Over a ring whose
- * attention is causal it is in zig-zag order, so that every rank has the same work, else in the model's.
+ * @file How ranks share out the sequence of a step: by which method where that is left open, and in which order. Over a ring
+ * whose attention is causal it is in zig-zag order, so that every rank has the same work, else in the model's.
  */
 import { sequenceDimensions } from '../ir/dimension-roles.js';
 import { AutoparError } from '../ir/error.js';

@@ -28,8 +28,8 @@ export interface TrainingFormOptions extends ParameterOptions {
   /** Normalisations keep their running statistics, and use them. */
   readonly freezeBatchStatistics?: boolean;
   /**
-   * Whose statistics normalisations take: of the whole batch (the default), of each micro-batch, or of what each rank of dp has of
-   * it (`shards` says how many ranks those are). They are part of what the model computes: `verify` compares with the same.
+   * Whose statistics normalisations take: of the whole batch (the default), of each micro-batch, or of what each rank of dp has
+   * of it (`shards` says how many ranks those are). They are part of what the model computes: `verify` compares with the same.
    */
   readonly batchStatistics?: BatchStatistics;
   readonly shards?: number;

@@ -2,7 +2,7 @@
  * @file What a step waits for gradients that are reduced and parameters that are gathered, where a plan has no buckets that say
  * so: software for training runs both behind compute, gradients behind the backward and parameters behind the forward.
  */
-import { isOnceAStep } from '../ir/graph.js';
+import { isOfModel, isOnceAStep } from '../ir/graph.js';
 import { runsInStep } from '../partition/except-last.js';
 import { isProduct } from '../partition/kernels.js';
 import {
@@ -54,8 +54,8 @@ function dataOverlap(graph: ShardedGraph, cluster: Cluster): Pick<Overlap, 'expo
 }
 
 /**
- * Collectives that nothing of the model waits for at once, and behind which pass they run: what leads to updates alone, behind the
- * backward; what brings parameters where they are read, behind the pass that reads them, after an update behind the forward.
+ * Collectives that nothing of the model waits for at once, and behind which pass they run: what leads to updates alone, behind
+ * the backward; what brings parameters where they are read, behind the pass that reads them, after an update behind the forward.
  */
 function waits(graph: ShardedGraph): ReadonlyMap<CommunicationNode, 'forward' | 'backward'> {
   const readers = new Map<string, ShardedNode[]>();
@@ -63,7 +63,7 @@ function waits(graph: ShardedGraph): ReadonlyMap<CommunicationNode, 'forward' | 
     for (const name of readsOf(node)) readers.set(name, [...(readers.get(name) ?? []), node]);
   const late = new Set<ShardedNode>();
   for (const node of [...graph.nodes].reverse()) {
-    if (node.phase === 'forward' || node.phase === 'recompute' || node.phase === 'begin') continue;
+    if (isOfModel(node.phase) || node.phase === 'recompute') continue;
     const passes =
       node.kind === 'communicate' || node.phase === 'update' || !isProduct(node as { op: string; domain: string });
     const all = resultsOf(node).flatMap((name) => readers.get(name) ?? []);
@@ -78,7 +78,7 @@ function waits(graph: ShardedGraph): ReadonlyMap<CommunicationNode, 'forward' | 
     if (node.kind !== 'communicate') continue;
     if (late.has(node))
       found.set(node, node.phase === 'update' && node.collective.kind === 'all-gather' ? 'forward' : 'backward');
-    else if (isStored) found.set(node, node.phase === 'forward' || node.phase === 'begin' ? 'forward' : 'backward');
+    else if (isStored) found.set(node, isOfModel(node.phase) ? 'forward' : 'backward');
   }
   return trains(graph) ? found : new Map();
 }

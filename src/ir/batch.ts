@@ -16,7 +16,9 @@ import { ruleOf, viewOf } from './view.js';
 export interface BatchMark {
   readonly minor: number;
   readonly size: number;
-  /** Of a batch that is cut into digits: how many samples one step of this digit is; left out for the last digit, and the whole. */
+  /**
+   * Of a batch that is cut into digits: how many samples one step of this digit is; left out for the last digit, and the whole.
+   */
   readonly samples?: number;
 }
 
@@ -177,7 +179,10 @@ class Follower {
   }
 }
 
-/** What windows make of a dimension is the same dimension, of another size: the mark of all of one is the mark of all of the other. */
+/**
+ * What windows make of a dimension is the same dimension, of another size: the mark of all of one is the mark of all of the
+ * other.
+ */
 function followWindows(rule: FactorRule, factors: Map<string, BatchMark>): void {
   for (const { name, size, halo } of rule.factors.values()) {
     const read = rule.factors.get(halo?.of ?? '');

@@ -172,7 +172,10 @@ export interface MicroBatches {
   readonly exceptLast?: true;
 }
 
-/** The part of a dimension that is in zig-zag order (sequence-order.ts): dimension = major · size · minor, and the middle digit is. */
+/**
+ * The part of a dimension that is in zig-zag order (sequence-order.ts): dimension = major · size · minor, and the middle digit
+ * is.
+ */
 export interface DimensionOrder {
   readonly size: number;
   readonly minor: number;
@@ -235,6 +238,11 @@ export function runsPerStep(phase: Phase, { microBatches }: Pick<Graph, 'microBa
 /** Whether operators of a phase run once a step, however many micro-batches it has. */
 export function isOnceAStep(phase: Phase): boolean {
   return phase === 'begin' || phase === 'update';
+}
+
+/** Whether operators of a phase are the model's own: its forward, of which a part may run once for all micro-batches. */
+export function isOfModel(phase: Phase): boolean {
+  return phase === 'begin' || phase === 'forward';
 }
 
 /** Whether operators of a phase make gradients. */

@@ -189,8 +189,8 @@ export interface OperatorEntry {
   /** Equivalent plainer operators, for when an `expanded` factor is sharded or a target lacks the operator. */
   readonly expansion?: (view: OperatorView) => Expansion;
   /**
-   * For a factor that streams: the operator on one block after the other, at other sizes of its factors. `isPadded`: the last block
-   * ends in positions that are not there.
+   * For a factor that streams: the operator on one block after the other, at other sizes of its factors. `isPadded`: the last
+   * block ends in positions that are not there.
    */
   readonly streamed?: (view: OperatorView, size: (factor: string) => number, isPadded: boolean) => Streamed;
   /**

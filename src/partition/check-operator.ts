@@ -77,7 +77,8 @@ function checkTypes(entry: OperatorEntry, view: OperatorView, outputs: Operands,
 }
 
 /**
- * Rows beside a rank's block are cut out of blocks, masked, and joined to the block that they lie beside: before it, it, behind it.
+ * Rows beside a rank's block are cut out of blocks, masked, and joined to the block that they lie beside: before it, it, behind
+ * it.
  */
 function checkBorders(node: ComputeNode, inputs: Operands, [output]: Operands, report: Report): void {
   const made = output?.border;

@@ -11,7 +11,7 @@
  *     scalars       of the whole step (gradient norm, loss scale) on the last stage that has part in them
  */
 import { type Recomputed, withClones } from '../ir/autodiff/recompute.js';
-import { type Graph, isBackward, type Node, type StatePair, typeOf } from '../ir/graph.js';
+import { type Graph, isBackward, isOfModel, type Node, type StatePair, typeOf } from '../ir/graph.js';
 import { needed } from '../ir/needed.js';
 import { accumulator, isAccumulator } from '../ir/ops/accumulate.js';
 import { isHeldWeight } from '../ir/passes/held-weights.js';
@@ -96,7 +96,7 @@ export function sharedOperators(graph: Graph): ReadonlySet<Node> {
 
 /** Whether an operator is of the forward, or does it again. */
 function isForward({ phase }: Node): boolean {
-  return phase === 'begin' || phase === 'forward' || phase === 'recompute';
+  return isOfModel(phase) || phase === 'recompute';
 }
 
 /** Everything that stands on one stage is chunk 0's unless a forward operator says otherwise. */
@@ -149,7 +149,7 @@ class Cutting {
       const place = maker && this.places.get(maker);
       return place ? [place] : [];
     });
-    if ((node.phase === 'forward' || node.phase === 'begin') && node.forward === null && before.length === 0)
+    if (isOfModel(node.phase) && node.forward === null && before.length === 0)
       throw new Error(`forward operator ${node.name} has no stage`);
     if (before.length === 0) return { stage: 0, chunk: FIRST };
     // Gradients add up on the first of their readers' parts, whose backward runs last; scalars of the step on the last part.

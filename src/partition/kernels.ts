@@ -13,7 +13,7 @@
 import { isCausalMask } from '../ir/blocks/causal-mask.js';
 import { type GraphIndex, indexGraph, shapeOf } from '../ir/blocks/matching.js';
 import { type DType, isFloating } from '../ir/dtype.js';
-import { elementCount, type Graph, type Node, passOf, typeOf } from '../ir/graph.js';
+import { elementCount, type Graph, isOfModel, type Node, passOf, typeOf } from '../ir/graph.js';
 import type { OperatorFamily, OperatorView } from '../ir/operator.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { entryOf, operatorEntry } from '../ir/ops/index.js';
@@ -68,7 +68,7 @@ const KNOWN = new WeakMap<Graph, ReadonlyMap<Node, KernelPart>>();
 
 /** The group of each node's forward operator; a sum of what several readers' gradients make is a group of its own. */
 export function forwardGroups(graph: Graph): ReadonlyMap<string, string> {
-  const forward = new Map(graph.nodes.flatMap((node) => (isOfModel(node) ? [[node.name, node.group]] : [])));
+  const forward = new Map(graph.nodes.flatMap((node) => (isOfModel(node.phase) ? [[node.name, node.group]] : [])));
   const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
   const sums = new Set<Node>();
   const isSum = (node: Node) =>
@@ -108,7 +108,7 @@ function kernelParts(graph: Graph): ReadonlyMap<Node, KernelPart> {
   const index = indexGraph(graph);
   const groups = forwardGroups(graph);
   const heads = new Map<string, Node>();
-  for (const node of graph.nodes) if (isOfModel(node) && !heads.has(node.group)) heads.set(node.group, node);
+  for (const node of graph.nodes) if (isOfModel(node.phase) && !heads.has(node.group)) heads.set(node.group, node);
   const attentions = new Map<string, Omit<AttentionWork, 'backward'>>();
   for (const [group, head] of heads) {
     const sizes = attentionOf(index, head);
@@ -176,7 +176,7 @@ function kindOf(
   if (head && isProduct(head) && !isDepthwise(graph, head)) return 'free';
   if (family === 'view') return 'free';
   const results = node.outputs.flatMap((output) => (output === null ? [] : (readers.get(output) ?? [])));
-  const isLast = !isOfModel(node) && results.length > 0;
+  const isLast = !isOfModel(node.phase) && results.length > 0;
   if (!head && isLast && results.every((reader) => reader.phase === 'update' || isAccumulator(reader))) return 'free';
   if (!isFloatCast(graph, node)) return 'memory';
   // Of a parameter, the update makes the copy that products read; of a product's result, the product does.
@@ -243,11 +243,6 @@ function kernelsOf(
 
 function dtypeOf(graph: Graph, { inputs: [input] }: Node): DType {
   return input ? typeOf(graph, input).dtype : 'float32';
-}
-
-/** Of the forward, of which a part may run once for all micro-batches. */
-function isOfModel({ phase }: Node): boolean {
-  return phase === 'forward' || phase === 'begin';
 }
 
 function phaseOf({ phase }: Node): string {

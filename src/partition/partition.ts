@@ -2,8 +2,8 @@
  * @file graph + assignment → sharded graph: every operator lowered under its strategy, every redistribution written out.
  *
  * A tensor is redistributed once per view, when its first reader needs it. Weights are cut when they are loaded: each
- * distinct layout that readers demand of a weight becomes one sharded weight; a held weight has one layout, from which its readers
- * redistribute. Lowered copies of small constants that
+ * distinct layout that readers demand of a weight becomes one sharded weight; a held weight has one layout, from which its
+ * readers redistribute. Lowered copies of small constants that
  * are equal are kept once.
  */
 

@@ -3,10 +3,10 @@
  *
  *     rank r, hop 0 … n−1:   holds block (r − hop) mod n, starts to send it to rank r + 1, computes with it
  *
- * The operator's body runs on each block in turn (OperatorEntry.streamed). An operand that has the streamed factor alone goes round,
- * n − 1 sends; one that has both factors is there whole along the streamed one, and each hop takes its block. A result with the
- * factor beside it is joined on its rank; one with the streamed factor follows its block, from where the block was second, and gets
- * home after n − 1 sends.
+ * The operator's body runs on each block in turn (OperatorEntry.streamed). An operand that has the streamed factor alone goes
+ * round, n − 1 sends; one that has both factors is there whole along the streamed one, and each hop takes its block. A result
+ * with the factor beside it is joined on its rank; one with the streamed factor follows its block, from where the block was
+ * second, and gets home after n − 1 sends.
  *
  * A block that is not its rank's own is no part of one tensor that a layout could say: between the hops such tensors vary.
  */
@@ -360,7 +360,9 @@ class Hops {
     return this.made('Gather', [name, along], type, cut, { attributes: { axis } });
   }
 
-  /** Of an operand with both factors the part of the block that a hop is about: its positions along the streamed one are picked. */
+  /**
+   * Of an operand with both factors the part of the block that a hop is about: its positions along the streamed one are picked.
+   */
   private blockOf(name: string, index: number, hop: number, part: HopPart): string {
     const { rule, view, stream } = this.operator;
     const [dims, whole] = [rule.inputs[index], view.inputs[index]];

@@ -18,8 +18,8 @@ export type TensorKind =
 
 /**
  * The kind of every tensor. Gradients are what the update reads, before and after their reduction; state that forward reads is a
- * weight, other state the optimizer's; new values of state have the kind of what they replace, and copies in another memory that of
- * what they copy.
+ * weight, other state the optimizer's; new values of state have the kind of what they replace, and copies in another memory that
+ * of what they copy.
  */
 export function tensorKinds(graph: ShardedGraph): ReadonlyMap<string, TensorKind> {
   const copied = new Map(graph.nodes.flatMap((node) => (node.kind === 'move' ? [[node.output, node.input]] : [])));

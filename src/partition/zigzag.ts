@@ -1,21 +1,23 @@
 /**
- * @file What ranks compute in a ring whose attention is causal and whose sequence is in zig-zag order: rank r has the pieces r and
- * 2n − 1 − r of 2n. Of the four products of its two pieces of queries with the two pieces of a block of keys, every rank needs
- * three at its own block and two at each other one, so that all have the same work (Llama 3 training, Dubey et al. 2024):
+ * @file What ranks compute in a ring whose attention is causal and whose sequence is in zig-zag order: rank r has the pieces r
+ * and 2n − 1 − r of 2n. Of the four products of its two pieces of queries with the two pieces of a block of keys, every rank
+ * needs three at its own block and two at each other one, so that all have the same work (Llama 3 training, Dubey et al. 2024):
  *
  *     rank r, keys of rank r        keys of j < r          keys of j > r
  *              r    2n−1−r                j    2n−1−j             j    2n−1−j
  *     r        ╲      ·              r    ■      ·           r    ·      ·
  *     2n−1−r   ■      ╲         2n−1−r    ■      ·      2n−1−r    ■      ■
  *
- * So the second piece of queries meets the first piece of keys at every hop. Which product is the other one depends on the rank: it is
- * data, a table that ranks look up.
+ * So the second piece of queries meets the first piece of keys at every hop. Which product is the other one depends on the rank:
+ * it is data, a table that ranks look up.
  */
 
 /** Pieces of a block. */
 export const PIECES = 2;
 
-/** A product of a piece of the rank's own positions with one of the block that is there; null: of the same one of both, by rank. */
+/**
+ * A product of a piece of the rank's own positions with one of the block that is there; null: of the same one of both, by rank.
+ */
 export interface HopPart {
   readonly own: number;
   readonly other: number;

@@ -59,8 +59,8 @@ export function cutBlock(
 }
 
 /**
- * As `cutBlock`, of a layout without padding and partial sums, and of a tensor that `read` gives parts of (at most `most` bytes at once):
- * the block in pieces of at most `most` bytes, each of which holds until the one behind the next is asked for.
+ * As `cutBlock`, of a layout without padding and partial sums, and of a tensor that `read` gives parts of (at most `most` bytes
+ * at once): the block in pieces of at most `most` bytes, each of which holds until the one behind the next is asked for.
  */
 export function* cutPieces(
   read: (offset: number, length: number) => Uint8Array,
@@ -97,7 +97,10 @@ function isWholeNeeded({ extents, partial, order }: ProgramLayout): boolean {
   return extents !== undefined || partial.length > 0 || order !== undefined;
 }
 
-/** As `cutBlock`, of a tensor that `read` gives parts of: reads the block alone, or all of a tensor that the layout pads or reorders. */
+/**
+ * As `cutBlock`, of a tensor that `read` gives parts of: reads the block alone, or all of a tensor that the layout pads or
+ * reorders.
+ */
 export function readBlock(
   read: (offset: number, length: number) => Uint8Array,
   shape: readonly number[],

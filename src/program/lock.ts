@@ -34,8 +34,8 @@ export async function takeLock(file: string, what: string): Promise<() => Promis
 const ATTEMPTS = 10;
 
 /**
- * Removes the lock of a process that is no more, one contender at a time: a lock that is dead stays so until it is removed, and what
- * another contender has made meanwhile is looked at again.
+ * Removes the lock of a process that is no more, one contender at a time: a lock that is dead stays so until it is removed, and
+ * what another contender has made meanwhile is looked at again.
  */
 async function removeDead(file: string): Promise<void> {
   const turn = `${file}.turn`;

@@ -14,7 +14,9 @@ import { type ConstantTensor, elementCount, type TensorType } from '../ir/graph.
 import { streamFileAtomic } from './atomic.js';
 import { allocate } from './typed.js';
 
-/** A tensor to write: its bytes in pieces. While one is written the next is asked for: each holds until the one behind that is. */
+/**
+ * A tensor to write: its bytes in pieces. While one is written the next is asked for: each holds until the one behind that is.
+ */
 export interface SafetensorsEntry extends TensorType {
   readonly key: string;
   readonly pieces: () => Iterable<Uint8Array> | AsyncIterable<Uint8Array>;

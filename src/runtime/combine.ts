@@ -14,8 +14,8 @@ import { allocate } from '../program/typed.js';
 import { byteLength, type DType } from '../program/values.js';
 
 /**
- * The result of member `member`, written to `target`, given all members' blocks in order; of an all-to-all the slices for it where
- * `slices` has them.
+ * The result of member `member`, written to `target`, given all members' blocks in order; of an all-to-all the slices for it
+ * where `slices` has them.
  */
 export function combine(
   collective: ProgramCollective,

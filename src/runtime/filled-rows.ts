@@ -6,7 +6,9 @@
  * Nothing is lost, whatever the values are: a row of which any bit is set is sent.
  */
 
-/** Writes the packed form of `rows`, of `width` bytes each, to `target`; gives its bytes, or null where it would not be smaller. */
+/**
+ * Writes the packed form of `rows`, of `width` bytes each, to `target`; gives its bytes, or null where it would not be smaller.
+ */
 export function packRows(rows: Uint8Array, width: number, target: Uint8Array): number | null {
   const count = rows.byteLength / width;
   const flags = Math.ceil(count / 8);

@@ -59,8 +59,8 @@ export async function restoreState(
 type State = NonNullable<Program['state']>[number];
 
 /**
- * By rank. A tensor that several stages keep under one name is the first's; of ranks that hold the same block the one saves it that
- * has the fewest bytes to save so far.
+ * By rank. A tensor that several stages keep under one name is the first's; of ranks that hold the same block the one saves it
+ * that has the fewest bytes to save so far.
  */
 function keptBlocks(program: Program, setups: readonly RankSetup[]): readonly (readonly KeptBlock[])[] {
   const kept: KeptBlock[][] = setups.map(() => []);

@@ -18,8 +18,8 @@
  * Members of a reduce write their blocks to the first one's slot, one behind the other; it alone reads them. Of a broadcast the
  * first one's is the only one.
  *
- * Of an all-to-all of rows that hold something or nothing, members find the slices for them one behind the other, each packed where
- * that makes it shorter (filled-rows.ts).
+ * Of an all-to-all of rows that hold something or nothing, members find the slices for them one behind the other, each packed
+ * where that makes it shorter (filled-rows.ts).
  *
  * Between stages blocks travel as messages, for a sender must not wait for its receiver.
  */

@@ -32,8 +32,8 @@ export interface TransferCall {
 
 export interface Transport {
   /**
-   * Hands this rank's block over, if it `gives` one, and says how many bytes it sent. The block may be changed or freed as soon as
-   * this returns.
+   * Hands this rank's block over, if it `gives` one, and says how many bytes it sent. The block may be changed or freed as soon
+   * as this returns.
    */
   readonly start: (call: CollectiveCall, block: Uint8Array) => number;
   /**

@@ -1,5 +1,6 @@
 /**
- * @file Degrees that a model has nothing for: sp without a sequence, ulysses with heads that sp does not divide, ep without experts.
+ * @file Degrees that a model has nothing for: sp without a sequence, ulysses with heads that sp does not divide, ep without
+ * experts.
  */
 import { sequenceDimensions } from '../ir/dimension-roles.js';
 import { AutoparError } from '../ir/error.js';

@@ -149,7 +149,9 @@ export async function chooseDegrees(
   return { ranked: ranked.slice(0, count), reasons, leastBytes };
 }
 
-/** What overlaps and what the host adds is in no search's sum: so many of the cheapest are priced again, and ranked by the step. */
+/**
+ * What overlaps and what the host adds is in no search's sum: so many of the cheapest are priced again, and ranked by the step.
+ */
 const PRICED_AGAIN = 4;
 
 /** How often stages, or what is offloaded from, are looked for within less memory. */

@@ -1,6 +1,6 @@
 /**
- * @file Which factors of an operator are the batch, the sequence, heads or experts: what roles ask (roles.ts). Batch, sequence and
- * experts are followed from where they begin through the operators' rules (batch.ts); heads are what attention has besides.
+ * @file Which factors of an operator are the batch, the sequence, heads or experts: what roles ask (roles.ts). Batch, sequence
+ * and experts are followed from where they begin through the operators' rules (batch.ts); heads are what attention has besides.
  *
  *     tokens [2, 12, 64] as rows [24, 64]     m = (2 | 12)     batch m.0, sequence m.1
  */

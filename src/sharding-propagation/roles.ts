@@ -37,8 +37,8 @@ export interface AxisRole {
 export type Roles = Readonly<Record<string, AxisRole>>;
 
 /**
- * How sp shards attention: queries against gathered keys and values, heads, queries against keys and values that are passed round,
- * or what costs less.
+ * How sp shards attention: queries against gathered keys and values, heads, queries against keys and values that are passed
+ * round, or what costs less.
  */
 export const SP_METHODS = ['gather', 'ulysses', 'ring', 'auto'] as const;
 export type SpMethod = (typeof SP_METHODS)[number];
@@ -110,7 +110,9 @@ export const EXPERTS = 'ep';
 export const INNER_AXES = AXIS_ORDER.filter((axis) => axis !== STAGE_AXIS);
 export type InnerAxis = Exclude<(typeof AXIS_ORDER)[number], typeof STAGE_AXIS>;
 
-/** The axes of which there may be several ranks although nobody asked for it; the others have a place in a mesh where they are. */
+/**
+ * The axes of which there may be several ranks although nobody asked for it; the others have a place in a mesh where they are.
+ */
 export const SEARCHED_AXES = ['dp', 'tp'] as const satisfies readonly InnerAxis[];
 
 /** Degrees of the axes that operators are sharded over, and of experts. */

@@ -17,7 +17,9 @@ export interface Request {
   readonly gradientSync?: GradientSync;
   /** How sp shards attention. */
   readonly spMethod?: SpMethod;
-  /** In which order a ring has positions; in zig-zag order, where attention is causal and the sequence long enough, if left out. */
+  /**
+   * In which order a ring has positions; in zig-zag order, where attention is causal and the sequence long enough, if left out.
+   */
   readonly spOrder?: SpOrder;
   /** What the backward runs again: a kind, and the layers that do so where not all (`full:0-3,6`). */
   readonly recompute?: string;

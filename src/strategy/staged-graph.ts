@@ -4,7 +4,7 @@
  * is on.
  */
 import { NOTHING_RECOMPUTED, type Recomputed, withClones } from '../ir/autodiff/recompute.js';
-import type { Graph, Node } from '../ir/graph.js';
+import { type Graph, isOfModel, type Node } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { withHeldWeights } from '../ir/passes/held-weights.js';
 import { lossAlone } from '../ir/passes/loss-alone.js';
@@ -48,7 +48,7 @@ export function stagedGraph(plan: Plan, given: Graph): StagedGraph {
   const meshes = meshesOf(plan);
   checkLayers(plan, graph);
   const placed = placesIn(plan);
-  const forward = graph.nodes.filter(({ phase }) => phase === 'forward' || phase === 'begin');
+  const forward = graph.nodes.filter(({ phase }) => isOfModel(phase));
   const placeOf = new Map(
     forward.map((node) => {
       const { stage, chunk } = placed(node);

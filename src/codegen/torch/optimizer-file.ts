@@ -1,6 +1,6 @@
 /**
- * @file optimizer.py of an emitted program: the operators that update a parameter as a function, which all parameters with the same
- * operators share. In a function an operator writes over an operand that nothing reads after it.
+ * @file optimizer.py of an emitted program: the operators that update a parameter as a function, which all parameters with the
+ * same operators share. In a function an operator writes over an operand that nothing reads after it.
  */
 import { elementCount, type TensorType } from '../../ir/graph.js';
 import { type ComputeNode, readsOf, resultsOf } from '../../partition/sharded-graph.js';

@@ -16,7 +16,7 @@ export interface Run {
   /** The name of the layer's method. */
   readonly method: string;
   readonly steps: readonly WalkedStep[];
-  /** Of a micro-batch in halves: the method stops where it waits, so that the other half has its turn. */
+  /** Of a micro-batch in halves: the method stops where it waits, so that the other half runs. */
   readonly takesTurns: boolean;
 }
 

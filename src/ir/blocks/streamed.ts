@@ -1,6 +1,6 @@
 /**
- * @file A recognised attention whose keys and values arrive in blocks, one after the other: what is done with each of them, as the
- * block's own body at the sizes of a block. Every row of scores keeps a maximum, a sum and a result that is not divided yet
+ * @file A recognised attention whose keys and values arrive in blocks, one after the other: what is done with each of them, as
+ * the block's own body at the sizes of a block. Every row of scores keeps a maximum, a sum and a result that is not divided yet
  * (online softmax: Milakov and Gimelshein 2018; FlashAttention, Dao et al. 2022; over ranks: ring attention, Liu et al. 2023):
  *
  *     S = scores of the block    m' = max(m, max S)    E = exp(S − m')    a = exp(m − m')

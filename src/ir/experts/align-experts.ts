@@ -1,6 +1,6 @@
 /**
- * @file Experts that exporters write one by one, each with weights of its own: results that are made alike of shared tensors and of
- * different weights. They are followed in step, from their results back to what all of them read.
+ * @file Experts that exporters write one by one, each with weights of its own: results that are made alike of shared tensors and
+ * of different weights. They are followed in step, from their results back to what all of them read.
  *
  *     y₀ = MatMul(Relu(MatMul(x, a₀)), b₀)     y₁ = MatMul(Relu(MatMul(x, a₁)), b₁)     …
  */

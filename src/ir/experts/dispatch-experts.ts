@@ -1,6 +1,7 @@
 /**
  * @file Experts that each take up to a capacity of tokens, in place of every token through every expert (GShard, Lepikhin et al.
- * 2021). A sample is a group: capacity and drops are its own, so that they are the same at every degree and number of micro-batches.
+ * 2021). A sample is a group: capacity and drops are its own, so that they are the same at every degree and number of
+ * micro-batches.
  *
  *     capacity C = ⌈factor · k · tokens of a sample / experts⌉
  *     places [g, E, C]    of each expert the first C tokens that chose it
@@ -24,8 +25,8 @@ import { chosenPerToken } from './routers.js';
 import { samplesIn } from './samples.js';
 
 /**
- * How tokens reach their experts. `padded`: every expert has the same number of slots, filled or not. `variable`: which are filled goes
- * first, then these alone are sent; the others hold zeros at both ends.
+ * How tokens reach their experts. `padded`: every expert has the same number of slots, filled or not. `variable`: which are
+ * filled goes first, then these alone are sent; the others hold zeros at both ends.
  */
 export const DISPATCHES = ['padded', 'variable'] as const;
 export type Dispatch = (typeof DISPATCHES)[number];
@@ -183,7 +184,10 @@ class Layer {
     return isEmpty === null ? rows : this.add('Where', [isEmpty, this.scalar(this.typeOf(rows), 0), rows]);
   }
 
-  /** Places [g, slots, experts] as [g, experts · slots]; never with experts as a dimension that ep would take: they are the router's. */
+  /**
+   * Places [g, slots, experts] as [g, experts · slots]; never with experts as a dimension that ep would take: they are the
+   * router's.
+   */
   private perExpert(places: string): string {
     const { experts } = this.block;
     const { groups, capacity } = this.sizes;

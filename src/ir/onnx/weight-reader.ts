@@ -20,7 +20,10 @@ export const PIECE = 16 * 2 ** 20;
 type ExternalSource = Extract<WeightSource, { readonly kind: 'external' }>;
 type StackedSource = Extract<WeightSource, { readonly kind: 'stacked' }>;
 
-/** Memory of at least so many bytes; the same one each time, so that what is not needed any more is none that waits for a collector. */
+/**
+ * Memory of at least so many bytes; the same one each time, so that what is not needed any more is none that waits for a
+ * collector.
+ */
 export type Room = (bytes: number) => Uint8Array;
 
 /** Room for one weight at a time. */

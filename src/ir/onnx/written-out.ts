@@ -14,8 +14,8 @@ export function writtenOut(graph: Graph): Graph {
 }
 
 /**
- * In the plainest operators that the registry has expansions to, named by what they are and by the place of the operator that they
- * stand for, `Sub_2_5`; null where no operator's form has an expansion: those whose rules have factors for it.
+ * In the plainest operators that the registry has expansions to, named by what they are and by the place of the operator that
+ * they stand for, `Sub_2_5`; null where no operator's form has an expansion: those whose rules have factors for it.
  */
 export function inPlainOperators(graph: Graph): Graph | null {
   const read = new Set([...graph.nodes.flatMap(({ inputs }) => inputs), ...graph.outputs]);

@@ -111,8 +111,8 @@ export interface RecordedReads {
 
 /**
  * By operator of the program. The exporter stores parameters with equal values once, under the name of the first, and transposed
- * matrices under a name of its own: those that an operator reads are the parameters that its record mentions and the file does not
- * name there, where the end of the name (`.bias`) or a single one that is left tells which is which.
+ * matrices under a name of its own: those that an operator reads are the parameters that its record mentions and the file does
+ * not name there, where the end of the name (`.bias`) or a single one that is left tells which is which.
  */
 export function recordedReads(model: OnnxModel, nodes: readonly SourceNode[]): ReadonlyMap<string, RecordedReads> {
   const { initializers } = model.graph;

@@ -7,7 +7,6 @@ import { byteLength } from '../dtype.js';
 import { elementCount, type Graph, type Node, typeOf } from '../graph.js';
 import { entryOf } from '../ops/index.js';
 import { withOperands } from '../with-operands.js';
-import { isHeldWeight } from './held-weights.js';
 
 /**
  * The graph with such operators in the phase `begin`, in front of all others. Those whose results take no less memory than what
@@ -15,10 +14,9 @@ import { isHeldWeight } from './held-weights.js';
  */
 export function onceAStep(graph: Graph): Graph {
   if (!graph.microBatches) return graph;
-  const changed = new Set(graph.state.flatMap((pair) => (isHeldWeight(pair) ? [] : [pair.output])));
   const updated = new Set(graph.nodes.flatMap(({ phase, outputs }) => (phase === 'update' ? outputs : [])));
   const ofParameters = new Set<string | null>(
-    graph.state.flatMap(({ input, output }) => (changed.has(output) && updated.has(output) ? [input] : [])),
+    graph.state.flatMap(({ input, output }) => (updated.has(output) ? [input] : [])),
   );
   const bytes = (names: readonly (string | null)[]) =>
     names.reduce((sum, name) => {

@@ -1,8 +1,8 @@
 /**
- * @file A step's graph with its sequence in zig-zag order (sequence-order.ts). Inputs are fed and outputs given in that order, constants
- * are brought into it, so that masks, angles and labels are those of the positions that are there: whatever is computed position by
- * position, or summed over positions, stays as it is. What needs positions in the model's order (a shift, a scan, an update of a weight that
- * has a row for each) reads them gathered, and what it makes is gathered back.
+ * @file A step's graph with its sequence in zig-zag order (sequence-order.ts). Inputs are fed and outputs given in that order,
+ * constants are brought into it, so that masks, angles and labels are those of the positions that are there: whatever is computed
+ * position by position, or summed over positions, stays as it is. What needs positions in the model's order (a shift, a scan, an
+ * update of a weight that has a row for each) reads them gathered, and what it makes is gathered back.
  *
  * An attention whose mask lets no position see a later one is marked for the ranks of a ring (partition/zigzag.ts).
  */
@@ -55,8 +55,8 @@ function none(reason: string): { readonly graph: null; readonly reason: string }
 }
 
 /**
- * Names of recognised attention that is causal. Masks made of data may leave a row nothing but what it does not see; its softmax is
- * then over keys that are skipped, so that such an attention is none.
+ * Names of recognised attention that is causal. Masks made of data may leave a row nothing but what it does not see; its softmax
+ * is then over keys that are skipped, so that such an attention is none.
  */
 function causalAttention(graph: Graph): ReadonlySet<string> {
   const index = indexGraph(graph);

@@ -1,7 +1,7 @@
 /**
- * @file Seconds that a step takes at least with given degrees, micro-batch, order of the axes and schedule, however its layers are
- * cut into stages: all stages together do all the work, so the pace is their mean at least, and a micro-batch passes all of them.
- * Nothing is recomputed, reduced, moved or waited for beside.
+ * @file Seconds that a step takes at least with given degrees, micro-batch, order of the axes and schedule, however its layers
+ * are cut into stages: all stages together do all the work, so the pace is their mean at least, and a micro-batch passes all of
+ * them. Nothing is recomputed, reduced, moved or waited for beside.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import { outsideSeconds } from '../../cost-model/phase.js';

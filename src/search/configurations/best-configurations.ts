@@ -1,7 +1,8 @@
 /**
- * @file The cheapest configurations of a space, best first: all combinations of degrees with all that goes with them are compared.
- * What no cut into stages could make faster than the best is left out by one bound (`at-least.ts`), and taken in its order, so that
- * there is something to beat soon. Every combination ends with its best variant, or with the figure that rules it out.
+ * @file The cheapest configurations of a space, best first: all combinations of degrees with all that goes with them are
+ * compared. What no cut into stages could make faster than the best is left out by one bound (`at-least.ts`), and taken in its
+ * order, so that there is something to beat soon. Every combination ends with its best variant, or with the figure that rules it
+ * out.
  */
 import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
 import { fitsIn, type Priced } from './priced.js';

@@ -160,8 +160,8 @@ class Sums {
 }
 
 /**
- * Bytes of tensors that a device has room for beside its context, communication library and fragmentation, and what rounding may make
- * of sums of so many: a cut is weighed again, exactly.
+ * Bytes of tensors that a device has room for beside its context, communication library and fragmentation, and what rounding may
+ * make of sums of so many: a cut is weighed again, exactly.
  */
 function roomFor(limitBytes: number | null, { bundledRuntime }: StepConfiguration): number {
   if (limitBytes === null || bundledRuntime) return limitBytes ?? Number.POSITIVE_INFINITY;

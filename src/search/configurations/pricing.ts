@@ -24,8 +24,8 @@ export interface Pricing {
   /** The variant with as few layers recomputed as memory allows. */
   readonly fitted: (configuration: StepConfiguration, limitBytes: number | null) => StepConfiguration;
   /**
-   * Seconds that no configuration of the same degrees, micro-batch, order of the axes, schedule and chunks takes less than: whatever
-   * its ZeRO level, what it recomputes, what lies on the host, and how its layers are cut into stages.
+   * Seconds that no configuration of the same degrees, micro-batch, order of the axes, schedule and chunks takes less than:
+   * whatever its ZeRO level, what it recomputes, what is kept on the host, and how its layers are cut into stages.
    */
   readonly atLeast: (configuration: StepConfiguration) => number;
   /** The configuration with its layers shared out among stages as their devices are fast; itself where these are alike. */

@@ -1,6 +1,6 @@
 /**
- * @file In which layout each tensor is sent between stages of unlike meshes, and in which layouts readers of each stage share it: by
- * price. The search has one view of a tensor for all of its readers; here each stage has its own.
+ * @file In which layout each tensor is sent between stages of unlike meshes, and in which layouts readers of each stage share it:
+ * by price. The search has one view of a tensor for all of its readers; here each stage has its own.
  *
  *     maker ─► sent ─► transfer ─► view of the receiving stage ─► readers
  *       └────► view of the maker's stage ─► readers

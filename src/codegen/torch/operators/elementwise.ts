@@ -110,7 +110,9 @@ function isInfinite(node: TorchNode): string {
   return negative ? `torch.isneginf(${x(node)})` : `torch.zeros_like(${x(node)}, dtype=torch.bool)`;
 }
 
-/** Unsigned numbers that torch has no arithmetic for. Those of up to 32 bits have room in int64; those of 64 have the same bits. */
+/**
+ * Unsigned numbers that torch has no arithmetic for. Those of up to 32 bits have room in int64; those of 64 have the same bits.
+ */
 const WIDE: ReadonlySet<DType> = new Set(['uint16', 'uint32', 'uint64']);
 
 function binary(node: TorchNode, sign: string): string {
