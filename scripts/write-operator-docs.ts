@@ -6,7 +6,7 @@ import { writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { INTERNAL_OPSET } from '../src/ir/graph.js';
-import type { OperatorEntry, OperatorFamily } from '../src/ir/operator.js';
+import { isDifferentiable, type OperatorEntry, type OperatorFamily } from '../src/ir/operator.js';
 import { operatorEntries } from '../src/ir/ops/index.js';
 import { verificationOf } from '../test/ir/autodiff/gradient-samples.js';
 import { CASES, viewOfCase } from '../test/ir/ops/cases.js';
@@ -127,13 +127,14 @@ function ruleText(entry: OperatorEntry, sample: Case): string {
 }
 
 /** The operator's gradient in words: that there is one, why none passes, or why there is none. */
-function gradientOf({ gradient, lacksGradient }: OperatorEntry): string {
-  if (gradient === undefined) return lacksGradient === undefined ? '–' : `refused: ${lacksGradient}`;
-  return typeof gradient === 'string' ? gradient : 'yes';
+function gradientOf({ gradient }: OperatorEntry): string {
+  if (gradient === undefined) return '–';
+  if (gradient.kind === 'refused') return `refused: ${gradient.why}`;
+  return gradient.kind === 'none' ? gradient.why : 'yes';
 }
 
 function verifiedBy(entry: OperatorEntry): string {
-  if (typeof entry.gradient !== 'function') return '';
+  if (!isDifferentiable(entry)) return '';
   const { samples, shapes, attributes, torch } = verificationOf(entry);
   if (samples === 0) return 'not yet';
   const forms = attributes > 1 ? `, ${attributes} sets of attributes` : '';

@@ -105,6 +105,20 @@ export interface GradientView extends OperatorView {
  */
 export type Gradient = (view: GradientView) => WrittenOperators;
 
+/** The operator in plainer ones, over whole shapes: they read its operands as `in0`, … and make all its results, `out0`, …. */
+export type PlainForm = (view: OperatorView) => WrittenOperators;
+
+/** Where an operator's gradient comes from. */
+export type GradientSource =
+  /** Operators of its own. */
+  | { readonly kind: 'operators'; readonly write: Gradient }
+  /** The operator's plain form, which is computed again and differentiated (autodiff/backpropagation.ts). */
+  | { readonly kind: 'plain'; readonly form: PlainForm }
+  /** None passes, and why (`whole numbers`): what is behind the operator is treated as a constant. */
+  | { readonly kind: 'none'; readonly why: string }
+  /** One is thinkable, and why there is none: training what is behind the operator is an error that says so. */
+  | { readonly kind: 'refused'; readonly why: string };
+
 export type OperatorFamily =
   | 'elementwise'
   | 'contraction'
@@ -198,13 +212,8 @@ export interface OperatorEntry {
    * samples (result 0 is their quotient; further results as in an expansion). null where the operator is no such mean.
    */
   readonly ratio?: (view: OperatorView) => Expansion | null;
-  /**
-   * Left out: there is none yet. A text: no gradient passes, and why (`whole numbers`); what is behind it is treated as a
-   * constant.
-   */
-  readonly gradient?: Gradient | string;
-  /** Why there is none, where one is thinkable: training what is behind the operator is an error that says so. */
-  readonly lacksGradient?: string;
+  /** Left out for recognised blocks alone, whose bodies are differentiated. */
+  readonly gradient?: GradientSource;
   /** Operand that holds indices into the factor of kind `mask`. */
   readonly indexInput?: number;
   /**
@@ -237,4 +246,9 @@ export interface OperatorEntry {
   readonly note?: string;
   /** Why no run in ONNX Runtime proves the rule, where none does: for docs/reference/operators.md. */
   readonly unproven?: string;
+}
+
+/** Whether a gradient passes an operator. */
+export function isDifferentiable(entry: OperatorEntry | undefined): boolean {
+  return entry?.gradient?.kind === 'operators' || entry?.gradient?.kind === 'plain';
 }

@@ -6,11 +6,12 @@
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { elementCount, type Graph, type Node, type TensorType, typeOf, type Weight } from '../graph.js';
-import type { Gradient, WrittenOperators } from '../operator.js';
+import type { Gradient, OperatorEntry, WrittenOperators } from '../operator.js';
 import { numbersOf } from '../ops/constants.js';
 import { operatorEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 import { viewOf } from '../view.js';
+import { gradientsOfPlain, plainGraph, plainQuestion } from './plain-form.js';
 
 /** What gradients are asked for, and of what. */
 export interface Question {
@@ -70,12 +71,22 @@ export function backpropagate(graph: Graph, question: Question): Backpropagated 
   return new Backpropagation(graph, question).run();
 }
 
+/** What makes an operator's gradients; null where none passes, or none is known. */
+export function gradientOperators({ gradient }: OperatorEntry): Gradient | null {
+  if (gradient?.kind === 'operators') return gradient.write;
+  if (gradient?.kind !== 'plain') return null;
+  return (view) => {
+    const graph = plainGraph(view, gradient.form(view));
+    return gradientsOfPlain(view, graph, backpropagate(graph, plainQuestion(view, graph)));
+  };
+}
+
 /** Floating-point tensors that a wanted one moves. */
 function movingTensors(graph: Graph, wanted: readonly string[]): ReadonlySet<string> {
   const found = new Set(wanted);
   for (const node of graph.nodes) {
     if (!node.inputs.some((name) => name !== null && found.has(name))) continue;
-    if (typeof operatorEntry(node).gradient === 'string') continue;
+    if (operatorEntry(node).gradient?.kind === 'none') continue;
     for (const name of node.outputs) if (name !== null && isFloating(typeOf(graph, name).dtype)) found.add(name);
   }
   return found;
@@ -132,8 +143,9 @@ class Backpropagation {
       (name) => name !== null && moving.has(name) && isFloating(typeOf(graph, name).dtype),
     );
     if (!wanted.some(Boolean) || !node.outputs.some((name) => name !== null && this.parts.has(name))) return;
-    const gradient = question.own?.(node) ?? operatorEntry(node).gradient;
-    if (typeof gradient === 'string') return;
+    const entry = operatorEntry(node);
+    if (entry.gradient?.kind === 'none') return;
+    const gradient = question.own?.(node) ?? gradientOperators(entry);
     const results = node.outputs.map((name) => (name === null ? null : this.gradientOf(name, node)));
     for (const name of results) if (name !== null) this.ofActivations.add(name);
     const { tensors, weights } = this;
@@ -279,8 +291,8 @@ class Backpropagation {
   private without(node: Node): AutoparError {
     const { loss } = this.question;
     const from = this.wayTo(node);
-    const { lacksGradient } = operatorEntry(node);
-    const why = lacksGradient === undefined ? '' : ` (${lacksGradient})`;
+    const { gradient } = operatorEntry(node);
+    const why = gradient?.kind === 'refused' ? ` (${gradient.why})` : '';
     return new AutoparError(
       'no-gradient',
       'input',

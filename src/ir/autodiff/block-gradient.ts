@@ -15,6 +15,7 @@ import { blockKindOf } from '../blocks/block-kinds.js';
 import { rememberedRule } from '../blocks/remembered-rule.js';
 import { elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';
 import { needed } from '../needed.js';
+import { isDifferentiable } from '../operator.js';
 import { operatorEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 import { type BlockGradient, type BlockRequest, backpropagate } from './backpropagation.js';
@@ -27,7 +28,7 @@ import { type Pieces, type Rows, rowsGradient, savedRows, withoutSoftmax } from 
 export function blockGradient(request: BlockRequest): BlockGradient | null {
   const { node, loss, results, wanted } = request;
   const kind = blockKindOf(node);
-  if (kind === null || (node.body === null && typeof operatorEntry(node).gradient !== 'function')) return null;
+  if (kind === null || (node.body === null && !isDifferentiable(operatorEntry(node)))) return null;
   const name = unusedName(request.tensors, `${node.name}/gradient`);
   const rows = node.body && kind === 'Attention' ? savedRows(node, node.body, name) : null;
   const inner = node.body

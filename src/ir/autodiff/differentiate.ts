@@ -65,15 +65,15 @@ function noWay(graph: Graph, loss: string, tensor: string): AutoparError {
   for (const node of graph.nodes) {
     if (!node.inputs.some((name) => name !== null && reached.has(name))) continue;
     last = node;
-    if (typeof operatorEntry(node).gradient === 'string') break;
+    if (operatorEntry(node).gradient?.kind === 'none') break;
     for (const name of node.outputs) if (name !== null) reached.add(name);
   }
   const reason = last ? operatorEntry(last).gradient : undefined;
   const end =
     last === null
       ? 'nothing reads it'
-      : typeof reason === 'string'
-        ? `its way ends at node '${last.name}' (${last.op}): ${reason}`
+      : reason?.kind === 'none'
+        ? `its way ends at node '${last.name}' (${last.op}): ${reason.why}`
         : `its last reader is node '${last.name}' (${last.op}), which does not lead there`;
   return new AutoparError(
     'no-gradient',

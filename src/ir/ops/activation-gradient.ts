@@ -6,13 +6,8 @@
  */
 import type { DType } from '../dtype.js';
 import { numberOf, operand, text } from './operands.js';
-import {
-  type Arithmetic,
-  type GradientBody,
-  type OperatorGradient,
-  STEPS,
-  WHOLE_NUMBERS,
-} from './operator-gradient.js';
+import { type GradientBody, type OperatorGradient, STEPS, WHOLE_NUMBERS } from './operator-gradient.js';
+import type { Arithmetic } from './operator-writer.js';
 
 /** What a formula reads: each is cast when it is asked for, if at all. */
 interface Around {

@@ -5,7 +5,8 @@ import type { DimensionFactors } from '../factor-rule.js';
 import type { OperatorView } from '../operator.js';
 import type { ExpansionWriter } from './expansion.js';
 import { mismatch, operand, text } from './operands.js';
-import type { Arithmetic, OperatorGradient } from './operator-gradient.js';
+import type { OperatorGradient } from './operator-gradient.js';
+import type { Arithmetic } from './operator-writer.js';
 
 /** Attributes that each activation's parameters are, in the order in which fused operators list them. */
 const PARAMETERS: Readonly<Record<string, readonly string[]>> = {

@@ -11,15 +11,15 @@ import type { FactorRule } from '../factor-rule.js';
 import type { TensorType } from '../graph.js';
 import type { OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule } from '../rule-text.js';
-import { type AttentionSizes, attentionGradient } from './attention-gradient.js';
 import { constant } from './constants.js';
 import { entry, moves, perElement } from './entry.js';
 import { axisOf, dimensionNames, mismatch, numberOf, ofRank, operand, text } from './operands.js';
-import { differentiable, type OperatorGradient } from './operator-gradient.js';
+import { differentiable, inPlainOperators, type OperatorGradient } from './operator-gradient.js';
+import { type AttentionSizes, plainAttention } from './plain-attention.js';
 import { rotaryGradient } from './rotary-gradient.js';
 
 export const attentionEntries: readonly OperatorEntry[] = [
-  differentiable(
+  inPlainOperators(
     entry({
       op: 'Attention',
       family: 'attention',
@@ -49,7 +49,7 @@ export const attentionEntries: readonly OperatorEntry[] = [
       },
       note: 'Keys stay whole; with is_causal so do queries, since the mask depends on their position.',
     }),
-    (write) => attentionGradient(write, attentionSizes(write.view)),
+    (write) => plainAttention(write, attentionSizes(write.view)),
   ),
   differentiable(
     entry({

@@ -7,7 +7,8 @@
 import { AutoparError } from '../error.js';
 import { constant } from './constants.js';
 import { numberOf, operand, text } from './operands.js';
-import type { Arithmetic, OperatorGradient } from './operator-gradient.js';
+import type { OperatorGradient } from './operator-gradient.js';
+import type { Arithmetic } from './operator-writer.js';
 
 const [INPUT, KERNEL, BIAS, STATE] = [0, 1, 2, 3];
 

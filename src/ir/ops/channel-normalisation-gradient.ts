@@ -3,7 +3,8 @@
  */
 import { type Field, means, type Normalised, normalised, throughUnit } from './normalisation-gradient.js';
 import { axesOf, axisOf, integers, numberOf, operand } from './operands.js';
-import type { Arithmetic, GradientBody, OperatorGradient } from './operator-gradient.js';
+import type { GradientBody, OperatorGradient } from './operator-gradient.js';
+import type { Arithmetic } from './operator-writer.js';
 
 /** The operand in the type that sums are formed in, with statistics over `axes`. */
 function fieldOf(write: OperatorGradient, axes: readonly number[]): Field {

@@ -6,10 +6,11 @@ import { elementCount, type TensorType } from '../graph.js';
 import type { OperatorEntry } from '../operator.js';
 import { entry, moves, perElement, perInputElement } from './entry.js';
 import { dimensionNames, integers, mismatch, neededIntegers, numberOf, ofRank, operand } from './operands.js';
-import { differentiable, STEPS } from './operator-gradient.js';
+import { differentiable, refused, STEPS } from './operator-gradient.js';
 
 const DOMAIN = 'ai.onnx.ml';
 const NOTE = 'Features stay whole: their constants are attributes.';
+const TABLES = refused('it is made for tables before training, with constants as attributes');
 
 export const classicalEntries: readonly OperatorEntry[] = [
   differentiable(
@@ -55,6 +56,7 @@ export const classicalEntries: readonly OperatorEntry[] = [
         return `${side.join(' ')} -> ${side.join(' ')}`;
       },
       work: perElement(3),
+      gradient: TABLES,
       note: NOTE,
     }),
   ),
@@ -72,6 +74,7 @@ export const classicalEntries: readonly OperatorEntry[] = [
     },
     rule: 'n d! -> n t!',
     work: (view) => ({ flops: 2 * elementCount(operand(view, 0).shape) * numberOf(view, 'targets', 1) }),
+    gradient: TABLES,
     note: NOTE,
   }),
   entry({
@@ -93,6 +96,7 @@ export const classicalEntries: readonly OperatorEntry[] = [
     },
     linear: () => [[0]],
     work: moves,
+    gradient: TABLES,
     note: 'The features that are chosen from stay whole.',
   }),
 ];

@@ -5,7 +5,8 @@
 import { unaryGradients } from './activation-gradient.js';
 import { presentOperands } from './entry.js';
 import { operand, result } from './operands.js';
-import { type Arithmetic, type GradientBody, type OperatorGradient, WHOLE_NUMBERS } from './operator-gradient.js';
+import { type GradientBody, type OperatorGradient, WHOLE_NUMBERS } from './operator-gradient.js';
+import type { Arithmetic } from './operator-writer.js';
 
 /** Gradient of one operand, over the result's shape. */
 type Share = (at: Arithmetic, write: OperatorGradient) => string;

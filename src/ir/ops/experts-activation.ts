@@ -3,7 +3,8 @@
  * other features in turns (Shazeer 2020; limits, slope and shift as in gpt-oss).
  */
 import { mismatch, numberOf, text } from './operands.js';
-import type { Arithmetic, OperatorGradient } from './operator-gradient.js';
+import type { OperatorGradient } from './operator-gradient.js';
+import type { Arithmetic } from './operator-writer.js';
 
 interface Activated {
   readonly value: string;

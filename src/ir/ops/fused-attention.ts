@@ -11,10 +11,10 @@ import type { Attributes, TensorType } from '../graph.js';
 import type { OperatorEntry, OperatorView, Work } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { entry } from './entry.js';
-import { multiHeadGradient, type SeparatePlaces } from './multi-head-gradient.js';
 import { integers, mismatch, numberOf, ofRank, operand } from './operands.js';
-import { differentiable } from './operator-gradient.js';
-import { projectedGradient } from './projected-attention-gradient.js';
+import { differentiable, inPlainOperators } from './operator-gradient.js';
+import { plainMultiHead, type SeparatePlaces } from './plain-multi-head.js';
+import { plainProjectedAttention } from './plain-projected-attention.js';
 
 const DOMAIN = 'com.microsoft';
 const NOTE =
@@ -26,7 +26,7 @@ export const fusedAttentionEntries: readonly OperatorEntry[] = [
     projectedEntry('QAttention', { bias: 2, mask: 5, past: 8, scores: null, dtype: 2 }),
     'its input and weights are whole numbers',
   ),
-  differentiable(
+  inPlainOperators(
     entry({
       op: 'MultiHeadAttention',
       domain: DOMAIN,
@@ -38,9 +38,9 @@ export const fusedAttentionEntries: readonly OperatorEntry[] = [
       work: (view) => attentionWork(sizesOf(view, MULTI_HEAD)),
       note: `${NOTE} With unidirectional so do queries.`,
     }),
-    (write) => multiHeadGradient(write, sizesOf(write.view, MULTI_HEAD), MULTI_HEAD),
+    (write) => plainMultiHead(write, sizesOf(write.view, MULTI_HEAD), MULTI_HEAD),
   ),
-  differentiable(
+  inPlainOperators(
     entry({
       op: 'DecoderMaskedMultiHeadAttention',
       domain: DOMAIN,
@@ -52,7 +52,7 @@ export const fusedAttentionEntries: readonly OperatorEntry[] = [
       work: (view) => attentionWork(sizesOf(view, DECODER)),
       note: NOTE,
     }),
-    (write) => multiHeadGradient(write, sizesOf(write.view, DECODER), DECODER),
+    (write) => plainMultiHead(write, sizesOf(write.view, DECODER), DECODER),
   ),
 ];
 
@@ -131,7 +131,7 @@ function projectedEntry(op: string, places: Projected): OperatorEntry {
     parameterInputs: [1, 2],
     note: `Positions and input features stay whole. ${NOTE}`,
   });
-  return differentiable(own, (write) => projectedGradient(write, sizes(write.view)));
+  return inPlainOperators(own, (write) => plainProjectedAttention(write, sizes(write.view)));
 }
 
 const MULTI_HEAD: SeparatePlaces = { bias: 3, mask: 4, scores: 5, past: 6, pastLength: 8, indirection: 9 };

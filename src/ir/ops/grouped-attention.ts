@@ -12,12 +12,12 @@ import type { OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { numbersOf } from './constants.js';
 import { entry } from './entry.js';
-import { type GroupedSizes, groupedGradient } from './grouped-attention-gradient.js';
 import { mismatch, numberOf, ofRank, operand, tensor } from './operands.js';
-import { differentiable } from './operator-gradient.js';
+import { inPlainOperators } from './operator-gradient.js';
+import { type GroupedSizes, plainGroupedAttention } from './plain-grouped-attention.js';
 
 export const groupedAttentionEntries: readonly OperatorEntry[] = [
-  differentiable(
+  inPlainOperators(
     entry({
       op: 'GroupQueryAttention',
       domain: 'com.microsoft',
@@ -49,7 +49,7 @@ export const groupedAttentionEntries: readonly OperatorEntry[] = [
         'Positions stay whole (it is causal) and so do the features of a head; heads too where queries and ' +
         'fewer keys and values lie in one tensor, or the cache is scaled per channel.',
     }),
-    (write) => groupedGradient(write, groupedSizes(write.view), totalLength(write.view)),
+    (write) => plainGroupedAttention(write, groupedSizes(write.view), totalLength(write.view)),
   ),
 ];
 

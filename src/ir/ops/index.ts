@@ -26,12 +26,12 @@ import { groupedAttentionEntries } from './grouped-attention.js';
 import { imageEntries } from './image.js';
 import { indexingEntries } from './indexing.js';
 import { kernelGradientEntry } from './kernel-gradient.js';
-import { withReason } from './lacks-gradient.js';
 import { linearAttentionEntries } from './linear-attention.js';
 import { lossEntries } from './loss.js';
 import { microsoftCoreEntries } from './microsoft-core.js';
 import { movementEntries } from './movement.js';
 import { normalisationEntries } from './normalisation.js';
+import { refused } from './operator-gradient.js';
 import { poolingEntries } from './pooling.js';
 import { quantisationEntries } from './quantisation.js';
 import { quantisedContractionEntries } from './quantised-contraction.js';
@@ -80,7 +80,7 @@ export const operatorEntries: readonly OperatorEntry[] = [
   ...quantisedElementwiseEntries,
   ...regionEntries,
   ...signalEntries,
-].map(withReason);
+];
 
 const BY_NAME: ReadonlyMap<string, OperatorEntry> = new Map(
   [
@@ -117,6 +117,7 @@ function unknownEntry(op: string, domain: string): OperatorEntry {
       );
     },
     rule: (view) => bindRule(wholeText(view), view),
+    gradient: refused('autopar does not know the operator'),
     note: 'Unknown operator: computed whole on every rank.',
   });
 }

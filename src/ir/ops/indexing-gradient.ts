@@ -6,7 +6,8 @@ import type { DType } from '../dtype.js';
 import { elementCount } from '../graph.js';
 import { constant } from './constants.js';
 import { axisOf, numberOf, operand, result, text } from './operands.js';
-import type { Arithmetic, GradientBody, OperatorGradient } from './operator-gradient.js';
+import type { GradientBody, OperatorGradient } from './operator-gradient.js';
+import type { Arithmetic } from './operator-writer.js';
 
 export const INDEXING_GRADIENTS: Readonly<Record<string, GradientBody>> = {
   Gather: (write) => gatherGradient(write),

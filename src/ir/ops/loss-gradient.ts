@@ -6,7 +6,8 @@
 import { elementCount } from '../graph.js';
 import { constant } from './constants.js';
 import { numberOf, operand, text } from './operands.js';
-import type { Arithmetic, GradientBody, OperatorGradient } from './operator-gradient.js';
+import type { GradientBody, OperatorGradient } from './operator-gradient.js';
+import type { Arithmetic } from './operator-writer.js';
 
 /** Gradient of SoftmaxCrossEntropyLoss (`fromScores`) or of NegativeLogLikelihoodLoss, which takes log-probabilities. */
 export function lossGradient(fromScores: boolean): GradientBody {

@@ -4,9 +4,9 @@
  */
 import { constant } from './constants.js';
 import { numberOf, operand } from './operands.js';
-import type { OperatorGradient } from './operator-gradient.js';
+import type { OperatorWriter } from './operator-writer.js';
 import type { Axes } from './rearrange.js';
-import { type AttentionAxes, addMask, type ScoreStep } from './score-gradient.js';
+import { type AttentionAxes, addMask, type ScoreStep } from './scores.js';
 
 interface Positions {
   readonly query: number;
@@ -19,30 +19,28 @@ interface Positions {
 
 /** `places` of the operands that say so. */
 export function maskingSteps(
-  write: OperatorGradient,
+  write: OperatorWriter,
   { query, keys, total, before }: Positions,
   axes: AttentionAxes,
   places: { readonly mask: number; readonly scores: number },
 ): readonly ScoreStep[] {
   const { view } = write;
   const { b, s, t } = axes;
+  const type = write.sumType;
   const steps: ScoreStep[] = [];
-  if (write.has(3)) {
-    const form: Axes = [[b], [axes.h], [s], [t]];
-    const raised = write.inType('grad3', operand(view, 0).dtype, write.sumType);
-    steps.push({ kind: 'given', name: write.rearrange(raised, form, [[b], [axes.h], [], [s], [t]]) });
+  if (view.outputs[3]) {
+    const all: Axes = [[b], [axes.h], [], [s], [t]];
+    const shown: Axes = [[b], [axes.h], [s], [t]];
+    steps.push({ kind: 'shown', to: (name) => write.makes(3, write.rearrange(name, all, shown), type) });
   }
   const scores = view.inputs[places.scores];
-  if (scores) {
-    const added = addMask(write, places.scores, axes, 0);
-    const name = write.inType(added.name, scores.dtype, write.sumType);
-    steps.push({ kind: 'add', name, axes: added.axes, operand: places.scores });
-  }
+  if (scores)
+    steps.push({ kind: 'add', name: write.inType(addMask(write, places.scores, axes, 0), scores.dtype, type) });
   const positions = (axis: number) => write.positions([query, t.size], axis);
   const columns = () => positions(1);
   if (view.inputs[places.mask]) {
     const name = chosenPairs(write, axes, places.mask, columns);
-    steps.push(lowered(write, places.mask, name));
+    steps.push(lowered(write, name));
   }
   const first = before === null ? null : spread(write, before);
   if (first !== null) {
@@ -57,12 +55,12 @@ export function maskingSteps(
 }
 
 /** [batch] as scores have it. */
-function spread(write: OperatorGradient, name: string): string {
+function spread(write: OperatorWriter, name: string): string {
   return write.add('Unsqueeze', [name], { axes: [1, 2, 3, 4] });
 }
 
 /** Which keys are seen, as scores have them: of a mask of ends, of ends and starts, per key, or per query and key. */
-function chosenPairs(write: OperatorGradient, axes: AttentionAxes, index: number, positions: () => string) {
+function chosenPairs(write: OperatorWriter, axes: AttentionAxes, index: number, positions: () => string) {
   const { b, t } = axes;
   const { dtype, shape } = operand(write.view, index);
   if (shape.length > 1) {
@@ -90,7 +88,7 @@ function chosenPairs(write: OperatorGradient, axes: AttentionAxes, index: number
 }
 
 /** Masked pairs are lowered by a finite amount, so that a query whose keys are all masked sees them as if none were. */
-function lowered(write: OperatorGradient, operand: number, kept: string): ScoreStep {
+function lowered(write: OperatorWriter, kept: string): ScoreStep {
   const at = write.on(write.sumType);
-  return { kind: 'add', name: at.where(kept, 0, numberOf(write.view, 'mask_filter_value', -10000)), axes: [], operand };
+  return { kind: 'add', name: at.where(kept, 0, numberOf(write.view, 'mask_filter_value', -10000)) };
 }

@@ -10,7 +10,8 @@
 import type { DType } from '../dtype.js';
 import { elementCount } from '../graph.js';
 import { axisOf, numberOf, operand, result } from './operands.js';
-import type { Arithmetic, GradientBody, OperatorGradient } from './operator-gradient.js';
+import type { GradientBody, OperatorGradient } from './operator-gradient.js';
+import type { Arithmetic } from './operator-writer.js';
 import { stashType } from './statistics.js';
 
 /** A tensor over some of whose dimensions statistics are taken. */

@@ -2,7 +2,8 @@
  * @file The activation functions that LSTM, GRU and RNN name: how each is computed again, and its derivative.
  */
 import { numberOf } from './operands.js';
-import type { Arithmetic, OperatorGradient } from './operator-gradient.js';
+import type { OperatorGradient } from './operator-gradient.js';
+import type { Arithmetic } from './operator-writer.js';
 
 /** An activation of a gate: its value from what goes in, and its derivative from that and the value. */
 export interface Activation {

@@ -8,7 +8,8 @@
 import type { DType } from '../dtype.js';
 import { constant } from './constants.js';
 import { numberOf } from './operands.js';
-import type { Arithmetic, OperatorGradient } from './operator-gradient.js';
+import type { OperatorGradient } from './operator-gradient.js';
+import type { Arithmetic } from './operator-writer.js';
 import type { Activation } from './recurrent-activations.js';
 
 /** A direction, its time running forwards. Names of tensors; T steps, N sequences, X features, H hidden units, G = gates · H. */

@@ -5,7 +5,8 @@
 import { elementCount } from '../graph.js';
 import type { OperatorView } from '../operator.js';
 import { operand } from './operands.js';
-import type { Arithmetic, GradientBody, OperatorGradient } from './operator-gradient.js';
+import type { GradientBody, OperatorGradient } from './operator-gradient.js';
+import type { Arithmetic } from './operator-writer.js';
 
 /** What a gradient has to know of a reduction. */
 interface Reduced {

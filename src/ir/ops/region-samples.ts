@@ -9,7 +9,8 @@
  */
 import { constant } from './constants.js';
 import { numberOf, operand, result, text } from './operands.js';
-import type { Arithmetic, OperatorGradient } from './operator-gradient.js';
+import type { OperatorGradient } from './operator-gradient.js';
+import type { Arithmetic } from './operator-writer.js';
 
 /** Samples along one axis: tensors [region, result, sample, pixel], 1 where they are the same for all. */
 export interface SampledAxis {

@@ -10,7 +10,8 @@ import { AutoparError } from '../error.js';
 import { elementCount } from '../graph.js';
 import { constant } from './constants.js';
 import { numberOf, operand, text } from './operands.js';
-import type { Arithmetic, OperatorGradient } from './operator-gradient.js';
+import type { OperatorGradient } from './operator-gradient.js';
+import type { Arithmetic } from './operator-writer.js';
 
 /** One axis of the image: how many positions, where samples lie on it, and how far that moves with the grid. */
 export interface Along {

@@ -4,6 +4,7 @@
 import { isFloating } from '../dtype.js';
 import { elementCount, type TensorType } from '../graph.js';
 import type { SourceNode } from '../onnx/model.js';
+import { isDifferentiable } from '../operator.js';
 import { entryOf } from '../ops/index.js';
 import { isTensor, type TensorValue, typeOfValue, type Value } from './values.js';
 
@@ -20,7 +21,7 @@ export function readsParameters(
   types: readonly (TensorType | null)[],
   formOf: (value: TensorValue) => ParameterForm | null,
 ): boolean {
-  if (typeof entryOf(node.op, node.domain)?.gradient !== 'function') return false;
+  if (!isDifferentiable(entryOf(node.op, node.domain))) return false;
   if (!types.some((type) => type !== null && isFloating(type.dtype))) return false;
   const forms = values.flatMap((value): readonly (ParameterForm | null)[] => {
     if (value === null || !isTensor(value) || !isFloating(value.type.dtype)) return [];

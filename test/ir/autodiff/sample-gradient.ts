@@ -2,6 +2,7 @@
  * @file The gradient of a sample operator: what it is asked for, whether its nodes keep to the contract of `Gradient`
  * (operator.ts), and its values, node by node in ONNX Runtime.
  */
+import { gradientOperators } from '../../../src/ir/autodiff/backpropagation.js';
 import { type DType, isFloating } from '../../../src/ir/dtype.js';
 import type { TensorType } from '../../../src/ir/graph.js';
 import type {
@@ -44,9 +45,8 @@ export function gradientViewOf(sample: Case, { wanted, given }: GradientOptions)
 
 /** The registry's gradient for the view (or the one given), proved well formed. */
 export function gradientOf(view: GradientView, own?: Gradient): WrittenOperators {
-  const gradient = own ?? needEntry(view.op, view.domain).gradient;
-  if (gradient === undefined) throw new Error(`${view.op} has no gradient yet`);
-  if (typeof gradient === 'string') throw new Error(`no gradient passes through ${view.op}: ${gradient}`);
+  const gradient = own ?? gradientOperators(needEntry(view.op, view.domain));
+  if (gradient === null) throw new Error(`${view.op} has no gradient`);
   const expansion = gradient(view);
   checkForm(view, expansion);
   return expansion;

@@ -1,0 +1,105 @@
+/**
+ * @file An operator's plain form as a graph that gradients are handed back through, and those gradients as operators. What they
+ * read of the form is computed again: nothing of it is alive between forward and backward.
+ */
+import { AutoparError } from '../error.js';
+import { type Graph, type Node, type TensorType, typeOf, type Weight } from '../graph.js';
+import { needed } from '../needed.js';
+import type { GradientView, WrittenOperator, WrittenOperators } from '../operator.js';
+import { constant } from '../ops/constants.js';
+import { operatorEntry } from '../ops/index.js';
+import type { Backpropagated, Question } from './backpropagation.js';
+
+/** The form as a graph, in which the gradients of results that have one are known: `in0`, …, `out0`, …, `grad0`, …. */
+export function plainGraph(view: GradientView, { nodes, constants }: WrittenOperators): Graph {
+  const tensors = new Map<string, TensorType>();
+  const weights = new Map<string, Weight>();
+  const note = (name: string, type: TensorType | null | undefined) => {
+    if (type) tensors.set(name, { dtype: type.dtype, shape: type.shape });
+  };
+  for (const [index, type] of view.inputs.entries()) note(`in${index}`, type);
+  for (const [index, type] of view.outputs.entries()) if (view.given[index]) note(`grad${index}`, type);
+  for (const [name, { dtype, shape, data }] of Object.entries(constants)) {
+    note(name, { dtype, shape });
+    weights.set(name, { dtype, shape, role: 'constant', source: { kind: 'inline', data } });
+  }
+  const typed = nodes.map(({ op, domain = '', attributes = {}, inputs, outputs }, index): Node => {
+    const name = `${view.name}/${index}`;
+    const types = operatorEntry({ op, domain }).infer({
+      ...{ name, op, domain, attributes, outputs: [], outputCount: outputs.length },
+      inputs: inputs.map((operand) => (operand === null ? null : (tensors.get(operand) ?? null))),
+    });
+    for (const [at, output] of outputs.entries()) note(output, types[at]);
+    return {
+      ...{ name, op, domain, attributes, inputs, outputs, group: name },
+      ...{ module: [], layer: null, phase: 'forward', forward: null, body: null },
+    };
+  });
+  const named = (kind: string, count: number) =>
+    Array.from({ length: count }, (_, index) => `${kind}${index}`).filter((name) => tensors.has(name));
+  const [inputs, outputs] = [named('in', view.inputs.length), named('out', view.outputs.length)];
+  return { name: view.name, nodes: typed, tensors, weights, inputs, outputs, state: [], batch: [] };
+}
+
+/** @throws AutoparError (input) `no-gradient` where a result has a gradient and the form does not make it */
+export function plainQuestion(view: GradientView, { outputs }: Graph): Question {
+  const given = view.given.flatMap((isGiven, index) => (isGiven ? [index] : []));
+  const unmade = given.find((index) => !outputs.includes(`out${index}`));
+  if (unmade !== undefined)
+    throw new AutoparError(
+      'no-gradient',
+      'input',
+      `${view.op} ${view.name}: none passes from its result ${unmade}`,
+      { node: view.name },
+      'leave out what reads this result, or freeze what leads to it (--frozen)',
+    );
+  return {
+    seeds: new Map(given.map((index) => [`out${index}`, `grad${index}`])),
+    wanted: wantedOf(view),
+    loss: '',
+    prefix: '',
+  };
+}
+
+/** The operators that make `d0`, … of the form's gradients, and what they read of the form itself. */
+export function gradientsOfPlain(view: GradientView, graph: Graph, made: Backpropagated): WrittenOperators {
+  const nodes = needed(
+    [...graph.nodes, ...made.nodes],
+    made.gradients.values(),
+    ({ inputs }) => inputs,
+    ({ outputs }) => outputs,
+  );
+  const results = nodes.flatMap(({ outputs }) => outputs);
+  const names = new Map(results.map((name, place) => [name, `t${place}`]));
+  const copies: WrittenOperator[] = [];
+  for (const operand of wantedOf(view)) {
+    const found = made.gradients.get(operand);
+    const own = `d${operand.slice(2)}`;
+    if (found === undefined) copies.push(zeros(typeOf(graph, operand), own));
+    else if (names.get(found)?.startsWith('t')) names.set(found, own);
+    else copies.push({ op: 'Identity', inputs: [names.get(found) ?? found], outputs: [own] });
+  }
+  const read = new Set(nodes.flatMap(({ inputs }) => inputs));
+  const constants = [...made.weights].flatMap(([name, { dtype, shape, source }], place) => {
+    if (!read.has(name) || source.kind !== 'inline') return [];
+    names.set(name, `c${place}`);
+    return [[`c${place}`, { dtype, shape, data: source.data }] as const];
+  });
+  const named = (name: string | null) => (name === null ? null : (names.get(name) ?? name));
+  const written = nodes.map(({ op, domain, attributes, inputs, outputs }) => ({
+    ...{ op, domain, attributes },
+    inputs: inputs.map(named),
+    outputs: outputs.map((name) => named(name) ?? ''),
+  }));
+  return { nodes: [...written, ...copies], constants: Object.fromEntries(constants) };
+}
+
+function wantedOf({ wanted }: GradientView): readonly string[] {
+  return wanted.flatMap((isWanted, index) => (isWanted ? [`in${index}`] : []));
+}
+
+/** Nothing that the operand holds moves a result. */
+function zeros({ dtype, shape }: TensorType, name: string): WrittenOperator {
+  const value = constant(dtype, [0], [1]);
+  return { op: 'ConstantOfShape', attributes: { shape, value }, inputs: [], outputs: [name] };
+}

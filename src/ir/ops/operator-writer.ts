@@ -1,0 +1,200 @@
+/**
+ * @file Operators written in place of another one: its gradient, or the same in plainer operators.
+ */
+import type { DType } from '../dtype.js';
+import type { FactorRule } from '../factor-rule.js';
+import type { Attributes, ConstantTensor } from '../graph.js';
+import type { OperatorView, WrittenOperators } from '../operator.js';
+import { ExpansionWriter, positionsAlong, summationType } from './expansion.js';
+import { operand, result } from './operands.js';
+import { type Axes, rearrange } from './rearrange.js';
+
+export class OperatorWriter {
+  /** The writer beneath, for what expansions write too. */
+  readonly expansion = new ExpansionWriter();
+  readonly #scalars = new Map<string, string>();
+  readonly #casts = new Map<string, string>();
+  readonly #written = new Map<string, string>();
+
+  /** `rule`: that of the operator that is replaced. */
+  constructor(
+    readonly view: OperatorView,
+    readonly rule: FactorRule,
+  ) {}
+
+  shapeOfOperand(index: number): readonly number[] {
+    return this.view.inputs[index]?.shape ?? [];
+  }
+
+  /** The type that sums over operand 0 are formed in, and that formulas of several steps are computed in. */
+  get sumType(): DType {
+    return summationType(operand(this.view, 0).dtype);
+  }
+
+  /** Adds a node with one result and returns the result's name: `output` where given, else a new local name. */
+  add(op: string, inputs: readonly (string | null)[], attributes: Attributes = {}, output?: string): string {
+    return this.expansion.add(op, inputs, [], attributes, output);
+  }
+
+  /** As `add`, for an operator of another domain than ONNX's own. */
+  addOf(
+    domain: string,
+    op: string,
+    inputs: readonly (string | null)[],
+    attributes: Attributes = {},
+    output?: string,
+  ): string {
+    return this.expansion.addOf(domain, op, inputs, [], attributes, output);
+  }
+
+  /** Adds a node with several results, named as told. */
+  addAll(
+    op: string,
+    inputs: readonly (string | null)[],
+    outputs: readonly string[],
+    attributes: Attributes = {},
+  ): void {
+    this.expansion.addAll(op, inputs, outputs, [], attributes);
+  }
+
+  tensor(value: ConstantTensor): string {
+    return this.expansion.tensor(value);
+  }
+
+  cast(input: string, to: DType, output?: string): string {
+    return this.expansion.cast(input, [], to, output);
+  }
+
+  /** The positions 0, 1, … along an axis (int64), beside the other dimensions of a tensor of this shape. */
+  positions(shape: readonly number[], axis: number): string {
+    return positionsAlong(this.expansion, shape, axis, []);
+  }
+
+  /** Dimensions split, put in another order and joined again (rearrange.ts). */
+  rearrange(input: string, from: Axes, to: Axes): string {
+    return rearrange(this.expansion, input, from, to);
+  }
+
+  /** A scalar of a type; equal ones are one constant. */
+  scalar(dtype: DType, value: number): string {
+    const key = `${dtype}:${Object.is(value, -0) ? '-0' : value}`;
+    const name = this.#scalars.get(key) ?? this.expansion.scalar(dtype, value);
+    this.#scalars.set(key, name);
+    return name;
+  }
+
+  /** A scalar of an operand's type. */
+  scalarLike(index: number, value: number): string {
+    return this.scalar(operand(this.view, index).dtype, value);
+  }
+
+  /** `name`, of type `from`, in type `to`; the same cast is written once. */
+  inType(name: string, from: DType, to: DType): string {
+    if (from === to) return name;
+    const key = `${name}:${to}`;
+    const known = this.#casts.get(key) ?? this.cast(name, to);
+    this.#casts.set(key, known);
+    return known;
+  }
+
+  /** As `add`, for an operator without attributes: the same one is written once. */
+  once(op: string, inputs: readonly string[]): string {
+    const key = `${op}(${inputs.join()})`;
+    const known = this.#written.get(key) ?? this.add(op, inputs);
+    this.#written.set(key, known);
+    return known;
+  }
+
+  /** Arithmetic on tensors of a type. */
+  on(type: DType): Arithmetic {
+    return new Arithmetic(this, type);
+  }
+
+  /** `name`, of type `from` and of result `index`'s shape, becomes that result, where it is used. */
+  makes(index: number, name: string, from: DType): void {
+    if (this.view.outputs[index])
+      this.add('Identity', [this.inType(name, from, result(this.view, index).dtype)], {}, `out${index}`);
+  }
+
+  finish(): WrittenOperators {
+    return withoutRenames(this.expansion.finish());
+  }
+}
+
+/** What makes a tensor that is only renamed to a gradient or a result makes that itself. */
+function withoutRenames(written: WrittenOperators): WrittenOperators {
+  const made = new Set(written.nodes.flatMap(({ outputs }) => outputs));
+  const renamed = new Map<string, string>();
+  const nodes = written.nodes.filter(({ op, inputs: [input], outputs: [output = ''] }) => {
+    if (op !== 'Identity' || !input || !made.has(input) || !/^(d|out)\d+$/.test(output) || renamed.has(input))
+      return true;
+    renamed.set(input, output);
+    return false;
+  });
+  const named = (name: string) => renamed.get(name) ?? name;
+  return {
+    constants: written.constants,
+    nodes: nodes.map(({ op, domain = '', attributes = {}, inputs, outputs }) => ({
+      op,
+      domain,
+      attributes,
+      inputs: inputs.map((name) => (name === null ? null : named(name))),
+      outputs: outputs.map(named),
+    })),
+  };
+}
+
+type Term = string | number;
+
+/** Element-wise arithmetic: each method adds one operator and returns its result's name. Numbers become scalars. */
+export class Arithmetic {
+  constructor(
+    readonly write: OperatorWriter,
+    readonly type: DType,
+  ) {}
+
+  of(op: string, ...terms: readonly Term[]): string {
+    return this.write.once(
+      op,
+      terms.map((term) => this.named(term)),
+    );
+  }
+
+  add(a: Term, b: Term): string {
+    return this.of('Add', a, b);
+  }
+
+  sub(a: Term, b: Term): string {
+    return this.of('Sub', a, b);
+  }
+
+  mul(a: Term, b: Term): string {
+    return this.of('Mul', a, b);
+  }
+
+  div(a: Term, b: Term): string {
+    return this.of('Div', a, b);
+  }
+
+  square(a: Term): string {
+    return this.of('Mul', a, a);
+  }
+
+  where(condition: string, then: Term, otherwise: Term): string {
+    return this.of('Where', condition, then, otherwise);
+  }
+
+  /** A truth value as 0 or 1. */
+  count(condition: string): string {
+    return this.write.cast(condition, this.type);
+  }
+
+  /** Sum over axes, which are kept as size 1. */
+  sum(name: string, axes: readonly number[]): string {
+    return axes.length === 0 ? name : this.write.add('ReduceSum', [name], { axes, keepdims: 1 });
+  }
+
+  private named(term: Term): string {
+    return typeof term === 'string' ? term : this.write.scalar(this.type, term);
+  }
+}

@@ -1,0 +1,99 @@
+/**
+ * @file ONNX's Attention in plain operators: its operands and results brought into the form that scores.ts has.
+ */
+import { numberOf, operand } from './operands.js';
+import type { OperatorWriter } from './operator-writer.js';
+import type { Axes, Axis } from './rearrange.js';
+import { type AttentionAxes, addMask, type ScoreStep, writeAttention } from './scores.js';
+
+export interface AttentionSizes {
+  readonly batch: number;
+  readonly heads: number;
+  readonly keyHeads: number;
+  readonly query: number;
+  readonly past: number;
+  readonly keys: number;
+  readonly width: number;
+  readonly valueWidth: number;
+  /** Heads and features share one dimension. */
+  readonly flat: boolean;
+}
+
+export function plainAttention(write: OperatorWriter, sizes: AttentionSizes): void {
+  const { view } = write;
+  const axes = axesOf(sizes);
+  const { b, h, g, s, t, e, f } = axes;
+  const own: Axis = { size: sizes.keys };
+  const type = write.sumType;
+  const raised = (index: number) => write.inType(`in${index}`, operand(view, index).dtype, type);
+  const perHead = (heads: readonly Axis[], rows: Axis, features: Axis): Axes =>
+    sizes.flat ? [[b], [rows], [...heads, features]] : [[b], heads, [rows], [features]];
+  /** Keys or values, those of the past before those of this call: the result that shows them, too. */
+  const asKeys = (index: 1 | 2, past: number, features: Axis) => {
+    const now: Axes = [[b], [h], [own], [features]];
+    const joined: Axes = [[b], [h], [t], [features]];
+    let name = write.rearrange(raised(index), perHead([h], own, features), now);
+    if (view.inputs[past]) name = write.add('Concat', [raised(past), name], { axis: 2 });
+    write.makes(index, name, type);
+    return write.rearrange(name, joined, [[b], [h], [], [t], [features]]);
+  };
+  const scores: Axes = [[b], [h], [g], [s], [t]];
+  const show = (name: string) => write.makes(3, write.rearrange(name, scores, [[b], [h, g], [s], [t]]), type);
+  const mode = numberOf(view, 'qk_matmul_output_mode', 0);
+  const queries = (features: Axis): Axes => [[b], [h], [g], [s], [features]];
+  const result = writeAttention(write, {
+    scale: numberOf(view, 'scale', 0) || 1 / Math.sqrt(sizes.width),
+    query: write.rearrange(raised(0), perHead([h, g], s, e), queries(e)),
+    key: asKeys(1, 4, e),
+    value: asKeys(2, 5, f),
+    steps: stepsOf(write, sizes, axes, (stage) => (stage === mode ? [{ kind: 'shown', to: show }] : [])),
+    ...(mode === 3 ? { chances: show } : {}),
+  });
+  write.makes(0, write.rearrange(result, queries(f), perHead([h, g], s, f)), type);
+}
+
+function axesOf(sizes: AttentionSizes): AttentionAxes {
+  const { batch, heads, keyHeads, query, past, keys, width, valueWidth } = sizes;
+  return {
+    b: { size: batch },
+    h: { size: keyHeads },
+    g: { size: heads / keyHeads },
+    s: { size: query },
+    t: { size: past + keys },
+    e: { size: width },
+    f: { size: valueWidth },
+  };
+}
+
+/** What comes between products and probabilities; `shown`: of which stage a result is. */
+function stepsOf(
+  write: OperatorWriter,
+  { query, past }: AttentionSizes,
+  axes: AttentionAxes,
+  shown: (stage: number) => readonly ScoreStep[],
+): readonly ScoreStep[] {
+  const { view } = write;
+  const steps: ScoreStep[] = [...shown(0)];
+  // ONNX Runtime masks what is capped, so that no cap lets masked scores through.
+  const cap = numberOf(view, 'softcap', 0);
+  if (cap !== 0) steps.push({ kind: 'cap', by: cap });
+  steps.push(...shown(1));
+  const mask = view.inputs[3];
+  if (mask?.dtype === 'bool') steps.push({ kind: 'keep', name: addMask(write, 3, axes, 0) });
+  else if (mask) {
+    const added = addMask(write, 3, axes, Number.NEGATIVE_INFINITY);
+    steps.push({ kind: 'add', name: write.inType(added, mask.dtype, write.sumType) });
+  }
+  const { t } = axes;
+  const positions = (axis: number) => write.positions([query, t.size], axis);
+  if (numberOf(view, 'is_causal', 0) !== 0) {
+    const rows = positions(0);
+    const behind = past === 0 ? rows : write.add('Add', [rows, write.scalar('int64', past)]);
+    steps.push({ kind: 'keep', name: write.add('GreaterOrEqual', [behind, positions(1)]) });
+  }
+  if (view.inputs[6]) {
+    const ends = write.add('Unsqueeze', ['in6'], { axes: [1, 2, 3, 4] });
+    steps.push({ kind: 'keep', name: write.add('Less', [positions(1), ends]) });
+  }
+  return [...steps, ...shown(2)];
+}

@@ -1,0 +1,103 @@
+/**
+ * @file Attention in plain operators, as all operators that attend share it:
+ *
+ *     S = scale · Q Kᵀ, capped and masked    P = softmax S    O = P V
+ *
+ * Everything is batch, key head, query head of it, position, feature here; half precision is computed in float32. Gradients go
+ * through it (autodiff/plain-form.ts): S and P are then computed again from queries and keys.
+ */
+import type { TensorType } from '../graph.js';
+import { constant } from './constants.js';
+import { operand } from './operands.js';
+import type { OperatorWriter } from './operator-writer.js';
+import type { Axes, Axis } from './rearrange.js';
+
+/** What scores are made of: one object per axis. */
+export interface AttentionAxes {
+  readonly b: Axis;
+  readonly h: Axis;
+  readonly g: Axis;
+  readonly s: Axis;
+  /** Keys that are attended to, those of the past before those of this call. */
+  readonly t: Axis;
+  readonly e: Axis;
+  readonly f: Axis;
+}
+
+/** A step from scores to scores. */
+export type ScoreStep =
+  | { readonly kind: 'cap'; readonly by: number }
+  /** A tensor that broadcasts to the scores. */
+  | { readonly kind: 'add'; readonly name: string }
+  /** Scores where the truth value is false are none. */
+  | { readonly kind: 'keep'; readonly name: string }
+  /** A result shows the scores at this stage. */
+  | { readonly kind: 'shown'; readonly to: (scores: string) => void };
+
+interface AttentionParts {
+  readonly scale: number;
+  /** [b h g s e], [b h 1 t e], [b h 1 t f], in the type that sums are formed in. */
+  readonly query: string;
+  readonly key: string;
+  readonly value: string;
+  readonly steps: readonly ScoreStep[];
+  /** A score beside those of the keys, which takes part in the softmax and has no value: [h g 1 1] or one number. */
+  readonly sink?: string | null;
+  /** A result shows the probabilities. */
+  readonly chances?: (name: string) => void;
+}
+
+/** No score at all. Finite, so that rows without any key have no NaN. */
+const NEVER = -3e38;
+
+/** Writes an attention; returns its result [b h g s f]. */
+export function writeAttention(write: OperatorWriter, parts: AttentionParts): string {
+  const at = write.on(write.sumType);
+  const turned = write.add('Transpose', [parts.key], { perm: [0, 1, 2, 4, 3] });
+  let score = at.mul(write.add('MatMul', [parts.query, turned]), parts.scale);
+  for (const step of parts.steps) {
+    if (step.kind === 'cap') score = at.mul(at.of('Tanh', at.div(score, step.by)), step.by);
+    else if (step.kind === 'keep') score = at.where(step.name, score, NEVER);
+    else if (step.kind === 'add') score = at.add(score, step.name);
+    else step.to(score);
+  }
+  let chances = write.add('Softmax', [score], { axis: -1 });
+  // A query without any key takes part in nothing.
+  for (const step of parts.steps) if (step.kind === 'keep') chances = at.where(step.name, chances, 0);
+  if (parts.sink) {
+    // Σ exp(score) of Σ exp(score) + exp(sink).
+    const total = write.add('ReduceLogSumExp', [score], { axes: [4], keepdims: 1 });
+    chances = at.mul(chances, write.add('Sigmoid', [write.add('Sub', [total, parts.sink])]));
+  }
+  parts.chances?.(chances);
+  return write.add('MatMul', [chances, parts.value]);
+}
+
+/** A mask as the scores have their dimensions: heads apart, and as long as the keys; what it lacks at the end is `filler`. */
+export function addMask(write: OperatorWriter, index: number, { h, g, t }: AttentionAxes, filler: number): string {
+  const type: TensorType = operand(write.view, index);
+  const rank = type.shape.length;
+  const axisOf = (axis: number): Axis => ({ size: type.shape[axis] ?? 1 });
+  let name = `in${index}`;
+  const last = axisOf(rank - 1);
+  let end = last;
+  if (last.size !== 1 && last.size < t.size) {
+    const value = constant(type.dtype, [filler]);
+    const pads = [
+      ...type.shape.map(() => 0),
+      ...type.shape.map((_, axis) => (axis === rank - 1 ? t.size - last.size : 0)),
+    ];
+    name = write.add('Pad', [name], { pads, constant_value: value });
+    end = t;
+  }
+  const lead = Array.from({ length: rank - 1 }, (_, axis) => axisOf(axis));
+  const heads = lead.length - 2;
+  if (heads < 0) return name;
+  const isShared = (type.shape[heads] ?? 1) === 1;
+  const apart: Axes = lead.flatMap((axis, place): Axes => {
+    if (place !== heads) return [[axis]];
+    return isShared ? [[axis], []] : [[h], [g]];
+  });
+  const joined: Axes = lead.map((axis, place) => (place === heads && !isShared ? [h, g] : [axis]));
+  return write.rearrange(name, [...joined, [end]], [...apart, [end]]);
+}
