@@ -105,7 +105,10 @@ export interface GradientView extends OperatorView {
  */
 export type Gradient = (view: GradientView) => WrittenOperators;
 
-/** The operator in plainer ones, over whole shapes: they read its operands as `in0`, … and make all its results, `out0`, …. */
+/**
+ * The operator in plainer ones, over whole shapes: they read its operands as `in0`, … and make its results as `out0`, …, all that
+ * depends on the operands in a way that can be differentiated.
+ */
 export type PlainForm = (view: OperatorView) => WrittenOperators;
 
 /** Where an operator's gradient comes from. */

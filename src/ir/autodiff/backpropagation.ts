@@ -77,7 +77,8 @@ export function gradientOperators({ gradient }: OperatorEntry): Gradient | null 
   if (gradient?.kind !== 'plain') return null;
   return (view) => {
     const graph = plainGraph(view, gradient.form(view));
-    return gradientsOfPlain(view, graph, backpropagate(graph, plainQuestion(view, graph)));
+    const question = { ...plainQuestion(view, graph), loss: view.name, prefix: '' };
+    return gradientsOfPlain(view, graph, backpropagate(graph, question));
   };
 }
 

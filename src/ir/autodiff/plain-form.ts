@@ -8,7 +8,6 @@ import { needed } from '../needed.js';
 import type { GradientView, WrittenOperator, WrittenOperators } from '../operator.js';
 import { constant } from '../ops/constants.js';
 import { operatorEntry } from '../ops/index.js';
-import type { Backpropagated, Question } from './backpropagation.js';
 
 /** The form as a graph, in which the gradients of results that have one are known: `in0`, …, `out0`, …, `grad0`, …. */
 export function plainGraph(view: GradientView, { nodes, constants }: WrittenOperators): Graph {
@@ -41,8 +40,15 @@ export function plainGraph(view: GradientView, { nodes, constants }: WrittenOper
   return { name: view.name, nodes: typed, tensors, weights, inputs, outputs, state: [], batch: [] };
 }
 
+/** What gradients are asked for of a form, and of what. */
+interface PlainQuestion {
+  /** By result: the tensor that holds its gradient. */
+  readonly seeds: ReadonlyMap<string, string>;
+  readonly wanted: readonly string[];
+}
+
 /** @throws AutoparError (input) `no-gradient` where a result has a gradient and the form does not make it */
-export function plainQuestion(view: GradientView, { outputs }: Graph): Question {
+export function plainQuestion(view: GradientView, { outputs }: Graph): PlainQuestion {
   const given = view.given.flatMap((isGiven, index) => (isGiven ? [index] : []));
   const unmade = given.find((index) => !outputs.includes(`out${index}`));
   if (unmade !== undefined)
@@ -53,16 +59,17 @@ export function plainQuestion(view: GradientView, { outputs }: Graph): Question 
       { node: view.name },
       'leave out what reads this result, or freeze what leads to it (--frozen)',
     );
-  return {
-    seeds: new Map(given.map((index) => [`out${index}`, `grad${index}`])),
-    wanted: wantedOf(view),
-    loss: '',
-    prefix: '',
-  };
+  return { seeds: new Map(given.map((index) => [`out${index}`, `grad${index}`])), wanted: wantedOf(view) };
+}
+
+/** What was made of a question. */
+interface PlainGradients extends Pick<Graph, 'nodes' | 'weights'> {
+  /** By wanted operand: the tensor that holds its gradient. */
+  readonly gradients: ReadonlyMap<string, string>;
 }
 
 /** The operators that make `d0`, … of the form's gradients, and what they read of the form itself. */
-export function gradientsOfPlain(view: GradientView, graph: Graph, made: Backpropagated): WrittenOperators {
+export function gradientsOfPlain(view: GradientView, graph: Graph, made: PlainGradients): WrittenOperators {
   const nodes = needed(
     [...graph.nodes, ...made.nodes],
     made.gradients.values(),

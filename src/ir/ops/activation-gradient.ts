@@ -6,7 +6,13 @@
  */
 import type { DType } from '../dtype.js';
 import { numberOf, operand, text } from './operands.js';
-import { type GradientBody, type OperatorGradient, STEPS, WHOLE_NUMBERS } from './operator-gradient.js';
+import {
+  type GradientBody,
+  type GradientTable,
+  type OperatorGradient,
+  STEPS,
+  WHOLE_NUMBERS,
+} from './operator-gradient.js';
 import type { Arithmetic } from './operator-writer.js';
 
 /** What a formula reads: each is cast when it is asked for, if at all. */
@@ -95,7 +101,7 @@ const WHY: Readonly<Record<string, string>> = {
 };
 
 /** Gradients of ONNX's functions of one operand, by operator. */
-export const unaryGradients: Readonly<Record<string, GradientBody | string>> = {
+export const unaryGradients: GradientTable = {
   ...table(CHOICES, (write) => operand(write.view, 0).dtype),
   ...table(FORMULAS, (write) => write.sumType),
   ...WHY,

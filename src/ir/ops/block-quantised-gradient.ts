@@ -8,9 +8,9 @@
 import { AutoparError } from '../error.js';
 import { constant } from './constants.js';
 import { numberOf, operand, result } from './operands.js';
-import type { GradientBody, OperatorGradient } from './operator-gradient.js';
+import type { GradientTable, OperatorGradient } from './operator-gradient.js';
 
-export const BLOCK_QUANTISED_GRADIENTS: Readonly<Record<string, GradientBody | string>> = {
+export const BLOCK_QUANTISED_GRADIENTS: GradientTable = {
   MatMulNBits: (write) => {
     const { view } = write;
     refuseQuantised(write, [2, 3]);

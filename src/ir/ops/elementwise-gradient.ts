@@ -5,7 +5,7 @@
 import { unaryGradients } from './activation-gradient.js';
 import { presentOperands } from './entry.js';
 import { operand, result } from './operands.js';
-import { type GradientBody, type OperatorGradient, WHOLE_NUMBERS } from './operator-gradient.js';
+import { type GradientBody, type GradientTable, type OperatorGradient, WHOLE_NUMBERS } from './operator-gradient.js';
 import type { Arithmetic } from './operator-writer.js';
 
 /** Gradient of one operand, over the result's shape. */
@@ -131,7 +131,7 @@ const TESTS = ['Equal', 'Less', 'LessOrEqual', 'Greater', 'GreaterOrEqual'];
 const BITS = ['BitShift', 'And', 'Or', 'Xor', 'BitwiseAnd', 'BitwiseOr', 'BitwiseXor'];
 
 /** Gradients of ONNX's element-wise operators, by operator. */
-export const elementwiseGradients: Readonly<Record<string, GradientBody | string>> = {
+export const elementwiseGradients: GradientTable = {
   ...unaryGradients,
   Add: toAll(() => 'grad0'),
   Sum: toAll(() => 'grad0'),

@@ -8,14 +8,14 @@ import type { OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { causalConvolutionGradient } from './causal-convolution-gradient.js';
 import { entry } from './entry.js';
-import { type LinearSizes, linearAttentionGradient } from './linear-attention-gradient.js';
 import { mismatch, numberOf, ofRank, operand, result } from './operands.js';
-import { differentiable } from './operator-gradient.js';
+import { differentiable, inPlainOperators } from './operator-gradient.js';
+import { type LinearSizes, plainLinearAttention } from './plain-linear-attention.js';
 
 const DOMAIN = 'com.microsoft';
 
 export const linearAttentionEntries: readonly OperatorEntry[] = [
-  differentiable(
+  inPlainOperators(
     entry({
       op: 'LinearAttention',
       domain: DOMAIN,
@@ -45,7 +45,7 @@ export const linearAttentionEntries: readonly OperatorEntry[] = [
       },
       note: 'Positions stay whole, each needs the state that the one before leaves; so do the features of a head.',
     }),
-    (write) => linearAttentionGradient(write, sizesOf(write.view)),
+    (write) => plainLinearAttention(write, sizesOf(write.view)),
   ),
   differentiable(
     entry({

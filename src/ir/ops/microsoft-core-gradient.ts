@@ -3,18 +3,18 @@
  */
 import { constant } from './constants.js';
 import { axisOf, numberOf, operand, result, text } from './operands.js';
-import { type GradientBody, type OperatorGradient, WHOLE_NUMBERS } from './operator-gradient.js';
-import { sampledRegionGradient } from './region-gradient.js';
+import { type GradientTable, type OperatorGradient, WHOLE_NUMBERS } from './operator-gradient.js';
+import { plainMeans } from './plain-regions.js';
 import { croppedAxis } from './region-samples.js';
 
-export const MICROSOFT_CORE_GRADIENTS: Readonly<Record<string, GradientBody | string>> = {
+export const MICROSOFT_CORE_GRADIENTS: GradientTable = {
   ExpandDims: (write) => {
     const { shape } = operand(write.view, 0);
     write.add('Reshape', ['grad0'], { shape }, 'd0');
   },
   Inverse: (write) => inverseGradient(write),
   UnfoldTensor: (write) => unfoldGradient(write),
-  CropAndResize: (write) => sampledRegionGradient(write, croppedAxis(write, 2), croppedAxis(write, 3)),
+  CropAndResize: { plain: (write) => plainMeans(write, croppedAxis(write, 2), croppedAxis(write, 3)) },
   CDist: (write) => distancesGradient(write),
   NhwcMaxPool: WHOLE_NUMBERS,
 };

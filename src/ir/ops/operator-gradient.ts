@@ -27,8 +27,11 @@ export function differentiable(entry: OperatorEntry, body: GradientBody | string
   return { ...entry, gradient: source };
 }
 
-/** The entry with the operator in plainer ones, which `body` writes: its gradient goes through them. */
-export function inPlainOperators(entry: OperatorEntry, body: (write: OperatorWriter) => void): OperatorEntry {
+/** Writes the operator in plainer ones. */
+type PlainBody = (write: OperatorWriter) => void;
+
+/** The entry with a plain form that `body` writes: its gradient goes through that. */
+export function inPlainOperators(entry: OperatorEntry, body: PlainBody): OperatorEntry {
   const source: GradientSource = {
     kind: 'plain',
     form: (view) => {
@@ -45,14 +48,15 @@ export function refused(why: string): GradientSource {
   return { kind: 'refused', why };
 }
 
-/** Entries with what the table has for each of them, by operator. */
-export function withGradients(
-  entries: readonly OperatorEntry[],
-  table: Readonly<Record<string, GradientBody | string>>,
-): readonly OperatorEntry[] {
+/** By operator: a gradient, a plain form, or why none passes. */
+export type GradientTable = Readonly<Record<string, GradientBody | { readonly plain: PlainBody } | string>>;
+
+/** Entries with what the table has for each of them. */
+export function withGradients(entries: readonly OperatorEntry[], table: GradientTable): readonly OperatorEntry[] {
   return entries.map((entry) => {
     const body = Object.hasOwn(table, entry.op) ? table[entry.op] : undefined;
-    return body === undefined ? entry : differentiable(entry, body);
+    if (body === undefined) return entry;
+    return typeof body === 'object' ? inPlainOperators(entry, body.plain) : differentiable(entry, body);
   });
 }
 

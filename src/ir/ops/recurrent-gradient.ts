@@ -6,7 +6,7 @@ import { AutoparError } from '../error.js';
 import type { OperatorView } from '../operator.js';
 import { constant } from './constants.js';
 import { numberOf, operand, text } from './operands.js';
-import type { GradientBody, OperatorGradient } from './operator-gradient.js';
+import type { GradientTable, OperatorGradient } from './operator-gradient.js';
 import { activationsOf } from './recurrent-activations.js';
 import {
   type Cell,
@@ -24,7 +24,7 @@ import {
 /** Each step is a dozen operators of the training graph: longer sequences belong into an attention or a scan. */
 const MOST_STEPS = 1024;
 
-export const RECURRENT_GRADIENTS: Readonly<Record<string, GradientBody | string>> = {
+export const RECURRENT_GRADIENTS: GradientTable = {
   RNN: (write) => recurrentGradient(write, simpleCell, ['tanh']),
   GRU: (write) => recurrentGradient(write, gatedCell, ['sigmoid', 'tanh']),
   LSTM: (write) => recurrentGradient(write, longCell, ['sigmoid', 'tanh', 'tanh']),

@@ -9,8 +9,7 @@
  */
 import { constant } from './constants.js';
 import { numberOf, operand, result, text } from './operands.js';
-import type { OperatorGradient } from './operator-gradient.js';
-import type { Arithmetic } from './operator-writer.js';
+import type { Arithmetic, OperatorWriter } from './operator-writer.js';
 
 /** Samples along one axis: tensors [region, result, sample, pixel], 1 where they are the same for all. */
 export interface SampledAxis {
@@ -25,20 +24,6 @@ export interface SampledAxis {
   readonly inside: string;
   /** What a sample counts for in the mean of the axis. */
   readonly share: string | number;
-  /** 1 where u moves with the region. */
-  readonly free: string | number;
-  /** du / dlength. */
-  readonly part: string;
-  readonly bounds: Bounds;
-}
-
-/** The columns of the regions that hold an axis's bounds; how far its start and its length move with them. */
-interface Bounds {
-  readonly low: number;
-  readonly high: number;
-  readonly scale: number;
-  /** [region, 1, 1, 1]: 0 where a region is too small and counts as one pixel. */
-  readonly grows: string | null;
 }
 
 /** More samples than a pixel meets, the nearest before them included. */
@@ -52,7 +37,7 @@ class Axis {
   readonly region: Arithmetic;
 
   constructor(
-    readonly write: OperatorGradient,
+    readonly write: OperatorWriter,
     readonly axis: number,
   ) {
     const { view } = write;
@@ -86,7 +71,7 @@ class Axis {
 }
 
 /** `axis`: 2 for rows, 3 for columns. */
-export function alignedAxis(write: OperatorGradient, axis: 2 | 3): SampledAxis {
+export function alignedAxis(write: OperatorWriter, axis: 2 | 3): SampledAxis {
   const { view } = write;
   const own = new Axis(write, axis);
   const { region, size, pooled } = own;
@@ -113,9 +98,6 @@ export function alignedAxis(write: OperatorGradient, axis: 2 | 3): SampledAxis {
     place,
     inside: found.exists === null ? within : at.of('And', within, found.exists),
     share: typeof count === 'number' ? 1 / count : region.div(1, count),
-    free: at.count(at.of('Equal', place, free)),
-    part: found.part ?? at.div(at.add(order, at.div(middle, count)), pooled),
-    bounds: { low, high, scale, grows: isHalf ? null : region.count(region.of('Greater', raw, 1)) },
   };
 }
 
@@ -125,14 +107,11 @@ interface Numbered {
   readonly middle: string;
   readonly count: number | string;
   readonly exists: string | null;
-  /** (p + middle / count) / results, where that is known. */
-  readonly part: string | null;
 }
 
 function given(own: Axis, count: number): Numbered {
-  const part = own.numbers(count, (result, sample) => (result + (sample + 0.5) / count) / own.pooled);
   const middle = own.numbers(count, (_, sample) => sample + 0.5);
-  return { at: own.region, middle, count, exists: null, part };
+  return { at: own.region, middle, count, exists: null };
 }
 
 /** The samples near each pixel, of as many as there are. `first`: where each result's samples begin, `bin`: and their room. */
@@ -151,11 +130,11 @@ function nearSamples(own: Axis, bin: string, first: string): Numbered {
     nearest,
     own.numbers(MOST_NEAR, (_, sample) => sample),
   );
-  return { at, middle: at.add(number, 0.5), count, exists: at.of('Less', number, whole), part: null };
+  return { at, middle: at.add(number, 0.5), count, exists: at.of('Less', number, whole) };
 }
 
 /** `axis`: 2 for rows, 3 for columns. */
-export function croppedAxis(write: OperatorGradient, axis: 2 | 3): SampledAxis {
+export function croppedAxis(write: OperatorWriter, axis: 2 | 3): SampledAxis {
   const { view } = write;
   const own = new Axis(write, axis);
   const { region, size, pooled } = own;
@@ -174,8 +153,5 @@ export function croppedAxis(write: OperatorGradient, axis: 2 | 3): SampledAxis {
     place: isNearest ? at.of('Floor', at.add(free, 0.5)) : free,
     inside: at.of('And', at.of('GreaterOrEqual', free, 0), at.of('LessOrEqual', free, size - 1)),
     share: 1,
-    free: isNearest ? 0 : 1,
-    part,
-    bounds: { low, high, scale, grows: null },
   };
 }

@@ -1,23 +1,20 @@
 /**
- * @file Gradients of the operators on images that are linear in a way plain operators can undo: Col2Im, MaxUnpool, AffineGrid,
- * CenterCropPad.
+ * @file Gradients of operators on regions of images. Written here: those that are linear in a way plain operators can undo, Col2Im,
+ * MaxUnpool, AffineGrid, CenterCropPad.
  */
-import { AutoparError } from '../error.js';
 import { elementCount } from '../graph.js';
 import { constant } from './constants.js';
-import { deformedGradient } from './deformed-gradient.js';
 import { centredPlaces, placesGradient } from './movement-gradient.js';
-import { integers, neededIntegers, numberOf, operand, result, text } from './operands.js';
-import type { GradientBody, OperatorGradient } from './operator-gradient.js';
-import { sampledRegionGradient } from './region-gradient.js';
-import { largestShareGradient } from './region-max-gradient.js';
+import { integers, neededIntegers, operand, result } from './operands.js';
+import type { GradientTable, OperatorGradient } from './operator-gradient.js';
+import { plainDeformed } from './plain-deformed.js';
+import { plainRoiAlign } from './plain-regions.js';
 import { pooledRegionGradient } from './region-pool-gradient.js';
-import { alignedAxis } from './region-samples.js';
 
-export const REGION_GRADIENTS: Readonly<Record<string, GradientBody>> = {
-  RoiAlign: (write) => alignGradient(write),
+export const REGION_GRADIENTS: GradientTable = {
+  RoiAlign: { plain: plainRoiAlign },
   MaxRoiPool: pooledRegionGradient,
-  DeformConv: deformedGradient,
+  DeformConv: { plain: plainDeformed },
   Col2Im: (write) => blocksGradient(write),
   MaxUnpool: (write) => unpoolGradient(write),
   AffineGrid: (write) => gridGradient(write),
@@ -30,24 +27,6 @@ export const REGION_GRADIENTS: Readonly<Record<string, GradientBody>> = {
     placesGradient(write, axes);
   },
 };
-
-function alignGradient(write: OperatorGradient): void {
-  const { view } = write;
-  const [rows, columns] = [alignedAxis(write, 2), alignedAxis(write, 3)];
-  if (text(view, 'mode', 'avg') === 'avg') {
-    sampledRegionGradient(write, rows, columns);
-    return;
-  }
-  if (numberOf(view, 'sampling_ratio', 0) <= 0)
-    throw new AutoparError(
-      'no-gradient',
-      'input',
-      `${view.op} ${view.name}: the largest of as many samples as a region's size asks for has no gradient`,
-      { node: view.name },
-      'Export the model with a sampling_ratio, or with mode avg.',
-    );
-  largestShareGradient(write, rows, columns);
-}
 
 /** Every block takes back what lies under it: a lookup of each of its positions in the flattened image, zero outside. */
 function blocksGradient(write: OperatorGradient): void {

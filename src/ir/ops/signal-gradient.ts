@@ -5,12 +5,12 @@
 import { elementCount } from '../graph.js';
 import { constant, numbersOf } from './constants.js';
 import { numberOf, operand, result, tensor } from './operands.js';
-import type { GradientBody, OperatorGradient } from './operator-gradient.js';
+import type { GradientTable, OperatorGradient } from './operator-gradient.js';
 import { type Transform, transform } from './signal-shapes.js';
 
 const FROM_CONSTANTS = 'it is made from constants';
 
-export const SIGNAL_GRADIENTS: Readonly<Record<string, GradientBody | string>> = {
+export const SIGNAL_GRADIENTS: GradientTable = {
   DFT: (write) => transformGradient(write),
   STFT: (write) => framesGradient(write),
   BlackmanWindow: FROM_CONSTANTS,

@@ -1,6 +1,7 @@
 /**
  * @file Sample element-wise operators and activations whose gradients are checked.
  */
+import { isDifferentiable } from '../../../../src/ir/operator.js';
 import { elementwiseEntries } from '../../../../src/ir/ops/elementwise.js';
 import { fusedElementwiseEntries } from '../../../../src/ir/ops/fused-elementwise.js';
 import { CASES } from '../../ops/cases.js';
@@ -61,9 +62,7 @@ const OWN: readonly Case[] = [
 ];
 
 const entries = [...elementwiseEntries, ...fusedElementwiseEntries];
-const differentiable = new Set(
-  entries.filter(({ gradient }) => typeof gradient === 'function').map(({ domain, op }) => `${domain}:${op}`),
-);
+const differentiable = new Set(entries.filter(isDifferentiable).map(({ domain, op }) => `${domain}:${op}`));
 /** Integers only, or a cast that leaves them: nothing has a gradient. */
 const isWhole = ({ op, inputs, attributes }: Case): boolean =>
   inputs[0]?.dtype.startsWith('float') !== true ||

@@ -1,0 +1,100 @@
+/**
+ * @file LinearAttention in plain operators, step by step. A state of a key head is a matrix, features of keys by
+ * features of values; with decay a = exp g where the rule is gated, and the correction where it is a delta rule (Yang et al.
+ * 2024):
+ *
+ *     D = a ∘ S₋₁    r = v − kᵀ D  (v where there is no correction)    S = D + k (β r)    o = scale · q S
+ */
+import { AutoparError } from '../error.js';
+import { constant } from './constants.js';
+import { numberOf, operand, text } from './operands.js';
+import type { OperatorWriter } from './operator-writer.js';
+import { type Axes, type Axis, sizesOf } from './rearrange.js';
+
+/** Sizes as linear-attention.ts reads them off the operands. */
+export interface LinearSizes {
+  readonly batch: number;
+  readonly positions: number;
+  readonly heads: number;
+  readonly keyHeads: number;
+  readonly head: number;
+  readonly valueHead: number;
+}
+
+const [QUERY, KEY, VALUE, STATE, DECAY, RATE] = [0, 1, 2, 3, 4, 5];
+
+/** More steps than these are not written out. */
+const MOST_STEPS = 1024;
+
+export function plainLinearAttention(write: OperatorWriter, sizes: LinearSizes): void {
+  const { view } = write;
+  refuse(write, sizes);
+  const type = write.sumType;
+  const { batch, positions, heads, keyHeads, head, valueHead } = sizes;
+  const common = Math.min(heads, keyHeads);
+  const [groups, states] = [heads / common, keyHeads / common];
+  const axisOf = (size: number): Axis => ({ size });
+  const [b, t, h, e, f] = [axisOf(batch), axisOf(positions), axisOf(common), axisOf(head), axisOf(valueHead)];
+  const [g, j] = [axisOf(groups), axisOf(states)];
+  const only = (axis: Axis): readonly Axis[] => (axis.size > 1 ? [axis] : []);
+  /** An operand as steps take it, one after the other: [batch, head, head of it, …, …]. */
+  const chain = (index: number, inner: readonly Axis[], rest: Axes): readonly string[] => {
+    const heading: Axes = [
+      inner.includes(h) ? [h] : [],
+      inner.includes(j) ? only(j) : inner.includes(g) ? only(g) : [],
+    ];
+    const form: Axes = [[t], [b], ...heading, ...rest];
+    const raised = write.inType(`in${index}`, operand(view, index).dtype, type);
+    const whole = write.rearrange(raised, [[b], [t], inner], form);
+    const names = Array.from({ length: positions }, (_, step) => `in${index}_${step}`);
+    write.addAll('Split', [whole], names, { axis: 0, split: names.map(() => 1) });
+    return names.map((name) => write.add('Squeeze', [name], { axes: [0] }));
+  };
+  const withStates = states > 1 ? [h, j] : [h];
+  const query = chain(QUERY, groups > 1 ? [h, g, e] : [h, e], [[], [e]]);
+  const isWide = operand(view, KEY).shape[2] === keyHeads * head;
+  const key = chain(KEY, isWide ? [...withStates, e] : [h, e], [[e], []]);
+  const value = chain(VALUE, [...withStates, f], [[], [f]]);
+  const perHead = (index: number) => {
+    const width = operand(view, index).shape[2] ?? 1;
+    if (width === keyHeads) return chain(index, withStates, [[], []]);
+    return width === 1 ? chain(index, [], [[], []]) : chain(index, [...withStates, e], [[e], []]);
+  };
+  const rule = text(view, 'update_rule', 'gated_delta');
+  const isDelta = rule.endsWith('delta');
+  const decay = rule.startsWith('gated') && view.inputs[DECAY] ? perHead(DECAY) : null;
+  const rate = isDelta && view.inputs[RATE] ? perHead(RATE) : null;
+  const scale = numberOf(view, 'scale', 0) || 1 / Math.sqrt(head);
+  const matrix: Axes = [[b], [h], only(j), [e], [f]];
+  const stateForm: Axes = [[b], [h, ...only(j)], [e], [f]];
+  const on = write.on(type);
+  const turned = (name: string) => write.add('Transpose', [name], { perm: [0, 1, 2, 4, 3] });
+  const product = (left: string, right: string) => write.add('MatMul', [left, right]);
+  const given = view.inputs[STATE];
+  let state = given
+    ? write.rearrange(write.inType(`in${STATE}`, given.dtype, type), stateForm, matrix)
+    : write.add('ConstantOfShape', [], { shape: sizesOf(matrix), value: constant(type, [0], [1]) });
+  const answers = query.map((q, step) => {
+    const [k = '', v = ''] = [key[step], value[step]];
+    const kept = decay ? on.mul(state, on.of('Exp', decay[step] ?? '')) : state;
+    const rest = isDelta ? on.sub(v, product(turned(k), kept)) : v;
+    const written = rate ? on.mul(rest, rate[step] ?? '') : rest;
+    state = on.add(kept, on.mul(k, written));
+    return write.add('Unsqueeze', [on.mul(product(q, state), scale)], { axes: [0] });
+  });
+  const beside = groups > 1 ? [g] : only(j);
+  const joined = write.add('Concat', answers, { axis: 0 });
+  write.makes(0, write.rearrange(joined, [[t], [b], [h], beside, [], [f]], [[b], [t], [h, ...beside, f]]), type);
+  if (view.outputs[1]) write.makes(1, write.rearrange(state, matrix, stateForm), type);
+}
+
+function refuse({ view }: OperatorWriter, { positions }: LinearSizes): void {
+  if (numberOf(view, 'state_window', 0) === 0 && positions <= MOST_STEPS) return;
+  throw new AutoparError(
+    'no-gradient',
+    'input',
+    `${view.op} ${view.name}: this form of it has no gradient (a window of states, or more than ${MOST_STEPS} positions)`,
+    { node: view.name },
+    'Train on shorter sequences, or export the model before it is optimised for inference.',
+  );
+}
