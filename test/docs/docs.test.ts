@@ -82,6 +82,7 @@ test('techniques name commands, options, scripts and tests that exist', (t) => {
 
 const PAGES = [
   'README.md',
+  'CHANGELOG.md',
   ...readdirSync(join(ROOT, 'docs'), { encoding: 'utf8', recursive: true })
     .filter((name) => name.endsWith('.md'))
     .map((name) => `docs/${name.replaceAll('\\', '/')}`),
