@@ -54,16 +54,18 @@ test('docs/contributing.md names every package', (t) => {
   }
 });
 
+/** Options of each command, those of its subcommands included. */
+const OPTIONS = new Map(
+  COMMANDS.map(({ name, options, subcommands = [] }) => [
+    name,
+    [...options, ...subcommands.flatMap((subcommand) => subcommand.options)].flatMap(
+      ({ flags }) => flags.match(/--[\w-]+/g) ?? [],
+    ),
+  ]),
+);
+
 test('techniques name commands, options, scripts and tests that exist', (t) => {
   const { scripts } = JSON.parse(page('package.json')) as { readonly scripts: Readonly<Record<string, string>> };
-  const optionsOf = new Map(
-    COMMANDS.map(({ name, options, subcommands = [] }) => [
-      name,
-      [...options, ...subcommands.flatMap((subcommand) => subcommand.options)].flatMap(
-        ({ flags }) => flags.match(/--[\w-]+/g) ?? [],
-      ),
-    ]),
-  );
   const techniques = Object.values(TECHNIQUES).flat();
   t.true(techniques.length > 100);
   for (const { does, commands, tests } of techniques) {
@@ -72,7 +74,7 @@ test('techniques name commands, options, scripts and tests that exist', (t) => {
       const [program, name = '', script = ''] = command.split(' ');
       if (program === 'npm') t.truthy(scripts[script], `${does}: ${command}`);
       else {
-        const known = optionsOf.get(name);
+        const known = OPTIONS.get(name);
         t.truthy(known, `${does}: ${command}`);
         for (const [option] of command.matchAll(/--[\w-]+/g)) t.true(known?.includes(option), `${does}: ${option}`);
       }
@@ -105,6 +107,22 @@ test('pages that messages, help and comments name are there', (t) => {
   ]);
   t.true(named.length > 50);
   for (const [file] of named) t.true(existsSync(join(ROOT, file)), file);
+});
+
+test('commands that pages show have the options that they show', (t) => {
+  const everywhere = ['--json', '--quiet', '--help'];
+  let shown = 0;
+  for (const file of PAGES.filter((name) => !name.startsWith('CHANGELOG') && !name.startsWith('docs/reference/'))) {
+    const text = page(file).replaceAll(/ *\\\n */g, ' ');
+    for (const [line, name = ''] of text.matchAll(/\bautopar ([a-z]+)[^\n`|]* --[^\n`|]*/g)) {
+      const known = OPTIONS.get({ plan: 'compile', diff: 'strategy' }[name] ?? name);
+      t.truthy(known, `${file}: ${line}`);
+      for (const [option] of line.matchAll(/(?<=\s)--[a-z][\w-]*/g))
+        t.true(known?.includes(option) || everywhere.includes(option), `${file}: ${line}: ${option}`);
+      shown += 1;
+    }
+  }
+  t.true(shown > 150);
 });
 
 /** As GitHub makes them of a page's headings. */
