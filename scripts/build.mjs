@@ -1,7 +1,7 @@
 /**
  * @file `npm run build`: compiles to dist/, removes what no source stands for any more, and bundles the command.
  *
- * A command reads a few files in place of 340 modules, and starts the sooner for it (docs/performance.md). That it is executable is what lets
+ * A command reads a few files in place of 340 modules, and starts the sooner for it (docs/reference/performance.md). That it is executable is what lets
  * `npx autopar` work in this folder again and again: npx links the command once and does not look at its mode a second time.
  */
 import { spawnSync } from 'node:child_process';

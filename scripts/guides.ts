@@ -4,17 +4,20 @@
  * match, as in a shell. What stands below `$ cat name` is a file that later commands read.
  */
 
-export const GUIDES = ['docs/choosing-a-strategy.md', 'docs/splitting-tips.md'] as const;
+/** The page whose sections are rules of thumb, each shown by commands. */
+export const GUIDE = 'docs/choosing-a-strategy.md';
 
-/** All pages whose commands are run: those that explain how it works, too. */
+/** The page whose commands simulate, in little time. */
+export const SIMULATES = 'docs/memory.md';
+
+/** All pages whose commands are run. */
 export const PAGES = [
-  ...GUIDES,
-  'docs/simulate.md',
-  'docs/pipelines.md',
-  'docs/sequences-and-experts.md',
-  'docs/offload.md',
+  SIMULATES,
+  GUIDE,
+  'docs/using.md',
+  'docs/parallelism.md',
   'docs/cost-model.md',
-  'docs/search.md',
+  'docs/planner.md',
   'docs/clusters.md',
 ] as const;
 

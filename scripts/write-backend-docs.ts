@@ -1,5 +1,5 @@
 /**
- * @file `npm run docs:backends -- NAME=FILE.json …`: writes the table operators × backends of docs/backends.md from the results
+ * @file `npm run docs:backends -- NAME=FILE.json …`: writes the table operators × backends of docs/reference/backends.md from the results
  * (`--json`) of `npm run conformance -- FOLDER --backend NAME`.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { type CaseResult, operatorCounts } from '../test/conformance/report.js';
 
-const PAGE = join(dirname(fileURLToPath(import.meta.url)), '../..', 'docs/backends.md');
+const PAGE = join(dirname(fileURLToPath(import.meta.url)), '../..', 'docs/reference/backends.md');
 const HEADING = '## Operators by backend\n';
 
 /** The page, its table (which ends it) written anew. */

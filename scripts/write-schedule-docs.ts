@@ -1,5 +1,5 @@
 /**
- * @file `npm run docs:schedules`: writes docs/schedules.md from the schedules themselves, drawn, checked and simulated.
+ * @file `npm run docs:schedules`: writes docs/reference/schedules.md from the schedules themselves, drawn, checked and simulated.
  */
 import { writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -12,7 +12,7 @@ import { type Schedule, type ScheduleKind, UNIT_SECONDS } from '../src/schedule/
 import { type Durations, simulate } from '../src/schedule/simulate.js';
 
 /** Where the page lies, from the repository root. */
-export const SCHEDULE_DOCS = 'docs/schedules.md';
+export const SCHEDULE_DOCS = 'docs/reference/schedules.md';
 
 const UNITS: Durations = { compute: (_stage, _chunk, phase) => UNIT_SECONDS[phase] };
 

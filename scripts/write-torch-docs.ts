@@ -1,16 +1,14 @@
 /**
- * @file `npm run docs:torch`: writes the table of operators in docs/torch.md from the table that the target writes programs with.
+ * @file `npm run docs:torch`: writes docs/reference/torch-operators.md from the table that the target writes programs with.
  */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { torchLines } from '../test/codegen/torch/sampled.js';
 import { CASES } from '../test/ir/ops/cases.js';
 
 /** Where the page lies, from the repository root. */
-export const TORCH_DOCS = 'docs/torch.md';
-
-const HEADING = '## Operators\n';
+export const TORCH_DOCS = 'docs/reference/torch-operators.md';
 
 /** Operators of ONNX's own domain that have samples, and those of them that the target writes. */
 export function torchShare(): {
@@ -37,8 +35,8 @@ function shown(lines: readonly string[]): string {
   return isOne ? `\`${expression.replaceAll('|', '\\|')}\`` : 'the operators that it stands for';
 }
 
-/** The page, its table written anew. */
-export function torchDocs(page: string): string {
+/** The page. */
+export function torchDocs(): string {
   const rows = new Map<string, string>();
   for (const sample of CASES) {
     const name = nameOf(sample);
@@ -46,16 +44,15 @@ export function torchDocs(page: string): string {
     if (lines !== null && !rows.has(name)) rows.set(name, `| ${name} | ${shown(lines)} |`);
   }
   const table = [...rows].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, row]) => row);
-  const introduction = page.slice(0, page.indexOf(HEADING));
   const { common, covered, lacking } = torchShare();
   const share = `${((100 * covered) / common).toFixed(1)} %`;
   const text = `${rows.size} operators, among them ${covered} of the ${common} of ONNX's own that the registry has samples of (${share}; ${lacking.join(', ')} are
 missing), each with the lines of one sample; \`npm run docs:torch\` writes the table, and a test runs every sample in torch and in ONNX
 Runtime. An operator without a function of its own is written as the operators that it stands for.`;
-  return `${introduction}${HEADING}\n${text}\n\n| operator | torch |\n|---|---|\n${table.join('\n')}\n`;
+  return `# Operators of torch programs\n\n${text}\n\n| operator | torch |\n|---|---|\n${table.join('\n')}\n`;
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const file = join(dirname(fileURLToPath(import.meta.url)), '../..', TORCH_DOCS);
-  writeFileSync(file, torchDocs(readFileSync(file, 'utf8')));
+  writeFileSync(file, torchDocs());
 }

@@ -1,6 +1,6 @@
 /**
  * @file `npm run docs:training`: trains a GPT of a few million parameters on text made here, on one rank and as dp, tp and pp on
- * several, and writes what came of it into docs/training-runs.md: the losses in one picture and the figures in a table. Minutes.
+ * several, and writes what came of it into docs/training.md: the losses in one picture and the figures in a table. Minutes.
  */
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -12,7 +12,7 @@ import { uniform } from '../src/api/numbers.js';
 import { readMetrics, type StepMetrics } from '../src/api/training-run/metrics.js';
 
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), '../..');
-const PAGE = join(ROOT, 'docs/training-runs.md');
+const PAGE = join(ROOT, 'docs/training.md');
 const PICTURE = 'pictures/losses.svg';
 const [BEGIN, END] = ['<!-- npm run docs:training writes this -->\n', '<!-- end -->\n'];
 

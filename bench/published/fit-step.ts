@@ -22,7 +22,7 @@ interface Sample {
 
 type Tree = { readonly [name: string]: number | Tree };
 
-/** Families of which docs/accuracy.md promises something count more; a chronicle of tuning attempts counts less. */
+/** Families of which docs/reference/accuracy.md promises something count more; a chronicle of tuning attempts counts less. */
 const WEIGHTS: Readonly<Record<string, number>> = {
   'megatron_sc21_table1.csv': 2.5,
   'megatron_sc21_table2_zero3_vs_ptd.csv': 1.5,

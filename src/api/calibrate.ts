@@ -25,7 +25,7 @@ import { clusterSources } from './cluster-sources.js';
 export type { Score } from './calibration/score.js';
 
 export interface CalibrateOptions {
-  /** Tables of runs (docs/accuracy.md says of which form). */
+  /** Tables of runs (docs/reference/accuracy.md says of which form). */
   readonly files: readonly string[];
   /** As `--cluster` has it; figures of earlier runs in it are replaced. */
   readonly cluster: string;

@@ -46,7 +46,7 @@ export interface ImportOptions extends DispatchOptions {
   readonly globalBatch?: number;
   /** Values that graph inputs are fixed to. */
   readonly constants?: Readonly<Record<string, ConstantTensor>>;
-  /** Whether attention, normalisations and the like become one node each (docs/inspect.md); they do by default. */
+  /** Whether attention, normalisations and the like become one node each (docs/using.md); they do by default. */
   readonly blocks?: boolean;
   /** Ranks share out its sequence: Attention is written out in plain operators. */
   readonly sharesSequence?: boolean;

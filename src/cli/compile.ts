@@ -79,7 +79,7 @@ export const compileCommand: Command<CompileFlags> = {
     { flags: '--plan-only', says: 'write plan.json and no program' },
     {
       flags: '--target <runtime|torch|onnx|mindspore>',
-      says: 'also write a folder for torchrun, ONNX engines or MindSpore (docs/torch.md, checkpoints.md)',
+      says: 'also write a folder for torchrun, ONNX engines or MindSpore (docs/torch.md, docs/checkpoints.md)',
       parse: oneOf('--target', TARGETS),
     },
     { flags: '--verify', says: 'run the program and compare it with the unsharded model' },
@@ -119,7 +119,7 @@ export const compileCommand: Command<CompileFlags> = {
     },
     {
       flags: '--search-mode <mode>',
-      says: 'auto, ilp, dynamic_programming, recursive_programming or sharding_propagation (docs/search.md); default: auto',
+      says: 'auto, ilp, dynamic_programming, recursive_programming or sharding_propagation (docs/planner.md); default: auto',
       parse: oneOf('--search-mode', SEARCH_MODES),
     },
     {
@@ -137,7 +137,10 @@ export const compileCommand: Command<CompileFlags> = {
       says: 'show the k best combinations of degrees (default: 1); of whole steps, k runners-up (5)',
       parse: wholeNumber('--top', 1),
     },
-    { flags: '--config <file>', says: "a MindFormers configuration's parallel sections (docs/config.md)" },
+    {
+      flags: '--config <file>',
+      says: "a MindFormers configuration's parallel sections (docs/reference/mindformers.md)",
+    },
     {
       flags: '--objective <what>',
       says: 'of a search over whole steps: time, memory, cost (device-seconds) or devices (the fewest, --within a time); default: time',

@@ -2,7 +2,7 @@
  * @file The one error type that users see: what is wrong, where, and what to do about it.
  */
 
-/** Exit codes of the command line (docs/errors.md). */
+/** Exit codes of the command line (docs/reference/errors.md). */
 export const EXIT = {
   done: 0,
   checkFailed: 1,
@@ -29,7 +29,7 @@ export interface ErrorPlace {
 /**
  * An error whose message is meant for the user. Everything else that is thrown is a fault of autopar (exit 70).
  *
- * `code` is a stable kebab-case word (`unbound-dimension`) that docs/errors.md lists; `exit` names the exit code;
+ * `code` is a stable kebab-case word (`unbound-dimension`) that docs/reference/errors.md lists; `exit` names the exit code;
  * `hint` says what to do.
  */
 export class AutoparError extends Error {

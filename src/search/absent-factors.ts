@@ -136,7 +136,7 @@ function refuseExperts(graph: Graph, ep: number): void {
     throw doesNotFit(
       `--ep ${ep} shards experts, and ${graph.name} has none: no product with a weight [experts, rows, columns], ` +
         'and no experts with weights of their own that are alike',
-      'docs/sequences-and-experts.md lists the written forms; leave out --ep',
+      'docs/parallelism.md lists the written forms; leave out --ep',
     );
   const other = counts.find(({ count }) => count % ep !== 0);
   if (other)

@@ -86,7 +86,7 @@ export function planFromJson(text: string, file: string): Plan {
 
 const planCheck = schemaCheck<Plan>(PLAN_SCHEMA, { allowUnionTypes: true });
 
-const AGAIN = 'undo the last edit (docs/plan-format.md says what a plan holds), or compile the model again';
+const AGAIN = 'undo the last edit (docs/reference/plan.md says what a plan holds), or compile the model again';
 
 /** `operators.head.stage is "0", must be integer`. */
 function describe(error: ErrorObject | undefined, plan: object): string {

@@ -1,5 +1,5 @@
 /**
- * @file The JSON schema of plan.json, version 2 (docs/plan-format.md). Nothing that it does not name is accepted: a
+ * @file The JSON schema of plan.json, version 2 (docs/reference/plan.md). Nothing that it does not name is accepted: a
  * misspelt key is an error, not a default.
  */
 

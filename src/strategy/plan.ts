@@ -29,7 +29,7 @@ export interface Plan {
   readonly mesh: readonly { readonly axis: string; readonly size: number }[];
   /**
    * The mesh of each stage, outermost axis first, where stages differ: `mesh` and `degrees` are then the first stage's, and
-   * strategies and layouts are over sub-axes of ranks (`rank.0`) that all stages share (docs/plan-format.md).
+   * strategies and layouts are over sub-axes of ranks (`rank.0`) that all stages share (docs/reference/plan.md).
    */
   readonly meshes?: readonly Plan['mesh'][];
   readonly degrees: {

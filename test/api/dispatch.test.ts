@@ -1,5 +1,5 @@
 /**
- * @file Six experts on two ranks, top 2, as docs/sequences-and-experts.md draws them: where they are, what a rank computes and
+ * @file Six experts on two ranks, top 2, as docs/parallelism.md draws them: where they are, what a rank computes and
  * sends; and what options of dispatch refuse.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';

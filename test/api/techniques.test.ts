@@ -1,6 +1,6 @@
 /**
  * Techniques that introductions to distributed training name, each shown on a small model and run on real ranks.
- * docs/coverage.md lists them.
+ * docs/reference/coverage.md lists them.
  */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -158,9 +158,9 @@ test('pins with which nothing fits are named too, beside what else would', async
   );
 });
 
-test('docs/search.md shows what its lines print', async (t) => {
+test('docs/planner.md shows what its lines print', async (t) => {
   const compile = place(t);
-  const text = readFileSync(join(ROOT, 'docs', 'search.md'), 'utf8');
+  const text = readFileSync(join(ROOT, 'docs', 'planner.md'), 'utf8');
   const examples = [...text.matchAll(/```\n(autopar compile .*)\n([^`]*)```/g)];
   t.true(examples.length >= 4);
   for (const [, line = '', shown = ''] of examples) {

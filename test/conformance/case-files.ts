@@ -34,7 +34,7 @@ export interface CaseFiles {
   readonly unpacked?: readonly string[];
 }
 
-/** ONNX's own backend tests compare so (docs/conformance.md). */
+/** ONNX's own backend tests compare so (docs/reference/conformance.md). */
 const ONNX_TOLERANCE: Tolerance = { rtol: 1e-3, atol: 1e-7 };
 
 /** Exported models are longer sums than single operators, and their references come from another framework. */

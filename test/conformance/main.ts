@@ -1,5 +1,5 @@
 /**
- * @file `npm run conformance -- FOLDER…`: cases through import, export, sharding and running. docs/conformance.md describes
+ * @file `npm run conformance -- FOLDER…`: cases through import, export, sharding and running. docs/reference/conformance.md describes
  * layouts, modes, verdicts and options. Exit code 1 only where a case fails.
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';

@@ -1,7 +1,9 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
+import { TECHNIQUES } from '../../scripts/reference/techniques.js';
 import { OPERATOR_DOCS, operatorDocs } from '../../scripts/write-operator-docs.js';
+import { referenceFiles } from '../../scripts/write-reference.js';
 import { SCHEDULE_DOCS, scheduleDocs } from '../../scripts/write-schedule-docs.js';
 import { TORCH_DOCS, torchDocs } from '../../scripts/write-torch-docs.js';
 import { COMMANDS } from '../../src/cli/commands.js';
@@ -15,29 +17,20 @@ test('docs/reference/operators.md is current', (t) => {
   t.is(page(OPERATOR_DOCS), operatorDocs(operatorEntries), 'npm run docs:operators writes it anew');
 });
 
-test('docs/schedules.md is current', (t) => {
+test('docs/reference/schedules.md is current', (t) => {
   t.is(page(SCHEDULE_DOCS), scheduleDocs(), 'npm run docs:schedules writes it anew');
 });
 
-test('docs/torch.md has the table of operators', (t) => {
-  t.is(page(TORCH_DOCS), torchDocs(page(TORCH_DOCS)), 'npm run docs:torch writes it anew');
+test('docs/reference/torch-operators.md is current', (t) => {
+  t.is(page(TORCH_DOCS), torchDocs(), 'npm run docs:torch writes it anew');
 });
 
-test('docs/commands.md has every command and option', (t) => {
-  const text = page('docs/commands.md').replaceAll('\\|', '|');
-  for (const { name, options, examples, subcommands = [] } of COMMANDS) {
-    for (const subcommand of subcommands) {
-      t.true(text.includes(`### autopar ${name} ${subcommand.name}`), `${name} ${subcommand.name}`);
-      for (const { flags } of subcommand.options) t.true(text.includes(`\`${flags}\``), `${subcommand.name} ${flags}`);
-    }
-    if (examples.length > 0) t.true(text.includes(`## autopar ${name}`), name);
-    else t.true(text.includes(`\`${name}\``), name);
-    for (const { flags } of options) t.true(text.includes(`\`${flags}\``), `${name} ${flags}`);
-  }
-});
+for (const [file, text] of Object.entries(referenceFiles())) {
+  test(`${file} is current`, (t) => t.is(page(file), text, 'npm run docs:reference writes it anew'));
+}
 
-test('docs/errors.md lists every error code of the source, with its exit code', (t) => {
-  const rows = [...page('docs/errors.md').matchAll(/^\| `([a-z0-9-]+)` \| (\d+(?:, \d+)*) \|/gm)];
+test('docs/reference/errors.md lists every error code of the source, with its exit code', (t) => {
+  const rows = [...page('docs/reference/errors.md').matchAll(/^\| `([a-z0-9-]+)` \| (\d+(?:, \d+)*) \|/gm)];
   const listed = new Map(rows.map(([, code = '', exits = '']) => [code, exits.split(', ').map(Number)]));
   const used = errorCodes();
   for (const [code, kinds] of used) {
@@ -61,54 +54,89 @@ test('docs/contributing.md names every package', (t) => {
   }
 });
 
-test('docs/coverage.md names only tests that exist', (t) => {
-  for (const [, file = ''] of page('docs/coverage.md').matchAll(/`((?:test|bench)\/[\w./-]+)`/g)) {
-    t.true(existsSync(join(ROOT, file)), file);
-  }
-});
+/** Options of each command, those of its subcommands included. */
+const OPTIONS = new Map(
+  COMMANDS.map(({ name, options, subcommands = [] }) => [
+    name,
+    [...options, ...subcommands.flatMap((subcommand) => subcommand.options)].flatMap(
+      ({ flags }) => flags.match(/--[\w-]+/g) ?? [],
+    ),
+  ]),
+);
 
-test('docs/coverage.md names only commands, options, scripts and pages that exist; what has a command has a test', (t) => {
+test('techniques name commands, options, scripts and tests that exist', (t) => {
   const { scripts } = JSON.parse(page('package.json')) as { readonly scripts: Readonly<Record<string, string>> };
-  const optionsOf = new Map(
-    COMMANDS.map(({ name, options, subcommands = [] }) => [
-      name,
-      [...options, ...subcommands.flatMap((subcommand) => subcommand.options)].flatMap(
-        ({ flags }) => flags.match(/--[\w-]+/g) ?? [],
-      ),
-    ]),
-  );
-  const rows = [...page('docs/coverage.md').matchAll(/^\| (?!technique)(.*?) \|(.*)\|(.*)\|$/gm)];
-  t.true(rows.length > 90);
-  for (const [, claim = '', commands = '', tests = ''] of rows) {
-    if (commands.trim() === '') {
-      t.is(tests.trim(), '', claim);
-      continue;
-    }
-    t.regex(tests, /`(test|bench)\/|\]\([\w-]+\.md/, claim);
-    for (const [, text = ''] of commands.matchAll(/`([^`]+)`/g)) {
-      const [first = '', second = '', third = ''] = text.split(' ');
-      if (first === 'npm') t.truthy(scripts[third], `${claim}: ${text}`);
-      else if (first.startsWith('docs/')) t.true(existsSync(join(ROOT, first)), `${claim}: ${text}`);
-      else if (first === 'autopar') {
-        const known = optionsOf.get(second);
-        t.truthy(known, `${claim}: ${text}`);
-        for (const [option] of text.matchAll(/--[\w-]+/g))
-          t.true(known?.includes(option), `${claim}: ${text}: ${option}`);
+  const techniques = Object.values(TECHNIQUES).flat();
+  t.true(techniques.length > 100);
+  for (const { does, commands, tests } of techniques) {
+    for (const file of tests) t.true(existsSync(join(ROOT, file)), `${does}: ${file}`);
+    for (const command of commands) {
+      const [program, name = '', script = ''] = command.split(' ');
+      if (program === 'npm') t.truthy(scripts[script], `${does}: ${command}`);
+      else {
+        const known = OPTIONS.get(name);
+        t.truthy(known, `${does}: ${command}`);
+        for (const [option] of command.matchAll(/--[\w-]+/g)) t.true(known?.includes(option), `${does}: ${option}`);
       }
     }
   }
 });
 
-test('links between pages lead somewhere', (t) => {
-  const pages = readdirSync(join(ROOT, 'docs'), { encoding: 'utf8', recursive: true }).filter((name) =>
-    name.endsWith('.md'),
-  );
-  for (const file of ['README.md', ...pages.map((name) => `docs/${name}`)]) {
-    for (const [, target = ''] of page(file).matchAll(/\]\((?!https?:|#)([^)#]+)[^)]*\)/g)) {
-      t.true(existsSync(join(ROOT, file, '..', target)), `${file} links to ${target}`);
+const PAGES = [
+  'README.md',
+  'CHANGELOG.md',
+  ...readdirSync(join(ROOT, 'docs'), { encoding: 'utf8', recursive: true })
+    .filter((name) => name.endsWith('.md'))
+    .map((name) => `docs/${name.replaceAll('\\', '/')}`),
+];
+
+test('links between pages lead to files and headings', (t) => {
+  for (const file of PAGES) {
+    for (const [, target = ''] of page(file).matchAll(/\]\((?!https?:)([^)\s]+)\)/g)) {
+      const [path = '', anchor] = target.split('#');
+      const to = path === '' ? file : join(file, '..', path);
+      t.true(existsSync(join(ROOT, to)), `${file} links to ${target}`);
+      if (anchor !== undefined) t.true(anchorsOf(page(to)).has(anchor), `${file} links to ${target}`);
     }
   }
 });
+
+test('pages that messages, help and comments name are there', (t) => {
+  const named = [...sources(), ...texts('scripts'), ...texts('test')].flatMap((source) => [
+    ...source.matchAll(/\bdocs\/[\w/-]+\.(?:md|schema\.json)/g),
+  ]);
+  t.true(named.length > 50);
+  for (const [file] of named) t.true(existsSync(join(ROOT, file)), file);
+});
+
+test('commands that pages show have the options that they show', (t) => {
+  const everywhere = ['--json', '--quiet', '--help'];
+  let shown = 0;
+  for (const file of PAGES.filter((name) => !name.startsWith('CHANGELOG') && !name.startsWith('docs/reference/'))) {
+    const text = page(file).replaceAll(/ *\\\n */g, ' ');
+    for (const [line, name = ''] of text.matchAll(/\bautopar ([a-z]+)[^\n`|]* --[^\n`|]*/g)) {
+      const known = OPTIONS.get({ plan: 'compile', diff: 'strategy' }[name] ?? name);
+      t.truthy(known, `${file}: ${line}`);
+      for (const [option] of line.matchAll(/(?<=\s)--[a-z][\w-]*/g))
+        t.true(known?.includes(option) || everywhere.includes(option), `${file}: ${line}: ${option}`);
+      shown += 1;
+    }
+  }
+  t.true(shown > 150);
+});
+
+/** As GitHub makes them of a page's headings. */
+function anchorsOf(text: string): ReadonlySet<string> {
+  const headings = text.replaceAll(/^```.*?^```/gms, '').matchAll(/^#+ (.*)$/gm);
+  return new Set(
+    [...headings].map(([, title = '']) =>
+      title
+        .toLowerCase()
+        .replaceAll(/[^\p{L}\p{N}\s_-]/gu, '')
+        .replaceAll(' ', '-'),
+    ),
+  );
+}
 
 type Kind = keyof typeof EXIT;
 
@@ -122,8 +150,11 @@ function errorCodes(): ReadonlyMap<string, ReadonlySet<Kind>> {
 }
 
 function sources(): readonly string[] {
-  return ['src', 'models']
-    .flatMap((folder) => readdirSync(join(ROOT, folder), { recursive: true, withFileTypes: true }))
+  return ['src', 'models'].flatMap(texts);
+}
+
+function texts(folder: string): readonly string[] {
+  return readdirSync(join(ROOT, folder), { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile() && entry.name.endsWith('.ts'))
     .map((entry) => readFileSync(join(entry.parentPath, entry.name), 'utf8'));
 }

@@ -1,5 +1,5 @@
 /**
- * @file The page for those who come from PyTorch: its options exist, and the plan of modules that it shows is kept in training.
+ * @file What docs/torch.md says to those who come from PyTorch: its options exist, and the plan of modules that it shows is kept in training.
  */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -10,9 +10,10 @@ import { readAnnotations } from '../../src/api/index.js';
 import { COMMANDS } from '../../src/cli/commands.js';
 import { ROOT } from '../cli/autopar.js';
 
-const PAGE = readFileSync(join(ROOT, 'docs/from-pytorch.md'), 'utf8');
+const [, PAGE = ''] =
+  /^## Coming from PyTorch\n(.*?)^## /ms.exec(readFileSync(join(ROOT, 'docs/torch.md'), 'utf8')) ?? [];
 
-test('every command and option of docs/from-pytorch.md exists', (t) => {
+test('every command and option of docs/torch.md exists', (t) => {
   const optionsOf = new Map(
     COMMANDS.map(({ name, options }) => [
       name,
@@ -30,7 +31,7 @@ test('every command and option of docs/from-pytorch.md exists', (t) => {
   }
 });
 
-test('the plan of modules in docs/from-pytorch.md is kept in training', async (t) => {
+test('the plan of modules in docs/torch.md is kept in training', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const file = join(folder, 'pins.yaml');

@@ -1,5 +1,5 @@
 /**
- * @file The table of kinds of recompute in docs/training.md: memory and time of each are those that its plan predicts.
+ * @file The table of kinds of recompute in docs/memory.md: memory and time of each are those that its plan predicts.
  */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import { autopar, ROOT } from '../cli/autopar.js';
 
-const PAGE = readFileSync(join(ROOT, 'docs/training.md'), 'utf8');
+const PAGE = readFileSync(join(ROOT, 'docs/memory.md'), 'utf8');
 const ROWS = [...PAGE.matchAll(/^\| `([a-z-]+(?::except-last)?)` \| ([\d.]+) MB \| ([\d.]+) MB \| (\d+) ms \|$/gm)];
 const MODEL = /\(`(gpt:[^`]*)`\)/.exec(PAGE)?.[1] ?? '';
 
@@ -19,7 +19,7 @@ test('the table has every kind', (t) => {
 });
 
 for (const [, kind = '', ...figures] of ROWS)
-  test(`docs/training.md: ${kind}`, async (t) => {
+  test(`docs/memory.md: ${kind}`, async (t) => {
     const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
     t.teardown(() => rmSync(folder, { recursive: true, force: true }));
     const line = `compile --model ${MODEL} --train --plan-only --micro-batches 4 --global-batch 8 --pp 2 --schedule f-then-b`;

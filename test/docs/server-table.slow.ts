@@ -1,5 +1,5 @@
 /**
- * @file The table of docs/data-parallel.md that sets a parameter server beside all-reduce: memory and bytes on 2, 4 and 8 ranks are
+ * @file The table of docs/memory.md that sets a parameter server beside all-reduce: memory and bytes on 2, 4 and 8 ranks are
  * those that the plans predict, and grow with the ranks at the server alone.
  */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import { autopar, ROOT } from '../cli/autopar.js';
 
-const PAGE = readFileSync(join(ROOT, 'docs/data-parallel.md'), 'utf8');
+const PAGE = readFileSync(join(ROOT, 'docs/memory.md'), 'utf8');
 const ROWS = [...PAGE.matchAll(/^\| (2|4|8) \|((?: [\d,]+ B \|){6})$/gm)].map(
   ([, dp = '', cells = '']) =>
     [Number(dp), cells.match(/[\d,]+/g)?.map((cell) => Number(cell.replaceAll(',', '')))] as const,
@@ -34,7 +34,7 @@ test('the table has every number of ranks, and its linear growth', (t) => {
 });
 
 for (const [dp, figures] of ROWS)
-  test(`docs/data-parallel.md: ${dp} ranks`, async (t) => {
+  test(`docs/memory.md: ${dp} ranks`, async (t) => {
     const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
     t.teardown(() => rmSync(folder, { recursive: true, force: true }));
     const compiled = async (sync: string): Promise<Compiled> => {

@@ -97,7 +97,7 @@ for (const { model, capacity, dispatch, ...degrees } of pairwise(everyChoice()))
   );
 }
 
-/** Rows of the table in docs/sequences-and-experts.md: which method needs the least memory. */
+/** Rows of the table in docs/parallelism.md: which method needs the least memory. */
 const LEAST: readonly (readonly [positions: number, heads: number, cluster: string, SpMethod])[] = [
   [1024, 4, '1x4', 'ring'],
   [8192, 4, '1x4', 'ring'],

@@ -119,7 +119,7 @@ export interface PlacedCase {
   readonly shapeOf: (name: string) => readonly number[];
 }
 
-/** Parameters by place (docs/training-form.md): what the file merged is parted, what it stores twice is one. */
+/** Parameters by place (docs/training.md): what the file merged is parted, what it stores twice is one. */
 export function placedCase({ file, imported, turned, stored }: TrainingCase): PlacedCase {
   const { graph, trained } = trainingForm(imported, { trainMode: 'as-exported' });
   const shapeOf = (name: string) => typeOf(graph, name).shape;

@@ -1,6 +1,6 @@
 /**
  * @file The keys of MindFormers' configuration files that are about parallelism: a table of where each stands, what form its
- * value has, and its default. docs/config.md has the same rows in words; a test compares them.
+ * value has, and its default. docs/reference/mindformers.md has the same rows in words; a test compares them.
  */
 import { tupleValues } from '../../sharding-propagation/annotations/tuple-text.js';
 import { MOST_DEVICES } from '../../sharding-propagation/mesh.js';

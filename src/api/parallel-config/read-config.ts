@@ -33,7 +33,7 @@ export async function readParallelConfig(file: string): Promise<ParallelConfig> 
   return config;
 }
 
-const HOW = 'docs/config.md lists the keys with their values';
+const HOW = 'docs/reference/mindformers.md lists the keys with their values';
 
 type Source = Pick<YamlSource, 'file' | 'value' | 'lineOf'>;
 

@@ -23,7 +23,7 @@ export function setParallelConfig(settings: ParallelSettings): ParallelConfig {
     if (expected)
       throw invalid(
         `${key} is ${JSON.stringify(value)}, where ${expected} is expected`,
-        'docs/config.md lists the settings',
+        'docs/reference/mindformers.md lists the settings',
       );
     given.set(key, null);
   }

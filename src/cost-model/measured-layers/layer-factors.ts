@@ -24,8 +24,8 @@ export interface LayerFactors {
 
 /**
  * Standard deviations of the three logarithms: what single shapes take differs by a tenth, about as far as predictions are off
- * where nothing was run (docs/accuracy.md), and what they have in common by half of that. Halves and doubles change little
- * (docs/clusters.md).
+ * where nothing was run (docs/reference/accuracy.md), and what they have in common by half of that. Halves and doubles change
+ * little (docs/clusters.md).
  */
 const SPREAD = { cluster: 0.05, smooth: 0.05, own: 0.1 };
 

@@ -1,6 +1,6 @@
 /**
- * @file The constants of whole-step prediction: what the catalogue's peaks do not say. All are physical quantities of devices
- * and of software, none belongs to a model. `bench/published/fit-step.ts` fits those that docs/cost-model.md marks as fitted.
+ * @file The constants of training-step prediction: what the catalogue's peaks do not say. All are physical quantities of devices
+ * and of software, none belongs to a model. `bench/published/fit-step.ts` fits those that docs/reference/constants.md marks.
  */
 
 import type { DeviceSpec } from '../device.js';

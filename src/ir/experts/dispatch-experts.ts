@@ -86,7 +86,7 @@ export function dispatchExperts(
       'usage',
       `--dispatch sends tokens to the experts of their top k, and ${graph.name} has no layer of experts that is written so`,
       {},
-      'leave it out; docs/sequences-and-experts.md lists the written forms',
+      'leave it out; docs/parallelism.md lists the written forms',
     );
   const nodes = graph.nodes.flatMap((node) => made.get(node) ?? (gone.has(node) ? [] : [node]));
   const outputs = [...graph.outputs, ...layers.map(({ counts }) => counts)];

@@ -1,5 +1,5 @@
 /**
- * @file The JSON Schema of annotation files, published as docs/annotations.schema.json. `description` of a form with
+ * @file The JSON Schema of annotation files, published as docs/reference/annotations.schema.json. `description` of a form with
  * alternatives says in words what is expected: error messages use it.
  */
 import { MOST_DEVICES, MOST_STAGES } from '../mesh.js';
@@ -79,7 +79,7 @@ const pin: Schema = record(
 export const ANNOTATIONS_SCHEMA: Schema = {
   $schema: 'http://json-schema.org/draft-07/schema#',
   title: 'autopar annotations',
-  description: 'What a user has decided about single operators and tensors; see annotations.md.',
+  description: 'What a user has decided about single operators and tensors; see docs/annotations.md.',
   ...record(
     {
       version: { const: ANNOTATIONS_VERSION },

@@ -146,7 +146,7 @@ function hidden(glob: string, { insideBlocks }: GraphNames): string | null {
     if (fits(name))
       return (
         `${name} is inside of the ${block.op} ${block.name}, which is planned whole: pin that by its factors ` +
-        '(docs/inspect.md)'
+        '(docs/using.md)'
       );
   return null;
 }

@@ -1,5 +1,5 @@
 /**
- * @file A plan as the parallel sections of a MindFormers configuration (docs/config.md has the keys; `--config` reads them).
+ * @file A plan as the parallel sections of a MindFormers configuration, which `--config` reads (docs/reference/mindformers.md has the keys).
  */
 
 import type { PlacedPlan } from '../placed-operators.js';

@@ -516,12 +516,12 @@ const KEYS: Readonly<Record<string, (t: ExecutionContext) => Promise<void>>> = {
 
 for (const [key, check] of Object.entries(KEYS)) test(key, check);
 
-test('every key has its test, and docs/config.md its row', (t) => {
+test('every key has its test, and docs/reference/mindformers.md its row', (t) => {
   const paths = KEY_ROWS.map(({ path }) => path.join('.'));
   t.deepEqual([...paths].sort(), Object.keys(KEYS).sort());
-  const rows = [...readFileSync(join(ROOT, 'docs/config.md'), 'utf8').matchAll(/^\| `([\w.]+)` \|/gm)].map(
-    ([, key]) => key,
-  );
+  const rows = [
+    ...readFileSync(join(ROOT, 'docs/reference/mindformers.md'), 'utf8').matchAll(/^\| `([\w.]+)` \|/gm),
+  ].map(([, key]) => key);
   t.deepEqual([...rows].sort(), [...paths, ...Object.keys(NOTED_KEYS)].sort());
 });
 

@@ -1,5 +1,5 @@
 /**
- * @file What dropout keeps, computed as docs/training-form.md says it, element by element in whole numbers: it shares nothing with the
+ * @file What dropout keeps, computed as docs/training.md says it, element by element in whole numbers: it shares nothing with the
  * graph that makes the masks.
  */
 import type { ConstantTensor } from '../../../src/ir/graph.js';

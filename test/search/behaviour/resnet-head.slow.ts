@@ -1,6 +1,6 @@
 /**
  * @file ResNet-50 in training on eight devices: its head is data-parallel with few classes and model-parallel with many, its
- * convolutions data-parallel with both. Where the flip lies is what docs/splitting-tips.md says.
+ * convolutions data-parallel with both. Where the flip lies is what docs/choosing-a-strategy.md says.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -10,7 +10,7 @@ import { cutAlong, operatorsLike, trainedPlan } from './trained-plan.js';
 
 /** Rows of the page's table: images of a step, classes at which the head is still data-parallel, and no longer. */
 const ROWS = [
-  ...readFileSync(join(ROOT, 'docs/splitting-tips.md'), 'utf8').matchAll(
+  ...readFileSync(join(ROOT, 'docs/choosing-a-strategy.md'), 'utf8').matchAll(
     /^\| ([\d,]+) images \| ([\d,]+) \| ([\d,]+) \|$/gm,
   ),
 ].map((row) => row.slice(1).map((figure) => Number(figure.replaceAll(',', ''))));

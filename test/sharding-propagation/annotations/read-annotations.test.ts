@@ -157,7 +157,7 @@ test('a missing file and a folder are named', async (t) => {
 });
 
 test('the published schema is the one that files are checked against', (t) => {
-  const published = JSON.parse(readFileSync(join(ROOT, 'docs/annotations.schema.json'), 'utf8')) as object;
+  const published = JSON.parse(readFileSync(join(ROOT, 'docs/reference/annotations.schema.json'), 'utf8')) as object;
   t.deepEqual(published, ANNOTATIONS_SCHEMA as object);
   t.true(new Ajv({ strict: true }).validateSchema(published));
 });

@@ -1,5 +1,5 @@
 /**
- * @file The table of operators in torch functions (docs/torch.md shows it). A program with another operator is refused before
+ * @file The table of operators in torch functions (docs/reference/torch-operators.md). A program with another operator is refused before
  * anything is written.
  */
 import { attentionOperators } from './attention.js';
