@@ -86,9 +86,12 @@ export class PickedRows {
     if (node.domain !== '' || this.isKnown(node)) return null;
     if (node.op === 'NonZero') return this.begin(node, refusal);
     for (const name of node.inputs)
-      if (name !== null && this.shapes.has(name) && !(await this.numbers(name)).includes(COUNT)) this.shapes.delete(name);
+      if (name !== null && this.shapes.has(name) && !(await this.numbers(name)).includes(COUNT))
+        this.shapes.delete(name);
     const places = this.placesOf(node.inputs);
-    return places && Object.hasOwn(this.rewrites, node.op) ? ((await this.rewrites[node.op]?.(node, places)) ?? null) : null;
+    return places && Object.hasOwn(this.rewrites, node.op)
+      ? ((await this.rewrites[node.op]?.(node, places)) ?? null)
+      : null;
   }
 
   /** Follows rows through an operator with its types; `view` has null for operands that have become attributes. */
@@ -115,7 +118,10 @@ export class PickedRows {
   }
 
   /** The places of a mask as constants: all of its cells. */
-  private async begin({ inputs: [mask], outputs: [result] }: SourceNode, refusal: () => AutoparError): Promise<Replacement> {
+  private async begin(
+    { inputs: [mask], outputs: [result] }: SourceNode,
+    refusal: () => AutoparError,
+  ): Promise<Replacement> {
     if (!mask || !result || this.rows.has(mask) || (await this.context.heldValueOf(mask))) return null;
     const { shape } = this.context.typeOf(mask);
     if (shape.length < 1 || shape.length > 2) return null;
@@ -131,10 +137,7 @@ export class PickedRows {
     const rows = this.rows.get(input ?? '');
     if (!input || !result || !rows) throw places.refusal;
     const all = this.context.typeOf(input).shape.with(rows.axis, COUNT);
-    const part = all.slice(
-      numberAttribute(attributes, 'start', 0),
-      numberAttribute(attributes, 'end', all.length),
-    );
+    const part = all.slice(numberAttribute(attributes, 'start', 0), numberAttribute(attributes, 'end', all.length));
     this.context.alias(result, this.context.literal(`${result}/sizes`, constant('int64', part, [part.length])));
     this.shapes.set(result, places);
     return [];
@@ -148,7 +151,9 @@ export class PickedRows {
     const { shape } = this.context.typeOf(input);
     const given = sizes ? await this.numbers(sizes) : numbersAttribute(node.attributes, 'shape');
     const copies = numberAttribute(node.attributes, 'allowzero', 0) === 0;
-    const target = given.map((size, axis) => (size === 0 && copies ? (axis === rows.axis ? COUNT : (shape[axis] ?? 0)) : size));
+    const target = given.map((size, axis) =>
+      size === 0 && copies ? (axis === rows.axis ? COUNT : (shape[axis] ?? 0)) : size,
+    );
     const at = target.indexOf(COUNT);
     const isKept =
       elementCount(target.slice(0, at)) === elementCount(shape.slice(0, rows.axis)) &&
@@ -164,7 +169,8 @@ export class PickedRows {
     const target = await this.numbers(sizes);
     const rows = this.rows.get(input ?? '');
     const rank = this.context.typeOf(input ?? '').shape.length;
-    if (!rows || target.length < rank || target.indexOf(COUNT) !== rows.axis + target.length - rank) throw places.refusal;
+    if (!rows || target.length < rank || target.indexOf(COUNT) !== rows.axis + target.length - rank)
+      throw places.refusal;
     const shape = target.map((size) => (size === COUNT ? 1 : size));
     return [{ ...node, attributes: { shape }, inputs: [input ?? ''] }];
   }
@@ -201,10 +207,18 @@ export class PickedRows {
     const size = elementCount(own.slice(axis, axis + depth));
     const [before, after] = [own.slice(0, axis), own.slice(axis + depth)];
     const mark = this.rows.get(index);
-    if (result === null || !mark || mark.along !== null || elementCount(shape) !== picked.length || mark.axis >= shape.length)
+    if (
+      result === null ||
+      !mark ||
+      mark.along !== null ||
+      elementCount(shape) !== picked.length ||
+      mark.axis >= shape.length
+    )
       throw places.refusal;
     const is = (order: readonly number[]) => picked.every((at, place) => at === order[place]);
-    const along = places.shape.findIndex((length, dimension) => length === size && is(coordinates(places.shape, dimension)));
+    const along = places.shape.findIndex(
+      (length, dimension) => length === size && is(coordinates(places.shape, dimension)),
+    );
     const cells = elementCount(places.shape);
     const sizes = (rows: number) => [...before, ...shape.with(mark.axis, rows), ...after];
     const made = { places, axis: axis + mark.axis, gate: null };
@@ -217,7 +231,10 @@ export class PickedRows {
       throw places.refusal;
     this.rows.set(result, { ...made, along: null });
     const prefix = this.context.prefix(result);
-    const apart = plain(node, 'Reshape', [data], `${prefix}/apart`, { shape: [...before, second, first, ...after], allowzero: 0 });
+    const apart = plain(node, 'Reshape', [data], `${prefix}/apart`, {
+      shape: [...before, second, first, ...after],
+      allowzero: 0,
+    });
     const perm = Array.from({ length: before.length + after.length + 2 }, (_, at) => at);
     perm.splice(axis, 2, axis + 1, axis);
     const turned = plain(node, 'Transpose', [`${prefix}/apart`], `${prefix}/turned`, { perm });
@@ -232,7 +249,8 @@ export class PickedRows {
     const [name, gate] = [inputs[at], inputs[1 - at]];
     if (at < 0 || !rows || !cells || cells.along !== null || !name || !gate || !result) return null;
     const [shape, other] = [name, gate].map((each) => this.context.typeOf(each).shape);
-    if (!shape || !other || rows.places !== cells.places || rows.gate !== null || other.length > shape.length) return null;
+    if (!shape || !other || rows.places !== cells.places || rows.gate !== null || other.length > shape.length)
+      return null;
     const isBeside = other.every((size, axis) => size === 1 || axis === cells.axis);
     if (!isBeside || cells.axis + shape.length - other.length !== rows.axis) return null;
     this.context.alias(result, name);
@@ -272,7 +290,12 @@ export class PickedRows {
       return `${prefix}/${as}`;
     };
     const nodes: SourceNode[] = [];
-    const add = (op: string, inputs: readonly string[], attributes: SourceAttributes, name = `${prefix}/${op}_${nodes.length}`) => {
+    const add = (
+      op: string,
+      inputs: readonly string[],
+      attributes: SourceAttributes,
+      name = `${prefix}/${op}_${nodes.length}`,
+    ) => {
       nodes.push(plain(node, op, inputs, name, attributes));
       return name;
     };

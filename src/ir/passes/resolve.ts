@@ -215,8 +215,7 @@ class Walk {
     const constant =
       constants !== null && !RANDOM.has(node.op) && constants.every((item) => item === null || item.present);
     const entry = entryOf(node.op, node.domain);
-    if (!constant && hasDataDependentSize(node.op, node.domain))
-      throw this.sizeDepends(node);
+    if (!constant && hasDataDependentSize(node.op, node.domain)) throw this.sizeDepends(node);
     const { attributes: given, inputs } = await readConstantInputs(
       node,
       entry?.constantInputs ?? [],
