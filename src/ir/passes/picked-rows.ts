@@ -281,8 +281,9 @@ export class PickedRows {
       this.context.typeOf(index).shape.join() === wanted.join() &&
       numbers.every((at, place) => at === positions[Math.floor(place / each)]);
     const adds = node.attributes['reduction'] === 'add';
-    // Without a reduction a row may be written once alone.
-    if (!isWhole || !(adds || (isWithout(node) && (await this.isZero(data))))) throw places.refusal;
+    const fromZero = await this.isZero(data);
+    // Without a reduction each row is written once at most, or the file leaves open what it is.
+    if (!isWhole || !(adds || (isWithout(node) && fromZero))) throw places.refusal;
     const prefix = this.context.prefix(result);
     const bare = (name: string, as: string) => {
       this.context.alias(`${prefix}/${as}`, name);
@@ -305,7 +306,9 @@ export class PickedRows {
     const other = 1 - rows.along;
     const sum = shape.length === 1 ? counted : add('ReduceSum', [counted], { axes: [other], keepdims: 0 });
     const column = add('Reshape', [sum], { shape: sizes.map((size, axis) => (axis === 0 ? size : 1)), allowzero: 0 });
-    add('Add', [data, add('Mul', [bare(update, 'rows'), column], {})], {}, result);
+    const factors = [bare(update, 'rows'), column];
+    if (fromZero) add('Mul', factors, {}, result);
+    else add('Add', [data, add('Mul', factors, {})], {}, result);
     return nodes;
   }
 
