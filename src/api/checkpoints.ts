@@ -8,12 +8,14 @@ import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { byteLength } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
+import { isCount } from '../ir/experts/dispatch-experts.js';
 import { elementCount } from '../ir/graph.js';
 import { makeParents, removeFolderAtomic, syncFolder, writeFolderAtomic } from '../program/atomic.js';
 import { type Checkpoint, type CheckpointRun, readManifest, writeManifest } from '../program/checkpoint.js';
 import { removeLeftoversIn } from '../program/leftovers.js';
 import { takeLock } from '../program/lock.js';
 import type { Session } from '../runtime/session.js';
+import { dispatchOf } from './dispatch.js';
 import { CHECKPOINTS, type CompiledParts, stepsIn } from './folder.js';
 
 /** How far a training is. */
@@ -154,13 +156,16 @@ function bytesOf(tensors: Checkpoint['tensors']): number {
 
 function runOf({ plan, program }: CompiledParts): CheckpointRun {
   const { inputs, outputs } = program;
-  const values = [...inputs, ...outputs].map(({ name, dtype, shape }) => `${name} ${dtype} [${shape.join(', ')}]`);
+  // Counts of what experts are sent are there in some plans alone.
+  const read = outputs.filter(({ name }) => !isCount(name));
+  const values = [...inputs, ...read].map(({ name, dtype, shape }) => `${name} ${dtype} [${shape.join(', ')}]`);
   return {
     model: program.model.name,
     fingerprint: program.model.fingerprint,
     interface: [...new Set(values)],
     microBatches: inputs.find(({ microBatches }) => microBatches)?.microBatches?.count ?? 1,
-    training: { ...plan.training },
+    training: { ...plan.training, ...dispatchOf(plan.passes) },
+    passes: plan.passes,
   };
 }
 
@@ -170,13 +175,14 @@ function runOf({ plan, program }: CompiledParts): CheckpointRun {
  */
 export function checkSameModel({ run: there }: Checkpoint, parts: CompiledParts, folder: string): readonly string[] {
   const here = runOf(parts);
-  const says = (key: keyof CheckpointRun, value = (run: CheckpointRun) => JSON.stringify(run[key])) =>
+  const says = (key: keyof typeof LABELS, value = (run: CheckpointRun) => JSON.stringify(run[key])) =>
     value(there) === value(here) ? [] : [`${LABELS[key]} ${value(here)}, and ${value(there)} in the checkpoint`];
   const names = (run: CheckpointRun) => run.interface.map((text) => text.replace(/ \[.*/, '')).join(', ');
   const isOther = says('interface', names);
   const free = [...says('training'), ...says('microBatches'), ...says('interface')];
-  // The same batch, loss and optimizer make the same graph of the same model.
-  if (isOther.length === 0 && free.length === 0 && there.fingerprint !== here.fingerprint)
+  // The same batch, loss and optimizer make the same graph of the same model, unless it was written out for its ranks.
+  const isSame = [undefined, JSON.stringify(here.passes)].includes(there.passes && JSON.stringify(there.passes));
+  if (isOther.length === 0 && free.length === 0 && isSame && there.fingerprint !== here.fingerprint)
     isOther.push(`operators, shapes or constants of ${here.model} are not those of ${there.model}`);
   if (isOther.length === 0) return free;
   throw new AutoparError(
@@ -188,7 +194,7 @@ export function checkSameModel({ run: there }: Checkpoint, parts: CompiledParts,
   );
 }
 
-const LABELS: Readonly<Record<keyof CheckpointRun, string>> = {
+const LABELS: Readonly<Record<Exclude<keyof CheckpointRun, 'passes'>, string>> = {
   model: 'the model is',
   fingerprint: 'the fingerprint is',
   interface: 'inputs and outputs are',

@@ -66,7 +66,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
       ...(globalBatch === undefined ? {} : { globalBatch }),
       ...(options.weights ? { weights: options.weights } : {}),
       ...dispatchIn(options),
-      ...importedFor(options.training, sharedBy(options.degrees, options.training?.loss.moeBalance)),
+      ...importedFor(options.training, sharedBy(options.degrees)),
     });
   const read = await at(options.globalBatch);
   await interruptible(options.signal);

@@ -2,6 +2,7 @@
  * @file What dispatched experts had to do in a step: tokens that they took, tokens that found no slot, slots that no token
  * filled.
  */
+import { isCount } from '../ir/experts/dispatch-experts.js';
 import { numbersOf } from '../ir/ops/constants.js';
 import { indexOn, subAxes } from '../sharding-propagation/mesh.js';
 import { innerMesh } from '../sharding-propagation/roles.js';
@@ -27,7 +28,7 @@ export interface ExpertLoad {
 export function expertLoads({ passes, degrees, schedule, meshes }: Plan, outputs: Arrays): readonly ExpertLoad[] {
   if (meshes) return [];
   const slots = slotsOf(passes);
-  const counted = Object.entries(outputs).filter(([name]) => name.includes('/tokens_per_expert'));
+  const counted = Object.entries(outputs).filter(([name]) => isCount(name));
   const { dp, sp, ep } = degrees;
   const mesh = innerMesh({ dp, sp, tp: 1, ep });
   const experts = mesh.experts ?? [];

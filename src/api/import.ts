@@ -7,6 +7,7 @@ import { batchDimensions } from '../ir/batch.js';
 import { AutoparError } from '../ir/error.js';
 import { type Dispatched, type DispatchOptions, dispatchExperts } from '../ir/experts/dispatch-experts.js';
 import { expandExperts } from '../ir/experts/expand-experts.js';
+import { sumGathered } from '../ir/experts/gathered-results.js';
 import { stackExperts } from '../ir/experts/stack-experts.js';
 import { fingerprint } from '../ir/fingerprint.js';
 import { type ConstantTensor, type Graph, INTERNAL_OPSET } from '../ir/graph.js';
@@ -156,8 +157,9 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
   const isShared = options.sharesExperts || options.dispatch !== undefined;
   const expanded = isShared ? expandExperts(attending) : attending;
   const stacked = isShared || options.stacksExperts ? stackExperts(expanded, identities) : expanded;
+  const summed = isShared ? sumGathered(stacked) : stacked;
   const { graph: dispatched, layers } =
-    options.dispatch === undefined ? { graph: stacked, layers: [] } : dispatchExperts(stacked, dispatchIn(options));
+    options.dispatch === undefined ? { graph: summed, layers: [] } : dispatchExperts(summed, dispatchIn(options));
   const graph = findLayers(options.blocks === false ? dispatched : recogniseBlocks(dispatched));
   const weightsPresent = [...graph.weights.values()].every((weight) => weight.source.kind !== 'absent');
   return {
@@ -169,6 +171,7 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
       [
         ...(expanded === attending ? [] : [{ name: 'expand-experts' }]),
         ...(stacked === expanded ? [] : [{ name: 'stack-experts' }]),
+        ...(summed === stacked ? [] : [{ name: 'sum-gathered' }]),
       ],
       layers,
     ),

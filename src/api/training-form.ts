@@ -59,7 +59,8 @@ export interface TrainingForm {
 }
 
 /**
- * How a model is imported for it: operators on parameters stay, and Dropout where it is to drop; and for what ranks share out.
+ * How a model is imported for it: operators on parameters stay, and Dropout where it is to drop; experts are stacked; and for what
+ * ranks share out.
  */
 export function importedFor(
   training: TrainingFormOptions | undefined,
@@ -69,6 +70,8 @@ export function importedFor(
   return {
     ...shared,
     keepsParameters: true,
+    // Whatever the degrees: a checkpoint is read by every plan.
+    stacksExperts: true,
     ...(training.trainMode === 'as-exported' ? {} : { forTraining: true }),
   };
 }
@@ -76,16 +79,9 @@ export function importedFor(
 /** What ranks share out of a model besides its batch and its weights. */
 export type Shared = Pick<ImportOptions, 'sharesSequence' | 'sharesExperts' | 'stacksExperts'>;
 
-/** What ranks of these degrees do; and a loss that balances experts, which has to know them. */
-export function sharedBy(
-  { sp = 1, ep = 1 }: { readonly sp?: number; readonly ep?: number } = {},
-  moeBalance?: number,
-): Shared {
-  return {
-    ...(sp > 1 ? { sharesSequence: true } : {}),
-    ...(ep > 1 ? { sharesExperts: true } : {}),
-    ...(moeBalance === undefined ? {} : { stacksExperts: true }),
-  };
+/** What ranks of these degrees do. */
+export function sharedBy({ sp = 1, ep = 1 }: { readonly sp?: number; readonly ep?: number } = {}): Shared {
+  return { ...(sp > 1 ? { sharesSequence: true } : {}), ...(ep > 1 ? { sharesExperts: true } : {}) };
 }
 
 /** What a model, or that of a plan, was imported for. */
@@ -93,7 +89,7 @@ export function sharedIn({ passes }: { readonly passes: readonly Pick<ImportPass
   const has = (pass: string) => passes.some(({ name }) => name === pass);
   return {
     ...(has('write-attention') ? { sharesSequence: true } : {}),
-    ...(has('expand-experts') ? { sharesExperts: true } : {}),
+    ...(has('expand-experts') || has('sum-gathered') ? { sharesExperts: true } : {}),
     ...(has('stack-experts') ? { stacksExperts: true } : {}),
   };
 }

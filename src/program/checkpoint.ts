@@ -40,6 +40,8 @@ export interface CheckpointRun {
   readonly microBatches: number;
   /** Loss and optimizer, as the plan says them. */
   readonly training: Readonly<Record<string, unknown>>;
+  /** The passes that made the model's graph, as the plan says them. Left out by earlier versions. */
+  readonly passes?: readonly unknown[];
 }
 
 export interface StoredTensor extends TensorType {
@@ -155,13 +157,16 @@ const checkpointCheck = schemaCheck<Checkpoint>(
     format: { const: 'autopar-checkpoint' },
     version: { const: CHECKPOINT_VERSION },
     step: count,
-    run: record({
-      model: text,
-      fingerprint: text,
-      interface: { type: 'array', items: text },
-      microBatches: count,
-      training: { type: 'object' },
-    }),
+    run: record(
+      {
+        model: text,
+        fingerprint: text,
+        interface: { type: 'array', items: text },
+        microBatches: count,
+        training: { type: 'object' },
+      },
+      { passes: { type: 'array' } },
+    ),
     state: { type: 'object' },
     tensors: {
       type: 'object',
@@ -174,6 +179,7 @@ const checkpointCheck = schemaCheck<Checkpoint>(
   }),
 );
 
-function record(properties: Readonly<Record<string, object>>): object {
-  return { type: 'object', properties, required: Object.keys(properties), additionalProperties: false };
+function record(required: Readonly<Record<string, object>>, optional: Readonly<Record<string, object>> = {}): object {
+  const properties = { ...required, ...optional };
+  return { type: 'object', properties, required: Object.keys(required), additionalProperties: false };
 }

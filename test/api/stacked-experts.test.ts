@@ -77,6 +77,64 @@ test('weights of experts that ep has stacked are exported under their own names'
   await other.close();
 });
 
+/** Four steps of a plan, with a checkpoint behind the first two; `from` goes on with one that is there. */
+async function losses(directory: string, from?: string): Promise<readonly number[]> {
+  const { imported } = await openCompiled(directory);
+  const inputs = randomInputs(imported.graph, 1);
+  const session = await openSession(directory);
+  const checkpoints = await Checkpoints.open(directory, await readCompiled(directory));
+  const found: number[] = [];
+  const run = async (steps: number) => {
+    for (let step = 0; step < steps; step++) {
+      const { loss } = (await session.step(inputs)).outputs;
+      found.push(loss ? Number(numbersOf(loss)[0]) : Number.NaN);
+    }
+  };
+  try {
+    if (from === undefined) {
+      await run(2);
+      await checkpoints.save(session, { step: 2, state: {} });
+    } else {
+      const { folder: source, checkpoint } = await checkpoints.find(from);
+      await session.restore(source, checkpoint.tensors);
+    }
+    await run(2);
+    return found.slice(-2);
+  } finally {
+    await session.close();
+    await checkpoints.close();
+  }
+}
+
+for (const form of ['unrolled', 'operator'] as const)
+  test(`experts written as ${form} go on from checkpoints of every plan, their own to the bit`, async (t) => {
+    const model = written(form);
+    const plans: Readonly<Record<string, Partial<CompileOptions>>> = {
+      one: { devices: 1 },
+      ep2: { devices: 2, degrees: { dp: 2, tp: 1, ep: 2 } },
+      sent: { devices: 2, degrees: { dp: 2, tp: 1, ep: 2 }, dispatch: 'padded' },
+    };
+    const runs = new Map<string, readonly number[]>();
+    const at = (name: string) => join(folder, `${form}-${name}`);
+    for (const [name, options] of Object.entries(plans)) {
+      const optimizer = { kind: 'adamw', learningRate: 1e-2 } as const;
+      await compile({ model, output: at(name), training: { loss: { kind: 'mse' }, optimizer }, ...options });
+      runs.set(name, await losses(at(name)));
+    }
+    for (const [to, from] of [
+      ['one', 'ep2'],
+      ['ep2', 'ep2'],
+      ['ep2', 'one'],
+      ['sent', 'ep2'],
+      ['one', 'sent'],
+    ] as const) {
+      const [own = [], found] = [runs.get(from), await losses(at(to), at(from))];
+      if (to === from) t.deepEqual(found, own);
+      else t.true(difference(own, found) < 1e-5, `${to} from ${from}: ${found} and ${own}`);
+    }
+    t.true(difference(runs.get('one') ?? [], (runs.get('one') ?? []).toReversed()) > 1e-3, 'losses change');
+  });
+
 test('a loss that balances experts knows those with weights of their own, on one rank too', async (t) => {
   const loss = { kind: 'mse', moeBalance: 0.5 } as const;
   const training = { loss, optimizer: { kind: 'sgd', learningRate: 0.1 } } as const;

@@ -10,7 +10,7 @@ import { constant } from '../../src/ir/ops/constants.js';
  * `einsum`: dense dispatch, products and sum by Einsum. `batched`: copies of the tokens through batched MatMuls with biases and a
  * gate beside. `operator`, `quantised`: ONNX Runtime's MoE and QMoE. `capacity`: GShard's masks of tokens, experts and slots.
  * Experts that are modules with weights of their own: `unrolled`, each with its column of the gate, added up; `masked`, each where
- * it was chosen; `together`, put side by side first.
+ * it was chosen; `together`, put side by side first; `gathered`, of these the chosen ones.
  */
 export const EXPERT_FORMS = [
   'einsum',
@@ -21,6 +21,7 @@ export const EXPERT_FORMS = [
   'unrolled',
   'masked',
   'together',
+  'gathered',
 ] as const;
 export type ExpertForm = (typeof EXPERT_FORMS)[number];
 
@@ -184,6 +185,21 @@ const FORMS: Readonly<Record<ExpertForm, Writer>> = {
     const all = builder.operator('Concat', results, { axis: 1 });
     const shares = builder.operator('Unsqueeze', [gate], { axes: [2] });
     return builder.operator('ReduceSum', [builder.operator('Mul', [all, shares])], { axes: [1], keepdims: 0 });
+  },
+  gathered: (builder, flat, sizes) => {
+    const { batch, steps, width, experts, chosen, bias = 0 } = sizes;
+    const scores = builder.operator('Sigmoid', [scoresOf(builder, flat, experts, bias)]);
+    const attributes = { k: [chosen], axis: -1, largest: 1, sorted: 1 };
+    const [, places = ''] = builder.operators('TopK', [scores], attributes, 2);
+    const shares = builder.operator('GatherElements', [scores, places], { axis: 1 });
+    const results = each(sizes, (index) =>
+      builder.operator('Unsqueeze', [expertOf(builder, index, flat, sizes)], { axes: [1] }),
+    );
+    const all = builder.operator('Concat', results, { axis: 1 });
+    const choice = builder.operator('Unsqueeze', [places], { axes: [2] });
+    const spread = builder.operator('Expand', [choice], { shape: [batch * steps, chosen, width] });
+    const best = builder.operator('GatherElements', [all, spread], { axis: 1 });
+    return builder.operator('Einsum', [best, shares], { equation: 'tkd,tk->td' });
   },
 };
 

@@ -192,6 +192,45 @@ class Attention(nn.Module):
         return self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(BATCH, LENGTH, WIDTH))
 
 
+class Expert(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w1, self.w3 = nn.Linear(WIDTH, 12, bias=False), nn.Linear(WIDTH, 12, bias=False)
+        self.w2 = nn.Linear(12, WIDTH, bias=False)
+
+    def forward(self, x):
+        return self.w2(F.silu(self.w1(x)) * self.w3(x))
+
+
+class Experts(nn.Module):
+    """transformers' Mixtral: each expert's tokens are picked out; `gathered`: the chosen ones of all results."""
+
+    def __init__(self, gathered):
+        super().__init__()
+        self.gathered, self.wte = gathered, nn.Embedding(CLASSES, WIDTH)
+        self.gate, self.head = nn.Linear(WIDTH, 4, bias=False), nn.Linear(WIDTH, CLASSES)
+        self.experts = nn.ModuleList(Expert() for _ in range(4))
+
+    def forward(self, x):
+        states = self.wte(x)
+        return self.head(states + self.mixture(states.view(-1, WIDTH)).view(states.shape))
+
+    def mixture(self, hidden):
+        weights, selected = torch.topk(F.softmax(self.gate(hidden), dim=1), 2, dim=-1)
+        weights = weights / weights.sum(dim=-1, keepdim=True)
+        if self.gathered:
+            results = torch.stack([expert(hidden) for expert in self.experts], dim=1)
+            chosen = torch.gather(results, 1, selected.unsqueeze(-1).expand(-1, -1, WIDTH))
+            return (chosen * weights.unsqueeze(-1)).sum(dim=1)
+        total = torch.zeros_like(hidden)
+        mask = F.one_hot(selected, num_classes=4).permute(2, 1, 0)
+        for index, expert in enumerate(self.experts):
+            choice, token = torch.where(mask[index])
+            result = expert(hidden[None, token].reshape(-1, WIDTH)) * weights[token, choice, None]
+            total.index_add_(0, token, result)
+        return total
+
+
 def tokens():
     return torch.randint(0, CLASSES, (BATCH, LENGTH))
 
@@ -219,6 +258,8 @@ CASES = {
     "mask-factor": (lambda: Attention("factor"), tokens),
     "learned-bias": (lambda: Attention(-1e4, "learned"), tokens),
     "distance-bias": (lambda: Attention(-1e4, "distance"), tokens),
+    "experts": (lambda: Experts(False), tokens),
+    "gathered-experts": (lambda: Experts(True), tokens),
     "rotary": (lambda: Attention(float("-inf"), None, True), tokens),
 }
 # In evaluation the dynamo exporter makes batch normalisation part of the convolution before it.

@@ -88,7 +88,7 @@ export class Alignment {
         weight.dtype === dtype &&
         weight.role === first.role &&
         weight.shape.join() === shape.join() &&
-        (weight.file?.dims ?? shape).join() === (first.file?.dims ?? shape).join(),
+        fileDims(weight).join() === fileDims(first).join(),
     );
     return isAlike && isFloating(dtype) ? { kind: 'weights', names } : null;
   }
@@ -133,6 +133,11 @@ function isLike(one: Node, other: Node): boolean {
     one.outputs.length === other.outputs.length &&
     attributesKey(one.attributes) === attributesKey(other.attributes)
   );
+}
+
+/** The file's dimensions in the weight's order. */
+function fileDims({ file, shape }: Weight): readonly (number | null)[] {
+  return file?.dims ?? shape.map((_, axis) => axis);
 }
 
 function isEqual(one: Weight, other: Weight): boolean {

@@ -176,7 +176,7 @@ class Layer {
   /** [g, experts, int64]: tokens that chose each expert. */
   private counts(isNot: string): string {
     const chosen = this.add('Cast', [this.add('Not', [isNot])], { to: INT64 });
-    return this.add('ReduceSum', [chosen], { axes: [1], keepdims: 0 }, 'tokens_per_expert');
+    return this.add('ReduceSum', [chosen], { axes: [1], keepdims: 0 }, COUNTS);
   }
 
   /** Rows with zero in those that are empty. */
@@ -324,3 +324,10 @@ function cutAttributes({ op, attributes }: Node): Attributes {
 }
 
 const INT64 = 7;
+
+const COUNTS = 'tokens_per_expert';
+
+/** Whether a graph's output counts the tokens that chose each expert. */
+export function isCount(output: string): boolean {
+  return output.includes(`/dispatch/${COUNTS}`);
+}

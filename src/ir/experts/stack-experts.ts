@@ -122,6 +122,9 @@ type Kind = 'tokens' | 'matrix' | 'beside';
 /** Views that leave tokens in their order and features as they are. */
 const VIEWS: ReadonlySet<string> = new Set(['Reshape', 'Flatten', 'Squeeze', 'Unsqueeze', 'Identity']);
 
+/** Operators that cut a dimension. */
+const CUTS: ReadonlySet<string> = new Set(['Split', 'Slice']);
+
 interface Context {
   readonly graph: Graph;
   readonly writer: ForwardWriter;
@@ -261,8 +264,7 @@ class Stack {
     if (operands.includes('matrix') || !operands.includes('tokens')) return null;
     if (node.domain === '' && VIEWS.has(node.op))
       return before.at(-1) === after.at(-1) && after.length > 1 ? 'tokens' : null;
-    if (node.domain === '' && node.op === 'Split')
-      return axisOf(node.attributes, before.length) === before.length - 1 ? 'tokens' : null;
+    if (node.domain === '' && CUTS.has(node.op)) return cutsFeatures(node, before.length) ? 'tokens' : null;
     const isPointwise = entryOf(node.op, node.domain)?.family === 'elementwise';
     return isPointwise && elementCount(after.slice(0, -1)) === elementCount(this.lead) ? 'tokens' : null;
   }
@@ -349,8 +351,15 @@ function homeOf(
   return { name: first?.name ?? name, module: length < 0 ? path : path.slice(0, length), layer };
 }
 
+/** Whether an operator of CUTS leaves all dimensions whole but the last of so many. */
+function cutsFeatures({ attributes }: Node, rank: number): boolean {
+  const { axes = axisOf(attributes, rank) } = attributes;
+  return [axes].flat().every((axis) => axis === rank - 1);
+}
+
 /** Features are the last of three dimensions now, and matrices have one more in front. */
 function stackedAttributes({ op, attributes }: Node): Attributes {
   if (op === 'Split') return { ...attributes, axis: 2 };
+  if (op === 'Slice') return { ...attributes, axes: [2] };
   return op === 'Transpose' ? { perm: [0, 2, 1] } : attributes;
 }

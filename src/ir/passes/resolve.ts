@@ -26,6 +26,7 @@ import { KeptOperators, RANDOM } from './kept-operators.js';
 import { normalisationOf, viewNormalisations } from './normalise.js';
 import { type ParameterForm, readsParameters, rearranges, turnsParameter } from './of-parameters.js';
 import { convertOpset } from './opset.js';
+import { PickedRows } from './picked-rows.js';
 import { gatherNode, repeatedElements } from './repeated-elements.js';
 import type { Producer, RewriteContext } from './rewrite.js';
 import { sequenceRewrites } from './sequences.js';
@@ -82,6 +83,7 @@ class Walk {
   private readonly ofParameters = new Set<string>();
   private readonly unknown = new Map<string, number>();
   private readonly context: RewriteContext;
+  private readonly picked: PickedRows;
   private readonly derived = new DerivedNames(() => [
     ...this.scope.keys(),
     ...this.nodes.flatMap((node) => node.outputs),
@@ -101,6 +103,7 @@ class Walk {
     this.folder = new ConstantFolder(options.evaluate, options.file, options.domains);
     this.operators = new KeptOperators(nodes);
     this.context = this.rewriteContext();
+    this.picked = new PickedRows(this.context);
   }
 
   async run(): Promise<Resolved> {
@@ -108,7 +111,10 @@ class Walk {
     const inputs = this.bindInputs();
     if (this.options.keepsParameters) await this.gatherRepeated();
     await this.take(this.nodes);
-    const outputs = this.graph.outputs.map(({ name }) => ({ name, value: this.valueNamed(name) }));
+    const outputs = this.graph.outputs.map(({ name }) => {
+      this.picked.checkOutput(name);
+      return { name, value: this.valueNamed(name) };
+    });
     const notes = [...this.unknown].map(
       ([op, count]) =>
         `${op} is unknown to autopar: ${count === 1 ? 'its node is' : `its ${count} nodes are`} computed whole on every rank`,
@@ -194,6 +200,8 @@ class Walk {
       null;
     if (rewritten) return rewritten;
     this.checkOperands(node);
+    const dense = await this.picked.rewrite(node, () => this.sizeDepends(node));
+    if (dense) return dense;
     const current = own && node.opset < INTERNAL_OPSET ? await convertOpset(node, this.context) : null;
     if (current) return current;
     return (await normalisationOf(node)?.(node, this.context)) ?? this.type(node);
@@ -207,8 +215,7 @@ class Walk {
     const constant =
       constants !== null && !RANDOM.has(node.op) && constants.every((item) => item === null || item.present);
     const entry = entryOf(node.op, node.domain);
-    if (!constant && hasDataDependentSize(node.op, node.domain))
-      throw this.dependsOnData(node, 'the size of its result', values);
+    if (!constant && hasDataDependentSize(node.op, node.domain)) throw this.sizeDepends(node);
     const { attributes: given, inputs } = await readConstantInputs(
       node,
       entry?.constantInputs ?? [],
@@ -229,6 +236,7 @@ class Walk {
     const attributes = entry ? completeAttributes(view) : typedAttributes(given, node.numberTypes);
     const complete = { ...view, attributes };
     const types = entry || !constant ? await this.resultTypes(complete, node, kept) : null;
+    this.picked.follow(node, { ...complete, outputs: types ?? [] });
     const ready: SourceNode = { ...node, attributes, inputs: operands, opset: INTERNAL_OPSET };
     const first = types?.[0];
     const simpler =
@@ -239,6 +247,11 @@ class Walk {
     if (constant) await this.fold(ready, attributes, kept, types);
     else this.emit(ready, attributes, kept, types ?? [], null);
     return [];
+  }
+
+  private sizeDepends(node: SourceNode): AutoparError {
+    const values = node.inputs.map((input) => (input === null ? null : this.valueNamed(input)));
+    return this.dependsOnData(node, 'the size of its result', values);
   }
 
   private dependsOnData(node: SourceNode, what: string, values: readonly (Value | null)[]): AutoparError {
@@ -329,7 +342,7 @@ class Walk {
     if (equal) {
       node.outputs.forEach((name, index) => {
         const other = equal.outputs[index];
-        if (name !== null && other) this.context.alias(name, other);
+        if (name !== null && other) this.scope.set(name, this.valueNamed(other));
       });
       return;
     }
@@ -398,7 +411,9 @@ class Walk {
         return name;
       },
       alias: (name, of) => {
-        if (name !== of) this.scope.set(name, this.valueNamed(of));
+        if (name === of) return;
+        this.scope.set(name, this.valueNamed(of));
+        this.picked.alias(name, of);
       },
       copyParameter: (name, of) => {
         const value = this.valueNamed(of);

@@ -12,6 +12,7 @@ import {
   dispatchExperts as dispatchPlain,
 } from '../../../src/ir/experts/dispatch-experts.js';
 import { expandExperts } from '../../../src/ir/experts/expand-experts.js';
+import { sumGathered } from '../../../src/ir/experts/gathered-results.js';
 import { stackExperts } from '../../../src/ir/experts/stack-experts.js';
 import type { Graph, Node } from '../../../src/ir/graph.js';
 import { numbersOf } from '../../../src/ir/ops/constants.js';
@@ -20,7 +21,7 @@ import { EXPERT_FORMS, type ExpertSizes, routedExperts, SMALL } from '../../pipe
 const batched = (graph: Graph): Graph => ({ ...graph, batch: [{ input: 'ids', axis: 0 }] });
 
 /** As import does. */
-const plainOf = (graph: Graph) => stackExperts(expandExperts(graph));
+const plainOf = (graph: Graph) => sumGathered(stackExperts(expandExperts(graph)));
 const dispatchExperts = (graph: Graph, options: DispatchOptions) => dispatchPlain(plainOf(graph), options);
 
 async function resultsOf(graph: Graph): Promise<Readonly<Record<string, readonly number[]>>> {
@@ -123,6 +124,18 @@ test('what is no layer of experts with a gate of the top k is left alone', (t) =
     const error = t.throws(() => layersOf(graph), { instanceOf: AutoparError });
     t.is(error?.code, 'no-experts');
   }
+});
+
+test('gathered results are a sum over experts, unless something else reads them', async (t) => {
+  const graph = stackExperts(batched(routedExperts('gathered')));
+  const summed = sumGathered(graph);
+  t.true(isClose((await resultsOf(summed))['y'], (await resultsOf(graph))['y']));
+  // The gathered weights of gates stay, and no result of an expert is gathered any more.
+  const gathers = ({ nodes }: Graph) => nodes.filter(({ op }) => op === 'GatherElements').length;
+  t.deepEqual([gathers(graph), gathers(summed)], [2 * SMALL.layers, SMALL.layers]);
+  const results = graph.nodes.flatMap(({ op, outputs }) => (op === 'GatherElements' ? (outputs[0] ?? []) : []));
+  const read = { ...graph, outputs: [...graph.outputs, ...results] };
+  t.is(sumGathered(read), read);
 });
 
 test('a result of the experts that something else reads stays as it is written', (t) => {
