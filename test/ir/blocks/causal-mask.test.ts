@@ -15,7 +15,7 @@ const truths = (values: readonly boolean[], shape: readonly number[]): ConstantT
 function taken(make: (build: GraphBuilder) => string): boolean {
   const build = new GraphBuilder('mask', 1);
   build.output('result', build.operator('Identity', [make(build)]));
-  return isCausalMask(indexGraph(build.build()), 'result');
+  return isCausalMask(indexGraph(build.build()), { tensor: 'result', sense: 'shows' });
 }
 
 test('a mask whose values are at hand is causal where each later key is hidden, whatever else is', (t) => {
