@@ -10,7 +10,15 @@ import { generatedModel } from '../../models/families.js';
 import { gpt } from '../../models/gpt.js';
 import { llama } from '../../models/llama.js';
 import { mlp } from '../../models/mlp.js';
-import { attention, causalMask, embedding, joinHeads, linear, repeatHeads, splitHeads } from '../../models/transformer.js';
+import {
+  attention,
+  causalMask,
+  embedding,
+  joinHeads,
+  linear,
+  repeatHeads,
+  splitHeads,
+} from '../../models/transformer.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { constant } from '../../src/ir/ops/constants.js';

@@ -33,7 +33,9 @@ export function narrowSizes(
     const known = cuts.get(size) ?? new Map<string, Cut>();
     cuts.set(size, known.set(`${cut.before} ${cut.after}`, cut));
   };
-  const inOrder = new Set([...(graph.ordered?.values() ?? [])].flatMap((order) => order.flatMap((own) => own?.size ?? [])));
+  const inOrder = new Set(
+    [...(graph.ordered?.values() ?? [])].flatMap((order) => order.flatMap((own) => own?.size ?? [])),
+  );
   for (const node of graph.nodes) {
     const { axes, pieces } = strategies.get(node.group) ?? REPLICATED;
     const named = Object.entries(axes).filter(([, own]) => own.length > 0);

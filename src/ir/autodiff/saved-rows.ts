@@ -94,10 +94,7 @@ export function savedRows(node: Node, body: Graph, name: string): Rows | null {
     softmax: `${name}/${node.name}/softmax`,
     max: maxName,
     share: shareName,
-    result:
-      result !== null && isOfRows
-        ? { name: result, dtype: body.tensors.get(result)?.dtype ?? type }
-        : null,
+    result: result !== null && isOfRows ? { name: result, dtype: body.tensors.get(result)?.dtype ?? type } : null,
     type: scores.dtype,
     isGuarded: softmax.isGuarded,
     sink: sink?.tensor ?? null,
@@ -186,7 +183,12 @@ export function sinkGradient(
   const product = write('Mul', [output, seed], type, typed(slope).shape);
   const sum = write('ReduceSum', [product], type, shape, features);
   const down = write('Sub', [sink ?? '', max], own, shape);
-  const power = write('Exp', [type === own ? down : write('Cast', [down], type, shape, { to: onnxOfDtype(type) })], type, shape);
+  const power = write(
+    'Exp',
+    [type === own ? down : write('Cast', [down], type, shape, { to: onnxOfDtype(type) })],
+    type,
+    shape,
+  );
   const taken = write('Mul', [write('Mul', [power, share], type, shape), sum], type, shape);
   const axes = shape.flatMap((size, axis) => (size !== wanted[axis] ? [axis] : []));
   const whole = axes.length === 0 ? taken : write('ReduceSum', [taken], type, wanted, { axes, keepdims: 1 });

@@ -61,8 +61,7 @@ function none(reason: string): { readonly graph: null; readonly reason: string }
 function causalAttention(graph: Graph): ReadonlySet<string> {
   const index = indexGraph(graph);
   const fixed = weightDerived({ ...graph, weights: new Map([...graph.weights, ...(graph.initial ?? [])]) });
-  const leavesItself = (mask: Mask) =>
-    showsItself(index, mask) || (fixed.has(mask.tensor) && !hasValues(index, mask));
+  const leavesItself = (mask: Mask) => showsItself(index, mask) || (fixed.has(mask.tensor) && !hasValues(index, mask));
   const isCausal = (masks: readonly Mask[]) =>
     masks.every(leavesItself) && masks.some((mask) => isCausalMask(index, mask));
   return new Set(

@@ -5,8 +5,18 @@
  *
  *     softmax([S, sink]) without its last column = E / (Σ E + exp(sink − m))      m = max(max S, sink)    E = exp(S − m)
  */
-import { type GraphIndex, indexGraph, isOp, makerOf, numbersAttribute, operandOf } from '../blocks/matching.js';
-import { readersOf, resultOf, shapeOf, soleReader } from '../blocks/matching.js';
+import {
+  type GraphIndex,
+  indexGraph,
+  isOp,
+  makerOf,
+  numbersAttribute,
+  operandOf,
+  readersOf,
+  resultOf,
+  shapeOf,
+  soleReader,
+} from '../blocks/matching.js';
 import { onnxOfDtype } from '../dtype.js';
 import type { Graph, Node, TensorType } from '../graph.js';
 import { summationType } from '../ops/expansion.js';
