@@ -34,6 +34,7 @@ import { resolve } from '../ir/passes/resolve.js';
 import { checkStatedOutputs } from '../ir/passes/stated-outputs.js';
 import { weightInputs } from '../ir/passes/weight-inputs.js';
 import { writeAttention } from '../ir/passes/write-attention.js';
+import { writeSinks } from '../ir/passes/write-sinks.js';
 import { evaluate } from '../runtime/evaluate.js';
 import type { PlanTraining } from '../strategy/plan.js';
 import { checkDispatch, dispatchIn, dispatchNote, dispatchPass } from './dispatch.js';
@@ -160,7 +161,7 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
   const summed = isShared ? sumGathered(stacked) : stacked;
   const { graph: dispatched, layers } =
     options.dispatch === undefined ? { graph: summed, layers: [] } : dispatchExperts(summed, dispatchIn(options));
-  const graph = findLayers(options.blocks === false ? dispatched : recogniseBlocks(dispatched));
+  const graph = findLayers(options.blocks === false ? dispatched : recogniseBlocks(writeSinks(dispatched)));
   const weightsPresent = [...graph.weights.values()].every((weight) => weight.source.kind !== 'absent');
   return {
     graph,

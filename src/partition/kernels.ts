@@ -10,7 +10,7 @@
  *
  * A collective inside breaks a kernel (fused.ts).
  */
-import { isCausalMask } from '../ir/blocks/causal-mask.js';
+import { isCausalMask, masksOf } from '../ir/blocks/causal-mask.js';
 import { type GraphIndex, indexGraph, shapeOf } from '../ir/blocks/matching.js';
 import { type DType, isFloating } from '../ir/dtype.js';
 import { elementCount, type Graph, isOfModel, type Node, passOf, typeOf } from '../ir/graph.js';
@@ -293,7 +293,7 @@ function sizesOfBlock(index: GraphIndex, head: Node, body: Graph): Omit<Attentio
     keys,
     valueWidth: values.shape.at(-1) ?? 1,
     width: largestProduct(viewOf(body, scores.node)) / (2 * elementCount(scores.shape)),
-    causal: isCausalMask(index, head.inputs[3]),
+    causal: masksOf(head).some((mask) => isCausalMask(index, mask)),
   };
 }
 

@@ -77,8 +77,11 @@ export function asRun(graph: Graph, { requested, training }: Pick<Plan, 'request
   return training?.lossAlone ? lossAlone(stepped) : stepped;
 }
 
-/** The graph with its sequence in the order that the plan says. */
-function inPlannedOrder({ sequence, degrees }: Plan, graph: Graph): Graph {
+/**
+ * The graph with its sequence in the order that the plan says.
+ * @throws AutoparError (input) `plan-contradicts-itself` where the sequence cannot be in that order
+ */
+export function inPlannedOrder({ sequence, degrees }: Pick<Plan, 'sequence' | 'degrees'>, graph: Graph): Graph {
   if (sequence?.order !== 'zigzag' || graph.ordered) return graph;
   const found = inZigzag(graph, degrees.sp);
   if (!found.graph)

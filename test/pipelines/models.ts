@@ -10,7 +10,15 @@ import { generatedModel } from '../../models/families.js';
 import { gpt } from '../../models/gpt.js';
 import { llama } from '../../models/llama.js';
 import { mlp } from '../../models/mlp.js';
-import { attention, embedding, joinHeads, linear, repeatHeads, splitHeads } from '../../models/transformer.js';
+import {
+  attention,
+  causalMask,
+  embedding,
+  joinHeads,
+  linear,
+  repeatHeads,
+  splitHeads,
+} from '../../models/transformer.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { constant } from '../../src/ir/ops/constants.js';
@@ -30,6 +38,8 @@ export const MODELS = {
       1,
     ),
   windows,
+  documents,
+  sinks,
   'soft-experts': softExperts,
   'routed-experts': () => routedExperts('einsum'),
   'batched-experts': () => routedExperts('batched'),
@@ -115,6 +125,78 @@ function windows(): Graph {
         repeatHeads(builder, splitHeads(builder, linear(builder, name, mixed, WIDTH / 2), 2), 2),
       ) as [string, string];
       const attended = linear(builder, 'o', joinHeads(builder, attention(builder, query, key, value, mask)), WIDTH);
+      const sum = builder.operator('Add', [state, attended]);
+      return builder.operator('Add', [sum, dense(builder, 'mlp', sum, WIDTH)]);
+    });
+  builder.output('logits', linear(builder, 'head', state, 32, { bias: true }));
+  return builder.build();
+}
+
+/**
+ * Packed samples: positions begin again at 0 with each document, and a position sees its document's positions up to itself, as
+ * exporters write it.
+ */
+function documents(): Graph {
+  const builder = new GraphBuilder('documents', 16);
+  const sequence = 16;
+  const ids = builder.input('ids', 'int64', [BATCH, sequence]);
+  const places = builder.input('positions', 'int64', [BATCH, sequence]);
+  const starts = builder.operator('Equal', [places, builder.constant('first', constant('int64', [0]))]);
+  const count = { axis: 1, exclusive: 0, reverse: 0 };
+  const document = builder.operator('CumSum', [builder.operator('Cast', [starts], { to: 7 })], count);
+  const [rows, columns] = [3, 2].map((axis) => builder.operator('Unsqueeze', [document], { axes: [1, axis] }));
+  const order = Array.from({ length: sequence }, (_, at) => at);
+  const before = builder.operator('LessOrEqual', [
+    builder.constant('columns', constant('int64', order, [sequence])),
+    builder.constant('rows', constant('int64', order, [sequence, 1])),
+  ]);
+  const seen = builder.operator('And', [builder.operator('Equal', [rows as string, columns as string]), before]);
+  const hidden = builder.constant('hidden', floats([-3.4028234663852886e38], []));
+  const mask = builder.operator('Where', [seen, builder.constant('shown', floats([0], [])), hidden]);
+  const table = builder.parameter('wte.weight', [32, WIDTH], { deviation: 0.2 });
+  const positions = builder.parameter('wpe.weight', [8, WIDTH], { deviation: 0.1 });
+  let state = builder.operator('Add', [embedding(builder, ids, table), embedding(builder, places, positions)]);
+  for (const layer of [0, 1])
+    state = builder.within(`layers.${layer}`, () => {
+      const [query, key, value] = ['q', 'k', 'v'].map((name) =>
+        splitHeads(builder, linear(builder, name, state, WIDTH), 4),
+      ) as [string, string, string];
+      const attended = linear(builder, 'o', joinHeads(builder, attention(builder, query, key, value, mask)), WIDTH);
+      const sum = builder.operator('Add', [state, attended]);
+      return builder.operator('Add', [sum, dense(builder, 'mlp', sum, WIDTH)]);
+    });
+  builder.output('logits', linear(builder, 'head', state, 32, { bias: true }));
+  return builder.build();
+}
+
+/** As in GPT-OSS: a learned score of each head stands beside those of the keys, and takes its share of the softmax. */
+function sinks(): Graph {
+  const builder = new GraphBuilder('sinks', 17);
+  const [sequence, heads] = [8, 4];
+  const ids = builder.input('ids', 'int64', [BATCH, sequence]);
+  const mask = causalMask(builder, sequence);
+  let state = embedding(builder, ids, builder.parameter('wte.weight', [32, WIDTH], { deviation: 0.5 }));
+  for (const layer of [0, 1])
+    state = builder.within(`layers.${layer}`, () => {
+      const [query, key, value] = ['q', 'k', 'v'].map((name) =>
+        splitHeads(builder, linear(builder, name, state, WIDTH), heads),
+      ) as [string, string, string];
+      const sink = builder.parameter('sinks', [heads], { deviation: 1 });
+      const shape = { shape: [1, heads, 1, 1], allowzero: 0 };
+      const column = builder.operator('Expand', [builder.operator('Reshape', [sink], shape)], {
+        shape: [BATCH, heads, sequence, 1],
+      });
+      const turned = builder.operator('Transpose', [key], { perm: [0, 1, 3, 2] });
+      const scaled = builder.operator('Mul', [
+        builder.operator('MatMul', [query, turned]),
+        builder.constant('scale', floats([1 / Math.sqrt(WIDTH / heads)])),
+      ]);
+      const all = builder.operator('Concat', [builder.operator('Add', [scaled, mask]), column], { axis: 3 });
+      const down = builder.operator('Sub', [all, builder.operator('ReduceMax', [all], { axes: [3], keepdims: 1 })]);
+      const shares = builder.operator('Softmax', [down], { axis: -1 });
+      const cut = { starts: [0], ends: [sequence], axes: [3], steps: [1] };
+      const result = builder.operator('MatMul', [builder.operator('Slice', [shares], cut), value]);
+      const attended = linear(builder, 'o', joinHeads(builder, result), WIDTH);
       const sum = builder.operator('Add', [state, attended]);
       return builder.operator('Add', [sum, dense(builder, 'mlp', sum, WIDTH)]);
     });

@@ -30,6 +30,8 @@ const MODELS = [
   'llama',
   'encoder-decoder',
   'windows',
+  'documents',
+  'sinks',
   'soft-experts',
   'moe',
   'capacity-experts',
@@ -55,7 +57,8 @@ function everyChoice(): readonly Choice[] {
             const fits = (dp * sp) % ep === 0 && (ep === 1 || hasExperts);
             // Four heads; in two models two of keys, which four ranks repeat.
             const cut = spMethod !== 'ulysses' || model === 'encoder-decoder' || 4 % sp === 0;
-            const written = spMethod !== 'ulysses' || ['gpt', 'llama', 'windows', 'moe'].includes(model);
+            const written =
+              spMethod !== 'ulysses' || ['gpt', 'llama', 'windows', 'documents', 'sinks', 'moe'].includes(model);
             if (fits && cut && written && stages * dp * sp * tp <= 8)
               for (const capacity of isRouted ? ([1, 1.25, 'whole'] as const) : [null])
                 for (const dispatch of capacity === null ? (['padded'] as const) : DISPATCHES)

@@ -83,8 +83,6 @@ export function reducedPlan(big: BigPlan, small: SmallModel): Plan {
   const produced = producedLayouts(graph, assigned);
   const stages = parts?.stages ?? 1;
   const devices = deviceCount(mesh.mesh);
-  const sizes = new Map(mesh.mesh.axes.map(({ name, size }) => [name, size]));
-  const degree = (axis: string) => sizes.get(axis) ?? 1;
   const clones = originalTensors(graph);
   const tensors = [...produced].filter(([tensor, layout]) => !isReplicated(layout) && !clones.has(tensor));
   const counts = Array.from({ length: stages }, () => 0);
@@ -102,7 +100,7 @@ export function reducedPlan(big: BigPlan, small: SmallModel): Plan {
       ...(stages > 1 ? [{ axis: STAGE_AXIS, size: stages }] : []),
       ...mesh.mesh.axes.map(({ name, size }) => ({ axis: name, size })),
     ],
-    degrees: { dp: degree('dp'), tp: degree('tp'), sp: degree('sp'), pp: stages, ep: Math.min(plan.degrees.ep, 2) },
+    degrees: reducedDegrees(plan, mesh, stages),
     stages: counts.map((count) => ({ operators: count, devices })),
     layerClasses: [],
     operators,
@@ -115,6 +113,13 @@ export function reducedPlan(big: BigPlan, small: SmallModel): Plan {
     predicted: { ...plan.predicted, peakBytes: counts.map(() => 0) },
     pins: [],
   };
+}
+
+/** The degrees of a rehearsal over so many stages. */
+export function reducedDegrees(plan: Plan, { mesh }: ReducedMesh, stages: number): Plan['degrees'] {
+  const sizes = new Map(mesh.axes.map(({ name, size }) => [name, size]));
+  const degree = (axis: string) => sizes.get(axis) ?? 1;
+  return { dp: degree('dp'), tp: degree('tp'), sp: degree('sp'), pp: stages, ep: Math.min(plan.degrees.ep, 2) };
 }
 
 function scheduleOf({ schedule }: Plan, { graph, parts, mesh, imported }: SmallModel): Plan['schedule'] {

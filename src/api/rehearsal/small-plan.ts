@@ -11,6 +11,7 @@ import { batchSize } from '../../search/degrees.js';
 import { deviceCount } from '../../sharding-propagation/mesh.js';
 import type { Plan } from '../../strategy/plan.js';
 import { planFromJson, planToJson } from '../../strategy/plan-json.js';
+import { inPlannedOrder } from '../../strategy/staged-graph.js';
 import type { Arrays } from '../arrays.js';
 import type { ImportedModel } from '../import.js';
 import { assignedPlan, clusterOf, lowerAssigned } from '../lower-plan.js';
@@ -22,7 +23,7 @@ import { type LayerRun, layerRuns, type PlacedLayer, withoutLayers } from './few
 import { type FewerParts, fewerParts } from './fewer-parts.js';
 import { sizePairs, Unmapped } from './mapped-layouts.js';
 import { type ReducedMesh, reducedMesh } from './reduced-mesh.js';
-import { partIn, reducedPlan, smallStages } from './reduced-plan.js';
+import { partIn, reducedDegrees, reducedPlan, smallStages } from './reduced-plan.js';
 import { sameRoutes } from './same-routes.js';
 import { type ModelAttempt, modelAttempts, type ReducedSize, type SmallRequest } from './smaller-models.js';
 import { checkCuts, narrowSizes, wholeCuts } from './smaller-sizes.js';
@@ -65,7 +66,7 @@ export async function smallPlan(big: BigPlan, request: SmallRequest): Promise<Sm
         Math.floor(request.ranks / deviceCount(mesh.mesh)),
       )
     : null;
-  const narrow = narrowSizes(big.graph, assignment, mesh);
+  const narrow = narrowSizes(big, mesh);
   const reasons: string[] = [];
   const together = big.plan.schedule.interleave ?? 1;
   const microBatches = together * (parts?.microBatches ?? MICRO_BATCHES);
@@ -105,7 +106,9 @@ async function attempted(
     return { ...imported, graph, fingerprint: fingerprint(graph) };
   };
   const made = await attempt.model(fewer);
-  const staged = smallStages(big, made.planned.graph, parts);
+  const degrees = reducedDegrees(big.plan, mesh, parts?.stages ?? 1);
+  const ordered = inPlannedOrder({ ...big.plan, degrees }, made.planned.graph);
+  const staged = smallStages(big, ordered, parts);
   const same = counterparts(big.graph, staged.graph);
   const pairs = sizePairs(big.graph, staged.graph, same);
   const small = { imported: made.planned, ...staged, parts, mesh, same, pairs };
@@ -129,7 +132,7 @@ async function attempted(
     mesh,
     parts,
     ranks: deviceCount(mesh.mesh) * (parts?.stages ?? 1),
-    reduced: [...reducedDegrees(big, plan), ...attempt.reduced, ...fewerLayers(big, runs)],
+    reduced: [...changedDegrees(big, plan), ...attempt.reduced, ...fewerLayers(big, runs)],
     notes: attempt.notes,
   };
 
@@ -172,7 +175,7 @@ function shapesIn(
   return shapes;
 }
 
-function reducedDegrees({ plan }: BigPlan, small: Plan): readonly ReducedSize[] {
+function changedDegrees({ plan }: BigPlan, small: Plan): readonly ReducedSize[] {
   const sizes = (own: Plan) => ({
     ...own.degrees,
     'micro-batches': own.schedule.microBatches,

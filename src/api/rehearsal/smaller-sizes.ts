@@ -10,6 +10,7 @@ import type { Assignment } from '../../partition/assignment.js';
 import { axesSize, type SubAxis } from '../../sharding-propagation/mesh.js';
 import { refineRule } from '../../sharding-propagation/refine.js';
 import { REPLICATED } from '../../sharding-propagation/strategy.js';
+import type { BigPlan } from './big-plan.js';
 import { Unmapped } from './mapped-layouts.js';
 import type { ReducedMesh } from './reduced-mesh.js';
 
@@ -24,11 +25,17 @@ interface Cut {
  * a size is cut as another one is somewhere; dimensions of one size may be cut in several ways.
  */
 export function narrowSizes(
-  graph: Graph,
-  { mesh, strategies }: Pick<Assignment, 'mesh' | 'strategies'>,
+  { graph, assignment: { mesh, strategies } }: Pick<BigPlan, 'graph' | 'assignment'>,
   reduced: ReducedMesh,
 ): NarrowSizes {
   const cuts = new Map<number, Map<string, Cut>>();
+  const add = (size: number, cut: Cut) => {
+    const known = cuts.get(size) ?? new Map<string, Cut>();
+    cuts.set(size, known.set(`${cut.before} ${cut.after}`, cut));
+  };
+  const inOrder = new Set(
+    [...(graph.ordered?.values() ?? [])].flatMap((order) => order.flatMap((own) => own?.size ?? [])),
+  );
   for (const node of graph.nodes) {
     const { axes, pieces } = strategies.get(node.group) ?? REPLICATED;
     const named = Object.entries(axes).filter(([, own]) => own.length > 0);
@@ -38,8 +45,9 @@ export function narrowSizes(
       const size = factors.get(name)?.size;
       if (size === undefined) continue;
       const cut = { before: axesSize(mesh, own), after: axesSize(reduced.mesh, reduced.axes(own)) };
-      const known = cuts.get(size) ?? new Map<string, Cut>();
-      cuts.set(size, known.set(`${cut.before} ${cut.after}`, cut));
+      add(size, cut);
+      // In zig-zag order every shard is of two pieces.
+      if (inOrder.has(size) && cut.after > 1) add(size, { before: 2 * cut.before, after: 2 * cut.after });
     }
   }
   const cutsOf = (size: number) => [...(cuts.get(size)?.values() ?? [])];

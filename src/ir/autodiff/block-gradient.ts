@@ -19,7 +19,7 @@ import { isDifferentiable } from '../operator.js';
 import { operatorEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 import { type BlockGradient, type BlockRequest, backpropagate } from './backpropagation.js';
-import { type Pieces, type Rows, rowsGradient, savedRows, withoutSoftmax } from './saved-rows.js';
+import { type Pieces, type Rows, rowsGradient, savedRows, sinkGradient, withoutSoftmax } from './saved-rows.js';
 
 /**
  * The gradient of a block; null for operators that are none. Where the operators of the gradient see dimensions in ways that
@@ -46,7 +46,24 @@ export function blockGradient(request: BlockRequest): BlockGradient | null {
       rows && item.name === rows.softmax ? (view) => rowsGradient(view, rows, results[0] ?? null) : undefined,
   });
   const pieces: Pieces = { ...made, nodes: node.body ? [...made.forward, ...made.nodes] : made.nodes };
-  return asBlock(request, `${kind}Gradient`, name, rows ? withoutSoftmax(pieces, rows) : pieces, made.gradients, rows);
+  const written = rows ? withoutSoftmax(pieces, rows) : pieces;
+  const block = asBlock(request, `${kind}Gradient`, name, written, made.gradients, rows);
+  return rows?.sink ? withSink(request, block, rows) : block;
+}
+
+/** The gradient with that of the attention's sink, which is none of the block. */
+function withSink({ node, wanted, results, tensors }: BlockRequest, block: BlockGradient, rows: Rows): BlockGradient {
+  const place = node.inputs.indexOf(rows.sink);
+  const [slope] = results;
+  if (!wanted[place] || !slope) return block;
+  const near: Node = { ...node, phase: 'backward-weight', forward: node.name };
+  const made = sinkGradient(rows, slope, new Map([...tensors, ...block.tensors]), near);
+  return {
+    ...block,
+    nodes: [...block.nodes, ...made.nodes],
+    tensors: new Map([...block.tensors, ...made.tensors]),
+    gradients: block.gradients.map((gradient, index) => (index === place ? made.gradient : gradient)),
+  };
 }
 
 /** A graph without operators, with the types and constants around a block. */

@@ -38,6 +38,8 @@ export interface Rows {
   readonly result: { readonly name: string; readonly dtype: DType } | null;
   readonly type: DType;
   readonly isGuarded: boolean;
+  /** A score that each row's sum counts besides those of its keys. */
+  readonly sink: string | null;
 }
 
 /** What the gradient `name` of an attention needs; null where the block cannot leave it. */
@@ -45,7 +47,10 @@ export function savedRows(node: Node, body: Graph, name: string): Rows | null {
   const softmax = softmaxInside(body);
   const scores = softmax && body.tensors.get(softmax.scores);
   if (!softmax || !scores) return null;
-  const { axis } = softmax;
+  const { axis, sink } = softmax;
+  const isOfRows = isRowOfResult(body, softmax);
+  // A sink's gradient is made of the result's rows.
+  if (sink && !isOfRows) return null;
   const [maxName, shareName] = [`${node.name}/row_max`, `${node.name}/row_share`];
   const shape = scores.shape.map((size, index) => (index === axis ? 1 : size));
   const type = summationType(scores.dtype);
@@ -56,16 +61,22 @@ export function savedRows(node: Node, body: Graph, name: string): Rows | null {
   ]);
   const add = adder(node, tensors);
   const named = (inner: Node, name: string): Node => ({ ...inner, outputs: [name] });
-  const max = named(add('ReduceMax', [softmax.scores], { dtype: scores.dtype, shape }, rows), maxName);
+  const max = named(
+    sink
+      ? add('Identity', [sink.max], { dtype: scores.dtype, shape })
+      : add('ReduceMax', [softmax.scores], { dtype: scores.dtype, shape }, rows),
+    maxName,
+  );
   let summing: readonly Node[] = [];
-  if (type !== scores.dtype) {
+  if (!sink && type !== scores.dtype) {
     // Half precision would lose in one number what all of a row depend on.
     const powers = powersOf(add, softmax.scores, maxName, scores);
     summing = [...powers, add('ReduceSum', [lastOf(powers)], { dtype: type, shape }, rows)];
   }
+  const sum = sink?.sum ?? (summing.length > 0 ? lastOf(summing) : null);
   const share =
-    summing.length > 0
-      ? add('Reciprocal', [lastOf(summing)], { dtype: type, shape })
+    sum !== null
+      ? add('Reciprocal', [sum], { dtype: type, shape })
       : add('ReduceMax', [softmax.probabilities], { dtype: type, shape }, rows);
   const extended: Graph = {
     ...body,
@@ -83,12 +94,10 @@ export function savedRows(node: Node, body: Graph, name: string): Rows | null {
     softmax: `${name}/${node.name}/softmax`,
     max: maxName,
     share: shareName,
-    result:
-      result !== null && isRowOfResult(body, softmax)
-        ? { name: result, dtype: body.tensors.get(result)?.dtype ?? type }
-        : null,
+    result: result !== null && isOfRows ? { name: result, dtype: body.tensors.get(result)?.dtype ?? type } : null,
     type: scores.dtype,
     isGuarded: softmax.isGuarded,
+    sink: sink?.tensor ?? null,
   };
 }
 
@@ -142,6 +151,50 @@ export function withoutSoftmax({ nodes, ...given }: Pieces, rows: Rows): Pieces 
   const end = lastOf(steps);
   const named = steps.map((node) => (node.outputs[0] === end ? { ...node, outputs: [result] } : node));
   return { nodes: [...nodes.slice(0, place), ...named, ...nodes.slice(place + 1)], tensors, weights };
+}
+
+/**
+ * The gradient of a sink, from that of the result (`slope`): what it takes of each row, which every key loses,
+ *
+ *     d sink = −Σ exp(sink − m) · r · D      over the rows that it is a score of
+ *
+ * By itself: in blocks of keys it would be counted once for each of them.
+ */
+export function sinkGradient(
+  { forward, sink, max, share, result, type: own }: Rows,
+  slope: string,
+  known: ReadonlyMap<string, TensorType>,
+  near: Node,
+): { readonly nodes: readonly Node[]; readonly tensors: ReadonlyMap<string, TensorType>; readonly gradient: string } {
+  const typed = (name: string | null | undefined) => known.get(name ?? '') as TensorType;
+  const tensors = new Map(known);
+  const add = adder({ ...near, name: `${forward.name}/sink` }, tensors);
+  const [{ shape: wanted }, { shape }, { dtype: type }] = [typed(sink), typed(max), typed(share)];
+  const nodes: Node[] = [];
+  const write = (op: string, inputs: readonly string[], dtype: DType, sizes: readonly number[], attributes = {}) => {
+    const node = add(op, inputs, { dtype, shape: sizes }, attributes);
+    nodes.push(node);
+    return lastOf([node]);
+  };
+  const fine = (name: string) =>
+    typed(name).dtype === type ? name : write('Cast', [name], type, typed(name).shape, { to: onnxOfDtype(type) });
+  const [output, seed] = [fine(result?.name ?? ''), fine(slope)];
+  const features = { axes: [shape.length - 1], keepdims: 1 };
+  const product = write('Mul', [output, seed], type, typed(slope).shape);
+  const sum = write('ReduceSum', [product], type, shape, features);
+  const down = write('Sub', [sink ?? '', max], own, shape);
+  const power = write(
+    'Exp',
+    [type === own ? down : write('Cast', [down], type, shape, { to: onnxOfDtype(type) })],
+    type,
+    shape,
+  );
+  const taken = write('Mul', [write('Mul', [power, share], type, shape), sum], type, shape);
+  const axes = shape.flatMap((size, axis) => (size !== wanted[axis] ? [axis] : []));
+  const whole = axes.length === 0 ? taken : write('ReduceSum', [taken], type, wanted, { axes, keepdims: 1 });
+  const slopeOfSink = write('Neg', [whole], type, wanted);
+  const gradient = type === own ? slopeOfSink : write('Cast', [slopeOfSink], own, wanted, { to: onnxOfDtype(own) });
+  return { nodes, tensors: new Map([...tensors].filter(([name]) => !known.has(name))), gradient };
 }
 
 type Adder = (op: string, inputs: readonly string[], type: TensorType, attributes?: Attributes) => Node;

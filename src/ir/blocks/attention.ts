@@ -10,7 +10,7 @@
  * with the values; then the operands of both products (attention-operands.ts). Which dimension holds the keys is followed
  * all the way, so a softmax over any other is none.
  *
- * Inputs: queries, keys, values, then the masks from the product on. Masks are computed outside, and so are rotary
+ * Inputs: queries, keys, values, then the masks from the product on, then a sink (passes/write-sinks.ts). Masks are computed outside, and so are rotary
  * embedding, the split into heads, and what puts the heads back together.
  *
  * Not recognised, because no fused kernel gives it: attention whose probabilities are read elsewhere or are an output of
@@ -70,7 +70,7 @@ export function findAttention(index: GraphIndex, anchor: Node): Draft | null {
       ...values.nodes,
       scores.product.node,
     ],
-    inputs: [query.tensor, key.tensor, values.tensor, ...scores.masks],
+    inputs: [query.tensor, key.tensor, values.tensor, ...scores.masks, ...(softmax.sink ? [softmax.sink.tensor] : [])],
     output: resultOf(result.product),
     attributes: {
       scale,
@@ -86,6 +86,16 @@ export interface Softmax {
   readonly probabilities: string;
   readonly axis: number;
   readonly nodes: readonly Node[];
+  /** A score that each row's sum counts besides; null where there is none. */
+  readonly sink: Sink | null;
+}
+
+export interface Sink {
+  readonly tensor: string;
+  /** The maximum of a row and its sink. */
+  readonly max: string;
+  /** Σ exp(S − max) + exp(sink − max). */
+  readonly sum: string;
 }
 
 /** The softmax in the body of a recognised attention, and whether rows that see nothing are guarded. */
@@ -155,6 +165,7 @@ function softmaxAt(index: GraphIndex, node: Node): Softmax | null {
       probabilities: resultOf(node),
       axis: axis < 0 ? axis + shapeOf(index, scores).length : axis,
       nodes: [node],
+      sink: null,
     };
   }
   for (const position of isOp(node, 'Div') ? [0] : [0, 1]) {
@@ -169,22 +180,41 @@ function writtenOut(index: GraphIndex, node: Node, raised: string, divisor: stri
   if (!exponential || readersOf(index, raised).length !== 2) return null;
   const reciprocal = isOp(node, 'Mul') ? makerOf(index, divisor, 'Reciprocal') : null;
   if (isOp(node, 'Mul') && !reciprocal) return null;
-  const sum = makerOf(index, reciprocal ? operandOf(reciprocal) : divisor, 'ReduceSum');
+  const total = reciprocal ? operandOf(reciprocal) : divisor;
+  const beside = sinkIn(index, total);
+  const sum = makerOf(index, beside ? beside.ofKeys : total, 'ReduceSum');
   const [axis, ...more] = sum ? numbersAttribute(sum, 'axes') : [];
   if (!sum || operandOf(sum) !== raised || axis === undefined || more.length > 0) return null;
   if (numberAttribute(sum, 'keepdims', 1) !== 1) return null;
-  const nodes = [node, exponential, sum, ...(reciprocal ? [reciprocal] : [])];
+  const nodes = [node, exponential, sum, ...(reciprocal ? [reciprocal] : []), ...(beside?.nodes ?? [])];
+  const sink = beside?.sink ?? null;
   const probabilities = resultOf(node);
   const difference = makerOf(index, operandOf(exponential), 'Sub');
-  const maximum = difference && makerOf(index, operandOf(difference, 1), 'ReduceMax');
+  if (sink && (!difference || operandOf(difference, 1) !== sink.max)) return null;
+  const maximum = difference && makerOf(index, beside?.maxOfKeys ?? operandOf(difference, 1), 'ReduceMax');
   if (!difference || !maximum || operandOf(maximum) !== operandOf(difference)) {
     const scores = operandOf(exponential);
-    return soleReader(index, scores) ? { scores, probabilities, axis, nodes } : null;
+    return !sink && soleReader(index, scores) ? { scores, probabilities, axis, nodes, sink } : null;
   }
   if (numbersAttribute(maximum, 'axes').join() !== String(axis)) return null;
   const scores = operandOf(difference);
   if (index.outputs.has(scores) || readersOf(index, scores).length !== 2) return null;
-  return { scores, probabilities, axis, nodes: [...nodes, difference, maximum] };
+  return { scores, probabilities, axis, nodes: [...nodes, difference, maximum], sink };
+}
+
+/** A sink in the sum that a row is divided by: the sum over its keys + exp(sink − max(the maximum over its keys, sink)). */
+function sinkIn(index: GraphIndex, sum: string) {
+  const add = makerOf(index, sum, 'Add');
+  const term = add && makerOf(index, operandOf(add, 1), 'Exp');
+  const difference = term && makerOf(index, operandOf(term), 'Sub');
+  const max = difference && makerOf(index, operandOf(difference, 1), 'Max');
+  if (!max || operandOf(max, 1) !== operandOf(difference)) return null;
+  return {
+    sink: { tensor: operandOf(difference), max: resultOf(max), sum },
+    ofKeys: operandOf(add),
+    maxOfKeys: operandOf(max),
+    nodes: [add, term, difference, max],
+  };
 }
 
 interface Runs {

@@ -69,8 +69,9 @@ interface Atom {
 
 type Dimension = readonly Atom[];
 
-/** The factor whose blocks ranks can pass round: an attention's keys. */
+/** The factor whose blocks ranks can pass round, an attention's keys, beside the one that stays, its queries. */
 const STREAMED = 't';
+const BESIDE = 's';
 
 /** By kind of block: what the factor is where its blocks can be taken one after the other. */
 const STREAMS: Readonly<Record<string, FactorKind>> = { Attention: 'expanded', AttentionGradient: 'contracting' };
@@ -145,13 +146,15 @@ class Composition {
       const shardable = outside.has(atom) ? atom.kind : 'whole';
       factors.set(name, { name, size: atom.size, kind: shardable, reduction: 'sum' });
     }
-    const keys = factors.get(STREAMED);
-    if (keys && keys.kind === STREAMS[kind] && (keys.kind !== 'expanded' || rowwiseAttention(this.body) !== null))
-      factors.set(STREAMED, { ...keys, streams: true });
     const named = (dims: readonly Dimension[]): readonly DimensionFactors[] =>
       dims.map((atoms) => atoms.map((atom) => names.get(atom) ?? ''));
     const inputs = this.body.inputs.map((name) => named(operand(name)));
     const outputs = this.body.outputs.map((name) => named(operand(name)));
+    const keys = factors.get(STREAMED);
+    // The gradient of a bias has both, and a rank would have its columns from all blocks.
+    const isSum = !outputs.some((dims) => [STREAMED, BESIDE].every((name) => dims.flat().includes(name)));
+    const isRowwise = keys?.kind !== 'expanded' || rowwiseAttention(this.body) !== null;
+    if (keys && keys.kind === STREAMS[kind] && isSum && isRowwise) factors.set(STREAMED, { ...keys, streams: true });
     const rule = { factors, inputs, outputs, text: ruleText(factors, inputs, outputs) };
     return { rule, dims: new Map([...dimsOf].map(([name, dims]) => [name, named(dims)])) };
   }

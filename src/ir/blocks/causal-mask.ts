@@ -1,8 +1,27 @@
 /**
- * @file Whether an attention's mask lets no position see a later one: told by its values where they are at hand, else by how it
- * is made. What cannot be told is not causal.
+ * @file What an attention's mask hides, told by its values where they are at hand, else by how it is made: whether no position
+ * sees a later one (causal), and whether every position sees itself, so that no row is left without a key. Of packed samples
+ * the mask is made of data, and hides positions of other documents besides:
+ *
+ *     documents [.., n, 1] = documents [.., 1, n]  and  positions [n] ≤ positions [n, 1]
+ *
+ * What cannot be told is neither.
  */
-import { type GraphIndex, isFloatCast, isOp, makerOf, operandOf, scalarOf, shapeOf, valuesOf } from './matching.js';
+import type { Node } from '../graph.js';
+import { softmaxInside } from './attention.js';
+import {
+  type GraphIndex,
+  indexGraph,
+  isFloatCast,
+  isOp,
+  makerOf,
+  operandOf,
+  readersOf,
+  scalarOf,
+  shapeOf,
+  typeIn,
+  valuesOf,
+} from './matching.js';
 
 /** Added to a score, this leaves nothing of it (exporters write -1e4, the least float, or minus infinity). */
 const MASKED = -1e4;
@@ -13,39 +32,114 @@ const MOST_VALUES = 2 ** 22;
 /** How far back a mask is followed. */
 const MOST_STEPS = 12;
 
-/** Operators that leave the last two dimensions as they are, where both have the same sizes. */
+/** Operators that leave the dimensions of queries and keys as they are, where these have the same sizes. */
 const CARRIERS = ['Identity', 'Expand', 'Unsqueeze', 'Reshape'];
 
-/** Whether `mask`, [..., queries, keys] and true or near 0 where a query sees a key, hides every key after the query. */
-export function isCausalMask(index: GraphIndex, mask: string | null | undefined, steps = MOST_STEPS): boolean {
-  if (!mask || steps === 0 || !isSquare(shapeOf(index, mask))) return false;
-  if (index.graph.weights.has(mask)) return hidesLater(index, mask);
-  const maker = makerOf(index, mask);
+/** Views that leave elements in their order. */
+const VIEWS = ['Identity', 'Unsqueeze', 'Squeeze', 'Reshape'];
+
+/** A mask, [..., queries, keys]. */
+export interface Mask {
+  readonly tensor: string;
+  /** `shows`: true, or near 0, where a query sees a key; `hides`: true where it does not; null: not known. */
+  readonly sense: 'shows' | 'hides' | null;
+}
+
+/** The masks of a recognised attention, as its body reads them. */
+export function masksOf({ inputs, body }: Node): readonly Mask[] {
+  if (!body) return [];
+  const inside = indexGraph(body);
+  const sink = softmaxInside(body)?.sink?.tensor;
+  return inputs.slice(3).flatMap((tensor) => {
+    if (tensor === null || tensor === sink) return [];
+    const [reader, ...others] = readersOf(inside, tensor);
+    if (!reader || others.length > 0) return [{ tensor, sense: null }];
+    if (isOp(reader, 'Add')) return [{ tensor, sense: 'shows' as const }];
+    const isCondition = isOp(reader, 'Where') && operandOf(reader) === tensor;
+    const isHiding = isCondition && (scalarOf(inside, operandOf(reader, 1)) ?? 0) <= MASKED;
+    return [{ tensor, sense: isHiding ? 'hides' : isCondition ? 'shows' : null }];
+  });
+}
+
+/** Whether a mask hides every key after the query. */
+export function isCausalMask(index: GraphIndex, mask: Mask): boolean {
+  return holds(index, mask, MOST_STEPS, {
+    ofValue: ({ key, query }, isHidden) => isHidden || (key !== null && query !== null && key <= query),
+    ofComparison: (op, left, right) => {
+      if (op === 'LessOrEqual') return areOrdered(index, left, right);
+      return op === 'GreaterOrEqual' && areOrdered(index, right, left);
+    },
+    ofBoth: (one, other) => one || other,
+  });
+}
+
+/** Whether a mask leaves every query the key at its own position. */
+export function showsItself(index: GraphIndex, mask: Mask): boolean {
+  return holds(index, mask, MOST_STEPS, {
+    ofValue: ({ key, query }, isHidden) => !isHidden || (key !== null && query !== null && key !== query),
+    ofComparison: (op, left, right) => {
+      if (op === 'Equal') return isSameAcross(index, left, right);
+      const isOrder = op === 'LessOrEqual' || op === 'GreaterOrEqual';
+      return isOrder && (areOrdered(index, left, right) || areOrdered(index, right, left));
+    },
+    ofBoth: (one, other) => one && other,
+  });
+}
+
+/** Whether a mask's values are at hand. */
+export function hasValues(index: GraphIndex, { tensor }: Mask): boolean {
+  return valuesOf(index, tensor, MOST_VALUES) !== null;
+}
+
+/** A question about a mask, answered by what it is made of. */
+interface Property {
+  /** Of an element; null: of all keys, or of all queries. */
+  readonly ofValue: (of: { readonly key: number | null; readonly query: number | null }, isHidden: boolean) => boolean;
+  /** Of one that shows where a comparison holds. */
+  readonly ofComparison: (op: string, left: string, right: string) => boolean;
+  /** Of one that hides what either of two hides. */
+  readonly ofBoth: (one: boolean, other: boolean) => boolean;
+}
+
+function holds(index: GraphIndex, { tensor, sense }: Mask, steps: number, property: Property): boolean {
+  if (steps === 0 || sense === null) return false;
+  if (index.graph.weights.has(tensor)) return holdsOfValues(index, { tensor, sense }, property.ofValue);
+  const maker = makerOf(index, tensor);
   if (!maker) return false;
-  const is = (operand: number) => isCausalMask(index, maker.inputs[operand], steps - 1);
-  if (isOp(maker, ...CARRIERS)) return shapeOf(index, operandOf(maker)).at(-1) === shapeOf(index, mask).at(-1) && is(0);
-  if (isFloatCast(index, maker)) return is(0);
+  const of = (operand: number, own: Mask['sense'] = sense) =>
+    holds(index, { tensor: operandOf(maker, operand), sense: own }, steps - 1, property);
+  const opposite: Mask['sense'] = sense === 'shows' ? 'hides' : 'shows';
+  if (isOp(maker, ...CARRIERS)) {
+    const [before, after] = [shapeOf(index, operandOf(maker)), shapeOf(index, tensor)];
+    const isSpread = maker.op === 'Expand' || (before.at(-2) ?? 1) === (after.at(-2) ?? 1);
+    return isSpread && before.at(-1) === after.at(-1) && of(0);
+  }
+  if (isFloatCast(index, maker)) return of(0);
+  if (isOp(maker, 'Not')) return of(0, opposite);
+  if (sense === 'hides') return isOp(maker, 'Or') && property.ofBoth(of(0), of(1));
   // Either hides what it hides: sums of masks, and what both of two allow.
-  if (isOp(maker, 'And', 'Add')) return is(0) || is(1);
-  if (isOp(maker, 'Where')) return is(0) && (scalarOf(index, maker.inputs[2]) ?? 0) <= MASKED;
-  if (isOp(maker, 'LessOrEqual')) return areOrdered(index, operandOf(maker, 0), operandOf(maker, 1));
-  if (isOp(maker, 'GreaterOrEqual')) return areOrdered(index, operandOf(maker, 1), operandOf(maker, 0));
-  return false;
+  if (isOp(maker, 'And', 'Add')) return property.ofBoth(of(0), of(1));
+  if (isOp(maker, 'Where')) {
+    const [yes, no] = [scalarOf(index, operandOf(maker, 1)), scalarOf(index, operandOf(maker, 2))];
+    const isHidden = (value: number | null) => value !== null && value <= MASKED;
+    const [shown, value, sign] = isHidden(no) ? ([1, yes, sense] as const) : ([2, no, opposite] as const);
+    if (!isHidden(no) && !isHidden(yes)) return false;
+    return value === null ? property.ofBoth(of(0, sign), of(shown)) : !isHidden(value) && of(0, sign);
+  }
+  return maker.domain === '' && property.ofComparison(maker.op, operandOf(maker), operandOf(maker, 1));
 }
 
-function isSquare(shape: readonly number[]): boolean {
-  const [queries = 0, keys = 0] = shape.slice(-2);
-  return shape.length >= 2 && queries > 1 && queries === keys;
-}
-
-function hidesLater(index: GraphIndex, mask: string): boolean {
-  const values = valuesOf(index, mask, MOST_VALUES);
-  if (!values) return false;
-  const size = shapeOf(index, mask).at(-1) ?? 1;
-  const isTruth = index.graph.weights.get(mask)?.dtype === 'bool';
+function holdsOfValues(index: GraphIndex, { tensor, sense }: Mask, property: Property['ofValue']): boolean {
+  const values = valuesOf(index, tensor, MOST_VALUES);
+  const isTruth = typeIn(index, tensor).dtype === 'bool';
+  if (!values || (sense === 'hides' && !isTruth)) return false;
+  const [keys = 1, queries = 1] = shapeOf(index, tensor).toReversed();
   return values.every((value, at) => {
-    const [key, query] = [at % size, Math.floor(at / size) % size];
-    return key <= query || (isTruth ? value === 0 : value <= MASKED);
+    const place = {
+      key: keys === 1 ? null : at % keys,
+      query: queries === 1 ? null : Math.floor(at / keys) % queries,
+    };
+    return property(place, isTruth ? (value === 0) === (sense === 'shows') : value <= MASKED);
   });
 }
 
@@ -56,4 +150,19 @@ function areOrdered(index: GraphIndex, keys: string, queries: string): boolean {
   const [columns, rows] = [valuesOf(index, keys), valuesOf(index, queries)];
   if (!columns || !rows || columns.length !== across.at(-1) || rows.length !== columns.length) return false;
   return columns.every((value, at) => value === rows[at] && (at === 0 || value > (columns[at - 1] ?? value)));
+}
+
+/** Whether these are one tensor, as a row for each query and as a column for each key: at its own position it is itself. */
+function isSameAcross(index: GraphIndex, left: string, right: string): boolean {
+  const [one, other] = [shapeOf(index, left), shapeOf(index, right)];
+  const [rows, columns] = one.at(-1) === 1 ? [one, other] : [other, one];
+  const isTurned = [...rows.slice(0, -2), 1, rows.at(-2)].join() === columns.join() && rows.at(-1) === 1;
+  return isTurned && sourceOf(index, left) === sourceOf(index, right);
+}
+
+function sourceOf(index: GraphIndex, tensor: string): string {
+  let source = tensor;
+  for (let maker = makerOf(index, source, ...VIEWS); maker; maker = makerOf(index, source, ...VIEWS))
+    source = operandOf(maker);
+  return source;
 }

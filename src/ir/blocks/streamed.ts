@@ -6,6 +6,8 @@
  *     S = scores of the block    m' = max(m, max S)    E = exp(S − m')    a = exp(m − m')
  *     l' = a·l + Σ E             O' = a·O + E·V        at the end: result = O / l,  row_max = m,  row_share = 1 / l
  *
+ * With a sink a row begins with m = sink and l = exp(sink − m').
+ *
  * A gradient needs none of this: given the rows' numbers it only sums over keys and over queries, block by block.
  */
 import { type DType, onnxOfDtype } from '../dtype.js';
@@ -148,7 +150,9 @@ function onlineBlock(
   const highest = add('ReduceMax', [seen], own, rows, alongRow);
   // A row that sees none of the block's keys would otherwise be −∞ − −∞.
   const lowest = write.number(own, LOWEST[own] ?? -Number.MAX_VALUE);
-  const max = add('Max', [highest, continues ? MAX : lowest], own, rows);
+  // A sink is one term of a row, whichever rank has its keys: it counts where the row begins.
+  const sink = continues ? null : (softmax.sink?.tensor ?? null);
+  const max = add('Max', [highest, continues ? MAX : (sink ?? lowest)], own, rows);
   const power = (name: string, along: Rows): string =>
     add('Exp', [write.cast(add('Sub', [name, max], own, along), type, along)], type, along);
   const powers = power(seen, scores);
@@ -159,7 +163,8 @@ function onlineBlock(
   const decay = continues ? power(MAX, rows) : null;
   const joined = (name: string, before: string, along: Rows): string =>
     decay === null ? name : add('Add', [add('Mul', [before, decay], type, along), name], type, along);
-  const sum = joined(blockSum, SUM, rows);
+  const seenSum = sink === null ? blockSum : add('Add', [blockSum, power(sink, rows)], type, rows);
+  const sum = joined(seenSum, SUM, rows);
   const result = joined(write.cast(resultName, type, results), RESULT, results);
   const inputs = [...body.inputs, ...(isPadded ? [THERE] : []), ...(continues ? [RESULT, MAX, SUM] : [])];
   return write.expansion(inputs, [result, max, sum]);

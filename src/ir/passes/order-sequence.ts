@@ -8,7 +8,7 @@
  */
 import { type BatchMarks, followBatch, markOfDimension } from '../batch.js';
 import { BLOCK_DOMAIN } from '../blocks/block.js';
-import { isCausalMask } from '../blocks/causal-mask.js';
+import { hasValues, isCausalMask, type Mask, masksOf, showsItself } from '../blocks/causal-mask.js';
 import { indexGraph } from '../blocks/matching.js';
 import { sequenceDimensions, weightDerived } from '../dimension-roles.js';
 import { dtypeBits } from '../dtype.js';
@@ -55,17 +55,18 @@ function none(reason: string): { readonly graph: null; readonly reason: string }
 }
 
 /**
- * Names of recognised attention that is causal. Masks made of data may leave a row nothing but what it does not see; its softmax
- * is then over keys that are skipped, so that such an attention is none.
+ * Names of recognised attention that is causal, and of which no row is left without a key: its softmax would be over keys that
+ * are skipped. Masks of parameters hide nothing, nor do those of which nothing but weights is read and no values are at hand.
  */
 function causalAttention(graph: Graph): ReadonlySet<string> {
   const index = indexGraph(graph);
-  const fixed = weightDerived(graph);
-  const isCausal = (masks: readonly (string | null)[]) =>
-    masks.every((mask) => mask === null || fixed.has(mask)) && masks.some((mask) => isCausalMask(index, mask));
+  const fixed = weightDerived({ ...graph, weights: new Map([...graph.weights, ...(graph.initial ?? [])]) });
+  const leavesItself = (mask: Mask) => showsItself(index, mask) || (fixed.has(mask.tensor) && !hasValues(index, mask));
+  const isCausal = (masks: readonly Mask[]) =>
+    masks.every(leavesItself) && masks.some((mask) => isCausalMask(index, mask));
   return new Set(
-    graph.nodes.flatMap(({ name, op, domain, inputs }) =>
-      op === 'Attention' && domain === BLOCK_DOMAIN && isCausal(inputs.slice(3)) ? [name] : [],
+    graph.nodes.flatMap((node) =>
+      node.op === 'Attention' && node.domain === BLOCK_DOMAIN && isCausal(masksOf(node)) ? [node.name] : [],
     ),
   );
 }

@@ -57,6 +57,19 @@ test('a training step in stages: losses, every gradient and the state are those 
   t.true(names.has('embed.weight') && names.has('layers.3.attention.qkv.weight'));
 });
 
+test('a ring in zig-zag order is rehearsed in that order', async (t) => {
+  const family = 'llama:layers=3,hidden=64,heads=4,kv_heads=2,ffn=64,vocab=64,seq=64';
+  const degrees = { dp: 2, tp: 1, sp: 8 };
+  const directory = await planned(t, { family, globalBatch: 4, degrees, spMethod: 'ring', training: TRAINING });
+  const { sequence } = JSON.parse(readFileSync(join(directory, 'plan.json'), 'utf8')) as Plan;
+  t.is(sequence?.order, 'zigzag');
+  const result = await rehearse({ directory });
+  t.deepEqual(faults(result), []);
+  t.true(result.passed);
+  t.is(result.coverage.covered, result.coverage.kinds);
+  t.is(result.ranks, 4);
+});
+
 test('micro-batches in halves are rehearsed in halves', async (t) => {
   const directory = await planned(t, {
     file: 'models/mlp.onnx',

@@ -1,7 +1,7 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { floats, GraphBuilder } from '../../../models/builder.js';
-import { isCausalMask } from '../../../src/ir/blocks/causal-mask.js';
+import { isCausalMask, showsItself } from '../../../src/ir/blocks/causal-mask.js';
 import { indexGraph } from '../../../src/ir/blocks/matching.js';
 import type { ConstantTensor } from '../../../src/ir/graph.js';
 
@@ -15,7 +15,7 @@ const truths = (values: readonly boolean[], shape: readonly number[]): ConstantT
 function taken(make: (build: GraphBuilder) => string): boolean {
   const build = new GraphBuilder('mask', 1);
   build.output('result', build.operator('Identity', [make(build)]));
-  return isCausalMask(indexGraph(build.build()), 'result');
+  return isCausalMask(indexGraph(build.build()), { tensor: 'result', sense: 'shows' });
 }
 
 test('a mask whose values are at hand is causal where each later key is hidden, whatever else is', (t) => {
@@ -105,4 +105,53 @@ test('a mask that is computed is causal where it is made of positions, and of wh
     });
   t.true(taken(reshaped([2, 2, 2, 2])));
   t.false(taken(reshaped([1, 4, 4])), 'other positions');
+});
+
+test('every position sees itself among documents that begin anywhere, and not where a mask may hide it', (t) => {
+  const shown = (make: (build: GraphBuilder) => string, sense: 'shows' | 'hides' = 'shows') => {
+    const build = new GraphBuilder('mask', 1);
+    build.output('result', build.operator('Identity', [make(build)]));
+    const index = indexGraph(build.build());
+    const mask = { tensor: 'result', sense };
+    return [isCausalMask(index, mask), showsItself(index, mask)];
+  };
+  const turned = (build: GraphBuilder, name: string, axis: number) =>
+    build.operator('Unsqueeze', [name], { axes: [axis] });
+  const documents = (build: GraphBuilder, other?: string) => {
+    const ids = build.input('documents', 'int64', [2, 3]);
+    const columns = other === undefined ? ids : build.input(other, 'int64', [2, 3]);
+    const same = build.operator('Equal', [turned(build, ids, 2), turned(build, columns, 1)]);
+    const before = [true, false, false, true, true, false, true, true, true];
+    return build.operator('And', [same, build.constant('before', truths(before, [3, 3]))]);
+  };
+  const chosen = (build: GraphBuilder, condition: string, yes: number, no: number) =>
+    build.operator('Where', [condition, build.constant('yes', floats([yes])), build.constant('no', floats([no]))]);
+  t.deepEqual(shown(documents), [true, true]);
+  t.deepEqual(
+    shown((build) => documents(build, 'others')),
+    [true, false],
+  );
+  t.deepEqual(
+    shown((build) => chosen(build, documents(build), 0, -3.4e38)),
+    [true, true],
+  );
+  t.deepEqual(
+    shown((build) => chosen(build, build.operator('Not', [documents(build)]), -3.4e38, 0)),
+    [true, true],
+  );
+  t.deepEqual(
+    shown((build) => build.operator('Not', [documents(build)]), 'hides'),
+    [true, true],
+  );
+  t.deepEqual(shown(documents, 'hides'), [false, false], 'hides what a causal mask shows');
+  const strictly = truths([false, false, false, true, false, false, true, true, false], [3, 3]);
+  t.deepEqual(
+    shown((build) => build.constant('m', strictly)),
+    [true, false],
+  );
+  t.deepEqual(
+    shown((build) => build.constant('m', floats([-1, -2, -3], [1, 3]))),
+    [false, true],
+    'a slope',
+  );
 });
