@@ -6,8 +6,9 @@ import { createHash } from 'node:crypto';
 import type { Graph, Node, TensorType, Weight } from '../ir/graph.js';
 import { writeOnnx } from '../ir/onnx/writer.js';
 import { inPlainOperators } from '../ir/onnx/written-out.js';
+import { attributesKey } from '../ir/passes/attributes-key.js';
 import type { PlacedStep } from '../partition/place-moves.js';
-import { canonicalText } from '../partition/segments.js';
+import { textOf } from '../partition/segments.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import type { ProgramNode } from '../program/program.js';
 
@@ -106,7 +107,19 @@ export function makeSegment(
     batch: [],
     ...(around.graph.domains ? { domains: around.graph.domains } : {}),
   };
-  const structure = canonicalText([inner, [...types], graph.inputs, graph.outputs, [...graphWeights]]);
+  const structure = JSON.stringify([
+    inner.map(({ op, domain, attributes, inputs, outputs }) => [
+      op,
+      domain,
+      attributesKey(attributes),
+      inputs,
+      outputs,
+    ]),
+    [...types],
+    graph.inputs,
+    graph.outputs,
+    [...graphWeights].map(([name, { source }]) => [name, source.kind === 'inline' ? textOf(source.data) : source.kind]),
+  ]);
   const known = around.models.get(structure) ?? modelOf(graph);
   around.models.set(structure, known);
   return {

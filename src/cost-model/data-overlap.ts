@@ -60,9 +60,13 @@ function dataOverlap(graph: ShardedGraph, cluster: Cluster): Pick<Overlap, 'expo
 function waits(graph: ShardedGraph): ReadonlyMap<CommunicationNode, 'forward' | 'backward'> {
   const readers = new Map<string, ShardedNode[]>();
   for (const node of graph.nodes)
-    for (const name of readsOf(node)) readers.set(name, [...(readers.get(name) ?? []), node]);
+    for (const name of readsOf(node)) {
+      const known = readers.get(name);
+      if (known) known.push(node);
+      else readers.set(name, [node]);
+    }
   const late = new Set<ShardedNode>();
-  for (const node of [...graph.nodes].reverse()) {
+  for (const node of graph.nodes.toReversed()) {
     if (isOfModel(node.phase) || node.phase === 'recompute') continue;
     const passes =
       node.kind === 'communicate' || node.phase === 'update' || !isProduct(node as { op: string; domain: string });

@@ -19,7 +19,7 @@ import {
   type StageTransfer,
 } from '../partition/sharded-graph.js';
 import { inFlight } from '../schedule/check.js';
-import type { Phase, Schedule } from '../schedule/schedule.js';
+import type { Schedule } from '../schedule/schedule.js';
 import { simulate, type Timeline } from '../schedule/simulate.js';
 import { AXIS_ORDER, deviceCount, makeMesh, type SubAxis } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
@@ -94,6 +94,7 @@ export function simulateStages(stages: readonly LoweredStage[], schedule: Schedu
   const [first] = stages;
   const perStage = first ? deviceCount(first.sharded.mesh) : 1;
   const seconds = (bytes: number) => sendSeconds(bytes, stages.length, perStage, cluster);
+  const sent = stages.map(({ sharded }) => sentBytes(sharded));
   const timeline = simulate(schedule, {
     compute: (stage, chunk, phase) => priced[stage]?.lists.get(listName(phase, chunk)) ?? 0,
     last: (stage, chunk, phase) => {
@@ -101,7 +102,8 @@ export function simulateStages(stages: readonly LoweredStage[], schedule: Schedu
       const name = listName(phase, chunk);
       return lists.get(graph.microBatches?.exceptLast ? lastList(name) : name) ?? 0;
     },
-    transfer: (from, to, phase) => seconds(sentBytes(stages[from]?.sharded, to, phase) / schedule.virtualStages),
+    transfer: (from, to, phase) =>
+      seconds((sent[from]?.get(sentKey(to, phase === 'forward')) ?? 0) / schedule.virtualStages),
   });
   return { priced, perStage, seconds, timeline, once: priced.map(({ lists }) => lists.get(UPDATE) ?? 0) };
 }
@@ -189,16 +191,22 @@ function priceStage(graph: ShardedGraph, cluster: Cluster): PricedStage {
   return { graph, lists, busySeconds, parts: [...parts], ...hidden, flops, received };
 }
 
-/** Bytes that one rank sends to another stage in one phase of a micro-batch. */
-function sentBytes(graph: ShardedGraph | undefined, to: number, phase: Phase): number {
-  if (!graph?.pipeline) return 0;
-  const isForward = phase === 'forward';
-  const made = new Set(graph.nodes.filter((node) => (node.phase === 'forward') === isForward).flatMap(resultsOf));
-  const sent = graph.pipeline.sends.filter(
-    ({ stage, when, tensor }) => stage === to && when === 'micro' && made.has(tensor),
-  );
+/** Bytes that one rank sends in a micro-batch, by `sentKey`. */
+function sentBytes(graph: ShardedGraph): ReadonlyMap<string, number> {
+  const sends = graph.pipeline?.sends.filter(({ when }) => when === 'micro') ?? [];
+  const forward = new Set(graph.nodes.filter(({ phase }) => phase === 'forward').flatMap(resultsOf));
+  const bytes = new Map<string, number>();
   const { interleave = 1 } = graph;
-  return interleave * sent.reduce((sum, { tensor }) => sum + bytesOf(graph, tensor), 0);
+  for (const { stage, tensor } of sends) {
+    const key = sentKey(stage, forward.has(tensor));
+    bytes.set(key, (bytes.get(key) ?? 0) + interleave * bytesOf(graph, tensor));
+  }
+  return bytes;
+}
+
+/** What goes to a stage in the forward, or in the backward. */
+function sentKey(stage: number, isForward: boolean): string {
+  return `${isForward ? 'forward' : 'backward'} to ${stage}`;
 }
 
 /** Bytes that a stage sends and receives once a step. */

@@ -101,12 +101,7 @@ function runsOnHost(node: ComputeNode, { tensors }: Surroundings): boolean {
 }
 
 function computedSeconds(node: ComputeNode, graph: Surroundings, { device }: Cluster): number {
-  const results = node.outputs.flatMap((name) => (name === null ? [] : [tensorOf(graph, name)]));
-  const largest = results.reduce<ShardedTensor | undefined>(
-    (best, tensor) => (best && elementCount(best.localShape) >= elementCount(tensor.localShape) ? best : tensor),
-    undefined,
-  );
-  const { dtype = 'float32', localShape: result = [] } = largest ?? {};
+  const { dtype = 'float32', localShape: result = [] } = largestResult(node, graph) ?? {};
   // What a lowering adds for a slice or a mask only moves data; its dtype, which a price by width cannot know, is moot.
   const flops = node.lowering === 'slice' || node.lowering === 'to-partial' ? 0 : node.flops;
   if (!fusesBlocks(device))
@@ -134,6 +129,16 @@ function computedSeconds(node: ComputeNode, graph: Surroundings, { device }: Clu
     default:
       return memorySeconds(fused?.bytes ?? node.bytes, device);
   }
+}
+
+function largestResult({ outputs }: ComputeNode, graph: Surroundings): ShardedTensor | undefined {
+  let largest: ShardedTensor | undefined;
+  for (const name of outputs) {
+    const tensor = name === null ? undefined : tensorOf(graph, name);
+    if (!tensor || (largest && elementCount(largest.localShape) >= elementCount(tensor.localShape))) continue;
+    largest = tensor;
+  }
+  return largest;
 }
 
 /** Of a second operand that is no stored weight, where the device has to arrange it. */

@@ -126,25 +126,28 @@ class Follower {
 
   private factorMarks(node: Node): ReadonlyMap<string, BatchMark> {
     const factors = new Map<string, BatchMark>();
-    const tensors = [...node.inputs, ...node.outputs];
-    if (!tensors.some((tensor) => tensor !== null && this.marks.has(tensor))) return factors;
+    const isMarked = (tensor: string | null) => tensor !== null && this.marks.has(tensor);
+    if (!node.inputs.some(isMarked) && !node.outputs.some(isMarked)) return factors;
     const rule = this.ruleOf(node);
-    const dims = [...padded(rule.inputs, node.inputs.length), ...rule.outputs];
-    tensors.forEach((tensor, index) => {
-      if (tensor === null) return;
-      this.marks.get(tensor)?.forEach((mark, axis) => {
-        const names = dims[index]?.[axis];
-        if (!mark || !names || names.length === 0) return;
-        const whole = factorMark(names, rule, mark);
-        const found = whole ? [whole] : this.digits ? digitsOf(names, rule, mark) : [];
-        if (found.length === 0 && mark.size > 1) this.conflicts.add(node.name);
-        for (const { name, mark: own } of found) {
-          const known = factors.get(name);
-          if (known && !isSame(known, own)) this.conflicts.add(node.name);
-          else factors.set(name, own);
-        }
+    const gather = (tensors: readonly (string | null)[], dims: FactorRule['inputs']): void => {
+      tensors.forEach((tensor, index) => {
+        if (tensor === null) return;
+        this.marks.get(tensor)?.forEach((mark, axis) => {
+          const names = dims[index]?.[axis];
+          if (!mark || !names || names.length === 0) return;
+          const whole = factorMark(names, rule, mark);
+          const found = whole ? [whole] : this.digits ? digitsOf(names, rule, mark) : [];
+          if (found.length === 0 && mark.size > 1) this.conflicts.add(node.name);
+          for (const { name, mark: own } of found) {
+            const known = factors.get(name);
+            if (known && !isSame(known, own)) this.conflicts.add(node.name);
+            else factors.set(name, own);
+          }
+        });
       });
-    });
+    };
+    gather(node.inputs, rule.inputs);
+    gather(node.outputs, rule.outputs);
     followWindows(rule, factors);
     return factors;
   }
@@ -200,12 +203,13 @@ function factorMark(
   mark: BatchMark,
 ): { name: string; mark: BatchMark } | null {
   let below = 1;
-  for (const name of [...names].reverse()) {
+  for (let index = names.length - 1; index >= 0; index--) {
+    const name = names[index] as string;
     const size = rule.factors.get(name)?.size ?? 1;
     const inside = mark.minor >= below && mark.minor * mark.size <= below * size && mark.minor % below === 0;
     // A batch of one sample is a digit of size 1: only a factor of size 1 in its place is it.
     if (inside && (mark.size > 1 || (size === 1 && mark.minor === below)))
-      return { name, mark: { ...mark, minor: mark.minor / below } };
+      return { name, mark: below === 1 ? mark : { ...mark, minor: mark.minor / below } };
     below *= size;
   }
   return null;
@@ -250,17 +254,14 @@ export function markOfDimension(
 ): BatchMark | null {
   let below = 1;
   let found: BatchMark | undefined;
-  for (const name of [...names].reverse()) {
+  for (let index = names.length - 1; index >= 0; index--) {
+    const name = names[index] as string;
     const mark = factors.get(name);
     if (mark) {
-      const own: BatchMark = { ...mark, minor: mark.minor * below };
+      const own: BatchMark = below === 1 ? mark : { ...mark, minor: mark.minor * below };
       found = found && isNext(own, found) ? { ...found, size: found.size * own.size } : own;
     }
     below *= rule.factors.get(name)?.size ?? 1;
   }
   return found ?? null;
-}
-
-function padded<Item>(items: readonly Item[], length: number): readonly (Item | null)[] {
-  return Array.from({ length }, (_, index) => items[index] ?? null);
 }

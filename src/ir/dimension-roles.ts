@@ -90,7 +90,16 @@ export function dimensionRoles(blocks: Graph): DimensionRoles {
  * Where sequences begin: dimensions of the inputs that have the batch, and, where none of them is one (patches of an image), the
  * queries of attention; of images without attention the first dimension of positions.
  */
-export function sequenceDimensions(blocks: Graph): readonly BatchDimension[] {
+export function sequenceDimensions(graph: Graph): readonly BatchDimension[] {
+  const known = SEQUENCES.get(graph) ?? foundSequences(graph);
+  SEQUENCES.set(graph, known);
+  return known;
+}
+
+/** Every way to share out a sequence asks for them again. */
+const SEQUENCES = new WeakMap<Graph, readonly BatchDimension[]>();
+
+function foundSequences(blocks: Graph): readonly BatchDimension[] {
   const forward = { ...blocks, nodes: blocks.nodes.filter(({ phase }) => phase === 'forward') };
   const graph = flattenBlocks(forward);
   const rules = new Map(graph.nodes.map((node) => [node, ruleOf(viewOf(graph, node))] as const));

@@ -12,12 +12,13 @@ export function fingerprint(graph: Graph): string {
   const hash = createHash('sha256');
   hash.update(JSON.stringify({ inputs: graph.inputs, outputs: graph.outputs, state: graph.state, batch: graph.batch }));
   if (graph.microBatches) hash.update(JSON.stringify([graph.microBatches.count, ...graph.microBatches.cut]));
-  for (const [name, type] of sorted(graph.tensors)) hash.update(`\n${name} ${type.dtype}[${type.shape.join(',')}]`);
+  const types = sorted(graph.tensors).map(([name, { dtype, shape }]) => `\n${name} ${dtype}[${shape.join(',')}]`);
+  hash.update(types.join(''));
   for (const [name, weight] of sorted(graph.weights)) {
     hash.update(`\n${name} ${weight.role}`);
     hash.update(constantBytes(weight));
   }
-  for (const node of graph.nodes) hash.update(`\n${nodeText(node)}`);
+  hash.update(graph.nodes.map((node) => `\n${nodeText(node)}`).join(''));
   return hash.digest('hex');
 }
 
@@ -42,5 +43,5 @@ function constantBytes(weight: Weight): Uint8Array {
 }
 
 function sorted<Value>(map: ReadonlyMap<string, Value>): readonly [string, Value][] {
-  return [...map].sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+  return [...map.keys()].sort().map((name) => [name, map.get(name) as Value]);
 }

@@ -257,7 +257,9 @@ export function passOf(phase: Phase): string {
 
 /** Number of elements of a shape; 1 for a scalar. */
 export function elementCount(shape: readonly number[]): number {
-  return shape.reduce((product, size) => product * size, 1);
+  let product = 1;
+  for (const size of shape) product *= size;
+  return product;
 }
 
 /** The type of a tensor that must exist: a missing one is a fault of ours, not of the user's. */

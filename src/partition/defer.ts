@@ -28,7 +28,8 @@ export function deferrals(graph: ShardedGraph, whole = graph): ReadonlyMap<Shard
   const { nodes } = graph;
   const makers = new Map<string, number>();
   for (const [index, node] of nodes.entries()) for (const name of resultsOf(node)) makers.set(name, index);
-  const operands = nodes.map((node) => readsOf(node).flatMap((name) => makers.get(name) ?? []));
+  const reads = nodes.map(readsOf);
+  const operands = reads.map((names) => names.flatMap((name) => makers.get(name) ?? []));
   const hasSlack = slackOf(operands);
   const isHeld = heldValues(whole);
   const streamed = streamedOrigins(graph);
@@ -39,7 +40,7 @@ export function deferrals(graph: ShardedGraph, whole = graph): ReadonlyMap<Shard
     deferred.push(
       hasSlack[index] === true &&
         (isTaken(node) ||
-          readsOf(node).every((name) => deferred[makers.get(name) ?? -1] === true || isHeld(name, node)) ||
+          reads[index]?.every((name) => deferred[makers.get(name) ?? -1] === true || isHeld(name, node)) === true ||
           (grows(graph, node) && operands[index]?.every((maker) => nodes[maker]?.origin !== node.origin) === true)),
     );
   // The first node that is not deferred and needs a node's result, by way of deferred ones or at once.

@@ -51,11 +51,22 @@ export function lowerStages(
   layout: PipelineLayout,
 ): readonly LoweredStage[] {
   const cut = cutStages(graph, layout.placeOf, layout.stages);
+  const stagesOf = new Map<string, readonly number[]>();
+  for (const [index, stage] of cut.stages.entries())
+    for (const { name } of stage.graph.nodes) stagesOf.set(name, [...(stagesOf.get(name) ?? []), index]);
+  const viewsOf = new Map<string, View[]>();
+  for (const view of assignment.views) {
+    const known = viewsOf.get(view.tensor);
+    if (known) known.push(view);
+    else viewsOf.set(view.tensor, [view]);
+  }
   const layouts = new Map<string, Layout>();
   for (const transfer of cut.transfers)
-    if (!layouts.has(transfer.tensor)) layouts.set(transfer.tensor, sentAs(transfer, assignment, cut));
+    if (!layouts.has(transfer.tensor))
+      layouts.set(transfer.tensor, sentAs(transfer, assignment, viewsOf.get(transfer.tensor) ?? [], stagesOf));
+  const views = viewsOfStages(assignment, cut, stagesOf);
   const stages = cut.stages.map((stage, index): Unconnected => {
-    const own = ofStage(stage, index, assignment, cut, layouts);
+    const own = ofStage(stage, index, { ...assignment, views: views[index] ?? [] }, cut, layouts);
     const mesh = layout.meshes?.stages[index] ?? assignment.mesh;
     const sharded = partition(stage.graph, { ...own, mesh }, redistributor);
     return { graph: stage.graph, sharded, pipeline: pipelineOf(stage, index, layout) };
@@ -67,19 +78,56 @@ export function lowerStages(
  * The layout in which a tensor goes from stage to stage: that of the view of the graph's output, or of what leaves the stage;
  * else whole values, laid as the first receiver's first reader wants them.
  */
-function sentAs({ tensor, to, when }: Transfer, assignment: Assignment, { stages }: CutGraph): Layout {
-  const rest = when === 'begin' ? assignment.inputs.get(tensor) : undefined;
+function sentAs(
+  { tensor, to, when }: Transfer,
+  { inputs }: Assignment,
+  views: readonly View[],
+  stagesOf: ReadonlyMap<string, readonly number[]>,
+): Layout {
+  const rest = when === 'begin' ? inputs.get(tensor) : undefined;
   if (rest) return rest;
-  const there = new Set(stages[to]?.graph.nodes.map(({ name }) => name));
-  const views = assignment.views.filter((view) => view.tensor === tensor);
+  const isThere = ({ kind, name }: Reader) => kind === 'operator' && stagesOf.get(name)?.includes(to) === true;
   const wanted =
     views.find(({ readers }) => readers.some(({ kind }) => kind === 'output')) ??
-    views.find(({ readers }) => readers.some(({ kind, name }) => kind === 'operator' && there.has(name)));
+    views.find(({ readers }) => readers.some(isThere));
   if (!wanted) throw new Error(`stage ${to} receives ${tensor}, which nothing there reads`);
   return { ...wanted.layout, partial: [] };
 }
 
-/** What of an assignment a stage obeys. */
+/** By stage the views of its readers, each with those alone. */
+function viewsOfStages(
+  { views }: Assignment,
+  { stages, transfers }: CutGraph,
+  stagesOf: ReadonlyMap<string, readonly number[]>,
+): readonly (readonly View[])[] {
+  const given = stages.map(({ graph }) => new Set(graph.outputs));
+  const sent = stages.map(
+    (_, index) => new Set(transfers.flatMap(({ tensor, from }) => (from === index ? tensor : []))),
+  );
+  // What is sent is brought into its layout when it is made, whoever else reads it so.
+  const inTurn = ({ kind }: Reader) => (kind === 'output' ? 0 : 1);
+  const found = stages.map((): View[] => []);
+  for (const view of views) {
+    const readersIn = new Map<number, Reader[]>();
+    for (const reader of view.readers) {
+      const { kind, name } = reader;
+      const there =
+        kind === 'operator' ? stagesOf.get(name) : given.flatMap((own, index) => (own.has(name) ? index : []));
+      for (const index of there ?? []) {
+        const known = readersIn.get(index);
+        if (known) known.push(reader);
+        else readersIn.set(index, [reader]);
+      }
+    }
+    for (const [index, readers] of readersIn) {
+      if (sent[index]?.has(view.tensor)) readers.sort((a, b) => inTurn(a) - inTurn(b));
+      found[index]?.push({ ...view, readers });
+    }
+  }
+  return found;
+}
+
+/** What of an assignment, of which the views are the stage's own, a stage obeys. */
 function ofStage(
   { graph }: StageGraph,
   index: number,
@@ -87,16 +135,7 @@ function ofStage(
   { transfers }: CutGraph,
   layouts: ReadonlyMap<string, Layout>,
 ): Assignment {
-  const here = new Set(graph.nodes.map(({ name }) => name));
-  const given = new Set(graph.outputs);
-  const sent = new Set(transfers.flatMap(({ tensor, from }) => (from === index ? [tensor] : [])));
-  // What is sent is brought into its layout when it is made, whoever else reads it so.
-  const inTurn = ({ kind }: Reader) => (kind === 'output' ? 0 : 1);
-  const views: View[] = assignment.views.flatMap((view) => {
-    const own = sent.has(view.tensor) ? view.readers.toSorted((a, b) => inTurn(a) - inTurn(b)) : view.readers;
-    const readers = own.filter(({ kind, name }) => (kind === 'operator' ? here.has(name) : given.has(name)));
-    return readers.length > 0 ? [{ ...view, readers }] : [];
-  });
+  const views = [...assignment.views];
   const seen = new Set(
     views.flatMap(({ readers }) => readers.flatMap(({ kind, name }) => (kind === 'output' ? [name] : []))),
   );
@@ -107,7 +146,8 @@ function ofStage(
     views.push({ tensor, readers: [{ kind: 'output', name: tensor, operand: 0 }], layout });
   }
   const received = transfers.filter(({ to }) => to === index).map(({ tensor }) => tensor);
-  const inputs = new Map([...assignment.inputs].filter(([name]) => graph.inputs.includes(name)));
+  const fed = new Set(graph.inputs);
+  const inputs = new Map([...assignment.inputs].filter(([name]) => fed.has(name)));
   for (const name of received) inputs.set(name, layouts.get(name) as Layout);
   return { ...assignment, inputs, views };
 }
@@ -147,10 +187,13 @@ function connected(
   whole: Graph,
 ): readonly LoweredStage[] {
   const asked = new Set(whole.outputs);
+  const locals = stages.map(({ sharded }) => new Map(sharded.outputs.map(({ output, tensor }) => [output, tensor])));
+  const listsOf = stages.map(makingLists);
   const ends = transfers.map((transfer, order) => {
-    const sender = stages[transfer.from] as Unconnected;
-    const { tensor = transfer.tensor } = sender.sharded.outputs.find(({ output }) => output === transfer.tensor) ?? {};
-    const list = transfer.when === 'micro' ? makingList(sender, tensor) : transfer.when;
+    const tensor = locals[transfer.from]?.get(transfer.tensor) ?? transfer.tensor;
+    const list = transfer.when === 'micro' ? listsOf[transfer.from]?.(tensor) : transfer.when;
+    if (list === undefined)
+      throw new Error(`${tensor} is sent in every micro-batch, and no list of the stage makes it`);
     return { ...transfer, local: tensor, list, order };
   });
   return stages.map(({ graph, sharded, pipeline }, index) => {
@@ -183,12 +226,14 @@ function connected(
   });
 }
 
-/** The list of instructions that makes a tensor of a stage. */
-function makingList({ sharded, pipeline }: Unconnected, tensor: string): string {
-  const maker = sharded.nodes.find((node) => resultsOf(node).includes(tensor));
-  const list = maker && computeLists(pipeline).find(({ includes }) => includes(maker));
-  if (!list) throw new Error(`${tensor} is sent in every micro-batch, and no list of the stage makes it`);
-  return list.phase;
+/** The list of instructions that makes a tensor of a stage; undefined where none does. */
+function makingLists({ sharded, pipeline }: Unconnected): (tensor: string) => string | undefined {
+  const makers = new Map(sharded.nodes.flatMap((node) => resultsOf(node).map((name) => [name, node] as const)));
+  const lists = computeLists(pipeline);
+  return (tensor) => {
+    const maker = makers.get(tensor);
+    return maker && lists.find(({ includes }) => includes(maker))?.phase;
+  };
 }
 
 /** The sharded graph of a step that has one stage. @throws Error (a fault of ours) for a pipeline */

@@ -32,11 +32,6 @@ import {
   type ShardedWeight,
 } from './sharded-graph.js';
 
-/** Key of a reader in the table of views. */
-function readerKey(reader: Reader): string {
-  return `${reader.kind}\u0000${reader.name}\u0000${reader.operand}`;
-}
-
 /**
  * Lowers a whole graph.
  * @throws Error (a fault of ours) where the assignment is illegal or incomplete.
@@ -59,7 +54,9 @@ class Partitioning {
   /** By view: the redistributed tensor, once its first reader came; that of the backward apart, where it gathers again. */
   private readonly served = new Map<View, string>();
   private readonly servedAgain = new Map<View, string>();
-  private readonly views = new Map<string, View>();
+  /** By operator, then by operand; and by output. */
+  private readonly operandViews = new Map<string, View[]>();
+  private readonly outputViews = new Map<string, View>();
   /** By result of an operator: when it is whole. */
   private readonly phases: ReadonlyMap<string | null, Phase>;
 
@@ -73,7 +70,16 @@ class Partitioning {
         node.outputs.map((output) => [output, isAccumulator(node) ? 'update' : node.phase] as const),
       ),
     );
-    for (const view of assignment.views) for (const reader of view.readers) this.views.set(readerKey(reader), view);
+    for (const view of assignment.views) for (const reader of view.readers) this.keepView(view, reader);
+  }
+
+  private keepView(view: View, { kind, name, operand }: Reader): void {
+    if (kind === 'output') this.outputViews.set(name, view);
+    else {
+      const views = this.operandViews.get(name) ?? [];
+      views[operand] = view;
+      this.operandViews.set(name, views);
+    }
   }
 
   run(): ShardedGraph {
@@ -148,7 +154,8 @@ class Partitioning {
   /** The tensor in the layout that a reader wants (undefined: as its view has it). */
   private demand(tensor: string, reader: Reader, layout: Layout | undefined, origin: Origin): string {
     if (this.graph.weights.has(tensor)) return this.weight(tensor, layout);
-    const view = this.views.get(readerKey(reader));
+    const { kind, name, operand } = reader;
+    const view = kind === 'output' ? this.outputViews.get(name) : this.operandViews.get(name)?.[operand];
     // What a step begins with is there in the layouts of its readers before the first micro-batch.
     const at: Origin = this.phases.get(tensor) === 'begin' ? { ...origin, phase: 'begin' } : origin;
     const viewed = view ? this.serve(view, tensor, at) : tensor;
@@ -244,23 +251,30 @@ class Partitioning {
     }
     for (const [name, value] of fragment.constants) names.set(name, this.constant(value));
     for (const [name, tensor] of fragment.tensors) {
-      if (!names.has(name)) names.set(name, this.unused(`${prefix}/${name}`));
-      const final = names.get(name) as string;
+      const known = names.get(name);
+      const final = known ?? this.unused(`${prefix}/${name}`);
+      if (known === undefined) names.set(name, final);
       if (!this.tensors.has(final)) this.tensors.set(final, { ...tensor, name: final });
     }
     const rename = (name: string) => names.get(name) as string;
+    const { origin: of, layer, phase } = origin;
+    // Spelled out: a second spread into one record takes ten times as long as the first.
     for (const node of fragment.nodes) {
       const name = this.nextName(prefix);
-      const place = { name, ...origin };
       if (node.kind === 'compute') {
+        const inputs = node.inputs.map((input) => (input === null ? null : rename(input)));
+        const outputs = node.outputs.map((output) => (output === null ? null : rename(output)));
+        this.nodes.push({ ...node, name, origin: of, layer, phase, inputs, outputs });
+      } else {
         this.nodes.push({
           ...node,
-          ...place,
-          inputs: node.inputs.map((input) => (input === null ? null : rename(input))),
-          outputs: node.outputs.map((output) => (output === null ? null : rename(output))),
+          name,
+          origin: of,
+          layer,
+          phase,
+          input: rename(node.input),
+          output: rename(node.output),
         });
-      } else {
-        this.nodes.push({ ...node, ...place, input: rename(node.input), output: rename(node.output) });
       }
     }
   }
@@ -325,8 +339,5 @@ function microFirst(nodes: readonly ShardedNode[]): readonly ShardedNode[] {
 
 /** Bytes of one rank's block of a tensor. */
 export function localBytes(tensor: ShardedTensor): number {
-  return byteLength(
-    tensor.dtype,
-    tensor.localShape.reduce((product, size) => product * size, 1),
-  );
+  return byteLength(tensor.dtype, elementCount(tensor.localShape));
 }

@@ -40,6 +40,15 @@ export interface ChunkList extends PhaseList {
  * makes for one other stage.
  */
 export function phasesOf(graph: ShardedGraph): readonly PhaseList[] {
+  const known = LISTS.get(graph) ?? listsOf(graph);
+  LISTS.set(graph, known);
+  return known;
+}
+
+/** Price, order and program ask for the lists of one graph. */
+const LISTS = new WeakMap<ShardedGraph, readonly PhaseList[]>();
+
+function listsOf(graph: ShardedGraph): readonly PhaseList[] {
   const isUpdate = ({ phase }: ShardedNode) => phase === 'update';
   const begins = ({ phase }: ShardedNode) => phase === 'begin';
   const { pipeline } = graph;

@@ -4,6 +4,7 @@
  */
 import { elementCount } from '../ir/graph.js';
 import { entryOf } from '../ir/ops/index.js';
+import { attributesKey } from '../ir/passes/attributes-key.js';
 import { isReplicated } from '../sharding-propagation/layout.js';
 import { type Change, occupancy } from './occupancy.js';
 import type { OrderedList, Step } from './order.js';
@@ -57,11 +58,11 @@ export function sessionKey(
   const operators = nodes.map(({ domain, op, attributes, inputs, outputs }) => [
     domain,
     op,
-    attributes,
+    attributesKey(attributes),
     inputs.map(seen),
     outputs.map(seen),
   ]);
-  return canonicalText([operators, results.map(seen)]);
+  return JSON.stringify([operators, results.map(seen)]);
 }
 
 /** A text that equal values share, those of attributes and constants among them. */
@@ -71,7 +72,8 @@ export function canonicalText(value: unknown): string {
   );
 }
 
-function textOf(bytes: Uint8Array): string {
+/** A text that equal bytes share. */
+export function textOf(bytes: Uint8Array): string {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64');
 }
 

@@ -186,6 +186,10 @@ async function writeAll(handle: FileHandle, bytes: Uint8Array): Promise<void> {
 function sorted(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(sorted);
   if (value === null || typeof value !== 'object') return value;
-  const entries = Object.entries(value).sort(([left], [right]) => (left < right ? -1 : left > right ? 1 : 0));
-  return Object.fromEntries(entries.map(([key, child]) => [key, sorted(child)]));
+  const record = value as Readonly<Record<string, unknown>>;
+  return Object.fromEntries(
+    Object.keys(record)
+      .sort()
+      .map((key) => [key, sorted(record[key])]),
+  );
 }

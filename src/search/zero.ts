@@ -130,7 +130,12 @@ export interface Place {
 /** The rule of a level on a mesh. @param text what asks for it */
 export function zeroRule(graph: Graph, mesh: Mesh, level: ZeroLevel, text = `--zero ${level}`): ZeroRule {
   const ofStrategy = ({ axes }: Strategy) => partsOf(Object.values(axes).flat(), mesh);
-  const ofLayout = (layout: Layout) => dataParts(layout, mesh);
+  const parts = new Map<Layout, number>();
+  const ofLayout = (layout: Layout) => {
+    const known = parts.get(layout) ?? dataParts(layout, mesh);
+    parts.set(layout, known);
+    return known;
+  };
   const source: PinSource = {
     file: null,
     line: null,

@@ -122,19 +122,24 @@ export function blockSize(state: State): number {
 }
 
 export function stateKey(state: State): string {
-  const dims = state.dims.map((digits) =>
-    digits.map(({ atom, size }) => (atom === null ? `${size}` : `a${atom}`)).join(' '),
-  );
-  const partial = state.partial.map((reduction) => reduction?.slice(0, 2) ?? '').join(',');
-  return `${dims.join(',')}/${partial}/${state.repadded.map((done) => (done ? '' : '~')).join(',')}`;
+  let key = '';
+  for (const digits of state.dims) {
+    for (const { atom, size } of digits) key += atom === null ? `${size} ` : `a${atom} `;
+    key += ',';
+  }
+  key += '/';
+  for (const reduction of state.partial) key += `${reduction ?? ''},`;
+  for (const done of state.repadded) key += done ? ',' : '~';
+  return key;
 }
 
 /** Every step from a state, by kind and axes. The order is fixed, so that equal prices are always decided alike. */
 export function* movesFrom(state: State, space: Space): Generator<Moves> {
+  const idle = uncut(state, space);
   yield* repads(state, space);
-  yield* toPartials(state, space);
-  yield* slices(state, space);
-  yield* reductions(state, space);
+  yield* toPartials(state, space, idle);
+  yield* slices(state, space, idle);
+  yield* reductions(state, space, idle);
   yield* gathersAndExchanges(state, space);
   yield* permutes(state, space);
 }
@@ -153,8 +158,8 @@ function* repads(state: State, space: Space): Generator<Moves> {
 /** More atoms than this are not moved in every combination. */
 const COMBINED = 4;
 
-function* toPartials(state: State, space: Space): Generator<Moves> {
-  const idle = uncut(state, space).filter((atom) => (state.partial[atom] ?? null) === null);
+function* toPartials(state: State, space: Space, atoms: readonly number[]): Generator<Moves> {
+  const idle = atoms.filter((atom) => (state.partial[atom] ?? null) === null);
   for (const reduction of ['sum', 'max', 'min'] as const) {
     const wanted = idle.filter((atom) => space.target.partial[atom] === reduction);
     for (const list of wanted.length > 1 ? [wanted, ...wanted.map((atom) => [atom])] : wanted.map((atom) => [atom])) {
@@ -164,16 +169,16 @@ function* toPartials(state: State, space: Space): Generator<Moves> {
   }
 }
 
-function* slices(state: State, space: Space): Generator<Moves> {
-  const idle = uncut(state, space).filter((atom) => (state.partial[atom] ?? null) === null);
+function* slices(state: State, space: Space, atoms: readonly number[]): Generator<Moves> {
+  const idle = atoms.filter((atom) => (state.partial[atom] ?? null) === null);
   for (const list of [...idle.map((atom) => [atom]), ...targetRuns(idle, space)]) {
     yield { kind: 'slice', axes: axesOf(list, space), results: () => inserted(state, [], list, space) };
   }
 }
 
-function* reductions(state: State, space: Space): Generator<Moves> {
+function* reductions(state: State, space: Space, atoms: readonly number[]): Generator<Moves> {
   for (const reduction of ['sum', 'max', 'min'] as const) {
-    const held = uncut(state, space).filter((atom) => state.partial[atom] === reduction);
+    const held = atoms.filter((atom) => state.partial[atom] === reduction);
     for (const subset of subsets(held)) {
       const reduced = withPartial(state, subset, null);
       yield { kind: 'all-reduce', axes: axesOf(subset, space), results: () => [reduced] };
@@ -262,9 +267,14 @@ interface Edit {
 
 function apply(state: State, edits: readonly Edit[]): State {
   const dims = state.dims.map((digits, dimension) => {
-    const here = edits.filter((edit) => edit.dimension === dimension);
-    if (here.length === 0) return digits;
-    return joinWhole(digits.flatMap((digit, index) => here.find((edit) => edit.index === index)?.digits ?? [digit]));
+    if (!edits.some((edit) => edit.dimension === dimension)) return digits;
+    const edited: AtomDigit[] = [];
+    for (const [index, digit] of digits.entries()) {
+      const edit = edits.find((one) => one.dimension === dimension && one.index === index);
+      if (edit) edited.push(...edit.digits);
+      else edited.push(digit);
+    }
+    return joinWhole(edited);
   });
   return { dims, partial: state.partial, repadded: state.repadded };
 }
@@ -356,8 +366,11 @@ function subsets(list: readonly number[]): readonly (readonly number[])[] {
 
 /** Movable atoms that cut nothing. */
 function uncut(state: State, space: Space): readonly number[] {
-  const cutting = new Set(state.dims.flatMap((digits) => digits.map((digit) => digit.atom)));
-  return space.atoms.flatMap((entry, atom) => (entry.movable && !cutting.has(atom) ? [atom] : []));
+  const cutting = new Set<number | null>();
+  for (const digits of state.dims) for (const { atom } of digits) cutting.add(atom);
+  const found: number[] = [];
+  for (const [atom, { movable }] of space.atoms.entries()) if (movable && !cutting.has(atom)) found.push(atom);
+  return found;
 }
 
 function runsOf(digits: readonly AtomDigit[]): readonly (readonly number[])[] {

@@ -61,9 +61,14 @@ export function deviceCount(mesh: Mesh): number {
 }
 
 /** All sub-axes, outermost first. */
-export function subAxes(mesh: Mesh): readonly { readonly name: SubAxis; readonly size: number }[] {
-  return mesh.axes.flatMap((axis) => axis.subAxes);
+export function subAxes(mesh: Mesh): MeshAxis['subAxes'] {
+  const known = SUB_AXES.get(mesh) ?? mesh.axes.flatMap((axis) => axis.subAxes);
+  SUB_AXES.set(mesh, known);
+  return known;
 }
+
+/** Every step of every redistribution asks for them. */
+const SUB_AXES = new WeakMap<Mesh, MeshAxis['subAxes']>();
 
 export function hasSubAxis(mesh: Mesh, name: SubAxis): boolean {
   return mesh.axes.some((axis) => axis.subAxes.some((sub) => sub.name === name));

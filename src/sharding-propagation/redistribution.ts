@@ -256,6 +256,12 @@ function search(space: Space, from: Layout, to: Layout, request: Request, rival:
   const best = new Map<string, Visit>([[start.key, start]]);
   const queue = new VisitQueue();
   queue.push(start);
+  const rests = new Map<string, number>([[goal, 0]]);
+  const restFrom = (state: State, key: string): number => {
+    const rest = rests.get(key) ?? bound(layoutOf(state, space), to, shape, elementBits);
+    rests.set(key, rest);
+    return rest;
+  };
   let left = 0;
   for (let visit = queue.pop(); visit && left < SETTLED_LIMIT; visit = queue.pop()) {
     const end = best.get(goal);
@@ -271,12 +277,7 @@ function search(space: Space, from: Layout, to: Layout, request: Request, rival:
         const key = stateKey(state);
         const known = best.get(key);
         if (known && !isBefore({ cost, count }, known)) continue;
-        const rest = known
-          ? known.least - known.cost
-          : key === goal
-            ? 0
-            : bound(layoutOf(state, space), to, shape, elementBits);
-        const least = cost + rest;
+        const least = cost + restFrom(state, key);
         if (key !== goal && !mayStillWin({ cost: least, count: count + 1 }, best.get(goal) ?? null, rival)) continue;
         const next: Visit = { state, key, cost, count, least, previous: visit, kind: moves.kind, axes: moves.axes };
         best.set(key, next);

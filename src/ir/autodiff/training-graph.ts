@@ -7,7 +7,7 @@ import { batchDimensions } from '../batch.js';
 import { flattenBlocks } from '../blocks/flatten-blocks.js';
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
-import { type Graph, typeOf, type Weight } from '../graph.js';
+import { type Graph, type Node, typeOf, type Weight } from '../graph.js';
 import { needed } from '../needed.js';
 import { isAccumulator } from '../ops/accumulate.js';
 import { entryOf } from '../ops/index.js';
@@ -81,13 +81,14 @@ export function trainingGraph(given: Graph, options: TrainingOptions): TrainingG
   const samples = (ratio?.samples ?? 1) * (ratio ? (microBatches?.count ?? 1) : 1);
   const scaled = lossScale === undefined ? null : scaleLoss(scored, derived, lossScale, samples);
   const { graph, gradients } = differentiate(scaled?.graph ?? scored, scaled?.loss ?? derived, trained);
+  const readers = firstReaders(forward);
   const updated = appendOptimizer(
     graph,
     trained.map((name) => ({
       name,
       gradient: gradients.get(name) ?? '',
       decays: options.decays?.(name) ?? typeOf(graph, name).shape.length > 1,
-      parts: stackedParts(forward, name),
+      parts: stackedParts(readers.get(name), forward, name),
     })),
     options.optimizer,
     { denominator: ratio?.denominator ?? null, lossScale: scaled?.scale ?? null },
@@ -107,11 +108,17 @@ export function trainingGraph(given: Graph, options: TrainingOptions): TrainingG
 }
 
 /** Of a weight of a recurrence: each direction has weights of its own, and a bias for what it reads and one for its state. */
-function stackedParts({ nodes, tensors }: Graph, name: string): number {
-  const reader = nodes.find(({ inputs }) => inputs.includes(name));
+function stackedParts(reader: Node | undefined, { tensors }: Graph, name: string): number {
   if (!reader || entryOf(reader.op, reader.domain)?.family !== 'recurrent') return 1;
   const [directions = 1] = tensors.get(name)?.shape ?? [];
   return reader.inputs.indexOf(name) === 3 ? 2 * directions : directions;
+}
+
+/** By tensor the first operator that reads it. */
+function firstReaders({ nodes }: Graph): ReadonlyMap<string | null, Node> {
+  const readers = new Map<string | null, Node>();
+  for (const node of nodes) for (const name of node.inputs) if (!readers.has(name)) readers.set(name, node);
+  return readers;
 }
 
 /**

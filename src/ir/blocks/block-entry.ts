@@ -25,6 +25,7 @@ const FAMILIES: Readonly<Record<BlockKind, OperatorFamily>> = {
 /** The entries, given how inner operators are looked up. Their functions need a view with a body. */
 export function blockEntries(find: FindEntry): readonly OperatorEntry[] {
   const ruleOfBody = rememberedRules(find);
+  const flopsOfBody = rememberedFlops(find);
   const kinds = Object.entries(FAMILIES).flatMap(([kind, family]) => [
     [kind, family] as const,
     [`${kind}Gradient`, family] as const,
@@ -42,7 +43,7 @@ export function blockEntries(find: FindEntry): readonly OperatorEntry[] {
     expansion: (view: OperatorView) => expansionOf(bodyOf(view), ruleOfBody(view).dims),
     streamed: (view: OperatorView, size: (factor: string) => number, isPadded: boolean) =>
       streamedBlock(view.op, bodyOf(view), ruleOfBody(view), { size, isPadded }, find),
-    work: (view: OperatorView) => ({ flops: flopsOf(bodyOf(view), find) }),
+    work: (view: OperatorView) => ({ flops: flopsOfBody(bodyOf(view)) }),
     note: 'As its body: what is summed or looked up inside is lowered operator by operator where it is sharded.',
   }));
 }
@@ -57,6 +58,16 @@ function rememberedRules(find: FindEntry): (view: OperatorView) => BlockRule {
     if (!found) throw new Error(`block ${view.name}: the dimensions of its body do not line up`);
     known.set(body, found);
     return found;
+  };
+}
+
+/** Bodies are immutable, so the work of each is added up once. */
+function rememberedFlops(find: FindEntry): (body: Graph) => number {
+  const known = new WeakMap<Graph, number>();
+  return (body) => {
+    const flops = known.get(body) ?? flopsOf(body, find);
+    known.set(body, flops);
+    return flops;
   };
 }
 

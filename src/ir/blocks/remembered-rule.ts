@@ -2,6 +2,7 @@
  * @file Block rules by structure: the bodies of equal layers differ in nothing but names, so the rule of one serves all.
  */
 import type { Graph } from '../graph.js';
+import { attributesKey } from '../passes/attributes-key.js';
 import { type BlockRule, composeRule, type FindEntry } from './block-rule.js';
 
 /** composeRule, done once for each structure that comes by. */
@@ -56,7 +57,7 @@ function structureOf(body: Graph, places: ReadonlyMap<string, number>): string {
   const nodes = body.nodes.map(({ domain, op, attributes, inputs, outputs }) => [
     domain,
     op,
-    Object.entries(attributes),
+    attributesKey(attributes),
     placesIn(inputs),
     placesIn(outputs),
   ]);
@@ -64,10 +65,5 @@ function structureOf(body: Graph, places: ReadonlyMap<string, number>): string {
     const type = body.tensors.get(name);
     return type ? [type.dtype, type.shape] : null;
   });
-  return JSON.stringify([nodes, types, placesIn(body.inputs), placesIn(body.outputs)], plainly);
-}
-
-function plainly(_: string, value: unknown): unknown {
-  if (typeof value === 'bigint') return `${value}n`;
-  return value instanceof Uint8Array ? value.join() : value;
+  return JSON.stringify([nodes, types, placesIn(body.inputs), placesIn(body.outputs)]);
 }
