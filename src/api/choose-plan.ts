@@ -11,8 +11,9 @@ import type { Graph } from '../ir/graph.js';
 import { interruptible } from '../ir/interruption.js';
 import type { Priced } from '../search/configurations/priced.js';
 import { divisors } from '../search/configurations/space.js';
-import { bytesWritten } from '../search/figures.js';
+import { bytesWritten, shareWritten } from '../search/figures.js';
 import { NothingFits } from '../search/plan.js';
+import { preferencesOf, preferred, roomyBytes } from '../search/preference.js';
 import { AXIS_ORDER } from '../sharding-propagation/mesh.js';
 import { Deadline } from '../solver/deadline.js';
 import type { CompileOptions } from './compile-options.js';
@@ -46,6 +47,8 @@ export interface Compared {
   readonly microBatches: number;
   /** What was proposed; null for the best of dp · tp alone. */
   readonly proposed: StepConfiguration | null;
+  /** Any axis might shard anything; by their roles where it is left out. */
+  readonly axes?: 'free';
   /** By the price of layers; null where nothing was proposed. */
   readonly estimate: { readonly stepSeconds: number; readonly peakBytes: number } | null;
   /** As lowered; null where it was not lowered, or does not fit. */
@@ -58,6 +61,8 @@ export interface Compared {
 
 export interface ChosenPlan extends Formed {
   readonly planned: PlannedModel;
+  /** What axes of the plan may shard; as it was asked where it is left out. */
+  readonly axes?: 'free';
   /** The fastest first, then what does not fit; null where no proposals were made. */
   readonly compared: readonly Compared[] | null;
   readonly notes: readonly string[];
@@ -71,6 +76,9 @@ const LOWERED = 3;
  * one proposal that fits is enough.
  */
 const MOST_WORK = 200_000;
+
+/** The same with any axis on any factor: some 10 s. Roles are kept beyond it. */
+const MOST_WORK_WITHOUT_ROLES = 5_000;
 
 /** How often proposals are made, for less memory where some of them do not fit once they are lowered. */
 const ROUNDS = 3;
@@ -90,7 +98,7 @@ export async function choosePlan(choices: Choices): Promise<ChosenPlan> {
   if (!(alone instanceof AutoparError)) return { ...alone, compared: null, notes: [] };
   if (isAlone || !(alone instanceof NothingFits)) throw alone;
   const { fitting, others, notes } = await lowerProposals(choices, training, deadline, { alone: null, work: 0 });
-  const [best] = fitting;
+  const [best] = taken(fitting, choices);
   if (!best) throw withProposals(alone, others);
   return { ...best, compared: ranked(fitting, [...others, refused(choices, alone)]), notes };
 }
@@ -128,7 +136,8 @@ async function beside(choices: Choices, training: Training, deadline: Deadline):
     alone,
     work: isPlanned ? work : 0,
   });
-  const all = [...(alone ? [alone] : []), ...fitting].sort((a, b) => secondsOf(a) - secondsOf(b));
+  const lifted = alone && (await withoutRoles(choices, alone, deadline));
+  const all = taken([...(alone ? [alone] : []), ...(lifted ? [lifted] : []), ...fitting], choices);
   // The note of a search that failed says so.
   const isMade = notes.length === 0;
   const [best] = all;
@@ -136,7 +145,7 @@ async function beside(choices: Choices, training: Training, deadline: Deadline):
     const why = formed instanceof AutoparError ? formed : checked instanceof AutoparError ? checked : null;
     const cut = formed instanceof AutoparError ? choices.training : formed.training;
     const rest = alone ? others : [...others, refused({ ...choices, training: cut }, why)];
-    return { ...best, compared: isMade ? ranked(all, rest) : null, notes };
+    return { ...best, compared: isMade ? ranked(all, rest) : null, notes: [...notes, ...tightNotes(best, choices)] };
   }
   if (formed instanceof AutoparError) throw formed;
   const smaller = await planned(choices, formed, deadline, 'searched').catch(refusal);
@@ -147,6 +156,8 @@ async function beside(choices: Choices, training: Training, deadline: Deadline):
 /** A plan that fits. */
 interface Lowered extends Formed {
   readonly planned: PlannedModel;
+  /** What axes may shard; by their roles where it is left out. */
+  readonly axes?: 'free';
   readonly priced: Priced | null;
 }
 
@@ -168,6 +179,51 @@ function plainWork({ cluster, options: { degrees } }: Choices, graph: Graph): nu
 /** Of planning the operators of a graph on one mesh of so many devices. */
 function meshWork({ nodes }: Graph, devices: number): number {
   return nodes.length * Math.max(1, Math.log2(devices));
+}
+
+/**
+ * The best mesh of dp and tp alone with any axis on any factor: convolutions may keep the batch where fully connected layers have
+ * features (Krizhevsky 2014, "One weird trick"). Null where it does not fit, and beyond `MOST_WORK_WITHOUT_ROLES`.
+ */
+async function withoutRoles(choices: Choices, alone: Lowered, deadline: Deadline): Promise<Lowered | null> {
+  const { options, cluster } = choices;
+  const { dp, tp } = alone.planned.plan.degrees;
+  if (meshWork(alone.imported.graph, clusterSize(cluster)) > MOST_WORK_WITHOUT_ROLES || deadline.isOver()) return null;
+  const asked = { ...options, axes: 'free' as const, degrees: { ...options.degrees, dp, tp } };
+  const lifted = await planned({ ...choices, options: asked }, alone, deadline, 'checked').catch(refusal);
+  return lifted instanceof AutoparError ? null : { ...lifted, axes: 'free' };
+}
+
+/** That no plan leaves the headroom that is wanted. */
+function tightNotes({ planned: { found } }: Lowered, { options, cluster }: Choices): readonly string[] {
+  const limit = options.memory ?? usableBytes(cluster);
+  const preferences = preferencesOf(options, options.memory !== undefined);
+  const most = Math.max(...found.prediction.peakBytes);
+  if (limit === undefined || most <= roomyBytes(limit, preferences)) return [];
+  return [
+    `no plan leaves ${shareWritten(preferences.headroom)} of the memory free: this one needs ${bytesWritten(most)} of ` +
+      `${bytesWritten(limit)}`,
+  ];
+}
+
+/** The plans with the one that is taken first, the others by their seconds. */
+function taken(all: readonly Lowered[], { options, cluster }: Choices): readonly Lowered[] {
+  const sorted = [...all].sort((a, b) => secondsOf(a) - secondsOf(b));
+  if (sorted.length === 0) return sorted;
+  const limit = options.memory ?? usableBytes(cluster) ?? null;
+  const { taken: first } = preferred(
+    sorted,
+    (one) => ({
+      seconds: secondsOf(one),
+      bytes: Math.max(...one.planned.found.prediction.peakBytes),
+      degrees: one.planned.plan.degrees,
+      isOffloaded: (one.planned.plan.requested?.offload ?? 'none') !== 'none',
+      liftsRoles: one.axes === 'free',
+    }),
+    preferencesOf(options, options.memory !== undefined),
+    limit,
+  );
+  return [first, ...sorted.filter((one) => one !== first)];
 }
 
 /**
@@ -312,18 +368,24 @@ function unproposedText(error: AutoparError): string {
 function ranked(all: readonly Lowered[], others: readonly Compared[]): readonly Compared[] {
   const least = secondsOf(all[0] as Lowered);
   const fitting = all.map((lowered, index): Compared => {
-    const { planned, priced, training } = lowered;
+    const { planned, priced, training, axes } = lowered;
     const stepSeconds = secondsOf(lowered);
     return {
       degrees: planned.plan.degrees,
       microBatches: training?.microBatches ?? 1,
       ...estimated(priced),
+      ...(axes ? { axes } : {}),
       stepSeconds,
       peakBytes: Math.max(...planned.found.prediction.peakBytes),
-      reason: index === 0 ? null : `${(stepSeconds / least).toPrecision(4)} times as long`,
+      reason: index === 0 ? null : `${(stepSeconds / least).toPrecision(4)} times as long${asFast(stepSeconds, least)}`,
     };
   });
   return [...fitting, ...others];
+}
+
+/** Why a faster plan is not taken. */
+function asFast(seconds: number, least: number): string {
+  return seconds < least ? ', and not as simple or with less memory free' : '';
 }
 
 function estimated(priced: Priced | null): Pick<Compared, 'proposed' | 'estimate'> {

@@ -64,6 +64,7 @@ export async function compileStep({ output, force, training, ...options }: Compi
       costSeconds: simulation.stepSeconds,
       boundSeconds: boundSeconds(search),
       decided: decidedOf(search.decided),
+      requested: requestedOf(search),
       objective: search.objective,
       memoryBytes: simulation.memoryBytes,
       isTimeLimited: search.isCutOff,
@@ -141,6 +142,11 @@ async function searchFor({
     return searchClusters({ ...options, objective, ...(within === undefined ? {} : { within }) });
   }
   return searchStep({ ...options, ...(objective ? { objective } : {}) });
+}
+
+/** Which plan was wanted; of the memory objective the one with the least. */
+function requestedOf({ objective, preferences: { prefer, headroom } }: StepSearch): Plan['requested'] {
+  return objective === 'time' ? { prefer, headroom } : {};
 }
 
 /** As options are written. */

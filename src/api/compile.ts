@@ -81,6 +81,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     imported: chosen,
     training,
     planned: found,
+    axes,
     compared,
     notes,
   } = await choosePlan({
@@ -101,7 +102,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
   const { targetNotes, ...emitted } = await emit(planned, {
     directory,
     randomWeights: random ? seed : null,
-    decisions: options,
+    decisions: { ...options, ...(axes ? { axes } : {}) },
     ...(training ? { training } : {}),
     ...(options.generated === undefined ? {} : { generated: options.generated }),
     ...(options.constants ? { constants: options.constants } : {}),

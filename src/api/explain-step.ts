@@ -50,7 +50,7 @@ export async function isStepPlan(directory: string): Promise<boolean> {
 
 /** What the search was asked. */
 async function searchOptionsOf(directory: string, plan: Plan, model?: string): Promise<StepSearchOptions> {
-  const { step } = plan;
+  const { step, requested: { prefer, headroom } = {} } = plan;
   if (!step)
     throw new AutoparError(
       'not-a-step',
@@ -72,6 +72,8 @@ async function searchOptionsOf(directory: string, plan: Plan, model?: string): P
     ...(trained ? { loss: trained.loss } : {}),
     on: clusterOf(plan),
     objective: step.objective,
+    ...(prefer === undefined ? {} : { prefer }),
+    ...(headroom === undefined ? {} : { headroom }),
     ...(step.memoryBytes === null ? {} : { memory: step.memoryBytes }),
     globalBatch: step.globalBatch,
     precision: step.precision as NonNullable<StepSearchOptions['precision']>,

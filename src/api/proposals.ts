@@ -82,13 +82,13 @@ function unlike(best: readonly Priced[]): readonly Priced[] {
 /** The question as a search over steps is asked it: what is given is kept, and what programs have no lowering for left out. */
 function asSearched(options: CompileOptions, training: Training, read: ImportedModel): StepSearchOptions {
   const { generated, model, dims, shapes, constants, weights, degrees, cluster, devices, memory, signal } = options;
-  const { microBatch, zero, virtualStages, schedule, recompute, offload } = options;
+  const { microBatch, zero, virtualStages, schedule, recompute, offload, prefer, headroom } = options;
   const isOfFile = generated === undefined || [dims, shapes, constants, weights].some((given) => given !== undefined);
   const globalBatch = batchSize(read.graph);
   const priced = schedule === undefined ? undefined : pricedSchedule(schedule);
   const given = {
     ...(isOfFile ? { model, dims, shapes, constants, weights } : { generate: generated }),
-    ...{ ...degrees, cluster, devices, memory, signal, microBatch, zero, virtualStages, globalBatch },
+    ...{ ...degrees, cluster, devices, memory, signal, microBatch, zero, virtualStages, globalBatch, prefer, headroom },
     microBatches: training.microBatches,
     schedule: priced,
     recompute: recompute === undefined ? undefined : readRecompute(recompute).kind,

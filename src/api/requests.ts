@@ -5,7 +5,14 @@ import { AutoparError } from '../ir/error.js';
 import { offloadParts, offloadWords } from '../strategy/offload-words.js';
 import type { SimulateOptions } from './simulate.js';
 
-export { GRADIENT_SYNCS, type GradientSync, REQUESTS, requestIn } from '../strategy/request.js';
+export {
+  GRADIENT_SYNCS,
+  type GradientSync,
+  PREFERENCES,
+  type Preference,
+  REQUESTS,
+  requestIn,
+} from '../strategy/request.js';
 
 /** The words of `--offload` as they were typed. @throws AutoparError `bad-option` (usage) */
 export function offloadAsked(text: string): string {

@@ -5,21 +5,22 @@
 import { type GeneratedModel, generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
 import { modelFlops } from '../cost-model/step/model-flops.js';
-import type { ModelWork } from '../cost-model/step/work.js';
 import { AutoparError } from '../ir/error.js';
-import { bestConfigurations, type Found, type Verdict } from '../search/configurations/best-configurations.js';
-import { cutUnevenly } from '../search/configurations/cut-unevenly.js';
+import type { Verdict } from '../search/configurations/best-configurations.js';
 import type { Priced } from '../search/configurations/priced.js';
 import type { SearchOptions } from '../search/configurations/pricing.js';
 import { combinations, type Decided, divisors, factsOf, type SpaceOptions } from '../search/configurations/space.js';
-import { pricingOf } from '../search/configurations/step-pricing.js';
 import { timeWritten } from '../search/figures.js';
+import { type Preferences, preferencesOf, type Wish } from '../search/preference.js';
 import { listed } from '../search/smallest-conflict.js';
 import { Deadline } from '../solver/deadline.js';
 import { clusterSources } from './cluster-sources.js';
+import { type FewerDevices, fewerDevices } from './fewer-devices.js';
 import type { Purpose } from './graph-work.js';
 import type { ReadWork } from './layer-classes.js';
 import { impossible, nothingFits, outOfTime } from './no-step.js';
+import { type PreferredStep, preferredStep } from './preferred-step.js';
+import type { PreparedStep, Works } from './prepared-step.js';
 import {
   baseConfiguration,
   checkOffload,
@@ -28,11 +29,10 @@ import {
   type Simulation,
   simulationOf,
 } from './simulate.js';
-import { simulatedFirst } from './simulated-first.js';
 import { conflictingPins, keepingOnly, type Pin, pinsTyped } from './step-conflict.js';
 import { isUnbuilt, knownWorks, statedBatch, type WorkReader, workReader } from './step-works.js';
 
-export interface StepSearchOptions extends Omit<SimulateOptions, 'trace'> {
+export interface StepSearchOptions extends Omit<SimulateOptions, 'trace'>, Wish {
   /** The cluster, where it is there already. */
   readonly on?: Cluster;
   readonly objective?: 'time' | 'memory';
@@ -45,7 +45,7 @@ export interface StepSearchOptions extends Omit<SimulateOptions, 'trace'> {
   readonly onProgress?: (text: string) => void;
 }
 
-export interface StepSearch extends Found {
+export interface StepSearch extends PreferredStep {
   /** The best configuration, priced as `simulate` does. */
   readonly simulation: Simulation;
   /** What the best configuration's work was read off. */
@@ -55,21 +55,12 @@ export interface StepSearch extends Found {
   readonly objective: SearchOptions['objective'];
   /** What was said before the search. */
   readonly decided: Decided;
+  /** What was wanted of the plan, as it was taken. */
+  readonly preferences: Preferences;
+  /** Fewer devices that are as fast; null where none are, or nobody looked. */
+  readonly fewer: FewerDevices | null;
   /** Why micro-batches are left out that the model cannot be rebuilt at, a line each. */
   readonly unbuilt: readonly string[];
-}
-
-/** A model and a cluster, read: all that searching needs, whatever is changed about the cluster. */
-export interface PreparedStep {
-  readonly name: string;
-  readonly cluster: Cluster;
-  readonly space: SpaceOptions;
-  readonly works: Works;
-  readonly read: WorkReader;
-  /** Samples that facts and FLOPs are read at: one, or the file's own batch where it cannot be rebuilt at one. */
-  readonly sample: number;
-  readonly limitBytes: number | null;
-  readonly searching: Omit<SearchOptions, 'limitBytes'>;
 }
 
 /**
@@ -79,7 +70,10 @@ export interface PreparedStep {
  */
 export async function searchStep(options: StepSearchOptions): Promise<StepSearch> {
   try {
-    return await searchPrepared(await prepareStep(options));
+    const prepared = await prepareStep(options);
+    const found = await searchPrepared(prepared);
+    const prepare = (on: Cluster) => prepareStep({ ...options, on }, prepared.read);
+    return { ...found, fewer: await fewerDevices(prepare, prepared, found) };
   } catch (error) {
     if (!(error instanceof AutoparError) || !WITHOUT_PLAN.has(error.code)) throw error;
     const isTimed = options.timeLimit !== undefined || options.deadline !== undefined;
@@ -170,6 +164,7 @@ export async function prepareStep(options: StepSearchOptions, reader?: WorkReade
     read,
     sample,
     limitBytes: options.memory ?? (cluster.local ? null : cluster.device.memoryBytes),
+    preferences: preferencesOf(options, options.memory !== undefined),
     searching: {
       objective: options.objective ?? 'time',
       top: 1 + (options.top ?? SHOWN),
@@ -197,12 +192,8 @@ async function sourcesOf(
 
 /** Searches what was read. @throws AutoparError (noPlan) `nothing-fits`, `out-of-time` */
 export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch> {
-  const { name, cluster, space, works, read, sample, limitBytes, searching } = prepared;
-  const pricing = pricingOf(cluster, works, limitBytes, space.decided.recompute === undefined);
-  const even = bestConfigurations(space, pricing, { ...searching, limitBytes });
-  const { signal, isOver = () => false } = searching;
-  const request = { limitBytes, signal, isOver };
-  const found = searching.objective === 'time' ? simulatedFirst(cutUnevenly(even, pricing, request), prepared) : even;
+  const { name, cluster, space, works, read, sample, limitBytes, preferences, searching } = prepared;
+  const found = preferredStep(prepared);
   if (found.best.length === 0 && found.isCutOff) throw outOfTime(found);
   if (found.best.length === 0) throw nothingFits(found.verdicts, limitBytes, cluster);
   const first = found.best[0] as Priced;
@@ -222,11 +213,13 @@ export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch
     gap: 1 - found.bound / cost,
     objective: searching.objective,
     decided: space.decided,
+    preferences,
+    fewer: null,
     unbuilt: [...(space.unbuilt?.values() ?? [])],
   };
 }
 
-export type { Priced, Verdict };
+export type { PreparedStep, Priced, Verdict };
 
 /** Runners-up that are shown where nothing says how many. */
 const SHOWN = 5;
@@ -333,8 +326,6 @@ function possibleOf(space: SpaceOptions): { readonly tps: readonly number[]; rea
     sizes: [...new Set(possible.flatMap(({ microBatches }) => microBatches))].sort((a, b) => a - b),
   };
 }
-
-type Works = (tp: number, microBatch: number) => ModelWork;
 
 function decidedOf(options: StepSearchOptions): Decided {
   const { dp, tp, pp, sp, ep, microBatch, microBatches, zero, recompute, schedule, virtualStages } = options;

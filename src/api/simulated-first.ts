@@ -41,20 +41,29 @@ export function simulatedFirst(found: Found, on: SimulatedOn): Found {
   look(few, 1);
   look(othersOf(few, found), EVEN_ENOUGH);
   if (first === usual) return found;
-  const { degrees } = first.configuration;
   // What the closed form calls faster says why it was not taken.
   const told = (priced: Priced): Priced => {
     const seconds = simulated.get(priced);
     return priced.seconds < first.seconds && seconds !== undefined ? { ...priced, simulatedSeconds: seconds } : priced;
   };
+  return ledBy(first, {
+    ...found,
+    best: found.best.map(told),
+    verdicts: found.verdicts.map((verdict) =>
+      verdict.kind === 'priced' ? { ...verdict, best: told(verdict.best) } : verdict,
+    ),
+  });
+}
+
+/** What was found, with another configuration than the fastest in the first place and in that of its degrees. */
+export function ledBy(first: Priced, found: Found): Found {
+  const { degrees } = first.configuration;
   return {
     ...found,
-    best: [first, ...found.best.filter(({ configuration }) => configuration.degrees !== degrees).map(told)],
+    best: [first, ...found.best.filter(({ configuration }) => configuration.degrees !== degrees)],
     verdicts: [
       { kind: 'priced', degrees, best: first },
-      ...found.verdicts
-        .filter((verdict) => verdict.degrees !== degrees)
-        .map((verdict) => (verdict.kind === 'priced' ? { ...verdict, best: told(verdict.best) } : verdict)),
+      ...found.verdicts.filter((verdict) => verdict.degrees !== degrees),
     ],
   };
 }

@@ -35,7 +35,7 @@ async function bestOf(prepared: PreparedStep, present: Priced): Promise<Priced |
   const { cluster, works, limitBytes, searching } = prepared;
   try {
     const { best } = await searchPrepared({ ...prepared, searching: { ...searching, top: 1 } });
-    const kept: Priced = { ...present, seconds: pricingOf(cluster, works, limitBytes).seconds(present.configuration) };
+    const kept: Priced = { ...present, seconds: pricingOf(cluster, works).seconds(present.configuration) };
     const isKept = searching.objective === 'time' && fitsIn(kept, limitBytes);
     const all = [...best.slice(0, 1), ...(isKept ? [kept] : [])];
     const seconds = new Map(all.map((own) => [own, simulatedSeconds(own, prepared)]));

@@ -291,9 +291,9 @@ function comparedLines({ compared }: CompileResult): readonly string[] {
     { title: 'memory', right: true },
     { title: 'because' },
   ];
-  const rows = compared.map(({ degrees, microBatches, proposed, estimate, stepSeconds, peakBytes, reason }) => [
+  const rows = compared.map(({ degrees, microBatches, proposed, axes, estimate, stepSeconds, peakBytes, reason }) => [
     degreesText({ ...degrees }),
-    `${batchesText(microBatches)}, ${proposed ? proposedText(proposed) : 'as operators are searched'}`,
+    `${batchesText(microBatches)}, ${proposed ? proposedText(proposed) : OPERATORS[axes ?? 'roles']}`,
     estimate ? secondsText(estimate.stepSeconds) : '',
     stepSeconds === null ? '' : secondsText(stepSeconds),
     peakBytes === null ? '' : bytesText(peakBytes),
@@ -301,6 +301,8 @@ function comparedLines({ compared }: CompileResult): readonly string[] {
   ]);
   return tableLines(columns, rows, 70);
 }
+
+const OPERATORS = { roles: 'as operators are searched', free: 'any axis on any factor' } as const;
 
 function batchesText(count: number): string {
   return `${count} micro-batch${count === 1 ? '' : 'es'}`;

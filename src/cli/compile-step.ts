@@ -4,7 +4,7 @@
  */
 import type { DegreeOptions } from '../api/degrees.js';
 import { LAYER_RECOMPUTE_KINDS, readRecompute } from '../api/recompute.js';
-import { type GradientSync, pricedOffload, REQUESTS } from '../api/requests.js';
+import { type GradientSync, type Preference, pricedOffload, REQUESTS } from '../api/requests.js';
 import { PIPELINE_SCHEDULES } from '../api/schedule-kinds.js';
 import type { SpMethod, SpOrder } from '../api/search-modes.js';
 import { type CompileStepOptions, compileStep } from '../api/verbs.js';
@@ -32,6 +32,8 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
   readonly objective?: CompileStepOptions['objective'];
   readonly top?: number;
   readonly within?: number;
+  readonly prefer?: Preference;
+  readonly headroom?: number;
   readonly axes?: string;
   readonly mode?: string;
   readonly annotations?: string;
@@ -213,6 +215,7 @@ export async function runCompileStep(
   const { training } = await trainingOf(flags.train ? flags : others);
   const source = modelSource(file, flags.model, 'compile');
   const { output: directory, force, devices, cluster, memory, objective, top, within, timeLimit } = flags;
+  const { prefer, headroom } = flags;
   const { zero, recompute, schedule, virtualStages, tpSequence, meshOrder, offload, software, attention, precision } =
     flags;
   const given = {
@@ -228,6 +231,8 @@ export async function runCompileStep(
       software,
       attention,
       microBatches,
+      prefer,
+      headroom,
     },
   };
   const compiled = await compileStep({

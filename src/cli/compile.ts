@@ -4,7 +4,7 @@
 import type { Mode } from '../api/decisions.js';
 import type { DegreeOptions } from '../api/degrees.js';
 import { DISPATCHES, type DispatchOptions, dispatchIn } from '../api/dispatch.js';
-import { type GradientSync, requestIn } from '../api/requests.js';
+import { type GradientSync, PREFERENCES, type Preference, requestIn } from '../api/requests.js';
 import { SCHEDULE_KINDS } from '../api/schedule-kinds.js';
 import { SEARCH_MODES, type SearchMode, SOLVERS, type SolverName, SP_METHODS, SP_ORDERS } from '../api/search-modes.js';
 import { TARGETS, type Target } from '../api/targets.js';
@@ -21,7 +21,7 @@ import { factsIn, planPage, reportLine } from './plan-page.js';
 import { gradientOptions, RECOMPUTED_LAYERS, type StepFlags, stepOptions } from './step-options.js';
 import { parameterOptions } from './training-form-options.js';
 import { type TrainingFlags, trainingOf, trainingOptions } from './training-options.js';
-import { byteSize, nonNegative, oneOf, wholeNumber } from './values.js';
+import { byteSize, nonNegative, oneOf, shareOf, wholeNumber } from './values.js';
 
 interface CompileFlags extends DegreeOptions, DispatchOptions, ModelFlags, TrainingFlags, StepFlags {
   readonly output?: string;
@@ -32,6 +32,8 @@ interface CompileFlags extends DegreeOptions, DispatchOptions, ModelFlags, Train
   readonly verify?: boolean;
   readonly cluster?: string;
   readonly memory?: number;
+  readonly prefer?: Preference;
+  readonly headroom?: number;
   readonly axes?: 'roles' | 'free';
   readonly mode?: Mode;
   readonly annotations?: string;
@@ -145,6 +147,16 @@ export const compileCommand: Command<CompileFlags> = {
       flags: '--objective <what>',
       says: 'of a search over whole steps: time, memory, cost (device-seconds) or devices (the fewest, --within a time); default: time',
       parse: oneOf('--objective', ['time', 'memory', 'cost', 'devices']),
+    },
+    {
+      flags: '--prefer <simple|fastest>',
+      says: 'simple: of plans within 2 % of the fastest the one with fewest kinds of parallelism; default: simple',
+      parse: oneOf('--prefer', PREFERENCES),
+    },
+    {
+      flags: '--headroom <share>',
+      says: 'device memory that a plan should leave free (default: 10 %, and 0 with --memory)',
+      parse: shareOf('--headroom'),
     },
     { flags: '--within <seconds>', says: 'a step may take, for --objective devices', parse: nonNegative('--within') },
     ...stepOptions({}, SCHEDULE_KINDS, RECOMPUTED_LAYERS),

@@ -17,7 +17,7 @@ const GROUPS: Readonly<Record<string, string>> = {
     'train loss optimizer learning-rate precision dtype gradients clip-norm weight-decay momentum nesterov betas epsilon schedule-lr ' +
     'warmup total-steps min-lr-ratio loss-scale loss-output ignore-index class-weights label-smoothing moe-balance train-mode batch-statistics ' +
     'freeze-batch-statistics dropout-seed parameters trainable frozen tie untie decayed undecayed',
-  Search: 'objective within top time-limit complete search-mode solver',
+  Search: 'objective within prefer headroom top time-limit complete search-mode solver',
   Output: 'output report force plan-only target verify trace',
 };
 

@@ -37,6 +37,8 @@ export function stepLines({ directory, search }: CompiledStep, { colors }: Outpu
       `${shareText(utilisation)} of the 16-bit peak`,
     `  memory     ${bytesText(fullest.total)}${of} on stage ${fullest.stage}`,
     ...hostLines(simulation).map((line) => `  host       ${line}`),
+    ...passedLines(search),
+    ...fewerLines(search),
     `  search     ${countText(verdicts.length, 'combination')} of degrees, ${wholeText(priced)} ` +
       `${priced === 1 ? 'configuration' : 'configurations'} priced; ` +
       `${search.isCutOff ? 'cut off by the time limit: ' : ''}${provenText(gap)}${withinText(search)}`,
@@ -45,6 +47,33 @@ export function stepLines({ directory, search }: CompiledStep, { colors }: Outpu
     ...section('not chosen', othersLines(verdicts, search), colors.bold),
     '',
     `the plan is in ${colors.bold(directory)}; no program was written, as --plan-only says`,
+  ];
+}
+
+/** The fastest plan, where a simpler or a roomier one is taken; and that no plan leaves headroom. */
+function passedLines({ passed, tight, preferences }: StepSearch): readonly string[] {
+  const lines = passed
+    ? [
+        `${placedText(passed.priced.configuration)}, ${configurationText(passed.priced.configuration)}:`,
+        `${secondsText(passed.stepSeconds)}, ${shareText(1 - passed.ratio)} less, ` +
+          `${bytesText(passed.priced.bytes)}; ${passed.because}`,
+      ]
+    : [];
+  return [
+    ...lines.map((line, index) => `  ${index === 0 ? 'fastest  ' : '         '}  ${line}`),
+    ...(tight === null
+      ? []
+      : [
+          `  headroom   no plan leaves ${shareText(preferences.headroom)} of the memory free (${bytesText(tight)} used)`,
+        ]),
+  ];
+}
+
+function fewerLines({ fewer }: StepSearch): readonly string[] {
+  if (!fewer) return [];
+  const { nodes, perNode, stepSeconds } = fewer;
+  return [
+    `  fewer      ${countText(nodes * perNode, 'device')} make a step in ${secondsText(stepSeconds)} (${nodes}x${perNode})`,
   ];
 }
 
@@ -215,6 +244,16 @@ export function stepJson({ directory, plan, search }: CompiledStep): Readonly<Re
       ...(search.objective === 'memory' ? { with: termsOf(search) } : {}),
     },
     ...(search.sizes ? { sizes: search.sizes } : {}),
+    preferences: search.preferences,
+    fastest: search.passed
+      ? {
+          ...priced(search.passed.priced),
+          simulatedSeconds: search.passed.stepSeconds,
+          because: search.passed.because,
+        }
+      : null,
+    leavesHeadroom: search.tight === null,
+    fewerDevices: search.fewer,
     runnersUp: search.best.slice(1).map((one) => ({ ...priced(one), ...timesJson(one, search) })),
     verdicts: search.verdicts.map((verdict) => ({
       kind: verdict.kind,

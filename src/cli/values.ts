@@ -38,6 +38,16 @@ export function nonNegative(name: string): (text: string) => number {
   };
 }
 
+/** A parser of shares, as numbers or in percent: from 0 to below 1. */
+export function shareOf(name: string): (text: string) => number {
+  return (text) => {
+    const [, number = '', percent = ''] = /^\s*([\d.]+)\s*(%?)\s*$/.exec(text) ?? [];
+    const value = Number(number) / (percent === '' ? 1 : 100);
+    if (number !== '' && value >= 0 && value < 1) return value;
+    throw badOption(name, text, 'a share from 0 to below 1, such as 0.1 or 10%');
+  };
+}
+
 /** A parser of whole numbers of either sign. */
 export function integer(name: string): (text: string) => number {
   return (text) => {

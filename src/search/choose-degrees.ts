@@ -24,6 +24,7 @@ import type { Degrees } from './degrees.js';
 import { bytesWritten, digitsOf, timesWritten } from './figures.js';
 import type { CutGraph } from './pipeline/pipeline.js';
 import { withSentLayouts } from './pipeline/sent-layouts.js';
+import { type Alternative, FASTEST, type Preferences, preferred } from './preference.js';
 import { usedDataAxes } from './zero.js';
 
 /** One combination of degrees, solved. */
@@ -76,6 +77,7 @@ export interface Choice {
  * @param limit bytes per device; undefined where none applies
  * @param pipeline whose stages the graph is cut into
  * @param places where tensors are kept that leave the devices
+ * @param preferences which of those that fit is taken; the fastest unless told
  * @param isSearched whether what is too large is looked for again within the limit
  */
 export async function chooseDegrees(
@@ -88,6 +90,7 @@ export async function chooseDegrees(
   places: Places = { parts: {}, hosted: new Set() },
   request: Request = {},
   isSearched = true,
+  preferences: Preferences = FASTEST,
 ): Promise<Choice> {
   // `asked`: the memory within which it was looked for again, as often as `tries` says.
   const waiting = all.map((solved) => ({ solved, tries: 0, asked: Number.POSITIVE_INFINITY }));
@@ -138,6 +141,10 @@ export async function chooseDegrees(
     }
   }
   ranked.sort((a, b) => stepNanoseconds(a) - stepNanoseconds(b) || a.solved.degrees.tp - b.solved.degrees.tp);
+  if (ranked.length > 0) {
+    const { taken } = preferred(ranked, alternativeOf(request), preferences, limit ?? null);
+    ranked.splice(0, ranked.length, taken, ...ranked.filter((one) => one !== taken));
+  }
   const [best, ...others] = ranked;
   if (best) {
     const least = stepNanoseconds(best);
@@ -179,6 +186,17 @@ function gatheringAgain(solved: Solved): Solved {
 /** The figure by which plans are ranked and of which reports speak. */
 export function stepNanoseconds({ prediction }: Pick<Fitted, 'prediction'>): number {
   return Math.round(prediction.stepSeconds * 1e9);
+}
+
+/** What degrees are compared by; state is kept outside of the devices where that is asked for, of all of them. */
+function alternativeOf({ offload = 'none' }: Request): (fitted: Fitted) => Alternative {
+  return ({ solved, prediction }) => ({
+    seconds: prediction.stepSeconds,
+    bytes: Math.max(...prediction.peakBytes),
+    degrees: solved.degrees,
+    isOffloaded: offload !== 'none',
+    liftsRoles: false,
+  });
 }
 
 async function within(
@@ -230,8 +248,13 @@ function slower(cost: number, bound: number, best: number, prediction: Predictio
   const digits = [3, 4, 5, 6].find((count) => cost.toPrecision(count) !== best.toPrecision(count)) ?? 3;
   const [written, bestWritten] = timesWritten([cost, best], digits);
   const figures = `${written} against ${bestWritten}`;
+  const times = `${digitsOf(cost / best, digits)} times`;
   const reason =
-    cost === best ? `no faster (${figures})` : `${digitsOf(cost / best, digits)} times slower (${figures})`;
+    cost === best
+      ? `no faster (${figures})`
+      : cost > best
+        ? `${times} slower (${figures})`
+        : `${times} as long (${figures}), and not as simple or with less memory free`;
   return {
     kind: 'slower',
     reason,

@@ -27,6 +27,11 @@ export function digitsOf(value: number, digits: number): string {
   return written.includes('e') ? value.toFixed(0) : written;
 }
 
+/** Such as `3.5 %`. */
+export function shareWritten(share: number): string {
+  return `${Number((share * 100).toPrecision(2))} %`;
+}
+
 /** Such as `93.1 GB`. */
 export function bytesWritten(bytes: number): string {
   const [unit, size] = bytes >= 1e9 ? ['GB', 1e9] : bytes >= 1e6 ? ['MB', 1e6] : ['kB', 1e3];

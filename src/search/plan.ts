@@ -33,6 +33,7 @@ import { type OperatorQuestions, operatorQuestions } from './operator-questions.
 import type { CutGraph } from './pipeline/pipeline.js';
 import { stagePins } from './pipeline/stage-pins.js';
 import { hostedAsked, partsAsked } from './places-asked.js';
+import { preferencesOf } from './preference.js';
 import { remedyOf } from './remedy.js';
 import type { SearchMode, SolverName, UsedMode } from './search-mode.js';
 import { servedSteps, viewSteps } from './view-steps.js';
@@ -180,6 +181,7 @@ export async function plan(
     { parts, hosted },
     options.request,
     options.memory !== 'checked',
+    preferencesOf(options.request ?? {}, options.memoryBytes !== undefined),
   );
   const [best] = choice.ranked;
   const others = [

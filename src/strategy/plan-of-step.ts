@@ -40,6 +40,7 @@ export interface FoundStep {
   readonly costSeconds: number;
   readonly boundSeconds: number;
   readonly decided: PlanStep['decided'];
+  readonly requested: Plan['requested'];
   readonly objective: PlanStep['objective'];
   readonly memoryBytes: number | null;
   /** Whether a time limit ended the search; and whether it did before any plan was compared with another. */
@@ -127,6 +128,7 @@ export function planOfStep(found: FoundStep, model: StepModel, cluster: Plan['cl
       memoryBytes: found.memoryBytes,
       decided: found.decided,
     },
+    ...(Object.keys(found.requested ?? {}).length > 0 ? { requested: found.requested ?? {} } : {}),
     predicted: found.prediction,
     search: {
       mode: 'step',

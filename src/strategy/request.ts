@@ -31,7 +31,14 @@ export interface Request {
   readonly bucketMembers?: number;
   /** 2: micro-batches run as two halves, the communication of one behind what the other computes. */
   readonly interleave?: Interleave;
+  /** Which of the plans that are as fast as predictions can tell is taken (search/preference.ts). */
+  readonly prefer?: Preference;
+  /** Share of the memory limit that a plan should leave free, from 0 to below 1. */
+  readonly headroom?: number;
 }
+
+export const PREFERENCES = ['simple', 'fastest'] as const;
+export type Preference = (typeof PREFERENCES)[number];
 
 export const GRADIENT_SYNCS = ['all-reduce', 'parameter-server'] as const;
 export type GradientSync = (typeof GRADIENT_SYNCS)[number];
@@ -48,6 +55,8 @@ export const REQUESTS = [
     'bucket',
     'bucketMembers',
     'interleave',
+    'prefer',
+    'headroom',
   ] as const),
 ] as const satisfies readonly (keyof Request)[];
 

@@ -1,6 +1,7 @@
 /**
  * @file Plans as flags of Megatron-LM and job configurations of torchtitan: what is carried is the plan's, and what is not is said.
  */
+import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -8,6 +9,7 @@ import test, { type ExecutionContext } from 'ava';
 import { type CompileOptions, compile, compileStep } from '../../src/api/index.js';
 import { convertStrategy } from '../../src/api/strategy.js';
 import { AutoparError } from '../../src/ir/error.js';
+import type { Plan } from '../../src/strategy/plan.js';
 import { readPlan } from '../../src/strategy/plan-json.js';
 
 const folder = mkdtempSync(path.join(tmpdir(), 'autopar-trainers-'));
@@ -44,6 +46,67 @@ function layersIn(text: string, t: ExecutionContext): readonly number[] {
   return parts.map((part) => part.replaceAll(/[EL]/g, '').length);
 }
 
+/** Options of Megatron-LM (megatron/training/arguments.py and the fields of its configurations that become flags; core 0.13). */
+const MEGATRON = new Set(
+  (
+    'tensor-model-parallel-size sequence-parallel pipeline-model-parallel-size pipeline-model-parallel-layout ' +
+    'context-parallel-size cp-comm-type expert-model-parallel-size use-tp-pp-dp-mapping micro-batch-size global-batch-size ' +
+    'use-distributed-optimizer use-megatron-fsdp data-parallel-sharding-strategy no-gradient-accumulation-fusion ckpt-format ' +
+    'ddp-bucket-size overlap-grad-reduce recompute-granularity recompute-modules recompute-method recompute-num-layers ' +
+    'optimizer-cpu-offload use-precision-aware-optimizer bf16 fp16 optimizer lr adam-beta1 adam-beta2 adam-eps sgd-momentum ' +
+    'weight-decay clip-grad'
+  ).split(' '),
+);
+
+/** The flags as bash gives them to Megatron-LM. */
+function parsed(flags: string, t: ExecutionContext): Readonly<Record<string, string>> {
+  const script = `${flags}\nprintf '%s\\n' "\${MEGATRON_ARGS[@]}"`;
+  const { stdout, status } = spawnSync('bash', ['-c', script], { encoding: 'utf8' });
+  t.is(status, 0);
+  const found: Record<string, string> = {};
+  let name = '';
+  for (const word of stdout.trimEnd().split('\n')) {
+    const [, flag] = /^--(.+)$/.exec(word) ?? [];
+    if (flag === undefined) found[name] = word;
+    else {
+      name = flag;
+      found[name] = '';
+    }
+  }
+  t.deepEqual(
+    Object.keys(found).filter((flag) => !MEGATRON.has(flag)),
+    [],
+  );
+  return found;
+}
+
+/** Degrees by each trainer's own rule: the ranks that are left are data-parallel, or the product of all is the world. */
+function checkDegrees(flags: string, job: string, degrees: Plan['degrees'], t: ExecutionContext): void {
+  const { dp, tp, pp, sp, ep } = degrees;
+  const given = parsed(flags, t);
+  const degree = (name: string) => Number(given[name]);
+  const layout = ['tensor-model-parallel-size', 'pipeline-model-parallel-size', 'context-parallel-size'].map(degree);
+  t.deepEqual([...layout, degree('expert-model-parallel-size')], [tp, pp, sp, ep]);
+  const samples = degree('micro-batch-size') * dp;
+  t.is(degree('global-batch-size') % samples, 0);
+  const ofJob = (name: string) => Number(new RegExp(`^${name} = (\\d+)$`, 'm').exec(job)?.[1]);
+  const names = [
+    'data_parallel_replicate',
+    'data_parallel_shard',
+    'context_parallel',
+    'tensor_parallel',
+    'pipeline_parallel',
+  ];
+  t.is(
+    names.reduce((product, name) => product * ofJob(`${name}_degree`), 1),
+    dp * sp * tp * pp,
+  );
+  t.is(ofJob('tensor_parallel_degree'), tp);
+  t.is(ofJob('pipeline_parallel_degree'), pp);
+  t.is(ofJob('expert_parallel_degree'), ep);
+  t.is(ofJob('global_batch_size') % (ofJob('local_batch_size') * dp), 0);
+}
+
 test('a lowered pipeline of dp · tp with ZeRO, buckets and recompute', async (t) => {
   const from = await planned({
     dp: 2,
@@ -60,6 +123,7 @@ test('a lowered pipeline of dp · tp with ZeRO, buckets and recompute', async (t
     },
   });
   const { flags, job } = await handedOver(from);
+  checkDegrees(flags, job, { dp: 2, tp: 2, pp: 2, sp: 1, ep: 1 }, t);
   t.deepEqual(layersIn(flags, t), [1, 1]);
   for (const flag of [
     ...['tensor-model-parallel-size 2', 'pipeline-model-parallel-size 2', 'micro-batch-size 1', 'global-batch-size 4'],
@@ -95,6 +159,7 @@ test('a plan of whole steps on a named cluster', async (t) => {
   });
   const plan = await readPlan(path.join(output, 'plan.json'));
   const { flags, job } = await handedOver(output);
+  checkDegrees(flags, job, plan.degrees, t);
   const parts = layersIn(flags, t);
   t.is(parts.length, 4 * (plan.schedule.virtualStages ?? 1));
   t.is(

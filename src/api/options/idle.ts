@@ -163,6 +163,15 @@ export const STEP_IDLE: readonly Idle<CompileStepOptions>[] = [
       `--within ${within} is the time that --objective devices allows, and the objective is ${objective ?? 'time'}`,
     hint: 'add --objective devices, or leave it out',
   },
+  ...(['prefer', 'headroom'] as const).map(
+    (option): Idle<CompileStepOptions> => ({
+      option,
+      when: ({ objective }) => objective === 'memory',
+      says: () =>
+        `--${option} chooses among plans by their time, and --objective memory takes the one with the least memory`,
+      hint: 'leave out --objective memory, or the option',
+    }),
+  ),
   ofPipelines('schedule', ({ pp }) => pp === 1),
   ofPipelines('virtualStages', ({ pp }) => pp === 1),
   ofInference(),

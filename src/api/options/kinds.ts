@@ -28,6 +28,10 @@ export const amount: Kind = {
   expected: 'a number that is not negative',
   holds: (value) => typeof value === 'number' && Number.isFinite(value) && value >= 0,
 };
+export const share: Kind = {
+  expected: 'a share, from 0 to below 1',
+  holds: (value) => typeof value === 'number' && value >= 0 && value < 1,
+};
 export const numbers: Kind = {
   expected: 'an array of numbers',
   holds: (value) => Array.isArray(value) && value.every((each) => typeof each === 'number'),

@@ -13,7 +13,7 @@ import type { InspectOptions } from '../inspect.js';
 import type { PlotOptions } from '../plot.js';
 import type { ProfileOptions } from '../profile.js';
 import type { RehearseOptions } from '../rehearse.js';
-import { GRADIENT_SYNCS } from '../requests.js';
+import { GRADIENT_SYNCS, PREFERENCES } from '../requests.js';
 import type { RunCompiledOptions } from '../run.js';
 import { PIPELINE_SCHEDULES, SCHEDULE_KINDS } from '../schedule-kinds.js';
 import { SEARCH_MODES, SOLVERS, SP_METHODS, SP_ORDERS } from '../search-modes.js';
@@ -37,6 +37,7 @@ import {
   oneOf,
   options,
   record,
+  share,
   signal,
   text,
   texts,
@@ -55,6 +56,7 @@ const importing = {
 const parameters = { tie: texts, untie: texts, trainable: texts, frozen: texts };
 const watched = { signal, onProgress: callback };
 const resources = { memory: whole(1), offloadDir: text, onSubstitutes: callback };
+const preferring = { prefer: oneOf(...PREFERENCES), headroom: share };
 const degree = whole(1);
 const degrees = { dp: degree, tp: degree, pp: degree, sp: degree, ep: degree };
 
@@ -121,6 +123,7 @@ const planning = {
   bucket: whole(1),
   bucketMembers: whole(1),
   interleave: oneOf(1, 2),
+  ...preferring,
   mode: oneOf('auto', 'semi-auto', 'data', 'hybrid'),
   annotations: object,
   config: object,
@@ -244,6 +247,7 @@ export const TABLES: Tables = {
   },
   compileStep: {
     ...stepping,
+    ...preferring,
     on: objectOrNull,
     objective: oneOf('time', 'memory', 'cost', 'devices'),
     within: amount,

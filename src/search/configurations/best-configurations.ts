@@ -56,19 +56,20 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
   const all = combinations(space);
   const search = new Enumeration(space, pricing, options);
   const usual = search.inTurn(all, () => USUAL);
-  search.compare(usual, () => search.worst);
+  search.compare(usual, () => Math.max(search.worst, search.nearest));
   const { placings } = pricing;
   if (placings && options.objective === 'time') {
     search.moveToHost(placings);
     // What devices and hosts hold is the same in every order, and norms whole over tp are held whole.
-    if (search.kept.size > 0) {
+    if (search.kept.size > 0 || options.below !== undefined) {
       search.isElsewhere = true;
       const elsewhere = (combination: Combination) => othersOf(combination, space, placings);
-      search.compare(search.inTurn(all, elsewhere), () => search.best);
+      search.compare(search.inTurn(all, elsewhere), () => search.nearest);
       search.moveToHost(placings);
     }
   }
-  const isUncompared = search.isCutOff && search.kept.size === 0 && search.takeFirst(usual);
+  const isUncompared =
+    search.isCutOff && search.kept.size === 0 && options.below === undefined && search.takeFirst(usual);
   const verdicts = all.flatMap((combination) => verdictOf(combination, search) ?? []);
   const best = verdicts
     .flatMap((verdict) => (verdict.kind === 'priced' ? [verdict.best] : []))
@@ -126,8 +127,8 @@ class Enumeration {
   readonly fitting: Priced[] = [];
   readonly open: Open[] = [];
   /** What a further combination must beat to be among those that are shown; and to be the best. */
-  worst = Number.POSITIVE_INFINITY;
-  best = Number.POSITIVE_INFINITY;
+  worst: number;
+  best: number;
   count = 0;
   /** Whether other orders are looked at: figures of what has a price are those of the usual one. */
   isElsewhere = false;
@@ -142,7 +143,14 @@ class Enumeration {
     private readonly options: SearchOptions,
   ) {
     this.isTimed = options.objective === 'time';
+    const { below = Number.POSITIVE_INFINITY } = options;
+    [this.worst, this.best] = [below, below];
     this.isLayerByLayer = this.isTimed && space.decided.recompute === undefined;
+  }
+
+  /** Seconds up to which a configuration is as fast as the best. */
+  get nearest(): number {
+    return this.best * (this.options.near ?? 1);
   }
 
   get isCutOff(): boolean {
@@ -297,7 +305,7 @@ class Enumeration {
     if (known && this.rank(priced) >= this.rank(known)) return { priced, bytes };
     kept.set(combination, priced);
     this.best = Math.min(this.best, priced.seconds);
-    this.worst = worstOfTop(kept, options.top);
+    this.worst = Math.min(worstOfTop(kept, options.top), options.below ?? Number.POSITIVE_INFINITY);
     return { priced, bytes };
   }
 

@@ -10,13 +10,15 @@ export interface UnevenRequest {
   readonly signal: AbortSignal | undefined;
   /** Whether the time is over: then what is left is not cut. */
   readonly isOver: () => boolean;
+  /** Seconds that a cut must beat to be of interest. */
+  readonly below?: number;
 }
 
 /** The best of each combination, cut unevenly where that is faster. */
 export function cutUnevenly(even: Found, pricing: StepPricing, request: UnevenRequest): Found {
   const best = new Map(even.best.map((priced) => [priced.configuration.degrees, priced]));
   const fitting = [...even.fitting];
-  let least = even.best[0]?.seconds ?? Number.POSITIVE_INFINITY;
+  let least = Math.min(even.best[0]?.seconds ?? Number.POSITIVE_INFINITY, request.below ?? Number.POSITIVE_INFINITY);
   let { isCutOff } = even;
   // Where nothing fits, what lacks least may fit.
   const rank = ({ configuration, seconds, bytes }: Open) =>
@@ -33,7 +35,7 @@ export function cutUnevenly(even: Found, pricing: StepPricing, request: UnevenRe
       isCutOff = true;
       break;
     }
-    for (const cut of pricing.cuts(configuration)) {
+    for (const cut of pricing.cuts(configuration, request.limitBytes)) {
       const need = pricing.bytes(cut);
       if (!fitsIn(need, request.limitBytes)) continue;
       const priced: Priced = { configuration: cut, seconds: pricing.seconds(cut), ...need };

@@ -10,6 +10,10 @@ export interface SearchOptions {
   readonly limitBytes: number | null;
   /** How many combinations of degrees are priced in full, the best included. */
   readonly top: number;
+  /** Configurations of at most so many times the best one's seconds are priced too; 1 where it is left out. */
+  readonly near?: number;
+  /** Seconds that a configuration must beat to be of interest. */
+  readonly below?: number;
   readonly signal?: AbortSignal;
   /** Whether the time for it is over: then the best so far is taken. */
   readonly isOver?: () => boolean;

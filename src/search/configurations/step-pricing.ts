@@ -23,7 +23,7 @@ import type { Pricing } from './pricing.js';
 /** A cost model that cuts layers into stages too. */
 export interface StepPricing extends Pricing {
   /** The cuts that are worth a price; of layers that may keep their activations where the configuration recomputes. */
-  readonly cuts: (configuration: StepConfiguration) => readonly StepConfiguration[];
+  readonly cuts: (configuration: StepConfiguration, limitBytes: number | null) => readonly StepConfiguration[];
 }
 
 /**
@@ -33,7 +33,6 @@ export interface StepPricing extends Pricing {
 export function pricingOf(
   cluster: Cluster,
   works: (tp: number, microBatch: number) => ModelWork,
-  limitBytes: number | null = null,
   isMixed = true,
 ): StepPricing {
   const workOf = ({ degrees, microBatch }: StepConfiguration) => works(degrees.tp, microBatch);
@@ -72,7 +71,7 @@ export function pricingOf(
             stageLayers: balancedLayers(workOf(configuration), phasesOn(configuration), configuration),
           }
         : configuration,
-    cuts: (configuration) => {
+    cuts: (configuration, limitBytes) => {
       const stages = stageClusters(cluster, configuration).map((own): PartPrices => parts.prices(configuration, own));
       const request = { limitBytes, isMixed: isMixed && isMixable(configuration) };
       return cutLayers(workOf(configuration), configuration, stages, request);

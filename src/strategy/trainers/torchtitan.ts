@@ -1,5 +1,5 @@
 /**
- * @file A plan as a job configuration of torchtitan, in TOML; its Python configurations have the same names.
+ * @file A plan as a job configuration of torchtitan 0.2, in TOML.
  */
 import type { TrainerChoices } from './choices.js';
 import type { HandedOver } from './megatron.js';

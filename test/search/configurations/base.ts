@@ -51,3 +51,6 @@ export function unlikeNodes(size: number, nodes: readonly Nodes[]): Cluster {
     nodes,
   });
 }
+
+/** Searches that are compared by speed. */
+export const FASTEST = { prefer: 'fastest', headroom: 0 } as const;

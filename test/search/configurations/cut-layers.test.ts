@@ -7,12 +7,13 @@ import type { StepConfiguration } from '../../../src/cost-model/step/configurati
 import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
 import { fewestRecomputed } from '../../../src/search/configurations/fewest-recomputed.js';
 import { pricingOf } from '../../../src/search/configurations/step-pricing.js';
-import { unlikeNodes } from './base.js';
+import { FASTEST, unlikeNodes } from './base.js';
 
 const LOSS = { kind: 'cross_entropy' } as const;
 
 test('a head as heavy as all layers gets a stage of its own, and the others share the layers', async (t) => {
   const { simulation, best } = await searchStep({
+    ...FASTEST,
     generate: 'gpt:layers=12,hidden=512,heads=8,seq=512,vocab=128000',
     cluster: '1x4:a100-sxm-80',
     globalBatch: 32,
@@ -94,7 +95,7 @@ test('cuts fit the memory that they are given', async (t) => {
   };
   const work = works(2, 2);
   for (const limitBytes of [9e9, 11e9, 14e9, null]) {
-    const cuts = pricingOf(cluster, works, limitBytes).cuts(configuration);
+    const cuts = pricingOf(cluster, works).cuts(configuration, limitBytes);
     for (const one of cuts) {
       const counts = one.stageLayers ?? [];
       t.is(
@@ -120,7 +121,7 @@ test("halving one node's speed moves layers away from its stage, and what is lef
     loss: LOSS,
   } as const;
   const layersOn = async (speed: number) => {
-    const { simulation } = await searchStep({ ...options, on: clusterWith(speed) });
+    const { simulation } = await searchStep({ ...options, ...FASTEST, on: clusterWith(speed) });
     return simulation;
   };
   const [alike, halved] = [await layersOn(1), await layersOn(0.5)];

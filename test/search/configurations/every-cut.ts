@@ -281,10 +281,10 @@ function fastestOf(problem: CutProblem, all: readonly StepConfiguration[]): numb
 /** The fastest of the cutter's cuts that fit; infinite where none does. */
 export function fastestCut(problem: CutProblem): number {
   const { model, configuration, cluster, limit, isMixed } = problem;
-  return fastestOf(problem, pricingOf(cluster, () => model, limit, isMixed).cuts(configuration));
+  return fastestOf(problem, pricingOf(cluster, () => model, isMixed).cuts(configuration, limit));
 }
 
 /** Seconds that no cut takes less than, as the search asks for them. */
-export function boundOf({ model, configuration, cluster, limit, isMixed }: CutProblem): number {
-  return pricingOf(cluster, () => model, limit, isMixed).atLeast(configuration);
+export function boundOf({ model, configuration, cluster, isMixed }: CutProblem): number {
+  return pricingOf(cluster, () => model, isMixed).atLeast(configuration);
 }

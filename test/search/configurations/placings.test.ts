@@ -11,11 +11,18 @@ import { evenPlace, groupPlace } from '../../../src/cost-model/group-place.js';
 import { neverSlower } from '../../../src/cost-model/place-dominance.js';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
 import { EVERYTHING } from '../../selection.js';
-import { drawnFactors } from './base.js';
+import { drawnFactors, FASTEST } from './base.js';
 import { againstBruteForce, ORDERED_STEP } from './every-order.js';
 
 test('the search finds what brute force over all orders and offload finds, on the host where nothing else fits', async (t) => {
-  const options = { ...ORDERED_STEP, cluster: '2x2:a100-pcie-80', schedule: '1f1b', zero: 1, sp: 1 } as const;
+  const options = {
+    ...ORDERED_STEP,
+    ...FASTEST,
+    cluster: '2x2:a100-pcie-80',
+    schedule: '1f1b',
+    zero: 1,
+    sp: 1,
+  } as const;
   const taken = await againstBruteForce(t, options, [2.2e9, 2.3e9, 8e10]);
   t.deepEqual(
     taken.map((configuration) => configuration?.offload ?? 'none'),
@@ -25,7 +32,7 @@ test('the search finds what brute force over all orders and offload finds, on th
 
 test('the search finds what brute force finds where groups straddle nodes', async (t) => {
   const generate = 'gpt:layers=6,hidden=768,heads=12,seq=384,vocab=1024';
-  const options = { ...ORDERED_STEP, generate, globalBatch: 12, cluster: '3x4:a100-pcie-80' } as const;
+  const options = { ...ORDERED_STEP, ...FASTEST, generate, globalBatch: 12, cluster: '3x4:a100-pcie-80' } as const;
   await againstBruteForce(t, { ...options, schedule: '1f1b', zero: 1, pp: 1 }, [8e10]);
   await againstBruteForce(t, { ...options, schedule: '1f1b', zero: 1, tp: 3 }, [8e10]);
 });
@@ -52,7 +59,7 @@ test('norms are whole where runs have shown layers to be the faster for it, howe
 });
 
 test('brute force finds the same where layers take what was measured, however they differ', async (t) => {
-  const options = { ...ORDERED_STEP, schedule: '1f1b', zero: 1, sp: 1 } as const;
+  const options = { ...ORDERED_STEP, ...FASTEST, schedule: '1f1b', zero: 1, sp: 1 } as const;
   const { microBatch: _, ...free } = options;
   for (const seed of EVERYTHING ? [1, 2, 3] : [1]) {
     const on = { ...parseCluster('2x2:a100-pcie-80', undefined), layerFactors: drawnFactors(seed) };
@@ -100,7 +107,7 @@ test('a place that is never slower is not, for any kind and size', (t) => {
 });
 
 test('an order that is asked for is kept, and no other is slower than the one that is found', async (t) => {
-  const options: StepSearchOptions = { ...ORDERED_STEP, cluster: '2x4:a100-pcie-80', tp: 2, pp: 2, sp: 1 };
+  const options: StepSearchOptions = { ...ORDERED_STEP, ...FASTEST, cluster: '2x4:a100-pcie-80', tp: 2, pp: 2, sp: 1 };
   const free = await searchStep(options);
   for (const meshOrder of [
     ['pp', 'dp', 'sp', 'tp'],
@@ -115,7 +122,7 @@ test('an order that is asked for is kept, and no other is slower than the one th
 });
 
 test('a search whose time is over gives the best so far, with what the best can be; before any plan what fits first', async (t) => {
-  const options: StepSearchOptions = { ...ORDERED_STEP, cluster: '2x4:a100-pcie-80' };
+  const options: StepSearchOptions = { ...ORDERED_STEP, ...FASTEST, cluster: '2x4:a100-pcie-80' };
   const free = await searchStep(options);
   t.false(free.isCutOff);
   let previous = Number.POSITIVE_INFINITY;
@@ -141,7 +148,7 @@ test('a search whose time is over gives the best so far, with what the best can 
 });
 
 test('where nothing else fits the host is taken, and none of it where that is said', async (t) => {
-  const options: StepSearchOptions = { ...ORDERED_STEP, cluster: '1x1:a100-sxm-80' };
+  const options: StepSearchOptions = { ...ORDERED_STEP, ...FASTEST, cluster: '1x1:a100-sxm-80' };
   const prepared = await prepareStep(options);
   const all = await searchPrepared({ ...prepared, limitBytes: 8e10 });
   t.is(all.simulation.configuration.offload, undefined);

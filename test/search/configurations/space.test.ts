@@ -13,7 +13,7 @@ import { AutoparError } from '../../../src/ir/error.js';
 import type { Priced } from '../../../src/search/configurations/priced.js';
 import { type Combination, combinations, divisors, variants } from '../../../src/search/configurations/space.js';
 import { pricingOf } from '../../../src/search/configurations/step-pricing.js';
-import { BASE } from './base.js';
+import { BASE, FASTEST } from './base.js';
 
 const LOSS = { kind: 'cross_entropy' } as const;
 
@@ -24,7 +24,7 @@ test('no micro-batch of a batch that is no power of two is faster than the one t
     globalBatch: 150,
     loss: LOSS,
   };
-  const { simulation } = await searchStep(asked);
+  const { simulation } = await searchStep({ ...asked, ...FASTEST });
   const { microBatch } = simulation.configuration;
   t.true(microBatch > 64 && (microBatch & (microBatch - 1)) !== 0, `${microBatch}`);
   for (const dp of [1, 2]) {
@@ -90,7 +90,7 @@ for (const [decided, reason] of [
       globalBatch: 8,
       loss: LOSS,
     };
-    const error = await t.throwsAsync(searchStep({ ...asked, ...decided }), { instanceOf: AutoparError });
+    const error = await t.throwsAsync(searchStep({ ...asked, ...FASTEST, ...decided }), { instanceOf: AutoparError });
     t.is((error as AutoparError).code, 'no-combination');
     t.regex(error?.message ?? '', reason);
     // Nor does `simulate` take it.
@@ -107,6 +107,7 @@ test('of all that was priced of the best degrees none is faster by simulation th
     globalBatch: 96,
     loss: LOSS,
     memory: 6e9,
+    ...FASTEST,
   });
   const { best, fitting } = await searchPrepared(prepared);
   const [first] = best as readonly [Priced];
@@ -127,9 +128,9 @@ test('where nothing fits but with a tp that is not looked at, the refusal says s
     memory: 4e9,
     loss: LOSS,
   };
-  const error = await t.throwsAsync(searchStep(asked), { instanceOf: AutoparError });
+  const error = await t.throwsAsync(searchStep({ ...asked, ...FASTEST }), { instanceOf: AutoparError });
   const [, tp, milliseconds] = /^--tp (\d+), .* fits, at ([\d.]+) ms/.exec((error as AutoparError).hint ?? '') ?? [];
-  const { simulation } = await searchStep({ ...asked, tp: Number(tp) });
+  const { simulation } = await searchStep({ ...asked, ...FASTEST, tp: Number(tp) });
   t.true(simulation.fits);
   t.is((simulation.stepSeconds * 1e3).toPrecision(3), milliseconds ?? '');
 });
@@ -141,10 +142,10 @@ test('a tp into which some layer cannot be cut is ruled out, and no other', asyn
     globalBatch: 16,
     loss: LOSS,
   };
-  const { verdicts } = await searchStep(asked);
+  const { verdicts } = await searchStep({ ...asked, ...FASTEST });
   const reasons = verdicts.flatMap((verdict) => (verdict.kind === 'impossible' ? [verdict] : []));
   // Four heads of state space.
   for (const { degrees, reason } of reasons) t.is(/cuts into 8 parts/.test(reason), degrees.tp === 8, reason);
   t.true(verdicts.some(({ kind, degrees }) => kind === 'priced' && degrees.tp === 4));
-  await t.throwsAsync(searchStep({ ...asked, tp: 8 }), { code: 'pin-does-not-fit' });
+  await t.throwsAsync(searchStep({ ...asked, ...FASTEST, tp: 8 }), { code: 'pin-does-not-fit' });
 });

@@ -10,6 +10,7 @@ import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
 import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
 import { priceStep } from '../../../src/cost-model/step/step-price.js';
 import type { ModelWork } from '../../../src/cost-model/step/work.js';
+import { FASTEST } from './base.js';
 
 const MODEL = 'gpt:layers=16,hidden=4096,heads=32,seq=2048,vocab=51200';
 const CLUSTER = '16x8:a100-sxm-80';
@@ -53,6 +54,7 @@ async function recompute(t: ExecutionContext, offload: 'none' | undefined): Prom
   // With every micro-batch, more combinations are ruled out by seconds before memory does: less of it leaves some that nothing holds.
   const memory = offload === 'none' ? 12e9 : 24e9;
   const found = await searchStep({
+    ...FASTEST,
     generate: MODEL,
     cluster: CLUSTER,
     loss: { kind: 'cross_entropy' },

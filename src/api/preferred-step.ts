@@ -1,0 +1,122 @@
+/**
+ * @file The training step that is taken of those that a search finds. Plans are searched within the memory that headroom leaves,
+ * and the fastest that fits within all of it; where no plan leaves headroom, all of them within all of it.
+ */
+import { bestConfigurations, type Found } from '../search/configurations/best-configurations.js';
+import { cutUnevenly } from '../search/configurations/cut-unevenly.js';
+import type { Priced } from '../search/configurations/priced.js';
+import { pricingOf, type StepPricing } from '../search/configurations/step-pricing.js';
+import { preferred, roomyBytes } from '../search/preference.js';
+import type { PreparedStep } from './prepared-step.js';
+import { ledBy, simulatedFirst, simulatedSeconds } from './simulated-first.js';
+
+export interface PreferredStep extends Found {
+  /** The fastest that fits, and why another was taken; null where it was taken itself. */
+  readonly passed: PassedStep | null;
+  /** Bytes that a plan with headroom may use of each device, where none leaves it; null where the one taken does. */
+  readonly tight: number | null;
+}
+
+export interface PassedStep {
+  readonly priced: Priced;
+  /** Its schedule simulated; and over the seconds of the one that is taken, simulated too. */
+  readonly stepSeconds: number;
+  readonly ratio: number;
+  readonly because: string;
+}
+
+/** All that was found, led by the configuration that is taken. */
+export function preferredStep(prepared: PreparedStep): PreferredStep {
+  const { space, limitBytes, preferences, searching } = prepared;
+  const pricing = pricingFor(prepared);
+  if (searching.objective === 'memory')
+    return { ...bestConfigurations(space, pricing, { ...searching, limitBytes }), passed: null, tight: null };
+  const roomy = limitBytes === null || preferences.headroom === 0 ? null : roomyBytes(limitBytes, preferences);
+  const within = roomy === null ? null : fastest(prepared, pricing, roomy);
+  const [best] = within?.best ?? [];
+  if (!within || !best) return { ...chosen(fastest(prepared, pricing, limitBytes), null, prepared), tight: roomy };
+  if (within.isCutOff) return { ...chosen(within, null, prepared), tight: null };
+  const all = fastest(prepared, pricing, limitBytes, simulatedSeconds(best, prepared));
+  return { ...chosen(withAll(within, all), all.best[0] ?? null, prepared), tight: null };
+}
+
+/** The cost model for all searches of a prepared step. */
+export function pricingFor({ cluster, works, space }: PreparedStep): StepPricing {
+  return pricingOf(cluster, works, space.decided.recompute === undefined);
+}
+
+/**
+ * The fastest configurations within a memory limit.
+ * @param below seconds that a configuration must beat to be of interest
+ */
+export function fastest(
+  prepared: PreparedStep,
+  pricing: StepPricing,
+  limitBytes: number | null,
+  below?: number,
+): Found {
+  const { space, searching, preferences } = prepared;
+  const { signal, isOver = () => false } = searching;
+  const wanted = below === undefined ? { near: preferences.near } : { below, top: 1 };
+  const even = bestConfigurations(space, pricing, { ...searching, limitBytes, ...wanted });
+  const request = { limitBytes, signal, isOver, ...(below === undefined ? {} : { below }) };
+  return simulatedFirst(cutUnevenly(even, pricing, request), prepared);
+}
+
+/**
+ * What was found, led by what is taken of it.
+ * @param outside the fastest that leaves no headroom; null where none was looked for
+ */
+function chosen(found: Found, outside: Priced | null, prepared: PreparedStep): Omit<PreferredStep, 'tight'> {
+  const { limitBytes, preferences } = prepared;
+  const [best] = found.best;
+  if (!best) return { ...found, passed: null };
+  const exact = new Map([best, ...(outside ? [outside] : [])].map((one) => [one, simulatedSeconds(one, prepared)]));
+  const least = exact.get(best) as number;
+  // Closed forms are bounds from below: what they call faster than the best was simulated, and is not.
+  const secondsOf = (priced: Priced) => exact.get(priced) ?? Math.max(least, priced.seconds);
+  const near = found.fitting.filter((priced) => priced !== best && priced.seconds <= least * preferences.near);
+  let left = MOST_SIMULATED;
+  const isSo = (priced: Priced) => left-- > 0 && simulatedSeconds(priced, prepared) <= least * preferences.near;
+  const { taken, passed } = preferred(
+    [best, ...near, ...(outside ? [outside] : [])],
+    (priced) => {
+      const { degrees, offload = 'none' } = priced.configuration;
+      return {
+        seconds: secondsOf(priced),
+        bytes: priced.bytes,
+        degrees,
+        isOffloaded: offload !== 'none',
+        liftsRoles: false,
+      };
+    },
+    preferences,
+    limitBytes,
+    isSo,
+  );
+  return {
+    ...(taken === best ? found : ledBy(taken, found)),
+    passed: passed && {
+      priced: passed.plan,
+      stepSeconds: secondsOf(passed.plan),
+      ratio: secondsOf(passed.plan) / simulatedSeconds(taken, prepared),
+      because: passed.because,
+    },
+  };
+}
+
+/** Simpler configurations whose schedules are simulated, to tell that they are as fast. */
+const MOST_SIMULATED = 12;
+
+/** A search within headroom beside one within all memory: combinations without headroom fit, and bounds hold for all. */
+function withAll(within: Found, all: Found): Found {
+  const others = new Map(all.verdicts.map((verdict) => [JSON.stringify(verdict.degrees), verdict]));
+  return {
+    ...within,
+    verdicts: within.verdicts.map((verdict) =>
+      verdict.kind === 'too-large' ? (others.get(JSON.stringify(verdict.degrees)) ?? verdict) : verdict,
+    ),
+    bound: Math.min(within.bound, all.bound),
+    priced: within.priced + all.priced,
+  };
+}

@@ -1,0 +1,131 @@
+/**
+ * @file Which of the plans that fit is taken. A plan that leaves headroom goes before one that does not. Among plans within 2 % of
+ * the fastest of these, the criteria below decide one after another: predictions are no more exact than that (docs/accuracy.md).
+ */
+import type { Degrees } from '../cost-model/step/configuration.js';
+import type { Preference, Request } from '../strategy/request.js';
+import { shareWritten } from './figures.js';
+
+/** What is wanted of the plan, as the user says it. */
+export type Wish = Pick<Request, 'prefer' | 'headroom'>;
+
+/** Of the device's memory: what predictions of memory are off by (docs/accuracy.md). */
+const HEADROOM = 0.1;
+
+/** Plans as many times as long as the fastest are as fast. */
+export const NEAR = 1.02;
+
+/** A wish with nothing left open. */
+export interface Preferences {
+  readonly prefer: Preference;
+  readonly headroom: number;
+  /** A plan of at most so many times the seconds of the fastest may be taken. */
+  readonly near: number;
+}
+
+/** No preference but speed. */
+export const FASTEST: Preferences = { prefer: 'fastest', headroom: 0, near: 1 };
+
+/** @param isLimited whether the user gave a memory limit: it may be used whole, unless headroom is asked for */
+export function preferencesOf({ prefer = 'simple', headroom }: Wish, isLimited: boolean): Preferences {
+  return { prefer, headroom: headroom ?? (isLimited ? 0 : HEADROOM), near: prefer === 'simple' ? NEAR : 1 };
+}
+
+/** Bytes of a device that a plan with headroom may use. */
+export function roomyBytes(limitBytes: number, { headroom }: Preferences): number {
+  return Math.floor(limitBytes * (1 - headroom));
+}
+
+/** What a plan is compared by. */
+export interface Alternative {
+  readonly seconds: number;
+  /** Of the fullest device. */
+  readonly bytes: number;
+  readonly degrees: Partial<Degrees>;
+  /** Some of its state is in the host's memory or on disk. */
+  readonly isOffloaded: boolean;
+  /** Axes shard what their roles do not offer. */
+  readonly liftsRoles: boolean;
+}
+
+interface Criterion {
+  /** Less is preferred. */
+  readonly of: (alternative: Alternative, roomy: number) => number;
+  /** What is said of the one with less. */
+  readonly says: (less: Alternative, more: Alternative) => string;
+}
+
+/** In their order. */
+const CRITERIA: readonly Criterion[] = [
+  {
+    of: kindsOf,
+    says: (less, more) => `has ${countOf(kindsOf(less))} of parallelism instead of ${kindsOf(more)}`,
+  },
+  { of: spOf, says: (less, more) => `has sp ${spOf(less)} instead of ${spOf(more)}` },
+  { of: ({ liftsRoles }) => Number(liftsRoles), says: () => 'keeps the roles of its axes' },
+  { of: ({ bytes }, roomy) => Math.max(0, bytes - roomy), says: () => 'leaves more memory free' },
+  { of: ({ isOffloaded }) => Number(isOffloaded), says: () => 'keeps its state on the devices' },
+];
+
+/** Axes over which there are several ranks. */
+function kindsOf({ degrees }: Alternative): number {
+  return Object.values(degrees).filter((degree) => (degree ?? 1) > 1).length;
+}
+
+function countOf(kinds: number): string {
+  return kinds === 1 ? '1 kind' : `${kinds} kinds`;
+}
+
+function spOf({ degrees: { sp = 1 } }: Alternative): number {
+  return sp;
+}
+
+/** The plan that is taken, and the fastest that fits where that is another. */
+export interface Preferred<Plan> {
+  readonly taken: Plan;
+  readonly passed: { readonly plan: Plan; readonly because: string } | null;
+}
+
+/**
+ * Chooses among plans that fit.
+ * @param plans at least one
+ * @param limitBytes of each device; null for no limit
+ * @param isSo whether a plan's seconds hold; asked of those that would be taken, in the order of preference
+ */
+export function preferred<Plan>(
+  plans: readonly Plan[],
+  of: (plan: Plan) => Alternative,
+  preferences: Preferences,
+  limitBytes: number | null,
+  isSo: (plan: Plan) => boolean = () => true,
+): Preferred<Plan> {
+  const roomy = limitBytes === null ? Number.POSITIVE_INFINITY : roomyBytes(limitBytes, preferences);
+  const all = plans.map((plan) => ({ plan, own: of(plan) })).sort((a, b) => a.own.seconds - b.own.seconds);
+  const leaving = all.filter(({ own }) => own.bytes <= roomy);
+  const [fastest] = all as [(typeof all)[number]];
+  const [first] = (leaving.length > 0 ? leaving : all) as [(typeof all)[number]];
+  const near = (leaving.length > 0 ? leaving : all)
+    .filter(({ own }) => own.seconds <= first.own.seconds * preferences.near)
+    .sort((a, b) => compared(a.own, b.own, roomy));
+  const taken =
+    preferences.prefer === 'fastest' ? first : (near.find((one) => one === first || isSo(one.plan)) ?? first);
+  if (taken === fastest) return { taken: taken.plan, passed: null };
+  const isTight = fastest.own.bytes > roomy && taken.own.bytes <= roomy;
+  const because = isTight
+    ? `leaves ${shareWritten(1 - fastest.own.bytes / (limitBytes as number))} of the memory free, less than ` +
+      `${shareWritten(preferences.headroom)} (--headroom)`
+    : `the plan ${differs(taken.own, fastest.own, roomy)} (--prefer fastest takes it)`;
+  return { taken: taken.plan, passed: { plan: fastest.plan, because } };
+}
+
+/** Where nothing tells two apart, the faster first. */
+function compared(a: Alternative, b: Alternative, roomy: number): number {
+  const [difference] = CRITERIA.map(({ of }) => of(a, roomy) - of(b, roomy)).filter((own) => own !== 0);
+  return difference ?? a.seconds - b.seconds;
+}
+
+/** What is better about the one that is taken. */
+function differs(taken: Alternative, fastest: Alternative, roomy: number): string {
+  const criterion = CRITERIA.find(({ of }) => of(taken, roomy) < of(fastest, roomy));
+  return criterion ? criterion.says(taken, fastest) : 'is as fast';
+}
