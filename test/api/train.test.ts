@@ -161,7 +161,10 @@ test('a loss that is not finite ends the run and names the first tensor that is 
   const large = join(folder, 'large.npz');
   writeFileSync(large, writeNpz({ x, labels }));
   const update = await refused(train({ directory: overflown, data: [large] }));
-  t.regex(update.message, /^the update of step 1 is not finite; the first tensor that is not is fc\d\.\w+\/\S+ \(infinite/);
+  t.regex(
+    update.message,
+    /^the update of step 1 is not finite; the first tensor that is not is fc\d\.\w+\/\S+ \(infinite/,
+  );
   t.deepEqual(readdirSync(join(overflown, 'checkpoints')), []);
   const squares = { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 0.01 } } as const;
   const directory = await compiled('bad-input', {
