@@ -17,7 +17,7 @@ import {
   userError,
 } from './messages.js';
 import type { PeerLine } from './shared-memory.js';
-import { type Stall, StallWatch, stallLimits } from './watch.js';
+import { LOOK_MILLISECONDS, type Stall, StallWatch, stallLimits } from './watch.js';
 
 export interface LaunchOptions {
   readonly stallSeconds: number;
@@ -162,9 +162,6 @@ const NATIVE_MILLISECONDS = 15_000;
 
 /** States in which native code may hold the thread; a finished rank's thread is being torn down. */
 const NATIVE: ReadonlySet<RankState> = new Set<RankState>(['loading', 'computing', 'finished']);
-
-/** How often the watch looks. */
-const LOOK_MILLISECONDS = 100;
 
 function startWorker(setup: RankSetup): Worker {
   return new Worker(new URL('./rank.js', import.meta.url), {

@@ -40,23 +40,31 @@ const OWN_SECONDS = 0.8;
 /** Adding up sixteen-bit floats is the slowest thing that a rank does itself: about 8 ns an element, with room to spare. */
 const SLOW_COPY_BYTES_PER_SECOND = 1e8;
 
-/** Looks at the control block from time to time. */
+/** How often the watch looks. */
+export const LOOK_MILLISECONDS = 100;
+
+/** Looks at the control block every LOOK_MILLISECONDS. */
 export class StallWatch {
-  private readonly last: { progress: number; since: number }[];
+  private readonly last: { progress: number; seconds: number }[];
 
   constructor(
     private readonly control: Control,
     ranks: number,
     private readonly limits: StallLimits,
-    now: number,
+    private before: number,
   ) {
-    this.last = Array.from({ length: ranks }, () => ({ progress: -1, since: now }));
+    this.last = Array.from({ length: ranks }, () => ({ progress: -1, seconds: 0 }));
   }
 
-  /** The stall at `now` (milliseconds of performance.now), or null. */
+  /**
+   * The stall at `now` (milliseconds of performance.now), or null. Time in which the watch itself got no turn does not count:
+   * a process that was stopped (Ctrl-Z), or whose machine was, has made no progress for that reason.
+   */
   look(now: number): Stall | null {
+    const passed = Math.min(now - this.before, 2 * LOOK_MILLISECONDS) / 1000;
+    this.before = now;
     const unfinished = this.last
-      .map((_, rank) => this.standing(rank, now))
+      .map((_, rank) => this.standing(rank, passed))
       .filter(({ state }) => state !== 'idle' && state !== 'finished');
     const waiting = unfinished.filter(({ state }) => state === 'waiting');
     const waited = waiting.reduce((most, { seconds }) => Math.max(most, seconds), 0);
@@ -74,13 +82,11 @@ export class StallWatch {
   }
 
   /** What a rank is doing, and for how long without progress. */
-  private standing(rank: number, now: number): { rank: number; state: RankState; seconds: number } {
+  private standing(rank: number, passed: number): { rank: number; state: RankState; seconds: number } {
     const { progress, state } = this.control.position(rank);
-    const last = this.last[rank] as { progress: number; since: number };
-    if (progress !== last.progress) {
-      last.progress = progress;
-      last.since = now;
-    }
-    return { rank, state, seconds: (now - last.since) / 1000 };
+    const before = this.last[rank];
+    const seconds = before?.progress === progress ? before.seconds + passed : 0;
+    this.last[rank] = { progress, seconds };
+    return { rank, state, seconds };
   }
 }

@@ -1,7 +1,7 @@
 /**
  * @file Training runs on data files: against the same program stepped by hand, against one rank, and what ends them.
  */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
@@ -144,12 +144,28 @@ test('the last batch is padded with rows that do not count', async (t) => {
 });
 
 test('a loss that is not finite ends the run and names the first tensor that is not', async (t) => {
-  const fast = { ...SGD, optimizer: { kind: 'sgd', learningRate: 1e30 } } as const;
-  const diverged = await refused(run(await compiled('diverged', { training: fast })));
+  const fast = (learningRate: number) => ({ ...SGD, optimizer: { kind: 'sgd', learningRate } }) as const;
+  const folderOf = await compiled('diverged', { training: fast(1e30) });
+  const diverged = await refused(run(folderOf, { checkpointEvery: 1 }));
+  t.deepEqual(readdirSync(join(folderOf, 'checkpoints')), ['step-1'], 'the last good one stays');
   t.is(diverged.code, 'not-finite');
   t.is(diverged.exit, 'checkFailed');
   t.regex(diverged.message, /^the (loss|gradient) of step 2 is not finite; the first tensor that is not is \S+ \(/);
   t.not(diverged.where.node, undefined);
+  // A weight that overflows under a finite gradient, whose loss nobody has seen yet.
+  const overflown = await compiled('overflown', { model: 'models/mlp.onnx', training: fast(3e38) });
+  const [x, labels] = [
+    makeTensor({ dtype: 'float32', shape: [8, 32] }, (index) => 1e4 * (index % 5)),
+    makeTensor({ dtype: 'int64', shape: [8] }, (index) => index),
+  ];
+  const large = join(folder, 'large.npz');
+  writeFileSync(large, writeNpz({ x, labels }));
+  const update = await refused(train({ directory: overflown, data: [large] }));
+  t.regex(
+    update.message,
+    /^the update of step 1 is not finite; the first tensor that is not is fc\d\.\w+\/\S+ \(infinite/,
+  );
+  t.deepEqual(readdirSync(join(overflown, 'checkpoints')), []);
   const squares = { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 0.01 } } as const;
   const directory = await compiled('bad-input', {
     model: 'models/mlp.onnx',

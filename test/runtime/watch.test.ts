@@ -1,58 +1,92 @@
 import test from 'ava';
 import { Control, makeControlBuffer, Stopped } from '../../src/runtime/control.js';
 import { planSlots } from '../../src/runtime/slots.js';
-import { StallWatch, stallLimits } from '../../src/runtime/watch.js';
+import { LOOK_MILLISECONDS, type Stall, StallWatch, stallLimits } from '../../src/runtime/watch.js';
 import { stageOf, tensor } from './tiny-program.js';
 
-function begin(): { control: Control; watch: StallWatch } {
+/** A watch that looks as often as it does in a run. */
+interface Watched {
+  readonly control: Control;
+  /** Looks until then; the last look's result. */
+  readonly until: (milliseconds: number) => Stall | null;
+  /** Gets no turn until then, and looks. */
+  readonly stoppedUntil: (milliseconds: number) => Stall | null;
+}
+
+function begin(): Watched {
   const control = new Control(makeControlBuffer(3), 3);
   for (const rank of [0, 1, 2]) control.enter(rank, 'running');
   const watch = new StallWatch(control, 3, stallLimits(2, 0, 1), 0);
-  watch.look(0);
-  return { control, watch };
+  let now = 0;
+  const until = (milliseconds: number) => {
+    let stall = watch.look(now);
+    while (now < milliseconds) {
+      now += LOOK_MILLISECONDS;
+      stall = watch.look(now);
+    }
+    return stall;
+  };
+  const stoppedUntil = (milliseconds: number) => {
+    now = milliseconds;
+    return watch.look(now);
+  };
+  until(0);
+  return { control, until, stoppedUntil };
 }
 
 test('a rank without progress has stalled only once others have waited as long', (t) => {
-  const { control, watch } = begin();
+  const { control, until } = begin();
   control.enter(1, 'computing');
-  t.is(watch.look(1000), null);
-  t.is(watch.look(5000), null, 'all compute: a long segment');
+  t.is(until(1000), null);
+  t.is(until(5000), null, 'all compute: a long segment');
   control.enter(0, 'waiting');
   control.enter(2, 'finished');
-  t.is(watch.look(6000), null);
-  t.is(watch.look(7900), null);
-  t.like(watch.look(8100), { rank: 1, all: false });
+  t.is(until(6900), null);
+  t.like(until(7100), { rank: 1, all: false });
 });
 
 test('outside of native calls a stall shows within about a second', (t) => {
-  const { control, watch } = begin();
+  const { control, until } = begin();
   control.enter(0, 'waiting');
   control.enter(2, 'waiting');
-  watch.look(0);
-  t.is(watch.look(700), null);
-  t.like(watch.look(900), { rank: 1, all: false });
+  until(0);
+  t.is(until(700), null);
+  t.like(until(900), { rank: 1, all: false });
   const { running, computing } = stallLimits(30, 5e8, 4);
   t.is(computing, 30);
   t.is(running, 23.2, 'much to copy, four ranks on a core');
 });
 
 test('ranks that all wait for each other are noticed; a finished one does not count', (t) => {
-  const { control, watch } = begin();
+  const { control, until } = begin();
   control.enter(0, 'finished');
   control.enter(1, 'waiting');
   control.enter(2, 'waiting');
-  t.is(watch.look(1000), null);
-  t.like(watch.look(3100), { rank: 1, all: true });
+  t.is(until(700), null);
+  t.like(until(900), { rank: 1, all: true });
+});
+
+test('time in which the process was stopped is no stall', (t) => {
+  for (const other of ['waiting', 'running'] as const) {
+    const { control, until, stoppedUntil } = begin();
+    control.enter(0, other);
+    control.enter(1, 'waiting');
+    control.enter(2, 'waiting');
+    t.is(until(500), null);
+    t.is(stoppedUntil(60_000), null);
+    t.is(until(60_100), null);
+    t.like(until(60_500), { rank: 0 });
+  }
 });
 
 test('loading has more patience', (t) => {
-  const { control, watch } = begin();
+  const { control, until } = begin();
   control.enter(0, 'loading');
   control.enter(1, 'waiting');
   control.enter(2, 'waiting');
-  watch.look(0);
-  t.is(watch.look(30_000), null);
-  t.like(watch.look(61_000), { rank: 0, all: false });
+  until(0);
+  t.is(until(30_000), null);
+  t.like(until(61_000), { rank: 0, all: false });
 });
 
 test('a rank that was told to stop begins nothing more', (t) => {

@@ -61,7 +61,8 @@ async function readNumbers(session: Session): Promise<{ readonly applied: number
 /**
  * Takes steps until `steps` are taken. The next batch is read while the ranks compute.
  * @returns where it ended
- * @throws AutoparError `not-finite` (checkFailed) for a loss or gradients that are not; what reading data and ranks throw
+ * @throws AutoparError `not-finite` (checkFailed) for a loss, gradients or an update that are not; what reading data
+ *   and ranks throw
  */
 export async function trainSteps(loop: TrainingLoop): Promise<TrainingState> {
   const { session, planned, dataset, optimizer } = loop;
@@ -74,6 +75,7 @@ export async function trainSteps(loop: TrainingLoop): Promise<TrainingState> {
   const isScaled = lossScale !== undefined || precision === 'fp16';
   const perStep = labelsPerStep(program, planned, dataset);
   const first = await readNumbers(session);
+  const next = new Set((program.state ?? []).map(({ from }) => from));
   let { state } = loop;
   let applied = first?.applied ?? state.step;
   let usual: ReadonlySet<string> | null = null;
@@ -101,6 +103,9 @@ export async function trainSteps(loop: TrainingLoop): Promise<TrainingState> {
       const norm = places ? gradientNorm(places, result, scale) : null;
       // A dynamic loss scale skips a step whose gradients overflow, and goes down.
       if (norm !== null && !Number.isFinite(norm) && !first) throw refuse('gradient');
+      const spoiled = result.notFinite.filter(({ tensor }) => next.has(tensor));
+      if (spoiled.length > 0)
+        throw notFiniteError('update', step, { ...result, notFinite: spoiled }, null, program, planned.graph);
       usual ??= usualNames(result);
       const metrics: StepMetrics = {
         step,

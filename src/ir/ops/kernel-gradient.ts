@@ -129,39 +129,34 @@ function kernelGradient(
   const { shape } = result(view, 0);
   const group = numberOf(view, 'group', 1);
   const [groups, own] = [taps.dims[1] ?? [], shape[1] ?? 1];
-  const g: Axis = { size: group, dims: group > 1 ? groups.slice(0, 1) : [] };
+  const g: readonly Axis[] = group > 1 ? [{ size: group, dims: groups.slice(0, 1) }] : [];
   const ownDims = (dims: DimensionFactors) => (group > 1 ? dims.slice(1) : dims);
   const n: Axis = { size: image.shape[0] ?? 1, dims: image.dims[0] ?? [] };
   const rows: Axis = { size: (shape[0] ?? 1) / group, dims: ownDims(groups) };
   const columns: Axis = { size: own, dims: ownDims(image.dims[1] ?? []) };
   const places = windowsIn(view).map((window, index) => placeOf(kernelDims, window, index, image, taps));
   const [passing, rest] = [places.filter(({ passes }) => passes), places.filter(({ passes }) => !passes)];
-  const from: Axes = [[n], [g, columns], ...places.map((place) => place.image)];
-  const fromTaps: Axes = [[n], [g, rows], ...places.map(({ tap }) => [tap])];
+  const from: Axes = [[n], [...g, columns], ...places.map((place) => place.image)];
+  const fromTaps: Axes = [[n], [...g, rows], ...places.map(({ tap }) => [tap])];
   const joined = [n, ...passing.map(({ tap }) => tap)];
   const inside = [columns, ...passing.map(({ kernel }) => kernel)];
-  const into: Axes = [[g, rows], [columns], ...places.map(({ kernel }) => [kernel])];
+  const into: Axes = [[...g, rows], [columns], ...places.map(({ kernel }) => [kernel])];
   if (rest.length === 0) {
-    const left = rearrange(write, taps.name, fromTaps, [[g], [rows], joined]);
-    const right = rearrange(write, image.name, from, [[g], joined, inside]);
-    const made: Axes = [[g], [rows], inside];
+    const left = rearrange(write, taps.name, fromTaps, [g, [rows], joined]);
+    const right = rearrange(write, image.name, from, [g, joined, inside]);
+    const made: Axes = [g, [rows], inside];
     const product = write.add('MatMul', [left, right], dimensionsOf(made));
     return rearrange(write, product, made, into);
   }
   if (rest.reduce((count, { window }) => count * window.kernel, 1) <= MOST_PLACES) {
-    const left = rearrange(write, taps.name, fromTaps, [[g], [rows], [...joined, ...rest.map(({ tap }) => tap)]]);
-    const moving: Axes = [[g, ...inside], joined, ...rest.map((place) => place.image)];
-    const product = placeByPlace(write, rearrange(write, image.name, from, moving), moving, left, rest, [
-      g,
-      rows,
-      inside,
-    ]);
-    const made: Axes = [[...rest.map(({ kernel }) => kernel), g], [rows], inside];
-    return rearrange(write, product, made, into);
+    const left = rearrange(write, taps.name, fromTaps, [g, [rows], [...joined, ...rest.map(({ tap }) => tap)]]);
+    const moving: Axes = [g, joined, ...rest.map((place) => place.image), inside];
+    const right = rearrange(write, image.name, from, moving);
+    return rearrange(write, ...placeByPlace(write, right, moving, left, rest, [g, rows, inside]), into);
   }
-  const moving = rearrange(write, image.name, from, [inside, [g, ...joined], ...rest.map((place) => place.image)]);
-  const fixed = rearrange(write, taps.name, fromTaps, [[g, rows], joined, ...rest.map(({ tap }) => [tap])]);
-  const made: Axes = [inside, [g, rows], ...rest.map(({ kernel }) => [kernel])];
+  const moving = rearrange(write, image.name, from, [inside, [...g, ...joined], ...rest.map((place) => place.image)]);
+  const fixed = rearrange(write, taps.name, fromTaps, [[...g, rows], joined, ...rest.map(({ tap }) => [tap])]);
+  const made: Axes = [inside, [...g, rows], ...rest.map(({ kernel }) => [kernel])];
   const turned = rest.map(({ window }) => turnedWindow(window));
   const attributes = { ...takingFrom(turned), group };
   const convolved = write.add('Conv', [moving, fixed], dimensionsOf(made), attributes);
@@ -174,9 +169,13 @@ function kernelGradient(
   return rearrange(write, kept, made, into);
 }
 
+/** A product of fewer columns, which a processor takes a vector of at a time, takes as long as one of so many. */
+const FEW_COLUMNS = 16;
+
 /**
- * The product for each place of the kernel, one behind the other: [(k… g), rows, inside]. `image` is [(g inside), joined, x…],
- * `left` [g, rows, (joined y…)].
+ * The product for each place of the kernel, with its axes: [(k… g), rows, inside], or [g, rows, (k… inside)] where all places are
+ * joined to one product since one alone has few columns. `image` is [g, joined, x…, inside], channels last, so that what a place
+ * meets is copied in whole rows whatever the stride; `left` [g, rows, (joined y…)].
  */
 function placeByPlace(
   write: ExpansionWriter,
@@ -184,15 +183,14 @@ function placeByPlace(
   axes: Axes,
   left: string,
   rest: readonly Place[],
-  [g, rows, inside]: readonly [Axis, Axis, readonly Axis[]],
-): string {
+  [g, rows, inside]: readonly [readonly Axis[], Axis, readonly Axis[]],
+): readonly [product: string, axes: Axes] {
   const dims = dimensionsOf(axes);
   const behind = rest.map(({ window }) => Math.max(0, reachOf(window) - window.pads[0] - window.input));
-  const pads = [0, 0, ...rest.map(({ window }) => window.pads[0]), 0, 0, ...behind];
+  const pads = [0, 0, ...rest.map(({ window }) => window.pads[0]), 0, 0, 0, ...behind, 0];
   const padded = pads.some((size) => size > 0) ? write.add('Pad', [image], dims, { pads, mode: 'constant' }) : image;
   const joined = axes[1] ?? [];
-  const met: Axes = [axes[0] ?? [], joined, ...rest.map(({ tap }) => [tap])];
-  const made: Axes = [[g], [rows], inside];
+  const met: Axes = [g, joined, ...rest.map(({ tap }) => [tap]), inside];
   const along = [...joined, ...rest.map(({ tap }) => tap)];
   const parts = placesOf(rest.map(({ window }) => window)).map((starts) => {
     const attributes = {
@@ -202,13 +200,18 @@ function placeByPlace(
       steps: rest.map(({ window }) => window.stride),
     };
     const part = write.add('Slice', [padded], dimensionsOf(met), attributes);
-    // Turned as a whole, which a product does by itself where it can.
-    const flat = rearrange(write, part, met, [[g], inside, along]);
-    const right = write.add('Transpose', [flat], dimensionsOf([[g], along, inside]), { perm: [0, 2, 1] });
-    return write.add('MatMul', [left, right], dimensionsOf(made));
+    return rearrange(write, part, met, [g, along, inside]);
   });
-  const all: Axes = [[...rest.map(({ kernel }) => kernel), g], [rows], inside];
-  return write.add('Concat', parts, dimensionsOf(all), { axis: 0 });
+  const kernel = rest.map((place) => place.kernel);
+  const product = (right: string, columns: readonly Axis[]) =>
+    write.add('MatMul', [left, right], dimensionsOf([g, [rows], columns]));
+  if ((sizesOf([inside])[0] ?? 1) < FEW_COLUMNS) {
+    const all = [...kernel, ...inside];
+    return [product(write.add('Concat', parts, dimensionsOf([g, along, all]), { axis: 2 }), all), [g, [rows], all]];
+  }
+  const made: Axes = [[...kernel, ...g], [rows], inside];
+  const products = parts.map((part) => product(part, inside));
+  return [write.add('Concat', products, dimensionsOf(made), { axis: 0 }), made];
 }
 
 /** Where each place of a kernel meets the image first, the last dimension fastest. */

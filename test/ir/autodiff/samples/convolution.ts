@@ -16,6 +16,9 @@ const OWN: readonly Case[] = [
   c('Conv', [f(2, 4, 7, 7), f(4, 4, 3, 3)], { auto_pad: 'SAME_LOWER', strides: [2, 2] }),
   c('Conv', [f(2, 4, 7), f(4, 4, 3)], { auto_pad: 'VALID', dilations: [2] }),
   c('Conv', [f(1, 1, 6), f(1, 1, 1)], { strides: [2] }),
+  // So many channels that each place of the kernel has a product of its own.
+  c('Conv', [f(2, 16, 5, 6), f(2, 16, 3, 2)], { strides: [2, 1], pads: [1, 1, 0, 1] }),
+  c('Conv', [f(1, 32, 5), f(4, 16, 3)], { group: 2, dilations: [2], pads: [2, 1] }),
   // Kernels of so many places that their gradient is a convolution.
   c('Conv', [f(2, 2, 7, 8), f(4, 2, 6, 5)], { pads: [1, 0, 1, 2], strides: [1, 2] }),
   c('Conv', [f(2, 4, 36), f(4, 2, 29)], { group: 2, strides: [2], pads: [1, 0] }),
