@@ -28,7 +28,6 @@ import {
   type Simulation,
   simulationOf,
 } from './simulate.js';
-import { simulatedFirst } from './simulated-first.js';
 import { conflictingPins, keepingOnly, type Pin, pinsTyped } from './step-conflict.js';
 import { isUnbuilt, knownWorks, statedBatch, type WorkReader, workReader } from './step-works.js';
 
@@ -202,7 +201,7 @@ export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch
   const even = bestConfigurations(space, pricing, { ...searching, limitBytes });
   const { signal, isOver = () => false } = searching;
   const request = { limitBytes, signal, isOver };
-  const found = searching.objective === 'time' ? simulatedFirst(cutUnevenly(even, pricing, request), prepared) : even;
+  const found = searching.objective === 'time' ? cutUnevenly(even, pricing, request) : even;
   if (found.best.length === 0 && found.isCutOff) throw outOfTime(found);
   if (found.best.length === 0) throw nothingFits(found.verdicts, limitBytes, cluster);
   const first = found.best[0] as Priced;

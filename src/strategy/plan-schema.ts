@@ -2,7 +2,7 @@
  * @file The JSON schema of plan.json, version 2 (docs/plan-format.md). Nothing that it does not name is accepted: a
  * misspelt key is an error, not a default.
  */
-
+import { PRICE_LEVELS } from '../cost-model/step/step-price.js';
 import { OUTER_MEMORIES } from '../ir/graph.js';
 import { OFFLOAD_PARTS } from '../partition/offload.js';
 import { SCHEDULE_KINDS } from '../schedule/schedule.js';
@@ -159,6 +159,7 @@ export const PLAN_SCHEMA = record(
     predicted: record(
       {
         stepSeconds: amount,
+        priceLevel: { enum: PRICE_LEVELS },
         precision: text,
         peakBytes: listOf(count),
         parts: mapOf(amount),
@@ -168,7 +169,7 @@ export const PLAN_SCHEMA = record(
         bytesCommunicated: amount,
         outside: listOf(record({ host: outside, disk: outside })),
       },
-      ['outside', 'precision', 'hiddenSeconds'],
+      ['outside', 'precision', 'hiddenSeconds', 'priceLevel'],
     ),
     search: record(
       {

@@ -1,6 +1,7 @@
 /**
  * @file plan.json, the strategy checkpoint: all that codegen would otherwise have to decide.
  */
+import type { PriceLevel } from '../cost-model/step/step-price.js';
 import type { OuterMemory } from '../ir/graph.js';
 import type { Places } from '../partition/offload.js';
 import type { ScheduleKind } from '../schedule/schedule.js';
@@ -230,6 +231,8 @@ export interface PlanOutside {
 
 export interface PlanPrediction {
   readonly stepSeconds: number;
+  /** What was priced; left out by earlier versions. */
+  readonly priceLevel?: PriceLevel;
   /** The format that most of the arithmetic is priced in; left out by earlier versions. */
   readonly precision?: string;
   readonly peakBytes: readonly number[];
