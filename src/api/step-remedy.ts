@@ -7,7 +7,7 @@ import type { StepConfiguration } from '../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../cost-model/step/constants.js';
 import { hostMemory } from '../cost-model/step/offload.js';
 import { stageMemory } from '../cost-model/step/step-memory.js';
-import { microBatches, priceStep, scheduleRequest } from '../cost-model/step/step-price.js';
+import { microBatches, priceStepExactly, scheduleRequest } from '../cost-model/step/step-price.js';
 import type { ModelWork } from '../cost-model/step/work.js';
 import { interruptible } from '../ir/interruption.js';
 import { checkRequest } from '../schedule/make-schedule.js';
@@ -60,7 +60,7 @@ export async function remedyOf(
       const host = hostMemory(stages, changed, cluster);
       if (missingOf(stages, limitsOf(options.memory, cluster, changed)).bytes > 0) continue;
       if (host && host.bytes > host.memoryBytes) continue;
-      const { stepSeconds } = priceStep(work, changed, cluster, STEP_CONSTANTS);
+      const { stepSeconds } = priceStepExactly(work, changed, cluster, STEP_CONSTANTS);
       if (!best || stepSeconds < best.stepSeconds) best = { change, stepSeconds };
     }
     if (best) return best;

@@ -63,10 +63,13 @@ function randomPricing(seed: number, space: SpaceOptions): Pricing {
     1 +
     drawn(`${seed} s ${textOf({ ...configuration, recompute: 'none' })}`) +
     (configuration.recompute === 'none' ? 0 : drawn(`${seed} r ${textOf(configuration)}`));
+  // What stages wait for each other, whatever they recompute.
+  const waiting = (configuration: StepConfiguration) =>
+    Math.max(0, drawn(`${seed} e ${textOf({ ...configuration, recompute: 'none' })}`) - 0.5);
   return {
     seconds,
     exactly: (configuration) => ({
-      seconds: seconds(configuration) + Math.max(0, drawn(`${seed} e ${textOf(configuration)}`) - 0.5),
+      seconds: seconds(configuration) + waiting(configuration),
       priceLevel: 'simulated',
     }),
     fitted: (configuration) => configuration,
