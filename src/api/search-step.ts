@@ -4,6 +4,7 @@
  */
 import { type GeneratedModel, generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
+import type { StepConfiguration } from '../cost-model/step/configuration.js';
 import { modelFlops } from '../cost-model/step/model-flops.js';
 import type { ModelWork } from '../cost-model/step/work.js';
 import { AutoparError } from '../ir/error.js';
@@ -196,7 +197,7 @@ async function sourcesOf(
 
 /** Searches what was read. @throws AutoparError (noPlan) `nothing-fits`, `out-of-time` */
 export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch> {
-  const { name, cluster, space, works, read, sample, limitBytes, searching } = prepared;
+  const { cluster, space, works, read, sample, limitBytes, searching } = prepared;
   const pricing = pricingOf(cluster, works, limitBytes, space.decided.recompute === undefined);
   const even = bestConfigurations(space, pricing, { ...searching, limitBytes });
   const { signal, isOver = () => false } = searching;
@@ -206,13 +207,7 @@ export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch
   if (found.best.length === 0) throw nothingFits(found.verdicts, limitBytes, cluster);
   const first = found.best[0] as Priced;
   const { configuration } = first;
-  const work = works(configuration.degrees.tp, configuration.microBatch);
-  const one = await read(1, sample);
-  const simulation = simulationOf({
-    ...{ name, cluster, configuration, work, sequence: one.sequence },
-    modelFlops: modelFlops(one.work, { ...configuration, microBatch: sample }),
-    memory: limitBytes ?? undefined,
-  });
+  const simulation = await simulationAt(prepared, configuration);
   const cost = searching.objective === 'memory' ? first.bytes : first.seconds;
   return {
     ...found,
@@ -223,6 +218,18 @@ export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch
     decided: space.decided,
     unbuilt: [...(space.unbuilt?.values() ?? [])],
   };
+}
+
+/** A configuration of what was read, priced. */
+export async function simulationAt(prepared: PreparedStep, configuration: StepConfiguration): Promise<Simulation> {
+  const { name, cluster, works, read, sample, limitBytes } = prepared;
+  const work = works(configuration.degrees.tp, configuration.microBatch);
+  const one = await read(1, sample);
+  return simulationOf({
+    ...{ name, cluster, configuration, work, sequence: one.sequence },
+    modelFlops: modelFlops(one.work, { ...configuration, microBatch: sample }),
+    memory: limitBytes ?? undefined,
+  });
 }
 
 export type { Priced, Verdict };

@@ -144,6 +144,7 @@ export const PLAN_SCHEMA = record(
         globalBatch: positive,
         zero: { enum: [0, 1, 2, 3] },
         recompute: text,
+        stageLayers: listOf(count),
         recomputedLayers: listOf(count),
         offload: { enum: ['optimizer', 'activations', 'all'] },
         tpSequence: { type: 'boolean' },
@@ -154,7 +155,7 @@ export const PLAN_SCHEMA = record(
         memoryBytes: { type: ['number', 'null'] },
         decided: mapOf({ type: ['string', 'number', 'boolean'] }),
       },
-      ['recomputedLayers', 'offload', 'attention'],
+      ['stageLayers', 'recomputedLayers', 'offload', 'attention'],
     ),
     predicted: record(
       {

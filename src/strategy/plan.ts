@@ -162,6 +162,8 @@ export interface PlanStep {
   readonly globalBatch: number;
   readonly zero: number;
   readonly recompute: string;
+  /** Layers of each chunk (chunk c of stage s at c · pp + s); as even as they go where it is left out. */
+  readonly stageLayers?: readonly number[];
   /** Layers of each stage that recompute; all where it is left out. */
   readonly recomputedLayers?: readonly number[];
   /** What is kept in the host's memory; nothing where it is left out. */
