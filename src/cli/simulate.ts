@@ -179,7 +179,10 @@ async function runSimulatePlan(output: Output, file: string, flags: SimulateFlag
   output.print(
     `${secondsText(stepSeconds)} per step in ${precision} (${priceLevel}), ${bytesText(Math.max(...peakBytes))} of memory per rank`,
   );
-  output.data({ schema: 'autopar-simulate-v1', ...predictedJson({ ...simulated.plan, predicted: simulated.prediction }) });
+  output.data({
+    schema: 'autopar-simulate-v1',
+    ...predictedJson({ ...simulated.plan, predicted: simulated.prediction }),
+  });
   return 'done';
 }
 
