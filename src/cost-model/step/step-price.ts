@@ -3,7 +3,7 @@
  * then gradients and the optimizer.
  */
 import { pipelineSeconds, type StageSeconds, type Travel } from '../../schedule/closed-form.js';
-import { makeSchedule } from '../../schedule/make-schedule.js';
+import { checkRequest, makeSchedule } from '../../schedule/make-schedule.js';
 import type { Phase, ScheduleRequest } from '../../schedule/schedule.js';
 import { simulate } from '../../schedule/simulate.js';
 import type { Cluster } from '../cluster.js';
@@ -84,10 +84,9 @@ export function priceStep(
 /**
  * Prices a step, its pipeline by simulating every action of the schedule, each chunk with its own times: the price that
  * ranks choices and that is printed. Some 0.3 µs for each micro-batch, chunk and stage more. A schedule of more than
- * `MOST_ACTIONS` keeps its closed form; `priceLevel` says which it is.
+ * `MOST_ACTIONS`, or without an order for these numbers, keeps its closed form; `priceLevel` says which it is.
  * @param parts as `priceStep`
  * @throws Error where `configuration.stageLayers` are not those of the model
- * @throws AutoparError `bad-schedule` (usage) where the schedule has no order for these numbers
  */
 export function priceStepExactly(
   model: ModelWork,
@@ -97,7 +96,7 @@ export function priceStepExactly(
   parts: (cluster: Cluster) => PartPrices = (own) => priceParts(model, configuration, own, constants),
 ): StepPrice {
   const { pp } = configuration.degrees;
-  if (pp === 1 || actionsOf(configuration) > MOST_ACTIONS)
+  if (pp === 1 || actionsOf(configuration) > MOST_ACTIONS || !hasSchedule(configuration))
     return priceStep(model, configuration, cluster, constants, parts);
   const stages = timesOf(stageLayers(model, configuration), configuration, cluster, parts);
   const chunks = timesOf(chunkLayers(model, configuration), configuration, cluster, parts);
@@ -109,6 +108,16 @@ export function priceStepExactly(
       sendingBlocks: blocks,
     }).makespan;
   return { ...assemble(stages, length, configuration, cluster, constants), priceLevel: 'simulated' };
+}
+
+/** Whether the schedule has an order for these numbers of stages and micro-batches. */
+export function hasSchedule(configuration: StepConfiguration): boolean {
+  try {
+    checkRequest(scheduleRequest(configuration));
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 /** Actions of the schedule: each micro-batch forward and backward through each chunk. */
