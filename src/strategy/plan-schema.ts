@@ -2,12 +2,12 @@
  * @file The JSON schema of plan.json, version 2 (docs/plan-format.md). Nothing that it does not name is accepted: a
  * misspelt key is an error, not a default.
  */
-import { PRICE_LEVELS } from '../cost-model/step/step-price.js';
 import { OUTER_MEMORIES } from '../ir/graph.js';
 import { OFFLOAD_PARTS } from '../partition/offload.js';
 import { SCHEDULE_KINDS } from '../schedule/schedule.js';
 import { AXIS_ORDER, MOST_DEVICES, MOST_STAGES } from '../sharding-propagation/mesh.js';
 import { EXPERTS, SP_METHODS, SP_ORDERS } from '../sharding-propagation/roles.js';
+import { PRICE_LEVELS } from './plan.js';
 
 const text = { type: 'string' } as const;
 const count = { type: 'integer', minimum: 0, maximum: Number.MAX_SAFE_INTEGER } as const;

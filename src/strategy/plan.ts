@@ -1,7 +1,6 @@
 /**
  * @file plan.json, the strategy checkpoint: all that codegen would otherwise have to decide.
  */
-import type { PriceLevel } from '../cost-model/step/step-price.js';
 import type { OuterMemory } from '../ir/graph.js';
 import type { Places } from '../partition/offload.js';
 import type { ScheduleKind } from '../schedule/schedule.js';
@@ -10,6 +9,9 @@ import type { Owed } from '../sharding-propagation/strategy.js';
 import type { Request } from './request.js';
 
 export const PLAN_VERSION = 2;
+
+/** What was priced: a closed form of the pipeline, every action of its schedule, or the sharded graphs themselves. */
+export const PRICE_LEVELS = ['estimate', 'simulated', 'lowered'] as const;
 
 export interface Plan {
   readonly format: 'autopar-plan';
@@ -234,7 +236,7 @@ export interface PlanOutside {
 export interface PlanPrediction {
   readonly stepSeconds: number;
   /** What was priced; left out by earlier versions. */
-  readonly priceLevel?: PriceLevel;
+  readonly priceLevel?: (typeof PRICE_LEVELS)[number];
   /** The format that most of the arithmetic is priced in; left out by earlier versions. */
   readonly precision?: string;
   readonly peakBytes: readonly number[];

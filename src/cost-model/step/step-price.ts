@@ -36,15 +36,10 @@ export interface StepParts {
   readonly other: number;
 }
 
-/** A closed form of the pipeline, every action of its schedule simulated, or the sharded graph itself priced. */
-export const PRICE_LEVELS = ['estimate', 'simulated', 'lowered'] as const;
-
-export type PriceLevel = (typeof PRICE_LEVELS)[number];
-
 export interface StepPrice {
   readonly stepSeconds: number;
-  /** A step without a pipeline has nothing to simulate: its closed form is exact. */
-  readonly priceLevel: Exclude<PriceLevel, 'lowered'>;
+  /** A closed form of the pipeline, or every action of its schedule simulated; without a pipeline the closed form is exact. */
+  readonly priceLevel: 'estimate' | 'simulated';
   /** Seconds of one micro-batch on each stage, all its chunks. */
   readonly stageSeconds: readonly StageSeconds[];
   /** Seconds that an activation travels to the next stage. */
