@@ -11,7 +11,7 @@ import type { LayerFactors, MeasuredLayer } from '../cost-model/measured-layers/
 import { leftOut } from '../cost-model/measured-layers/left-out.js';
 import { placeRuns } from '../cost-model/measured-layers/linear-step.js';
 import { STEP_CONSTANTS } from '../cost-model/step/constants.js';
-import { priceStep } from '../cost-model/step/step-price.js';
+import { priceStepExactly } from '../cost-model/step/step-price.js';
 import { AutoparError } from '../ir/error.js';
 import { interruptible } from '../ir/interruption.js';
 import { NEEDED } from './calibration/columns.js';
@@ -141,7 +141,7 @@ function scoresOf(
     score(
       runs.map(
         ({ work, configuration, cluster }) =>
-          priceStep(work, configuration, { ...cluster, layerFactors }, STEP_CONSTANTS).stepSeconds,
+          priceStepExactly(work, configuration, { ...cluster, layerFactors }, STEP_CONSTANTS).stepSeconds,
       ),
     );
   const before = score(runs.map(({ predictedSeconds }) => predictedSeconds));

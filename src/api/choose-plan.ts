@@ -1,7 +1,7 @@
 /**
  * @file Which plan of a training step is taken: that of the best dp · tp at the micro-batches that are given, or one that a
- * search over training steps proposes. Each is planned operator by operator, lowered, and priced as lowered, memory included;
- * the fastest that fits is the plan.
+ * search over training steps proposes. The best proposal is planned operator by operator, lowered, and priced as lowered, memory
+ * included; the next ones only where that price refutes the order of the proposals. The fastest that fits is the plan.
  */
 import { type Cluster, clusterSize } from '../cost-model/cluster.js';
 import { deviceBytes, tensorBytes, usableBytes } from '../cost-model/predict.js';
@@ -68,14 +68,14 @@ export interface ChosenPlan extends Formed {
   readonly notes: readonly string[];
 }
 
-/** Proposals that are lowered at a time. */
+/** Proposals that may be lowered, one after another. */
 const LOWERED = 3;
 
 /**
- * Operators times sub-axes, over all meshes that operators are planned on: some 40 s, and more where a model is deep. Beyond it
+ * Operators times sub-axes, over all meshes that operators are planned on: some 10 s, and more where a model is deep. Beyond it
  * one proposal that fits is enough.
  */
-const MOST_WORK = 200_000;
+const MOST_WORK = 50_000;
 
 /** The same with any axis on any factor: some 10 s. Roles are kept beyond it. */
 const MOST_WORK_WITHOUT_ROLES = 5_000;
@@ -259,7 +259,7 @@ async function lowerProposals(
   options.onProgress?.('searching training steps');
   // Half of the time is for proposing.
   const half = new Deadline(Number.isFinite(deadline.left()) ? deadline.left() / 2 : undefined, options.signal);
-  const propose = await proposer(options, training, read, LOWERED, half).catch(refusal);
+  const propose = await proposer(options, training, read, half).catch(refusal);
   if (propose instanceof AutoparError) return { fitting: [], others: [], notes: [unproposedText(propose)] };
   const limit = options.memory ?? usableBytes(cluster) ?? Number.POSITIVE_INFINITY;
   const fitting: Lowered[] = [];
@@ -275,10 +275,14 @@ async function lowerProposals(
       break;
     }
     let least = Number.POSITIVE_INFINITY;
-    for (const priced of proposals) {
+    for (const priced of proposals.slice(0, LOWERED)) {
       const key = JSON.stringify(priced.configuration);
       if (seen.has(key) || isSearched(priced, before.alone)) continue;
       seen.add(key);
+      if (!mayBeFaster(priced, [...aloneAmong(proposals, before.alone), ...fitting])) {
+        others.set(key, notTaken(priced, SLOWER));
+        continue;
+      }
       const mayBe = (graph: Graph): boolean => {
         const { dp, sp, tp } = priced.configuration.degrees;
         const own = meshWork(graph, dp * sp * tp);
@@ -302,6 +306,26 @@ async function lowerProposals(
   return { fitting, others: [...others.values()], notes };
 }
 
+/** The best of dp and tp alone with the estimate of its degrees, where both are there. */
+function aloneAmong(proposals: readonly Priced[], alone: Lowered | null): readonly Lowered[] {
+  if (!alone) return [];
+  const { degrees } = alone.planned.plan;
+  const isLike = ({ configuration }: Priced) =>
+    AXIS_ORDER.every((axis) => configuration.degrees[axis] === degrees[axis]);
+  const priced = proposals.filter(isLike).sort((a, b) => a.seconds - b.seconds)[0] ?? null;
+  return [{ ...alone, priced }];
+}
+
+/**
+ * Whether a proposal may be faster than what is lowered. Prices of sharded graphs are some factor above those of layers, of all
+ * plans of a model much the same: the least factor that was seen is taken for this one. None is known before one is lowered.
+ */
+function mayBeFaster({ seconds }: Priced, lowered: readonly Lowered[]): boolean {
+  const factors = lowered.flatMap((one) => (one.priced ? [secondsOf(one) / one.priced.seconds] : []));
+  const factor = factors.length > 0 ? Math.min(...factors) : 1;
+  return lowered.every((one) => seconds * factor < secondsOf(one));
+}
+
 /** Whether dp and tp alone were searched over all that a proposal asks for, and fit: its ZeRO level leaves fewer layouts. */
 function isSearched({ configuration }: Priced, alone: Lowered | null): boolean {
   const { degrees, recompute, offload = 'none' } = configuration;
@@ -313,6 +337,7 @@ function isSearched({ configuration }: Priced, alone: Lowered | null): boolean {
   return isAlike && isWhole && !isTooLarge && recompute === 'none' && offload === 'none';
 }
 
+const SLOWER = 'not lowered: estimated to be no faster';
 const LATE = 'not lowered before the time limit';
 const TOO_LARGE = 'not lowered: the model has too many operators to plan several times';
 

@@ -198,9 +198,10 @@ function chunksOf({ simulation: { configuration }, layers: { work } }: StepSearc
 }
 
 function predictionOf({ simulation }: StepSearch): Plan['predicted'] {
-  const { stepSeconds, parts, bytes, stages, modelFlops, cluster, configuration } = simulation;
+  const { stepSeconds, priceLevel, parts, bytes, stages, modelFlops, cluster, configuration } = simulation;
   return {
     stepSeconds,
+    priceLevel,
     precision: configuration.precision,
     peakBytes: stages.map(({ total }) => Math.round(total)),
     parts: { ...parts },

@@ -137,7 +137,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
       lowering: { lowered: planned.found.lowered, schedule: planned.pipeline?.schedule ?? null },
       assignment: planned.found.assignment,
       precision: planned.found.prediction.precision,
-      recompute: planned.recompute,
+      recompute: planned.recompute(),
       stageLayout: planned.pipeline?.text ?? null,
     }),
     notes: [

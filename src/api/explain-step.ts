@@ -48,8 +48,8 @@ export async function isStepPlan(directory: string): Promise<boolean> {
   return (await readPlan(path.join(directory, 'plan.json'))).step !== undefined;
 }
 
-/** What the search was asked. */
-async function searchOptionsOf(directory: string, plan: Plan, model?: string): Promise<StepSearchOptions> {
+/** What the search was asked. @throws AutoparError (usage) `not-a-step` for the plan of a program */
+export async function searchOptionsOf(directory: string, plan: Plan, model?: string): Promise<StepSearchOptions> {
   const { step, requested: { prefer, headroom } = {} } = plan;
   if (!step)
     throw new AutoparError(

@@ -9,7 +9,6 @@ import { NEAR, roomyBytes } from '../search/preference.js';
 import { fastest, pricingFor } from './preferred-step.js';
 import type { PreparedStep } from './prepared-step.js';
 import type { Simulation } from './simulate.js';
-import { simulatedSeconds } from './simulated-first.js';
 
 export interface FewerDevices {
   readonly nodes: number;
@@ -63,6 +62,6 @@ async function asFast(prepared: PreparedStep | null, most: number): Promise<Fewe
   const limit = limitBytes === null ? null : roomyBytes(limitBytes, preferences);
   const [best] = fastest(prepared, pricingFor(prepared), limit, most).best;
   if (!best) return null;
-  const stepSeconds = simulatedSeconds(best, prepared);
-  return stepSeconds <= most ? { nodes: cluster.nodes, perNode: cluster.perNode, stepSeconds } : null;
+  const { seconds } = best;
+  return seconds <= most ? { nodes: cluster.nodes, perNode: cluster.perNode, stepSeconds: seconds } : null;
 }

@@ -1,7 +1,7 @@
 /**
  * @file plan: an imported model and a cluster in, the best plan out, lowered and checked.
  */
-import type { Cluster } from '../cost-model/cluster.js';
+import { type Cluster, clusterSize } from '../cost-model/cluster.js';
 import { withClones, withoutClones } from '../ir/autodiff/recompute.js';
 import { fixedParameters, withHeldWeights } from '../ir/passes/held-weights.js';
 import { meshSizes } from '../search/pipeline/mesh-layout.js';
@@ -23,7 +23,8 @@ import { type DecisionSources, type Decisions, decide } from './decisions.js';
 import type { ImportedModel } from './import.js';
 import { recomputedOperators } from './recompute.js';
 import { type RecomputeEffect, recomputeEffect } from './recompute-effect.js';
-import { bestMethod, hasAttention, orderedGraph } from './sequence-order.js';
+import { firstMethod, hasAttention, methodsInOrder } from './sequence-method.js';
+import { orderedGraph } from './sequence-order.js';
 
 export interface PlanningOptions extends DecisionSources, Request {
   /** Bytes per device that a plan may need. */
@@ -51,8 +52,8 @@ export interface PlannedModel {
   readonly found: PlanResult;
   /** The stages that were planned; null for one. */
   readonly pipeline: Pipeline | null;
-  /** What recompute costs and frees; null where nothing recomputes. */
-  readonly recompute: RecomputeEffect | null;
+  /** What recompute costs and frees, which lowers the plan once more; null where nothing recomputes. */
+  readonly recompute: () => RecomputeEffect | null;
   /** What the user should know of decisions that were taken over, a line each. */
   readonly notes: readonly string[];
 }
@@ -68,18 +69,17 @@ export async function plan(
   memory: 'searched' | 'checked' = 'searched',
 ): Promise<PlannedModel> {
   const decided = decide(imported, { ...options, clusterHints: await clusterSources(options.cluster) });
-  const { degrees, pipeline, config } = decided;
+  const { cluster, degrees, pipeline, config } = decided;
   const mode = searchModeOf(options, config);
   const request = requestOf(options, config, imported, mode);
   const { spMethod = 'auto', spOrder } = request.requested;
   const isOpen = spMethod === 'auto' && spOrder === undefined && mode !== 'sharding_propagation';
-  const isShared = (degrees.sp ?? 1) > 1 && !pipeline?.meshes && hasAttention(imported.graph);
-  if (!isOpen || !isShared) return plannedAs(imported, options, memory, { decided, request, mode }, spMethod);
-  return bestMethod((method, share) => {
-    const { timeLimit } = options;
-    const own = timeLimit === undefined ? options : { ...options, timeLimit: timeLimit * share };
-    return plannedAs(imported, own, memory, { decided, request, mode }, method);
-  });
+  const { sp = 1, tp = 1 } = degrees;
+  const isShared = sp > 1 && !pipeline?.meshes && hasAttention(imported.graph);
+  const planned = (method: SpMethod) => plannedAs(imported, options, memory, { decided, request, mode }, method);
+  if (!isOpen || !isShared) return planned(spMethod);
+  const ranks = clusterSize(cluster) / (pipeline?.stages ?? 1);
+  return firstMethod(methodsInOrder(imported.graph, { sp, tp, ranks }, cluster), planned);
 }
 
 /** What is asked of a plan, from options and files. */
@@ -148,7 +148,7 @@ async function plannedAs(
     cluster,
     found,
     pipeline,
-    recompute: recomputeEffect(graph, found, cluster, pipeline, record),
+    recompute: () => recomputeEffect(graph, found, cluster, pipeline, record),
     plan: record,
     notes: [
       ...notes,

@@ -8,7 +8,6 @@ import type { Priced } from '../search/configurations/priced.js';
 import { pricingOf, type StepPricing } from '../search/configurations/step-pricing.js';
 import { preferred, roomyBytes } from '../search/preference.js';
 import type { PreparedStep } from './prepared-step.js';
-import { ledBy, simulatedFirst, simulatedSeconds } from './simulated-first.js';
 
 export interface PreferredStep extends Found {
   /** The fastest that fits, and why another was taken; null where it was taken itself. */
@@ -19,8 +18,7 @@ export interface PreferredStep extends Found {
 
 export interface PassedStep {
   readonly priced: Priced;
-  /** Its schedule simulated; and over the seconds of the one that is taken, simulated too. */
-  readonly stepSeconds: number;
+  /** Its seconds over those of the one that is taken. */
   readonly ratio: number;
   readonly because: string;
 }
@@ -34,10 +32,10 @@ export function preferredStep(prepared: PreparedStep): PreferredStep {
   const roomy = limitBytes === null || preferences.headroom === 0 ? null : roomyBytes(limitBytes, preferences);
   const within = roomy === null ? null : fastest(prepared, pricing, roomy);
   const [best] = within?.best ?? [];
-  if (!within || !best) return { ...chosen(fastest(prepared, pricing, limitBytes), null, prepared), tight: roomy };
-  if (within.isCutOff) return { ...chosen(within, null, prepared), tight: null };
-  const all = fastest(prepared, pricing, limitBytes, simulatedSeconds(best, prepared));
-  return { ...chosen(withAll(within, all), all.best[0] ?? null, prepared), tight: null };
+  if (!within || !best) return { ...chosen(fastest(prepared, pricing, limitBytes), null, prepared, pricing), tight: roomy };
+  if (within.isCutOff) return { ...chosen(within, null, prepared, pricing), tight: null };
+  const all = fastest(prepared, pricing, limitBytes, best.seconds);
+  return { ...chosen(withAll(within, all), all.best[0] ?? null, prepared, pricing), tight: null };
 }
 
 /** The cost model for all searches of a prepared step. */
@@ -60,30 +58,33 @@ export function fastest(
   const wanted = below === undefined ? { near: preferences.near } : { below, top: 1 };
   const even = bestConfigurations(space, pricing, { ...searching, limitBytes, ...wanted });
   const request = { limitBytes, signal, isOver, ...(below === undefined ? {} : { below }) };
-  return simulatedFirst(cutUnevenly(even, pricing, request), prepared);
+  return cutUnevenly(even, pricing, request);
 }
 
 /**
  * What was found, led by what is taken of it.
  * @param outside the fastest that leaves no headroom; null where none was looked for
  */
-function chosen(found: Found, outside: Priced | null, prepared: PreparedStep): Omit<PreferredStep, 'tight'> {
+function chosen(
+  found: Found,
+  outside: Priced | null,
+  prepared: PreparedStep,
+  pricing: StepPricing,
+): Omit<PreferredStep, 'tight'> {
   const { limitBytes, preferences } = prepared;
   const [best] = found.best;
   if (!best) return { ...found, passed: null };
-  const exact = new Map([best, ...(outside ? [outside] : [])].map((one) => [one, simulatedSeconds(one, prepared)]));
-  const least = exact.get(best) as number;
-  // Closed forms are bounds from below: what they call faster than the best was simulated, and is not.
-  const secondsOf = (priced: Priced) => exact.get(priced) ?? Math.max(least, priced.seconds);
+  const least = best.seconds;
   const near = found.fitting.filter((priced) => priced !== best && priced.seconds <= least * preferences.near);
   let left = MOST_SIMULATED;
-  const isSo = (priced: Priced) => left-- > 0 && simulatedSeconds(priced, prepared) <= least * preferences.near;
+  const isSo = (priced: Priced) => left-- > 0 && exactly(priced, pricing).seconds <= least * preferences.near;
   const { taken, passed } = preferred(
     [best, ...near, ...(outside ? [outside] : [])],
     (priced) => {
       const { degrees, offload = 'none' } = priced.configuration;
       return {
-        seconds: secondsOf(priced),
+        // Estimates are bounds from below: what one calls faster than the best was simulated, and is not.
+        seconds: priced === outside ? priced.seconds : Math.max(least, priced.seconds),
         bytes: priced.bytes,
         degrees,
         isOffloaded: offload !== 'none',
@@ -94,14 +95,33 @@ function chosen(found: Found, outside: Priced | null, prepared: PreparedStep): O
     limitBytes,
     isSo,
   );
+  const led = exactly(taken, pricing);
   return {
-    ...(taken === best ? found : ledBy(taken, found)),
+    ...(taken === best ? found : ledBy(led, taken, found)),
     passed: passed && {
       priced: passed.plan,
-      stepSeconds: secondsOf(passed.plan),
-      ratio: secondsOf(passed.plan) / simulatedSeconds(taken, prepared),
+      ratio: passed.plan.seconds / led.seconds,
       because: passed.because,
     },
+  };
+}
+
+/** What has an estimate alone, simulated. */
+function exactly(priced: Priced, pricing: StepPricing): Priced {
+  return priced.priceLevel === 'estimate' ? { ...priced, ...pricing.exactly(priced.configuration) } : priced;
+}
+
+/** What was found, with another configuration than the fastest in the first place and in that of its degrees. */
+function ledBy(first: Priced, instead: Priced, found: Found): Found {
+  const { degrees } = first.configuration;
+  return {
+    ...found,
+    best: [first, ...found.best.filter(({ configuration }) => configuration.degrees !== degrees)],
+    fitting: found.fitting.map((priced) => (priced === instead ? first : priced)),
+    verdicts: [
+      { kind: 'priced', degrees, best: first },
+      ...found.verdicts.filter((verdict) => verdict.degrees !== degrees),
+    ],
   };
 }
 

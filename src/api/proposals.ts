@@ -23,7 +23,7 @@ import { PIPELINE_SCHEDULES } from './schedule-kinds.js';
 import { prepareStep, type StepSearchOptions, searchPrepared } from './search-step.js';
 import type { Training } from './training.js';
 
-/** Few of them, best first by the price of layers: the best of each number of stages before others. */
+/** The best of each combination of degrees, first by the price of layers: the best of each number of stages before others. */
 export type Propose = (limitBytes: number | null) => Promise<readonly Priced[]>;
 
 /** Options that pin single operators or stages: with one of them nothing is proposed. */
@@ -55,7 +55,6 @@ export async function proposer(
   options: CompileOptions,
   training: Training,
   read: ImportedModel,
-  count: number,
   deadline?: Pick<Deadline, 'isOver'>,
 ): Promise<Propose> {
   const prepared = await prepareStep({ ...asSearched(options, training, read), top: LOOKED_AT });
@@ -63,7 +62,7 @@ export async function proposer(
   const timed = deadline ? { ...searching, isOver: () => deadline.isOver() } : searching;
   return async (limitBytes) => {
     const { best } = await searchPrepared({ ...rest, searching: timed, limitBytes });
-    return unlike(best).slice(0, count);
+    return unlike(best);
   };
 }
 

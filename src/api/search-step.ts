@@ -4,6 +4,7 @@
  */
 import { type GeneratedModel, generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
+import type { StepConfiguration } from '../cost-model/step/configuration.js';
 import { modelFlops } from '../cost-model/step/model-flops.js';
 import { AutoparError } from '../ir/error.js';
 import type { Verdict } from '../search/configurations/best-configurations.js';
@@ -192,24 +193,17 @@ async function sourcesOf(
 
 /** Searches what was read. @throws AutoparError (noPlan) `nothing-fits`, `out-of-time` */
 export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch> {
-  const { name, cluster, space, works, read, sample, limitBytes, preferences, searching } = prepared;
+  const { cluster, space, limitBytes, preferences, searching } = prepared;
   const found = preferredStep(prepared);
   if (found.best.length === 0 && found.isCutOff) throw outOfTime(found);
   if (found.best.length === 0) throw nothingFits(found.verdicts, limitBytes, cluster);
   const first = found.best[0] as Priced;
-  const { configuration } = first;
-  const work = works(configuration.degrees.tp, configuration.microBatch);
-  const one = await read(1, sample);
-  const simulation = simulationOf({
-    ...{ name, cluster, configuration, work, sequence: one.sequence },
-    modelFlops: modelFlops(one.work, { ...configuration, microBatch: sample }),
-    memory: limitBytes ?? undefined,
-  });
+  const simulation = await simulationAt(prepared, first.configuration);
   const cost = searching.objective === 'memory' ? first.bytes : first.seconds;
   return {
     ...found,
     simulation,
-    layers: await read(configuration.degrees.tp, sample),
+    layers: await prepared.read(first.configuration.degrees.tp, prepared.sample),
     gap: 1 - found.bound / cost,
     objective: searching.objective,
     decided: space.decided,
@@ -217,6 +211,18 @@ export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch
     fewer: null,
     unbuilt: [...(space.unbuilt?.values() ?? [])],
   };
+}
+
+/** A configuration of what was read, priced. */
+export async function simulationAt(prepared: PreparedStep, configuration: StepConfiguration): Promise<Simulation> {
+  const { name, cluster, works, read, sample, limitBytes } = prepared;
+  const work = works(configuration.degrees.tp, configuration.microBatch);
+  const one = await read(1, sample);
+  return simulationOf({
+    ...{ name, cluster, configuration, work, sequence: one.sequence },
+    modelFlops: modelFlops(one.work, { ...configuration, microBatch: sample }),
+    memory: limitBytes ?? undefined,
+  });
 }
 
 export type { PreparedStep, Priced, Verdict };

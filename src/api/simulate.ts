@@ -20,7 +20,7 @@ import { type HeldTensor, heldTensors } from '../cost-model/step/held-tensors.js
 import { modelFlops } from '../cost-model/step/model-flops.js';
 import { type HostMemory, hostMemory } from '../cost-model/step/offload.js';
 import { type StageMemory, stageMemory } from '../cost-model/step/step-memory.js';
-import { microBatches, priceStep, type StepPrice, scheduleRequest } from '../cost-model/step/step-price.js';
+import { microBatches, priceStepExactly, type StepPrice, scheduleRequest } from '../cost-model/step/step-price.js';
 import type { ModelWork } from '../cost-model/step/work.js';
 import type { StepSpan } from '../cost-model/step-spans.js';
 import type { LossOptions } from '../ir/autodiff/append-loss.js';
@@ -151,7 +151,7 @@ const NAMED = 8;
 /** A configuration of a model whose work is known, priced; no remedy is looked for. */
 export function simulationOf({ modelFlops: flops, ...priceable }: Priceable): Simulation {
   const { name, cluster, configuration, work, memory, sequence } = priceable;
-  const price = priceStep(work, configuration, cluster, STEP_CONSTANTS);
+  const price = priceStepExactly(work, configuration, cluster, STEP_CONSTANTS);
   const stages = stageMemory(work, configuration);
   const limits = limitsOf(memory, cluster, configuration);
   const missing = missingOf(stages, limits);

@@ -7,10 +7,9 @@ import type { StepConfiguration } from '../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../cost-model/step/constants.js';
 import { hostMemory } from '../cost-model/step/offload.js';
 import { stageMemory } from '../cost-model/step/step-memory.js';
-import { microBatches, priceStep, scheduleRequest } from '../cost-model/step/step-price.js';
+import { hasSchedule, microBatches, priceStepExactly } from '../cost-model/step/step-price.js';
 import type { ModelWork } from '../cost-model/step/work.js';
 import { interruptible } from '../ir/interruption.js';
-import { checkRequest } from '../schedule/make-schedule.js';
 import { divisors, type ModelFacts } from '../search/configurations/space.js';
 import { limitsOf, missingOf } from './missing-memory.js';
 
@@ -60,21 +59,12 @@ export async function remedyOf(
       const host = hostMemory(stages, changed, cluster);
       if (missingOf(stages, limitsOf(options.memory, cluster, changed)).bytes > 0) continue;
       if (host && host.bytes > host.memoryBytes) continue;
-      const { stepSeconds } = priceStep(work, changed, cluster, STEP_CONSTANTS);
+      const { stepSeconds } = priceStepExactly(work, changed, cluster, STEP_CONSTANTS);
       if (!best || stepSeconds < best.stepSeconds) best = { change, stepSeconds };
     }
     if (best) return best;
   }
   return null;
-}
-
-function hasSchedule(configuration: StepConfiguration): boolean {
-  try {
-    checkRequest(scheduleRequest(configuration));
-    return true;
-  } catch {
-    return false;
-  }
 }
 
 /** A configuration that differs in one thing, and the options that make it so. */

@@ -7,39 +7,36 @@ import { AutoparError } from '../ir/error.js';
 import { fitsIn, type Priced } from '../search/configurations/priced.js';
 import { pricingOf } from '../search/configurations/step-pricing.js';
 import { type PreparedStep, type StepSearch, searchPrepared } from './search-step.js';
-import { simulatedSeconds } from './simulated-first.js';
 
 /** One change of the cluster, and the best plan under it. */
 export interface Sensitivity {
   readonly change: string;
   /** Null where nothing fits then. */
   readonly best: Priced | null;
-  /** Its seconds over those of the plan at hand, both with every action of their schedules simulated. */
+  /** Its seconds over those of the plan at hand. */
   readonly ratio: number | null;
 }
 
 /** The changes, in the order in which they are shown. */
 export async function sensitivities(prepared: PreparedStep, found: StepSearch): Promise<readonly Sensitivity[]> {
   const [present] = found.best as readonly [Priced];
-  const now = simulatedSeconds(present, prepared);
   const all: Sensitivity[] = [];
   for (const [change, changed] of changesOf(prepared)) {
     const best = await bestOf(changed, present);
-    all.push({ change, best, ratio: best ? simulatedSeconds(best, changed) / now : null });
+    all.push({ change, best, ratio: best ? best.seconds / present.seconds : null });
   }
   return all;
 }
 
-/** The best where the cluster is another, which may be the plan at hand: of few that are simulated none need be better. */
+/** The best where the cluster is another, which may be the plan at hand: only so many cuts are priced. */
 async function bestOf(prepared: PreparedStep, present: Priced): Promise<Priced | null> {
   const { cluster, works, limitBytes, searching } = prepared;
   try {
     const { best } = await searchPrepared({ ...prepared, searching: { ...searching, top: 1 } });
-    const kept: Priced = { ...present, seconds: pricingOf(cluster, works).seconds(present.configuration) };
+    const kept: Priced = { ...present, ...pricingOf(cluster, works).exactly(present.configuration) };
     const isKept = searching.objective === 'time' && fitsIn(kept, limitBytes);
     const all = [...best.slice(0, 1), ...(isKept ? [kept] : [])];
-    const seconds = new Map(all.map((own) => [own, simulatedSeconds(own, prepared)]));
-    return all.reduce((least, own) => ((seconds.get(own) as number) < (seconds.get(least) as number) ? own : least));
+    return all.reduce((least, own) => (own.seconds < least.seconds ? own : least));
   } catch (error) {
     if (error instanceof AutoparError && error.code === 'nothing-fits') return null;
     throw error;

@@ -86,6 +86,7 @@ export function planJson(summary: PlanSummary): Readonly<Record<string, unknown>
 export function predictedJson({ predicted }: CompileResult['plan']): Readonly<Record<string, unknown>> {
   return {
     stepSeconds: predicted.stepSeconds,
+    ...(predicted.priceLevel ? { priceLevel: predicted.priceLevel } : {}),
     peakBytes: predicted.peakBytes,
     ...(predicted.outside ? { outside: predicted.outside } : {}),
     partsSeconds: predicted.parts,

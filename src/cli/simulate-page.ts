@@ -59,10 +59,10 @@ export function simulationPage(
 export function searchPage(search: StepSearch, facts: Page['facts'], json: unknown): Page {
   const [taken] = search.best;
   const choices = search.fitting.map((own): ChoiceRow => {
-    const { configuration, seconds, simulatedSeconds = seconds, bytes } = own;
+    const { configuration, seconds, bytes } = own;
     return {
       name: `${degreesText(configuration.degrees)}, ${configurationText(configuration)}`,
-      stepSeconds: simulatedSeconds,
+      stepSeconds: seconds,
       peakBytes: bytes,
       reason: own === taken ? null : 'not the best',
     };

@@ -3,15 +3,19 @@
  */
 import type { DegreeOptions } from '../api/degrees.js';
 import { pricedOffload } from '../api/requests.js';
+import { isPlanPath, simulatePlan } from '../api/simulate-plan.js';
 import { type SimulateOptions, simulate } from '../api/verbs.js';
 import { writePage } from '../api/write-page.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
+import { predictedJson } from './compile-report.js';
 import { degreeOptions } from './degrees.js';
 import { clusterOptions } from './machine.js';
 import { meshLines } from './mesh-report.js';
 import { importOptionsOf, type ModelFlags, modelOptions, modelSource } from './model-options.js';
+import type { Output } from './output.js';
 import { factsIn, reportLine } from './plan-page.js';
+import { bytesText, secondsText } from './quantity.js';
 import { simulationPage } from './simulate-page.js';
 import { simulationJson, simulationLines } from './simulate-report.js';
 import { type StepFlags, stepOptions } from './step-options.js';
@@ -39,7 +43,7 @@ const GRADIENT_BYTES = { float32: 4, bfloat16: 2 } as const;
 export const simulateCommand: Command<SimulateFlags> = {
   name: 'simulate',
   says: 'predict time and memory of a choice of degrees, batches and savings, without a search',
-  arguments: [{ name: '[model]', says: 'ONNX file; or --model' }],
+  arguments: [{ name: '[model]', says: 'ONNX file, or a plan (DIR or plan.json); or --model' }],
   options: [
     ...modelOptions,
     ...clusterOptions,
@@ -105,6 +109,7 @@ async function runSimulate(
   [model]: readonly string[],
   flags: SimulateFlags,
 ): Promise<ExitKind> {
+  if (model !== undefined && (await isPlanPath(model))) return runSimulatePlan(output, model, flags);
   checkLoss(flags);
   const source = modelSource(model, flags.model, 'simulate');
   const { globalBatch, ...importing } = await importOptionsOf(flags);
@@ -152,6 +157,37 @@ async function runSimulate(
   output.data(json);
   return 'done';
 }
+
+/** A written plan is priced as it is: all that options say is in it. */
+async function runSimulatePlan(output: Output, file: string, flags: SimulateFlags): Promise<ExitKind> {
+  const [stray] = Object.keys(flags).filter((flag) => !OF_OUTPUT.has(flag));
+  if (stray !== undefined)
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `--${stray.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)} contradicts the plan in ${file}`,
+      {},
+      'leave it out, or compile another plan',
+    );
+  const simulated = await simulatePlan(file);
+  if (simulated.kind === 'step') {
+    for (const line of simulationLines(simulated.simulation, output)) output.print(line);
+    output.data(simulationJson(simulated.simulation));
+    return 'done';
+  }
+  const { stepSeconds, priceLevel = 'lowered', precision, peakBytes } = simulated.prediction;
+  output.print(
+    `${secondsText(stepSeconds)} per step in ${precision} (${priceLevel}), ${bytesText(Math.max(...peakBytes))} of memory per rank`,
+  );
+  output.data({
+    schema: 'autopar-simulate-v1',
+    ...predictedJson({ ...simulated.plan, predicted: simulated.prediction }),
+  });
+  return 'done';
+}
+
+/** Options of every command, which say nothing of a plan. */
+const OF_OUTPUT: ReadonlySet<string> = new Set(['json', 'quiet', 'color']);
 
 /** A loss that nothing is trained for would change no figure. */
 function checkLoss({ train, loss, lossOutput }: SimulateFlags): void {

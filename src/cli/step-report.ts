@@ -33,7 +33,7 @@ export function stepLines({ directory, search }: CompiledStep, { colors }: Outpu
       `${countText(simulation.microBatches, 'micro-batch', 'micro-batches')} of ${configuration.microBatch}`,
     ...orderLines(configuration),
     `  with       ${configurationText(configuration)}`,
-    `  predicted  ${secondsText(stepSeconds)} per step in ${configuration.precision}, ${speed}, ` +
+    `  predicted  ${secondsText(stepSeconds)} per step in ${configuration.precision} (${simulation.priceLevel}), ${speed}, ` +
       `${shareText(utilisation)} of the 16-bit peak`,
     `  memory     ${bytesText(fullest.total)}${of} on stage ${fullest.stage}`,
     ...hostLines(simulation).map((line) => `  host       ${line}`),
@@ -55,7 +55,7 @@ function passedLines({ passed, tight, preferences }: StepSearch): readonly strin
   const lines = passed
     ? [
         `${placedText(passed.priced.configuration)}, ${configurationText(passed.priced.configuration)}:`,
-        `${secondsText(passed.stepSeconds)}, ${shareText(1 - passed.ratio)} less, ` +
+        `${secondsText(passed.priced.seconds)}, ${shareText(1 - passed.ratio)} less, ` +
           `${bytesText(passed.priced.bytes)}; ${passed.because}`,
       ]
     : [];
@@ -124,8 +124,8 @@ function runnersUp(others: readonly Priced[], chosen: StepSearch): readonly stri
   return tableLines(
     [{ title: 'degrees' }, { title: 'with' }, ...figures.map((title) => ({ title, right: true }))],
     others.slice(0, 5).map((priced) => {
-      const { configuration, seconds, simulatedSeconds = seconds, bytes } = priced;
-      const [step, memory] = [secondsText(simulatedSeconds), bytesText(bytes)];
+      const { configuration, bytes } = priced;
+      const [step, memory] = [levelledText(priced), bytesText(bytes)];
       const more = shareText(timesOf(priced, chosen) - 1);
       return [
         placedText(configuration),
@@ -138,9 +138,9 @@ function runnersUp(others: readonly Priced[], chosen: StepSearch): readonly stri
 }
 
 /** How many times as much of what is wanted least: seconds, or bytes of the fullest stage. */
-function timesOf({ seconds, simulatedSeconds = seconds, bytes }: Priced, chosen: StepSearch): number {
+function timesOf({ seconds, bytes }: Priced, chosen: StepSearch): number {
   const { objective, simulation, best } = chosen;
-  return objective === 'time' ? simulatedSeconds / simulation.stepSeconds : bytes / (best[0]?.bytes ?? bytes);
+  return objective === 'time' ? seconds / simulation.stepSeconds : bytes / (best[0]?.bytes ?? bytes);
 }
 
 /** The same for programs, named by what it is of. */
@@ -170,15 +170,14 @@ export function reasonText(verdict: Verdict, chosen: StepSearch): string {
   const { objective, simulation } = chosen;
   switch (verdict.kind) {
     case 'priced': {
-      const { configuration, seconds, simulatedSeconds = seconds, bytes, stage } = verdict.best;
+      const { configuration, bytes, stage } = verdict.best;
       const times = timesOf(verdict.best, chosen).toPrecision(4);
       if (objective === 'memory')
         return (
           `needs ${bytesText(bytes)} on stage ${stage}, ${times} times as much; takes ` +
-          `${secondsText(simulatedSeconds)}${orderNote(configuration)}`
+          `${levelledText(verdict.best)}${orderNote(configuration)}`
         );
-      const how = simulatedSeconds > seconds ? `, its schedule simulated; ${secondsText(seconds)} in closed form` : '';
-      return `${times} times as long: ${secondsText(simulatedSeconds)}${orderNote(configuration)}${how}`;
+      return `${times} times as long: ${levelledText(verdict.best)}${orderNote(configuration)}`;
     }
     case 'slower':
       return (
@@ -194,6 +193,11 @@ export function reasonText(verdict: Verdict, chosen: StepSearch): string {
     case 'impossible':
       return verdict.reason;
   }
+}
+
+/** Seconds of a step, and whether they are an estimate: those of what is taken are simulated. */
+function levelledText({ seconds, priceLevel }: Priced): string {
+  return `${secondsText(seconds)}${priceLevel === 'estimate' ? ' (estimate)' : ''}`;
 }
 
 /** Where the axes lie, where there are several. */
@@ -222,10 +226,10 @@ function section(title: string, lines: readonly string[], bold: (text: string) =
 
 export function stepJson({ directory, plan, search }: CompiledStep): Readonly<Record<string, unknown>> {
   const { schema: _, ...simulation } = simulationJson(search.simulation);
-  const priced = ({ configuration, seconds, simulatedSeconds, bytes, stage, host }: Priced) => ({
+  const priced = ({ configuration, seconds, priceLevel, bytes, stage, host }: Priced) => ({
     configuration,
     stepSeconds: seconds,
-    ...(simulatedSeconds === undefined ? {} : { simulatedSeconds }),
+    priceLevel,
     peakBytes: bytes,
     fullestStage: stage,
     ...(host ? { hostBytes: host.bytes, hostMemoryBytes: host.memoryBytes } : {}),
@@ -248,7 +252,6 @@ export function stepJson({ directory, plan, search }: CompiledStep): Readonly<Re
     fastest: search.passed
       ? {
           ...priced(search.passed.priced),
-          simulatedSeconds: search.passed.stepSeconds,
           because: search.passed.because,
         }
       : null,

@@ -71,6 +71,7 @@ export function predictStages(
   const idle = inside - sentOnce - busiest.busySeconds;
   return {
     stepSeconds,
+    priceLevel: 'lowered',
     precision: precisionOf(busiest.graph),
     peakBytes: memory.map(({ peakBytes }) => peakBytes),
     parts: Object.fromEntries(

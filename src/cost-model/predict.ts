@@ -22,6 +22,8 @@ import { runtimeSeconds } from './runtime-price.js';
 /** What plan.json keeps of a plan's price (`predicted`). */
 export interface Prediction {
   readonly stepSeconds: number;
+  /** Of the sharded graphs themselves. */
+  readonly priceLevel: 'lowered';
   /** The format that most of the arithmetic is in, and is priced in: fp32, fp16, bf16. */
   readonly precision: string;
   /** Per stage. */
@@ -84,6 +86,7 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
   const outside = outsideOf(graph, memory.outside);
   return {
     stepSeconds: nanoseconds / 1e9,
+    priceLevel: 'lowered',
     precision: precisionOf(graph),
     peakBytes: [memory.peakBytes],
     parts: Object.fromEntries([...parts].sort(byName).map(([part, sum]) => [part, sum / 1e9])),

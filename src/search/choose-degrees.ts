@@ -235,7 +235,7 @@ function stagesOf({ assignment, redistributor }: Solved, { graph, layout }: CutG
 }
 
 /** Work of the unsharded graph. */
-function wholeFlops(graph: Graph): number {
+export function wholeFlops(graph: Graph): number {
   return graph.nodes.reduce((sum, node) => {
     const view = viewOf(graph, node);
     const { flops } = operatorEntry(node).work(view);

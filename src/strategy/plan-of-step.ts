@@ -118,6 +118,7 @@ export function planOfStep(found: FoundStep, model: StepModel, cluster: Plan['cl
       globalBatch,
       zero: configuration.zero,
       recompute: configuration.recompute,
+      ...(configuration.stageLayers ? { stageLayers: configuration.stageLayers } : {}),
       ...(configuration.recomputedLayers ? { recomputedLayers: configuration.recomputedLayers } : {}),
       ...(configuration.offload ? { offload: configuration.offload } : {}),
       tpSequence: configuration.tpSequence,

@@ -2,12 +2,12 @@
  * @file The JSON schema of plan.json, version 2 (docs/reference/plan.md). Nothing that it does not name is accepted: a
  * misspelt key is an error, not a default.
  */
-
 import { OUTER_MEMORIES } from '../ir/graph.js';
 import { OFFLOAD_PARTS } from '../partition/offload.js';
 import { SCHEDULE_KINDS } from '../schedule/schedule.js';
 import { AXIS_ORDER, MOST_DEVICES, MOST_STAGES } from '../sharding-propagation/mesh.js';
 import { EXPERTS, SP_METHODS, SP_ORDERS } from '../sharding-propagation/roles.js';
+import { PRICE_LEVELS } from './plan.js';
 
 const text = { type: 'string' } as const;
 const count = { type: 'integer', minimum: 0, maximum: Number.MAX_SAFE_INTEGER } as const;
@@ -144,6 +144,7 @@ export const PLAN_SCHEMA = record(
         globalBatch: positive,
         zero: { enum: [0, 1, 2, 3] },
         recompute: text,
+        stageLayers: listOf(count),
         recomputedLayers: listOf(count),
         offload: { enum: ['optimizer', 'activations', 'all'] },
         tpSequence: { type: 'boolean' },
@@ -154,11 +155,12 @@ export const PLAN_SCHEMA = record(
         memoryBytes: { type: ['number', 'null'] },
         decided: mapOf({ type: ['string', 'number', 'boolean'] }),
       },
-      ['recomputedLayers', 'offload', 'attention'],
+      ['stageLayers', 'recomputedLayers', 'offload', 'attention'],
     ),
     predicted: record(
       {
         stepSeconds: amount,
+        priceLevel: { enum: PRICE_LEVELS },
         precision: text,
         peakBytes: listOf(count),
         parts: mapOf(amount),
@@ -168,7 +170,7 @@ export const PLAN_SCHEMA = record(
         bytesCommunicated: amount,
         outside: listOf(record({ host: outside, disk: outside })),
       },
-      ['outside', 'precision', 'hiddenSeconds'],
+      ['outside', 'precision', 'hiddenSeconds', 'priceLevel'],
     ),
     search: record(
       {

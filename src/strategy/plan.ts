@@ -10,6 +10,9 @@ import type { Request } from './request.js';
 
 export const PLAN_VERSION = 2;
 
+/** What was priced: a closed form of the pipeline, every action of its schedule, or the sharded graphs themselves. */
+export const PRICE_LEVELS = ['estimate', 'simulated', 'lowered'] as const;
+
 export interface Plan {
   readonly format: 'autopar-plan';
   readonly version: typeof PLAN_VERSION;
@@ -161,6 +164,8 @@ export interface PlanStep {
   readonly globalBatch: number;
   readonly zero: number;
   readonly recompute: string;
+  /** Layers of each chunk (chunk c of stage s at c · pp + s); as even as they go where it is left out. */
+  readonly stageLayers?: readonly number[];
   /** Layers of each stage that recompute; all where it is left out. */
   readonly recomputedLayers?: readonly number[];
   /** What is kept in the host's memory; nothing where it is left out. */
@@ -230,6 +235,8 @@ export interface PlanOutside {
 
 export interface PlanPrediction {
   readonly stepSeconds: number;
+  /** What was priced; left out by earlier versions. */
+  readonly priceLevel?: (typeof PRICE_LEVELS)[number];
   /** The format that most of the arithmetic is priced in; left out by earlier versions. */
   readonly precision?: string;
   readonly peakBytes: readonly number[];

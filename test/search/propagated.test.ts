@@ -127,7 +127,7 @@ async function runs(t: ExecutionContext, graph: Graph, pins: (nodes: readonly No
     found,
     plan: planOf(found, imported, cluster),
     pipeline: null,
-    recompute: null,
+    recompute: () => null,
     notes: [],
   };
   const directory = join(folder, 'model.autopar');

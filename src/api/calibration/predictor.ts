@@ -3,7 +3,7 @@
  */
 import { layerClasses } from '../../../models/layer-kinds.js';
 import type { StepConstants } from '../../cost-model/step/constants.js';
-import { priceStep, type StepPrice } from '../../cost-model/step/step-price.js';
+import { priceStepExactly, type StepPrice } from '../../cost-model/step/step-price.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 import { modelWork } from '../layer-classes.js';
 import type { MeasuredRow } from './run.js';
@@ -33,6 +33,6 @@ export class Predictor {
   }
 
   price(run: MeasuredRow, constants: StepConstants): StepPrice {
-    return priceStep(this.work(run), run.configuration, run.cluster, constants);
+    return priceStepExactly(this.work(run), run.configuration, run.cluster, constants);
   }
 }

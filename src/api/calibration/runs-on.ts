@@ -6,7 +6,7 @@ import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import { firstDevices } from '../../cost-model/describe-named.js';
 import type { MeasuredRun } from '../../cost-model/measured-layers/linear-step.js';
 import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
-import { priceStep } from '../../cost-model/step/step-price.js';
+import { priceStepExactly } from '../../cost-model/step/step-price.js';
 import type { Row } from './csv.js';
 import type { Predictor } from './predictor.js';
 import { type MeasuredRow, measuredRow, sweepOf } from './run.js';
@@ -38,7 +38,7 @@ export function runOn(row: Row, cluster: Cluster, predictor: Predictor): UsableR
   if (!own) return `${devices} devices are no whole nodes of ${cluster.nodes} × ${cluster.perNode}`;
   try {
     const work = predictor.work(run);
-    const predictedSeconds = priceStep(work, configuration, own, STEP_CONSTANTS).stepSeconds;
+    const predictedSeconds = priceStepExactly(work, configuration, own, STEP_CONSTANTS).stepSeconds;
     if (!Number.isFinite(predictedSeconds)) return `not predicted: the step would take ${predictedSeconds} s`;
     const off = seconds / predictedSeconds;
     if (off > MOST_OFF || off < 1 / MOST_OFF)

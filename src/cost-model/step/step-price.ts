@@ -3,7 +3,7 @@
  * then gradients and the optimizer.
  */
 import { pipelineSeconds, type StageSeconds, type Travel } from '../../schedule/closed-form.js';
-import { makeSchedule } from '../../schedule/make-schedule.js';
+import { checkRequest, makeSchedule } from '../../schedule/make-schedule.js';
 import type { Phase, ScheduleRequest } from '../../schedule/schedule.js';
 import { simulate } from '../../schedule/simulate.js';
 import type { Cluster } from '../cluster.js';
@@ -38,6 +38,8 @@ export interface StepParts {
 
 export interface StepPrice {
   readonly stepSeconds: number;
+  /** A closed form of the pipeline, or every action of its schedule simulated; without a pipeline the closed form is exact. */
+  readonly priceLevel: 'estimate' | 'simulated';
   /** Seconds of one micro-batch on each stage, all its chunks. */
   readonly stageSeconds: readonly StageSeconds[];
   /** Seconds that an activation travels to the next stage. */
@@ -69,23 +71,28 @@ export function priceStep(
 ): StepPrice {
   const stages = timesOf(stageLayers(model, configuration), configuration, cluster, parts);
   const request = scheduleRequest(configuration);
-  return assemble(stages, (travel) => pipelineSeconds(request, stages, travel), configuration, cluster, constants);
+  const priceLevel = configuration.degrees.pp === 1 ? 'simulated' : 'estimate';
+  const length = (travel: Travel) => pipelineSeconds(request, stages, travel);
+  return { ...assemble(stages, length, configuration, cluster, constants), priceLevel };
 }
 
 /**
- * Prices a step, its pipeline by simulating every action of the schedule, each chunk with its own times: for the few choices
- * that are compared in earnest. Some 0.3 µs for each micro-batch, chunk and stage more.
+ * Prices a step, its pipeline by simulating every action of the schedule, each chunk with its own times: the price that
+ * ranks choices and that is printed. Some 0.3 µs for each micro-batch, chunk and stage more. A schedule of more than
+ * `MOST_ACTIONS`, or without an order for these numbers, keeps its closed form; `priceLevel` says which it is.
+ * @param parts as `priceStep`
  * @throws Error where `configuration.stageLayers` are not those of the model
- * @throws AutoparError `bad-schedule` (usage) where the schedule has no order for these numbers
  */
 export function priceStepExactly(
   model: ModelWork,
   configuration: StepConfiguration,
   cluster: Cluster,
   constants: StepConstants,
+  parts: (cluster: Cluster) => PartPrices = (own) => priceParts(model, configuration, own, constants),
 ): StepPrice {
   const { pp } = configuration.degrees;
-  const parts = (own: Cluster) => priceParts(model, configuration, own, constants);
+  if (pp === 1 || actionsOf(configuration) > MOST_ACTIONS || !hasSchedule(configuration))
+    return priceStep(model, configuration, cluster, constants, parts);
   const stages = timesOf(stageLayers(model, configuration), configuration, cluster, parts);
   const chunks = timesOf(chunkLayers(model, configuration), configuration, cluster, parts);
   const schedule = makeSchedule(scheduleRequest(configuration));
@@ -95,8 +102,26 @@ export function priceStepExactly(
       transfer: () => seconds,
       sendingBlocks: blocks,
     }).makespan;
-  return assemble(stages, length, configuration, cluster, constants);
+  return { ...assemble(stages, length, configuration, cluster, constants), priceLevel: 'simulated' };
 }
+
+/** Whether the schedule has an order for these numbers of stages and micro-batches. */
+export function hasSchedule(configuration: StepConfiguration): boolean {
+  try {
+    checkRequest(scheduleRequest(configuration));
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Actions of the schedule: each micro-batch forward and backward through each chunk. */
+function actionsOf(configuration: StepConfiguration): number {
+  return 2 * configuration.degrees.pp * configuration.virtualStages * microBatches(configuration);
+}
+
+/** Actions of a schedule up to which it is simulated: a tenth of a second. */
+const MOST_ACTIONS = 3e5;
 
 /** The schedule that a configuration asks for. */
 export function scheduleRequest(configuration: StepConfiguration): Required<ScheduleRequest> {
@@ -124,7 +149,7 @@ function assemble(
   configuration: StepConfiguration,
   cluster: Cluster,
   constants: StepConstants,
-): StepPrice {
+): Omit<StepPrice, 'priceLevel'> {
   const { degrees, virtualStages } = configuration;
   const { tp, pp, dp, sp } = degrees;
   const m = microBatches(configuration);

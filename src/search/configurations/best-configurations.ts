@@ -126,7 +126,7 @@ class Enumeration {
   readonly missed = new Map<Combination, number>();
   readonly fitting: Priced[] = [];
   readonly open: Open[] = [];
-  /** What a further combination must beat to be among those that are shown; and to be the best. */
+  /** What a further combination must beat to be among those that are shown; and to be the best, by its exact price. */
   worst: number;
   best: number;
   count = 0;
@@ -294,12 +294,14 @@ class Enumeration {
     this.count++;
     const { bytes } = need;
     if (!fits && smallest && smallest.bytes <= bytes) return { priced: null, bytes };
-    const priced: Priced = { configuration, seconds: pricing.seconds(configuration), ...need };
+    const seconds = pricing.seconds(configuration);
+    const estimate: Priced = { configuration, seconds, priceLevel: 'estimate', ...need };
     if (!fits) {
       // What is too large is remembered by what it needs of the devices.
-      if (fitsIn({ ...need, bytes: 0 }, null)) least.set(combination, priced);
+      if (fitsIn({ ...need, bytes: 0 }, null)) least.set(combination, estimate);
       return { priced: null, bytes };
     }
+    const priced = seconds < this.best ? { ...estimate, ...pricing.exactly(configuration) } : estimate;
     this.fitting.push(priced);
     const known = kept.get(combination);
     if (known && this.rank(priced) >= this.rank(known)) return { priced, bytes };

@@ -38,11 +38,12 @@ export function cutUnevenly(even: Found, pricing: StepPricing, request: UnevenRe
     for (const cut of pricing.cuts(configuration, request.limitBytes)) {
       const need = pricing.bytes(cut);
       if (!fitsIn(need, request.limitBytes)) continue;
-      const priced: Priced = { configuration: cut, seconds: pricing.seconds(cut), ...need };
+      const seconds = pricing.seconds(cut);
+      const price = seconds < least ? pricing.exactly(cut) : ({ seconds, priceLevel: 'estimate' } as const);
+      const priced: Priced = { configuration: cut, ...price, ...need };
       fitting.push(priced);
       const known = best.get(cut.degrees);
-      // Half a percent is less than prices are good for: of cuts as near as that the more even one is taken.
-      if (known && priced.seconds >= known.seconds * EVEN_ENOUGH) continue;
+      if (known && priced.seconds >= known.seconds) continue;
       best.set(cut.degrees, priced);
       least = Math.min(least, priced.seconds);
     }
@@ -61,7 +62,5 @@ export function cutUnevenly(even: Found, pricing: StepPricing, request: UnevenRe
   };
 }
 
-/** Cuts this much faster than even stages are taken. */
-export const EVEN_ENOUGH = 0.995;
 /** Configurations whose layers are cut. */
 const MOST_CUTS = 256;

@@ -2,6 +2,7 @@
  * @file A configuration with its price: seconds, and the bytes that it needs of devices and hosts.
  */
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
+import type { StepPrice } from '../../cost-model/step/step-price.js';
 
 export interface Need {
   readonly stage: number;
@@ -17,8 +18,6 @@ export function fitsIn({ bytes, host }: Need, limitBytes: number | null): boolea
 export interface Priced extends Need {
   readonly configuration: StepConfiguration;
   readonly seconds: number;
-  /**
-   * With every action of its schedule simulated: of one that its closed form calls faster than the configuration that was taken.
-   */
-  readonly simulatedSeconds?: number;
+  /** Estimates are bounds from below: what they call slower than the best is not simulated. */
+  readonly priceLevel: StepPrice['priceLevel'];
 }

@@ -2,7 +2,7 @@
  * @file What a search over configurations asks: of its caller, and of a cost model.
  */
 import type { Degrees, MeshOrder, Offload, StepConfiguration } from '../../cost-model/step/configuration.js';
-import type { Need } from './priced.js';
+import type { Need, Priced } from './priced.js';
 
 export interface SearchOptions {
   readonly objective: 'time' | 'memory';
@@ -21,8 +21,10 @@ export interface SearchOptions {
 
 /** What the search asks of a cost model. */
 export interface Pricing {
-  /** Seconds of a step. */
+  /** Seconds that a step takes at least, by the closed form of its pipeline. */
   readonly seconds: (configuration: StepConfiguration) => number;
+  /** Seconds of a step, every action of its schedule simulated where that can be: the price that ranks. */
+  readonly exactly: (configuration: StepConfiguration) => Pick<Priced, 'seconds' | 'priceLevel'>;
   /** Bytes of the fullest stage, and of the fullest host where something lies there. */
   readonly bytes: (configuration: StepConfiguration) => Need;
   /** The variant with as few layers recomputed as memory allows. */

@@ -10,7 +10,7 @@ import { mayAccumulateApart } from '../../cost-model/step/phase-price.js';
 import { secondsOf } from '../../cost-model/step/phase-time.js';
 import { stageClusters } from '../../cost-model/step/stages.js';
 import { stageMemory } from '../../cost-model/step/step-memory.js';
-import { priceStep } from '../../cost-model/step/step-price.js';
+import { priceStep, priceStepExactly } from '../../cost-model/step/step-price.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 import { leastSeconds, type Shares, sharesOf } from './at-least.js';
 import { cutLayers } from './cut-layers.js';
@@ -62,6 +62,12 @@ export function pricingOf(
       const work = workOf(configuration);
       const prices = (own: Cluster) => parts.prices(configuration, own);
       return priceStep(work, configuration, cluster, STEP_CONSTANTS, prices).stepSeconds;
+    },
+    exactly: (configuration) => {
+      const prices = (own: Cluster) => parts.prices(configuration, own);
+      const work = workOf(configuration);
+      const { stepSeconds, priceLevel } = priceStepExactly(work, configuration, cluster, STEP_CONSTANTS, prices);
+      return { seconds: stepSeconds, priceLevel };
     },
     atLeast: (configuration) => leastSeconds(shares(configuration), configuration, cluster),
     balanced: (configuration) =>
