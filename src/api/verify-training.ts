@@ -61,8 +61,8 @@ const PROBES = 2;
  * the rounding of tensors is what counts, which the probes do to every weight. New state is computed element by element.
  */
 const MARGIN = { sums: 16, narrow: 2, elements: 4 } as const;
-/** New state is rounded to its type on both sides. */
-const STORED_UNITS = 2;
+/** New state is rounded to its type on both sides, and gradients to the type that the step computes in before they are added up. */
+const ROUNDED_SIDES = 2;
 
 const RECIPES: Readonly<Record<string, readonly DType[]>> = { fp16: ['float16'], bf16: ['bfloat16'] };
 
@@ -288,10 +288,12 @@ function comparer(task: TrainingToVerify, { unit, step, expected, probes }: Refe
     const isExact = !isFloating(wanted.dtype);
     const ofSums = unit > roundoff([]) ? MARGIN.narrow : MARGIN.sums;
     const margin = place.part === 'state' ? MARGIN.elements : ofSums;
-    const stored = since ? STORED_UNITS * 2 * roundoff([wanted.dtype]) * largestOf(wanted) : 0;
+    const stored = since ? ROUNDED_SIDES * 2 * roundoff([wanted.dtype]) * largestOf(wanted) : 0;
+    // Few probes can find less than one rounding of the largest of the values that a gradient is the sum of.
+    const rounded = place.part === 'gradient' ? ROUNDED_SIDES * unit * largestOf(wanted) : 0;
     const tolerance = {
       relative: isExact ? 0 : (task.rtol ?? RELATIVE),
-      absolute: isExact ? 0 : (task.atol ?? margin * Math.max(...noise) + stored),
+      absolute: isExact ? 0 : (task.atol ?? Math.max(margin * Math.max(...noise), rounded) + stored),
     };
     const compared = compareTensors(place.name, moved(actual, since?.before), given, tolerance);
     return { ...compared, dtype: wanted.dtype, ...place, step };
