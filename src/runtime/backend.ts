@@ -48,6 +48,8 @@ export interface Backend<Tensor extends object> {
   readonly writesInPlace: boolean;
   /** Called when the ranks begin a step together, where it has to know. */
   readonly beginStep?: () => void;
+  /** Seconds of the step so far, where the backend has a clock of its own; the machine's else. */
+  readonly stepSeconds?: () => number;
   /** Called as bytes go to another memory or come from there, where that takes no time by itself. */
   readonly passMove?: (memory: OuterMemory, bytes: number) => void;
   /** Milliseconds so far in which segments' operands and results went between the rank and its device. */

@@ -2,8 +2,8 @@
  * @file The backend `emulated`, and its links: a rank waits as long as a segment is predicted to take, and tensors go from rank
  * to rank in the time that a link of a set bandwidth and latency takes. Tensors have sizes and no values.
  *
- * A rank's clock says when, by the prediction, what it does now would end; it waits until that moment is there. A wait that ends
- * a little late therefore delays nothing that follows.
+ * A rank's clock counts seconds of the step: when, by the prediction, what it does now would end. It waits until that moment is
+ * there, and tells the others the moment, not when it woke up. So a machine that wakes it late changes no figure.
  */
 import type { Backend } from './backend.js';
 import type { Control } from './control.js';
@@ -19,9 +19,12 @@ function now(): number {
 const AWAKE_SECONDS = 1e-4;
 
 export class EmulatedClock {
-  /** When what was done so far ends. */
-  private time = now();
+  /** Seconds of the step after which what was done so far ends; each step begins at zero on every rank. */
+  private time = 0;
+  /** When this rank's step began by the machine's clock. */
+  private origin = now();
   private waited = 0;
+  private begun = 0;
 
   constructor(
     private readonly control: Control,
@@ -37,8 +40,15 @@ export class EmulatedClock {
     return this.waited;
   }
 
+  /** How many steps have begun. */
+  get steps(): number {
+    return this.begun;
+  }
+
   begin(): void {
-    this.time = now();
+    this.time = 0;
+    this.origin = now();
+    this.begun++;
   }
 
   /** Does something that takes so long. Throws Stopped. */
@@ -56,8 +66,12 @@ export class EmulatedClock {
   }
 
   private sleep(): void {
-    for (let left = this.time - now(); left > 0; left = this.time - now())
+    for (let left = this.left(); left > 0; left = this.left())
       if (left > AWAKE_SECONDS) this.control.pause(this.rank, (left - AWAKE_SECONDS) * 1000);
+  }
+
+  private left(): number {
+    return this.origin + this.time - now();
   }
 }
 
@@ -75,6 +89,7 @@ export function makeEmulatedBackend(
     hasValues: false,
     writesInPlace: false,
     beginStep: () => clock.begin(),
+    stepSeconds: () => clock.current,
     passMove: (memory, bytes) => clock.pass(moves ? bytes / moves[memory] : 0),
     tensor: () => ({}),
     bytes: () => NOTHING,
@@ -95,9 +110,10 @@ const NOTHING = new Uint8Array();
  * tensor goes after the other, and so in a group one collective; those of one bucket are one message, whose latency counts once.
  */
 export class EmulatedTransport implements Transport {
-  /** When the line to a rank is free again. */
+  /** When the line to a rank is free again, in seconds of the clock's step. */
   private readonly freeAt = new Map<number, number>();
   private readonly groups = new Map<string, GroupLine>();
+  private step = 0;
 
   constructor(
     private readonly carrier: Transport,
@@ -106,6 +122,7 @@ export class EmulatedTransport implements Transport {
   ) {}
 
   start(call: CollectiveCall, _block: Uint8Array): number {
+    this.enterStep();
     this.groupOf(call).begun.push(call);
     this.carrier.start(meeting(call), bytesOfTime(this.clock.current));
     return bytesSent(call);
@@ -131,6 +148,7 @@ export class EmulatedTransport implements Transport {
   }
 
   send(call: TransferCall, _block: Uint8Array): void {
+    this.enterStep();
     const begins = Math.max(this.clock.current, this.freeAt.get(call.peer) ?? 0);
     const ends = begins + call.bytes / this.link.bytesPerSecond;
     this.freeAt.set(call.peer, ends);
@@ -157,6 +175,14 @@ export class EmulatedTransport implements Transport {
     const turns = kind === 'all-reduce' ? 2 * others : kind === 'permute' || isStar ? Math.min(1, others) : others;
     const latency = isJoined ? 0 : turns * this.link.latency;
     return latency + (isStar ? others * call.inputBytes : bytesSent(call)) / this.link.bytesPerSecond;
+  }
+
+  /** All lines are free when a step begins. */
+  private enterStep(): void {
+    if (this.step === this.clock.steps) return;
+    this.step = this.clock.steps;
+    this.freeAt.clear();
+    this.groups.clear();
   }
 
   private groupOf({ members }: CollectiveCall): GroupLine {

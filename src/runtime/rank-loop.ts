@@ -66,7 +66,7 @@ export class RankLoop<Tensor extends object> {
       this.span(action, began);
     }
     this.control.barrier(rank);
-    const seconds = (performance.now() - from) / 1000;
+    const seconds = this.backend.stepSeconds?.() ?? (performance.now() - from) / 1000;
     const { user, system } = process.cpuUsage(before);
     const collected = this.copies(collect, (name) => [this.store.keptValue(name)]);
     const blocks = this.copies(outputs, (name) => this.partsOf(name));

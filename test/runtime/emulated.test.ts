@@ -96,6 +96,20 @@ test('collectives of a group go one after the other, and those of a bucket as on
   t.is(after(first), 10_000, 'in the next step it is another message');
 });
 
+test('a step begins at zero with all lines free, whatever was before', (t) => {
+  const clock = new EmulatedClock(new Control(makeControlBuffer(1), 1), 0);
+  const line = carrier([0]);
+  const transport = new EmulatedTransport(line, clock, { bytesPerSecond: 1e9, latency: 1e-3 });
+  for (let step = 0; step < 2; step++) {
+    clock.begin();
+    t.is(clock.current, 0);
+    clock.pass(0.001);
+    transport.send({ label: 'x', peer: 1, bytes: 2e6 }, new Uint8Array());
+  }
+  t.is(line.sent[1], line.sent[0]);
+  t.is(Math.round((line.sent[0] ?? 0) * 1e6), 4000);
+});
+
 test('tensors to one rank go one after the other, to another beside them', (t) => {
   const clock = new EmulatedClock(new Control(makeControlBuffer(1), 1), 0);
   const began = clock.current;
