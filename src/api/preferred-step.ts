@@ -32,7 +32,8 @@ export function preferredStep(prepared: PreparedStep): PreferredStep {
   const roomy = limitBytes === null || preferences.headroom === 0 ? null : roomyBytes(limitBytes, preferences);
   const within = roomy === null ? null : fastest(prepared, pricing, roomy);
   const [best] = within?.best ?? [];
-  if (!within || !best) return { ...chosen(fastest(prepared, pricing, limitBytes), null, prepared, pricing), tight: roomy };
+  if (!within || !best)
+    return { ...chosen(fastest(prepared, pricing, limitBytes), null, prepared, pricing), tight: roomy };
   if (within.isCutOff) return { ...chosen(within, null, prepared, pricing), tight: null };
   const all = fastest(prepared, pricing, limitBytes, best.seconds);
   return { ...chosen(withAll(within, all), all.best[0] ?? null, prepared, pricing), tight: null };

@@ -6,7 +6,7 @@ import { Command as CommanderCommand, CommanderError, Option } from 'commander';
 import { refuseIdle } from '../api/options/idle.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import { offer } from '../ir/nearest.js';
-import type { Command, Context } from './command.js';
+import type { Command, CommandOption, Context } from './command.js';
 import { COMMANDS } from './commands.js';
 import { exitCode, failureJson, failureOf, failureText } from './failure.js';
 import { LATER_ELSEWHERE, notThereYet } from './later.js';
@@ -120,10 +120,9 @@ function buildCommand(command: Command<never>, context: Context, end: (kind: Exi
   if (command.examples.length === 0) built.allowUnknownOption();
   for (const { name, says } of command.arguments) built.argument(name, says);
   for (const { option, group } of groupedOptions(command.options)) {
-    const { flags, says, parse } = option;
-    const added = new Option(flags, says);
+    const added = new Option(option.flags, option.says);
     if (group !== null) added.helpGroup(`${group}:`);
-    built.addOption(parse ? added.argParser(parse) : added);
+    built.addOption(added.isBoolean() ? added : added.argParser(parserOf(option, added.long ?? '')));
   }
   for (const subcommand of command.subcommands ?? []) built.addCommand(buildCommand(subcommand, context, end));
   if (command.examples.length > 0) built.addHelpText('after', examplesText(command));
@@ -132,6 +131,18 @@ function buildCommand(command: Command<never>, context: Context, end: (kind: Exi
     refuseIdle(options, command.idle ?? []);
     end(await command.run(context, built.args, options));
   });
+}
+
+/** The parser of an option's values. It throws `bad-option` for a second value where one is meant. */
+function parserOf({ parse = String, repeats }: CommandOption, name: string): NonNullable<CommandOption['parse']> {
+  if (repeats) return parse;
+  let first: string | null = null;
+  return (text, before) => {
+    if (first !== null)
+      throw new AutoparError('bad-option', 'usage', `${name} is given twice: ${first} and ${text}`, {}, 'give it once');
+    first = text;
+    return parse(text, before);
+  };
 }
 
 function examplesText({ examples }: Pick<Command, 'examples'>): string {

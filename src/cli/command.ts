@@ -23,6 +23,8 @@ export interface CommandOption {
   readonly says: string;
   /** Turns the text into a value; throws AutoparError code `bad-option`. `before`: the value so far, for options that repeat. */
   readonly parse?: (text: string, before: unknown) => unknown;
+  /** It may be given several times, and `parse` gathers the values. */
+  readonly repeats?: true;
 }
 
 /** What a command is given besides its arguments and options. */

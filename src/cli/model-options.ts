@@ -24,11 +24,13 @@ export const dimensionOptions: readonly CommandOption[] = [
     flags: '--dim <name=n>',
     says: 'bind a dimension by name, or by place (x[0]=n); repeatable',
     parse: nameAndValue('--dim', wholeNumber('--dim', 1)),
+    repeats: true,
   },
   {
     flags: '--shape <input=n,...>',
     says: 'bind all dimensions of an input; repeatable',
     parse: nameAndValue('--shape', sizes('--shape')),
+    repeats: true,
   },
 ];
 
@@ -42,13 +44,19 @@ export const modelOptions: readonly CommandOption[] = [
     flags: '--const <name=file.npy>',
     says: 'fix an input to a constant; repeatable',
     parse: nameAndValue('--const', String),
+    repeats: true,
   },
   {
     flags: '--global-batch <n>',
     says: 'rebuild the model at this batch size',
     parse: wholeNumber('--global-batch', 1),
   },
-  { flags: '--weights <glob>', says: 'inputs of these names are weights, not data; repeatable', parse: listed },
+  {
+    flags: '--weights <glob>',
+    says: 'inputs of these names are weights, not data; repeatable',
+    parse: listed,
+    repeats: true,
+  },
 ];
 
 export function givenDimensions({

@@ -42,6 +42,7 @@ export const trainCommand: Command<TrainFlags> = {
       flags: '--data <file>',
       says: 'samples: .npz by input, .npy, or raw tokens (repeat for several)',
       parse: listed,
+      repeats: true,
     },
     { flags: '--epochs <n>', says: 'passes over the data (default: 1)', parse: wholeNumber('--epochs', 1, 1e6) },
     { flags: '--steps <n>', says: 'steps to take, in place of --epochs', parse: wholeNumber('--steps', 1, 1e9) },
@@ -61,6 +62,7 @@ export const trainCommand: Command<TrainFlags> = {
       flags: '--eval-data <file>',
       says: 'samples to evaluate, not trained on (repeat for several)',
       parse: listed,
+      repeats: true,
     },
     {
       flags: '--eval-every <n>',

@@ -21,13 +21,24 @@ export interface TrainingFormFlags {
 
 /** Which parameters there are: `inspect` shows what they do, `compile --train` trains so. */
 export const parameterOptions: readonly CommandOption[] = [
-  { flags: '--tie <a=b>', says: 'these two parameters are one; repeatable', parse: listed },
-  { flags: '--untie <a>', says: 'what shares this parameter has one of its own; repeatable', parse: listed },
-  { flags: '--trainable <glob>', says: 'parameters of these names are trained; repeatable', parse: listed },
+  { flags: '--tie <a=b>', says: 'these two parameters are one; repeatable', parse: listed, repeats: true },
+  {
+    flags: '--untie <a>',
+    says: 'what shares this parameter has one of its own; repeatable',
+    parse: listed,
+    repeats: true,
+  },
+  {
+    flags: '--trainable <glob>',
+    says: 'parameters of these names are trained; repeatable',
+    parse: listed,
+    repeats: true,
+  },
   {
     flags: '--frozen <glob>',
     says: 'parameters of these names are not, unless --trainable has them; repeatable',
     parse: listed,
+    repeats: true,
   },
 ];
 

@@ -86,8 +86,8 @@ export const trainingOptions: readonly CommandOption[] = [
     says: 'of matrices; biases and scales have none (default: 0; 0.01 for adamw)',
     parse: nonNegative('--weight-decay'),
   },
-  { flags: '--decayed <glob>', says: 'weights that decay besides matrices; repeatable', parse: listed },
-  { flags: '--undecayed <glob>', says: 'weights that do not decay; repeatable', parse: listed },
+  { flags: '--decayed <glob>', says: 'weights that decay besides matrices; repeatable', parse: listed, repeats: true },
+  { flags: '--undecayed <glob>', says: 'weights that do not decay; repeatable', parse: listed, repeats: true },
   { flags: '--clip-norm <n>', says: 'scale gradients to this global norm at most', parse: nonNegative('--clip-norm') },
   {
     flags: '--schedule-lr <shape>',
