@@ -10,7 +10,7 @@ import { parseCluster } from '../src/cost-model/cluster.js';
 import { type CollectiveKind, collectiveSeconds } from '../src/cost-model/collective-price.js';
 import { type DeviceSpec, profileOf } from '../src/cost-model/device.js';
 import { evenPlace, type GroupPlace } from '../src/cost-model/group-place.js';
-import { FITTED_FILL, type Level } from '../src/cost-model/levels.js';
+import { type ClusterLevel, FITTED_FILL } from '../src/cost-model/levels.js';
 import { readCsv } from './published/csv.js';
 
 interface Point {
@@ -18,7 +18,7 @@ interface Point {
   readonly kind: CollectiveKind;
   readonly bytes: number;
   readonly seconds: number;
-  readonly levels: readonly Level[];
+  readonly levels: readonly ClusterLevel[];
   readonly device: DeviceSpec;
   readonly place: GroupPlace;
   /** Measurements that NCCL's tuner spoilt are predicted, but not fitted. */

@@ -18,7 +18,7 @@ import type { ProgramStage } from '../src/program/program.js';
 import { runProgram } from '../src/runtime/run-program.js';
 import { closedFormSeconds } from '../src/schedule/closed-form.js';
 import { makeSchedule } from '../src/schedule/make-schedule.js';
-import { type Phase, phasesOf, type Schedule, type ScheduleKind } from '../src/schedule/schedule.js';
+import { type ActionPhase, phasesOf, type Schedule, type ScheduleKind } from '../src/schedule/schedule.js';
 
 const WITHIN = 0.05;
 
@@ -78,7 +78,7 @@ async function stepSeconds(schedule: Schedule): Promise<number> {
 /** By segment: of each list that the schedule runs the last takes the list's time. */
 function secondsOf({ phases }: ProgramStage, schedule: Schedule): Readonly<Record<string, number>> {
   const { forward, backward, weightGradient } = SECONDS;
-  const whole: Readonly<Record<Phase, number>> = {
+  const whole: Readonly<Record<ActionPhase, number>> = {
     forward,
     backward,
     'input-gradient': backward - weightGradient,

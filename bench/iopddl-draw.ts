@@ -7,7 +7,7 @@ import { basename, join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { gzipSync } from 'node:zlib';
 import { AutoparError } from '../src/ir/error.js';
-import { type Instance, readInstance } from '../src/solver/contest.js';
+import { type ContestInstance, readInstance } from '../src/solver/contest.js';
 import { CHANGES, FROM_SCRATCH } from './contest/draw.js';
 
 try {
@@ -56,7 +56,7 @@ function main(words: readonly string[]): void {
   }
 }
 
-function write(path: string, { name, costs, usages, intervals, edges, edgeCosts, limit }: Instance): void {
+function write(path: string, { name, costs, usages, intervals, edges, edgeCosts, limit }: ContestInstance): void {
   const problem = {
     name,
     nodes: { intervals, costs, usages },

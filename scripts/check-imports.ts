@@ -1,6 +1,6 @@
 /**
- * @file Checks the import column of docs/architecture.md (import-rules.ts) and that no file imports itself by a detour.
- * Type-only imports obey as well: a circle of types is a circle in the reader's head.
+ * @file Checks the import column of docs/architecture.md (import-rules.ts), that no file imports itself by a detour, and that a type
+ * name means one thing. Type-only imports obey as well: a circle of types is a circle in the reader's head.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, posix, relative } from 'node:path';
@@ -59,11 +59,42 @@ export function circles(imports: readonly Import[]): readonly string[] {
   return alg.findCycles(graph).map((files) => `circle: ${files.join(' → ')}`);
 }
 
+/** The types and classes that a TypeScript source defines for itself or for others. */
+export function typesOf(file: string, source: string): readonly string[] {
+  return parseSync(file, source).program.body.flatMap((statement) => {
+    const defined = statement.type === 'ExportNamedDeclaration' ? statement.declaration : statement;
+    if (!defined || !('id' in defined) || !DEFINITIONS.has(defined.type)) return [];
+    return defined.id && 'name' in defined.id ? [defined.id.name] : [];
+  });
+}
+
+const DEFINITIONS: ReadonlySet<string> = new Set([
+  'TSInterfaceDeclaration',
+  'TSTypeAliasDeclaration',
+  'ClassDeclaration',
+]);
+
+/** A sentence for every name that several files give to a type. */
+export function sharedNames(types: readonly { readonly file: string; readonly name: string }[]): readonly string[] {
+  const files = new Map<string, string[]>();
+  for (const { file, name } of types) files.set(name, [...(files.get(name) ?? []), file]);
+  return [...files].flatMap(([name, own]) =>
+    new Set(own).size > 1 ? [`type ${name} is defined in ${own.join(' and ')}: import one, or name them apart`] : [],
+  );
+}
+
 /** Checks the repository whose root is given; returns how many files were read and what is wrong. */
 export function checkImports(root: string): { readonly files: number; readonly faults: readonly string[] } {
   const files = ['src', 'models', 'bench', 'test', 'scripts'].flatMap((folder) => sources(root, folder));
-  const imports = files.flatMap((file) => importsOf(file, readFileSync(join(root, file), 'utf8')));
-  return { files: files.length, faults: [...columnFaults(imports, IMPORT_RULES), ...circles(imports)] };
+  const read = files.map((file) => ({ file, source: readFileSync(join(root, file), 'utf8') }));
+  const imports = read.flatMap(({ file, source }) => importsOf(file, source));
+  const types = read
+    .filter(({ file }) => file.startsWith('src/'))
+    .flatMap(({ file, source }) => typesOf(file, source).map((name) => ({ file, name })));
+  return {
+    files: files.length,
+    faults: [...columnFaults(imports, IMPORT_RULES), ...circles(imports), ...sharedNames(types)],
+  };
 }
 
 function sources(root: string, folder: string): string[] {

@@ -6,7 +6,7 @@
  * the worst time, as in the contest: near 1 there may be no solution. Drawn instances have one.
  */
 
-import { FORBIDDEN, type Instance } from '../../src/solver/contest.js';
+import { type ContestInstance, FORBIDDEN } from '../../src/solver/contest.js';
 import { type Generator, generator } from '../../src/solver/generator.js';
 
 /** An instance as it is put together; `limit` is set at the end. */
@@ -19,7 +19,7 @@ interface Draft {
 }
 
 /** How an instance is made from another. */
-export const CHANGES: Readonly<Record<string, (instance: Instance, seed: number) => Instance>> = {
+export const CHANGES: Readonly<Record<string, (instance: ContestInstance, seed: number) => ContestInstance>> = {
   renumbered: (instance, seed) => renumbered(instance, generator(seed)),
   // Every cost its own factor: what was equal, or zero by design, is no more.
   noisy: (instance, seed) => priced(instance, (random) => 0.5 + random.next(), seed, false),
@@ -36,7 +36,7 @@ export const CHANGES: Readonly<Record<string, (instance: Instance, seed: number)
 };
 
 /** Instances drawn from nothing. */
-export const FROM_SCRATCH: Readonly<Record<string, (seed: number) => Instance>> = {
+export const FROM_SCRATCH: Readonly<Record<string, (seed: number) => ContestInstance>> = {
   'no-nodes': (seed) => scratch('no-nodes', { nodes: 0, strategies: 1, edges: chain, seed }),
   'one-node': (seed) => scratch('one-node', { nodes: 1, strategies: 5, edges: () => [], seed }),
   'single-strategies': (seed) => scratch('single-strategies', { nodes: 500, strategies: 1, edges: chain, seed }),
@@ -74,7 +74,7 @@ export const FROM_SCRATCH: Readonly<Record<string, (seed: number) => Instance>> 
 };
 
 /** Least bytes at the worst time, whatever is chosen: the contest's limits are about 1.1 times this. */
-export function leastPeak({ usages, intervals }: Pick<Instance, 'usages' | 'intervals'>): number {
+export function leastPeak({ usages, intervals }: Pick<ContestInstance, 'usages' | 'intervals'>): number {
   const changes = new Map<number, number>();
   const change = (time: number, bytes: number) => changes.set(time, (changes.get(time) ?? 0) + bytes);
   intervals.forEach(([from, until], node) => {
@@ -91,7 +91,7 @@ export function leastPeak({ usages, intervals }: Pick<Instance, 'usages' | 'inte
   return peak;
 }
 
-function renumbered(instance: Instance, random: Generator): Instance {
+function renumbered(instance: ContestInstance, random: Generator): ContestInstance {
   const order = shuffled(instance.costs.length, random);
   const numberOf = new Int32Array(order.length);
   order.forEach((node, index) => {
@@ -121,11 +121,11 @@ function renumbered(instance: Instance, random: Generator): Instance {
 
 /** Costs times factors; one factor for each row where `wholeRows`. */
 function priced(
-  instance: Instance,
+  instance: ContestInstance,
   factorOf: (random: Generator) => number,
   seed: number,
   wholeRows: boolean,
-): Instance {
+): ContestInstance {
   const random = generator(seed);
   const change = (rows: readonly (readonly number[])[]) =>
     rows.map((row) => {
@@ -136,7 +136,7 @@ function priced(
 }
 
 /** The nodes nearest to a random one, and what joins them. */
-function part(instance: Instance, share: number, random: Generator): Instance {
+function part(instance: ContestInstance, share: number, random: Generator): ContestInstance {
   const count = instance.costs.length;
   const near: number[][] = Array.from({ length: count }, () => []);
   for (const [i, j] of instance.edges) {
@@ -171,7 +171,7 @@ function part(instance: Instance, share: number, random: Generator): Instance {
 }
 
 /** Copies that share the memory, each half of the time behind the one before. */
-function sideBySide(instance: Instance, copies: number): Instance {
+function sideBySide(instance: ContestInstance, copies: number): ContestInstance {
   const count = instance.costs.length;
   const last = instance.intervals.reduce((most, [, until]) => Math.max(most, until), 0);
   const each = <T>(map: (copy: number) => readonly T[]) =>
@@ -191,7 +191,7 @@ function sideBySide(instance: Instance, copies: number): Instance {
 }
 
 /** More edges between nodes that are two apart, so that no neighbourhood stays a tree. */
-function denser(instance: Instance, share: number, random: Generator): Instance {
+function denser(instance: ContestInstance, share: number, random: Generator): ContestInstance {
   const near: number[][] = instance.costs.map(() => []);
   for (const [i, j] of instance.edges) {
     near[i]?.push(j);
@@ -232,7 +232,7 @@ interface Recipe {
 }
 
 /** A solution is hidden in it, so that there is one: its pairs are allowed, and the limit is a factor over what it takes. */
-function scratch(name: string, recipe: Recipe): Instance {
+function scratch(name: string, recipe: Recipe): ContestInstance {
   const { nodes, strategies, aliases = 0, forbidden = 0, lasting = 0.1, limit = 1.1, seed } = recipe;
   const { overLeast, isContrary = false } = recipe;
   const random = generator(seed);

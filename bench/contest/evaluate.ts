@@ -2,7 +2,7 @@
  * @file What a solution of a contest instance costs and takes, worked out from the instance's numbers alone: it shares no
  * code with the solver, sums in BigInt, and counts the bytes of every moment.
  */
-import type { Instance } from '../../src/solver/contest.js';
+import type { ContestInstance } from '../../src/solver/contest.js';
 import { FORBIDDEN } from '../../src/solver/contest.js';
 
 export interface Evaluation {
@@ -14,7 +14,7 @@ export interface Evaluation {
 }
 
 /** Evaluates a strategy number per node. */
-export function evaluate(instance: Instance, solution: readonly number[]): Evaluation {
+export function evaluate(instance: ContestInstance, solution: readonly number[]): Evaluation {
   const { costs, usages, intervals, edges, edgeCosts, limit } = instance;
   const none = { cost: 0n, peak: 0n };
   if (solution.length !== costs.length) {

@@ -5,8 +5,8 @@
  */
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
-import type { Row } from '../../src/api/calibration/csv.js';
-import { labelScore, type Score, type Scored, scoreOf } from '../../src/api/calibration/score.js';
+import type { CsvRow } from '../../src/api/calibration/csv.js';
+import { labelScore, type Score, type ScoredRow, scoreOf } from '../../src/api/calibration/score.js';
 import { STEP_CONSTANTS } from '../../src/cost-model/step/constants.js';
 import { allocatedBytes, stageMemory } from '../../src/cost-model/step/step-memory.js';
 import { calibratedSeconds } from './calibrated.js';
@@ -98,7 +98,7 @@ function textOf(file: string): string {
   }
 }
 
-function rowsIn(file: string): readonly Row[] {
+function rowsIn(file: string): readonly CsvRow[] {
   const text = textOf(file);
   try {
     return tableRows(text);
@@ -177,7 +177,7 @@ function reportOf(
   outcomes: readonly Outcome[],
   share: number,
 ): FileReport {
-  const scored = (predict: (outcome: Outcome) => number): readonly Scored[] =>
+  const scored = (predict: (outcome: Outcome) => number): readonly ScoredRow[] =>
     outcomes.flatMap((outcome) => {
       const { seconds } = outcome.run;
       return seconds ? [{ measured: seconds, predicted: predict(outcome), group: sweepOf(outcome.run) }] : [];
@@ -208,7 +208,7 @@ function reportOf(
   };
 }
 
-function spreadOf(rows: readonly Scored[]): FileReport['errors'] {
+function spreadOf(rows: readonly ScoredRow[]): FileReport['errors'] {
   const errors = rows.map(({ measured, predicted }) => Math.abs(predicted / measured - 1)).sort((a, b) => a - b);
   const at = (share: number) => errors[Math.max(0, Math.ceil(share * errors.length) - 1)] ?? 0;
   return { median: at(0.5), ninetieth: at(0.9), worst: at(1) };

@@ -4,14 +4,14 @@
  */
 
 import { flopsOf } from '../../src/cost-model/step/model-flops.js';
-import type { ModelWork, PartWork, Work } from '../../src/cost-model/step/work.js';
+import type { ModelWork, PartWork, StepWork } from '../../src/cost-model/step/work.js';
 import type { PublishedRun } from './run.js';
 
 /** Seconds at the full 16-bit peak: what a share of it divides. */
 export function peakSeconds(work: ModelWork, { configuration, cluster }: PublishedRun): number {
   const { degrees, globalBatch, microBatch, recompute } = configuration;
   // Experts lie whole on each rank of tp; what the ranks share out are their tokens.
-  const onAll = (works: readonly Work[]) =>
+  const onAll = (works: readonly StepWork[]) =>
     works.reduce(
       (sum, kernel) => sum + flopsOf(kernel) * (kernel.kind === 'matmul' && kernel.experts ? 1 : degrees.tp),
       0,

@@ -2,7 +2,7 @@
  * @file Tables as people publish them: comma-separated values, or semicolons or tabs where the first line has no comma; columns by
  * names that mean the same.
  */
-import { csvLines, type Row } from '../../src/api/calibration/csv.js';
+import { type CsvRow, csvLines } from '../../src/api/calibration/csv.js';
 
 /** Where a row keeps fields that no column is for: commas between thousands, say, that no quotes hold together. */
 export const BEYOND = 'beyond the columns';
@@ -11,7 +11,7 @@ export const BEYOND = 'beyond the columns';
  * Rows as records by the names of the first line; empty lines are none. Fields that a row lacks are ''.
  * @throws Error where a quote is opened and never closed, or two columns have one name
  */
-export function readCsv(text: string): readonly Row[] {
+export function readCsv(text: string): readonly CsvRow[] {
   const [header = [], ...rows] = linesOf(text);
   const names = header.map(columnName);
   const twice = names.find((name, index) => name !== '' && names.indexOf(name) !== index);

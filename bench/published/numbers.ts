@@ -2,7 +2,7 @@
  * @file Numbers as tables write them: with separators between thousands, units, and remarks; and what is no number, which is said
  * and not guessed.
  */
-import type { Row } from '../../src/api/calibration/csv.js';
+import type { CsvRow } from '../../src/api/calibration/csv.js';
 
 /** How tables say that they do not say. */
 export const UNSTATED = /^\s*(n\/?a|none|null|nan|unknown|unstated|tbd|-+|–|—|\?|see\b.*)?\s*$/i;
@@ -43,7 +43,7 @@ const THOUSANDS = /(\d)[,_' \u00A0\u202F](?=\d{3}(?!\d))/g;
 const EITHER = /^[1-9]\d{0,2},\d{3}\s*(s|secs?|seconds?)?$/i;
 
 /** What a column says; undefined where it says nothing, or no number. */
-export function number(row: Row, column: string): number | undefined {
+export function number(row: CsvRow, column: string): number | undefined {
   // "~3.4", "3.4 ± 0.1", "741*", "64 (8 nodes)": a remark of words is none of the number.
   const stated = (row[column] ?? '')
     .trim()
@@ -88,7 +88,7 @@ const WHOLE = [
 const MEASURED = ['iteration_time_s', 'tokens_per_s_per_gpu', 'mem_gb', 'internode_gbps_per_gpu'];
 
 /** A number that cannot be read, or that no run can have and that would spoil the totals of those that are runs. */
-export function wrongNumber(row: Row): string | null {
+export function wrongNumber(row: CsvRow): string | null {
   for (const column of [...Object.keys(LARGEST), ...MEASURED]) {
     const text = (row[column] ?? '').trim();
     const value = number(row, column);

@@ -5,7 +5,7 @@
  */
 import type { LanguageModelSizes } from '../../models/language-sizes.js';
 import { rowOf } from '../../src/api/calibration/columns.js';
-import type { Row } from '../../src/api/calibration/csv.js';
+import type { CsvRow } from '../../src/api/calibration/csv.js';
 import { type MeasuredRow, measuredRow } from '../../src/api/calibration/run.js';
 import type { DeviceSpec } from '../../src/cost-model/device.js';
 import { findDevice } from '../../src/cost-model/find-device.js';
@@ -36,10 +36,10 @@ import {
 } from './wording.js';
 
 export interface PublishedRun extends MeasuredRow {
-  readonly row: Row;
+  readonly row: CsvRow;
   readonly file: string;
   /** The same in the columns that the product reads, and why each has what it has. */
-  readonly canonical: Row;
+  readonly canonical: CsvRow;
   /** What its table says in words that are not known, and what was taken in its place. */
   readonly assumed: string | null;
   /** False where the table leaves open in which format products are ("fp4 or fp8"), and the run's file does not say. */
@@ -66,12 +66,12 @@ export const NEEDED_COLUMNS = [
 export const TIME_COLUMNS = ['iteration_time_s', 'tokens_per_s_per_gpu'] as const;
 
 /** Whether a table tells how long a step took: itself, or by the tokens of a second. */
-export function isTimed(row: Row): boolean {
+export function isTimed(row: CsvRow): boolean {
   return TIME_COLUMNS.some((column) => !UNSTATED.test(row[column] ?? ''));
 }
 
 /** The run of a row, or why there is none. */
-export function publishedRun(row: Row, file: string): PublishedRun | string {
+export function publishedRun(row: CsvRow, file: string): PublishedRun | string {
   if (row[BEYOND] !== undefined) return `fields that no column is for: ${row[BEYOND]}`;
   const wrong = wrongNumber(row);
   if (wrong) return wrong;
@@ -213,7 +213,7 @@ export function sweepOf({ row, configuration }: PublishedRun): string {
 }
 
 /** Seconds of a step of so many tokens, as stated, or as the tokens of a second have it. */
-function secondsOf(row: Row, tokens: number, gpus: number): number | null {
+function secondsOf(row: CsvRow, tokens: number, gpus: number): number | null {
   const rate = number(row, 'tokens_per_s_per_gpu');
   return number(row, 'iteration_time_s') ?? (rate === undefined ? null : tokens / (rate * gpus));
 }
@@ -238,7 +238,7 @@ function padded(vocabulary: number, tp: number): number {
 }
 
 /** Layers of a GPT from its parameters, where only the width is stated: P = 12 l h² (1 + …) + V h. */
-function layersOf(row: Row): number | undefined {
+function layersOf(row: CsvRow): number | undefined {
   const parameters = number(row, 'params_b');
   const hidden = number(row, 'hidden');
   if (parameters === undefined || hidden === undefined) return undefined;

@@ -2,7 +2,7 @@
  * @file Whose kernels, launches and collectives a published run has, by what its table says of its software or where it is from.
  */
 
-import type { Row } from '../../src/api/calibration/csv.js';
+import type { CsvRow } from '../../src/api/calibration/csv.js';
 import type { DeviceSpec } from '../../src/cost-model/device.js';
 import type { SoftwareName } from '../../src/cost-model/step/constants.js';
 import { zeroLevel } from './sharding.js';
@@ -31,7 +31,7 @@ const NAMES: readonly (readonly [pattern: RegExp, software: SoftwareName])[] = [
 const MEGATRON = /vTrain|SC21|SC'21|Korthikanti|Megatron/i;
 
 /** Devices that multiply 8 bits came with Transformer Engine, and Megatron's layers are its own there. */
-export function softwareOf(row: Row, device: DeviceSpec): SoftwareName {
+export function softwareOf(row: CsvRow, device: DeviceSpec): SoftwareName {
   const text = [row['software'], row['source'], row['overlap']].join(' ');
   const named = NAMES.find(([pattern]) => pattern.test(text))?.[1];
   if (named) return named;

@@ -1,12 +1,12 @@
 /**
  * @file A table of runs: its rows, if it has the columns without which none of them says anything.
  */
-import type { Row } from '../../src/api/calibration/csv.js';
+import type { CsvRow } from '../../src/api/calibration/csv.js';
 import { columnsOf, readCsv } from './csv.js';
 import { NEEDED_COLUMNS, TIME_COLUMNS } from './run.js';
 
 /** The rows of a table. @throws Error saying what is wrong with it, for a sentence that begins with the file's name */
-export function tableRows(text: string): readonly Row[] {
+export function tableRows(text: string): readonly CsvRow[] {
   const rows = rowsOf(text);
   const columns = columnsOf(text);
   const missing: string[] = NEEDED_COLUMNS.filter((column) => !columns.includes(column));
@@ -15,7 +15,7 @@ export function tableRows(text: string): readonly Row[] {
   return rows;
 }
 
-function rowsOf(text: string): readonly Row[] {
+function rowsOf(text: string): readonly CsvRow[] {
   try {
     return readCsv(text);
   } catch (error) {

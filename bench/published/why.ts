@@ -1,7 +1,7 @@
 /**
  * @file Why a canonical row has what it has: which words of the published row it was read from.
  */
-import type { Row } from '../../src/api/calibration/csv.js';
+import type { CsvRow } from '../../src/api/calibration/csv.js';
 import { UNSTATED } from './numbers.js';
 
 /** Canonical columns, what settles those that a row does not state, and the published columns that they are read from. */
@@ -22,7 +22,7 @@ const READ_FROM: readonly (readonly [canonical: string, unstated: string, from: 
 ];
 
 /** A sentence for each of them. */
-export function whyOf(row: Row): string {
+export function whyOf(row: CsvRow): string {
   const sentences = READ_FROM.map(([canonical, unstated, from]) => {
     const said = from.filter((column) => !UNSTATED.test(row[column] ?? ''));
     const words = said.map((column) => `${column} "${row[column]}"`).join(', ');

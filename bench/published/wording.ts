@@ -3,9 +3,9 @@
  * sharded, recomputed and overlapped. What a row leaves out is its system's default of the time.
  */
 import { type ExpertSizes, GPT_STYLE, type LanguageModelStyle, LLAMA_STYLE } from '../../models/language-sizes.js';
-import type { Row } from '../../src/api/calibration/csv.js';
+import type { CsvRow } from '../../src/api/calibration/csv.js';
 import {
-  type Precision,
+  type ProductPrecision,
   type Recompute,
   type StepConfiguration,
   usualGradientBytes,
@@ -26,7 +26,7 @@ export function statusOf(text: string): 'ok' | 'oom' | undefined {
 
 /** @param inTurns whether its layers are one part each, so that none has attention to run beside its experts' dispatch */
 export function overlapOf(
-  row: Row,
+  row: CsvRow,
   software: SoftwareName,
   zero: number,
   inTurns: boolean,
@@ -47,7 +47,7 @@ export function overlapOf(
 }
 
 /** The release that a source names, such as 26.06: experts' dispatch runs beside other work from that one on. */
-function release(row: Row): number {
+function release(row: CsvRow): number {
   return Number(/Bridge (\d\d\.\d\d)/.exec(row['source'] ?? '')?.[1] ?? 0);
 }
 
@@ -55,7 +55,7 @@ function release(row: Row): number {
  * Chunks per stage. Where only a configuration file says how many ("see config"), each layer is one; where sends between stages
  * overlap, which Megatron has between chunks alone, there are two at least.
  */
-export function chunksOf(row: Row, layers: number, pp: number): number {
+export function chunksOf(row: CsvRow, layers: number, pp: number): number {
   if (pp === 1) return 1;
   const most = Math.floor(layers / pp);
   const unstated = /config/.test(row['vpp'] ?? '') ? most : /p2p/.test(row['overlap'] ?? '') ? Math.min(2, most) : 1;
@@ -66,7 +66,7 @@ export function chunksOf(row: Row, layers: number, pp: number): number {
  * In what gradients are reduced, where it is not what the software usually does: NVIDIA's recipes for speed (NeMo,
  * Megatron-Bridge, MLPerf) reduce in bf16. FSDP reduces in fp32 unless told otherwise, as MosaicML's PURE does.
  */
-export function gradientBytesOf(row: Row, software: SoftwareName, precision: Precision): number {
+export function gradientBytesOf(row: CsvRow, software: SoftwareName, precision: ProductPrecision): number {
   const source = `${row['source']} ${row['notes']}`;
   if (precision !== 'fp32' && /NeMo|Bridge|MLPerf|mp_mode=PURE/.test(source)) return 2;
   if (/torchtitan|mp_mode=DEFAULT/.test(source)) return 4;
@@ -80,7 +80,7 @@ const NO = /^\s*(0(\.0)?|no(ne|thing)?|false|off|without)\s*$/i;
 const YES = /^\s*(1(\.0)?|true|yes|y|on)\s*$/i;
 
 /** Megatron's sequence parallelism, which torchtitan's tensor parallelism always has. */
-export function tpSequenceOf(row: Row, software: SoftwareName, tp: number): boolean {
+export function tpSequenceOf(row: CsvRow, software: SoftwareName, tp: number): boolean {
   const text = row['sp'] ?? '';
   if (!UNSTATED.test(text)) return YES.test(text);
   return tp > 1 && (software === 'megatron-core' || /torchtitan/i.test(row['source'] ?? ''));
@@ -111,13 +111,13 @@ const RECOMPUTED: readonly (readonly [pattern: RegExp, recompute: Recompute, sha
 ];
 
 /** Whether a table says what is recomputed, so that memory can be told: nothing is something to say. */
-export function statesRecompute(row: Row): boolean {
+export function statesRecompute(row: CsvRow): boolean {
   const text = (row['recompute'] ?? '').trim();
   return recomputeOf(row) !== undefined && !ELEMENT_WISE.test(text) && (!UNSTATED.test(text) || /^none$/i.test(text));
 }
 
 /** What torchtitan calls selective is by operator, unless it says otherwise, and saves attention. Undefined: not known. */
-export function recomputeOf(row: Row): Recomputed | undefined {
+export function recomputeOf(row: CsvRow): Recomputed | undefined {
   const text = row['recompute'] ?? '';
   if (UNSTATED.test(text)) return { recompute: 'none', share: 1 };
   if (YES.test(text)) return { recompute: 'full', share: 1 };
@@ -131,7 +131,7 @@ export function recomputeOf(row: Row): Recomputed | undefined {
  * XLA has no kernel of its own for attention: where a table names none, it runs in parts, unless Transformer Engine has the
  * layers; flash attention on GPUs is cuDNN's there.
  */
-export function attentionOf(row: Row, software: SoftwareName): StepConfiguration['attention'] {
+export function attentionOf(row: CsvRow, software: SoftwareName): StepConfiguration['attention'] {
   const text = row['attn'] ?? '';
   // What Megatron's flag calls fused is cuDNN's kernel; a column may mean a fused softmax.
   if (flagsOf(row)['attention-backend'] === 'fused') return 'fused';
@@ -149,7 +149,7 @@ export function attentionOf(row: Row, software: SoftwareName): StepConfiguration
 }
 
 /** Megatron's fused softmax takes batch · heads in fours, and all else goes operator by operator, as "torch" does. */
-export function plainSoftmax(row: Row, software: SoftwareName, rows: number): boolean {
+export function plainSoftmax(row: CsvRow, software: SoftwareName, rows: number): boolean {
   return /^torch$/i.test(row['attn'] ?? '') || (software === 'megatron' && rows % 4 !== 0);
 }
 
@@ -160,7 +160,7 @@ export const AMBIGUOUS = /fp4 or fp8/;
 const FOUR_BITS = /fp4/;
 
 /** The format that products are in; undefined where the table names one that is not known. */
-export function precisionOf(row: Row): Precision | undefined {
+export function precisionOf(row: CsvRow): ProductPrecision | undefined {
   const text = row['precision'] ?? '';
   if (UNSTATED.test(text)) return 'bf16';
   if (AMBIGUOUS.test(text)) return FOUR_BITS.test(`${row['source']} ${row['source_ref']}`) ? 'fp4' : 'fp8';
@@ -168,7 +168,7 @@ export function precisionOf(row: Row): Precision | undefined {
 }
 
 /** The first that matches counts: mixed recipes multiply in the narrowest that they name, bf16 where they leave it open. */
-const FORMATS: readonly (readonly [pattern: RegExp, precision: Precision])[] = [
+const FORMATS: readonly (readonly [pattern: RegExp, precision: ProductPrecision])[] = [
   [/fp4|float4/i, 'fp4'],
   [/fp8|float8|e4m3|e5m2/i, 'fp8'],
   [/bf-?16|bfloat-?16/i, 'bf16'],
@@ -179,7 +179,7 @@ const FORMATS: readonly (readonly [pattern: RegExp, precision: Precision])[] = [
 ];
 
 /** Settings of Megatron that a row's notes list as "flags {…}": what no column has, experts and how layers are made. */
-export function flagsOf(row: Row): Readonly<Record<string, unknown>> {
+export function flagsOf(row: CsvRow): Readonly<Record<string, unknown>> {
   const [, text] = /flags (\{.*?\})/.exec(row['notes'] ?? '') ?? [];
   try {
     const flags: unknown = text === undefined ? {} : JSON.parse(text);
@@ -193,7 +193,7 @@ export function flagsOf(row: Row): Readonly<Record<string, unknown>> {
  * Ranks that experts are spread over. DeepEP sends tokens to experts on other ranks: where a row names it and states one rank,
  * that is what it leaves out, and all others of its source have as many as share the batch, up to 64.
  */
-export function expertRanksOf(row: Row, ranks: number): number {
+export function expertRanksOf(row: CsvRow, ranks: number): number {
   const stated = Math.max(1, number(row, 'ep') ?? 1);
   return Math.min(stated === 1 && /DeepEP/.test(row['attn'] ?? '') ? 64 : stated, ranks);
 }
@@ -210,11 +210,11 @@ export function expertsOf(flags: Readonly<Record<string, unknown>>, feedForward:
  * Tokens beyond the next that a run predicts, where its model can: NeMo AutoModel counts 74 GFLOP a token of Nemotron 3 Super,
  * which has none, and Megatron-Bridge 85, which has two.
  */
-export function predictionsOf(row: Row, most: number): number {
+export function predictionsOf(row: CsvRow, most: number): number {
   return /AutoModel/.test(row['source'] ?? '') && /super/i.test(row['model'] ?? '') ? 0 : most;
 }
 
-export function styleOf(row: Row, stated: 'gpt' | 'llama' | undefined): LanguageModelStyle {
+export function styleOf(row: CsvRow, stated: 'gpt' | 'llama' | undefined): LanguageModelStyle {
   if (stated) return stated === 'gpt' ? GPT_STYLE : LLAMA_STYLE;
   const name = row['model'] ?? '';
   if (/llama|qwen|deepseek|mi[sx]tral|kimi|oss|\byi\b|internlm|baichuan|olmo-?2|grok|gemma/i.test(name))

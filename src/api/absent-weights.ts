@@ -7,7 +7,7 @@ import type { MissingData } from '../ir/graph.js';
 import { problemText, remedyText, withoutData } from '../ir/onnx/external-data.js';
 import type { ImportedModel } from './import.js';
 
-type Model = Pick<ImportedModel, 'graph' | 'file'>;
+type WeightedModel = Pick<ImportedModel, 'graph' | 'file'>;
 
 interface AbsentWeight {
   readonly name: string;
@@ -15,14 +15,14 @@ interface AbsentWeight {
   readonly data: MissingData | null;
 }
 
-function absentWeights({ graph }: Model): readonly AbsentWeight[] {
+function absentWeights({ graph }: WeightedModel): readonly AbsentWeight[] {
   return [...graph.weights].flatMap(([name, { source }]) =>
     source.kind === 'absent' ? [{ name, data: source.data ?? null }] : [],
   );
 }
 
 /** `2 weights have no values, as 'w.bin' is not there`. */
-export function absentText(model: Model): string {
+export function absentText(model: WeightedModel): string {
   const absent = absentWeights(model);
   const located = absent.filter(({ data }) => data !== null);
   const [first] = located;
@@ -31,13 +31,13 @@ export function absentText(model: Model): string {
 }
 
 /** Refuses a data file that is named wrongly, where values are needed: one that merely is not there leaves a plan. */
-export function refuseWrongData(model: Model): void {
+export function refuseWrongData(model: WeightedModel): void {
   const wrong = absentWeights(model).find(({ data }) => data !== null && data.problem !== 'missing');
   if (wrong?.data) throw withoutData(wrong.name, wrong.data, model.file);
 }
 
 /** The error where the values are needed for `purpose`; `code` where that has one of its own. */
-export function weightsNeeded(model: Model, purpose: string, remedy: string, code?: string): AutoparError {
+export function weightsNeeded(model: WeightedModel, purpose: string, remedy: string, code?: string): AutoparError {
   const [first] = absentWeights(model).toSorted((a, b) => Number(b.data !== null) - Number(a.data !== null));
   const put = first?.data ? `${remedyText(first.data)}, or ` : '';
   return new AutoparError(

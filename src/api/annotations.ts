@@ -35,12 +35,12 @@ export interface PinSources {
   /** The model's own device annotations. */
   readonly model?: Pick<OnnxModel, 'file' | 'multiDevice'> | null;
   /** Degrees that the user has fixed; those of the others are chosen, and a pin that names such an axis wants ranks on it. */
-  readonly degrees?: Degrees;
+  readonly degrees?: AnnotatedDegrees;
   /** Of the pipeline, each on a mesh; 1 if left out. */
   readonly stages?: number;
 }
 
-type Degrees = NonNullable<AnnotationRecord['mesh']>;
+type AnnotatedDegrees = NonNullable<AnnotationRecord['mesh']>;
 
 /**
  * All pins for a graph on a mesh. What the file of annotations says goes before what the model or the configuration says.
@@ -106,9 +106,9 @@ function only(annotations: Annotations, keys: readonly ('stage' | 'chunk' | 'rec
  * Degrees given elsewhere (options, a configuration) together with those that the annotations fix.
  * @throws AutoparError (input) `annotated-degree` where they differ
  */
-export function withAnnotatedDegrees(given: Degrees, annotations: Annotations): Degrees {
+export function withAnnotatedDegrees(given: AnnotatedDegrees, annotations: Annotations): AnnotatedDegrees {
   const { file, mesh, meshLine } = annotations;
-  for (const [axis, size] of Object.entries(mesh) as [keyof Degrees, number][]) {
+  for (const [axis, size] of Object.entries(mesh) as [keyof AnnotatedDegrees, number][]) {
     const other = given[axis];
     if (other === undefined || other === size) continue;
     throw new AutoparError(

@@ -8,12 +8,12 @@ import type { ShardedTensor } from '../partition/sharded-graph.js';
 import type { SearchMode } from '../search/search-mode.js';
 import { usedDataAxes } from '../search/zero.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
-import { isServed, type Request, requestIn } from '../strategy/request.js';
+import { isServed, type PlanRequest, requestIn } from '../strategy/request.js';
 import type { Decisions } from './decisions.js';
 import type { ImportedModel } from './import.js';
 
 interface AskedRequest {
-  readonly requested: Request;
+  readonly requested: PlanRequest;
   readonly notes: readonly string[];
 }
 
@@ -23,7 +23,7 @@ interface AskedRequest {
  * @throws AutoparError (usage) `bad-option` where an option asks for a level and nothing is searched
  */
 export function requestOf(
-  options: Request & { readonly complete?: 'search' | 'propagate' },
+  options: PlanRequest & { readonly complete?: 'search' | 'propagate' },
   config: Decisions['config'],
   { training }: Pick<ImportedModel, 'training'>,
   mode: SearchMode,
@@ -72,7 +72,7 @@ function zeroWithoutSearch(level: number, complete: 'search' | 'propagate' | und
 }
 
 /** Where a level asked for changes nothing. @param meshes of the stages */
-export function zeroNotes({ zero }: Request, meshes: readonly Mesh[], graph: Graph): readonly string[] {
+export function zeroNotes({ zero }: PlanRequest, meshes: readonly Mesh[], graph: Graph): readonly string[] {
   if (zero === undefined) return [];
   if (meshes.every((mesh) => usedDataAxes(mesh).length === 0))
     return [`--zero ${zero} changes nothing: dp is 1, so that no rank shares its parameters`];
@@ -83,7 +83,7 @@ export function zeroNotes({ zero }: Request, meshes: readonly Mesh[], graph: Gra
 }
 
 /** @throws AutoparError (usage) `micro-batch` for halves of a graph whose micro-batches are no pairs */
-export function checkHalves({ interleave }: Request, { microBatches }: Graph): void {
+export function checkHalves({ interleave }: PlanRequest, { microBatches }: Graph): void {
   const count = microBatches?.count ?? 1;
   if (interleave === 2 && count % 2 === 1)
     throw new AutoparError(
@@ -96,7 +96,7 @@ export function checkHalves({ interleave }: Request, { microBatches }: Graph): v
 }
 
 /** Where halves of micro-batches have nothing to hide from each other. */
-export function idleHalves({ interleave }: Request, lowered: readonly LoweredStage[]): readonly string[] {
+export function idleHalves({ interleave }: PlanRequest, lowered: readonly LoweredStage[]): readonly string[] {
   const isNumber = (tensor: ShardedTensor | undefined) => tensor === undefined || elementCount(tensor.shape) === 1;
   const hides = lowered.some(({ sharded: { nodes, tensors } }) =>
     nodes.some((node) => node.kind === 'communicate' && node.phase !== 'update' && !isNumber(tensors.get(node.input))),
@@ -106,13 +106,13 @@ export function idleHalves({ interleave }: Request, lowered: readonly LoweredSta
 }
 
 /** Where no other rank would be served. @param meshes of the stages */
-export function unusedServer(request: Request, meshes: readonly Mesh[]): readonly string[] {
+export function unusedServer(request: PlanRequest, meshes: readonly Mesh[]): readonly string[] {
   if (!isServed(request) || meshes.some((mesh) => usedDataAxes(mesh).length > 0)) return [];
   return ['--gradient-sync parameter-server changes nothing: dp is 1, so that every rank updates its parameters alone'];
 }
 
 /** Where there is nothing that buckets hold. */
-export function unusedBucket({ bucket }: Request, lowered: readonly LoweredStage[]): readonly string[] {
+export function unusedBucket({ bucket }: PlanRequest, lowered: readonly LoweredStage[]): readonly string[] {
   const isUsed = lowered.some(({ sharded }) =>
     sharded.nodes.some((node) => node.kind === 'communicate' && node.bucket !== undefined),
   );

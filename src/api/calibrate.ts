@@ -15,7 +15,7 @@ import { priceStepExactly } from '../cost-model/step/step-price.js';
 import { AutoparError } from '../ir/error.js';
 import { interruptible } from '../ir/interruption.js';
 import { NEEDED } from './calibration/columns.js';
-import { csvTable, type Row } from './calibration/csv.js';
+import { type CsvRow, csvTable } from './calibration/csv.js';
 import { Predictor } from './calibration/predictor.js';
 import { mergedRuns, runOn, type UsableRun } from './calibration/runs-on.js';
 import { type Score, scoreOf } from './calibration/score.js';
@@ -86,7 +86,7 @@ export async function calibrate(options: CalibrateOptions): Promise<Calibration>
       'let it end in .yaml, .yml or .json: --cluster tells files from clusters of the catalogue by that',
     );
   const { layerFactors: given, ...plain } = await clusterOf(options.cluster);
-  const rows: Row[] = [];
+  const rows: CsvRow[] = [];
   for (const file of files) for (const row of await rowsOf(file)) rows.push(row);
   const predictor = new Predictor();
   const skipped: Record<string, number> = {};
@@ -169,7 +169,7 @@ async function clusterOf(text: string): Promise<Cluster> {
   return cluster;
 }
 
-async function rowsOf(file: string): Promise<readonly Row[]> {
+async function rowsOf(file: string): Promise<readonly CsvRow[]> {
   try {
     const { size } = await stat(file);
     if (size > LARGEST_BYTES) throw new Error(`has ${Math.round(size / 1e6)} MB, and no more than 100 are read`);

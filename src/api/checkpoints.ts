@@ -19,7 +19,7 @@ import { dispatchOf } from './dispatch.js';
 import { CHECKPOINTS, type CompiledParts, stepsIn } from './folder.js';
 
 /** How far a training is. */
-export interface Progress {
+export interface TrainingProgress {
   /** Steps that are done. */
   readonly step: number;
   /** Where the data are read on, and the like. */
@@ -27,7 +27,7 @@ export interface Progress {
 }
 
 /** A checkpoint to go on from. */
-export interface Found {
+export interface FoundCheckpoint {
   /** The checkpoint's folder. */
   readonly folder: string;
   readonly checkpoint: Checkpoint;
@@ -98,7 +98,7 @@ export class Checkpoints {
    * @param from the checkpoint's folder, or one that holds several, of which the newest is taken; this run's own by default
    * @throws AutoparError (input) `no-checkpoint`, `bad-checkpoint`, `newer-checkpoint`, `checkpoint-mismatch`
    */
-  async find(from?: string): Promise<Found> {
+  async find(from?: string): Promise<FoundCheckpoint> {
     const folder = await checkpointIn(from ?? this.root);
     const checkpoint = await readManifest(folder);
     return { folder, checkpoint, notes: checkSameModel(checkpoint, this.parts, folder) };
@@ -109,7 +109,7 @@ export class Checkpoints {
    * back behind: they go too.
    * @throws AutoparError (cannotWrite); what was there stays, and the session goes on
    */
-  async save(session: Session, { step, state }: Progress): Promise<Saved> {
+  async save(session: Session, { step, state }: TrainingProgress): Promise<Saved> {
     const from = performance.now();
     const folder = path.join(this.root, `step-${step}`);
     let bytes = 0;

@@ -9,7 +9,7 @@ import type { Degrees, StepConfiguration } from '../cost-model/step/configuratio
 import { AutoparError } from '../ir/error.js';
 import type { Graph } from '../ir/graph.js';
 import { interruptible } from '../ir/interruption.js';
-import type { Priced } from '../search/configurations/priced.js';
+import type { PricedConfiguration } from '../search/configurations/priced.js';
 import { divisors } from '../search/configurations/space.js';
 import { bytesWritten, shareWritten } from '../search/figures.js';
 import { NothingFits } from '../search/plan.js';
@@ -42,7 +42,7 @@ export interface Formed {
 }
 
 /** A choice, and what became of it. */
-export interface Compared {
+export interface ComparedPlan {
   readonly degrees: Degrees;
   readonly microBatches: number;
   /** What was proposed; null for the best of dp · tp alone. */
@@ -64,7 +64,7 @@ export interface ChosenPlan extends Formed {
   /** What axes of the plan may shard; as it was asked where it is left out. */
   readonly axes?: 'free';
   /** The fastest first, then what does not fit; null where no proposals were made. */
-  readonly compared: readonly Compared[] | null;
+  readonly compared: readonly ComparedPlan[] | null;
   readonly notes: readonly string[];
 }
 
@@ -104,7 +104,7 @@ export async function choosePlan(choices: Choices): Promise<ChosenPlan> {
 }
 
 /** The refusal of dp and tp alone, with the nearest of what else was lowered. */
-function withProposals(alone: AutoparError, others: readonly Compared[]): AutoparError {
+function withProposals(alone: AutoparError, others: readonly ComparedPlan[]): AutoparError {
   const [nearest] = others
     .flatMap(({ peakBytes, ...other }) => (peakBytes === null ? [] : [{ ...other, peakBytes }]))
     .sort((a, b) => a.peakBytes - b.peakBytes);
@@ -154,17 +154,17 @@ async function beside(choices: Choices, training: Training, deadline: Deadline):
 }
 
 /** A plan that fits. */
-interface Lowered extends Formed {
+interface FittingPlan extends Formed {
   readonly planned: PlannedModel;
   /** What axes may shard; by their roles where it is left out. */
   readonly axes?: 'free';
-  readonly priced: Priced | null;
+  readonly priced: PricedConfiguration | null;
 }
 
 interface LoweredProposals {
   /** The fastest first. */
-  readonly fitting: readonly Lowered[];
-  readonly others: readonly Compared[];
+  readonly fitting: readonly FittingPlan[];
+  readonly others: readonly ComparedPlan[];
   readonly notes: readonly string[];
 }
 
@@ -185,7 +185,7 @@ function meshWork({ nodes }: Graph, devices: number): number {
  * The best mesh of dp and tp alone with any axis on any factor: convolutions may keep the batch where fully connected layers have
  * features (Krizhevsky 2014, "One weird trick"). Null where it does not fit, and beyond `MOST_WORK_WITHOUT_ROLES`.
  */
-async function withoutRoles(choices: Choices, alone: Lowered, deadline: Deadline): Promise<Lowered | null> {
+async function withoutRoles(choices: Choices, alone: FittingPlan, deadline: Deadline): Promise<FittingPlan | null> {
   const { options, cluster } = choices;
   const { dp, tp } = alone.planned.plan.degrees;
   if (meshWork(alone.imported.graph, clusterSize(cluster)) > MOST_WORK_WITHOUT_ROLES || deadline.isOver()) return null;
@@ -195,7 +195,7 @@ async function withoutRoles(choices: Choices, alone: Lowered, deadline: Deadline
 }
 
 /** That no plan leaves the headroom that is wanted. */
-function tightNotes({ planned: { found } }: Lowered, { options, cluster }: Choices): readonly string[] {
+function tightNotes({ planned: { found } }: FittingPlan, { options, cluster }: Choices): readonly string[] {
   const limit = options.memory ?? usableBytes(cluster);
   const preferences = preferencesOf(options, options.memory !== undefined);
   const most = Math.max(...found.prediction.peakBytes);
@@ -207,7 +207,7 @@ function tightNotes({ planned: { found } }: Lowered, { options, cluster }: Choic
 }
 
 /** The plans with the one that is taken first, the others by their seconds. */
-function taken(all: readonly Lowered[], { options, cluster }: Choices): readonly Lowered[] {
+function taken(all: readonly FittingPlan[], { options, cluster }: Choices): readonly FittingPlan[] {
   const sorted = [...all].sort((a, b) => secondsOf(a) - secondsOf(b));
   if (sorted.length === 0) return sorted;
   const limit = options.memory ?? usableBytes(cluster) ?? null;
@@ -235,7 +235,7 @@ async function planned(
   formed: Formed,
   deadline: Deadline | null,
   memory: 'searched' | 'checked',
-): Promise<Lowered> {
+): Promise<FittingPlan> {
   await interruptible(options.signal);
   options.onProgress?.('planning');
   return {
@@ -253,7 +253,7 @@ async function lowerProposals(
   choices: Choices,
   training: Training,
   deadline: Deadline,
-  before: { readonly alone: Lowered | null; readonly work: number },
+  before: { readonly alone: FittingPlan | null; readonly work: number },
 ): Promise<LoweredProposals> {
   const { options, cluster, read } = choices;
   options.onProgress?.('searching training steps');
@@ -262,8 +262,8 @@ async function lowerProposals(
   const propose = await proposer(options, training, read, half).catch(refusal);
   if (propose instanceof AutoparError) return { fitting: [], others: [], notes: [unproposedText(propose)] };
   const limit = options.memory ?? usableBytes(cluster) ?? Number.POSITIVE_INFINITY;
-  const fitting: Lowered[] = [];
-  const others = new Map<string, Compared>();
+  const fitting: FittingPlan[] = [];
+  const others = new Map<string, ComparedPlan>();
   const notes: string[] = [];
   let { work } = before;
   const seen = new Set<string>();
@@ -307,10 +307,10 @@ async function lowerProposals(
 }
 
 /** The best of dp and tp alone with the estimate of its degrees, where both are there. */
-function aloneAmong(proposals: readonly Priced[], alone: Lowered | null): readonly Lowered[] {
+function aloneAmong(proposals: readonly PricedConfiguration[], alone: FittingPlan | null): readonly FittingPlan[] {
   if (!alone) return [];
   const { degrees } = alone.planned.plan;
-  const isLike = ({ configuration }: Priced) =>
+  const isLike = ({ configuration }: PricedConfiguration) =>
     AXIS_ORDER.every((axis) => configuration.degrees[axis] === degrees[axis]);
   const priced = proposals.filter(isLike).sort((a, b) => a.seconds - b.seconds)[0] ?? null;
   return [{ ...alone, priced }];
@@ -320,14 +320,14 @@ function aloneAmong(proposals: readonly Priced[], alone: Lowered | null): readon
  * Whether a proposal may be faster than what is lowered. Prices of sharded graphs are some factor above those of layers, of all
  * plans of a model much the same: the least factor that was seen is taken for this one. None is known before one is lowered.
  */
-function mayBeFaster({ seconds }: Priced, lowered: readonly Lowered[]): boolean {
+function mayBeFaster({ seconds }: PricedConfiguration, lowered: readonly FittingPlan[]): boolean {
   const factors = lowered.flatMap((one) => (one.priced ? [secondsOf(one) / one.priced.seconds] : []));
   const factor = factors.length > 0 ? Math.min(...factors) : 1;
   return lowered.every((one) => seconds * factor < secondsOf(one));
 }
 
 /** Whether dp and tp alone were searched over all that a proposal asks for, and fit: its ZeRO level leaves fewer layouts. */
-function isSearched({ configuration }: Priced, alone: Lowered | null): boolean {
+function isSearched({ configuration }: PricedConfiguration, alone: FittingPlan | null): boolean {
   const { degrees, recompute, offload = 'none' } = configuration;
   const { plan: known, found } = alone?.planned ?? {};
   const { pp, sp, ep } = known?.degrees ?? { pp: 0, sp: 0, ep: 0 };
@@ -341,7 +341,7 @@ const SLOWER = 'not lowered: estimated to be no faster';
 const LATE = 'not lowered before the time limit';
 const TOO_LARGE = 'not lowered: the model has too many operators to plan several times';
 
-function proposed(propose: Propose, limit: number | null): Promise<readonly Priced[] | AutoparError> {
+function proposed(propose: Propose, limit: number | null): Promise<readonly PricedConfiguration[] | AutoparError> {
   return propose(limit).catch(refusal);
 }
 
@@ -352,10 +352,10 @@ function proposed(propose: Propose, limit: number | null): Promise<readonly Pric
 async function lower(
   { form, options }: Choices,
   training: Training,
-  priced: Priced,
+  priced: PricedConfiguration,
   deadline: Deadline,
   mayBe: (graph: Graph) => boolean,
-): Promise<Lowered | typeof TOO_LARGE> {
+): Promise<FittingPlan | typeof TOO_LARGE> {
   const { configuration } = priced;
   const { pp, dp, tp, sp } = configuration.degrees;
   const { microBatch: _, ...given } = options;
@@ -375,7 +375,7 @@ function within(options: PlanningOptions, deadline: Deadline): PlanningOptions {
   return options.timeLimit === undefined ? options : { ...options, timeLimit: deadline.left() };
 }
 
-function secondsOf({ planned }: Lowered): number {
+function secondsOf({ planned }: FittingPlan): number {
   return planned.found.prediction.stepSeconds;
 }
 
@@ -390,9 +390,9 @@ function unproposedText(error: AutoparError): string {
 }
 
 /** @param all the fastest first, which is taken */
-function ranked(all: readonly Lowered[], others: readonly Compared[]): readonly Compared[] {
-  const least = secondsOf(all[0] as Lowered);
-  const fitting = all.map((lowered, index): Compared => {
+function ranked(all: readonly FittingPlan[], others: readonly ComparedPlan[]): readonly ComparedPlan[] {
+  const least = secondsOf(all[0] as FittingPlan);
+  const fitting = all.map((lowered, index): ComparedPlan => {
     const { planned, priced, training, axes } = lowered;
     const stepSeconds = secondsOf(lowered);
     return {
@@ -413,13 +413,13 @@ function asFast(seconds: number, least: number): string {
   return seconds < least ? ', and not as simple or with less memory free' : '';
 }
 
-function estimated(priced: Priced | null): Pick<Compared, 'proposed' | 'estimate'> {
+function estimated(priced: PricedConfiguration | null): Pick<ComparedPlan, 'proposed' | 'estimate'> {
   if (!priced) return { proposed: null, estimate: null };
   const { configuration, seconds, bytes } = priced;
   return { proposed: configuration, estimate: { stepSeconds: seconds, peakBytes: bytes } };
 }
 
-function notTaken(priced: Priced, why: AutoparError | string): Compared {
+function notTaken(priced: PricedConfiguration, why: AutoparError | string): ComparedPlan {
   const { degrees } = priced.configuration;
   return {
     degrees,
@@ -430,7 +430,7 @@ function notTaken(priced: Priced, why: AutoparError | string): Compared {
 }
 
 /** Of dp and tp alone. */
-function refused({ options, cluster, training }: Choices, why: AutoparError | null): Compared {
+function refused({ options, cluster, training }: Choices, why: AutoparError | null): ComparedPlan {
   const { dp, tp, pp = 1, sp = 1, ep = 1 } = options.degrees ?? {};
   const rest = clusterSize(cluster) / (pp * sp);
   return {
@@ -441,7 +441,7 @@ function refused({ options, cluster, training }: Choices, why: AutoparError | nu
   };
 }
 
-function without(why: AutoparError | string): Pick<Compared, 'stepSeconds' | 'peakBytes' | 'reason'> {
+function without(why: AutoparError | string): Pick<ComparedPlan, 'stepSeconds' | 'peakBytes' | 'reason'> {
   if (typeof why === 'string') return { stepSeconds: null, peakBytes: null, reason: why };
   if (!(why instanceof NothingFits)) return { stepSeconds: null, peakBytes: null, reason: why.message };
   const { leastBytes, limitBytes } = why.figures;

@@ -1,7 +1,7 @@
 /**
  * @file The options of compile.
  */
-import type { Precision } from '../ir/autodiff/training-graph.js';
+import type { TrainingPrecision } from '../ir/autodiff/training-graph.js';
 import type { DispatchOptions } from '../ir/experts/dispatch-experts.js';
 import type { ConstantTensor } from '../ir/graph.js';
 import type { PlanningOptions } from './plan.js';
@@ -28,7 +28,7 @@ export interface CompileOptions extends PlanningOptions, DispatchOptions {
   /** Globs of inputs that are weights. */
   readonly weights?: readonly string[];
   /** What inference computes in; as the file has it by default. Training says it in `training`. */
-  readonly precision?: Precision;
+  readonly precision?: TrainingPrecision;
   /** Compile a step of training instead of inference. */
   readonly training?: Training;
   /** Samples that a rank of dp works through at once; says how many micro-batches there are. */

@@ -6,7 +6,7 @@ import { interruptible } from '../ir/interruption.js';
 import type { PlanResult } from '../search/plan.js';
 import { weightsNeeded } from './absent-weights.js';
 import { optionsOf } from './annotations.js';
-import { type Compared, choosePlan, type Formed } from './choose-plan.js';
+import { type ComparedPlan, choosePlan, type Formed } from './choose-plan.js';
 import { clusterSources } from './cluster-sources.js';
 import type { CompileOptions } from './compile-options.js';
 import { loadedPins, saveStrategy } from './config-checkpoints.js';
@@ -38,7 +38,7 @@ export interface CompileResult extends PlanSummary {
   /** The best combinations of degrees, the chosen one first. */
   readonly top: PlanResult['top'];
   /** What else was proposed and lowered, the chosen one first; null where nothing was proposed. */
-  readonly compared: readonly Compared[] | null;
+  readonly compared: readonly ComparedPlan[] | null;
   /** Dimensions, by the names of their options, that were not looked at. */
   readonly leftOut: readonly string[];
   readonly programWritten: boolean;

@@ -12,7 +12,7 @@ import { weightsNeeded } from './absent-weights.js';
 import type { Arrays } from './arrays.js';
 import { readArrays } from './arrays.js';
 import { dispatchOf } from './dispatch.js';
-import { CONSTANTS_FILE, type CompiledParts, readCompiled, readSource, type Source } from './folder.js';
+import { CONSTANTS_FILE, type CompiledParts, type ProgramSource, readCompiled, readSource } from './folder.js';
 import { generatedFile } from './generated.js';
 import { type ImportedModel, importModel } from './import.js';
 import { inPrecision, loweredOfPlan } from './inference-precision.js';
@@ -56,7 +56,7 @@ export async function readRunnable(directory: string, model?: string): Promise<C
 }
 
 /** Where the model lay; a generated one is made again where its temporary file is gone. */
-async function modelFileOf(directory: string, { model, generated, globalBatch }: Source): Promise<string> {
+async function modelFileOf(directory: string, { model, generated, globalBatch }: ProgramSource): Promise<string> {
   const file = path.resolve(directory, model);
   if (generated === undefined || existsSync(file)) return file;
   return generatedFile(generated, globalBatch ?? undefined);
@@ -65,7 +65,7 @@ async function modelFileOf(directory: string, { model, generated, globalBatch }:
 /** How the model of a compiled folder is imported again, at whatever batch (null: that of the file). */
 export async function importerOf(
   directory: string,
-  source: Source,
+  source: ProgramSource,
   plan: Pick<Plan, 'passes'>,
   model: string | undefined,
   form: Parameters<typeof importedFor>[0],
@@ -109,7 +109,7 @@ export async function importedAgain(
  */
 export async function compiledModel(
   directory: string,
-  source: Source,
+  source: ProgramSource,
   plan: Plan,
   model?: string,
 ): Promise<CompiledModel> {

@@ -111,7 +111,7 @@ export function decide(model: DecidedModel, sources: DecisionSources): Decisions
 }
 
 /** What decides the stages: their number, and the operators that are pinned to one. */
-interface Stages {
+interface DecidedStages {
   readonly count: number;
   readonly pins: readonly StagePin[];
 }
@@ -131,7 +131,7 @@ export function stagesAsked(model: DecidedModel, sources: DecisionSources): numb
   return [...pinned, ...ofModel].reduce((most, stage) => Math.max(most, stage + 1), 1);
 }
 
-function stagesOf(model: DecidedModel, sources: DecisionSources, mode: Mode): Stages {
+function stagesOf(model: DecidedModel, sources: DecisionSources, mode: Mode): DecidedStages {
   const { annotations = null, cluster, devices, clusterHints } = sources;
   if (mode === 'data') return { count: statedDegrees(sources).pp ?? 1, pins: [] };
   const all = clusterSize(parseCluster(cluster, devices, { ...clusterHints, degrees: statedDegrees(sources) }));

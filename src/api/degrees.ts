@@ -13,7 +13,7 @@ export interface DegreeOptions {
   readonly ep?: number;
 }
 
-export type Axis = 'dp' | 'tp' | 'pp' | 'sp' | 'ep';
+export type ParallelAxis = 'dp' | 'tp' | 'pp' | 'sp' | 'ep';
 
 /** Degrees that multiply to the devices; ep is of ranks of dp · sp. */
 export const MULTIPLIED = AXIS_ORDER;
@@ -22,7 +22,7 @@ export const MULTIPLIED = AXIS_ORDER;
  * Refuses degrees that cannot make up `devices`: with all of `axes` given their product must be the device count, with
  * some of them it must divide it. Returns nothing where no device count was given.
  */
-export function checkDegrees(options: DegreeOptions, axes: readonly Axis[]): void {
+export function checkDegrees(options: DegreeOptions, axes: readonly ParallelAxis[]): void {
   const { devices } = options;
   const given = axes.filter((axis) => options[axis] !== undefined);
   if (devices === undefined || given.length === 0) return;

@@ -1,7 +1,7 @@
 /**
  * @file What each pin that there is costs a plan: it is planned again without it, and without any.
  */
-import type { Degrees } from '../search/degrees.js';
+import type { MeshDegrees } from '../search/degrees.js';
 import { type PlanOptions, plan as search } from '../search/plan.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { PinSource } from '../sharding-propagation/pin.js';
@@ -18,7 +18,7 @@ export interface DroppedPin {
   /** No plan without it saves more. */
   readonly atMostSeconds: number;
   /** Of the plan without it. */
-  readonly degrees: Degrees;
+  readonly degrees: MeshDegrees;
 }
 
 /** What is left out, and what the search is given then. */

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { writeFileAtomic, writeFolderAtomic, writeJsonAtomic } from '../program/atomic.js';
 import type { Plan } from '../strategy/plan.js';
 import { planToJson } from '../strategy/plan-json.js';
-import { checkTarget, type Source } from './folder.js';
+import { checkTarget, type ProgramSource } from './folder.js';
 
 /** A plan without a program: the folder holds what it was made from and what it says. @throws AutoparError (exit cannotWrite) */
 export async function emitPlan(
@@ -15,10 +15,10 @@ export async function emitPlan(
     force,
     model,
     source,
-  }: Readonly<{ directory: string; force: boolean; model: string; source: Omit<Source, 'format' | 'model'> }>,
+  }: Readonly<{ directory: string; force: boolean; model: string; source: Omit<ProgramSource, 'format' | 'model'> }>,
 ): Promise<void> {
   await checkTarget(directory, force, model);
-  const written: Source = {
+  const written: ProgramSource = {
     format: 'autopar-source',
     model: model === '' ? '' : relativeTo(directory, model),
     ...source,

@@ -14,7 +14,7 @@ import { absentText, refuseWrongData } from './absent-weights.js';
 import { type Arrays, writeArrays } from './arrays.js';
 import { relativeTo } from './emit-plan.js';
 import { targetFolder } from './emit-target.js';
-import { CONSTANTS_FILE, checkTarget, type Source, type SourceDecisions } from './folder.js';
+import { CONSTANTS_FILE, checkTarget, type ProgramSource, type SourceDecisions } from './folder.js';
 import { programOfPlan } from './lower-plan.js';
 import type { PlannedModel, PlanningOptions } from './plan.js';
 import type { Target } from './targets.js';
@@ -63,7 +63,7 @@ export async function emit(planned: PlannedModel, options: EmitOptions): Promise
   const reason = reasonWithout(planned, options);
   const fromHere = (file: string) => relativeTo(directory, file);
   const decisions = sourceDecisions(options.decisions ?? {}, fromHere);
-  const source: Source = {
+  const source: ProgramSource = {
     format: 'autopar-source',
     model: fromHere(imported.file),
     ...(options.generated === undefined ? {} : { generated: options.generated }),

@@ -10,7 +10,7 @@ import { byteLength } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
 import { elementCount } from '../ir/graph.js';
 import type { Instruction, Program, ProgramStage } from '../program/program.js';
-import type { Emulation, Link } from '../runtime/messages.js';
+import type { EmulatedLink, Emulation } from '../runtime/messages.js';
 import type { Plan } from '../strategy/plan.js';
 import { clusterOf } from './lower-plan.js';
 
@@ -29,7 +29,7 @@ function hasPlaces({ stages }: Program): boolean {
 }
 
 /** @throws AutoparError `bad-option` (usage) */
-function linkOf(text: string): Link {
+function linkOf(text: string): EmulatedLink {
   const [rate = '', time = '', ...others] = text.split(',');
   const bytesPerSecond = quantityOf(rate, 'bytesPerSecond');
   const latency = Number(time) === 0 && time !== '' ? 0 : quantityOf(time, 'seconds');
@@ -43,7 +43,7 @@ function linkOf(text: string): Link {
   );
 }
 
-function outermostLink({ levels }: Cluster): Link {
+function outermostLink({ levels }: Cluster): EmulatedLink {
   const level = levels.at(-1);
   if (!level) throw new Error('a cluster has no level');
   return { bytesPerSecond: level.bandwidth, latency: level.latencySeconds };

@@ -5,6 +5,7 @@
 import { stat } from 'node:fs/promises';
 import path from 'node:path';
 import { type Cluster, parseCluster } from '../cost-model/cluster.js';
+import type { Degrees } from '../cost-model/step/configuration.js';
 import { byteLength } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
 import { insideFolder } from '../program/inside-folder.js';
@@ -16,9 +17,9 @@ import type { Plan } from '../strategy/plan.js';
 import { readPlan } from '../strategy/plan-json.js';
 import { clusterSources } from './cluster-sources.js';
 import { readCompiled } from './folder.js';
-import { type Degrees, type GroupKind, processGroups, type StageDegrees } from './groups.js';
+import { type GroupKind, processGroups, type StageDegrees } from './groups.js';
 
-export interface Exchange {
+export interface GroupExchange {
   readonly kind: Exclude<GroupKind, 'mp'>;
   /** The other ranks of the group; of a pipeline the neighbours. */
   readonly peers: readonly number[];
@@ -50,12 +51,12 @@ export function exchangesOf(
   cluster?: Cluster,
   order?: readonly string[],
   ofStages: StageDegrees | null = null,
-): readonly Exchange[] {
+): readonly GroupExchange[] {
   const { groups } = processGroups(degrees, order, ofStages);
   const perNode = cluster?.perNode;
   const within = (peers: readonly number[]) =>
     perNode === undefined ? null : peers.every((peer) => Math.floor(peer / perNode) === Math.floor(rank / perNode));
-  const collectives = (['tp', 'sp', 'dp', 'ep'] as const).flatMap((kind): readonly Exchange[] => {
+  const collectives = (['tp', 'sp', 'dp', 'ep'] as const).flatMap((kind): readonly GroupExchange[] => {
     const peers = (groups[kind].find((group) => group.includes(rank)) ?? []).filter((member) => member !== rank);
     return peers.length === 0 ? [] : [{ kind, peers, what: TRAFFIC[kind], withinNode: within(peers) }];
   });
@@ -70,7 +71,7 @@ export function exchangesOf(
       peer: stages[place + 1],
       what: 'sends activations to the stage behind and receives their gradients, per micro-batch',
     },
-  ].flatMap(({ peer, what }): readonly Exchange[] =>
+  ].flatMap(({ peer, what }): readonly GroupExchange[] =>
     peer === undefined ? [] : [{ kind: 'pp', peers: [peer], what, withinNode: within([peer]) }],
   );
   return [...collectives, ...neighbours];

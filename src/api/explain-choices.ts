@@ -2,7 +2,7 @@
  * @file explain the degrees of a plan of operators: each other combination with the figure that rules it out, and what another
  * cluster would change. The folder's plan is planned again for it.
  */
-import type { Degrees } from '../search/degrees.js';
+import type { MeshDegrees } from '../search/degrees.js';
 import type { RankedDegrees, Rejected } from '../search/plan.js';
 import { type PlanSensitivity, planSensitivities } from './plan-sensitivity.js';
 import { openReplanning, planAgain } from './replan.js';
@@ -21,7 +21,7 @@ export interface ExplainedChoices {
   readonly stepSeconds: number;
   /** The format that most of it is priced in. */
   readonly precision: string;
-  readonly degrees: Degrees;
+  readonly degrees: MeshDegrees;
   /** The best that fit, the chosen one first. */
   readonly top: readonly RankedDegrees[];
   readonly rejected: readonly Rejected[];

@@ -18,7 +18,7 @@ import { loadedPins } from './config-checkpoints.js';
 import { type DecisionSources, type Decisions, decide } from './decisions.js';
 import { type Explainable, meshesIn } from './explain.js';
 import { servedStages } from './explain-served.js';
-import { readSource, type Source } from './folder.js';
+import { type ProgramSource, readSource } from './folder.js';
 import type { ImportedModel } from './import.js';
 import { type KeptState, keptByRanks } from './kept-state.js';
 import { clusterOf, lowerPlan } from './lower-plan.js';
@@ -119,7 +119,7 @@ export async function openExplainable(directory: string, model?: string): Promis
  */
 export async function decidedAgain(
   directory: string,
-  { decisions = {}, dims, globalBatch }: Source,
+  { decisions = {}, dims, globalBatch }: ProgramSource,
   imported: ImportedModel,
   degrees: DecisionSources['degrees'] | null,
   devices: number,

@@ -8,10 +8,10 @@ import type { Assignment } from '../partition/assignment.js';
 import { type Layout, mergedLayout } from '../sharding-propagation/layout.js';
 import { operandLayouts, owedLayouts, REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
 
-type Lowered = { readonly graph: Graph; readonly assignment: Assignment };
+type LoweredLayouts = { readonly graph: Graph; readonly assignment: Assignment };
 
 /** By operator's name: the layout of each operand, in merged form. */
-export function operandsOf({ graph, assignment }: Lowered): (node: string) => readonly (Layout | null)[] {
+export function operandsOf({ graph, assignment }: LoweredLayouts): (node: string) => readonly (Layout | null)[] {
   const nodes = new Map(graph.nodes.map((node) => [node.name, node]));
   return (name) => {
     const node = nodes.get(name);

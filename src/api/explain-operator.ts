@@ -107,7 +107,7 @@ export function explainOperator(plan: Explainable, name: string): OperatorExplan
       const layout = layouts[index];
       return tensor !== null && layout ? [{ tensor, layout: tensorLayoutText(graph, tensor, layout, mesh) }] : [];
     });
-  const surroundings = new Surroundings(plan, node);
+  const surroundings = new OperatorSurroundings(plan, node);
   return {
     operator: name,
     op: node.op,
@@ -142,7 +142,7 @@ export function explainOperator(plan: Explainable, name: string): OperatorExplan
 }
 
 /** What lies around an operator and stays as it is: the views that it reads and those of its results. */
-class Surroundings {
+class OperatorSurroundings {
   private readonly by: Redistributor;
   private readonly read: readonly (Layout | null)[];
   private readonly shown: readonly (readonly Layout[])[];
@@ -201,7 +201,7 @@ class Surroundings {
 function alternativesOf(
   { graph, cluster, assignment, left, pins, meshOf }: Explainable,
   node: Node,
-  surroundings: Surroundings,
+  surroundings: OperatorSurroundings,
   own: { readonly seconds: number; readonly around: number },
 ): readonly Alternative[] {
   const mesh = meshOf?.(node) ?? assignment.mesh;

@@ -116,7 +116,7 @@ async function operatorPrices(
   await pricing.begin();
   const mode = options.mode === undefined || options.mode === 'sharding_propagation' ? 'auto' : options.mode;
   const memory = new WithinMemory({ deadline, mode, solver: options.solver ?? 'highs' }, limit);
-  const all: Priced[] = [];
+  const all: PricedPin[] = [];
   let without = 0;
   for (const [placed, question] of questions) {
     onProgress(`pins: operator ${all.length + without + 1} of ${questions.size}`);
@@ -144,7 +144,7 @@ async function operatorPrices(
   all.sort(dearestFirst);
   // What bounds the plan bounds every plan with a pin more.
   const least = Math.round(plan.search.boundSeconds * 1e9);
-  const added = ({ cost, bound }: Found): AddedSeconds => ({
+  const added = ({ cost, bound }: PinnedOptimum): AddedSeconds => ({
     seconds: cost === null ? null : (cost + problem.fixed - planned) / 1e9,
     atLeastSeconds: (Math.max(least, bound + problem.fixed) - planned) / 1e9,
   });
@@ -165,7 +165,7 @@ async function operatorPrices(
 }
 
 /** Nanoseconds of the best plan that was found, without what every plan costs; null where none fits the memory so far. */
-interface Found {
+interface PinnedOptimum {
   readonly cost: number | null;
   readonly bound: number;
   /** Of the first operator. */
@@ -173,15 +173,15 @@ interface Found {
   readonly problem: MeshProblem;
 }
 
-interface Priced {
+interface PricedPin {
   readonly placed: PlacedOperator;
   readonly question: AlikeOperators;
-  alone: Found;
-  together: Found | null;
+  alone: PinnedOptimum;
+  together: PinnedOptimum | null;
 }
 
-function dearestFirst(a: Priced, b: Priced): number {
-  const least = ({ alone, together }: Priced) => (together ?? alone).cost ?? (together ?? alone).bound;
+function dearestFirst(a: PricedPin, b: PricedPin): number {
+  const least = ({ alone, together }: PricedPin) => (together ?? alone).cost ?? (together ?? alone).bound;
   return least(b) - least(a);
 }
 
@@ -192,7 +192,7 @@ class WithinMemory {
     private readonly limit: number | undefined,
   ) {}
 
-  look(found: Otherwise | null, question: AlikeOperators): Found | null {
+  look(found: Otherwise | null, question: AlikeOperators): PinnedOptimum | null {
     if (!found) return null;
     const { states, cost, bound, problem } = found;
     const assignment = problem.groups.assignmentOf(states);
@@ -201,7 +201,7 @@ class WithinMemory {
   }
 
   /** The same within the limit, where it is not yet. */
-  async search(found: Found, question: AlikeOperators): Promise<Found> {
+  async search(found: PinnedOptimum, question: AlikeOperators): Promise<PinnedOptimum> {
     const { cost, bound, problem } = found;
     if (cost !== null || this.limit === undefined) return found;
     const { completed } = await fitProblem(problem, this.searching, this.limit);

@@ -10,7 +10,7 @@ import { dtypeBits } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
 import { fileTensorOf, type Graph, type Node, storedIn, typeOf } from '../ir/graph.js';
 import { offer } from '../ir/nearest.js';
-import type { Assignment, Reader, View } from '../partition/assignment.js';
+import type { Assignment, TensorReader, View } from '../partition/assignment.js';
 import type { StagePlace } from '../partition/cut-stages.js';
 import { type LoweredStage, meshOfOperators, type PipelineLayout } from '../partition/lower-stages.js';
 import type { AskedRoles } from '../search/operator-questions.js';
@@ -297,8 +297,8 @@ function viewsOf(plan: Explainable, tensor: string, made: Layout): readonly Expl
   const { assignment } = plan;
   const by = redistributorOf(plan);
   const taken = operandsOf(plan);
-  const meshOfReader = ({ kind, name }: Reader) => (kind === 'operator' ? plan.meshOf?.({ name }) : undefined);
-  const own = (reader: Reader, from: Layout) => {
+  const meshOfReader = ({ kind, name }: TensorReader) => (kind === 'operator' ? plan.meshOf?.({ name }) : undefined);
+  const own = (reader: TensorReader, from: Layout) => {
     const to = reader.kind === 'operator' ? taken(reader.name)[reader.operand] : null;
     return to ? redistributionOf(plan, by, tensor, from, to, meshOfReader(reader)) : null;
   };

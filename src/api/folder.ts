@@ -13,7 +13,7 @@ import type { Plan } from '../strategy/plan.js';
 import { planDigest, readPlan } from '../strategy/plan-json.js';
 import { LOSSES, OPTIMIZERS, type Training } from './training-request.js';
 
-export interface Source {
+export interface ProgramSource {
   readonly format: 'autopar-source';
   /** Relative to the folder, with forward slashes; empty where the model was generated for a plan of a training step. */
   readonly model: string;
@@ -125,7 +125,7 @@ async function checkUse(folder: string, model: string): Promise<void> {
 
 /** The parts of a compiled folder, each read and checked, and the program made from the plan beside it. */
 export interface CompiledParts {
-  readonly source: Source;
+  readonly source: ProgramSource;
   readonly plan: Plan;
   readonly program: Program;
 }
@@ -153,7 +153,7 @@ export async function readCompiled(directory: string): Promise<CompiledParts> {
 }
 
 /** Reads source.json. @throws AutoparError (exit input) where the folder is not one of ours. */
-export async function readSource(folder: string): Promise<Source> {
+export async function readSource(folder: string): Promise<ProgramSource> {
   const file = await insideFolder(folder, 'source.json');
   const text = await readFile(file, 'utf8').catch(() => {
     throw new AutoparError(
@@ -179,10 +179,10 @@ export async function readSource(folder: string): Promise<Source> {
   );
 }
 
-function isSource(value: unknown): value is Source {
+function isSource(value: unknown): value is ProgramSource {
   if (typeof value !== 'object' || value === null) return false;
   const { format, model, generated, dims, globalBatch, randomWeights, constants, weights, training, decisions } =
-    value as Partial<Record<keyof Source, unknown>>;
+    value as Partial<Record<keyof ProgramSource, unknown>>;
   const whole = (size: unknown) => typeof size === 'number' && Number.isSafeInteger(size) && size >= 0;
   return (
     format === 'autopar-source' &&

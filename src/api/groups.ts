@@ -4,17 +4,12 @@
  * The mesh is pp × dp × sp × tp from outermost to innermost; ranks are numbered with tp fastest. `ep` is no axis: it takes
  * the fastest sub-axes of dp · sp that make its degree, as programs do. `mp` is all ranks that hold one copy of the model.
  */
+import type { Degrees } from '../cost-model/step/configuration.js';
 import { AutoparError } from '../ir/error.js';
 import { AXIS_ORDER, deviceCount, groupsOn, indexOn, type Mesh, makeMesh } from '../sharding-propagation/mesh.js';
 import { expertAxes } from '../sharding-propagation/roles.js';
 
-export interface Degrees {
-  readonly pp: number;
-  readonly dp: number;
-  readonly sp: number;
-  readonly tp: number;
-  readonly ep: number;
-}
+export type { Degrees };
 
 export type GroupKind = 'dp' | 'tp' | 'pp' | 'sp' | 'ep' | 'mp';
 

@@ -4,7 +4,7 @@
  */
 import { canBeHeldInFloat32, heldInFloat32 } from '../ir/autodiff/held-in-float32.js';
 import { inMixedPrecision } from '../ir/autodiff/mixed-precision.js';
-import { LOW_TYPES, type LowPrecision, type Precision } from '../ir/autodiff/training-graph.js';
+import { LOW_TYPES, type LowPrecision, type TrainingPrecision } from '../ir/autodiff/training-graph.js';
 import { fingerprint } from '../ir/fingerprint.js';
 import { findLayers } from '../ir/passes/find-layers.js';
 import type { Plan } from '../strategy/plan.js';
@@ -20,7 +20,7 @@ const PASS = 'precision';
 
 /** The recipe that changes a graph: none for fp32, which leaves what the file has. */
 export function loweredPrecision(
-  precision: Precision | undefined,
+  precision: TrainingPrecision | undefined,
   isHeldInFloat32: boolean,
 ): InferencePrecision | undefined {
   return precision === undefined || precision === 'fp32' ? undefined : { precision, isHeldInFloat32 };

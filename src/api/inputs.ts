@@ -15,14 +15,14 @@ import { type Arrays, readArray, readArrays, SINGLE_ARRAY } from './arrays.js';
 import { makeTensor, normal, uniform } from './numbers.js';
 
 /** What must be fed: each input's name and type. */
-export type Wanted = readonly (TensorType & { readonly name: string })[];
+export type WantedInputs = readonly (TensorType & { readonly name: string })[];
 
 /**
  * Reads input arrays.
  * `.npz`: by name. `.npy`, `.pb`: a model with one input. A folder: io.json with raw files, or NAME.npy / NAME.pb files.
  * @throws AutoparError (exit input) for a missing or malformed file, an unknown format, an unknown or missing name.
  */
-export async function readInputs(from: string, wanted: Wanted): Promise<Arrays> {
+export async function readInputs(from: string, wanted: WantedInputs): Promise<Arrays> {
   const found = await readFrom(from, wanted);
   const names = new Set(wanted.map((input) => input.name));
   const unknown = Object.keys(found).find((name) => !names.has(name));
@@ -122,7 +122,7 @@ export function tableRows(graph: Graph, input: string): number | null {
   return Number.isFinite(bound) ? bound : null;
 }
 
-async function readFrom(from: string, wanted: Wanted): Promise<Arrays> {
+async function readFrom(from: string, wanted: WantedInputs): Promise<Arrays> {
   const information = await stat(from).catch(() => null);
   if (information?.isDirectory()) return readFolder(from, wanted);
   if (from.endsWith('.npz')) return readArrays(from);
@@ -140,7 +140,7 @@ async function readFrom(from: string, wanted: Wanted): Promise<Arrays> {
   return { [only.name]: array };
 }
 
-async function readFolder(folder: string, wanted: Wanted): Promise<Record<string, ConstantTensor>> {
+async function readFolder(folder: string, wanted: WantedInputs): Promise<Record<string, ConstantTensor>> {
   const files = await readdir(folder);
   if (files.includes('io.json')) return readRaw(folder);
   const result: Record<string, ConstantTensor> = {};

@@ -8,7 +8,7 @@ import { entryOf } from '../ir/ops/index.js';
 import type { InnerDegrees } from '../sharding-propagation/roles.js';
 
 /** What was to be decided. */
-export interface Question {
+export interface DegreeQuestion {
   readonly devices: number;
   /** Degrees that the user gave. */
   readonly given: InnerDegrees;
@@ -20,7 +20,7 @@ export interface Question {
 }
 
 /** Dimensions by the names of their options; sp and ep where the model has what they cut. */
-export function leftOut(graph: Graph, { devices, given, stages, trains, isLocal }: Question): readonly string[] {
+export function leftOut(graph: Graph, { devices, given, stages, trains, isLocal }: DegreeQuestion): readonly string[] {
   // With dp and tp given, nothing was left to choose among degrees.
   const spreads = devices > 1 && (given.dp === undefined || given.tp === undefined);
   return [

@@ -9,7 +9,7 @@ import { redistributionBound } from '../cost-model/redistribution-bound.js';
 import type { Graph } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
 import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
-import type { Places } from '../partition/offload.js';
+import type { OffloadPlaces } from '../partition/offload.js';
 import { partition } from '../partition/partition.js';
 import { prepared } from '../partition/prepared.js';
 import type { ComputeNode, ShardedGraph } from '../partition/sharded-graph.js';
@@ -63,7 +63,7 @@ export function lowerAssigned(plan: Plan, assigned: AssignedPlan): LoweredPlan {
 export function asPlanned(
   stages: readonly LoweredStage[],
   { schedule, server }: Plan,
-  places: Places,
+  places: OffloadPlaces,
 ): readonly LoweredStage[] {
   return prepared(stages, { buckets: schedule, interleave: schedule.interleave, server, places });
 }

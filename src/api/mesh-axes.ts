@@ -5,7 +5,7 @@
 import type { Cluster } from '../cost-model/cluster.js';
 import { hiddenBehind } from '../cost-model/data-overlap.js';
 import { type GroupPlace, groupPlace, placeGroup } from '../cost-model/group-place.js';
-import type { Level } from '../cost-model/levels.js';
+import type { ClusterLevel } from '../cost-model/levels.js';
 import { communicatedBytes, priceNode } from '../cost-model/price.js';
 import type { StepConfiguration } from '../cost-model/step/configuration.js';
 import { type GroupName, groupRuns } from '../cost-model/step/mesh-order.js';
@@ -105,7 +105,7 @@ interface AxisSum {
 
 const NO_SUM = { bytes: 0, nanoseconds: 0, hidden: 0 };
 
-function lying({ members }: GroupPlace, levels: readonly Level[]): Pick<AxisUse, 'levels' | 'link'> {
+function lying({ members }: GroupPlace, levels: readonly ClusterLevel[]): Pick<AxisUse, 'levels' | 'link'> {
   const used = levels
     .map((level, index) => ({ level, members: members[index] ?? 1 }))
     .filter((place) => place.members > 1);

@@ -12,7 +12,7 @@ import type { DecisionSources } from './decisions.js';
 import type { ImportedModel } from './import.js';
 import type { Training } from './training.js';
 
-interface Wanted extends Pick<DecisionSources, 'degrees' | 'mode' | 'devices'> {
+interface WantedMicroBatches extends Pick<DecisionSources, 'degrees' | 'mode' | 'devices'> {
   readonly microBatch?: number;
   /** Stages of the pipeline; 1 without one. */
   readonly stages: number;
@@ -28,7 +28,7 @@ interface Wanted extends Pick<DecisionSources, 'degrees' | 'mode' | 'devices'> {
  * batch, or contradict the number that is given, and where they have no equal halves; `bad-option` where statistics are of shards
  * and dp is open
  */
-export function inMicroBatches(given: Training, wanted: Wanted, model: ImportedModel): Training {
+export function inMicroBatches(given: Training, wanted: WantedMicroBatches, model: ImportedModel): Training {
   const training = inWholeMicroBatches(given, wanted, model);
   if (wanted.interleave === 1) return training;
   const { microBatches: count = 1 } = training;
@@ -41,7 +41,11 @@ export function inMicroBatches(given: Training, wanted: Wanted, model: ImportedM
   return { ...training, microBatches: 2 * count };
 }
 
-function inWholeMicroBatches(given: Training, { microBatch, ...wanted }: Wanted, model: ImportedModel): Training {
+function inWholeMicroBatches(
+  given: Training,
+  { microBatch, ...wanted }: WantedMicroBatches,
+  model: ImportedModel,
+): Training {
   const dp = wanted.degrees?.dp ?? (wanted.mode === 'data' ? wanted.devices : undefined);
   const training = withShards(given, dp);
   if (microBatch === undefined) return inPipeline(training, wanted, model);
@@ -88,7 +92,11 @@ function withShards(training: Training, dp: number | undefined): Training {
  * A pipeline whose micro-batches nobody counted has the fewest that keep all of its stages busy at once: as many as stages, else
  * the least divisor of the batch that is larger; else as many as there are samples.
  */
-function inPipeline(training: Training, { stages, configured, interleave }: Wanted, model: ImportedModel): Training {
+function inPipeline(
+  training: Training,
+  { stages, configured, interleave }: WantedMicroBatches,
+  model: ImportedModel,
+): Training {
   if (stages === 1 || training.microBatches !== undefined) return training;
   if (configured > 1) return { ...training, microBatches: configured };
   const batch = batchSize(model.graph) ?? 1;

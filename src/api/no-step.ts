@@ -4,7 +4,7 @@
 import { type Cluster, clusterSize } from '../cost-model/cluster.js';
 import { DEVICE_OVERHEAD } from '../cost-model/hardware.js';
 import { AutoparError } from '../ir/error.js';
-import type { Found, Verdict } from '../search/configurations/best-configurations.js';
+import type { DegreesVerdict, FoundConfigurations } from '../search/configurations/best-configurations.js';
 import type { Combination, Decided, SpaceOptions } from '../search/configurations/space.js';
 
 /** Every combination is impossible: the pins say too much, or the batch does not divide. */
@@ -47,7 +47,7 @@ function noDegrees(devices: number, { experts, sequence }: SpaceOptions['facts']
 }
 
 /** The time was over before anything that fits was priced, and nothing does in the usual order of the axes. */
-export function outOfTime({ verdicts, priced }: Pick<Found, 'verdicts' | 'priced'>): AutoparError {
+export function outOfTime({ verdicts, priced }: Pick<FoundConfigurations, 'verdicts' | 'priced'>): AutoparError {
   const unseen = verdicts.filter(({ kind }) => kind === 'unseen').length;
   return new AutoparError(
     'out-of-time',
@@ -61,7 +61,11 @@ export function outOfTime({ verdicts, priced }: Pick<Found, 'verdicts' | 'priced
 }
 
 /** Nothing fits: what needs least, and what would help. */
-export function nothingFits(verdicts: readonly Verdict[], limitBytes: number | null, cluster: Cluster): AutoparError {
+export function nothingFits(
+  verdicts: readonly DegreesVerdict[],
+  limitBytes: number | null,
+  cluster: Cluster,
+): AutoparError {
   const large = verdicts.flatMap((verdict) => (verdict.kind === 'too-large' ? [verdict.least] : []));
   const [least] = large.sort((a, b) => a.bytes - b.bytes);
   if (!least || limitBytes === null) throw new Error('no combination was priced');

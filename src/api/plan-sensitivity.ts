@@ -7,7 +7,7 @@ import { fasterDevices, withMemory } from '../cost-model/faster-devices.js';
 import { fasterLinks } from '../cost-model/faster-links.js';
 import { usableBytes } from '../cost-model/predict.js';
 import { AutoparError } from '../ir/error.js';
-import type { Degrees } from '../search/degrees.js';
+import type { MeshDegrees } from '../search/degrees.js';
 import { plan as search } from '../search/plan.js';
 import type { Replanning } from './replan.js';
 
@@ -16,7 +16,7 @@ export interface PlanSensitivity {
   readonly change: string;
   /** Null where nothing fits then. */
   readonly best: {
-    readonly degrees: Degrees;
+    readonly degrees: MeshDegrees;
     readonly stepSeconds: number;
     /** No plan takes less. */
     readonly boundSeconds: number;
@@ -52,16 +52,16 @@ export async function planSensitivities(
   return all;
 }
 
-interface Change {
+interface ClusterChange {
   readonly change: string;
   readonly on: Cluster;
   readonly memoryBytes?: number;
 }
 
 /** In the order in which they are shown. A limit that the user gave is what changes; else the memory of the devices. */
-function changesOf(cluster: Cluster, given: number | undefined): readonly Change[] {
+function changesOf(cluster: Cluster, given: number | undefined): readonly ClusterChange[] {
   const isLimited = given !== undefined || usableBytes(cluster) !== undefined;
-  const memory = (change: string, bytes: (of: number) => number): Change =>
+  const memory = (change: string, bytes: (of: number) => number): ClusterChange =>
     given === undefined
       ? { change, on: withMemory(cluster, bytes) }
       : { change, on: cluster, memoryBytes: bytes(given) };

@@ -14,8 +14,8 @@ import type { SpMethod } from '../sharding-propagation/roles.js';
 import { sizesText } from '../sharding-propagation/stage-meshes.js';
 import { loadSolver } from '../solver/solve.js';
 import type { Plan } from '../strategy/plan.js';
-import { type Found, planOf } from '../strategy/plan-of.js';
-import type { Request } from '../strategy/request.js';
+import { planOf, type SearchResult } from '../strategy/plan-of.js';
+import type { PlanRequest } from '../strategy/request.js';
 import { asRun } from '../strategy/staged-graph.js';
 import { checkHalves, idleHalves, requestOf, unusedBucket, unusedServer, zeroNotes } from './asked-words.js';
 import { clusterSources } from './cluster-sources.js';
@@ -26,7 +26,7 @@ import { type RecomputeEffect, recomputeEffect } from './recompute-effect.js';
 import { firstMethod, hasAttention, methodsInOrder } from './sequence-method.js';
 import { orderedGraph } from './sequence-order.js';
 
-export interface PlanningOptions extends DecisionSources, Request {
+export interface PlanningOptions extends DecisionSources, PlanRequest {
   /** Bytes per device that a plan may need. */
   readonly memory?: number;
   /** `free` lets every axis lie on every factor. */
@@ -83,7 +83,7 @@ export async function plan(
 }
 
 /** What is asked of a plan, from options and files. */
-interface Asked {
+interface AskedPlan {
   readonly decided: Decisions;
   readonly request: ReturnType<typeof requestOf>;
   readonly mode: SearchMode;
@@ -94,11 +94,11 @@ async function plannedAs(
   imported: ImportedModel,
   options: PlanningOptions,
   memory: 'searched' | 'checked',
-  { decided, request: { requested: asked, notes: requestNotes }, mode }: Asked,
+  { decided, request: { requested: asked, notes: requestNotes }, mode }: AskedPlan,
   spMethod: SpMethod,
 ): Promise<PlannedModel> {
   const { cluster, degrees, pipeline: request, pinsOn, recomputePins, allToAll, notes } = decided;
-  const requested: Request = spMethod === 'auto' ? asked : { ...asked, spMethod };
+  const requested: PlanRequest = spMethod === 'auto' ? asked : { ...asked, spMethod };
   // What is not installed is told before the work.
   if (options.solver === 'glpk') await loadSolver('glpk');
   checkHalves(requested, imported.graph);
@@ -183,7 +183,7 @@ function pipelinePins({ stages, schedule, virtualStages, layout, meshes }: Pipel
 }
 
 /** Pins that decide no strategy and stay in the plan. */
-function keptPins(pins: readonly Pin[]): Pick<Found, 'places'> {
+function keptPins(pins: readonly Pin[]): Pick<SearchResult, 'places'> {
   const places = new Map<string, 'device' | 'host'>();
   for (const pin of pins) {
     if (pin.kind === 'place') places.set(pin.node, pin.place);

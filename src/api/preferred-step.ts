@@ -2,14 +2,14 @@
  * @file The training step that is taken of those that a search finds. Plans are searched within the memory that headroom leaves,
  * and the fastest that fits within all of it; where no plan leaves headroom, all of them within all of it.
  */
-import { bestConfigurations, type Found } from '../search/configurations/best-configurations.js';
+import { bestConfigurations, type FoundConfigurations } from '../search/configurations/best-configurations.js';
 import { cutUnevenly } from '../search/configurations/cut-unevenly.js';
-import type { Priced } from '../search/configurations/priced.js';
+import type { PricedConfiguration } from '../search/configurations/priced.js';
 import { pricingOf, type StepPricing } from '../search/configurations/step-pricing.js';
 import { preferred, roomyBytes } from '../search/preference.js';
 import type { PreparedStep } from './prepared-step.js';
 
-export interface PreferredStep extends Found {
+export interface PreferredStep extends FoundConfigurations {
   /** The fastest that fits, and why another was taken; null where it was taken itself. */
   readonly passed: PassedStep | null;
   /** Bytes that a plan with headroom may use of each device, where none leaves it; null where the one taken does. */
@@ -17,7 +17,7 @@ export interface PreferredStep extends Found {
 }
 
 export interface PassedStep {
-  readonly priced: Priced;
+  readonly priced: PricedConfiguration;
   /** Its seconds over those of the one that is taken. */
   readonly ratio: number;
   readonly because: string;
@@ -53,7 +53,7 @@ export function fastest(
   pricing: StepPricing,
   limitBytes: number | null,
   below?: number,
-): Found {
+): FoundConfigurations {
   const { space, searching, preferences } = prepared;
   const { signal, isOver = () => false } = searching;
   const wanted = below === undefined ? { near: preferences.near } : { below, top: 1 };
@@ -67,8 +67,8 @@ export function fastest(
  * @param outside the fastest that leaves no headroom; null where none was looked for
  */
 function chosen(
-  found: Found,
-  outside: Priced | null,
+  found: FoundConfigurations,
+  outside: PricedConfiguration | null,
   prepared: PreparedStep,
   pricing: StepPricing,
 ): Omit<PreferredStep, 'tight'> {
@@ -78,7 +78,8 @@ function chosen(
   const least = best.seconds;
   const near = found.fitting.filter((priced) => priced !== best && priced.seconds <= least * preferences.near);
   let left = MOST_SIMULATED;
-  const isSo = (priced: Priced) => left-- > 0 && exactly(priced, pricing).seconds <= least * preferences.near;
+  const isSo = (priced: PricedConfiguration) =>
+    left-- > 0 && exactly(priced, pricing).seconds <= least * preferences.near;
   const { taken, passed } = preferred(
     [best, ...near, ...(outside ? [outside] : [])],
     (priced) => {
@@ -108,12 +109,16 @@ function chosen(
 }
 
 /** What has an estimate alone, simulated. */
-function exactly(priced: Priced, pricing: StepPricing): Priced {
+function exactly(priced: PricedConfiguration, pricing: StepPricing): PricedConfiguration {
   return priced.priceLevel === 'estimate' ? { ...priced, ...pricing.exactly(priced.configuration) } : priced;
 }
 
 /** What was found, with another configuration than the fastest in the first place and in that of its degrees. */
-function ledBy(first: Priced, instead: Priced, found: Found): Found {
+function ledBy(
+  first: PricedConfiguration,
+  instead: PricedConfiguration,
+  found: FoundConfigurations,
+): FoundConfigurations {
   const { degrees } = first.configuration;
   return {
     ...found,
@@ -130,7 +135,7 @@ function ledBy(first: Priced, instead: Priced, found: Found): Found {
 const MOST_SIMULATED = 12;
 
 /** A search within headroom beside one within all memory: combinations without headroom fit, and bounds hold for all. */
-function withAll(within: Found, all: Found): Found {
+function withAll(within: FoundConfigurations, all: FoundConfigurations): FoundConfigurations {
   const others = new Map(all.verdicts.map((verdict) => [JSON.stringify(verdict.degrees), verdict]));
   return {
     ...within,

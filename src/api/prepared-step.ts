@@ -3,7 +3,7 @@
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import type { ModelWork } from '../cost-model/step/work.js';
-import type { SearchOptions } from '../search/configurations/pricing.js';
+import type { ConfigurationSearchOptions } from '../search/configurations/pricing.js';
 import type { SpaceOptions } from '../search/configurations/space.js';
 import type { Preferences } from '../search/preference.js';
 import type { WorkReader } from './step-works.js';
@@ -22,5 +22,5 @@ export interface PreparedStep {
   readonly sample: number;
   readonly limitBytes: number | null;
   readonly preferences: Preferences;
-  readonly searching: Omit<SearchOptions, 'limitBytes'>;
+  readonly searching: Omit<ConfigurationSearchOptions, 'limitBytes'>;
 }

@@ -7,11 +7,11 @@ import type { StepConfiguration } from '../cost-model/step/configuration.js';
 import { repeatedLayers } from '../ir/autodiff/recompute-kinds.js';
 import { AutoparError } from '../ir/error.js';
 import type { Graph } from '../ir/graph.js';
-import type { Priced } from '../search/configurations/priced.js';
+import type { PricedConfiguration } from '../search/configurations/priced.js';
 import { batchSize } from '../search/degrees.js';
 import { evenLayers } from '../search/pipeline/even-layers.js';
 import { layoutOfStages } from '../search/pipeline/stage-layout.js';
-import { type Unit, unitsOf } from '../search/pipeline/units.js';
+import { type StageUnit, unitsOf } from '../search/pipeline/units.js';
 import { AXIS_ORDER } from '../sharding-propagation/mesh.js';
 import type { Deadline } from '../solver/deadline.js';
 import type { CompileOptions } from './compile-options.js';
@@ -24,7 +24,7 @@ import { prepareStep, type StepSearchOptions, searchPrepared } from './search-st
 import type { Training } from './training.js';
 
 /** The best of each combination of degrees, first by the price of layers: the best of each number of stages before others. */
-export type Propose = (limitBytes: number | null) => Promise<readonly Priced[]>;
+export type Propose = (limitBytes: number | null) => Promise<readonly PricedConfiguration[]>;
 
 /** Options that pin single operators or stages: with one of them nothing is proposed. */
 const OF_OPERATORS = [
@@ -70,8 +70,8 @@ export async function proposer(
 const LOOKED_AT = 8;
 
 /** Prices of layers are nearest to lowered ones among equal numbers of stages, so that each number has its best looked at. */
-function unlike(best: readonly Priced[]): readonly Priced[] {
-  const stagesOf = ({ configuration }: Priced) => configuration.degrees.pp;
+function unlike(best: readonly PricedConfiguration[]): readonly PricedConfiguration[] {
+  const stagesOf = ({ configuration }: PricedConfiguration) => configuration.degrees.pp;
   const first = best.filter(
     (priced, index) => best.findIndex((other) => stagesOf(other) === stagesOf(priced)) === index,
   );
@@ -152,14 +152,14 @@ const OFFLOADED: Readonly<Record<NonNullable<StepConfiguration['offload']>, stri
 };
 
 /** Units of the model, how many each part has, and the layers among them. */
-interface Cut {
-  readonly units: readonly Unit[];
+interface UnitCut {
+  readonly units: readonly StageUnit[];
   readonly sizes: readonly number[];
   readonly layers: readonly (readonly string[])[];
 }
 
 /** The layers of each part as proposed; null where the graph's layers are not those that were priced. */
-function cutOf({ degrees: { pp }, virtualStages, stageLayers }: StepConfiguration, graph: Graph): Cut | null {
+function cutOf({ degrees: { pp }, virtualStages, stageLayers }: StepConfiguration, graph: Graph): UnitCut | null {
   const parts = pp * virtualStages;
   const units = unitsOf(graph, parts);
   const layers = new Set(repeatedLayers(graph));
@@ -184,7 +184,7 @@ function cutOf({ degrees: { pp }, virtualStages, stageLayers }: StepConfiguratio
 function recomputeWords(
   { recompute, recomputedLayers, degrees: { pp } }: StepConfiguration,
   graph: Graph,
-  cut: Cut | null,
+  cut: UnitCut | null,
 ): string | undefined {
   if (recompute === 'none') return undefined;
   const layers = repeatedLayers(graph);
@@ -196,7 +196,7 @@ function recomputeWords(
   return numbers.length === layers.length ? recompute : `${recompute}:${ranges(numbers)}`;
 }
 
-function byStage({ layers }: Cut, stages: number): readonly (readonly string[])[] {
+function byStage({ layers }: UnitCut, stages: number): readonly (readonly string[])[] {
   return Array.from({ length: stages }, (_, stage) => layers.filter((__, part) => part % stages === stage).flat());
 }
 

@@ -11,7 +11,7 @@ import type { Graph } from '../ir/graph.js';
 import type { Assignment, View } from '../partition/assignment.js';
 import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
 import { partition } from '../partition/partition.js';
-import type { CutGraph } from '../search/pipeline/pipeline.js';
+import type { PipelinedGraph } from '../search/pipeline/pipeline.js';
 import type { PlanResult } from '../search/plan.js';
 import { layoutKey } from '../sharding-propagation/layout.js';
 import { makeRedistributor } from '../sharding-propagation/redistribution.js';
@@ -37,7 +37,7 @@ export function recomputeEffect(
   graph: Graph,
   { assignment, prediction }: Pick<PlanResult, 'assignment'> & { readonly prediction: Predicted },
   cluster: Cluster,
-  pipeline: Pick<CutGraph, 'layout' | 'schedule'> | null,
+  pipeline: Pick<PipelinedGraph, 'layout' | 'schedule'> | null,
   plan: Plan,
 ): RecomputeEffect | null {
   const cloned = clonedOperators(graph);

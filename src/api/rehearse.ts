@@ -23,10 +23,10 @@ import { loweredOfPlan } from './inference-precision.js';
 import { clusterOf, programOfPlan } from './lower-plan.js';
 import {
   limitsOf,
-  type Need,
   needOf,
   outOfTime,
   type RehearsalLimits,
+  type RehearsalNeed,
   refuseUnaffordable,
 } from './rehearsal/affordable.js';
 import { bigPlan } from './rehearsal/big-plan.js';
@@ -57,7 +57,7 @@ export interface Rehearsal {
   readonly ranks: number;
   readonly limits: RehearsalLimits;
   /** What it was expected to need. */
-  readonly need: Need;
+  readonly need: RehearsalNeed;
   readonly reduced: readonly ReducedSize[];
   readonly notes: readonly string[];
   readonly coverage: Coverage;

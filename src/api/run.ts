@@ -2,7 +2,7 @@
  * @file run: a compiled program on this machine's ranks.
  */
 import { listening } from '../ir/interruption.js';
-import type { Link } from '../runtime/messages.js';
+import type { EmulatedLink } from '../runtime/messages.js';
 import { type RunOptions, type RunProgress, type RunResult, runProgram } from '../runtime/run-program.js';
 import { type RankResources, resourcesOf } from '../runtime/session.js';
 import type { Arrays } from './arrays.js';
@@ -23,7 +23,7 @@ export interface RunReport extends RunResult {
   /** `emulated`: ranks waited as long as their work is predicted to take, and there are no outputs. */
   readonly backend: RunBackend;
   /** The link between emulated ranks. */
-  readonly link?: Link;
+  readonly link?: EmulatedLink;
   /** Of experts that tokens are dispatched to, in the last step; left out where there are none. */
   readonly experts?: readonly ExpertLoad[];
 }

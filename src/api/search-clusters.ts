@@ -54,7 +54,7 @@ export async function searchClusters(options: ClusterSearchOptions): Promise<Clu
   const deadline = options.deadline ?? (timeLimit === undefined ? undefined : new Deadline(timeLimit));
   const timed = deadline ? { ...options, deadline } : options;
   const read = workReader(options, generated, purpose, whole);
-  const found: Found[] = [];
+  const found: SearchedPart[] = [];
   const planned = () => found.flatMap(({ search }) => (search ? [search] : []));
   const isInTime = (search: StepSearch) => search.simulation.stepSeconds <= within;
   const isMissed = () => planned().length > 0 && deadline?.isOver() === true;
@@ -76,13 +76,17 @@ export async function searchClusters(options: ClusterSearchOptions): Promise<Clu
   return { ...best, sizes, isCutOff, ...(isCutOff ? { bound: 0, gap: 1 } : {}) };
 }
 
-interface Found {
+interface SearchedPart {
   readonly part: ClusterPart;
   readonly search: StepSearch | null;
 }
 
 /** Whether a smaller part makes the step in time: of as many devices the fastest is looked for. */
-function isEnough(found: readonly Found[], part: ClusterPart, isInTime: (search: StepSearch) => boolean): boolean {
+function isEnough(
+  found: readonly SearchedPart[],
+  part: ClusterPart,
+  isInTime: (search: StepSearch) => boolean,
+): boolean {
   const devices = clusterSize(part.cluster);
   return found.some(({ search }) => search && isInTime(search) && clusterSize(search.simulation.cluster) < devices);
 }
@@ -120,7 +124,7 @@ async function onPart(options: StepSearchOptions, read: ReturnType<typeof workRe
   }
 }
 
-function sizeOf({ part, search }: Found, { kinds }: Cluster): ClusterSize {
+function sizeOf({ part, search }: SearchedPart, { kinds }: Cluster): ClusterSize {
   const { nodes, perNode } = part.cluster;
   const stepSeconds = search?.simulation.stepSeconds ?? null;
   return {

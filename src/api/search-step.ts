@@ -7,9 +7,9 @@ import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.j
 import type { StepConfiguration } from '../cost-model/step/configuration.js';
 import { modelFlops } from '../cost-model/step/model-flops.js';
 import { AutoparError } from '../ir/error.js';
-import type { Verdict } from '../search/configurations/best-configurations.js';
-import type { Priced } from '../search/configurations/priced.js';
-import type { SearchOptions } from '../search/configurations/pricing.js';
+import type { DegreesVerdict } from '../search/configurations/best-configurations.js';
+import type { PricedConfiguration } from '../search/configurations/priced.js';
+import type { ConfigurationSearchOptions } from '../search/configurations/pricing.js';
 import { combinations, type Decided, divisors, factsOf, type SpaceOptions } from '../search/configurations/space.js';
 import { timeWritten } from '../search/figures.js';
 import { type Preferences, preferencesOf, type Wish } from '../search/preference.js';
@@ -30,7 +30,7 @@ import {
   type Simulation,
   simulationOf,
 } from './simulate.js';
-import { conflictingPins, keepingOnly, type Pin, pinsTyped } from './step-conflict.js';
+import { conflictingPins, keepingOnly, type PinnedKey, pinsTyped } from './step-conflict.js';
 import { isUnbuilt, knownWorks, statedBatch, type WorkReader, workReader } from './step-works.js';
 
 export interface StepSearchOptions extends Omit<SimulateOptions, 'trace'>, Wish {
@@ -53,7 +53,7 @@ export interface StepSearch extends PreferredStep {
   readonly layers: ReadWork;
   /** (cost − bound) / cost, of the configurations that are in the space. */
   readonly gap: number;
-  readonly objective: SearchOptions['objective'];
+  readonly objective: ConfigurationSearchOptions['objective'];
   /** What was said before the search. */
   readonly decided: Decided;
   /** What was wanted of the plan, as it was taken. */
@@ -107,7 +107,7 @@ async function conflict(options: StepSearchOptions, code: string): Promise<strin
 }
 
 /** Which leave nothing that fits: each set is asked of what fits first, and the one that is found of a search to its end. */
-async function conflictOfMemory(options: StepSearchOptions, read: WorkReader): Promise<readonly Pin[]> {
+async function conflictOfMemory(options: StepSearchOptions, read: WorkReader): Promise<readonly PinnedKey[]> {
   const first = async (some: StepSearchOptions) => {
     const { searching, ...prepared } = await prepareStep(some, read);
     return searchPrepared({ ...prepared, searching: { ...searching, isOver: () => true } });
@@ -197,7 +197,7 @@ export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch
   const found = preferredStep(prepared);
   if (found.best.length === 0 && found.isCutOff) throw outOfTime(found);
   if (found.best.length === 0) throw nothingFits(found.verdicts, limitBytes, cluster);
-  const first = found.best[0] as Priced;
+  const first = found.best[0] as PricedConfiguration;
   const simulation = await simulationAt(prepared, first.configuration);
   const cost = searching.objective === 'memory' ? first.bytes : first.seconds;
   return {
@@ -225,7 +225,7 @@ export async function simulationAt(prepared: PreparedStep, configuration: StepCo
   });
 }
 
-export type { PreparedStep, Priced, Verdict };
+export type { DegreesVerdict, PreparedStep, PricedConfiguration };
 
 /** Runners-up that are shown where nothing says how many. */
 const SHOWN = 5;

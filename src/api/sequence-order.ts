@@ -7,7 +7,7 @@ import { AutoparError } from '../ir/error.js';
 import { type Graph, typeOf } from '../ir/graph.js';
 import { inZigzag } from '../ir/passes/order-sequence.js';
 import type { PlanSequence } from '../strategy/plan.js';
-import type { Request } from '../strategy/request.js';
+import type { PlanRequest } from '../strategy/request.js';
 
 export interface PlannedOrder {
   readonly graph: Graph;
@@ -20,7 +20,7 @@ export interface PlannedOrder {
  * The graph of a step over `sp` ranks in the order that is asked for, or that the method wants.
  * @throws AutoparError (usage) `bad-option` for an order without a ring, `degree-does-not-fit` for one that the model cannot have
  */
-export function orderedGraph(graph: Graph, sp: number, { spMethod = 'auto', spOrder }: Request): PlannedOrder {
+export function orderedGraph(graph: Graph, sp: number, { spMethod = 'auto', spOrder }: PlanRequest): PlannedOrder {
   if (spOrder !== undefined && (sp === 1 || spMethod !== 'ring'))
     throw new AutoparError(
       'bad-option',

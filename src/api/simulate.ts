@@ -10,7 +10,7 @@ import {
   type MeshOrder,
   type Offload,
   type PipelineSchedule,
-  type Precision,
+  type ProductPrecision,
   type Recompute,
   type StepConfiguration,
   usualGradientBytes,
@@ -60,7 +60,7 @@ export interface SimulateOptions extends Omit<ImportOptions, 'globalBatch'>, Par
   readonly virtualStages?: number;
   /** What lies in the host's memory; nothing where it is left out. */
   readonly offload?: Offload;
-  readonly precision?: Precision;
+  readonly precision?: ProductPrecision;
   readonly software?: SoftwareName;
   /** Of an element of a gradient, in memory and on the wire; as the software has it where it is left out. */
   readonly gradientBytes?: 2 | 4;

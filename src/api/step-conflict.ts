@@ -23,7 +23,7 @@ const PINS = {
 } as const satisfies Partial<Record<keyof SimulateOptions, string>>;
 
 /** A key of what is said. */
-export type Pin = keyof typeof PINS;
+export type PinnedKey = keyof typeof PINS;
 
 /** Searches; an AutoparError says that there is no plan. */
 type Search<Options> = (options: Options) => Promise<unknown>;
@@ -35,7 +35,7 @@ type Search<Options> = (options: Options) => Promise<unknown>;
 export function conflictingPins<Options extends SimulateOptions>(
   options: Options,
   search: Search<Options>,
-): Promise<readonly Pin[]> {
+): Promise<readonly PinnedKey[]> {
   return smallestConflict(givenPins(options), async (kept) => {
     try {
       await search(keepingOnly(options, [...kept]));
@@ -48,16 +48,16 @@ export function conflictingPins<Options extends SimulateOptions>(
 }
 
 /** The options without all that is said but these. */
-export function keepingOnly<Options extends SimulateOptions>(options: Options, pins: readonly Pin[]): Options {
+export function keepingOnly<Options extends SimulateOptions>(options: Options, pins: readonly PinnedKey[]): Options {
   const left = givenPins(options).filter((pin) => !pins.includes(pin));
   return { ...options, ...Object.fromEntries(left.map((pin) => [pin, undefined])) };
 }
 
 /** As they are typed. */
-export function pinsTyped(options: SimulateOptions, pins: readonly Pin[]): readonly string[] {
+export function pinsTyped(options: SimulateOptions, pins: readonly PinnedKey[]): readonly string[] {
   return pins.map((pin) => `${PINS[pin]} ${options[pin]}`);
 }
 
-function givenPins(options: SimulateOptions): readonly Pin[] {
-  return (Object.keys(PINS) as Pin[]).filter((pin) => options[pin] !== undefined && options[pin] !== 'auto');
+function givenPins(options: SimulateOptions): readonly PinnedKey[] {
+  return (Object.keys(PINS) as PinnedKey[]).filter((pin) => options[pin] !== undefined && options[pin] !== 'auto');
 }

@@ -20,7 +20,7 @@ export interface Remedy {
 }
 
 /** What was said of the configuration: options say again what would follow otherwise. */
-interface Asked {
+interface AskedStep {
   /** Bytes per device; what the device has by default. */
   readonly memory?: number;
   readonly globalBatch?: number;
@@ -40,12 +40,12 @@ interface Remediable {
 
 /** The cheapest change that makes it fit; tensor parallelism that leaves its node only where nothing else does. */
 export async function remedyOf(
-  options: Asked,
+  options: AskedStep,
   configuration: StepConfiguration,
   { cluster, facts, works }: Remediable,
 ): Promise<Remedy | null> {
   const changes = changesOf(options, configuration, cluster, facts);
-  const isInside = ({ changed }: Change) => changed.degrees.tp <= cluster.perNode;
+  const isInside = ({ changed }: ConfigurationChange) => changed.degrees.tp <= cluster.perNode;
   for (const tried of [changes.filter(isInside), changes.filter((change) => !isInside(change))]) {
     let best: Remedy | null = null;
     for (const { change, changed } of tried) {
@@ -68,22 +68,22 @@ export async function remedyOf(
 }
 
 /** A configuration that differs in one thing, and the options that make it so. */
-interface Change {
+interface ConfigurationChange {
   readonly change: string;
   readonly changed: StepConfiguration;
 }
 
 /** One change at a time; what is batched stays the same, so options say it where it would follow from others. */
 function changesOf(
-  options: Asked,
+  options: AskedStep,
   configuration: StepConfiguration,
   { device }: Cluster,
   { sequence, experts }: ModelFacts,
-): readonly Change[] {
+): readonly ConfigurationChange[] {
   const { degrees, recompute, zero, inference } = configuration;
   const { dp, tp, pp, sp, ep } = degrees;
   const ranks = dp * sp;
-  const changes: Change[] = [];
+  const changes: ConfigurationChange[] = [];
   const add = (change: string, part: Partial<StepConfiguration>) =>
     changes.push({ change, changed: { ...configuration, ...part } });
   if (!inference) {

@@ -4,7 +4,7 @@
  */
 import { fasterLinks } from '../cost-model/faster-links.js';
 import { AutoparError } from '../ir/error.js';
-import { fitsIn, type Priced } from '../search/configurations/priced.js';
+import { fitsIn, type PricedConfiguration } from '../search/configurations/priced.js';
 import { pricingOf } from '../search/configurations/step-pricing.js';
 import { type PreparedStep, type StepSearch, searchPrepared } from './search-step.js';
 
@@ -12,14 +12,14 @@ import { type PreparedStep, type StepSearch, searchPrepared } from './search-ste
 export interface Sensitivity {
   readonly change: string;
   /** Null where nothing fits then. */
-  readonly best: Priced | null;
+  readonly best: PricedConfiguration | null;
   /** Its seconds over those of the plan at hand. */
   readonly ratio: number | null;
 }
 
 /** The changes, in the order in which they are shown. */
 export async function sensitivities(prepared: PreparedStep, found: StepSearch): Promise<readonly Sensitivity[]> {
-  const [present] = found.best as readonly [Priced];
+  const [present] = found.best as readonly [PricedConfiguration];
   const all: Sensitivity[] = [];
   for (const [change, changed] of changesOf(prepared)) {
     const best = await bestOf(changed, present);
@@ -29,11 +29,11 @@ export async function sensitivities(prepared: PreparedStep, found: StepSearch): 
 }
 
 /** The best where the cluster is another, which may be the plan at hand: only so many cuts are priced. */
-async function bestOf(prepared: PreparedStep, present: Priced): Promise<Priced | null> {
+async function bestOf(prepared: PreparedStep, present: PricedConfiguration): Promise<PricedConfiguration | null> {
   const { cluster, works, limitBytes, searching } = prepared;
   try {
     const { best } = await searchPrepared({ ...prepared, searching: { ...searching, top: 1 } });
-    const kept: Priced = { ...present, ...pricingOf(cluster, works).exactly(present.configuration) };
+    const kept: PricedConfiguration = { ...present, ...pricingOf(cluster, works).exactly(present.configuration) };
     const isKept = searching.objective === 'time' && fitsIn(kept, limitBytes);
     const all = [...best.slice(0, 1), ...(isKept ? [kept] : [])];
     return all.reduce((least, own) => (own.seconds < least.seconds ? own : least));

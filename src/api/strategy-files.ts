@@ -15,7 +15,7 @@ import type { Plan } from '../strategy/plan.js';
 import { planFromJson, readPlan } from '../strategy/plan-json.js';
 import { readArrays } from './arrays.js';
 import { dispatchOf } from './dispatch.js';
-import { CONSTANTS_FILE, isTraining, readSource, type Source } from './folder.js';
+import { CONSTANTS_FILE, isTraining, type ProgramSource, readSource } from './folder.js';
 import { type ImportedModel, type ImportOptions, importModel } from './import.js';
 import { inPrecision, loweredOfPlan } from './inference-precision.js';
 import { importedFor, sharedIn } from './training-form.js';
@@ -107,7 +107,7 @@ export async function modelOfPlan(read: StrategyFile, plan: Plan, options: Model
   if (training) {
     const { compiledModel } = await import('./compiled-model.js');
     const { dims, globalBatch } = plan.model;
-    const alone: Source = {
+    const alone: ProgramSource = {
       ...{ format: 'autopar-source', model: file, dims, globalBatch },
       ...NOTHING_ELSE,
       training,
@@ -154,10 +154,10 @@ export async function namedModel(
 }
 
 /** source.json of the folder that a plan lies in; null where it lies alone. */
-async function sourceBeside({
-  file,
-  folder,
-}: Extract<StrategyFile, { form: 'plan' }>): Promise<{ readonly folder: string; readonly source: Source } | null> {
+async function sourceBeside({ file, folder }: Extract<StrategyFile, { form: 'plan' }>): Promise<{
+  readonly folder: string;
+  readonly source: ProgramSource;
+} | null> {
   const place = folder ?? path.dirname(file);
   const there = await stat(path.join(place, 'source.json')).catch(() => null);
   if (!there || (folder === null && path.basename(file) !== 'plan.json')) return null;
@@ -166,7 +166,7 @@ async function sourceBeside({
 
 async function importOptions(
   plan: Plan,
-  beside: { readonly folder: string; readonly source: Source } | null,
+  beside: { readonly folder: string; readonly source: ProgramSource } | null,
 ): Promise<ImportOptions> {
   const { globalBatch } = plan.model;
   const constants = beside?.source.constants ? await readArrays(path.join(beside.folder, CONSTANTS_FILE)) : undefined;

@@ -15,7 +15,7 @@ import { programFolder, readProgram } from '../program/reader.js';
 import { type ProgramPlace, recutWeights } from '../program/recut.js';
 import type { Plan } from '../strategy/plan.js';
 import { planToJson } from '../strategy/plan-json.js';
-import { CONSTANTS_FILE, checkTarget, readCompiled, type Source } from './folder.js';
+import { CONSTANTS_FILE, checkTarget, type ProgramSource, readCompiled } from './folder.js';
 import type { ImportedModel } from './import.js';
 import { clusterOf, lowerPlan, programOfPlan } from './lower-plan.js';
 import { type ModelOptions, modelOfPlan, readStrategy } from './strategy-files.js';
@@ -154,7 +154,7 @@ async function newProgram(plan: Plan, options: RecutOptions, directory: string):
 }
 
 /** source.json of a folder in another place: the model's path is relative to it. */
-function moved(source: Source, from: string, to: string): Source {
+function moved(source: ProgramSource, from: string, to: string): ProgramSource {
   const model = path.resolve(from, source.model);
   return { ...source, model: path.relative(path.resolve(to), model).split(path.sep).join('/') };
 }

@@ -15,7 +15,7 @@ import { type ExportedStrategy, mindSporeStrategy } from '../strategy/mindspore/
 import { mindSporePins } from '../strategy/mindspore/import.js';
 import { strategyToJson } from '../strategy/mindspore/json.js';
 import { mergeStages } from '../strategy/mindspore/merge.js';
-import { rankListForTransform, type Sharded } from '../strategy/mindspore/rank-list.js';
+import { rankListForTransform, type ShardedCheckpoint } from '../strategy/mindspore/rank-list.js';
 import { encodeStrategy } from '../strategy/mindspore/schema.js';
 import { CONFIGURATION } from '../strategy/onnx/annotate.js';
 import { annotationPins, editedNodes } from '../strategy/onnx/read-annotations.js';
@@ -130,7 +130,7 @@ export async function ranksForTransform(
   rank: number,
   options: ModelOptions = {},
 ): Promise<readonly number[]> {
-  const sharded = async (file: string | null): Promise<Sharded> =>
+  const sharded = async (file: string | null): Promise<ShardedCheckpoint> =>
     file === null ? null : { file, document: await asDocument(await readStrategy(file), options, true) };
   return rankListForTransform(await sharded(from), await sharded(to), rank);
 }

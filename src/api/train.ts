@@ -6,7 +6,13 @@ import { batchesPerEpoch, type LastBatch, type SampleOrder } from '../data/sampl
 import { AutoparError } from '../ir/error.js';
 import { listening } from '../ir/interruption.js';
 import type { BackendName } from '../runtime/backend.js';
-import { openSession, type RankResources, resourcesOf, type SessionOptions, type Tensors } from '../runtime/session.js';
+import {
+  openSession,
+  type RankResources,
+  resourcesOf,
+  type SessionOptions,
+  type WholeTensors,
+} from '../runtime/session.js';
 import type { PlanTraining } from '../strategy/plan.js';
 import type { Saved } from './checkpoints.js';
 import { readRunnable } from './compiled-model.js';
@@ -86,9 +92,9 @@ export interface TrainReport {
 }
 
 /** A run, and what the ranks kept at its end: weights and the optimizer's state, whole, by name. */
-export interface Trained {
+export interface TrainedRun {
   readonly report: TrainReport;
-  readonly kept: Tensors;
+  readonly kept: WholeTensors;
 }
 
 /**
@@ -104,7 +110,7 @@ export async function train(options: TrainOptions): Promise<TrainReport> {
  * @param initial by name, values of weights and of other state
  * @param keeps whether all state is read at the end; checkpoints are then written where they are asked for alone
  */
-export async function trainFrom(options: TrainOptions, initial: Tensors, keeps: boolean): Promise<Trained> {
+export async function trainFrom(options: TrainOptions, initial: WholeTensors, keeps: boolean): Promise<TrainedRun> {
   const { directory, signal } = options;
   const parts = await readRunnable(directory, options.model);
   const { plan, source } = parts;
@@ -133,7 +139,7 @@ export async function trainFrom(options: TrainOptions, initial: Tensors, keeps: 
   }
 }
 
-interface Model {
+interface TrainedModel {
   readonly parts: CompiledParts;
   readonly imported: ImportedModel;
   readonly planned: ImportedModel;
@@ -143,11 +149,11 @@ interface Model {
 
 async function trainModel(
   options: TrainOptions,
-  initial: Tensors,
+  initial: WholeTensors,
   keeps: boolean,
   checkpoints: Checkpointing,
-  { parts, imported, planned, training: asked, plan: training }: Model,
-): Promise<Trained> {
+  { parts, imported, planned, training: asked, plan: training }: TrainedModel,
+): Promise<TrainedRun> {
   const { directory, signal, onProgress = () => undefined } = options;
   const { program } = parts;
   const { resumed } = checkpoints;
@@ -164,7 +170,7 @@ async function trainModel(
     ...(signal ? { signal } : {}),
   };
   const ends: (() => Promise<void> | void)[] = [dataset.close];
-  const run = async (): Promise<Trained> => {
+  const run = async (): Promise<TrainedRun> => {
     const session = await openSession(directory, {
       ...running,
       onLoaded: (rank, ranks) => onProgress(`rank ${rank} of ${ranks} is ready`),
@@ -208,7 +214,7 @@ async function trainModel(
     return { report: { ...report, ...places }, kept: keeps ? await session.read(state) : {} };
   };
   /** The mean loss of data under the state that is handed in. */
-  const openEvaluation = async (files: readonly string[]): Promise<(state: Tensors) => Promise<number>> => {
+  const openEvaluation = async (files: readonly string[]): Promise<(state: WholeTensors) => Promise<number>> => {
     onProgress('planning the evaluation');
     const { microBatches = 1 } = asked;
     const forward = await openForward({

@@ -3,7 +3,7 @@
  * Weights are whole between its calls, so that each call may run on other ranks than the one before.
  */
 import { AutoparError } from '../ir/error.js';
-import { openSession, type Tensors } from '../runtime/session.js';
+import { openSession, type WholeTensors } from '../runtime/session.js';
 import type { CompileOptions } from './compile-options.js';
 import { defaultFolder, readCompiled } from './folder.js';
 import type { TrainOptions, TrainReport } from './train.js';
@@ -22,7 +22,7 @@ type DataRun = Omit<TrainOptions, 'directory' | 'model'>;
 
 export class Trainer {
   private config: TrainerConfig = {};
-  private kept: Tensors = {};
+  private kept: WholeTensors = {};
   private isCompiled = false;
 
   constructor(private readonly options: TrainerOptions) {}
@@ -64,7 +64,7 @@ export class Trainer {
   }
 
   /** The model's outputs for one batch of inputs, under the weights as they are. */
-  async predict(inputs: Tensors): Promise<Tensors> {
+  async predict(inputs: WholeTensors): Promise<WholeTensors> {
     return this.forward('outputs', async ({ session }) => (await session.step(inputs)).outputs);
   }
 
@@ -97,7 +97,7 @@ export class Trainer {
   }
 
   /** Values by name: those of the last run, or those that the compiled program begins with. */
-  private async weights(directory: string): Promise<Tensors> {
+  private async weights(directory: string): Promise<WholeTensors> {
     if (Object.keys(this.kept).length > 0) return this.kept;
     const session = await openSession(directory);
     try {

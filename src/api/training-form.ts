@@ -48,7 +48,7 @@ export interface CutBatch {
 }
 
 /** A forward graph ready for loss and gradients. */
-export interface TrainingForm {
+export interface PreparedTraining {
   readonly graph: Graph;
   /** Names of the weights that are trained. */
   readonly trained: readonly string[];
@@ -103,7 +103,7 @@ export function trainingForm(
   imported: ImportedModel,
   options: TrainingFormOptions,
   cut: CutBatch = { microBatches: 1, isPart: false },
-): TrainingForm {
+): PreparedTraining {
   const { graph, evidence } = imported;
   const found = findParameters(graph, { ...evidence, values: sameValues(graph.weights) }, options);
   const { parameters, buffers } = found;

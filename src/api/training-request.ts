@@ -4,7 +4,7 @@
  */
 import type { LossOptions } from '../ir/autodiff/append-loss.js';
 import type { OptimizerOptions } from '../ir/autodiff/optimizer-options.js';
-import type { Precision } from '../ir/autodiff/training-graph.js';
+import type { TrainingPrecision } from '../ir/autodiff/training-graph.js';
 import { AutoparError } from '../ir/error.js';
 import type { TrainingFormOptions } from './training-form.js';
 
@@ -16,7 +16,7 @@ export interface Training extends TrainingFormOptions {
   readonly decayed?: readonly string[];
   readonly undecayed?: readonly string[];
   /** fp32 by default. */
-  readonly precision?: Precision;
+  readonly precision?: TrainingPrecision;
   /** What the loss is multiplied by for its gradients; dynamic for fp16, 1 for the others. */
   readonly lossScale?: number | 'dynamic';
   /** Parts of the batch that a step works through one after the other, adding up gradients; 1 by default. */
@@ -38,7 +38,7 @@ export function checkTraining(training: Training): void {
   throw new AutoparError('bad-option', 'usage', message, {}, wrong.hint);
 }
 
-interface Rule {
+interface TrainingRule {
   readonly holds: (training: Training) => boolean;
   readonly says: string | ((training: Training) => string);
   readonly hint: string;
@@ -56,7 +56,7 @@ function only(
   fits: (training: Training) => boolean,
   says: (training: Training) => string,
   hint: string,
-): Rule {
+): TrainingRule {
   return {
     holds: (training) => given(training) === undefined || fits(training),
     says: (training) => `${flag} ${says(training)}`,
@@ -69,7 +69,7 @@ const ofAdam = () => 'is an option of adam, adamw and lamb, and the optimizer is
 const ofEntropy = ({ loss }: Training) => `is an option of cross_entropy, and the loss is ${loss.kind}`;
 const LEAVE = 'leave one of the two out';
 
-const RULES: readonly Rule[] = [
+const RULES: readonly TrainingRule[] = [
   {
     holds: ({ loss, optimizer }: Partial<Training>) => loss?.kind !== undefined && optimizer?.kind !== undefined,
     says: 'training needs a loss and an optimizer',

@@ -19,7 +19,7 @@ import { findLayers } from '../ir/passes/find-layers.js';
 import { batchSize } from '../search/degrees.js';
 import type { PlanTraining } from '../strategy/plan.js';
 import type { ImportedModel } from './import.js';
-import { type TrainingForm, trainingForm } from './training-form.js';
+import { type PreparedTraining, trainingForm } from './training-form.js';
 import { checkTraining, type Training } from './training-request.js';
 
 export type { Training };
@@ -48,14 +48,14 @@ export async function trainedModel(
 }
 
 /** Whether the graph is that of one micro-batch, or of the whole batch with the loss in the form that micro-batches have. */
-type Cut = Pick<TrainingOptions, 'microBatches' | 'inSums'>;
+type MicroBatchForm = Pick<TrainingOptions, 'microBatches' | 'inSums'>;
 
 /**
  * The model with a step of training as its graph; import it with what `importedFor` says, so that its Dropout is there.
  * @throws AutoparError (usage) `bad-option` for what contradicts itself, `unknown-parameter` for a glob that fits no weight; what
  * bringing it into training form and making the graph refuse
  */
-export function withTraining(imported: ImportedModel, training: Training, cut?: Cut): ImportedModel {
+export function withTraining(imported: ImportedModel, training: Training, cut?: MicroBatchForm): ImportedModel {
   const { step, form } = trainingGraphOf(imported, training, cut);
   const graph = findLayers(step.graph, form.graph);
   const { loss, optimizer } = training;
@@ -75,8 +75,8 @@ export function withTraining(imported: ImportedModel, training: Training, cut?: 
 export function trainingGraphOf(
   imported: ImportedModel,
   training: Training,
-  cut: Cut = {},
-): { readonly step: TrainingGraph; readonly form: TrainingForm } {
+  cut: MicroBatchForm = {},
+): { readonly step: TrainingGraph; readonly form: PreparedTraining } {
   checkTraining(training);
   checkFloating(imported.graph, training);
   const { microBatches = 1 } = training;

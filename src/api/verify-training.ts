@@ -67,7 +67,7 @@ const ROUNDED_SIDES = 2;
 const RECIPES: Readonly<Record<string, readonly DType[]>> = { fp16: ['float16'], bf16: ['bfloat16'] };
 
 /** A tensor that is read of every step: where the program has it, and its name in the unsharded graph. */
-interface Place {
+interface StepTensor {
   readonly part: StepPart;
   readonly name: string;
   /** Local tensors of the program that are blocks of it. */
@@ -146,7 +146,7 @@ export async function compareSteps(task: TrainingToVerify): Promise<ComparedStep
 /**
  * The program's gradients and new state by the names of the unsharded graph; where it lacks one, state as it was and no gradient.
  */
-function valuesOf(whole: ImportedModel, gradients: readonly Place[], ran: ProgramStep, before: Arrays): Arrays {
+function valuesOf(whole: ImportedModel, gradients: readonly StepTensor[], ran: ProgramStep, before: Arrays): Arrays {
   const values: Record<string, ConstantTensor | undefined> = {};
   for (const { input, output } of whole.graph.state) values[output] = fitting(whole, ran.after)[input] ?? before[input];
   for (const { reference, tensors } of gradients) values[reference] = ran.tensors[tensors[0] ?? ''];
@@ -194,7 +194,7 @@ function changes({ gradients }: ImportedModel, { before, after }: ProgramStep): 
   });
 }
 
-function placesIn({ program, planned, whole, tensors }: TrainingToVerify): readonly Place[] {
+function placesIn({ program, planned, whole, tensors }: TrainingToVerify): readonly StepTensor[] {
   const blocks = new Map<string, string[]>();
   for (const [name, { source }] of program.stages.flatMap((stage) => Object.entries(stage.tensors)))
     if (source !== undefined) blocks.set(source, [...(blocks.get(source) ?? []), name]);
@@ -205,7 +205,7 @@ function placesIn({ program, planned, whole, tensors }: TrainingToVerify): reado
     if (found) return found.slice(0, 1);
     return (makers.get(gradient)?.inputs ?? []).flatMap((input) => (input === null ? [] : partsOf(input)));
   };
-  const gradients = [...(planned.gradients ?? [])].map(([name, gradient]): Place => {
+  const gradients = [...(planned.gradients ?? [])].map(([name, gradient]): StepTensor => {
     const reference = whole.gradients?.get(name) ?? gradient;
     const tensors = blocks.get(gradient);
     return tensors
@@ -216,11 +216,13 @@ function placesIn({ program, planned, whole, tensors }: TrainingToVerify): reado
   const inner = tensors.filter((name) => whole.graph.tensors.has(name) && !known.has(name));
   return [
     ...gradients,
-    ...inner.map((name): Place => ({ part: 'inner tensor', name, tensors: blocks.get(name) ?? [], reference: name })),
+    ...inner.map(
+      (name): StepTensor => ({ part: 'inner tensor', name, tensors: blocks.get(name) ?? [], reference: name }),
+    ),
   ];
 }
 
-async function programStep(task: TrainingToVerify, places: readonly Place[], steps: number): Promise<ProgramStep> {
+async function programStep(task: TrainingToVerify, places: readonly StepTensor[], steps: number): Promise<ProgramStep> {
   const pairs = task.program.state ?? [];
   const read = places.flatMap(({ tensors, sumOf }) => sumOf ?? tensors);
   const collect = [...read, ...pairs.flatMap(({ from, to }) => [from, to])];
@@ -302,7 +304,7 @@ function comparer(task: TrainingToVerify, { unit, step, expected, probes }: Refe
 
 function comparedStep(
   { whole, planned }: TrainingToVerify,
-  places: readonly Place[],
+  places: readonly StepTensor[],
   ran: ProgramStep,
   before: Arrays,
   compare: Compare,

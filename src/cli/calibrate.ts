@@ -4,7 +4,7 @@
 import type { Calibration, CalibrationScores, Score } from '../api/calibrate.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import { devicesText } from './cluster-text.js';
-import type { Command, Context } from './command.js';
+import type { Command, CommandContext } from './command.js';
 import { countText, flopsText, shareText, wholeText } from './quantity.js';
 import { tableLines } from './table.js';
 
@@ -41,7 +41,7 @@ export const calibrateCommand: Command<CalibrateFlags> = {
 };
 
 async function runCalibrate(
-  { output, signal }: Context,
+  { output, signal }: CommandContext,
   files: readonly string[],
   flags: CalibrateFlags,
 ): Promise<ExitKind> {

@@ -6,7 +6,7 @@ import { Command as CommanderCommand, CommanderError, Option } from 'commander';
 import { refuseIdle } from '../api/options/idle.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import { offer } from '../ir/nearest.js';
-import type { Command, CommandOption, Context } from './command.js';
+import type { Command, CommandContext, CommandOption } from './command.js';
 import { COMMANDS } from './commands.js';
 import { exitCode, failureJson, failureOf, failureText } from './failure.js';
 import { LATER_ELSEWHERE, notThereYet } from './later.js';
@@ -70,7 +70,7 @@ export function reportFailure(
   return exitCode(failure.exit);
 }
 
-async function dispatch(line: readonly string[], context: Context, version: string): Promise<ExitKind> {
+async function dispatch(line: readonly string[], context: CommandContext, version: string): Promise<ExitKind> {
   let ended: ExitKind = 'done';
   const program = buildProgram(context, version, (kind) => {
     ended = kind;
@@ -88,7 +88,7 @@ async function dispatch(line: readonly string[], context: Context, version: stri
   return ended;
 }
 
-function buildProgram(context: Context, version: string, end: (kind: ExitKind) => void): CommanderCommand {
+function buildProgram(context: CommandContext, version: string, end: (kind: ExitKind) => void): CommanderCommand {
   const program = new CommanderCommand('autopar')
     .description('An auto-parallel strategy compiler: ONNX model + cluster → the fastest sharded program, verified.')
     .version(version, '--version', 'print the version')
@@ -109,7 +109,11 @@ function buildProgram(context: Context, version: string, end: (kind: ExitKind) =
   );
 }
 
-function buildCommand(command: Command<never>, context: Context, end: (kind: ExitKind) => void): CommanderCommand {
+function buildCommand(
+  command: Command<never>,
+  context: CommandContext,
+  end: (kind: ExitKind) => void,
+): CommanderCommand {
   const built = new CommanderCommand(command.name)
     .description(command.says)
     .helpOption('-h, --help', 'print help')

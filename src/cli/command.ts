@@ -28,7 +28,7 @@ export interface CommandOption {
 }
 
 /** What a command is given besides its arguments and options. */
-export interface Context {
+export interface CommandContext {
   readonly output: Output;
   /** Aborted by Ctrl-C. */
   readonly signal: AbortSignal;
@@ -45,5 +45,5 @@ export interface Command<Options = Readonly<Record<string, unknown>>> {
   readonly idle?: readonly Idle<Options>[];
   /** Commands of its own, as `autopar strategy diff`: `run` answers only where none of them is named. */
   readonly subcommands?: readonly Command<never>[];
-  readonly run: (context: Context, values: readonly string[], options: Options) => Promise<ExitKind>;
+  readonly run: (context: CommandContext, values: readonly string[], options: Options) => Promise<ExitKind>;
 }

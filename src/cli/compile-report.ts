@@ -1,7 +1,7 @@
 /**
  * @file What `autopar compile` prints: degrees, predictions, the heaviest operators, what communicates, the verdict.
  */
-import type { Compared } from '../api/choose-plan.js';
+import type { ComparedPlan } from '../api/choose-plan.js';
 import type { CompileResult } from '../api/compile.js';
 import type { PlanSummary } from '../api/plan-summary.js';
 import { devicesText } from './cluster-text.js';
@@ -310,7 +310,7 @@ function batchesText(count: number): string {
 }
 
 /** What was proposed beside degrees; how tp shards norms is for operators to say. */
-function proposedText({ degrees, ...proposed }: NonNullable<Compared['proposed']>): string {
+function proposedText({ degrees, ...proposed }: NonNullable<ComparedPlan['proposed']>): string {
   return configurationText({ ...proposed, degrees: { ...degrees, tp: 1 }, tpSequence: false });
 }
 
@@ -321,7 +321,7 @@ function comparedJson({
   proposed,
   estimate,
   ...figures
-}: Compared): Readonly<Record<string, unknown>> {
+}: ComparedPlan): Readonly<Record<string, unknown>> {
   const { schedule, virtualStages, zero, recompute, recomputedLayers, stageLayers, offload } = proposed ?? {};
   const words = { schedule, virtualStages, stageLayers, zero, recompute, recomputedLayers, offload };
   return {

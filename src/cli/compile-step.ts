@@ -10,7 +10,7 @@ import type { SpMethod, SpOrder } from '../api/search-modes.js';
 import { type CompileStepOptions, compileStep } from '../api/verbs.js';
 import { writePage } from '../api/write-page.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
-import type { Context } from './command.js';
+import type { CommandContext } from './command.js';
 import { givenDegrees } from './degrees.js';
 import { importOptionsOf, type ModelFlags, modelSource } from './model-options.js';
 import { factsIn, reportLine } from './plan-page.js';
@@ -204,7 +204,7 @@ function kindAlone(recompute: string): CompileStepOptions['recompute'] {
 }
 
 export async function runCompileStep(
-  { output, signal }: Context,
+  { output, signal }: CommandContext,
   file: string | undefined,
   flags: CompileStepFlags,
 ): Promise<ExitKind> {

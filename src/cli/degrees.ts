@@ -1,11 +1,11 @@
 /**
  * @file The degrees of parallelism as options of the command line.
  */
-import type { Axis, DegreeOptions } from '../api/degrees.js';
+import type { DegreeOptions, ParallelAxis } from '../api/degrees.js';
 import type { CommandOption } from './command.js';
 import { wholeNumber } from './values.js';
 
-const AXES: readonly { readonly axis: Axis; readonly says: string }[] = [
+const AXES: readonly { readonly axis: ParallelAxis; readonly says: string }[] = [
   { axis: 'dp', says: 'data-parallel degree: shards the batch' },
   { axis: 'tp', says: 'tensor-parallel degree: shards features, heads and vocabulary' },
   { axis: 'pp', says: 'pipeline-parallel degree' },
@@ -14,7 +14,7 @@ const AXES: readonly { readonly axis: Axis; readonly says: string }[] = [
 ];
 
 /** `--dp N` … for the axes given. */
-export function degreeOptions(axes: readonly Axis[] = AXES.map(({ axis }) => axis)): readonly CommandOption[] {
+export function degreeOptions(axes: readonly ParallelAxis[] = AXES.map(({ axis }) => axis)): readonly CommandOption[] {
   return AXES.filter(({ axis }) => axes.includes(axis)).map(({ axis, says }) => ({
     flags: `--${axis} <n>`,
     says,
@@ -23,7 +23,7 @@ export function degreeOptions(axes: readonly Axis[] = AXES.map(({ axis }) => axi
 }
 
 /** The degrees that were given, without the others. */
-export function givenDegrees(options: DegreeOptions): Partial<Record<Axis, number>> {
+export function givenDegrees(options: DegreeOptions): Partial<Record<ParallelAxis, number>> {
   const given = AXES.flatMap(({ axis }) => {
     const degree = options[axis];
     return degree === undefined ? [] : [[axis, degree] as const];

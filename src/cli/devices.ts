@@ -2,7 +2,7 @@
  * @file `autopar devices`: what of this machine a program can run on.
  */
 import type { ExitKind } from '../ir/error.js';
-import type { Command, Context } from './command.js';
+import type { Command, CommandContext } from './command.js';
 import { bytesText, countText } from './quantity.js';
 import { tableLines } from './table.js';
 
@@ -18,7 +18,7 @@ export const devicesCommand: Command = {
   run: runDevices,
 };
 
-async function runDevices({ output }: Context): Promise<ExitKind> {
+async function runDevices({ output }: CommandContext): Promise<ExitKind> {
   const { localDevices } = await import('../api/machine.js');
   const { cores, memoryBytes, defaultRanks, backends } = await localDevices();
   output.print(

@@ -4,7 +4,7 @@
 import type { ExplainedChoices } from '../api/explain-choices.js';
 import type { ExitKind } from '../ir/error.js';
 import { degreesText, sensitivityTable } from './choices-report.js';
-import type { Context } from './command.js';
+import type { CommandContext } from './command.js';
 import { bytesText, secondsText } from './quantity.js';
 import { tableLines } from './table.js';
 
@@ -16,7 +16,7 @@ interface ExplainChoicesFlags {
 }
 
 export async function runExplainChoices(
-  { output, signal }: Context,
+  { output, signal }: CommandContext,
   directory: string,
   { rejected, sensitivity, top, model }: ExplainChoicesFlags,
 ): Promise<ExitKind> {

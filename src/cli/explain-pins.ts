@@ -4,7 +4,7 @@
 import type { DroppedPin } from '../api/dropped-pins.js';
 import type { AddedSeconds, OperatorPinPrice, PinsExplanation } from '../api/explain-pins.js';
 import type { ExitKind } from '../ir/error.js';
-import type { Context } from './command.js';
+import type { CommandContext } from './command.js';
 import { bytesText, countText, secondsText } from './quantity.js';
 import { tableLines } from './table.js';
 
@@ -14,7 +14,7 @@ interface ExplainPinsFlags {
 }
 
 export async function runExplainPins(
-  { output, signal }: Context,
+  { output, signal }: CommandContext,
   directory: string,
   { model, top }: ExplainPinsFlags,
 ): Promise<ExitKind> {

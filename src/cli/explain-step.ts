@@ -3,7 +3,7 @@
  * its stages hold (`--memory`), and where its axes lie (`--mesh`).
  */
 import type { ExplainedStep } from '../api/explain-step.js';
-import type { StepSearch, Verdict } from '../api/search-step.js';
+import type { DegreesVerdict, StepSearch } from '../api/search-step.js';
 import { writePage } from '../api/write-page.js';
 import type { ExitKind } from '../ir/error.js';
 import { degreesText, sensitivityTable } from './choices-report.js';
@@ -99,7 +99,7 @@ function chosenText({ objective, best, simulation }: StepSearch): string {
 }
 
 function verdictJson(search: StepSearch) {
-  return (verdict: Verdict) =>
+  return (verdict: DegreesVerdict) =>
     verdict.kind === 'priced' ? { ...verdict, ...timesJson(verdict.best, search) } : verdict;
 }
 

@@ -5,7 +5,7 @@ import type { AxisChain, ExplainedRedistribution, TensorExplanation } from '../a
 import type { ExplainedStrategy, OperatorExplanation } from '../api/explain-operator.js';
 import type { PeakMemory } from '../api/peak-memory.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
-import type { Command, Context } from './command.js';
+import type { Command, CommandContext } from './command.js';
 import { runExplainChoices } from './explain-choices.js';
 import { runExplainPins } from './explain-pins.js';
 import { runExplainStep } from './explain-step.js';
@@ -96,7 +96,7 @@ export const explainCommand: Command<ExplainFlags> = {
 };
 
 async function runExplain(
-  { output, signal }: Context,
+  { output, signal }: CommandContext,
   [directory = '']: readonly string[],
   flags: ExplainFlags,
 ): Promise<ExitKind> {
@@ -145,7 +145,7 @@ async function runExplain(
 }
 
 /** Without a question: what the plan is and what it takes. */
-async function runExplainPlan({ output }: Context, directory: string, flags: ExplainFlags): Promise<ExitKind> {
+async function runExplainPlan({ output }: CommandContext, directory: string, flags: ExplainFlags): Promise<ExitKind> {
   const { isStepPlan } = await import('../api/explain-step.js');
   if (await isStepPlan(directory)) return runExplainStep(output, directory, { ...flags, memory: true, mesh: true });
   const { explainPlan } = await import('../api/plan-summary.js');
@@ -182,7 +182,7 @@ function checkQuestion(flags: ExplainFlags): void {
 }
 
 /** Of plans of whole steps and of operators. */
-async function runExplainChosen(context: Context, directory: string, flags: ExplainFlags): Promise<ExitKind> {
+async function runExplainChosen(context: CommandContext, directory: string, flags: ExplainFlags): Promise<ExitKind> {
   const { isStepPlan } = await import('../api/explain-step.js');
   if (await isStepPlan(directory)) {
     if (flags.top === undefined) return runExplainStep(context.output, directory, flags);

@@ -3,7 +3,7 @@
  */
 import { exportWeights } from '../api/verbs.js';
 import type { ExitKind } from '../ir/error.js';
-import type { Command, Context } from './command.js';
+import type { Command, CommandContext } from './command.js';
 import { bytesText, countText } from './quantity.js';
 
 interface ExportFlags {
@@ -37,7 +37,11 @@ export const exportCommand: Command<ExportFlags> = {
   run: runExport,
 };
 
-async function runExport(context: Context, [directory = '']: readonly string[], flags: ExportFlags): Promise<ExitKind> {
+async function runExport(
+  context: CommandContext,
+  [directory = '']: readonly string[],
+  flags: ExportFlags,
+): Promise<ExitKind> {
   const { output } = context;
   const file = flags.output ?? `${directory.replace(/(\.autopar)?\/*$/, '')}-trained.onnx`;
   const exported = await exportWeights({ directory, ...flags, output: file });

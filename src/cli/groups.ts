@@ -2,10 +2,10 @@
  * @file `autopar groups`: process groups for given degrees, and what a rank exchanges with whom.
  */
 import { checkDegrees, type DegreeOptions } from '../api/degrees.js';
-import type { Exchange, ProgramExchange } from '../api/exchanges.js';
+import type { GroupExchange, ProgramExchange } from '../api/exchanges.js';
 import type { Degrees, GroupKind } from '../api/groups.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
-import type { Command, Context } from './command.js';
+import type { Command, CommandContext } from './command.js';
 import { degreeOptions } from './degrees.js';
 import { stageMeshesText } from './mesh-report.js';
 import type { Output } from './output.js';
@@ -57,7 +57,11 @@ export const groupsCommand: Command<GroupsFlags> = {
   run: runGroups,
 };
 
-async function runGroups(context: Context, [directory]: readonly string[], flags: GroupsFlags): Promise<ExitKind> {
+async function runGroups(
+  context: CommandContext,
+  [directory]: readonly string[],
+  flags: GroupsFlags,
+): Promise<ExitKind> {
   const { output } = context;
   if (directory !== undefined) refuseDegrees(flags);
   const { placeOf, processGroups } = await import('../api/groups.js');
@@ -113,7 +117,7 @@ async function runGroups(context: Context, [directory]: readonly string[], flags
   return 'done';
 }
 
-function exchangeLines(exchanges: readonly Exchange[], output: Output): readonly string[] {
+function exchangeLines(exchanges: readonly GroupExchange[], output: Output): readonly string[] {
   if (exchanges.length === 0) return ['', 'it exchanges nothing: it is alone on every axis'];
   return [
     '',

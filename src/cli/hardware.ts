@@ -3,7 +3,7 @@
  */
 import type { hardwareById } from '../api/machine.js';
 import type { ExitKind } from '../ir/error.js';
-import type { Command, Context } from './command.js';
+import type { Command, CommandContext } from './command.js';
 import { bytesText, rateText } from './quantity.js';
 import { tableLines } from './table.js';
 
@@ -21,7 +21,7 @@ export const hardwareCommand: Command = {
   run: runHardware,
 };
 
-async function runHardware({ output }: Context, [id]: readonly string[]): Promise<ExitKind> {
+async function runHardware({ output }: CommandContext, [id]: readonly string[]): Promise<ExitKind> {
   const { hardware, hardwareById } = await import('../api/machine.js');
   const devices = id === undefined ? hardware() : [hardwareById(id)];
   const lines = id === undefined ? catalogueLines(devices) : devices.flatMap(deviceLines);

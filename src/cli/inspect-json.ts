@@ -3,7 +3,7 @@
  */
 import type { Inspection } from '../api/inspect.js';
 
-type Parameter = Inspection['parameters']['parameters'][number];
+export type InspectedParameter = Inspection['parameters']['parameters'][number];
 
 /** The object of schema `autopar-inspect-v1`. */
 export function inspectionJson(inspection: Inspection): Readonly<Record<string, unknown>> {
@@ -58,7 +58,7 @@ export function inspectionJson(inspection: Inspection): Readonly<Record<string, 
   };
 }
 
-function parameterJson(parameter: Parameter): Readonly<Record<string, unknown>> {
+function parameterJson(parameter: InspectedParameter): Readonly<Record<string, unknown>> {
   const { name, dtype, shape, elements, bytes, weights, present, role, trainable, why, places } = parameter;
   return {
     name,
@@ -83,6 +83,6 @@ function parameterJson(parameter: Parameter): Readonly<Record<string, unknown>> 
   };
 }
 
-function sum(parameters: readonly Parameter[]): number {
+function sum(parameters: readonly InspectedParameter[]): number {
   return parameters.reduce((total, { elements }) => total + elements, 0);
 }

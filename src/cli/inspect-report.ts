@@ -1,15 +1,16 @@
 /**
  * @file What `autopar inspect` prints for people, in lines of at most a hundred columns.
  */
+
 import type { Inspection } from '../api/inspect.js';
 import { shellWord } from '../ir/shell-word.js';
+import type { InspectedParameter } from './inspect-json.js';
 import type { Output } from './output.js';
 import { bytesText, countText, flopsText, wholeText } from './quantity.js';
 import { type Column, printable, tableLines } from './table.js';
 import { trainingLines } from './training-report.js';
 
-type Parameter = Inspection['parameters']['parameters'][number];
-type Row = readonly string[];
+type ReportRow = readonly string[];
 
 /** Rows of a table that are shown; the others are counted. */
 const SHOWN = 10;
@@ -50,7 +51,7 @@ function summaryLines(inspection: Inspection): readonly string[] {
   const all = trained.length === parameters.parameters.length;
   const training = all ? 'all trained' : `${wholeText(elementsOf(trained))} of them trained`;
   const intensity = totalBytes > 0 ? `, ${Number((totalFlops / totalBytes).toPrecision(3))} FLOP per byte` : '';
-  const facts: readonly Row[] = [
+  const facts: readonly ReportRow[] = [
     [
       'file',
       [
@@ -86,7 +87,7 @@ function tensorLines({ inputs, outputs }: Inspection): readonly string[] {
   );
 }
 
-function tensorRow({ name, dtype, shape, dimensions }: Inspection['inputs' | 'outputs'][number]): Row {
+function tensorRow({ name, dtype, shape, dimensions }: Inspection['inputs' | 'outputs'][number]): ReportRow {
   return [name, dtype, `[${shape.join(', ')}]`, dimensions.map(({ role }) => role).join(', ')];
 }
 
@@ -193,8 +194,11 @@ function parameterLines({ parameters: { parameters } }: Inspection, all: boolean
 }
 
 /** The largest, those of corresponding places in repeated layers as one row. */
-function largestLines(parameters: readonly Parameter[]): readonly string[] {
-  const alike = new Map<string, { readonly name: string; readonly first: Parameter; readonly count: number }>();
+function largestLines(parameters: readonly InspectedParameter[]): readonly string[] {
+  const alike = new Map<
+    string,
+    { readonly name: string; readonly first: InspectedParameter; readonly count: number }
+  >();
   for (const parameter of parameters) {
     const name = layerlessName(parameter);
     const key = `${name} ${parameter.dtype} ${parameter.shape.join()}`;
@@ -221,7 +225,7 @@ function largestLines(parameters: readonly Parameter[]): readonly string[] {
 }
 
 /** The name with `*` for the number of the layer that it lies in. */
-function layerlessName({ name, places }: Parameter): string {
+function layerlessName({ name, places }: InspectedParameter): string {
   const layer = places[0]?.layer;
   return layer && name.startsWith(`${layer}.`) ? layer.replace(/\d+$/, '*') + name.slice(layer.length) : name;
 }
@@ -240,7 +244,7 @@ function decisionLines({ parameters: { decisions, parameters } }: Inspection, al
   return [...lines.slice(0, shown).flat().map(printable), ...(rest > 0 ? [`  and ${wholeText(rest)} more`] : [])];
 }
 
-function sharedText(parameter: Parameter | undefined): string {
+function sharedText(parameter: InspectedParameter | undefined): string {
   const modules = new Set(parameter?.places.map(({ module }) => module.at(-1) ?? '') ?? []);
   const named = [...modules].filter((module) => module !== '');
   return named.length > 0 ? `used in ${named.join(', ')}` : 'used in several places';
@@ -269,7 +273,7 @@ function untrainedLines({ folded, parameters }: Inspection, all: boolean): reado
 }
 
 /** Every floating-point value of the graph that is no parameter, with the reason. */
-function heldLines(values: readonly Parameter[]): readonly string[] {
+function heldLines(values: readonly InspectedParameter[]): readonly string[] {
   const rows = values.flatMap(({ name, dtype, shape, role, why }) =>
     dtype.includes('float') ? [[name, dtype, `[${shape.join(', ')}]`, role, why]] : [],
   );
@@ -319,7 +323,7 @@ const SLIGHT = 0.001;
 /** A table of the first rows, and how many more there are; nothing where there are none. */
 function table(
   columns: readonly Column[],
-  rows: readonly Row[],
+  rows: readonly ReportRow[],
   shown = SHOWN,
   widest = WIDEST_NAME,
 ): readonly string[] {
@@ -329,13 +333,13 @@ function table(
   return rest > 0 ? [...lines, `  and ${wholeText(rest)} more`] : lines;
 }
 
-function elementsText(parameters: readonly Parameter[], noun = 'parameter'): string {
+function elementsText(parameters: readonly InspectedParameter[], noun = 'parameter'): string {
   const bytes = parameters.reduce((sum, parameter) => sum + parameter.bytes, 0);
   if (parameters.length === 0) return `no ${noun}s`;
   return `${wholeText(elementsOf(parameters))} in ${countText(parameters.length, noun)} (${bytesText(bytes)})`;
 }
 
-function elementsOf(parameters: readonly Parameter[]): number {
+function elementsOf(parameters: readonly InspectedParameter[]): number {
   return parameters.reduce((sum, { elements }) => sum + elements, 0);
 }
 

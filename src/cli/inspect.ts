@@ -3,7 +3,7 @@
  */
 import { inspect } from '../api/verbs.js';
 import type { ExitKind } from '../ir/error.js';
-import type { Command, Context } from './command.js';
+import type { Command, CommandContext } from './command.js';
 import { inspectionJson } from './inspect-json.js';
 import { inspectionLines } from './inspect-report.js';
 import { importOptionsOf, type ModelFlags, modelFile, modelOptions } from './model-options.js';
@@ -40,7 +40,7 @@ export const inspectCommand: Command<InspectFlags> = {
   run: runInspect,
 };
 
-async function runInspect(context: Context, [file]: readonly string[], flags: InspectFlags): Promise<ExitKind> {
+async function runInspect(context: CommandContext, [file]: readonly string[], flags: InspectFlags): Promise<ExitKind> {
   const { output, signal } = context;
   if (!flags.train) refuseTraining(flags);
   const model = await modelFile(file, flags, 'inspect');

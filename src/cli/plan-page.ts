@@ -4,7 +4,7 @@
  */
 import type { CompileResult } from '../api/compile.js';
 import type { PlanSummary } from '../api/plan-summary.js';
-import type { Page, Section, StepSpan } from '../api/write-page.js';
+import type { Page, PageSection, StepSpan } from '../api/write-page.js';
 import { bytesText, secondsText } from './quantity.js';
 
 /** What a command's report says of itself in lines of a name and its value: `  predicted  1.2 ms per step`. */
@@ -66,7 +66,7 @@ export function planPage(summary: PlanSummary, facts: Page['facts'], json: unkno
 /** Beyond as many bars a table of them helps nobody. */
 const ROWS = 2000;
 
-export function timelineSection(heading: string, lines: readonly string[], spans: readonly StepSpan[]): Section {
+export function timelineSection(heading: string, lines: readonly string[], spans: readonly StepSpan[]): PageSection {
   return {
     heading,
     says: 'Wheel and slider zoom; a name in the legend hides its kind.',
@@ -96,7 +96,7 @@ export function timelineSection(heading: string, lines: readonly string[], spans
 }
 
 /** Seconds of a step by part. */
-export function partsSection(parts: Readonly<Record<string, number>>): Section {
+export function partsSection(parts: Readonly<Record<string, number>>): PageSection {
   const sorted = Object.entries(parts)
     .filter(([, seconds]) => seconds > 0)
     .sort((a, b) => b[1] - a[1]);
@@ -117,7 +117,7 @@ export function partsSection(parts: Readonly<Record<string, number>>): Section {
 /** Bytes of each stage's fullest moment by kind. */
 export function memoryPicture(
   stages: readonly { readonly stage: number; readonly kinds: Readonly<Record<string, number>> }[],
-): Pick<Section, 'picture' | 'height'> {
+): Pick<PageSection, 'picture' | 'height'> {
   const kinds = [...new Set(stages.flatMap(({ kinds: own }) => Object.keys(own)))];
   return {
     picture: {
@@ -128,7 +128,7 @@ export function memoryPicture(
   };
 }
 
-function memorySection({ memory }: PlanSummary): Section {
+function memorySection({ memory }: PlanSummary): PageSection {
   return {
     heading: 'Memory of a rank at its peak',
     ...memoryPicture(memory),
@@ -154,7 +154,7 @@ function memorySection({ memory }: PlanSummary): Section {
   };
 }
 
-function choicesSections(summary: PlanSummary): readonly Section[] {
+function choicesSections(summary: PlanSummary): readonly PageSection[] {
   if (!isCompiled(summary)) return [];
   const { top, compared, cluster } = summary;
   const lowered = (compared ?? []).flatMap((own) => {
@@ -180,7 +180,7 @@ export interface ChoiceRow {
 }
 
 /** Nothing where nothing was compared. */
-export function choicesSection(choices: readonly ChoiceRow[], memoryBytes: number | null): readonly Section[] {
+export function choicesSection(choices: readonly ChoiceRow[], memoryBytes: number | null): readonly PageSection[] {
   if (choices.length < 2) return [];
   return [
     {

@@ -3,7 +3,7 @@
  */
 import { plot } from '../api/verbs.js';
 import type { ExitKind } from '../ir/error.js';
-import type { Command, Context } from './command.js';
+import type { Command, CommandContext } from './command.js';
 import { type Column, tableLines } from './table.js';
 
 interface PlotFlags {
@@ -34,7 +34,7 @@ const COLUMNS: readonly Column[] = [
   { title: 'last loss', right: true },
 ];
 
-async function runPlot({ output }: Context, runs: readonly string[], flags: PlotFlags): Promise<ExitKind> {
+async function runPlot({ output }: CommandContext, runs: readonly string[], flags: PlotFlags): Promise<ExitKind> {
   const made = await plot({ runs, ...flags });
   const rows = made.runs.map(({ name, steps, firstLoss, lastLoss }) => [
     name,

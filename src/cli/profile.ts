@@ -3,7 +3,7 @@
  */
 import { profile } from '../api/verbs.js';
 import type { ExitKind } from '../ir/error.js';
-import type { Command, Context } from './command.js';
+import type { Command, CommandContext } from './command.js';
 import { bytesText, flopsText, secondsText, shareText } from './quantity.js';
 import { tableLines } from './table.js';
 
@@ -28,7 +28,7 @@ export const profileCommand: Command<ProfileFlags> = {
 };
 
 async function runProfile(
-  { output, signal }: Context,
+  { output, signal }: CommandContext,
   _values: readonly string[],
   flags: ProfileFlags,
 ): Promise<ExitKind> {
@@ -46,9 +46,12 @@ async function runProfile(
   return 'done';
 }
 
-type Made = Awaited<ReturnType<typeof profile>>;
+type MeasuredProfile = Awaited<ReturnType<typeof profile>>;
 
-function profileLines({ file, profile: { machine, cluster, alone, crowded, errors } }: Made): readonly string[] {
+function profileLines({
+  file,
+  profile: { machine, cluster, alone, crowded, errors },
+}: MeasuredProfile): readonly string[] {
   const { device } = cluster;
   if (typeof device === 'string') throw new Error('a profile describes its device');
   const { launchSeconds, segmentSeconds, collectiveSeconds, halfDepth } = device.constants ?? {};

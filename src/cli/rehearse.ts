@@ -4,7 +4,7 @@
 import type { Rehearsal } from '../api/rehearse.js';
 import { rehearse } from '../api/verbs.js';
 import type { ExitKind } from '../ir/error.js';
-import type { Command, Context } from './command.js';
+import type { Command, CommandContext } from './command.js';
 import type { Output } from './output.js';
 import { bytesText, countText, secondsText } from './quantity.js';
 import { tableLines } from './table.js';
@@ -59,7 +59,7 @@ export const rehearseCommand: Command<RehearseFlags> = {
 };
 
 async function runRehearse(
-  context: Context,
+  context: CommandContext,
   [directory = '']: readonly string[],
   flags: RehearseFlags,
 ): Promise<ExitKind> {
@@ -103,11 +103,11 @@ function rehearsalLines(result: Rehearsal, output: Output): readonly string[] {
   ];
 }
 
-type Kind = Pick<Rehearsal['coverage']['lost'][number], 'operator' | 'phase' | 'kind' | 'axes' | 'layouts'>;
+type LostCoverage = Pick<Rehearsal['coverage']['lost'][number], 'operator' | 'phase' | 'kind' | 'axes' | 'layouts'>;
 
 const COLUMNS = [{ title: 'phase' }, { title: 'kind' }, { title: 'axes' }, { title: 'layouts' }];
 
-function kindCells({ operator, phase, kind, axes, layouts }: Kind): readonly string[] {
+function kindCells({ operator, phase, kind, axes, layouts }: LostCoverage): readonly string[] {
   return [operator, phase, kind, axes.join(',') || '–', layouts.join(' → ') || '–'];
 }
 

@@ -6,7 +6,7 @@ import type { RunReport } from '../api/run.js';
 import { runCompiled } from '../api/verbs.js';
 import { writePage } from '../api/write-page.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
-import type { Command, Context } from './command.js';
+import type { Command, CommandContext } from './command.js';
 import { substitutesNote } from './devices.js';
 import { outsideLines } from './memory-report.js';
 import type { Output } from './output.js';
@@ -78,7 +78,11 @@ export const runCommand: Command<RunFlags> = {
   run: runRun,
 };
 
-async function runRun(context: Context, [directory = '']: readonly string[], flags: RunFlags): Promise<ExitKind> {
+async function runRun(
+  context: CommandContext,
+  [directory = '']: readonly string[],
+  flags: RunFlags,
+): Promise<ExitKind> {
   const { output, signal } = context;
   const { outputs, report: page, ...rest } = flags;
   if (outputs !== undefined && flags.backend === 'emulated') throw withoutOutputs();

@@ -7,7 +7,7 @@ import { isPlanPath, simulatePlan } from '../api/simulate-plan.js';
 import { type SimulateOptions, simulate } from '../api/verbs.js';
 import { writePage } from '../api/write-page.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
-import type { Command, Context } from './command.js';
+import type { Command, CommandContext } from './command.js';
 import { predictedJson } from './compile-report.js';
 import { degreeOptions } from './degrees.js';
 import { clusterOptions } from './machine.js';
@@ -105,7 +105,7 @@ export const simulateCommand: Command<SimulateFlags> = {
 };
 
 async function runSimulate(
-  { output, signal }: Context,
+  { output, signal }: CommandContext,
   [model]: readonly string[],
   flags: SimulateFlags,
 ): Promise<ExitKind> {

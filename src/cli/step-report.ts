@@ -2,7 +2,7 @@
  * @file What a search over whole steps prints: the choice, its price and memory, the runners-up, and what rules the others out.
  */
 import type { CompiledStep } from '../api/compile-step.js';
-import type { Priced, StepSearch, Verdict } from '../api/search-step.js';
+import type { DegreesVerdict, PricedConfiguration, StepSearch } from '../api/search-step.js';
 import { degreesText } from './choices-report.js';
 import { devicesText } from './cluster-text.js';
 import { predictedJson } from './compile-report.js';
@@ -117,7 +117,7 @@ function nodesText(first: number, count: number): string {
 }
 
 /** What is wanted least of stands first, with how much more of it each takes. */
-function runnersUp(others: readonly Priced[], chosen: StepSearch): readonly string[] {
+function runnersUp(others: readonly PricedConfiguration[], chosen: StepSearch): readonly string[] {
   if (others.length === 0) return [];
   const isTimed = chosen.objective === 'time';
   const figures = isTimed ? ['step', 'slower', 'memory'] : ['memory', 'more', 'step'];
@@ -138,18 +138,18 @@ function runnersUp(others: readonly Priced[], chosen: StepSearch): readonly stri
 }
 
 /** How many times as much of what is wanted least: seconds, or bytes of the fullest stage. */
-function timesOf({ seconds, bytes }: Priced, chosen: StepSearch): number {
+function timesOf({ seconds, bytes }: PricedConfiguration, chosen: StepSearch): number {
   const { objective, simulation, best } = chosen;
   return objective === 'time' ? seconds / simulation.stepSeconds : bytes / (best[0]?.bytes ?? bytes);
 }
 
 /** The same for programs, named by what it is of. */
-export function timesJson(priced: Priced, chosen: StepSearch): Readonly<Record<string, number>> {
+export function timesJson(priced: PricedConfiguration, chosen: StepSearch): Readonly<Record<string, number>> {
   return { [chosen.objective === 'time' ? 'timesAsLong' : 'timesAsMuch']: timesOf(priced, chosen) };
 }
 
 /** Why the rest was not taken: how many of each kind, the nearest of them with its figure. */
-function othersLines(verdicts: readonly Verdict[], chosen: StepSearch): readonly string[] {
+function othersLines(verdicts: readonly DegreesVerdict[], chosen: StepSearch): readonly string[] {
   const rows = (['slower', 'unseen', 'too-large', 'impossible'] as const).flatMap((kind) => {
     const own = verdicts.filter((verdict) => verdict.kind === kind);
     const shown = own.slice(0, SHOWN).map((verdict) => [degreesText(verdict.degrees), reasonText(verdict, chosen)]);
@@ -166,7 +166,7 @@ const REST = {
 } as const;
 
 /** What rules a combination out, with its figure. */
-export function reasonText(verdict: Verdict, chosen: StepSearch): string {
+export function reasonText(verdict: DegreesVerdict, chosen: StepSearch): string {
   const { objective, simulation } = chosen;
   switch (verdict.kind) {
     case 'priced': {
@@ -196,27 +196,27 @@ export function reasonText(verdict: Verdict, chosen: StepSearch): string {
 }
 
 /** Seconds of a step, and whether they are an estimate: those of what is taken are simulated. */
-function levelledText({ seconds, priceLevel }: Priced): string {
+function levelledText({ seconds, priceLevel }: PricedConfiguration): string {
   return `${secondsText(seconds)}${priceLevel === 'estimate' ? ' (estimate)' : ''}`;
 }
 
 /** Where the axes lie, where there are several. */
-function orderLines({ degrees, meshOrder = USUAL_ORDER }: Priced['configuration']): readonly string[] {
+function orderLines({ degrees, meshOrder = USUAL_ORDER }: PricedConfiguration['configuration']): readonly string[] {
   const used = meshOrder.filter((axis) => degrees[axis] > 1);
   return used.length < 2 ? [] : [`  mesh       ${used.join(', ')} from outermost to innermost`];
 }
 
 /** Degrees, with the order of their axes where that is not the usual one. */
-export function placedText({ degrees, ...configuration }: Priced['configuration']): string {
+export function placedText({ degrees, ...configuration }: PricedConfiguration['configuration']): string {
   return `${degreesText(degrees)}${orderNote({ degrees, ...configuration })}`;
 }
 
-function orderNote({ degrees, meshOrder }: Priced['configuration']): string {
+function orderNote({ degrees, meshOrder }: PricedConfiguration['configuration']): string {
   if (!meshOrder) return '';
   return `, mesh ${meshOrder.filter((axis) => degrees[axis] > 1).join(', ')}`;
 }
 
-function hostNote({ host }: Priced): string {
+function hostNote({ host }: PricedConfiguration): string {
   return host ? `, with ${bytesText(host.bytes)} on its fullest host` : '';
 }
 
@@ -226,7 +226,7 @@ function section(title: string, lines: readonly string[], bold: (text: string) =
 
 export function stepJson({ directory, plan, search }: CompiledStep): Readonly<Record<string, unknown>> {
   const { schema: _, ...simulation } = simulationJson(search.simulation);
-  const priced = ({ configuration, seconds, priceLevel, bytes, stage, host }: Priced) => ({
+  const priced = ({ configuration, seconds, priceLevel, bytes, stage, host }: PricedConfiguration) => ({
     configuration,
     stepSeconds: seconds,
     priceLevel,

@@ -3,20 +3,20 @@
  */
 import type { StrategyForm } from '../api/strategy-files.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
-import type { Command, Context } from './command.js';
+import type { Command, CommandContext } from './command.js';
 import { report } from './strategy-forms.js';
 import {
   configurationOption,
-  type ModelFlags,
   modelOption,
   modelOptions,
+  type StrategyModelFlags,
   sizeOptions,
   stageOption,
   strategyData,
 } from './strategy-options.js';
 import { oneOf, wholeNumber } from './values.js';
 
-interface ConvertFlags extends ModelFlags {
+interface ConvertFlags extends StrategyModelFlags {
   readonly output?: string;
   readonly to?: StrategyForm;
   readonly stage?: number;
@@ -100,7 +100,7 @@ export const convertCommand: Command<ConvertFlags> = {
 };
 
 async function runConvert(
-  context: Context,
+  context: CommandContext,
   [from = '', target]: readonly string[],
   flags: ConvertFlags,
 ): Promise<ExitKind> {
@@ -124,7 +124,7 @@ async function runConvert(
 }
 
 async function recutTo(
-  { output: out, signal }: Context,
+  { output: out, signal }: CommandContext,
   from: string,
   to: string | undefined,
   flags: ConvertFlags,
@@ -147,7 +147,7 @@ async function recutTo(
 }
 
 async function listRanks(
-  { output }: Context,
+  { output }: CommandContext,
   from: string,
   to: string | undefined,
   flags: ConvertFlags,

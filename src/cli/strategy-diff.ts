@@ -3,13 +3,13 @@
  */
 import type { Compared } from '../api/strategy.js';
 import type { ExitKind } from '../ir/error.js';
-import type { Command, Context } from './command.js';
+import type { Command, CommandContext } from './command.js';
 import type { Output } from './output.js';
 import { bytesText, countText, secondsText } from './quantity.js';
-import { type ModelFlags, modelOption, modelOptions, strategyData } from './strategy-options.js';
+import { modelOption, modelOptions, type StrategyModelFlags, strategyData } from './strategy-options.js';
 import { tableLines } from './table.js';
 
-interface DiffFlags extends ModelFlags {
+interface DiffFlags extends StrategyModelFlags {
   readonly exitCode?: boolean;
   readonly all?: boolean;
 }
@@ -34,7 +34,7 @@ export const diffCommand: Command<DiffFlags> = {
 };
 
 async function runDiff(
-  context: Context,
+  context: CommandContext,
   [before = '', after = '']: readonly string[],
   flags: DiffFlags,
 ): Promise<ExitKind> {

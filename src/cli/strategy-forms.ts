@@ -5,21 +5,21 @@ import path from 'node:path';
 import type { Converted, ConvertOptions } from '../api/strategy.js';
 import type { StrategyForm } from '../api/strategy-files.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
-import type { Command, Context } from './command.js';
+import type { Command, CommandContext } from './command.js';
 import { degreeOptions } from './degrees.js';
 import {
   configurationOption,
-  type ModelFlags,
   modelOption,
   modelOptions,
   printNotes,
+  type StrategyModelFlags,
   sizeOptions,
   stageOption,
   strategyData,
 } from './strategy-options.js';
 import { wholeNumber } from './values.js';
 
-interface ExportFlags extends ModelFlags {
+interface StrategyExportFlags extends StrategyModelFlags {
   readonly mindspore?: string;
   readonly onnx?: string;
   readonly pins?: string;
@@ -29,7 +29,7 @@ interface ExportFlags extends ModelFlags {
   readonly stage?: number;
 }
 
-export const exportCommand: Command<ExportFlags> = {
+export const exportCommand: Command<StrategyExportFlags> = {
   name: 'export',
   says: "write a plan in others' forms",
   arguments: [{ name: '<plan>', says: 'folder that compile wrote, plan.json, or an annotated ONNX model' }],
@@ -53,7 +53,11 @@ export const exportCommand: Command<ExportFlags> = {
   run: runExport,
 };
 
-async function runExport(context: Context, [plan = '']: readonly string[], flags: ExportFlags): Promise<ExitKind> {
+async function runExport(
+  context: CommandContext,
+  [plan = '']: readonly string[],
+  flags: StrategyExportFlags,
+): Promise<ExitKind> {
   const { mindspore, onnx, pins, tpPlan, megatron, torchtitan, stage } = flags;
   const targets: readonly (readonly [string | undefined, StrategyForm])[] = [
     [mindspore, /\.json$/i.test(mindspore ?? '') ? 'mindspore-json' : 'mindspore'],
@@ -82,7 +86,7 @@ async function runExport(context: Context, [plan = '']: readonly string[], flags
   return report(context, 'export', written);
 }
 
-interface ImportFlags extends ModelFlags {
+interface ImportFlags extends StrategyModelFlags {
   readonly output?: string;
   readonly devices?: number;
   readonly dp?: number;
@@ -123,7 +127,11 @@ export const importCommand: Command<ImportFlags> = {
   run: runImport,
 };
 
-async function runImport(context: Context, [from = '']: readonly string[], flags: ImportFlags): Promise<ExitKind> {
+async function runImport(
+  context: CommandContext,
+  [from = '']: readonly string[],
+  flags: ImportFlags,
+): Promise<ExitKind> {
   const { convertStrategy, holdsPlan } = await import('../api/strategy.js');
   const { devices, dp, tp, configuration, pinsOnly } = flags;
   const plan = !pinsOnly && (await holdsPlan(from));
@@ -161,7 +169,7 @@ export const mergeCommand: Command<MergeFlags> = {
   run: runMerge,
 };
 
-async function runMerge(context: Context, files: readonly string[], flags: MergeFlags): Promise<ExitKind> {
+async function runMerge(context: CommandContext, files: readonly string[], flags: MergeFlags): Promise<ExitKind> {
   const { mergeStrategies } = await import('../api/strategy.js');
   return report(context, 'merge', [await mergeStrategies(files, flags.output ?? 'merged.ckpt')]);
 }
@@ -179,7 +187,7 @@ const NAMES: Readonly<Record<StrategyForm, string>> = {
 };
 
 /** Says what was written. */
-export function report({ output }: Context, action: string, written: readonly Converted[]): ExitKind {
+export function report({ output }: CommandContext, action: string, written: readonly Converted[]): ExitKind {
   for (const { to, output: file, notes } of written) {
     printNotes(output, notes);
     output.print(`${file}: ${NAMES[to]}`);

@@ -7,7 +7,7 @@ import { dimensionOptions, givenDimensions } from './model-options.js';
 import type { Output } from './output.js';
 import { wholeNumber } from './values.js';
 
-export interface ModelFlags {
+export interface StrategyModelFlags {
   readonly model?: string;
   readonly dim?: Readonly<Record<string, number>>;
   readonly shape?: Readonly<Record<string, readonly number[]>>;
@@ -40,7 +40,7 @@ export const configurationOption: CommandOption = {
   says: 'which multi-device configuration of an ONNX model to read',
 };
 
-export function modelOptions({ model, globalBatch, ...sizes }: ModelFlags): ModelOptions {
+export function modelOptions({ model, globalBatch, ...sizes }: StrategyModelFlags): ModelOptions {
   return {
     ...(model === undefined ? {} : { model }),
     ...givenDimensions(sizes),

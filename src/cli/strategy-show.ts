@@ -3,7 +3,7 @@
  */
 import type { Shown } from '../api/strategy.js';
 import type { ExitKind } from '../ir/error.js';
-import type { Command, Context } from './command.js';
+import type { Command, CommandContext } from './command.js';
 import { microBatchesText, stageMeshesText } from './mesh-report.js';
 import type { Output } from './output.js';
 import { bytesText, countText, secondsText } from './quantity.js';
@@ -29,7 +29,7 @@ export const showCommand: Command<ShowFlags> = {
   run: runShow,
 };
 
-async function runShow(context: Context, [file = '']: readonly string[], flags: ShowFlags): Promise<ExitKind> {
+async function runShow(context: CommandContext, [file = '']: readonly string[], flags: ShowFlags): Promise<ExitKind> {
   const { output } = context;
   const { operatorText, showStrategy } = await import('../api/strategy.js');
   const { configuration, all = false } = flags;

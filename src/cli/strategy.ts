@@ -3,7 +3,7 @@
  */
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import { offer } from '../ir/nearest.js';
-import type { Command, Context } from './command.js';
+import type { Command, CommandContext } from './command.js';
 import { convertCommand } from './strategy-convert.js';
 import { diffCommand } from './strategy-diff.js';
 import { exportCommand, importCommand, mergeCommand } from './strategy-forms.js';
@@ -34,7 +34,7 @@ export const strategyCommand: Command = {
   run: withoutAction,
 };
 
-function withoutAction(_context: Context, [action]: readonly string[]): Promise<ExitKind> {
+function withoutAction(_context: CommandContext, [action]: readonly string[]): Promise<ExitKind> {
   const names = SUBCOMMANDS.map(({ name }) => name);
   if (action !== undefined) {
     throw new AutoparError(

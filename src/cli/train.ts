@@ -5,7 +5,7 @@ import { type BackendName, COMPUTING_BACKENDS } from '../api/backends.js';
 import { TOKEN_TYPES, type TokenType, type TrainReport } from '../api/train.js';
 import { train } from '../api/verbs.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
-import type { Command, Context } from './command.js';
+import type { Command, CommandContext } from './command.js';
 import { curveLines } from './curve.js';
 import { substitutesNote } from './devices.js';
 import type { Output } from './output.js';
@@ -116,7 +116,7 @@ export const trainCommand: Command<TrainFlags> = {
 };
 
 async function runTrain(
-  { output, signal }: Context,
+  { output, signal }: CommandContext,
   [directory = '']: readonly string[],
   { data, ...flags }: TrainFlags,
 ): Promise<ExitKind> {

@@ -5,13 +5,13 @@ import type { Inspection } from '../api/inspect.js';
 import { bytesText, countText, wholeText } from './quantity.js';
 import { printable, tableLines } from './table.js';
 
-type Training = NonNullable<Inspection['training']>;
+type InspectedTraining = NonNullable<Inspection['training']>;
 
 /** Rows of the table that are shown unless all are asked for. */
 const SHOWN = 10;
 
 /** Lines of the section. */
-export function trainingLines(training: Training, all: boolean): readonly string[] {
+export function trainingLines(training: InspectedTraining, all: boolean): readonly string[] {
   const rows = [...training.parameters].sort((a, b) => (all ? 0 : b.elements - a.elements));
   const shown = all ? rows : rows.slice(0, SHOWN);
   const more = rows.length - shown.length;
@@ -38,7 +38,7 @@ export function trainingLines(training: Training, all: boolean): readonly string
   ];
 }
 
-function factLines(training: Training): readonly string[] {
+function factLines(training: InspectedTraining): readonly string[] {
   const { loss, labels, optimizer, precision, weightDecay, groups, scalars, statistics, total, operators } = training;
   const whole = Object.values(total).reduce((sum, bytes) => sum + bytes, 0);
   const groupText = groups
@@ -58,7 +58,7 @@ function factLines(training: Training): readonly string[] {
   return facts.map(([name = '', text = '']) => `  ${name.padEnd(10)}  ${printable(text)}`);
 }
 
-function bytesOf(row: Training['total']): readonly string[] {
+function bytesOf(row: InspectedTraining['total']): readonly string[] {
   return [row.weightBytes, row.copyBytes, row.gradientBytes, row.stateBytes].map((bytes) =>
     bytes === 0 ? '–' : bytesText(bytes),
   );

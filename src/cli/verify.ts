@@ -6,7 +6,7 @@ import { type BackendName, COMPUTING_BACKENDS } from '../api/backends.js';
 import { verify } from '../api/verbs.js';
 import type { VerifyResult } from '../api/verify.js';
 import type { ExitKind } from '../ir/error.js';
-import type { Command, Context } from './command.js';
+import type { Command, CommandContext } from './command.js';
 import { substitutesNote } from './devices.js';
 import type { Output } from './output.js';
 import { countText, errorText } from './quantity.js';
@@ -72,7 +72,11 @@ export const verifyCommand: Command<VerifyFlags> = {
   run: runVerify,
 };
 
-async function runVerify(context: Context, [directory = '']: readonly string[], flags: VerifyFlags): Promise<ExitKind> {
+async function runVerify(
+  context: CommandContext,
+  [directory = '']: readonly string[],
+  flags: VerifyFlags,
+): Promise<ExitKind> {
   const { output, signal } = context;
   const substituted = new Set<string>();
   const result = await verify({
@@ -111,7 +115,7 @@ function ownDifferenceLines({ outputs, unoptimised = [] }: VerifyResult): readon
 }
 
 function checkedText({ outputs, gradients, state, tensors, steps }: VerifyResult): string {
-  const count = (comparisons: readonly Comparison[]) => new Set(comparisons.map(({ name }) => name)).size;
+  const count = (comparisons: readonly VerifiedTensor[]) => new Set(comparisons.map(({ name }) => name)).size;
   const parts = [
     countText(count(outputs), 'output'),
     ...(gradients ? [countText(count(gradients), 'gradient')] : []),
@@ -125,9 +129,9 @@ function checkedText({ outputs, gradients, state, tensors, steps }: VerifyResult
   return `${checked} of ${countText(steps.taken, 'step')}${idle}`;
 }
 
-type Comparison = VerifyResult['outputs'][number] | NonNullable<VerifyResult['state']>[number];
+type VerifiedTensor = VerifyResult['outputs'][number] | NonNullable<VerifyResult['state']>[number];
 
-function comparisonLines(comparisons: readonly Comparison[], passed: boolean): readonly string[] {
+function comparisonLines(comparisons: readonly VerifiedTensor[], passed: boolean): readonly string[] {
   const ofSteps = comparisons.some((comparison) => 'step' in comparison);
   const columns = [
     { title: 'tensor' },
@@ -159,14 +163,14 @@ function comparisonLines(comparisons: readonly Comparison[], passed: boolean): r
 }
 
 /** `gradient, step 2`. */
-function placeText(comparison: Comparison): string {
+function placeText(comparison: VerifiedTensor): string {
   if (!('step' in comparison)) return '';
   return comparison.step === 0 ? comparison.part : `${comparison.part}, step ${comparison.step}`;
 }
 
 /** A line per name: the step in which it is worst. */
-function worstSteps(comparisons: readonly Comparison[]): readonly Comparison[] {
-  const worst = new Map<string, Comparison>();
+function worstSteps(comparisons: readonly VerifiedTensor[]): readonly VerifiedTensor[] {
+  const worst = new Map<string, VerifiedTensor>();
   for (const one of comparisons) {
     const known = worst.get(one.name);
     if (!known || share(one) > share(known) || (known.passed && !one.passed)) worst.set(one.name, one);
@@ -175,7 +179,7 @@ function worstSteps(comparisons: readonly Comparison[]): readonly Comparison[] {
 }
 
 /** Several blocks of one tensor are one line: that of the worst. */
-function notable(comparisons: readonly Comparison[]): readonly Comparison[] {
+function notable(comparisons: readonly VerifiedTensor[]): readonly VerifiedTensor[] {
   const worstFirst = [...comparisons].sort((left, right) => share(right) - share(left));
   const failed = worstFirst.filter(({ passed }) => !passed);
   const inexact = worstFirst.filter(({ worstAbsolute }) => worstAbsolute > 0);
@@ -187,6 +191,6 @@ function notable(comparisons: readonly Comparison[]): readonly Comparison[] {
 }
 
 /** How much of its tolerance a tensor takes, by the part of it that is larger. */
-function share({ worstAbsolute, tolerance: { absolute, relative }, largest }: Comparison): number {
+function share({ worstAbsolute, tolerance: { absolute, relative }, largest }: VerifiedTensor): number {
   return worstAbsolute === 0 ? 0 : worstAbsolute / (absolute + relative * largest);
 }

@@ -18,13 +18,13 @@ import type { SubAxis } from '../sharding-propagation/mesh.js';
 import { axesSize, subAxes, subAxisSize } from '../sharding-propagation/mesh.js';
 
 /** A tensor of the sharded graph whose blocks are cut from a weight. */
-export interface StoredTensor {
+export interface WeightBlock {
   readonly tensor: string;
   readonly weight: string;
 }
 
 /** Weights, and state as it is before the first step. */
-function storedTensors(sharded: ShardedGraph): readonly StoredTensor[] {
+function storedTensors(sharded: ShardedGraph): readonly WeightBlock[] {
   return [...sharded.weights, ...sharded.state.map(({ to }) => ({ tensor: to, weight: to }))];
 }
 
@@ -148,7 +148,7 @@ function isZero(graph: Graph, name: string): boolean {
 }
 
 /** By name, as JSON's sorted keys are. */
-function inOrder(weights: readonly StoredTensor[]): readonly StoredTensor[] {
+function inOrder(weights: readonly WeightBlock[]): readonly WeightBlock[] {
   return [...weights].sort((a, b) => (a.tensor < b.tensor ? -1 : a.tensor > b.tensor ? 1 : 0));
 }
 

@@ -22,12 +22,12 @@ export function clusterParts(whole: Cluster): readonly ClusterPart[] {
     .map(({ part }) => part);
 }
 
-interface Placed {
+interface IndexedPart {
   readonly part: ClusterPart;
   readonly index: number;
 }
 
-function bySize(a: Placed, b: Placed): number {
+function bySize(a: IndexedPart, b: IndexedPart): number {
   return clusterSize(a.part.cluster) - clusterSize(b.part.cluster) || a.index - b.index;
 }
 

@@ -7,7 +7,7 @@ import { AXIS_ORDER, MOST_DEVICES } from '../sharding-propagation/mesh.js';
 import type { ClusterDescription } from './cluster-schema.js';
 import { CPU_RANK, type DeviceSpec } from './device.js';
 import { findDevice, offerDevices } from './find-device.js';
-import { deviceLevels, type Level } from './levels.js';
+import { type ClusterLevel, deviceLevels } from './levels.js';
 import type { LayerFactors } from './measured-layers/layer-factors.js';
 
 export interface Cluster {
@@ -15,7 +15,7 @@ export interface Cluster {
   readonly perNode: number;
   readonly device: DeviceSpec;
   /** The links, innermost first; their sizes multiply to the devices. */
-  readonly levels: readonly Level[];
+  readonly levels: readonly ClusterLevel[];
   /** Ranks of this machine: no memory limit applies, since all share one memory that autopar does not own. */
   readonly local: boolean;
   /** Where nodes differ: their kinds, in the order of the nodes. `device` is then the slowest of each figure. */

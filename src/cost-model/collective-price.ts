@@ -54,7 +54,7 @@ function groupOver(
   if (ranks === 1) return () => 0;
   const perByte = passesOf(kind, ranks);
   const passes = kind === 'all-reduce' ? 2 : 1;
-  const links: Link[] = [];
+  const links: LevelLink[] = [];
   let latency = 0;
   const isStar = STARS.has(kind);
   let inside = 1;
@@ -75,13 +75,13 @@ function groupOver(
     let slowest = 0;
     // By index: a search asks so often that iterators would be a tenth of all that it allocates.
     for (let index = 0; index < links.length; index++)
-      slowest = Math.max(slowest, wireSeconds(bytes, links[index] as Link));
+      slowest = Math.max(slowest, wireSeconds(bytes, links[index] as LevelLink));
     return fixed + slowest;
   };
 }
 
 /** What a group's members at one level send over. */
-interface Link {
+interface LevelLink {
   readonly bandwidth: number;
   /** Bytes on the wire at which half of the bandwidth is reached. */
   readonly filling: number;
@@ -101,7 +101,7 @@ export function wireBytes(kind: CollectiveKind, bytes: number, ranks: number): n
 /** Kinds in which every rank sends all that it has through its own card; the others share the cards of a node. */
 export const SEND_ALL: ReadonlySet<CollectiveKind> = new Set<CollectiveKind>(['all-to-all', 'permute', ...STARS]);
 
-function wireSeconds(each: number, { bandwidth, filling, power, perByte }: Link): number {
+function wireSeconds(each: number, { bandwidth, filling, power, perByte }: LevelLink): number {
   const bytes = perByte * each;
   return bytes === 0 ? 0 : (bytes / bandwidth) * (1 + (filling / bytes) ** power);
 }

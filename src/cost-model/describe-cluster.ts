@@ -14,7 +14,7 @@ import {
 } from './cluster-schema.js';
 import { CPU_RANK, type DeviceSpec, profileOf } from './device.js';
 import { findDevice, offerDevices } from './find-device.js';
-import { deviceLevels, FITTED_FILL, type Level, NETWORK_SHARE } from './levels.js';
+import { type ClusterLevel, deviceLevels, FITTED_FILL, NETWORK_SHARE } from './levels.js';
 import { layerFactors, type MeasuredLayer } from './measured-layers/layer-factors.js';
 import { isSameLayer } from './measured-layers/layer-shape.js';
 import { slowed, slowestOf } from './node-kinds.js';
@@ -143,14 +143,14 @@ function deviceOf(described: string | DeviceDescription, path: Path, refuse: Ref
   };
 }
 
-interface Around {
+interface ClusterReading {
   readonly description: ClusterDescription;
   readonly device: DeviceSpec;
   readonly refuse: Refuse;
 }
 
 /** A level with what the catalogue says of its device where the description says nothing. */
-function levelOf(level: LevelDescription, index: number, node: number, around: Around): Level {
+function levelOf(level: LevelDescription, index: number, node: number, around: ClusterReading): ClusterLevel {
   const { description, device, refuse } = around;
   const path: Path = ['levels', index];
   const read = (key: keyof typeof LEVEL_QUANTITIES): number | undefined => {
@@ -193,9 +193,9 @@ function levelOf(level: LevelDescription, index: number, node: number, around: A
 }
 
 /** The catalogue's links inside a node, or between nodes. */
-function usualLevel(device: DeviceSpec, inside: boolean): Level {
+function usualLevel(device: DeviceSpec, inside: boolean): ClusterLevel {
   const [node, network] = deviceLevels(device, 2, 2);
-  return (inside ? node : network) as Level;
+  return (inside ? node : network) as ClusterLevel;
 }
 
 function devicesPerNode({ levels }: ClusterDescription, node: number): number {

@@ -3,7 +3,7 @@
  */
 import type { Cluster } from './cluster.js';
 import type { DeviceSpec } from './device.js';
-import type { Level } from './levels.js';
+import type { ClusterLevel } from './levels.js';
 
 /** The cluster with links of a kind `factor` times as fast: inside nodes (the innermost level), or between them (all others). */
 export function fasterLinks(cluster: Cluster, which: 'inside' | 'between', factor: number): Cluster {
@@ -17,7 +17,7 @@ export function fasterLinks(cluster: Cluster, which: 'inside' | 'between', facto
             : {}),
         }
       : { ...device, scaleOut: { ...device.scaleOut, bandwidth: factor * device.scaleOut.bandwidth } };
-  const levelOf = (level: Level, index: number): Level =>
+  const levelOf = (level: ClusterLevel, index: number): ClusterLevel =>
     (index === 0) === (which === 'inside') ? scaledLevel(level, factor) : level;
   return {
     ...cluster,
@@ -27,7 +27,7 @@ export function fasterLinks(cluster: Cluster, which: 'inside' | 'between', facto
   };
 }
 
-function scaledLevel(level: Level, factor: number): Level {
+function scaledLevel(level: ClusterLevel, factor: number): ClusterLevel {
   return {
     ...level,
     bandwidth: factor * level.bandwidth,

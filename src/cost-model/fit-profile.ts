@@ -10,7 +10,7 @@ import { CPU_RANK, profileOf } from './device.js';
 import { type CollectiveKind, passesOf } from './levels.js';
 
 /** What is measured, on every rank at once. All in fp32. */
-export type Subject =
+export type MeasuredSubject =
   /**
    * A segment of so many products, rows × side each, with as many square matrices; `stored`: these are weights that the session
    * is loaded with.
@@ -31,7 +31,7 @@ export type Subject =
   /** `elements` as the cost model counts a collective's bytes: of the whole array, or of one rank's block. */
   | { readonly kind: 'collective'; readonly collective: CollectiveKind; readonly elements: number };
 
-export type Measurement = Subject & { readonly ranks: number; readonly seconds: number };
+export type Measurement = MeasuredSubject & { readonly ranks: number; readonly seconds: number };
 
 export interface FittedProfile {
   /** A node of `cpu-rank` devices with the measured figures. */
@@ -113,7 +113,7 @@ export function fitProfile(measurements: readonly Measurement[]): FittedProfile 
 
 const FP32_BYTES = 4;
 
-function of<Kind extends Subject['kind']>(
+function of<Kind extends MeasuredSubject['kind']>(
   measurements: readonly Measurement[],
   kind: Kind,
 ): readonly Extract<Measurement, { kind: Kind }>[] {
@@ -153,14 +153,14 @@ function handing(
 }
 
 /** Of a chain of products, one of them without the session's call and the handing on of the result. */
-function ownSeconds({ rows, side, operators, seconds }: Product, segment: number, results: number): number {
+function ownSeconds({ rows, side, operators, seconds }: MeasuredProduct, segment: number, results: number): number {
   return Math.max(seconds / 4, seconds - segment - (FP32_BYTES * rows * side) / results) / operators;
 }
 
-type Product = Extract<Measurement, { kind: 'matmul' }>;
+type MeasuredProduct = Extract<Measurement, { kind: 'matmul' }>;
 
 /** t = FLOP / rate · (1 + k0 / k) + bytes of a second operand that is not stored / packing bandwidth. */
-function matmuls(measured: readonly Product[]) {
+function matmuls(measured: readonly MeasuredProduct[]) {
   const flops = measured.map(({ rows, side }) => 2 * rows * side * side);
   const { figures, error } = leastSquares(
     measured.map(({ side, stored }, index) => {
@@ -236,10 +236,10 @@ function memoryOf(measured: readonly Extract<Measurement, { kind: 'add' }>[], la
   return { rate: 1 / perByte, cacheBytes, cacheGain: perByte / perCached, seconds, error };
 }
 
-type Exchange = Extract<Measurement, { kind: 'collective' }>;
+type MeasuredCollective = Extract<Measurement, { kind: 'collective' }>;
 
 /** t = launch + rounds · latency + bytes on the wire / bandwidth of the kind. */
-function exchanges(measured: readonly Exchange[]) {
+function exchanges(measured: readonly MeasuredCollective[]) {
   const kinds = [...new Set(measured.map(({ collective }) => collective))];
   const wire = measured.map(({ collective, elements, ranks }) => passesOf(collective, ranks) * elements * FP32_BYTES);
   const { figures, error } = leastSquares(
@@ -265,9 +265,9 @@ function crowding(
     moved,
     exchanged,
   }: {
-    readonly products: readonly Product[];
+    readonly products: readonly MeasuredProduct[];
     readonly moved: readonly Measurement[];
-    readonly exchanged: readonly Exchange[];
+    readonly exchanged: readonly MeasuredCollective[];
   },
   busy: number,
   segment: number,

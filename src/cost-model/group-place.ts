@@ -8,7 +8,7 @@
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 import { deviceCount, subAxes } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
-import type { Level } from './levels.js';
+import type { ClusterLevel } from './levels.js';
 
 /** How a group lies. Made by `evenPlace` and `groupPlace`. */
 export interface GroupPlace {
@@ -24,14 +24,14 @@ export interface GroupPlace {
 }
 
 /** `ranks` members, each `stride` ranks from the next. */
-export interface Run {
+export interface RankRun {
   readonly stride: number;
   readonly ranks: number;
 }
 
 /** A group as runs of runs, innermost first, of which none follows on another; the other groups of its kind lie beside it. */
 export interface GroupRuns {
-  readonly runs: readonly Run[];
+  readonly runs: readonly RankRun[];
   /** Ranks of all groups together. */
   readonly devices: number;
 }
@@ -49,7 +49,7 @@ export function evenPlace(members: readonly number[]): GroupPlace {
 
 /** Where the groups over `axes` are. */
 export function placeGroup(mesh: Mesh, axes: readonly SubAxis[], { levels }: Pick<Cluster, 'levels'>): GroupPlace {
-  const runs: Run[] = [];
+  const runs: RankRun[] = [];
   let stride = 1;
   for (const { name, size } of [...subAxes(mesh)].reverse()) {
     if (axes.includes(name)) runs.push({ stride, ranks: size });
@@ -75,15 +75,15 @@ export function levelOfAxis(
     if (name === axis) break;
   }
   const level = blocksOf(levels).findIndex((block) => block % reach === 0);
-  const run: Run = { stride: reach / own, ranks: own };
+  const run: RankRun = { stride: reach / own, ranks: own };
   return { level: level === -1 ? levels.length - 1 : level, isEven: isEven([run], levels) };
 }
 
 /** A search asks for the same few again and again. */
-const KNOWN = new WeakMap<readonly Level[], Map<string, GroupPlace>>();
+const KNOWN = new WeakMap<readonly ClusterLevel[], Map<string, GroupPlace>>();
 
 /** Where the groups lie whose members are so many ranks apart. */
-export function groupPlace({ runs, devices }: GroupRuns, levels: readonly Level[]): GroupPlace {
+export function groupPlace({ runs, devices }: GroupRuns, levels: readonly ClusterLevel[]): GroupPlace {
   const known = KNOWN.get(levels) ?? new Map<string, GroupPlace>();
   KNOWN.set(levels, known);
   const even = isEven(runs, levels);
@@ -94,8 +94,8 @@ export function groupPlace({ runs, devices }: GroupRuns, levels: readonly Level[
 }
 
 /** Runs that follow on one another are one; runs of one rank are none. */
-export function joined(runs: readonly Run[]): readonly Run[] {
-  const result: Run[] = [];
+export function joined(runs: readonly RankRun[]): readonly RankRun[] {
+  const result: RankRun[] = [];
   for (const run of runs.filter(({ ranks }) => ranks > 1).sort((a, b) => a.stride - b.stride)) {
     const before = result.at(-1);
     if (before && before.stride * before.ranks === run.stride)
@@ -106,7 +106,7 @@ export function joined(runs: readonly Run[]): readonly Run[] {
 }
 
 /** Devices of a block of each level. */
-function blocksOf(levels: readonly Level[]): readonly number[] {
+function blocksOf(levels: readonly ClusterLevel[]): readonly number[] {
   let block = 1;
   return levels.map(({ size }) => {
     block *= size;
@@ -115,7 +115,7 @@ function blocksOf(levels: readonly Level[]): readonly number[] {
 }
 
 /** Whether every block holds as much of each run as any other that holds some of it: then all groups lie alike. */
-function isEven(runs: readonly Run[], levels: readonly Level[]): boolean {
+function isEven(runs: readonly RankRun[], levels: readonly ClusterLevel[]): boolean {
   return blocksOf(levels)
     .slice(0, -1)
     .every((block) =>
@@ -126,7 +126,7 @@ function isEven(runs: readonly Run[], levels: readonly Level[]): boolean {
     );
 }
 
-function evenRuns(runs: readonly Run[], levels: readonly Level[]): GroupPlace {
+function evenRuns(runs: readonly RankRun[], levels: readonly ClusterLevel[]): GroupPlace {
   let placed = 1;
   const blocks = blocksOf(levels);
   return evenPlace(
@@ -143,7 +143,7 @@ function evenRuns(runs: readonly Run[], levels: readonly Level[]): GroupPlace {
 }
 
 /** Every group written out, as far as they differ: what lies in blocks repeats where both a block and a run of groups begin. */
-function unevenRuns(runs: readonly Run[], devices: number, levels: readonly Level[]): GroupPlace {
+function unevenRuns(runs: readonly RankRun[], devices: number, levels: readonly ClusterLevel[]): GroupPlace {
   const reach = Math.max(...runs.map(({ stride, ranks }) => stride * ranks));
   const block = blocksOf(levels).at(-2) ?? 1;
   const bases = Math.min(devices, (reach / greatestCommonDivisor(reach, block)) * block);
@@ -158,7 +158,7 @@ function unevenRuns(runs: readonly Run[], devices: number, levels: readonly Leve
   return { ...first, others, key: [...places.keys()].sort().join(';') };
 }
 
-function writtenOut(runs: readonly Run[], base: number, levels: readonly Level[]): GroupPlace {
+function writtenOut(runs: readonly RankRun[], base: number, levels: readonly ClusterLevel[]): GroupPlace {
   const group = runs.reduce<readonly number[]>(
     (ranks, run) => ranks.flatMap((rank) => Array.from({ length: run.ranks }, (_, index) => rank + index * run.stride)),
     [base],

@@ -115,7 +115,7 @@ export function productSeconds(
 }
 
 /** An operator that runs as a kernel of its own, its launch with it: a rank of this machine, a segment that is emulated. */
-export interface OperatorWork {
+export interface KernelWork {
   readonly flops: number;
   readonly bytes: number;
   /** dtype that the arithmetic runs in. */
@@ -136,7 +136,7 @@ const MATMUL_INTENSITY = 2;
  * Seconds of one execution. A view (no FLOP, no bytes) is free. Nothing here looks at an operator's name: a product shows by its
  * depth, FLOP per two result elements, and by using what it reads more than once, which a reduction does not.
  */
-export function operatorSeconds({ flops, bytes, dtype, result, packed = 0 }: OperatorWork, device: DeviceSpec): number {
+export function operatorSeconds({ flops, bytes, dtype, result, packed = 0 }: KernelWork, device: DeviceSpec): number {
   if (flops === 0 && bytes === 0) return 0;
   const { launchSeconds, vectorCeiling } = profileOf(device);
   const elements = result.reduce((product, size) => product * size, 1);

@@ -19,7 +19,7 @@ import { subAxes } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
 import { profileOf } from './device.js';
 import { levelOfAxis } from './group-place.js';
-import type { Level } from './levels.js';
+import type { ClusterLevel } from './levels.js';
 
 /** What becomes of an axis; flags that are added up. */
 export const FETCHED = 1;
@@ -107,13 +107,13 @@ export function nanosecondsOf({ seconds, slices }: LeastLatency): number {
 }
 
 /** Rounds over so many members of a level, in however many collectives: those of parts are no fewer than those of the whole. */
-function leastRounds({ topology }: Level, members: number): number {
+function leastRounds({ topology }: ClusterLevel, members: number): number {
   if (members === 1) return 0;
   return topology === 'mesh' ? 1 : Math.ceil(Math.log2(members));
 }
 
 /** Least rounds where a permutation serves some of `kept` ranks, and all-reduces the others. */
-function permutedRounds(level: Level, kept: number, isFetched: boolean, shrinks: number): number {
+function permutedRounds(level: ClusterLevel, kept: number, isFetched: boolean, shrinks: number): number {
   const served = Math.max(1, Math.min(kept, shrinks));
   const others = level.topology === 'mesh' ? 0 : Math.max(0, Math.ceil(Math.log2(kept / served) - 1e-9));
   const shared = kept > 1 || isFetched ? 1 + others : 0;

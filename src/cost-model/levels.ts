@@ -21,7 +21,7 @@ export const TOPOLOGIES = ['switch', 'ring', 'mesh', 'torus'] as const;
 
 export type Topology = (typeof TOPOLOGIES)[number];
 
-export interface Level {
+export interface ClusterLevel {
   readonly name: string;
   /** Members: devices at the innermost level, groups of the level inside elsewhere. */
   readonly size: number;
@@ -68,10 +68,10 @@ const NO_FILL: Fill = { seconds: 0, power: 1 };
 export const NETWORK_SHARE = 0.96;
 
 /** The levels of `nodes` × `perNode` catalogue devices: the links in a node, the network between nodes. */
-export function deviceLevels(device: DeviceSpec, nodes: number, perNode: number): readonly Level[] {
+export function deviceLevels(device: DeviceSpec, nodes: number, perNode: number): readonly ClusterLevel[] {
   const { scaleUp, scaleOut } = device;
   const { fillsLinks } = profileOf(device);
-  const node: Level = {
+  const node: ClusterLevel = {
     ...{ name: 'node', size: perNode, topology: scaleUp.links ?? 'switch', dimensions: scaleUp.dimensions ?? 1 },
     ...ratesInside(device),
     latencySeconds: scaleUp.latencySeconds,
@@ -79,7 +79,7 @@ export function deviceLevels(device: DeviceSpec, nodes: number, perNode: number)
     relayed: false,
   };
   if (nodes === 1) return [node];
-  const network: Level = {
+  const network: ClusterLevel = {
     name: 'network',
     size: nodes,
     topology: 'switch',
@@ -94,7 +94,7 @@ export function deviceLevels(device: DeviceSpec, nodes: number, perNode: number)
 }
 
 /** Measured bus bandwidths where the catalogue has them, else what collectives reach of the links' rate. */
-function ratesInside(device: DeviceSpec): Pick<Level, 'bandwidth' | 'busBandwidth' | 'reducingBandwidth'> {
+function ratesInside(device: DeviceSpec): Pick<ClusterLevel, 'bandwidth' | 'busBandwidth' | 'reducingBandwidth'> {
   const { scaleUp, measuredCollectives = {} } = device;
   const figure = (name: string): number | undefined => {
     const value = measuredCollectives[name];
@@ -137,7 +137,7 @@ export function passesOf(kind: CollectiveKind, ranks: number): number {
 }
 
 /** Rounds that each pass of a collective over `members` of a level takes. */
-export function roundsOf(level: Level, members: number): number {
+export function roundsOf(level: ClusterLevel, members: number): number {
   const doublings = Math.ceil(Math.log2(members));
   if (level.topology === 'mesh') return 1;
   if (level.topology === 'ring') return members - 1;
@@ -149,7 +149,7 @@ export function roundsOf(level: Level, members: number): number {
 }
 
 /** Steps that data passes on its way through `members` of a level. */
-export function stepsOf(level: Level, members: number): number {
+export function stepsOf(level: ClusterLevel, members: number): number {
   return level.relayed ? Math.ceil(Math.log2(members)) : 1;
 }
 
@@ -161,7 +161,7 @@ export function stepsOf(level: Level, members: number): number {
  *     mesh     a link to each other member
  *     torus    two links in each dimension that the members fill; in an all-to-all data passes a quarter of each side
  */
-export function busBandwidth(kind: CollectiveKind, level: Level, members: number): number {
+export function busBandwidth(kind: CollectiveKind, level: ClusterLevel, members: number): number {
   const { topology, bandwidth, reducingBandwidth = 0 } = level;
   if (topology === 'mesh') return bandwidth * (kind === 'permute' ? 1 : members - 1);
   if (topology === 'torus') {
@@ -177,7 +177,10 @@ export function busBandwidth(kind: CollectiveKind, level: Level, members: number
 }
 
 /** The dimensions of a torus that so many members fill, side by side, and their length in each. */
-function sidesOf({ size, dimensions }: Level, members: number): { readonly dimensions: number; readonly side: number } {
+function sidesOf(
+  { size, dimensions }: ClusterLevel,
+  members: number,
+): { readonly dimensions: number; readonly side: number } {
   const whole = Math.max(2, size ** (1 / dimensions));
   const filled = Math.min(dimensions, Math.max(1, Math.ceil(Math.log(members) / Math.log(whole) - 1e-9)));
   return { dimensions: filled, side: members ** (1 / filled) };

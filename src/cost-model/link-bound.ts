@@ -16,7 +16,7 @@ import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 import { axesSize, subAxes } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
 import { levelOfAxis } from './group-place.js';
-import { busBandwidth, COLLECTIVE_KINDS, type Fill, type Level } from './levels.js';
+import { busBandwidth, type ClusterLevel, COLLECTIVE_KINDS, type Fill } from './levels.js';
 
 /** What must reach each unit of a level. */
 export interface Arrivals {
@@ -48,15 +48,15 @@ export interface LinkBound {
   readonly rounds: (doublings: number) => number;
 }
 
-interface Link {
-  readonly level: Level;
+interface LevelRate {
+  readonly level: ClusterLevel;
   /** Bytes per second at which collectives other than all-reduces bring what is needed; and all-reduces. */
   readonly rate: number;
   readonly reducingRate: number;
 }
 
 export function linkBound({ levels }: Pick<Cluster, 'levels'>, mesh: Mesh): LinkBound {
-  const links = levels.map((level): Link => {
+  const links = levels.map((level): LevelRate => {
     const rates = COLLECTIVE_KINDS.map((kind) => (kind === 'all-reduce' ? 0 : busBandwidth(kind, level, level.size)));
     return { level, rate: Math.max(...rates), reducingRate: busBandwidth('all-reduce', level, level.size) };
   });
@@ -84,7 +84,7 @@ export function linkBound({ levels }: Pick<Cluster, 'levels'>, mesh: Mesh): Link
 }
 
 /** Seconds for what arrives at units of so many ranks over the links around them. */
-function unitSeconds(ranks: number, links: readonly Link[], isBinary: boolean): UnitBound['seconds'] {
+function unitSeconds(ranks: number, links: readonly LevelRate[], isBinary: boolean): UnitBound['seconds'] {
   const [only] = links.length === 1 ? links : [];
   // Over several levels a collective's steps may be another level's.
   const relays = only?.level.relayed === true && isBinary;

@@ -11,13 +11,13 @@ import type { Cluster } from './cluster.js';
 import { DISK } from './hardware.js';
 
 /** Bytes that leave the device for another memory, and that come back. */
-export interface Moved {
+export interface MoveBytes {
   readonly storedBytes: number;
   readonly loadedBytes: number;
 }
 
 /** Of a step of one rank, by memory. */
-export type MovedBytes = Readonly<Record<OuterMemory, Moved>>;
+export type MovedBytes = Readonly<Record<OuterMemory, MoveBytes>>;
 
 /** Seconds of so many bytes either way. @throws Error where nothing is known of the device's host */
 export function moveSeconds(memory: OuterMemory, bytes: number, cluster: Cluster): number {
@@ -46,7 +46,7 @@ export function moveOf(
     | Pick<ComputeNode, 'kind' | 'op' | 'domain' | 'inputs' | 'outputs'>,
   { tensors }: Pick<ShardedGraph, 'tensors'>,
   times: number,
-): (Moved & { readonly memory: OuterMemory }) | null {
+): (MoveBytes & { readonly memory: OuterMemory }) | null {
   const bytes = (name: string | undefined) => {
     const tensor = tensors.get(name ?? '');
     return tensor ? localBytes(tensor) : 0;
@@ -73,7 +73,7 @@ export function moveOf(
 /** All of a step of one rank; undefined where nothing is kept outside of the device. */
 export function movedBytes(graph: ShardedGraph): MovedBytes | undefined {
   if (![...graph.tensors.values()].some(({ place }) => place)) return undefined;
-  const sums = new Map<OuterMemory, Moved>(
+  const sums = new Map<OuterMemory, MoveBytes>(
     OUTER_MEMORIES.map((memory) => [memory, { storedBytes: 0, loadedBytes: 0 }]),
   );
   const runsOf = runsInStep(graph);

@@ -9,7 +9,7 @@
  * the thread that computes: there nothing is hidden.
  */
 import { forHalves, halvesIn } from '../partition/interleave.js';
-import type { Step } from '../partition/order.js';
+import type { OrderedStep } from '../partition/order.js';
 import { type PhaseList, runsOfList } from '../partition/phase-lists.js';
 import { orderedLists } from '../partition/place-moves.js';
 import type { CommunicationNode, ShardedGraph } from '../partition/sharded-graph.js';
@@ -62,7 +62,7 @@ export function overlapOf(graph: ShardedGraph, cluster: Cluster): Overlap | null
 /** A list with its steps, of both halves of a micro-batch where it has them: then any of its collectives may be hidden. */
 interface StepsOfList {
   readonly list: PhaseList;
-  readonly steps: readonly Step[];
+  readonly steps: readonly OrderedStep[];
   readonly hides: boolean;
 }
 

@@ -4,7 +4,7 @@
 import type { Cluster } from './cluster.js';
 import { type CollectiveKind, SEND_ALL } from './collective-price.js';
 import type { GroupPlace } from './group-place.js';
-import { busBandwidth, type Level, passesOf, roundsOf, STARS, stepsOf } from './levels.js';
+import { busBandwidth, type ClusterLevel, passesOf, roundsOf, STARS, stepsOf } from './levels.js';
 
 /**
  * Whether a collective takes no longer on `place` than on `other`, for any number of bytes: `collectiveSeconds` is a latency and
@@ -43,14 +43,14 @@ function isGroupAsFast(
   );
 }
 
-interface Way {
+interface PlaceWires {
   readonly ranks: number;
   readonly latencySeconds: number;
   readonly wires: readonly { readonly bandwidth: number; readonly fillSeconds: number; readonly power: number }[];
 }
 
 /** The terms of `collectiveSeconds`. */
-function wayOf(kind: CollectiveKind, place: GroupPlace, levels: readonly Level[]): Way {
+function wayOf(kind: CollectiveKind, place: GroupPlace, levels: readonly ClusterLevel[]): PlaceWires {
   let latencySeconds = 0;
   const wires: { bandwidth: number; fillSeconds: number; power: number }[] = [];
   const isStar = STARS.has(kind);

@@ -10,7 +10,7 @@ import { lowerStep } from '../partition/lower-steps.js';
 import { type MoveNode, resultsOf, type ShardedTensor } from '../partition/sharded-graph.js';
 import { localShape } from '../sharding-propagation/layout.js';
 import { axesSize, type Mesh } from '../sharding-propagation/mesh.js';
-import type { StepPrice } from '../sharding-propagation/redistribution.js';
+import type { RedistributionPrice } from '../sharding-propagation/redistribution.js';
 import { type Cluster, clusterSize } from './cluster.js';
 import { collectiveSeconds, wireBytes } from './collective-price.js';
 import { type DeviceSpec, fusesBlocks, profileOf } from './device.js';
@@ -22,7 +22,7 @@ import { STEP_CONSTANTS, USUAL_SOFTWARE } from './step/constants.js';
 const NANOSECONDS = 1e9;
 
 /** Where a node's tensors and mesh are found: a sharded graph, or a fragment of one. */
-export interface Surroundings {
+export interface PricedSurroundings {
   readonly tensors: ReadonlyMap<string, ShardedTensor>;
   readonly mesh: Mesh;
 }
@@ -31,12 +31,12 @@ export interface Surroundings {
 export type PricedNode = FragmentNode | Pick<MoveNode, 'kind' | 'input' | 'output'>;
 
 /** Price of a node in integer nanoseconds. */
-export function priceNode(node: PricedNode, graph: Surroundings, cluster: Cluster): number {
+export function priceNode(node: PricedNode, graph: PricedSurroundings, cluster: Cluster): number {
   return Math.round(nodeSeconds(node, graph, cluster) * NANOSECONDS);
 }
 
 /** Bytes that one rank receives for a collective; 0 for an operator. */
-export function communicatedBytes(node: PricedNode, graph: Surroundings): number {
+export function communicatedBytes(node: PricedNode, graph: PricedSurroundings): number {
   if (node.kind !== 'communicate') return 0;
   return wireBytes(node.collective.kind, arrayBytes(node, graph), axesSize(graph.mesh, node.axes));
 }
@@ -50,7 +50,7 @@ export function priceFragment(fragment: Fragment, cluster: Cluster): number {
  * Prices of redistribution steps on a cluster: what the nodes that a step is lowered to cost.
  * @throws Error where the mesh has more ranks than the cluster
  */
-export function stepPrice(cluster: Cluster, mesh: Mesh): StepPrice {
+export function stepPrice(cluster: Cluster, mesh: Mesh): RedistributionPrice {
   const ranks = mesh.axes.reduce((product, axis) => product * axis.size, 1);
   if (ranks > clusterSize(cluster)) throw new Error(`a mesh of ${ranks} ranks on ${clusterSize(cluster)} devices`);
   const known = new Map<string, number>();
@@ -80,7 +80,7 @@ const OF_WIDTH: Readonly<Record<number, DType>> = {
   128: 'complex128',
 };
 
-function nodeSeconds(node: PricedNode, graph: Surroundings, cluster: Cluster): number {
+function nodeSeconds(node: PricedNode, graph: PricedSurroundings, cluster: Cluster): number {
   if (node.kind === 'communicate') {
     // Ranks of this machine do the collectives of a bucket one by one.
     const bytes = node.bucket && !cluster.local ? node.bucket.bytes : arrayBytes(node, graph);
@@ -93,14 +93,14 @@ function nodeSeconds(node: PricedNode, graph: Surroundings, cluster: Cluster): n
   return carried + (runsOnHost(node, graph) ? hostSeconds(node.bytes, cluster) : computedSeconds(node, graph, cluster));
 }
 
-type ComputeNode = Extract<FragmentNode, { kind: 'compute' }>;
+type PricedOperator = Extract<FragmentNode, { kind: 'compute' }>;
 
-function runsOnHost(node: ComputeNode, { tensors }: Surroundings): boolean {
+function runsOnHost(node: PricedOperator, { tensors }: PricedSurroundings): boolean {
   const [result] = resultsOf(node);
   return tensors.get(result ?? '')?.place === 'host';
 }
 
-function computedSeconds(node: ComputeNode, graph: Surroundings, { device }: Cluster): number {
+function computedSeconds(node: PricedOperator, graph: PricedSurroundings, { device }: Cluster): number {
   const { dtype = 'float32', localShape: result = [] } = largestResult(node, graph) ?? {};
   // What a lowering adds for a slice or a mask only moves data; its dtype, which a price by width cannot know, is moot.
   const flops = node.lowering === 'slice' || node.lowering === 'to-partial' ? 0 : node.flops;
@@ -131,7 +131,7 @@ function computedSeconds(node: ComputeNode, graph: Surroundings, { device }: Clu
   }
 }
 
-function largestResult({ outputs }: ComputeNode, graph: Surroundings): ShardedTensor | undefined {
+function largestResult({ outputs }: PricedOperator, graph: PricedSurroundings): ShardedTensor | undefined {
   let largest: ShardedTensor | undefined;
   for (const name of outputs) {
     const tensor = name === null ? undefined : tensorOf(graph, name);
@@ -142,14 +142,14 @@ function largestResult({ outputs }: ComputeNode, graph: Surroundings): ShardedTe
 }
 
 /** Of a second operand that is no stored weight, where the device has to arrange it. */
-function packedBytes({ inputs, stored }: ComputeNode, graph: Surroundings, device: DeviceSpec): number {
+function packedBytes({ inputs, stored }: PricedOperator, graph: PricedSurroundings, device: DeviceSpec): number {
   const second = inputs[1];
   if (stored || second == null || profileOf(device).packingBandwidth === undefined) return 0;
   const { dtype, localShape } = tensorOf(graph, second);
   return byteLength(dtype, elementCount(localShape));
 }
 
-function tensorOf(graph: Surroundings, name: string): ShardedTensor {
+function tensorOf(graph: PricedSurroundings, name: string): ShardedTensor {
   const tensor = graph.tensors.get(name);
   if (!tensor) throw new Error(`node reads or writes ${name}, which is not declared`);
   return tensor;

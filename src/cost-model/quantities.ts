@@ -8,14 +8,14 @@ const POWERS: Readonly<Record<string, number>> = { '': 1, k: 1e3, m: 1e6, g: 1e9
 const BINARY: Readonly<Record<string, number>> = { ki: 2 ** 10, mi: 2 ** 20, gi: 2 ** 30, ti: 2 ** 40 };
 const FRACTIONS: Readonly<Record<string, number>> = { '': 1, m: 1e-3, u: 1e-6, µ: 1e-6, n: 1e-9 };
 
-interface Form {
+interface QuantityForm {
   /** Prefix and unit. */
   readonly pattern: RegExp;
   readonly factor: (prefix: string, unit: string) => number | undefined;
   readonly example: string;
 }
 
-const FORMS: Readonly<Record<QuantityKind, Form>> = {
+const FORMS: Readonly<Record<QuantityKind, QuantityForm>> = {
   bytes: {
     pattern: /^([kmgtp]i?)?(b)?$/,
     factor: (prefix) => POWERS[prefix] ?? BINARY[prefix],

@@ -20,14 +20,14 @@ import { type Cuts, cutsOf, dimensionOf, NOWHERE } from '../sharding-propagation
 import { type Layout, replicated } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 import { subAxes } from '../sharding-propagation/mesh.js';
-import type { LeastCost, RedistributionStep, StepPrice } from '../sharding-propagation/redistribution.js';
+import type { LeastCost, RedistributionPrice, RedistributionStep } from '../sharding-propagation/redistribution.js';
 import type { Cluster } from './cluster.js';
 import { profileOf } from './device.js';
 import { CUTTING, FETCHED, type LeastLatency, latencyBound, nanosecondsOf, REDUCED } from './latency-bound.js';
 import { type Arrivals, linkBound, type UnitBound } from './link-bound.js';
 
 /** The bound on a cluster; `price` prices the steps that it is made of. */
-export function redistributionBound(cluster: Cluster, mesh: Mesh, price: StepPrice): LeastCost {
+export function redistributionBound(cluster: Cluster, mesh: Mesh, price: RedistributionPrice): LeastCost {
   const bound = new RedistributionBound(cluster, mesh, price);
   const known = new WeakMap<Layout, Cuts>();
   const cuts = (layout: Layout): Cuts => {
@@ -42,14 +42,14 @@ export function redistributionBound(cluster: Cluster, mesh: Mesh, price: StepPri
 }
 
 /** A unit of the cluster, and which sub-axes tell its like apart. */
-interface Unit extends UnitBound {
+interface ClusterUnit extends UnitBound {
   readonly tells: readonly boolean[];
 }
 
 class RedistributionBound {
   private readonly axes: ReturnType<typeof subAxes>;
   private readonly ranks: number;
-  private readonly units: readonly Unit[];
+  private readonly units: readonly ClusterUnit[];
   private readonly rounds: (doublings: number) => number;
   private readonly latency: ReturnType<typeof latencyBound>;
   private readonly collectiveSeconds: number;
@@ -61,7 +61,7 @@ class RedistributionBound {
   constructor(
     cluster: Cluster,
     mesh: Mesh,
-    private readonly price: StepPrice,
+    private readonly price: RedistributionPrice,
   ) {
     const { units, rounds } = linkBound(cluster, mesh);
     this.axes = subAxes(mesh);
@@ -199,7 +199,7 @@ class RedistributionBound {
     for (let level = this.units.length - 1; level >= 0; level--) {
       const doublings = this.doublings[level] as number;
       const more = Math.max(0, this.rounds(level === 0 ? doublings : Math.min(mostOutside, doublings)) - counted);
-      seconds += more * (this.units[level] as Unit).latencySeconds;
+      seconds += more * (this.units[level] as ClusterUnit).latencySeconds;
       counted += more;
     }
     return seconds;

@@ -22,11 +22,11 @@ export interface Dataset {
   /** Samples of a batch. */
   readonly batch: number;
   /** Bytes of an input of one batch, whose rows are these samples (null: padding); gives how many bytes were read. */
-  readonly read: (input: string, rows: Rows, offset: number, length: number) => SliceRead;
+  readonly read: (input: string, rows: SampleRows, offset: number, length: number) => SliceRead;
   readonly close: () => void;
 }
 
-export type Rows = readonly (number | null)[];
+export type SampleRows = readonly (number | null)[];
 
 export interface SliceRead {
   readonly bytes: Uint8Array;
@@ -34,7 +34,7 @@ export interface SliceRead {
 }
 
 /** Samples of one input in one file: elements of a sample are counted as if it stood alone. */
-interface Source {
+interface SampleSource {
   readonly samples: number;
   readonly array: SlicedArray;
   /** Where an element of a sample stands, and how many follow it there at most. */
@@ -67,10 +67,10 @@ function datasetOf({ inputs, labels }: DatasetOptions, files: readonly DataFile[
   const samples = counts.reduce((sum, count) => sum + count, 0);
   const known = new Map(inputs.map((input) => [input.name, input]));
   const [batched] = inputs.flatMap(({ shape, batchAxis }) => (batchAxis === null ? [] : [shape[batchAxis] ?? 1]));
-  const place = (name: string, sample: number): { readonly source: Source; readonly sample: number } => {
+  const place = (name: string, sample: number): { readonly source: SampleSource; readonly sample: number } => {
     let rest = sample;
     for (const [index, count] of counts.entries()) {
-      if (rest < count) return { source: bySource[index]?.get(name) as Source, sample: rest };
+      if (rest < count) return { source: bySource[index]?.get(name) as SampleSource, sample: rest };
       rest -= count;
     }
     throw new Error(`there is no sample ${sample}`);
@@ -102,7 +102,7 @@ function datasetOf({ inputs, labels }: DatasetOptions, files: readonly DataFile[
 
 /** Gives the bytes read. */
 function copy(
-  { source, sample }: { readonly source: Source; readonly sample: number },
+  { source, sample }: { readonly source: SampleSource; readonly sample: number },
   element: number,
   count: number,
   into: Uint8Array,
@@ -131,7 +131,11 @@ function padding({ dtype, padding: value = 0 }: DataInput, count: number): Uint8
   return bytes;
 }
 
-function sourcesIn(file: DataFile, inputs: readonly DataInput[], labels: string | null): ReadonlyMap<string, Source> {
+function sourcesIn(
+  file: DataFile,
+  inputs: readonly DataInput[],
+  labels: string | null,
+): ReadonlyMap<string, SampleSource> {
   const single = file.arrays.get('');
   if (single && isStream(single)) return tokenSources(file, single, inputs, labels);
   const arrays = single && inputs.length === 1 ? new Map([[inputs[0]?.name ?? '', single]]) : file.arrays;
@@ -162,7 +166,7 @@ function tokenSources(
   array: SlicedArray,
   inputs: readonly DataInput[],
   labels: string | null,
-): ReadonlyMap<string, Source> {
+): ReadonlyMap<string, SampleSource> {
   const tokens = inputs.filter(({ name }) => name !== labels);
   const [data] = tokens;
   const following = inputs.find(({ name }) => name === labels);
@@ -193,7 +197,7 @@ function tokenSources(
       { file },
       'give a longer file, or compile for a shorter sequence with --dim',
     );
-  const source = (input: DataInput, shift: number): Source => ({
+  const source = (input: DataInput, shift: number): SampleSource => ({
     samples,
     array,
     at: (sample, element) => ({ element: sample * length + shift + element, run: length - element }),
@@ -205,7 +209,7 @@ function tokenSources(
   ]);
 }
 
-function arraySource({ file }: DataFile, input: DataInput, array: SlicedArray | undefined): Source {
+function arraySource({ file }: DataFile, input: DataInput, array: SlicedArray | undefined): SampleSource {
   const { name, shape, batchAxis } = input;
   if (!array)
     throw new AutoparError(
@@ -259,7 +263,11 @@ function converterFor(input: DataInput, array: SlicedArray, perSample: number): 
 }
 
 /** @throws AutoparError `wrong-data` where inputs have unlike numbers of samples, `data-too-short` where they have none */
-function checkCounts({ file }: DataFile, inputs: readonly DataInput[], sources: ReadonlyMap<string, Source>): void {
+function checkCounts(
+  { file }: DataFile,
+  inputs: readonly DataInput[],
+  sources: ReadonlyMap<string, SampleSource>,
+): void {
   const counted = inputs.filter(({ batchAxis }) => batchAxis !== null);
   const samplesOf = ({ name }: DataInput) => sources.get(name)?.samples ?? 0;
   const [first] = counted;

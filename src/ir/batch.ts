@@ -23,7 +23,7 @@ export interface BatchMark {
 }
 
 /** What is followed. */
-export interface Following {
+export interface BatchFollowing {
   /**
    * A dimension that is the batch may become several, each with a digit of it (groups of samples). Else that is a conflict, as it
    * is for whoever changes the batch's size.
@@ -55,7 +55,7 @@ export function batchDimensions(graph: Graph): readonly BatchDimension[] {
 }
 
 /** Follows the batch of `graph.batch` (or of `batchDimensions`) through the graph. */
-export function followBatch(graph: Graph, { digits = false }: Following = {}): BatchMarks {
+export function followBatch(graph: Graph, { digits = false }: BatchFollowing = {}): BatchMarks {
   const starts = graph.batch.length > 0 ? graph.batch : batchDimensions(graph);
   const follower = new Follower(graph, digits);
   for (const { input, axis } of starts) follower.start(input, axis);

@@ -52,6 +52,9 @@ export interface Halo extends Window {
 /** Factor names of one dimension, major to minor; empty for a dimension of size 1 that has no factor. */
 export type DimensionFactors = readonly string[];
 
+/** Of all dimensions of a tensor. */
+export type TensorFactors = readonly DimensionFactors[];
+
 /** A rule bound to shapes. `null`: an absent optional operand or result. */
 export interface FactorRule {
   readonly factors: ReadonlyMap<string, Factor>;

@@ -141,7 +141,7 @@ export type OperatorFamily =
  * What an operator of float32 operands is computed in where a model is trained in 16 bit (autodiff/mixed-precision.ts): `low`: in
  * 16 bit; `full`: in float32; `follow`: in what its operands come in, the wider of them where they differ. As PyTorch's autocast.
  */
-export type Precision = 'low' | 'full' | 'follow';
+export type OperatorPrecision = 'low' | 'full' | 'follow';
 /** How an operator differs in training from what it does in evaluation: the form that files mostly have. */
 export type TrainingForm =
   /**
@@ -166,7 +166,7 @@ export interface OperatorEntry {
   readonly op: string;
   readonly domain: string;
   readonly family: OperatorFamily;
-  readonly precision: Precision;
+  readonly precision: OperatorPrecision;
   /** The opset that brought it, where that is newer than INTERNAL_OPSET: models with it are written in that opset. */
   readonly since?: number;
   /**

@@ -38,7 +38,7 @@ function markKey(mark: string): string {
 }
 
 /** The part of an operator that binding looks at. */
-type BoundOperator = Pick<OperatorView, 'name' | 'inputs' | 'outputs'>;
+type BindableOperator = Pick<OperatorView, 'name' | 'inputs' | 'outputs'>;
 
 /**
  * Parses `text` and binds it to the operator's shapes. Operands beyond those of the text, and those that the operator
@@ -47,7 +47,7 @@ type BoundOperator = Pick<OperatorView, 'name' | 'inputs' | 'outputs'>;
  */
 export function bindRule(
   text: string,
-  operator: BoundOperator,
+  operator: BindableOperator,
   sizes: Readonly<Record<string, number>> = {},
   windows: Readonly<Record<string, Window>> = {},
 ): FactorRule {
@@ -68,7 +68,7 @@ const boundRules = (() => {
 
 function bind(
   text: string,
-  operator: BoundOperator,
+  operator: BindableOperator,
   sizes: Readonly<Record<string, number>>,
   windows: Readonly<Record<string, Window>>,
 ): FactorRule {
@@ -178,7 +178,7 @@ function starOf(name: string): string {
 }
 
 /** How many dimensions each star stands for: the most that any operand needs. */
-function starWidths(parsed: ParsedRule, operator: BoundOperator, text: string): ReadonlyMap<string, number> {
+function starWidths(parsed: ParsedRule, operator: BindableOperator, text: string): ReadonlyMap<string, number> {
   const widths = new Map<string, number>();
   const see = (operand: ParsedOperand | null | undefined, rank: number | undefined) => {
     const star = operand?.find((dimension) => 'star' in dimension);
@@ -247,8 +247,8 @@ function solve(
   return known;
 }
 
-function fault(operator: BoundOperator, text: string): Error {
-  const shapes = (types: BoundOperator['inputs']) =>
+function fault(operator: BindableOperator, text: string): Error {
+  const shapes = (types: BindableOperator['inputs']) =>
     types.map((type) => (type ? `[${type.shape.join(', ')}]` : '_')).join(', ');
   return new Error(
     `${operator.name}: rule "${text}" does not fit ${shapes(operator.inputs)} -> ${shapes(operator.outputs)}`,

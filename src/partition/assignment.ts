@@ -8,7 +8,7 @@ import type { Strategy } from '../sharding-propagation/strategy.js';
 import type { LoweredOperator } from './lower-operator.js';
 
 /** A reader of a tensor: an operator's operand, or a graph output (operand 0 of the output's name). */
-export interface Reader {
+export interface TensorReader {
   readonly kind: 'operator' | 'output';
   readonly name: string;
   readonly operand: number;
@@ -20,7 +20,7 @@ export interface Reader {
  */
 export interface View {
   readonly tensor: string;
-  readonly readers: readonly Reader[];
+  readonly readers: readonly TensorReader[];
   readonly layout: Layout;
 }
 

@@ -69,20 +69,20 @@ export function arrayBytes(
 }
 
 /** A collective that may share a bucket with the others of its key. */
-interface Candidate {
+interface BucketCandidate {
   readonly node: CommunicationNode;
   readonly key: string;
 }
 
 /** In the order in which their operands are made. */
-function candidates(graph: ShardedGraph): readonly Candidate[] {
+function candidates(graph: ShardedGraph): readonly BucketCandidate[] {
   const ofWeights = ofWeightsAlone(graph);
   const isOfParameters = parametersIn(graph, ofWeights);
   const added = addedIn(graph);
   /** By tensor: how many collectives, one after the other, come before it; and its place in the order. */
   const depth = new Map<string, number>();
   const place = new Map<string, number>();
-  const found: (Candidate & { readonly at: number })[] = [];
+  const found: (BucketCandidate & { readonly at: number })[] = [];
   let at = 0;
   let deepest = 0;
   const depthOf = (names: readonly string[]) => Math.max(0, ...names.map((name) => depth.get(name) ?? 0));

@@ -34,7 +34,7 @@ function byPart(a: StagePlace, b: StagePlace): number {
 }
 
 /** A tensor that one stage makes and another reads. */
-export interface Transfer {
+export interface CutTransfer {
   readonly tensor: string;
   readonly from: number;
   readonly to: number;
@@ -51,7 +51,7 @@ export interface StageGraph {
 export interface CutGraph {
   readonly stages: readonly StageGraph[];
   /** In the order in which the whole graph's operators make them, so that receiving in this order never waits in a circle. */
-  readonly transfers: readonly Transfer[];
+  readonly transfers: readonly CutTransfer[];
 }
 
 /**
@@ -135,7 +135,7 @@ class Cutting {
   }
 
   /** When a transfer's tensor is there, as a place in the order of operators. */
-  private rank({ tensor, when }: Transfer): number {
+  private rank({ tensor, when }: CutTransfer): number {
     return when === 'begin' ? -1 : (this.order.get(tensor) ?? -1);
   }
 
@@ -191,8 +191,8 @@ class Cutting {
   }
 
   /** What a stage reads that another one makes. */
-  private received(nodes: readonly Node[], stage: number): Transfer[] {
-    const found = new Map<string, Transfer>();
+  private received(nodes: readonly Node[], stage: number): CutTransfer[] {
+    const found = new Map<string, CutTransfer>();
     for (const name of nodes.flatMap(({ inputs }) => inputs)) {
       if (name === null || found.has(name)) continue;
       const kept = this.stateOf.get(name);
@@ -210,7 +210,7 @@ class Cutting {
     return [...found.values()];
   }
 
-  private stageGraph(nodes: readonly Node[], stage: number, transfers: readonly Transfer[]): StageGraph {
+  private stageGraph(nodes: readonly Node[], stage: number, transfers: readonly CutTransfer[]): StageGraph {
     const { graph } = this;
     const made = new Set(nodes.flatMap(({ outputs }) => outputs));
     const sent = transfers.filter(({ from }) => from === stage).map(({ tensor }) => tensor);

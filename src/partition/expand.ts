@@ -6,7 +6,7 @@
  *
  *     Softmax  b d%   with d on tp:   max (all-reduce max over tp) · sub · exp · sum (all-reduce over tp) · div
  */
-import type { FactorRule } from '../ir/factor-rule.js';
+import type { FactorRule, TensorFactors } from '../ir/factor-rule.js';
 import type { TensorType } from '../ir/graph.js';
 import type { Expansion, ExpansionNode, OperatorView } from '../ir/operator.js';
 import { entryOf, operatorEntry } from '../ir/ops/index.js';
@@ -19,8 +19,6 @@ import type { Fragment } from './fragment.js';
 
 /** A strategy that has no meaning for an operator, or for one of its expansion. */
 export class IllegalStrategy extends Error {}
-
-type Dims = readonly (readonly string[])[];
 
 /** Names around an operator: its operands in the fragment, and the names wanted for its results. */
 export interface OperatorNames {
@@ -106,13 +104,13 @@ export function addExpansion(
 /** A tensor of the expansion. */
 interface Inside {
   readonly tensor: string;
-  readonly dims: Dims;
+  readonly dims: TensorFactors;
   readonly type: TensorType;
   /** A constant zero is whole and a partial sum at once. */
   readonly isZero?: boolean;
 }
 
-function refineDims(dims: Dims, pieces: FactorPieces | undefined): Dims {
+function refineDims(dims: TensorFactors, pieces: FactorPieces | undefined): TensorFactors {
   if (!pieces) return dims;
   return dims.map((names) =>
     names.flatMap((name) => pieces[name]?.map((_, index) => pieceName(name, index)) ?? [name]),
@@ -150,7 +148,7 @@ function strategyInside(
   fragment: Fragment,
   view: OperatorView,
   operands: readonly (Inside | null)[],
-  resultDims: readonly Dims[],
+  resultDims: readonly TensorFactors[],
   outerRule: FactorRule,
   outer: Strategy,
   leaves: boolean,
@@ -161,7 +159,7 @@ function strategyInside(
   const pieces: Record<string, readonly number[]> = {};
   // A factor of size 1 that no axis lies on parts nothing.
   const isReal = (name: string) => outerRule.factors.get(name)?.size !== 1 || (outer.axes[name]?.length ?? 0) > 0;
-  const assign = (inner: readonly (readonly string[])[] | null | undefined, outerDims: Dims) => {
+  const assign = (inner: readonly (readonly string[])[] | null | undefined, outerDims: TensorFactors) => {
     inner?.forEach((factors, position) => {
       for (const group of alignedFactors(factors, (outerDims[position] ?? []).filter(isReal), rule, outerRule)) {
         const [only, ...others] = group.inner;

@@ -10,7 +10,7 @@ import type { Fragment, FragmentNode } from './fragment.js';
 import { isProduct, type KernelPart, largestProduct } from './kernels.js';
 import { type FusedWork, readsOf, resultsOf } from './sharded-graph.js';
 
-type Operator = Extract<FragmentNode, { kind: 'compute' }>;
+type FusedOperator = Extract<FragmentNode, { kind: 'compute' }>;
 
 /** Notes on a lowered operator's nodes what they are of its kernel. Inside a recognised block no tensor takes memory. */
 export function markFused(fragment: Fragment, view: OperatorView, part: KernelPart): void {
@@ -65,7 +65,7 @@ export function markFused(fragment: Fragment, view: OperatorView, part: KernelPa
 function segmentsOf(
   fragment: Fragment,
   readers: ReadonlyMap<string, ReadonlySet<FragmentNode>>,
-): readonly (readonly Operator[])[] {
+): readonly (readonly FusedOperator[])[] {
   const { nodes } = fragment;
   const behind = new Map<string, number>();
   const levels = new Map<FragmentNode, number>();
@@ -87,7 +87,7 @@ function segmentsOf(
     const isReduced = bytes(resultsOf(node)) < Math.max(0, ...readsOf(node).map((name) => bytes([name])));
     if (!isProduct(node) && !isReduced && Number.isFinite(latest)) levels.set(node, Math.max(own, latest));
   }
-  const segments = new Map<number, Operator[]>();
+  const segments = new Map<number, FusedOperator[]>();
   for (const node of nodes) {
     if (node.kind === 'communicate') continue;
     const level = levels.get(node) ?? 0;
@@ -97,7 +97,7 @@ function segmentsOf(
 }
 
 function workOf(
-  node: Operator,
+  node: FusedOperator,
   { kind, launches, attention: whole }: KernelPart,
   own: { readonly bytes: number; readonly isHeaviest: boolean; readonly attention: FusedWork['attention'] },
 ): FusedWork {
@@ -114,9 +114,9 @@ function workOf(
   return { kind: kind === 'update' ? kind : 'memory', bytes, launches: launched };
 }
 
-function heaviestOf(nodes: readonly Operator[]): Operator | undefined {
+function heaviestOf(nodes: readonly FusedOperator[]): FusedOperator | undefined {
   const products = nodes.filter(isProduct);
-  return (products.length > 0 ? products : nodes).reduce<Operator | undefined>(
+  return (products.length > 0 ? products : nodes).reduce<FusedOperator | undefined>(
     (best, node) => (best && best.flops >= node.flops ? best : node),
     undefined,
   );
@@ -126,7 +126,7 @@ function heaviestOf(nodes: readonly Operator[]): Operator | undefined {
 function localAttention(
   whole: NonNullable<FusedWork['attention']>,
   view: OperatorView,
-  nodes: readonly Operator[],
+  nodes: readonly FusedOperator[],
 ): NonNullable<FusedWork['attention']> {
   const products = nodes.filter(isProduct);
   const flops = Math.max(0, ...(products.length > 0 ? products : nodes).map((node) => node.flops));

@@ -23,7 +23,7 @@ import type { Fragment, FragmentOperator, FragmentResult } from './fragment.js';
 import { asRows } from './lower-steps.js';
 
 /** A sharded dimension under windows. */
-interface Sharded {
+interface ShardedWindow {
   readonly factor: string;
   readonly halo: Halo;
   readonly size: number;
@@ -32,7 +32,7 @@ interface Sharded {
 }
 
 /** The dimensions of an operator that are cut and need borders. */
-export function shardedHalos(fragment: Fragment, rule: FactorRule, strategy: Strategy): readonly Sharded[] {
+export function shardedHalos(fragment: Fragment, rule: FactorRule, strategy: Strategy): readonly ShardedWindow[] {
   return followers(rule, strategy.axes).flatMap(([{ name, size }, halo]) => {
     const axes = strategy.axes[halo.of] ?? [];
     const blocks = axesSize(fragment.mesh, axes);
@@ -46,7 +46,7 @@ export function shardedHalos(fragment: Fragment, rule: FactorRule, strategy: Str
 export function withBorders(
   fragment: Fragment,
   rule: FactorRule,
-  halos: readonly Sharded[],
+  halos: readonly ShardedWindow[],
   inputs: readonly (string | null)[],
 ): readonly (string | null)[] {
   return inputs.map((input, operand) =>
@@ -63,7 +63,7 @@ export function addOnBorders(
   entry: OperatorEntry,
   plain: FragmentOperator,
   rule: FactorRule,
-  halos: readonly Sharded[],
+  halos: readonly ShardedWindow[],
 ): readonly string[] {
   const wanted = plain.results.map((result) => {
     if (!result) return null;
@@ -181,7 +181,7 @@ function localView(
 }
 
 /** A block with the borders that windows over it read. */
-function extended(fragment: Fragment, tensor: string, dimension: number, halo: Sharded): string {
+function extended(fragment: Fragment, tensor: string, dimension: number, halo: ShardedWindow): string {
   const { axes, size, borders, halo: window } = halo;
   const { block, before, behind, length, starts } = borders;
   const ranks = starts.map((_, rank) => rank);

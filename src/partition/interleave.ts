@@ -8,8 +8,8 @@
  * Halves are micro-batches of their own to what is computed: each has its tensors, and is added to sums in its order. The order
  * of instructions within a half is that of a micro-batch which runs alone.
  */
-import type { SecondHalf, Step } from './order.js';
-import type { Runs } from './phase-lists.js';
+import type { OrderedStep, SecondHalf } from './order.js';
+import type { ListRuns } from './phase-lists.js';
 import type { Interleave, ShardedGraph } from './sharded-graph.js';
 
 /** The graph whose micro-batches run two at a time, where that is asked for. */
@@ -19,7 +19,7 @@ export function inHalves(graph: ShardedGraph, interleave: Interleave = 1): Shard
 
 /** The marks of the micro-batches that one run of a list works on. */
 export function halvesIn(
-  runs: Runs,
+  runs: ListRuns,
   { interleave = 1 }: Pick<ShardedGraph, 'interleave'>,
 ): readonly { readonly half?: SecondHalf }[] {
   return runs === 'micro' && interleave > 1 ? [{}, { half: 1 }] : [{}];
@@ -30,9 +30,9 @@ export function halvesIn(
  * the last micro-batch starts behind the second half. Numbers of collectives and buckets are those of both.
  * @param items instructions with what is known of them
  */
-export function forHalves<Item extends { readonly step: Step }>(
+export function forHalves<Item extends { readonly step: OrderedStep }>(
   items: readonly Item[],
-  runs: Runs,
+  runs: ListRuns,
   { interleave = 1 }: Pick<ShardedGraph, 'interleave'>,
 ): readonly Item[] {
   if (interleave === 1) return items;
@@ -45,12 +45,12 @@ export function forHalves<Item extends { readonly step: Step }>(
   ]);
 }
 
-function isLast(step: Step): boolean {
+function isLast(step: OrderedStep): boolean {
   return step.kind === 'start' && step.last === true;
 }
 
 /** Instructions up to the next that waits. */
-function turnsOf<Item extends { readonly step: Step }>(items: readonly Item[]): readonly (readonly Item[])[] {
+function turnsOf<Item extends { readonly step: OrderedStep }>(items: readonly Item[]): readonly (readonly Item[])[] {
   const turns: Item[][] = [[]];
   for (const [index, item] of items.entries()) {
     if (item.step.kind === 'wait' && items[index - 1]?.step.kind !== 'wait') turns.push([]);
@@ -59,7 +59,7 @@ function turnsOf<Item extends { readonly step: Step }>(items: readonly Item[]): 
   return turns;
 }
 
-function numbered(step: Step, half: 0 | 1): Step {
+function numbered(step: OrderedStep, half: 0 | 1): OrderedStep {
   const own = (id: number) => 2 * id + half;
   if (step.kind === 'wait') return { ...step, id: own(step.id) };
   if (step.kind !== 'start') return step;

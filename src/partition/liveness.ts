@@ -4,7 +4,7 @@
 import { isOnceAStep, OUTER_MEMORIES, type OuterMemory } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { axesSize, type SubAxis } from '../sharding-propagation/mesh.js';
-import { type Change, occupancy } from './occupancy.js';
+import { type OccupancyChange, occupancy } from './occupancy.js';
 import { localBytes } from './partition.js';
 import { holdsBehind, resultsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
 
@@ -42,7 +42,7 @@ export function liveness(graph: ShardedGraph, fusesBlocks = false, behind: Reado
 /** The most that is held in each other memory; undefined where tensors have no place there. */
 export function outerBytes(
   { tensors }: ShardedGraph,
-  changesIn: (memory: OuterMemory) => readonly Change[],
+  changesIn: (memory: OuterMemory) => readonly OccupancyChange[],
 ): OuterBytes | undefined {
   if (![...tensors.values()].some(({ place }) => place)) return undefined;
   const peak = (memory: OuterMemory) => [memory, occupancy(changesIn(memory)).peakBytes] as const;
@@ -55,7 +55,7 @@ function changesOf(
   fusesBlocks: boolean,
   behind: ReadonlySet<SubAxis>,
   memory?: OuterMemory,
-): { readonly changes: readonly Change[]; readonly before: number; readonly makers: readonly string[] } {
+): { readonly changes: readonly OccupancyChange[]; readonly before: number; readonly makers: readonly string[] } {
   const bytes = (name: string) => {
     const tensor = graph.tensors.get(name);
     const isThere = tensor?.place === memory && holdsBehind(graph, name, behind);
@@ -67,7 +67,7 @@ function changesOf(
   const cut = new Set(
     graph.inputs.flatMap(({ tensor, input }) => (graph.microBatches?.cut.has(input) ? [tensor] : [])),
   );
-  const changes: Change[] = [
+  const changes: OccupancyChange[] = [
     ...[...resident, ...graph.inputs.map(({ tensor }) => tensor)].map((name) => ({ name, bytes: bytes(name) })),
     ...[...held].map(([name, times]) => ({ name, bytes: times * bytes(name) })),
     ...(graph.interleave ? [...cut].map((name) => ({ name: `${name}${SECOND}`, bytes: bytes(name) })) : []),

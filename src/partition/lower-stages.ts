@@ -8,14 +8,14 @@ import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Redistributor } from '../sharding-propagation/redistribution.js';
 import type { StageMeshes } from '../sharding-propagation/stage-meshes.js';
-import type { Assignment, Reader, View } from './assignment.js';
+import type { Assignment, TensorReader, View } from './assignment.js';
 import {
   type CutGraph,
+  type CutTransfer,
   cutStages,
   type StageGraph,
   type StagePlace,
   stageOfOperators,
-  type Transfer,
 } from './cut-stages.js';
 import { partition } from './partition.js';
 import { computeLists } from './phase-lists.js';
@@ -79,14 +79,14 @@ export function lowerStages(
  * else whole values, laid as the first receiver's first reader wants them.
  */
 function sentAs(
-  { tensor, to, when }: Transfer,
+  { tensor, to, when }: CutTransfer,
   { inputs }: Assignment,
   views: readonly View[],
   stagesOf: ReadonlyMap<string, readonly number[]>,
 ): Layout {
   const rest = when === 'begin' ? inputs.get(tensor) : undefined;
   if (rest) return rest;
-  const isThere = ({ kind, name }: Reader) => kind === 'operator' && stagesOf.get(name)?.includes(to) === true;
+  const isThere = ({ kind, name }: TensorReader) => kind === 'operator' && stagesOf.get(name)?.includes(to) === true;
   const wanted =
     views.find(({ readers }) => readers.some(({ kind }) => kind === 'output')) ??
     views.find(({ readers }) => readers.some(isThere));
@@ -105,10 +105,10 @@ function viewsOfStages(
     (_, index) => new Set(transfers.flatMap(({ tensor, from }) => (from === index ? tensor : []))),
   );
   // What is sent is brought into its layout when it is made, whoever else reads it so.
-  const inTurn = ({ kind }: Reader) => (kind === 'output' ? 0 : 1);
+  const inTurn = ({ kind }: TensorReader) => (kind === 'output' ? 0 : 1);
   const found = stages.map((): View[] => []);
   for (const view of views) {
-    const readersIn = new Map<number, Reader[]>();
+    const readersIn = new Map<number, TensorReader[]>();
     for (const reader of view.readers) {
       const { kind, name } = reader;
       const there =
@@ -183,7 +183,7 @@ function pipelineOf(
 /** The sharded graphs with their transfers beside what the user feeds and is given. */
 function connected(
   stages: readonly Unconnected[],
-  transfers: readonly Transfer[],
+  transfers: readonly CutTransfer[],
   whole: Graph,
 ): readonly LoweredStage[] {
   const asked = new Set(whole.outputs);

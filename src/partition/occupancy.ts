@@ -3,7 +3,7 @@
  */
 
 /** From here on a name holds so many bytes; 0 gives back what it held. */
-export interface Change {
+export interface OccupancyChange {
   readonly name: string;
   readonly bytes: number;
 }
@@ -18,7 +18,7 @@ export interface Occupancy {
 }
 
 /** Finds the fullest moment; what is held then is gathered only where it is asked for. */
-export function occupancy(changes: readonly Change[]): Occupancy {
+export function occupancy(changes: readonly OccupancyChange[]): Occupancy {
   const sizes = new Map<string, number>();
   let live = 0;
   let peakBytes = 0;
@@ -31,7 +31,7 @@ export function occupancy(changes: readonly Change[]): Occupancy {
   return { peakBytes, atChange, held: () => heldAt(changes, atChange) };
 }
 
-function heldAt(changes: readonly Change[], last: number): ReadonlyMap<string, number> {
+function heldAt(changes: readonly OccupancyChange[], last: number): ReadonlyMap<string, number> {
   const held = new Map<string, number>();
   for (const { name, bytes } of changes.slice(0, last + 1)) {
     if (bytes > 0) held.set(name, bytes);

@@ -31,7 +31,7 @@ export const OFFLOAD_PARTS = ['parameters', 'gradients', 'optimizer', 'activatio
 export type OffloadPart = (typeof OFFLOAD_PARTS)[number];
 
 /** Where things are kept; on the device what it does not name. */
-export interface Places {
+export interface OffloadPlaces {
   readonly parts: Readonly<Partial<Record<OffloadPart, OuterMemory>>>;
   /** Operators of the unsharded graph that run on the host, their gradients included. */
   readonly hosted: ReadonlySet<string>;
@@ -48,27 +48,27 @@ export function hostedWith({ nodes }: Pick<Graph, 'nodes'>, isHosted: (forward: 
 const LEAST_BYTES = 1024;
 
 /** The graph with what leaves the device; itself where nothing does. */
-export function offloaded(graph: ShardedGraph, places: Places): ShardedGraph {
+export function offloaded(graph: ShardedGraph, places: OffloadPlaces): ShardedGraph {
   if (Object.keys(places.parts).length === 0 && places.hosted.size === 0) return graph;
   return new Offloading(graph, places).run();
 }
 
 /** A copy that is to be made, and the nodes between which it stands. */
-interface Placed {
+interface PlacedMove {
   readonly move: MoveNode;
   /** The node behind which, or ahead of which it stands. */
   readonly near: ShardedNode | null;
   readonly isAhead: boolean;
 }
 
-type Memory = OuterMemory | undefined;
+type OffloadMemory = OuterMemory | undefined;
 
 class Offloading {
   private readonly tensors: Map<string, ShardedTensor>;
   private readonly lists: readonly PhaseList[];
   private readonly makers = new Map<string, ShardedNode>();
   private readonly readers = new Map<string, ShardedNode[]>();
-  private readonly placed: Placed[] = [];
+  private readonly placed: PlacedMove[] = [];
   /** By tensor and memory, and the layer and list that read it: the copy. */
   private readonly copies = new Map<string, string>();
   /** What the forward stores, and gradients that wait for the update: their copies outside. */
@@ -80,7 +80,7 @@ class Offloading {
 
   constructor(
     private readonly graph: ShardedGraph,
-    private readonly places: Places,
+    private readonly places: OffloadPlaces,
   ) {
     this.tensors = new Map(graph.tensors);
     this.lists = phasesOf(graph);
@@ -150,7 +150,7 @@ class Offloading {
   private settleState(): void {
     const { graph } = this;
     const { parameters, optimizer } = this.places.parts;
-    const keep = (name: string, memory: Memory) => {
+    const keep = (name: string, memory: OffloadMemory) => {
       if (memory && !this.ofHost.has(name) && this.isLarge(name)) this.settle(name, memory);
     };
     for (const { from, to } of graph.state) {
@@ -232,7 +232,7 @@ class Offloading {
   }
 
   /** The tensor that a node reads in the memory that it works in. */
-  private operand(name: string, node: ShardedNode, memory: Memory): string {
+  private operand(name: string, node: ShardedNode, memory: OffloadMemory): string {
     const source = (this.isStoredFor(name, node) ? this.stored.get(name) : undefined) ?? name;
     const place = this.tensors.get(source)?.place;
     // Coordinates and constants are everywhere.
@@ -252,7 +252,7 @@ class Offloading {
   }
 
   /** One copy serves the readers of a layer in a pass. */
-  private copyFor(source: string, memory: Memory, node: ShardedNode, list: string): string {
+  private copyFor(source: string, memory: OffloadMemory, node: ShardedNode, list: string): string {
     const pass = isLater(node.phase) ? 'backward' : passOf(node.phase);
     const key = JSON.stringify([source, memory ?? null, list, node.layer, pass]);
     const known = this.copies.get(key) ?? this.copy(source, memory, node, list, true);
@@ -286,7 +286,13 @@ class Offloading {
     return this.copy(from, place, maker, this.list(maker), false);
   }
 
-  private copy(source: string, memory: Memory, near: ShardedNode | null, list: string, isAhead: boolean): string {
+  private copy(
+    source: string,
+    memory: OffloadMemory,
+    near: ShardedNode | null,
+    list: string,
+    isAhead: boolean,
+  ): string {
     const { place: _, ...tensor } = this.tensors.get(source) as ShardedTensor;
     const base = `${source}@${memory ?? 'device'}`;
     let name = base;

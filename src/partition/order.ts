@@ -26,7 +26,7 @@ import {
 /** Marks an instruction of the second half (interleave.ts): it works on the micro-batch behind that of its action. */
 export type SecondHalf = 1;
 
-export type Step = { readonly half?: SecondHalf } & (
+export type OrderedStep = { readonly half?: SecondHalf } & (
   | { readonly kind: 'segment'; readonly nodes: readonly ComputeNode[] }
   | {
       readonly kind: 'start';
@@ -46,7 +46,7 @@ export type Step = { readonly half?: SecondHalf } & (
 /** A list of instructions with its steps. */
 export interface OrderedList {
   readonly list: PhaseList;
-  readonly steps: readonly Step[];
+  readonly steps: readonly OrderedStep[];
   /** By node that runs as late as possible: the tensors that it waits for beside its operands. */
   readonly deferred: ReturnType<typeof deferrals>;
 }
@@ -130,7 +130,7 @@ function orderPhase(
   list: PhaseList,
   deferred: OrderedList['deferred'],
   { ahead, begun, next: first }: Across,
-): readonly Step[] {
+): readonly OrderedStep[] {
   const isMember = list.includes;
   const coming = [...list.transfers];
   const receives = new Set(coming.flatMap(({ kind, transfer }) => (kind === 'recv' ? [transfer.tensor] : [])));
@@ -170,7 +170,7 @@ function orderPhase(
       if (left === 0) offer(index);
     }
   };
-  const steps: Step[] = [];
+  const steps: OrderedStep[] = [];
   // What a bucket brings is needed last, weights aside: what the list itself goes on with is waited for before.
   const underWay: UnderWay[] = [];
   const gathered: UnderWay[] = [];

@@ -18,7 +18,7 @@ import type { Layout } from '../sharding-propagation/layout.js';
 import { layoutKey, localShape, replicated, sameBlocks } from '../sharding-propagation/layout.js';
 import type { Redistributor } from '../sharding-propagation/redistribution.js';
 import { REPLICATED } from '../sharding-propagation/strategy.js';
-import type { Assignment, Reader, View } from './assignment.js';
+import type { Assignment, TensorReader, View } from './assignment.js';
 import { Fragment } from './fragment.js';
 import { contextOf, type LoweredOperator, lowerOperator } from './lower-operator.js';
 import { lowerSteps } from './lower-steps.js';
@@ -41,7 +41,7 @@ export function partition(graph: Graph, assignment: Assignment, redistributor: R
 }
 
 /** Where a node of the sharded graph comes from. */
-type Origin = Pick<Node, 'layer' | 'phase'> & { readonly origin: string };
+type NodeOrigin = Pick<Node, 'layer' | 'phase'> & { readonly origin: string };
 
 /** One lowering under way: the sharded graph so far and what each tensor is available as. */
 class Partitioning {
@@ -73,7 +73,7 @@ class Partitioning {
     for (const view of assignment.views) for (const reader of view.readers) this.keepView(view, reader);
   }
 
-  private keepView(view: View, { kind, name, operand }: Reader): void {
+  private keepView(view: View, { kind, name, operand }: TensorReader): void {
     if (kind === 'output') this.outputViews.set(name, view);
     else {
       const views = this.operandViews.get(name) ?? [];
@@ -96,7 +96,7 @@ class Partitioning {
     const stateInputs = new Map(graph.state.map(({ input, output }) => [output, input]));
     for (const node of graph.nodes) this.lower(node);
     const outputs = graph.outputs.map((output) => {
-      const reader: Reader = { kind: 'output', name: output, operand: 0 };
+      const reader: TensorReader = { kind: 'output', name: output, operand: 0 };
       const origin = this.originOfOutput(output);
       const kept = stateInputs.get(output);
       const layout = kept === undefined ? undefined : this.assignment.inputs.get(kept);
@@ -131,7 +131,7 @@ class Partitioning {
 
   private lower(node: Node): void {
     const lowered = this.lowered(node);
-    const origin: Origin = { origin: node.name, layer: node.layer, phase: node.phase };
+    const origin: NodeOrigin = { origin: node.name, layer: node.layer, phase: node.phase };
     const names = new Map<string, string>();
     node.inputs.forEach((input, operand) => {
       const layout = lowered.operandLayouts[operand];
@@ -152,18 +152,18 @@ class Partitioning {
   }
 
   /** The tensor in the layout that a reader wants (undefined: as its view has it). */
-  private demand(tensor: string, reader: Reader, layout: Layout | undefined, origin: Origin): string {
+  private demand(tensor: string, reader: TensorReader, layout: Layout | undefined, origin: NodeOrigin): string {
     if (this.graph.weights.has(tensor)) return this.weight(tensor, layout);
     const { kind, name, operand } = reader;
     const view = kind === 'output' ? this.outputViews.get(name) : this.operandViews.get(name)?.[operand];
     // What a step begins with is there in the layouts of its readers before the first micro-batch.
-    const at: Origin = this.phases.get(tensor) === 'begin' ? { ...origin, phase: 'begin' } : origin;
+    const at: NodeOrigin = this.phases.get(tensor) === 'begin' ? { ...origin, phase: 'begin' } : origin;
     const viewed = view ? this.serve(view, tensor, at) : tensor;
     return layout ? this.redistribute(viewed, layout, `${reader.name}:${reader.operand}`, at) : viewed;
   }
 
   /** A graph output that is a weight is copied, so that every output is a node's result or an input. */
-  private computed(tensor: string, origin: Origin): string {
+  private computed(tensor: string, origin: NodeOrigin): string {
     if (![...this.weights.values()].some((weight) => weight.tensor === tensor)) return tensor;
     const fragment = new Fragment(this.assignment.mesh);
     const type = this.get(tensor);
@@ -183,13 +183,13 @@ class Partitioning {
   }
 
   /** What brings an output into its layout runs with what makes it; what micro-batches add up is whole once a step. */
-  private originOfOutput(output: string): Origin {
+  private originOfOutput(output: string): NodeOrigin {
     const phase = this.phases.get(output) ?? (this.graph.microBatches ? 'update' : 'forward');
     return { origin: output, layer: null, phase };
   }
 
   /** A view whose first reader is the output is one that leaves as soon as it is made, whoever asks for it first. */
-  private serve(view: View, tensor: string, asked: Origin): string {
+  private serve(view: View, tensor: string, asked: NodeOrigin): string {
     const served = this.isGatheredAgain(view, tensor, asked) ? this.servedAgain : this.served;
     const known = served.get(view);
     if (known !== undefined) return known;
@@ -200,14 +200,14 @@ class Partitioning {
   }
 
   /** Where the backward asks for more than the block that the forward keeps. */
-  private isGatheredAgain({ layout }: View, tensor: string, { phase }: Origin): boolean {
+  private isGatheredAgain({ layout }: View, tensor: string, { phase }: NodeOrigin): boolean {
     if (!this.assignment.gathersAgain || this.phases.get(tensor) !== 'forward' || phase === 'forward') return false;
     const { shape, layout: from, localShape: kept } = this.get(tensor);
     const gathered = localShape(shape, layout, this.assignment.mesh);
     return from.partial.length === 0 && elementCount(gathered) > elementCount(kept);
   }
 
-  private redistribute(tensor: string, layout: Layout, label: string, origin: Origin): string {
+  private redistribute(tensor: string, layout: Layout, label: string, origin: NodeOrigin): string {
     const from = this.get(tensor);
     if (sameBlocks(from.layout, layout, this.assignment.mesh)) return tensor;
     const steps = this.redistributor.steps(from.layout, layout, from.shape, dtypeBits(from.dtype));
@@ -244,7 +244,7 @@ class Partitioning {
   }
 
   /** Copies a fragment in, its names replaced by those given and else prefixed. */
-  private adopt(fragment: Fragment, prefix: string, names: Map<string, string>, origin: Origin): void {
+  private adopt(fragment: Fragment, prefix: string, names: Map<string, string>, origin: NodeOrigin): void {
     for (const [name, coordinate] of fragment.coordinates) {
       this.coordinates.set(name, coordinate);
       names.set(name, name);

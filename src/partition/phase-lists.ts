@@ -13,13 +13,13 @@ import {
 } from './sharded-graph.js';
 
 /** How often a list of instructions runs: once for each micro-batch, or once per step. */
-export type Runs = 'micro' | 'step';
+export type ListRuns = 'micro' | 'step';
 
 /** A list of instructions of a program. */
 export interface PhaseList {
   /** Its name in program.json. */
   readonly phase: string;
-  readonly runs: Runs;
+  readonly runs: ListRuns;
   readonly includes: (node: ShardedNode) => boolean;
   /** What it sends and receives, in the order in which all stages do. */
   readonly transfers: readonly TransferStep[];

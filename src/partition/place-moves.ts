@@ -4,7 +4,7 @@
  * right behind the step that makes it; what returns does right before the step that reads it first.
  */
 import { lastForm, otherForm } from './except-last.js';
-import { type OrderedList, orderLists, type Step } from './order.js';
+import { type OrderedList, type OrderedStep, orderLists } from './order.js';
 import { BEGIN, lastList, type PhaseList, phasesOf } from './phase-lists.js';
 import { readersOutside, type SegmentResults, segmentResults } from './segments.js';
 import {
@@ -18,8 +18,8 @@ import {
 
 /** A step in its place: of a segment it is known what leaves it. */
 export type PlacedStep =
-  | Exclude<Step, { readonly kind: 'segment' }>
-  | (Extract<Step, { readonly kind: 'segment' }> & { readonly results: SegmentResults });
+  | Exclude<OrderedStep, { readonly kind: 'segment' }>
+  | (Extract<OrderedStep, { readonly kind: 'segment' }> & { readonly results: SegmentResults });
 
 /** A list of instructions with its steps in place. */
 export interface PlacedList extends OrderedList {
@@ -53,7 +53,7 @@ function withLast(graph: ShardedGraph): readonly OrderedList[] {
   const isFirst = ({ list }: OrderedList) => list.phase === BEGIN;
   // Collectives of both are numbered from the same number on, and ranks tell them apart by it.
   const taken = last.reduce((sum, { steps }) => sum + steps.filter(({ kind }) => kind === 'start').length, 0);
-  const numbered = (step: Step): Step =>
+  const numbered = (step: OrderedStep): OrderedStep =>
     step.kind === 'start' || step.kind === 'wait' ? { ...step, id: taken + step.id } : step;
   return [
     ...last.filter(isFirst),
@@ -90,7 +90,7 @@ function withMoves(graph: ShardedGraph): readonly OrderedList[] {
 interface Bare {
   readonly bare: ShardedGraph;
   readonly original: (node: ShardedNode) => ShardedNode;
-  readonly real: (step: Step) => Step;
+  readonly real: (step: OrderedStep) => OrderedStep;
 }
 
 /** The graph with the readers of copies reading what is copied. */
@@ -136,14 +136,14 @@ function withoutMoves(graph: ShardedGraph): Bare {
     real: (step) => {
       if (step.kind === 'send' || step.kind === 'recv')
         return { ...step, transfer: transfers.get(step.transfer) ?? step.transfer };
-      if (step.kind === 'segment') return { ...step, nodes: step.nodes.map(original) } as Step;
-      return { ...step, node: original(step.node) } as Step;
+      if (step.kind === 'segment') return { ...step, nodes: step.nodes.map(original) } as OrderedStep;
+      return { ...step, node: original(step.node) } as OrderedStep;
     },
   };
 }
 
 /** The steps of a list with its copies between them. */
-function placeMoves(graph: ShardedGraph, list: PhaseList, steps: readonly Step[]): readonly Step[] {
+function placeMoves(graph: ShardedGraph, list: PhaseList, steps: readonly OrderedStep[]): readonly OrderedStep[] {
   const moves = graph.nodes.filter((node): node is MoveNode => node.kind === 'move' && list.includes(node));
   const read = new Set(steps.flatMap(readBy));
   const made = new Set(steps.flatMap(madeBy));
@@ -155,7 +155,7 @@ function placeMoves(graph: ShardedGraph, list: PhaseList, steps: readonly Step[]
     else if (made.has(move.input)) behind.set(move.input, [...(behind.get(move.input) ?? []), move]);
     else first.push(move);
   }
-  const placed: Step[] = [];
+  const placed: OrderedStep[] = [];
   const place = (move: MoveNode) => placed.push({ kind: 'move', node: move });
   first.forEach(place);
   for (const [index, step] of steps.entries()) {
@@ -172,21 +172,21 @@ function placeMoves(graph: ShardedGraph, list: PhaseList, steps: readonly Step[]
 }
 
 /** A step, with those behind it that start in the same bucket. */
-function bucketFrom(steps: readonly Step[], from: number): readonly Step[] {
-  const bucketOf = (step: Step | undefined) => (step?.kind === 'start' ? step.node.bucket?.id : undefined);
+function bucketFrom(steps: readonly OrderedStep[], from: number): readonly OrderedStep[] {
+  const bucketOf = (step: OrderedStep | undefined) => (step?.kind === 'start' ? step.node.bucket?.id : undefined);
   const own = bucketOf(steps[from]);
   let to = from + 1;
   while (own !== undefined && bucketOf(steps[to]) === own) to++;
   return steps.slice(from, to);
 }
 
-function readBy(step: Step): readonly string[] {
+function readBy(step: OrderedStep): readonly string[] {
   if (step.kind === 'segment') return step.nodes.flatMap(readsOf);
   if (step.kind === 'send') return [step.transfer.tensor];
   return step.kind === 'start' || step.kind === 'accumulate' ? readsOf(step.node) : [];
 }
 
-function madeBy(step: Step): readonly string[] {
+function madeBy(step: OrderedStep): readonly string[] {
   if (step.kind === 'segment') return step.nodes.flatMap(resultsOf);
   if (step.kind === 'recv') return [step.transfer.tensor];
   return step.kind === 'wait' || step.kind === 'accumulate' ? resultsOf(step.node) : [];

@@ -5,7 +5,7 @@
 import { type BucketLimit, inBuckets } from './buckets.js';
 import { inHalves } from './interleave.js';
 import type { LoweredStage } from './lower-stages.js';
-import { offloaded, type Places } from './offload.js';
+import { type OffloadPlaces, offloaded } from './offload.js';
 import { servedByFirst } from './server.js';
 import type { Interleave } from './sharded-graph.js';
 
@@ -14,7 +14,7 @@ export interface Preparation {
   readonly interleave?: Interleave | undefined;
   /** Axes whose first ranks update for the others. */
   readonly server?: readonly string[] | undefined;
-  readonly places: Places;
+  readonly places: OffloadPlaces;
 }
 
 /** The stages of a plan as they run. */

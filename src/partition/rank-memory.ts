@@ -7,8 +7,8 @@
 import type { OuterMemory } from '../ir/graph.js';
 import { axesSize, type SubAxis } from '../sharding-propagation/mesh.js';
 import { type Liveness, OF_MICRO_BATCH, outerBytes } from './liveness.js';
-import { type Change, occupancy } from './occupancy.js';
-import type { Step } from './order.js';
+import { type OccupancyChange, occupancy } from './occupancy.js';
+import type { OrderedStep } from './order.js';
 import { localBytes } from './partition.js';
 import { BEGIN } from './phase-lists.js';
 import { type StageAction, wholeActions } from './placed-actions.js';
@@ -44,7 +44,7 @@ const KNOWN = new WeakMap<ShardedGraph, Liveness>();
 
 function memoryUnder(graph: ShardedGraph, actions: readonly StageAction[], behind: ReadonlySet<SubAxis>): Liveness {
   const walk = walkStage(graph, actions);
-  const held = new Held(graph, walk, (name) => holdsBehind(graph, name, behind), behind);
+  const held = new HeldMemory(graph, walk, (name) => holdsBehind(graph, name, behind), behind);
   for (const action of graph.pipeline ? walk.actions : firstAndLast(walk.actions, held)) held.run(action);
   return held.fullest();
 }
@@ -62,7 +62,7 @@ export function heldTensor(name: string): string | null {
  * Micro-batches that run one after the other hold the same, but for the sums that the first begins, and the parts of outputs that
  * earlier ones have left: the first and the last are looked at, and the one before it where the last has lists of its own.
  */
-function* firstAndLast(actions: readonly StageAction[], held: Held): Iterable<StageAction> {
+function* firstAndLast(actions: readonly StageAction[], held: HeldMemory): Iterable<StageAction> {
   const micro = actions.filter(({ microBatch }) => microBatch !== null);
   const hasOwnLists = micro.at(-1)?.list !== micro[0]?.list;
   const begins = ({ list, microBatch }: StageAction) => microBatch === null && list === BEGIN;
@@ -74,10 +74,10 @@ function* firstAndLast(actions: readonly StageAction[], held: Held): Iterable<St
   for (const action of actions) if (action.microBatch === null && !begins(action)) yield action;
 }
 
-class Held {
+class HeldMemory {
   /** Changes of the device's memory. */
-  private readonly changes: Change[] = [];
-  private readonly outside: Readonly<Record<OuterMemory, Change[]>> = { host: [], disk: [] };
+  private readonly changes: OccupancyChange[] = [];
+  private readonly outside: Readonly<Record<OuterMemory, OccupancyChange[]>> = { host: [], disk: [] };
   /** The operator that runs at each change of the device's memory. */
   private readonly at: (string | null)[] = [];
   private readonly lists: ReadonlyMap<string, WalkedList>;
@@ -167,7 +167,7 @@ class Held {
   }
 }
 
-function operatorOf(step: Step): string | null {
+function operatorOf(step: OrderedStep): string | null {
   if (step.kind === 'segment') return step.nodes[0]?.origin ?? null;
   return step.kind === 'wait' || step.kind === 'accumulate' || step.kind === 'move' ? step.node.origin : null;
 }
@@ -219,7 +219,7 @@ function residentBytes(
   ];
 }
 
-function readAsTensors(step: Exclude<Step, { kind: 'segment' }>): readonly string[] {
+function readAsTensors(step: Exclude<OrderedStep, { kind: 'segment' }>): readonly string[] {
   if (step.kind === 'send') return [step.transfer.tensor];
   return step.kind === 'wait' || step.kind === 'recv' ? [] : readsOf(step.node);
 }
@@ -231,10 +231,10 @@ function readAsTensors(step: Exclude<Step, { kind: 'segment' }>): readonly strin
  */
 function bufferBytes(
   graph: ShardedGraph,
-  steps: readonly Step[],
+  steps: readonly OrderedStep[],
   behind: ReadonlySet<SubAxis>,
 ): readonly Omit<Resident, 'name'>[] {
-  const bufferOf = ({ node, id }: Extract<Step, { kind: 'start' }>) => {
+  const bufferOf = ({ node, id }: Extract<OrderedStep, { kind: 'start' }>) => {
     const { place, first = [] } = graph.tensors.get(node.input) ?? {};
     const held = first.filter((axis) => !node.axes.includes(axis));
     const key = JSON.stringify([place, held, node.collective.kind === 'reduce' ? node.axes : null]);

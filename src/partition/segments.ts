@@ -6,8 +6,8 @@ import { elementCount } from '../ir/graph.js';
 import { entryOf } from '../ir/ops/index.js';
 import { attributesKey } from '../ir/passes/attributes-key.js';
 import { isReplicated } from '../sharding-propagation/layout.js';
-import { type Change, occupancy } from './occupancy.js';
-import type { OrderedList, Step } from './order.js';
+import { type OccupancyChange, occupancy } from './occupancy.js';
+import type { OrderedList, OrderedStep } from './order.js';
 import { localBytes } from './partition.js';
 import type { ComputeNode, ShardedGraph, ShardedTensor, ShardedWeight } from './sharded-graph.js';
 
@@ -100,7 +100,7 @@ export function readersOutside(
 }
 
 /** Tells whether a tensor is read by a node outside of a segment, by a collective, or by the user. */
-function readersIn(sharded: ShardedGraph, steps: readonly Step[]): ReadOutside {
+function readersIn(sharded: ShardedGraph, steps: readonly OrderedStep[]): ReadOutside {
   const always = new Set(sharded.outputs.map((output) => output.tensor));
   const readers = new Map<string, ComputeNode[]>();
   for (const step of steps) {
@@ -156,7 +156,7 @@ export function segmentResults(
       else lastUse.set(name, index);
     }
   }
-  const changes = nodes.flatMap((node, index): readonly Change[] => {
+  const changes = nodes.flatMap((node, index): readonly OccupancyChange[] => {
     const made = node.outputs.filter((name) => name !== null && lastUse.has(name)) as readonly string[];
     const read = node.inputs.filter((name) => name !== null) as readonly string[];
     const freed = [...read, ...made].filter((name) => lastUse.get(name) === index);

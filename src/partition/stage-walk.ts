@@ -6,7 +6,7 @@
 import type { Lifetime } from '../ir/graph.js';
 import { forHalves, halvesIn } from './interleave.js';
 import type { SecondHalf } from './order.js';
-import { BEGIN, type Runs } from './phase-lists.js';
+import { BEGIN, type ListRuns } from './phase-lists.js';
 import { orderedLists, type PlacedStep } from './place-moves.js';
 import type { StageAction } from './placed-actions.js';
 import { readsOf, resultsOf, type ShardedGraph } from './sharded-graph.js';
@@ -23,7 +23,7 @@ export interface WalkedStep {
 
 export interface WalkedList {
   readonly name: string;
-  readonly runs: Runs;
+  readonly runs: ListRuns;
   /** What is there when it begins, and nothing reads; of each half of a micro-batch, where there is something. */
   readonly unread: readonly { readonly half?: SecondHalf; readonly tensors: readonly string[] }[];
   readonly steps: readonly WalkedStep[];
@@ -66,7 +66,7 @@ type UsedStep = Omit<WalkedStep, 'frees'> & { readonly reads: readonly string[] 
 
 interface UsedList {
   readonly name: string;
-  readonly runs: Runs;
+  readonly runs: ListRuns;
   readonly steps: readonly UsedStep[];
 }
 

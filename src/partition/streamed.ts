@@ -10,7 +10,7 @@
  *
  * A block that is not its rank's own is no part of one tensor that a layout could say: between the hops such tensors vary.
  */
-import type { FactorRule } from '../ir/factor-rule.js';
+import type { FactorRule, TensorFactors } from '../ir/factor-rule.js';
 import type { Attributes, TensorType } from '../ir/graph.js';
 import type { Expansion, OperatorEntry, OperatorView, Streamed } from '../ir/operator.js';
 import { constant } from '../ir/ops/constants.js';
@@ -22,8 +22,6 @@ import { type AddOperator, addExpansion, IllegalStrategy, type OperatorNames } f
 import { type Fragment, int64Constant, zeroConstant } from './fragment.js';
 import { withNeutralPadding } from './neutral-padding.js';
 import { type HopPart, PIECES, partsOfHop } from './zigzag.js';
-
-type Dims = FactorRule['inputs'][number];
 
 /** An operator under a strategy that streams one of its factors. */
 export interface StreamedOperator {
@@ -160,7 +158,7 @@ class Hops {
   }
 
   /** Pieces of a factor one behind the other. */
-  private joined(pieces: readonly string[], dims: Dims | undefined, factor: string): string {
+  private joined(pieces: readonly string[], dims: TensorFactors | null | undefined, factor: string): string {
     const [first = ''] = pieces;
     if (!dims || pieces.length === 1) return first;
     const { dtype, shape, varying = [], layout } = this.fragment.get(first);
@@ -192,7 +190,7 @@ class Hops {
     const { view, rule, stream } = this.operator;
     if (view.attributes[ZIGZAG] !== this.count) return false;
     const names = [stream.streamed, stream.beside];
-    const isAlone = (dims: Dims) =>
+    const isAlone = (dims: TensorFactors | null) =>
       dims?.every((own) => own.length === 1 || !names.some((name) => own.includes(name))) ?? true;
     return (
       names.every((name) => (rule.factors.get(name)?.size ?? 1) % (PIECES * this.count) === 0) &&
@@ -202,19 +200,19 @@ class Hops {
   }
 
   /** Whether a tensor goes round with its block. */
-  private follows(dims: Dims | undefined): boolean {
+  private follows(dims: TensorFactors | null | undefined): boolean {
     return this.has(dims, this.operator.stream.streamed) && !this.has(dims, this.operator.stream.beside);
   }
 
-  private hasBoth(dims: Dims | undefined): boolean {
+  private hasBoth(dims: TensorFactors | null | undefined): boolean {
     return this.has(dims, this.operator.stream.streamed) && this.has(dims, this.operator.stream.beside);
   }
 
-  private has(dims: Dims | undefined, factor: string): boolean {
+  private has(dims: TensorFactors | null | undefined, factor: string): boolean {
     return dims?.some((own) => own.includes(factor)) ?? false;
   }
 
-  private axisOf(dims: Dims, factor: string): number {
+  private axisOf(dims: TensorFactors | null, factor: string): number {
     return dims?.findIndex((own) => own.includes(factor)) ?? -1;
   }
 
@@ -257,7 +255,7 @@ class Hops {
   }
 
   /** Which positions of the block of a hop are there, in the dimensions given. */
-  private positionsAt(hop: number, dims: NonNullable<Dims>): string {
+  private positionsAt(hop: number, dims: TensorFactors): string {
     const { streamed, axes } = this.operator.stream;
     const [size, block] = [this.operator.rule.factors.get(streamed)?.size ?? 1, this.blockSizes(streamed)];
     const table = Array.from({ length: this.count * block }, (_, at) => (at < size ? 1 : 0));
@@ -284,7 +282,7 @@ class Hops {
     return this.relabelled(name, this.typeOf(type, dims, this.blockSizes), block, stream.axes);
   }
 
-  private typeOf({ dtype, shape }: TensorType, dims: NonNullable<Dims>, sizeOf: (name: string) => number): TensorType {
+  private typeOf({ dtype, shape }: TensorType, dims: TensorFactors, sizeOf: (name: string) => number): TensorType {
     return {
       dtype,
       shape: shape.map((own, axis) => {
@@ -294,7 +292,7 @@ class Hops {
     };
   }
 
-  private layoutOf(dims: NonNullable<Dims>, partial: readonly PartialAxis[], sizeOf: (name: string) => number): Layout {
+  private layoutOf(dims: TensorFactors, partial: readonly PartialAxis[], sizeOf: (name: string) => number): Layout {
     return layoutFromFactors(dims, sizeOf, this.strategy.axes, partial, this.fragment.mesh);
   }
 
@@ -344,7 +342,13 @@ class Hops {
   }
 
   /** A piece of a tensor along a factor; the tensor itself where it lacks the factor. */
-  private piece(name: string, dims: Dims, factor: string, at: number, byRank: readonly number[] | undefined): string {
+  private piece(
+    name: string,
+    dims: TensorFactors | null,
+    factor: string,
+    at: number,
+    byRank: readonly number[] | undefined,
+  ): string {
     const axis = this.axisOf(dims, factor);
     if (!dims || axis < 0) return name;
     const { dtype, shape, layout, varying = [] } = this.fragment.get(name);
@@ -419,7 +423,7 @@ class Hops {
     inputs: readonly string[],
     { dtype, shape }: TensorType,
     layout: Layout,
-    { attributes = {}, varying = this.operator.stream.axes, lowering = 'slice' }: Own,
+    { attributes = {}, varying = this.operator.stream.axes, lowering = 'slice' }: StreamedOwn,
   ): string {
     const results = [{ type: { dtype, shape }, layout, varying }];
     return this.fragment.add({ op, attributes, inputs, results, lowering })[0] as string;
@@ -459,7 +463,7 @@ class Hops {
 }
 
 /** What is particular about an operator; `indexed`: it runs where it stands, `slice`: once its reader does (defer.ts). */
-interface Own {
+interface StreamedOwn {
   readonly attributes?: Attributes;
   readonly varying?: readonly SubAxis[];
   readonly lowering?: 'slice' | 'indexed';

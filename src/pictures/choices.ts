@@ -4,12 +4,12 @@ import { unitOf } from './timeline.js';
 
 export interface ChoicePicture {
   readonly kind: 'choices';
-  readonly choices: readonly Choice[];
+  readonly choices: readonly DrawnChoice[];
   /** Of a device; null where nobody knows. */
   readonly memoryBytes: number | null;
 }
 
-export interface Choice {
+export interface DrawnChoice {
   readonly name: string;
   readonly stepSeconds: number;
   readonly peakBytes: number;

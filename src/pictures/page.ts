@@ -8,12 +8,12 @@ export interface Page {
   readonly title: string;
   /** What is said first: names with their values. */
   readonly facts: readonly (readonly [name: string, value: string])[];
-  readonly sections: readonly Section[];
+  readonly sections: readonly PageSection[];
   /** The object for programs. */
   readonly json: unknown;
 }
 
-export interface Section {
+export interface PageSection {
   readonly heading: string;
   readonly says?: string;
   readonly picture?: Picture;
@@ -55,7 +55,10 @@ charts.drawPage();</script>
 `;
 }
 
-function sectionHtml({ heading, says, picture, height = 320, table }: Section, pictures: readonly Picture[]): string {
+function sectionHtml(
+  { heading, says, picture, height = 320, table }: PageSection,
+  pictures: readonly Picture[],
+): string {
   const place = picture
     ? `<div role="img" aria-label="${escaped(heading)}" data-picture="${pictures.indexOf(picture)}" ` +
       `style="height:${height}px"></div>`

@@ -44,7 +44,7 @@ export function boxesOf(
 }
 
 /** Neighbours along a dimension: where they begin in the block and in the whole tensor. */
-interface Run {
+interface BoxRun {
   readonly local: number;
   readonly whole: number;
   readonly length: number;
@@ -56,7 +56,7 @@ function runsOf(
   layout: ProgramLayout,
   axes: readonly ProgramAxis[],
   rank: number,
-): readonly Run[] {
+): readonly BoxRun[] {
   const cuts = (layout.dims[dimension] ?? []).map((piece) => {
     const length = piece.size / shardCount(axes, piece.axes);
     return { size: piece.size, start: shardIndex(axes, piece.axes, rank) * length, length };

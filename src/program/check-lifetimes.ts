@@ -3,11 +3,11 @@
  * lifetimes that program.json says. This is how the runtime finds them.
  */
 import type { Lifetime } from '../ir/graph.js';
-import type { Instruction, Program, ProgramAction } from './program.js';
+import type { Instruction, Program, ProgramAction, StartInstruction } from './program.js';
 
 /** The first instruction of a stage that reads what is not there, or makes what it must not, in one sentence; else null. */
 export function lifetimeFlaw(program: Program, stage: number): string | null {
-  const walk = new Walk(program, stage);
+  const walk = new LifetimeWalk(program, stage);
   const actions = program.schedule.filter((action) => action.stage === stage);
   const lastRuns = new Set(new Map(actions.map((action) => [action.phase, action])).values());
   for (const action of actions) {
@@ -17,9 +17,7 @@ export function lifetimeFlaw(program: Program, stage: number): string | null {
   return walk.end();
 }
 
-type Start = Extract<Instruction, { kind: 'start' }>;
-
-class Walk {
+class LifetimeWalk {
   /** Tensors of the step, and those of the run that instructions may free. */
   private readonly live = new Set<string>();
   private readonly ofMicroBatch = new Map<number, Set<string>>();
@@ -29,7 +27,7 @@ class Walk {
   /** By tensor of the step that micro-batches make anew: which of them made it last. */
   private readonly makers = new Map<string, number>();
   /** Begun in the last run of a list, and waited for in another. */
-  private readonly ahead = new Map<number, Start>();
+  private readonly ahead = new Map<number, StartInstruction>();
   private action: ProgramAction | null = null;
   /** Of the instruction: the action's, or the one behind it. */
   private microBatch: number | null = null;
@@ -52,7 +50,7 @@ class Walk {
     this.action = action;
     this.enter(action.microBatch);
     const list = this.stage.phases[action.phase] ?? [];
-    const begun = new Map<number, Start>();
+    const begun = new Map<number, StartInstruction>();
     for (const [position, instruction] of list.entries()) {
       const { half } = instruction;
       if (half !== undefined && action.microBatch === null)
@@ -89,7 +87,7 @@ class Walk {
     return null;
   }
 
-  private execute(instruction: Instruction, begun: ReadonlyMap<number, Start>): string | null {
+  private execute(instruction: Instruction, begun: ReadonlyMap<number, StartInstruction>): string | null {
     switch (instruction.kind) {
       case 'compute':
         return this.read(instruction.inputs) ?? this.write(instruction.outputs);

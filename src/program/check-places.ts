@@ -5,7 +5,7 @@
 import type { OuterMemory } from '../ir/graph.js';
 import type { Instruction, Program, ProgramStage } from './program.js';
 
-type Place = OuterMemory | 'device';
+type MemoryPlace = OuterMemory | 'device';
 
 /** The first thing that is wrong with the places of a program whose names all refer to something, in one sentence; else null. */
 export function checkPlaces(program: Program): string | null {
@@ -17,7 +17,7 @@ export function checkPlaces(program: Program): string | null {
 }
 
 /** The memory in which an instruction works: that of its first tensor; of a sum that of the sum. */
-export function placeOf({ tensors }: ProgramStage, name: string | undefined): Place {
+export function placeOf({ tensors }: ProgramStage, name: string | undefined): MemoryPlace {
   return tensors[name ?? '']?.place ?? 'device';
 }
 
@@ -39,7 +39,7 @@ function checkStage(program: Program, stage: ProgramStage, index: number): strin
 
 function problemOf(stage: ProgramStage, instruction: Instruction): string | null {
   const place = (name: string) => placeOf(stage, name);
-  const misplaced = (names: readonly string[], wanted: Place) => {
+  const misplaced = (names: readonly string[], wanted: MemoryPlace) => {
     const found = names.find((name) => name in stage.tensors && place(name) !== wanted);
     return found === undefined ? null : `tensor ${found} is in ${place(found)}, and ${wanted} is expected`;
   };

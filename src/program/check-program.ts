@@ -14,9 +14,17 @@ import { checkPlaces } from './check-places.js';
 import { checkTypes } from './check-types.js';
 import { STAGE_AXIS, shardCount, stageAxes, subAxesOf } from './mesh.js';
 import { partShape } from './micro-batch-parts.js';
-import type { Instruction, Program, ProgramAxis, ProgramCollective, ProgramStage, ProgramTensor } from './program.js';
+import type {
+  Instruction,
+  Program,
+  ProgramAxis,
+  ProgramCollective,
+  ProgramStage,
+  ProgramTensor,
+  StartInstruction,
+} from './program.js';
 import { canReduce } from './reduce.js';
-import { type Exchange, endlessWait } from './rendezvous.js';
+import { endlessWait, type TransferEnd } from './rendezvous.js';
 
 /** The first thing that is wrong with a program of the right form, in one sentence; null when nothing is. */
 export function checkProgram(program: Program): string | null {
@@ -50,8 +58,6 @@ export function checkProgram(program: Program): string | null {
 
 /** Thrown inside this file only: the sentence that `checkProgram` returns. */
 class Flaw extends Error {}
-
-type Start = Extract<Instruction, { kind: 'start' }>;
 
 function checkMesh(program: Program): void {
   checkSizes(program.mesh);
@@ -120,8 +126,8 @@ function checkStage(program: Program, stage: ProgramStage, axes: readonly Progra
 }
 
 /** Collectives that begin in one list and are waited for in another. */
-function startsAhead({ phases }: ProgramStage): Map<number, Start> {
-  const ahead = new Map<number, Start>();
+function startsAhead({ phases }: ProgramStage): Map<number, StartInstruction> {
+  const ahead = new Map<number, StartInstruction>();
   for (const instruction of Object.values(phases).flat()) {
     if (instruction.kind !== 'start' || !instruction.last) continue;
     if (ahead.has(instruction.id)) throw new Flaw(`collective ${instruction.id} begins twice`);
@@ -133,7 +139,7 @@ function startsAhead({ phases }: ProgramStage): Map<number, Start> {
 /** What a bucket says of its collectives, which travel as one message: they begin one after the other, and are of one kind. */
 function checkBuckets({ tensors }: ProgramStage, instructions: readonly Instruction[]): void {
   const seen = new Set<number>();
-  let before: Start | undefined;
+  let before: StartInstruction | undefined;
   for (const [position, instruction] of instructions.entries()) {
     const start = instruction.kind === 'start' && instruction.bucket !== undefined ? instruction : undefined;
     if (start?.bucket !== undefined && start.bucket !== before?.bucket) {
@@ -148,7 +154,7 @@ function checkBuckets({ tensors }: ProgramStage, instructions: readonly Instruct
   }
 }
 
-function sameMessage({ collective, axes, input, last }: Start, tensors: ProgramStage['tensors']): string {
+function sameMessage({ collective, axes, input, last }: StartInstruction, tensors: ProgramStage['tensors']): string {
   const reduction = 'reduction' in collective ? ` (${collective.reduction})` : '';
   return `${collective.kind}${reduction} of ${tensors[input]?.dtype} over ${axes.join(', ')}${last ? ' in the last micro-batch' : ''}`;
 }
@@ -212,9 +218,9 @@ function checkPhase(
   stage: ProgramStage,
   axes: readonly ProgramAxis[],
   instructions: readonly Instruction[],
-  ahead: Map<number, Start>,
+  ahead: Map<number, StartInstruction>,
 ): void {
-  const pending = new Map<number, Start>();
+  const pending = new Map<number, StartInstruction>();
   const read = (name: string) => {
     if (!(name in stage.tensors) && !(name in stage.coordinates)) throw new Flaw(`tensor ${name} is not declared`);
   };
@@ -267,7 +273,7 @@ function checkPhase(
 }
 
 /** What a stage sends and receives in a step, in order. */
-function exchangesOf({ stages, schedule }: Program, stage: number): readonly Exchange[] {
+function exchangesOf({ stages, schedule }: Program, stage: number): readonly TransferEnd[] {
   const { phases } = stages[stage] as ProgramStage;
   const ends = new Map(Object.entries(phases).map(([phase, list]) => [phase, endsIn(phase, list)]));
   return schedule
@@ -281,9 +287,9 @@ function exchangesOf({ stages, schedule }: Program, stage: number): readonly Exc
 }
 
 /** An end of a transfer in a list, with the half of a micro-batch that it is of. */
-type End = Omit<Exchange, 'microBatch'> & { readonly half: number };
+type HalfTransferEnd = Omit<TransferEnd, 'microBatch'> & { readonly half: number };
 
-function endsIn(phase: string, instructions: readonly Instruction[]): readonly End[] {
+function endsIn(phase: string, instructions: readonly Instruction[]): readonly HalfTransferEnd[] {
   return instructions.flatMap((instruction, position) => {
     if (instruction.kind !== 'send' && instruction.kind !== 'recv') return [];
     const { kind, stage: peer, label: tensor, half = 0 } = instruction;
@@ -343,7 +349,7 @@ function checkCompute(stage: ProgramStage, instruction: Extract<Instruction, { k
 }
 
 /** A collective's bytes must fit its tensors: what it takes and what it gives, in elements. */
-function checkCollective(stage: ProgramStage, axes: readonly ProgramAxis[], start: Start): void {
+function checkCollective(stage: ProgramStage, axes: readonly ProgramAxis[], start: StartInstruction): void {
   checkAxes(start.axes, axes);
   const input = need(stage.tensors[start.input], `tensor ${start.input} is not declared`);
   const output = need(stage.tensors[start.output], `tensor ${start.output} is not declared`);

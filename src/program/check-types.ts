@@ -3,7 +3,7 @@
  * it agrees. A segment names the types that it was made for; a collective follows its typing rule; a sum, a transfer and the
  * state keep a tensor's type; outputs are whole values.
  */
-import { collectiveProblem, type Held, heldDifference } from '../sharding-propagation/collective-rule.js';
+import { collectiveProblem, type HeldLayout, heldDifference } from '../sharding-propagation/collective-rule.js';
 import { shardCount, stageAxes, subAxesOf } from './mesh.js';
 import type { Instruction, Program, ProgramAxis, ProgramStage, ProgramWeight } from './program.js';
 import { typeIn, typeText, weightType } from './tensor-type.js';
@@ -117,7 +117,7 @@ function absenceProblem(stage: ProgramStage, reads: readonly string[], makes: re
 }
 
 /** How the ranks hold what an instruction reads by name: a tensor, or a weight. */
-function heldAs(stage: ProgramStage, name: string): Held {
+function heldAs(stage: ProgramStage, name: string): HeldLayout {
   const tensor = stage.tensors[name];
   if (tensor) return tensor;
   const { layout, localShape = [], zeroUnlessFirst = [], first = [] } = stage.weights[name] ?? {};
@@ -128,8 +128,8 @@ function heldAs(stage: ProgramStage, name: string): Held {
 /** A tensor has the same type at both ends of a transfer. */
 function checkTransfers({ stages }: Program, axes: readonly ProgramAxis[]): string | null {
   const sizes = new Map(subAxesOf(axes).map(({ name, size }) => [name, size]));
-  const sent = new Map<string, Held>();
-  const received = new Map<string, Held>();
+  const sent = new Map<string, HeldLayout>();
+  const received = new Map<string, HeldLayout>();
   for (const [index, stage] of stages.entries())
     for (const instruction of Object.values(stage.phases).flat()) {
       if (instruction.kind !== 'send' && instruction.kind !== 'recv') continue;

@@ -9,7 +9,7 @@ import { hostname } from 'node:os';
 import path from 'node:path';
 
 /** `new`: what will take the target's place. `old`: what was there, until the new one is. */
-type Kind = 'new' | 'old';
+type LeftoverKind = 'new' | 'old';
 
 /** `.NAME.autopar-HOST-PROCESS-RANDOM.KIND.tmp` */
 const PATTERN = /^\.(.*)\.autopar-([0-9a-f]{8})-(\d+)-[0-9a-f]{12}\.(new|old)\.tmp$/s;
@@ -17,7 +17,7 @@ const PATTERN = /^\.(.*)\.autopar-([0-9a-f]{8})-(\d+)-[0-9a-f]{12}\.(new|old)\.t
 const MOST_OF_NAME = 40;
 
 /** Hidden, beside the target; of a long name only the beginning and a digest, for a name may be as long as a name can be. */
-export function temporaryName(target: string, kind: Kind = 'new'): string {
+export function temporaryName(target: string, kind: LeftoverKind = 'new'): string {
   const absolute = path.resolve(target);
   const owner = `${thisHost()}-${process.pid}-${randomBytes(6).toString('hex')}`;
   return path.join(path.dirname(absolute), `.${startOf(absolute)}.autopar-${owner}.${kind}.tmp`);

@@ -7,7 +7,7 @@ import { AutoparError } from '../ir/error.js';
 import { cannotWrite } from './atomic.js';
 import { isAlive, thisHost } from './leftovers.js';
 
-interface Owner {
+interface LockOwner {
   readonly host: string;
   readonly process: number;
   /** When the process began, where the system says so: numbers of processes are used again. */
@@ -20,7 +20,7 @@ interface Owner {
  * @throws AutoparError (cannotWrite) `folder-in-use` where another process has it
  */
 export async function takeLock(file: string, what: string): Promise<() => Promise<void>> {
-  const own: Owner = { host: thisHost(), process: process.pid, started: startedAt(process.pid) };
+  const own: LockOwner = { host: thisHost(), process: process.pid, started: startedAt(process.pid) };
   const text = `${JSON.stringify(own)}\n`;
   for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
     if (create(file, text)) return () => rm(file, { force: true });
@@ -76,7 +76,7 @@ function create(file: string, text: string): boolean {
 }
 
 /** Null where the file says nothing. */
-async function readOwner(file: string): Promise<Owner | null> {
+async function readOwner(file: string): Promise<LockOwner | null> {
   for (let attempt = 0; attempt < 2; attempt++) {
     const text = await readFile(file, 'utf8').catch(() => '');
     if (text.endsWith('\n')) return parsed(text);
@@ -85,9 +85,9 @@ async function readOwner(file: string): Promise<Owner | null> {
   return null;
 }
 
-function parsed(text: string): Owner | null {
+function parsed(text: string): LockOwner | null {
   try {
-    const { host, process: number, started } = JSON.parse(text) as Partial<Record<keyof Owner, unknown>>;
+    const { host, process: number, started } = JSON.parse(text) as Partial<Record<keyof LockOwner, unknown>>;
     return { host: String(host), process: Number(number), started: String(started) };
   } catch {
     return null;
@@ -95,7 +95,7 @@ function parsed(text: string): Owner | null {
 }
 
 /** Of a process on another machine nothing is known: it counts as alive. */
-function holds({ host, process: number, started }: Owner): boolean {
+function holds({ host, process: number, started }: LockOwner): boolean {
   return host !== thisHost() || (isAlive(number) && startedAt(number) === started);
 }
 
@@ -112,7 +112,7 @@ function startedAt(number: number): string {
 /** Position of the start among the fields behind the name. */
 const STARTED = 19;
 
-function inUse(file: string, what: string, owner: Owner | null): AutoparError {
+function inUse(file: string, what: string, owner: LockOwner | null): AutoparError {
   const isHere = owner?.host === thisHost();
   const who = owner ? `process ${owner.process}${isHere ? '' : ' of another machine'}` : 'another process';
   return new AutoparError(

@@ -5,16 +5,16 @@
 import { LIFETIMES, OUTER_MEMORIES } from '../ir/graph.js';
 import { PROGRAM_VERSION } from './program.js';
 
-type Schema = Readonly<Record<string, unknown>>;
+type ProgramSchema = Readonly<Record<string, unknown>>;
 
-const text: Schema = { type: 'string' };
-const count: Schema = { type: 'integer', minimum: 0 };
-const whole: Schema = { type: 'integer' };
-const amount: Schema = { type: 'number', minimum: 0 };
-const textOrNull: Schema = { anyOf: [text, { type: 'null' }] };
+const text: ProgramSchema = { type: 'string' };
+const count: ProgramSchema = { type: 'integer', minimum: 0 };
+const whole: ProgramSchema = { type: 'integer' };
+const amount: ProgramSchema = { type: 'number', minimum: 0 };
+const textOrNull: ProgramSchema = { anyOf: [text, { type: 'null' }] };
 const texts = list(text);
 const shape = list(count);
-const reduction: Schema = { enum: ['sum', 'max', 'min'] };
+const reduction: ProgramSchema = { enum: ['sum', 'max', 'min'] };
 const rows = record({ outer: count, inner: count });
 
 const layout = record(
@@ -30,7 +30,7 @@ const layout = record(
 
 const border = record({ axes: texts, dimension: count, block: { type: 'integer', minimum: 1 }, from: whole });
 
-const collective: Schema = {
+const collective: ProgramSchema = {
   oneOf: [
     record({ kind: { const: 'all-reduce' }, reduction }),
     record({ kind: { const: 'reduce' }, reduction }),
@@ -43,7 +43,7 @@ const collective: Schema = {
 };
 
 const half = { half: { const: 1 } };
-const instruction: Schema = {
+const instruction: ProgramSchema = {
   oneOf: [
     record(
       { kind: { const: 'compute' }, segment: text, inputs: texts, weights: texts, outputs: texts, label: text },
@@ -107,7 +107,7 @@ const stage = record(
   { microBatch: text, mesh: list(axis) },
 );
 
-export const programSchema: Schema = record(
+export const programSchema: ProgramSchema = record(
   {
     format: { const: 'autopar-program' },
     version: { const: PROGRAM_VERSION },
@@ -124,14 +124,17 @@ export const programSchema: Schema = record(
 );
 
 /** All keys of `required` must be there; those of `optional` may; unknown ones are let pass, so that adding is free. */
-function record(required: Readonly<Record<string, Schema>>, optional: Readonly<Record<string, Schema>> = {}): Schema {
+function record(
+  required: Readonly<Record<string, ProgramSchema>>,
+  optional: Readonly<Record<string, ProgramSchema>> = {},
+): ProgramSchema {
   return { type: 'object', required: Object.keys(required), properties: { ...required, ...optional } };
 }
 
-function list(items: Schema): Schema {
+function list(items: ProgramSchema): ProgramSchema {
   return { type: 'array', items };
 }
 
-function map(values: Schema): Schema {
+function map(values: ProgramSchema): ProgramSchema {
   return { type: 'object', additionalProperties: values };
 }

@@ -163,6 +163,9 @@ export interface ProgramWeight {
   readonly layout?: ProgramLayout;
 }
 
+/** A collective that begins, to be waited for. */
+export type StartInstruction = Extract<Instruction, { readonly kind: 'start' }>;
+
 /** `half`: of a micro-batch in two halves, it works on the second: the micro-batch behind that of its action. */
 export type Instruction = { readonly half?: 1 } & (
   | {

@@ -57,16 +57,16 @@ type CutWeight = ProgramWeight & {
   readonly layout: ProgramLayout;
 };
 
-interface Source {
+interface RecutSource {
   readonly weight: CutWeight;
   /** The mesh of its stage. */
   readonly axes: readonly ProgramAxis[];
 }
 
 /** Of every weight the block that takes the fewest shards to put together. */
-function sourcesOf({ program, folder }: ProgramPlace): ReadonlyMap<string, Source> {
+function sourcesOf({ program, folder }: ProgramPlace): ReadonlyMap<string, RecutSource> {
   const axes = stageAxes(program.mesh, program.stages.length);
-  const sources = new Map<string, Source>();
+  const sources = new Map<string, RecutSource>();
   for (const place of program.stages.flatMap((stage) => Object.values(stage.weights))) {
     const weight = checked(place, folder);
     const before = sources.get(weight.source);
@@ -109,7 +109,7 @@ function targets(
 
 async function wholeWeight(
   wanted: CutWeight,
-  sources: ReadonlyMap<string, Source>,
+  sources: ReadonlyMap<string, RecutSource>,
   { folder }: ProgramPlace,
   opened: (file: string) => Promise<SafetensorsFile>,
   constantOf: (name: string) => Promise<ConstantTensor | null>,

@@ -4,7 +4,7 @@
  */
 
 /** A transfer as one end sees it. */
-export interface Exchange {
+export interface TransferEnd {
   readonly kind: 'send' | 'recv';
   /** The stage at the other end. */
   readonly peer: number;
@@ -18,9 +18,9 @@ export interface Exchange {
  * The stages that wait for one another for ever, in words; null where all finish.
  * @param lists per stage, in the order in which it runs them
  */
-export function endlessWait(lists: readonly (readonly Exchange[])[]): string | null {
+export function endlessWait(lists: readonly (readonly TransferEnd[])[]): string | null {
   const reached = lists.map(() => 0);
-  const now = (stage: number): Exchange | undefined => lists[stage]?.[reached[stage] ?? 0];
+  const now = (stage: number): TransferEnd | undefined => lists[stage]?.[reached[stage] ?? 0];
   const look = [...lists.keys()];
   for (let stage = look.pop(); stage !== undefined; stage = look.pop()) {
     const own = now(stage);
@@ -34,7 +34,7 @@ export function endlessWait(lists: readonly (readonly Exchange[])[]): string | n
   return stuck < 0 ? null : circleFrom(stuck, now);
 }
 
-function meets(own: Exchange, stage: number, other: Exchange | undefined): boolean {
+function meets(own: TransferEnd, stage: number, other: TransferEnd | undefined): boolean {
   return (
     other !== undefined &&
     other.peer === stage &&
@@ -45,13 +45,13 @@ function meets(own: Exchange, stage: number, other: Exchange | undefined): boole
 }
 
 /** Follows from a stage that waits to whom it waits for, up to one that has ended or was met before. */
-function circleFrom(first: number, now: (stage: number) => Exchange | undefined): string {
+function circleFrom(first: number, now: (stage: number) => TransferEnd | undefined): string {
   const path: number[] = [];
   let stage = first;
-  for (; now(stage) && !path.includes(stage); stage = (now(stage) as Exchange).peer) path.push(stage);
+  for (; now(stage) && !path.includes(stage); stage = (now(stage) as TransferEnd).peer) path.push(stage);
   const circle = now(stage) ? path.slice(path.indexOf(stage)) : path;
   const waits = circle.map((waiting) => {
-    const { kind, peer, tensor, microBatch, at } = now(waiting) as Exchange;
+    const { kind, peer, tensor, microBatch, at } = now(waiting) as TransferEnd;
     const [verb, way] = kind === 'send' ? ['send', 'to'] : ['receive', 'from'];
     const of = microBatch === null ? '' : ` of micro-batch ${microBatch}`;
     return `stage ${waiting} to ${verb} ${tensor}${of} ${way} stage ${peer} (${at})`;

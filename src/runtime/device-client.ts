@@ -194,7 +194,7 @@ function errorOf({ message, stack, user }: PlainError): Error {
 }
 
 /** Where ONNX Runtime has placed a node; null for all nodes of a segment at once. */
-export interface Placement {
+export interface DevicePlacement {
   readonly provider: string;
   readonly node: string | null;
 }
@@ -208,7 +208,7 @@ export async function placementsOf(
   device: number,
   source: SegmentSource,
   isStopped: () => boolean,
-): Promise<readonly Placement[]> {
+): Promise<readonly DevicePlacement[]> {
   const connection = new Connection(isStopped);
   try {
     await connection.ask({ kind: 'open', backend: traits.name, device, explain: true });
@@ -217,7 +217,7 @@ export async function placementsOf(
     await connection.close();
   }
   let provider = '';
-  return connection.log.split('\n').flatMap((line): readonly Placement[] => {
+  return connection.log.split('\n').flatMap((line): readonly DevicePlacement[] => {
     const place = /(All nodes|Node\(s\)) placed on \[(\w+)\]/.exec(line);
     if (place) provider = place[2] ?? '';
     if (place?.[1] === 'All nodes') return [{ provider, node: null }];
@@ -234,7 +234,7 @@ export async function placementsOf(
 function asideOnHost(
   traits: BackendTraits,
   { nodes }: SegmentSource,
-  placements: readonly Placement[],
+  placements: readonly DevicePlacement[],
 ): readonly string[] {
   const isAside = ({ dtypes }: ProgramNode) => dtypes.some((dtype) => ASIDE.test(dtype));
   const elsewhere = placements.filter(({ provider }) => provider === 'CPUExecutionProvider');

@@ -7,7 +7,7 @@
  */
 import type { Backend } from './backend.js';
 import type { Control } from './control.js';
-import type { Emulation, Link } from './messages.js';
+import type { EmulatedLink, Emulation } from './messages.js';
 import { bytesSent, type CollectiveCall, type TransferCall, type Transport } from './transport.js';
 
 /** A moment of the machine's steady clock, in seconds, the same in all threads. */
@@ -118,7 +118,7 @@ export class EmulatedTransport implements Transport {
   constructor(
     private readonly carrier: Transport,
     private readonly clock: EmulatedClock,
-    private readonly link: Link,
+    private readonly link: EmulatedLink,
   ) {}
 
   start(call: CollectiveCall, _block: Uint8Array): number {

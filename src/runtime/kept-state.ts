@@ -56,7 +56,7 @@ export async function restoreState(
   });
 }
 
-type State = NonNullable<Program['state']>[number];
+type ProgramState = NonNullable<Program['state']>[number];
 
 /**
  * By rank. A tensor that several stages keep under one name is the first's; of ranks that hold the same block the one saves it
@@ -90,7 +90,7 @@ function keptBlocks(program: Program, setups: readonly RankSetup[]): readonly (r
   return kept;
 }
 
-function firstOfState({ state = [] }: Program): readonly State[] {
+function firstOfState({ state = [] }: Program): readonly ProgramState[] {
   return state.filter(({ to }, index) => state.findIndex((other) => other.to === to) === index);
 }
 

@@ -27,7 +27,7 @@ export interface LaunchOptions {
 }
 
 /** What all ranks are asked at once, and who waits for their answers. */
-interface Question {
+interface RankQuestion {
   readonly answers: Map<number, RankAnswer | null>;
   readonly resolve: (answers: readonly (RankAnswer | null)[]) => void;
   readonly reject: (error: AutoparError) => void;
@@ -41,7 +41,7 @@ export class Ranks {
   private readonly control: Control;
   private readonly workers: readonly Worker[];
   private readonly ends: readonly Promise<void>[];
-  private question: Question | null = null;
+  private question: RankQuestion | null = null;
   private failure: AutoparError | null = null;
   /** Settles when no thread is left; null while they are to run. */
   private ending: Promise<void> | null = null;

@@ -16,7 +16,7 @@ import type { Memory, TensorStore } from './tensor-store.js';
 import type { CollectiveCall, TransferCall } from './transport.js';
 
 /** An instruction with all names resolved; `peer` is the rank of another stage that is sent to or received from. */
-export type Step<Tensor> = { readonly half?: 1 } & (
+export type LoadedStep<Tensor> = { readonly half?: 1 } & (
   | {
       readonly kind: 'compute';
       readonly label: string;
@@ -50,7 +50,7 @@ export type Step<Tensor> = { readonly half?: 1 } & (
 
 export interface LoadedRank<Tensor> {
   /** Per action of the rank: its list, and whether it runs for the last time in a step. */
-  readonly actions: readonly { readonly steps: readonly Step<Tensor>[]; readonly isLast: boolean }[];
+  readonly actions: readonly { readonly steps: readonly LoadedStep<Tensor>[]; readonly isLast: boolean }[];
   readonly release: () => Promise<void>;
   /** Operators that run on the CPU in the device's place, each once. */
   readonly substitutes: readonly string[];
@@ -170,10 +170,10 @@ function weightsReadAsTensors({ stage, stageIndex, outputs, state }: RankSetup):
   return [...new Set([...state.map(({ to }) => to), ...read, ...given])].filter((name) => name in stage.weights);
 }
 
-type Start<Tensor> = Extract<Step<Tensor>, { kind: 'start' }>;
+type StartStep<Tensor> = Extract<LoadedStep<Tensor>, { kind: 'start' }>;
 
 /** Collectives that begin in one list and are waited for in another, by number. */
-function startsAhead<Tensor>(setup: RankSetup): ReadonlyMap<number, Start<Tensor>> {
+function startsAhead<Tensor>(setup: RankSetup): ReadonlyMap<number, StartStep<Tensor>> {
   return new Map(
     Object.entries(setup.stage.phases).flatMap(([phase, list]) =>
       list.flatMap((instruction, position) => {
@@ -189,7 +189,7 @@ function startOf<Tensor>(
   instruction: Extract<Instruction, { kind: 'start' }>,
   phase: string,
   position: number,
-): Start<Tensor> {
+): StartStep<Tensor> {
   const { input, output, label, last } = instruction;
   const call = callOf(setup, instruction, setup.slots.slotAt[phase]?.[position] ?? -1);
   return { kind: 'start', label, call, input, output, ...(last ? { last } : {}) };
@@ -200,12 +200,12 @@ function resolve<Tensor>(
   setup: RankSetup,
   phase: string,
   sessions: ReadonlyMap<string, LoadedSegment<Tensor>>,
-  ahead: ReadonlyMap<number, Start<Tensor>>,
-): Step<Tensor>[] {
+  ahead: ReadonlyMap<number, StartStep<Tensor>>,
+): LoadedStep<Tensor>[] {
   const { stage } = setup;
-  const begun = new Map<number, Start<Tensor>>();
+  const begun = new Map<number, StartStep<Tensor>>();
   const peerIn = (other: number) => localRank(setup) + other * setup.regions.regions.length;
-  const resolved = (instruction: Instruction, position: number): Step<Tensor> => {
+  const resolved = (instruction: Instruction, position: number): LoadedStep<Tensor> => {
     if (instruction.kind === 'compute') {
       const segment = sessions.get(sessionKey(stage, instruction)) as LoadedSegment<Tensor>;
       const { temporaryBytes = 0 } = stage.segments[instruction.segment] ?? {};

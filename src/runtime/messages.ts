@@ -26,13 +26,13 @@ export type Blocks = Readonly<Record<string, readonly Uint8Array[]>>;
 export interface Emulation {
   /** Seconds of a segment's execution, by stage and segment. */
   readonly seconds: readonly Readonly<Record<string, number>>[];
-  readonly link: Link;
+  readonly link: EmulatedLink;
   /** Bytes per second between a rank's device and its other memories; copies take no time where it is left out. */
   readonly moves?: Readonly<Record<OuterMemory, number>>;
 }
 
 /** A link between any two ranks. */
-export interface Link {
+export interface EmulatedLink {
   readonly bytesPerSecond: number;
   /** Seconds from end to end. */
   readonly latency: number;
@@ -123,11 +123,11 @@ export interface RankStep {
   /** In the order in which they were made. */
   readonly notFinite: readonly NotFinite[];
   /** Where they were asked for. */
-  readonly spans: readonly Span[];
+  readonly spans: readonly TraceSpan[];
 }
 
 /** When a rank ran an action, or an instruction of it. */
-export interface Span {
+export interface TraceSpan {
   /** `compute`, `send`, `recv`, `accumulate`, a move, or a collective; of an action its phase. */
   readonly kind: string;
   /** Layer and operator, or tensor; null for an action. */

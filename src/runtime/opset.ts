@@ -31,7 +31,7 @@ const OPSET_IMPORT = 8;
 const DOMAIN = 1;
 const VERSION = 2;
 
-interface Field {
+interface OpsetField {
   readonly field: number;
   /** Of its value. */
   readonly start: number;
@@ -39,7 +39,7 @@ interface Field {
 }
 
 /** Fields of a protobuf message, in order; those of fixed size are passed over. */
-function* fieldsOf(bytes: Uint8Array, from: number, to: number): Generator<Field> {
+function* fieldsOf(bytes: Uint8Array, from: number, to: number): Generator<OpsetField> {
   let at = from;
   const varint = (): number => {
     let value = 0;

@@ -26,7 +26,7 @@ export async function makeOrtBackend(
 ): Promise<Backend<Ort.Tensor>> {
   const ort = await loadOrt();
   if (explain) ort.env.logLevel = 'verbose';
-  const owner: Owner = { ort, traits, device, explain };
+  const owner: SessionOwner = { ort, traits, device, explain };
   return {
     name: traits.name,
     hasValues: true,
@@ -53,7 +53,7 @@ export async function makeOrtBackend(
 }
 
 /** Whose sessions are made. */
-interface Owner {
+interface SessionOwner {
   readonly ort: OrtModule;
   readonly traits: BackendTraits;
   readonly device: number;
@@ -100,7 +100,11 @@ function halfArray(patterns: Uint16Array): ArrayBufferView {
  */
 const SLEEPING_THREADS = { extra: { session: { intra_op: { allow_spinning: '0' } } } };
 
-async function createSession(owner: Owner, source: SegmentSource, threads: number): Promise<Ort.InferenceSession> {
+async function createSession(
+  owner: SessionOwner,
+  source: SegmentSource,
+  threads: number,
+): Promise<Ort.InferenceSession> {
   const { ort, traits } = owner;
   // A shard without elements has no address, which ONNX Runtime refuses: it is handed a byte that nobody reads.
   const externalData = source.weights.map(({ name, data }) => ({
@@ -142,7 +146,7 @@ async function createSession(owner: Owner, source: SegmentSource, threads: numbe
 /** What ONNX Runtime would run on the CPU without a word is refused, but where that was asked for. */
 function onProvider(
   name: 'webgpu' | 'cuda',
-  { device: deviceId, explain }: Owner,
+  { device: deviceId, explain }: SessionOwner,
   { mayUseHost = false }: SegmentSource,
 ): Partial<Ort.InferenceSession.SessionOptions> {
   const executionProviders = [name === 'cuda' ? { name, deviceId } : { name }];
@@ -151,7 +155,7 @@ function onProvider(
 }
 
 function loadFailure(
-  { traits, device }: Pick<Owner, 'traits' | 'device'>,
+  { traits, device }: Pick<SessionOwner, 'traits' | 'device'>,
   source: SegmentSource,
   reason: string,
 ): AutoparError {

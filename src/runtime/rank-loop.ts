@@ -9,7 +9,7 @@ import { reduceBlocks } from '../program/reduce.js';
 import { AutoparError, type OuterMemory } from '../program/values.js';
 import type { Backend } from './backend.js';
 import type { Control } from './control.js';
-import { type LoadedRank, localRank, type Step } from './load-rank.js';
+import { type LoadedRank, type LoadedStep, localRank } from './load-rank.js';
 import {
   type Blocks,
   type Fault,
@@ -17,7 +17,7 @@ import {
   type RankAnswer,
   type RankCommand,
   type RankSetup,
-  type Span,
+  type TraceSpan,
 } from './messages.js';
 import { tensorBytes, tensorOf } from './stage-tensors.js';
 import { Stopwatch } from './statistics.js';
@@ -32,12 +32,12 @@ export class RankLoop<Tensor extends object> {
   private readonly stopwatch = new Stopwatch();
   private readonly watch = new ValueWatch();
   /** Null where none are wanted. */
-  private spans: Span[] | null = null;
+  private spans: TraceSpan[] | null = null;
   private feeds: Blocks = {};
   private executed = 0;
   private copiedBefore = 0;
   /** Segment calls whose results had the sizes that the program says. */
-  private readonly checked = new Set<Step<Tensor>>();
+  private readonly checked = new Set<LoadedStep<Tensor>>();
 
   constructor(
     private readonly setup: RankSetup,
@@ -167,11 +167,11 @@ export class RankLoop<Tensor extends object> {
 
   private async run(
     { action, microBatch, isLast }: { action: number; microBatch: number | null; isLast: boolean },
-    steps: readonly Step<Tensor>[],
+    steps: readonly LoadedStep<Tensor>[],
   ): Promise<void> {
     let current = 0;
     for (let index = 0; index < steps.length; index++) {
-      const step = steps[index] as Step<Tensor>;
+      const step = steps[index] as LoadedStep<Tensor>;
       if (step.kind === 'start' && step.last && !isLast) continue;
       const { half = 0 } = step;
       if (half !== current && microBatch !== null) this.enter(microBatch + half);
@@ -199,7 +199,7 @@ export class RankLoop<Tensor extends object> {
     }
   }
 
-  private async compute(step: Extract<Step<Tensor>, { kind: 'compute' }>): Promise<number> {
+  private async compute(step: Extract<LoadedStep<Tensor>, { kind: 'compute' }>): Promise<number> {
     const inputs = step.inputs.map((name) => this.store.get(name));
     if (step.memory === 'device') this.store.expect(step.outputs, step.temporaryBytes);
     const room = this.backend.writesInPlace ? step.outputs.map((name) => this.store.room(name)) : null;
@@ -229,7 +229,7 @@ export class RankLoop<Tensor extends object> {
   }
 
   /** Gives the bytes sent. */
-  private act(step: Exclude<Step<Tensor>, { kind: 'compute' | 'free' }>): number {
+  private act(step: Exclude<LoadedStep<Tensor>, { kind: 'compute' | 'free' }>): number {
     switch (step.kind) {
       case 'accumulate':
         return this.accumulate(step.input, step.output);
@@ -298,7 +298,7 @@ export class RankLoop<Tensor extends object> {
   }
 
   /** As statistics name it. */
-  private kindOf(step: Exclude<Step<Tensor>, { kind: 'free' }>): string {
+  private kindOf(step: Exclude<LoadedStep<Tensor>, { kind: 'free' }>): string {
     if (step.kind === 'start' || step.kind === 'wait') return step.call.collective.kind;
     if (step.kind !== 'move') return step.kind;
     const to = this.store.memoryOf(step.output);

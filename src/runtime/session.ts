@@ -17,7 +17,7 @@ import { makeControlBuffer } from './control.js';
 import { TIME_BYTES } from './emulated.js';
 import { restoreState, saveState } from './kept-state.js';
 import { actionsOf, makeLines, Ranks } from './launch.js';
-import type { Blocks, Delays, Emulation, Fault, RankAnswer, RankSetup, RankStep, Span } from './messages.js';
+import type { Blocks, Delays, Emulation, Fault, RankAnswer, RankSetup, RankStep, TraceSpan } from './messages.js';
 import { withPrivateFolder } from './private-folder.js';
 import { makeRegions } from './shared-memory.js';
 import { planSlots } from './slots.js';
@@ -25,7 +25,7 @@ import type { RankStatistics } from './statistics.js';
 import type { NotFinite } from './value-watch.js';
 
 /** Whole tensors by name. */
-export type Tensors = Readonly<Record<string, ConstantTensor>>;
+export type WholeTensors = Readonly<Record<string, ConstantTensor>>;
 
 /** What a rank may take of this machine. */
 export interface RankResources {
@@ -93,9 +93,9 @@ export interface Feeds {
 export type InputReader = (name: string, offset: number, length: number, rank: number) => Uint8Array;
 
 export interface StepResult {
-  readonly outputs: Tensors;
+  readonly outputs: WholeTensors;
   /** Collected tensors, by local tensor. */
-  readonly tensors: Tensors;
+  readonly tensors: WholeTensors;
   /** Wall time: the longest over the ranks, from barrier to barrier. */
   readonly seconds: number;
   /** Processor time of the whole process; whatever else the machine does counts little. */
@@ -106,7 +106,7 @@ export interface StepResult {
   /** Where a check was asked for: in the order in which they were made, over all ranks. */
   readonly notFinite: readonly (NotFinite & { readonly rank: number })[];
   /** By rank; empty where no trace was asked for. */
-  readonly spans: readonly (readonly Span[])[];
+  readonly spans: readonly (readonly TraceSpan[])[];
 }
 
 /**
@@ -117,13 +117,13 @@ export interface StepResult {
 export interface Session {
   readonly program: Program;
   /** Runs one step on whole inputs; on those of the last step where none are given. */
-  readonly step: (inputs?: Tensors, options?: StepOptions) => Promise<StepResult>;
+  readonly step: (inputs?: WholeTensors, options?: StepOptions) => Promise<StepResult>;
   /** Reads what each rank is fed in a step: each block once, and nothing else. */
   readonly feeds: (read: InputReader) => Feeds;
   /** State (weights that are trained, moments, scalars of the optimizer) as the next step begins with it. */
-  readonly read: (names: readonly string[]) => Promise<Tensors>;
+  readonly read: (names: readonly string[]) => Promise<WholeTensors>;
   /** Replaces state, whole tensors, for the next step. */
-  readonly write: (tensors: Tensors) => Promise<void>;
+  readonly write: (tensors: WholeTensors) => Promise<void>;
   /**
    * Writes all state into an empty folder, each rank what it keeps, and says what is there; the manifest is the caller's.
    * Throws AutoparError (exit cannotWrite) where a file cannot be written; the session goes on.
@@ -188,7 +188,7 @@ class RunningSession implements Session {
     private readonly hasValues: boolean,
   ) {}
 
-  async step(inputs?: Tensors, options: StepOptions = {}): Promise<StepResult> {
+  async step(inputs?: WholeTensors, options: StepOptions = {}): Promise<StepResult> {
     const { program, setups } = this;
     const { feeds } = options;
     if (this.hasValues && !feeds && (inputs || !this.fed)) checkInputs(program, inputs ?? {});
@@ -265,13 +265,13 @@ class RunningSession implements Session {
     return { byRank };
   }
 
-  async read(names: readonly string[]): Promise<Tensors> {
+  async read(names: readonly string[]): Promise<WholeTensors> {
     const places = this.placesOf(names);
     const answers = await this.ranks.ask((rank) => ({ kind: 'read', tensors: places[this.stageOf(rank)] ?? [] }));
     return this.firstOf(places, (rank) => answers[rank]?.blocks);
   }
 
-  async write(tensors: Tensors): Promise<void> {
+  async write(tensors: WholeTensors): Promise<void> {
     const places = this.placesOf(Object.keys(tensors));
     for (const [name, given] of Object.entries(tensors)) this.checkWritten(name, given, places);
     await this.ranks.ask((rank) => {
@@ -321,7 +321,7 @@ class RunningSession implements Session {
   }
 
   /** The blocks of the inputs that one rank of a stage holds, by local tensor. */
-  private feedsOf(rank: number, inputs: Tensors): Blocks {
+  private feedsOf(rank: number, inputs: WholeTensors): Blocks {
     const { stageIndex, stage, axes, regions } = this.setups[rank] as RankSetup;
     const feeds: Record<string, readonly Uint8Array[]> = {};
     for (const value of this.program.inputs) {

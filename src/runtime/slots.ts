@@ -5,7 +5,7 @@
  */
 import { placeOf } from '../program/check-places.js';
 import { rankCount, shardCount, shardIndex } from '../program/mesh.js';
-import type { Instruction, ProgramAxis, ProgramStage } from '../program/program.js';
+import type { Instruction, ProgramAxis, ProgramStage, StartInstruction } from '../program/program.js';
 import { holdsTensor } from '../program/rank-stage.js';
 import { byteLength, elementCount } from '../program/values.js';
 
@@ -14,7 +14,7 @@ export interface SlotPlan {
   /** By rank of the stage: bytes of each slot, the most that it carries there. */
   readonly capacities: readonly (readonly number[])[];
   /** Memory of each slot: that of the tensors whose collectives it carries. */
-  readonly places: readonly Memory[];
+  readonly places: readonly SlotMemory[];
   /** Per phase, the slot of the start at each position; -1 elsewhere. */
   readonly slotAt: Readonly<Record<string, readonly number[]>>;
 }
@@ -39,14 +39,14 @@ export function planSlots(stage: ProgramStage, axes: readonly ProgramAxis[]): Sl
 interface Slot {
   /** Collectives of one key share slots. */
   readonly key: string;
-  readonly starts: Start[];
+  readonly starts: StartInstruction[];
 }
 
 /** First fit; adds to `slots`. They all return by the end of a phase, but for those of `own`. */
 function slotsOf(
   stage: ProgramStage,
   instructions: readonly Instruction[],
-  own: readonly Start[],
+  own: readonly StartInstruction[],
   slots: Slot[],
 ): number[] {
   const taken = new Map<number, number>();
@@ -65,29 +65,28 @@ function slotsOf(
   });
 }
 
-type Start = Extract<Instruction, { kind: 'start' }>;
-type Memory = 'device' | 'host';
+type SlotMemory = 'device' | 'host';
 
 /**
  * Collectives share slots where they are in one memory and the same ranks take part, so that all count the same uses. Those that
  * write to other ranks' memory share with those of the same group alone: nobody else reads there.
  */
-function keyOf(stage: ProgramStage, start: Start): string {
+function keyOf(stage: ProgramStage, start: StartInstruction): string {
   const { collective, axes, input } = start;
   const held = [...(stage.tensors[input]?.first ?? [])].filter((axis) => !axes.includes(axis));
   return JSON.stringify([memoryOf(stage, start), held, collective.kind === 'reduce' ? axes : null]);
 }
 
-function memoryOf(stage: ProgramStage, { input }: Start): Memory {
+function memoryOf(stage: ProgramStage, { input }: StartInstruction): SlotMemory {
   return placeOf(stage, input) === 'host' ? 'host' : 'device';
 }
 
-function isAhead(instruction: Instruction): instruction is Start & { readonly last: true } {
+function isAhead(instruction: Instruction): instruction is StartInstruction & { readonly last: true } {
   return instruction.kind === 'start' && instruction.last === true;
 }
 
 /** What a rank keeps for others: its block; of a reduce the first has all members' blocks, of a broadcast it alone has one. */
-function bytesOn(stage: ProgramStage, axes: readonly ProgramAxis[], rank: number, start: Start): number {
+function bytesOn(stage: ProgramStage, axes: readonly ProgramAxis[], rank: number, start: StartInstruction): number {
   const { collective, axes: over, input, output } = start;
   const takesPart = holdsTensor(stage, axes, rank, input) || holdsTensor(stage, axes, rank, output);
   const tensor = stage.tensors[input];

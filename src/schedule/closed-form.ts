@@ -4,7 +4,7 @@
  * Interleaved zero-bubble and ZB-V, whose gaps are filled step by step, have no formula: both functions simulate them.
  */
 import { makeSchedule } from './make-schedule.js';
-import type { Phase, ScheduleKind, ScheduleRequest } from './schedule.js';
+import type { ActionPhase, ScheduleKind, ScheduleRequest } from './schedule.js';
 import { simulate } from './simulate.js';
 
 /** Seconds of one micro-batch on one stage (all its chunks). */
@@ -71,7 +71,7 @@ const STILL: Travel = { seconds: 0, blocks: false };
 /** Seconds of the schedule itself, in time linear in its actions. */
 function simulatedSeconds(request: ScheduleRequest, stages: readonly StageSeconds[], travel: Travel): number {
   const schedule = makeSchedule({ ...request, stages: stages.length });
-  const compute = (stage: number, _chunk: number, phase: Phase): number => {
+  const compute = (stage: number, _chunk: number, phase: ActionPhase): number => {
     const { forward, backward, weightGradient } = stages[stage] as StageSeconds;
     const whole = {
       ...{ forward, backward },

@@ -3,7 +3,7 @@
  * gradient the part behind.
  */
 import { partAt, placeOfPart } from './parts.js';
-import type { Action, Phase, Schedule } from './schedule.js';
+import type { Action, ActionPhase, Schedule } from './schedule.js';
 
 /** The action whose result arrives from another part of the model, if one does. */
 export function producerOf(action: Action, schedule: Schedule): Action | undefined {
@@ -24,7 +24,7 @@ function beside(action: Action, by: number, { kind, stages, virtualStages }: Sch
 }
 
 /** The phase that the same stage must have run for the same chunk and micro-batch, if there is one. */
-export const EARLIER_PHASE: Readonly<Record<Phase, Phase | undefined>> = {
+export const EARLIER_PHASE: Readonly<Record<ActionPhase, ActionPhase | undefined>> = {
   forward: undefined,
   backward: 'forward',
   'input-gradient': 'forward',
@@ -32,7 +32,7 @@ export const EARLIER_PHASE: Readonly<Record<Phase, Phase | undefined>> = {
 };
 
 /** Where the producer lies: the part before, the part behind, or nowhere. */
-const PRODUCER: Readonly<Record<Phase, -1 | 0 | 1>> = {
+const PRODUCER: Readonly<Record<ActionPhase, -1 | 0 | 1>> = {
   forward: -1,
   backward: 1,
   'input-gradient': 1,
@@ -52,7 +52,7 @@ export function actionNumbers({ stages, virtualStages, microBatches }: Schedule)
   };
 }
 
-const PLACE: Readonly<Record<Phase, number>> = {
+const PLACE: Readonly<Record<ActionPhase, number>> = {
   forward: 0,
   backward: 1,
   'input-gradient': 2,

@@ -1,7 +1,7 @@
 /**
  * @file A schedule as text: a line per stage, a column per unit of time, the name of each action where it starts.
  */
-import type { Action, Phase, Schedule } from './schedule.js';
+import type { Action, ActionPhase, Schedule } from './schedule.js';
 import type { Timeline } from './simulate.js';
 
 /**
@@ -28,7 +28,7 @@ function nameOf({ phase, microBatch, chunk }: Action, { virtualStages }: Schedul
   return `${LETTERS[phase]}${microBatch + 1}${virtualStages > 1 ? String.fromCharCode(97 + chunk) : ''}`;
 }
 
-const LETTERS: Readonly<Record<Phase, string>> = {
+const LETTERS: Readonly<Record<ActionPhase, string>> = {
   forward: 'F',
   backward: 'B',
   'input-gradient': 'b',

@@ -5,7 +5,7 @@
  */
 import { actionNumbers, EARLIER_PHASE, producerOf } from './dependencies.js';
 import { partAt } from './parts.js';
-import type { Action, Phase, Schedule, ScheduleRequest } from './schedule.js';
+import type { Action, ActionPhase, Schedule, ScheduleRequest } from './schedule.js';
 
 /**
  * An order of forwards and backwards with the backward split, weight gradients in the gaps. It ends wherever the order does: a
@@ -85,7 +85,7 @@ function run(
   const isDone = (action: Action | undefined) => !action || done[numbers.of(action)] === 1;
   const mayRun = (action: Action) => {
     const { stage, phase } = action;
-    const earlier: Phase | undefined = EARLIER_PHASE[phase];
+    const earlier: ActionPhase | undefined = EARLIER_PHASE[phase];
     if (training && phase === 'forward' && (held[stage] as number) >= mostHeld) return false;
     return isDone(producerOf(action, schedule)) && isDone(earlier && { ...action, phase: earlier });
   };
@@ -99,7 +99,7 @@ function run(
     if (weight) taken[stage] = (taken[stage] as number) + 1;
     return weight;
   };
-  const change: Readonly<Record<Phase, number>> = {
+  const change: Readonly<Record<ActionPhase, number>> = {
     ...{ forward: training ? 1 : 0, backward: -1 },
     ...{ 'input-gradient': 0, 'weight-gradient': -1 },
   };

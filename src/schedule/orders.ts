@@ -2,52 +2,53 @@
  * @file The order of actions on one stage, for each kind of schedule. p stages, m micro-batches, v chunks per stage.
  */
 import { filledWithWeights, inShapeOfV } from './filled.js';
-import type { Action, Phase, ScheduleKind, ScheduleRequest } from './schedule.js';
+import type { Action, ActionPhase, ScheduleKind, ScheduleRequest } from './schedule.js';
 
-type Request = Required<ScheduleRequest>;
+type FullScheduleRequest = Required<ScheduleRequest>;
 
 /** By kind: the actions of every stage. */
-export const ORDERS: Readonly<Record<ScheduleKind, (request: Request) => readonly (readonly Action[])[]>> = {
-  naive: onEveryStage((request, stage) =>
-    upTo(request.microBatches).flatMap((microBatch) => [
-      action(stage, microBatch, 'forward'),
-      ...(request.training ? [action(stage, microBatch, 'backward')] : []),
-    ]),
-  ),
+export const ORDERS: Readonly<Record<ScheduleKind, (request: FullScheduleRequest) => readonly (readonly Action[])[]>> =
+  {
+    naive: onEveryStage((request, stage) =>
+      upTo(request.microBatches).flatMap((microBatch) => [
+        action(stage, microBatch, 'forward'),
+        ...(request.training ? [action(stage, microBatch, 'backward')] : []),
+      ]),
+    ),
 
-  'f-then-b': onEveryStage((request, stage) => inTurns(request, stage, request.microBatches, request.microBatches)),
+    'f-then-b': onEveryStage((request, stage) => inTurns(request, stage, request.microBatches, request.microBatches)),
 
-  '1f1b': onEveryStage((request, stage) => inTurns(request, stage, request.microBatches, request.stages - stage - 1)),
+    '1f1b': onEveryStage((request, stage) => inTurns(request, stage, request.microBatches, request.stages - stage - 1)),
 
-  'interleaved-1f1b': onEveryStage(interleaved),
+    'interleaved-1f1b': onEveryStage(interleaved),
 
-  'zero-bubble': onEveryStage(zeroBubble),
+    'zero-bubble': onEveryStage(zeroBubble),
 
-  'interleaved-zero-bubble': (request) => {
-    const order = onEveryStage(interleaved)(request);
-    return request.training ? filledWithWeights(request, order, aheadOf(request, 0) + 1) : order;
-  },
+    'interleaved-zero-bubble': (request) => {
+      const order = onEveryStage(interleaved)(request);
+      return request.training ? filledWithWeights(request, order, aheadOf(request, 0) + 1) : order;
+    },
 
-  zbv: inShapeOfV,
-};
+    zbv: inShapeOfV,
+  };
 
 function onEveryStage(
-  order: (request: Request, stage: number) => readonly Action[],
-): (request: Request) => readonly (readonly Action[])[] {
+  order: (request: FullScheduleRequest, stage: number) => readonly Action[],
+): (request: FullScheduleRequest) => readonly (readonly Action[])[] {
   return (request) => upTo(request.stages).map((stage) => order(request, stage));
 }
 
-function interleaved(request: Request, stage: number): readonly Action[] {
+function interleaved(request: FullScheduleRequest, stage: number): readonly Action[] {
   return inTurns(request, stage, request.microBatches * request.virtualStages, aheadOf(request, stage));
 }
 
 /** The forwards before the first backward: two for each later stage (there and back), and p for each further chunk. */
-function aheadOf({ stages, virtualStages }: Request, stage: number): number {
+function aheadOf({ stages, virtualStages }: FullScheduleRequest, stage: number): number {
   return 2 * (stages - stage - 1) + (virtualStages - 1) * stages;
 }
 
 /** `ahead` forwards, then a forward and a backward in turns, then the backwards that are left; `count` of each. */
-function inTurns(request: Request, stage: number, count: number, ahead: number): readonly Action[] {
+function inTurns(request: FullScheduleRequest, stage: number, count: number, ahead: number): readonly Action[] {
   const actions: Action[] = [];
   const warm = request.training ? Math.min(ahead, count) : count;
   for (let index = 0; index < warm; index++) actions.push(turn(request, stage, index, 'forward'));
@@ -60,7 +61,12 @@ function inTurns(request: Request, stage: number, count: number, ahead: number):
 }
 
 /** Forward or backward number `index` of a stage: p micro-batches through a chunk, then the same p through the next. */
-function turn({ stages, virtualStages }: Request, stage: number, index: number, phase: Phase): Action {
+function turn(
+  { stages, virtualStages }: FullScheduleRequest,
+  stage: number,
+  index: number,
+  phase: ActionPhase,
+): Action {
   if (virtualStages === 1) return action(stage, index, phase);
   const group = stages * virtualStages;
   const turns = Math.floor((index % group) / stages);
@@ -73,7 +79,7 @@ function turn({ stages, virtualStages }: Request, stage: number, index: number, 
  * gradients back, so that it holds p micro-batches at most as 1F1B's first stage does, and computes them in the gaps
  * between its last input gradients and after them.
  */
-function zeroBubble(request: Request, stage: number): readonly Action[] {
+function zeroBubble(request: FullScheduleRequest, stage: number): readonly Action[] {
   const { stages, microBatches, training } = request;
   const actions: Action[] = [];
   const warm = training ? Math.min(stages - stage - 1, microBatches) : microBatches;
@@ -90,7 +96,7 @@ function zeroBubble(request: Request, stage: number): readonly Action[] {
   return actions;
 }
 
-function action(stage: number, microBatch: number, phase: Phase): Action {
+function action(stage: number, microBatch: number, phase: ActionPhase): Action {
   return { stage, chunk: 0, microBatch, phase };
 }
 

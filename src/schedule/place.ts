@@ -40,7 +40,7 @@ export function placeTransfers<Work, Transfer extends Passing<Work>>(
   }
   const stageOf = new Map<Work, number>();
   const ends = new Map<Work, number>();
-  const spans: Span[][] = actions.map(() => []);
+  const spans: ActionSpan[][] = actions.map(() => []);
   const starts = new Map<Work, number>();
   const events: { readonly at: number; readonly placed: Placed<Work, Transfer> }[] = [];
   const next = actions.map(() => 0);
@@ -84,13 +84,13 @@ export function placeTransfers<Work, Transfer extends Passing<Work>>(
 }
 
 /** An action's time on its stage. */
-interface Span {
+interface ActionSpan {
   readonly start: number;
   readonly end: number;
 }
 
 /** The first time at which two stages are between actions; where there is none up to `last`, the first of all. */
-function meeting(one: readonly Span[], other: readonly Span[], first: number, last: number): number {
+function meeting(one: readonly ActionSpan[], other: readonly ActionSpan[], first: number, last: number): number {
   for (let at = first; at <= last; ) {
     const next = Math.max(freeFrom(one, at), freeFrom(other, at));
     if (next === at) return at;
@@ -100,11 +100,11 @@ function meeting(one: readonly Span[], other: readonly Span[], first: number, la
 }
 
 /** The first time from `at` on that is inside of no span; spans ascend. */
-function freeFrom(spans: readonly Span[], at: number): number {
+function freeFrom(spans: readonly ActionSpan[], at: number): number {
   let [low, high] = [0, spans.length];
   while (low < high) {
     const middle = (low + high) >> 1;
-    if ((spans[middle] as Span).start < at) low = middle + 1;
+    if ((spans[middle] as ActionSpan).start < at) low = middle + 1;
     else high = middle;
   }
   return Math.max(at, spans[low - 1]?.end ?? at);

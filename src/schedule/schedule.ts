@@ -26,10 +26,10 @@ export type ScheduleKind = (typeof SCHEDULE_KINDS)[number];
 /** `backward` computes both gradients; a split one has `input-gradient` and `weight-gradient` in its place. */
 export const PHASES = ['forward', 'backward', 'input-gradient', 'weight-gradient'] as const;
 
-export type Phase = (typeof PHASES)[number];
+export type ActionPhase = (typeof PHASES)[number];
 
 /** Units of time that a phase takes where no better is known: a backward has two gradients to compute. */
-export const UNIT_SECONDS: Readonly<Record<Phase, number>> = {
+export const UNIT_SECONDS: Readonly<Record<ActionPhase, number>> = {
   forward: 1,
   backward: 2,
   'input-gradient': 1,
@@ -40,7 +40,7 @@ export interface Action {
   readonly stage: number;
   readonly chunk: number;
   readonly microBatch: number;
-  readonly phase: Phase;
+  readonly phase: ActionPhase;
 }
 
 /** What a schedule is made from. */
@@ -69,7 +69,7 @@ export function splitsBackward(kind: ScheduleKind): boolean {
 const SPLIT: ReadonlySet<ScheduleKind> = new Set(['zero-bubble', 'interleaved-zero-bubble', 'zbv']);
 
 /** The phases that a schedule runs each micro-batch through, in their order. */
-export function phasesOf({ kind, training }: Pick<Schedule, 'kind' | 'training'>): readonly Phase[] {
+export function phasesOf({ kind, training }: Pick<Schedule, 'kind' | 'training'>): readonly ActionPhase[] {
   if (!training) return ['forward'];
   return splitsBackward(kind) ? ['forward', 'input-gradient', 'weight-gradient'] : ['forward', 'backward'];
 }

@@ -3,16 +3,16 @@
  * travel. Exact, and linear in the number of actions.
  */
 import { actionNumbers, consumerOf, producerOf } from './dependencies.js';
-import { type Action, type Phase, phasesOf, type Schedule } from './schedule.js';
+import { type Action, type ActionPhase, phasesOf, type Schedule } from './schedule.js';
 
 /** Seconds of what a schedule is made of. Stages may differ, and so may the chunks of a stage. */
 export interface Durations {
   /** Seconds of one action; asked once per stage, chunk and phase. */
-  readonly compute: (stage: number, chunk: number, phase: Phase) => number;
+  readonly compute: (stage: number, chunk: number, phase: ActionPhase) => number;
   /** The same of the last micro-batch, where it takes another time than the others. */
-  readonly last?: (stage: number, chunk: number, phase: Phase) => number;
+  readonly last?: (stage: number, chunk: number, phase: ActionPhase) => number;
   /** Seconds that a result travels from one stage to another, 0 if left out; asked once per pair and phase. */
-  readonly transfer?: (from: number, to: number, phase: Phase) => number;
+  readonly transfer?: (from: number, to: number, phase: ActionPhase) => number;
   /** True: a stage computes nothing while it sends (it has no stream for that). */
   readonly sendingBlocks?: boolean;
 }
@@ -43,7 +43,7 @@ export function simulate(schedule: Schedule, durations: Durations): Timeline {
   const ends = actions.map((list) => new Float64Array(list.length));
   /** When the result of an action is where it is needed; NaN: not known yet. */
   const arrivals = new Float64Array(numbers.count).fill(Number.NaN);
-  const wires: Partial<Record<Phase, Wire[]>> = {};
+  const wires: Partial<Record<ActionPhase, Wire[]>> = {};
   const next = new Int32Array(stages);
   const free = new Float64Array(stages);
   const busy = new Array<number>(stages).fill(0);
@@ -82,7 +82,7 @@ export function simulate(schedule: Schedule, durations: Durations): Timeline {
   };
 
   /** When a result that is ready at `at` has arrived. */
-  const send = (from: number, to: number, phase: Phase, at: number): number => {
+  const send = (from: number, to: number, phase: ActionPhase, at: number): number => {
     const sending = wires[phase] ?? [];
     wires[phase] = sending;
     const way = from * stages + to;
@@ -109,9 +109,9 @@ interface Wire {
 function computeTable(
   schedule: Schedule,
   compute: Durations['compute'],
-): Readonly<Partial<Record<Phase, Float64Array>>> {
+): Readonly<Partial<Record<ActionPhase, Float64Array>>> {
   const { stages, virtualStages } = schedule;
-  const table = (phase: Phase) =>
+  const table = (phase: ActionPhase) =>
     Float64Array.from({ length: stages * virtualStages }, (_, place) =>
       compute(Math.floor(place / virtualStages), place % virtualStages, phase),
     );

@@ -10,7 +10,7 @@ import { dtypeBits } from '../ir/dtype.js';
 import { type Graph, type Node, typeOf } from '../ir/graph.js';
 import { operatorEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
-import type { Assignment, Reader, View } from '../partition/assignment.js';
+import type { Assignment, TensorReader, View } from '../partition/assignment.js';
 import { partition } from '../partition/partition.js';
 import { equalLayouts, type Layout, layoutKey, mergedLayout, replicated } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
@@ -71,9 +71,9 @@ export const BY_PROPAGATION: Completion = {
 };
 
 /** By reader: the layout in which an operator takes the operand. */
-type Wanted = ReadonlyMap<string, readonly (Layout | null)[]>;
+type WantedLayouts = ReadonlyMap<string, readonly (Layout | null)[]>;
 
-function wantedLayouts(graph: Graph, mesh: Mesh, { strategies }: Propagation): Wanted {
+function wantedLayouts(graph: Graph, mesh: Mesh, { strategies }: Propagation): WantedLayouts {
   return new Map(
     graph.nodes.map((node) => {
       const view = viewOf(graph, node);
@@ -90,8 +90,8 @@ interface ViewChoice {
   /** As it is made; null for an input, which can be fed in any layout. */
   readonly from: Layout | null;
   readonly propagated: Layout;
-  readonly readers: readonly Reader[];
-  readonly wanted: Wanted;
+  readonly readers: readonly TensorReader[];
+  readonly wanted: WantedLayouts;
 }
 
 /** What readers share. A graph output is left as it is, but never partial. */

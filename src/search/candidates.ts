@@ -23,7 +23,7 @@ import {
   lowerOperator,
   type OperatorContext,
 } from '../partition/lower-operator.js';
-import { borderProblem } from '../sharding-propagation/halo.js';
+import { borderProblem, type FactorSubAxes } from '../sharding-propagation/halo.js';
 import { type Layout, mergedOnce } from '../sharding-propagation/layout.js';
 import { axesSize, type Mesh, type MeshAxis, type SubAxis, subAxes } from '../sharding-propagation/mesh.js';
 import { type OperatorPin, type PinSource, satisfies } from '../sharding-propagation/pin.js';
@@ -74,11 +74,9 @@ export interface CandidateQuestion extends RoleQuestion {
   readonly merged?: (layout: Layout) => Layout;
 }
 
-type Axes = Readonly<Record<string, readonly SubAxis[]>>;
-
 /** Axes on factors, some of which may be seen as pieces. */
-interface Placement {
-  readonly axes: Axes;
+interface AxisPlacement {
+  readonly axes: FactorSubAxes;
   readonly pieces?: FactorPieces;
 }
 
@@ -93,7 +91,7 @@ export function candidatesOf(question: CandidateQuestion): CandidateSet {
     [...plainPlacements(asked, entry, rule), ...piecePlacements(asked, entry, rule)].filter((placement) =>
       legal(plainly(placement)),
     );
-  const strategiesOf = (placements: readonly Placement[], asked: CandidateQuestion) =>
+  const strategiesOf = (placements: readonly AxisPlacement[], asked: CandidateQuestion) =>
     placements
       .flatMap((placement) => carriedVariants(placement, asked, linear))
       .flatMap((strategy) => owedVariants(strategy, asked, refineRule(rule, strategy.pieces)))
@@ -183,27 +181,31 @@ function everyPlacement(
   { mesh, view, pins }: CandidateQuestion,
   entry: OperatorEntry,
   rule: FactorRule,
-): readonly Placement[] {
+): readonly AxisPlacement[] {
   const usable = [...rule.factors.values()].filter((factor) => shardable(factor, entry));
-  let all: readonly Axes[] = [{}];
+  let all: readonly FactorSubAxes[] = [{}];
   for (const { name, size } of subAxes(mesh)) {
     all = all.flatMap((axes) => [
       axes,
       ...usable
         .filter((factor) => factor.size % (axesSize(mesh, axes[factor.name] ?? []) * size) === 0)
-        .map((factor): Axes => ({ ...axes, [factor.name]: [...(axes[factor.name] ?? []), name] })),
+        .map((factor): FactorSubAxes => ({ ...axes, [factor.name]: [...(axes[factor.name] ?? []), name] })),
     ]);
     if (all.length > EVERY_LIMIT)
       throw cannotBeKept(`${view.op} ${view.name}`, sourcesOf(pins), 'it has too many strategies to look through');
   }
-  return all.map((axes): Placement => ({ axes }));
+  return all.map((axes): AxisPlacement => ({ axes }));
 }
 
 /** Ways to lay sub-axes on factors that are looked through for a pin. */
 const EVERY_LIMIT = 200_000;
 
 /** Placements on the operator's own factors, and on the pieces of those that hold a sequence further in. */
-function plainPlacements(question: CandidateQuestion, entry: OperatorEntry, rule: FactorRule): readonly Placement[] {
+function plainPlacements(
+  question: CandidateQuestion,
+  entry: OperatorEntry,
+  rule: FactorRule,
+): readonly AxisPlacement[] {
   const { digits } = question.families;
   if (Object.keys(digits).length === 0) return placementsOf(question, entry, rule).map((axes) => ({ axes }));
   return placementsOf(question, entry, refineRule(rule, digits))
@@ -212,7 +214,7 @@ function plainPlacements(question: CandidateQuestion, entry: OperatorEntry, rule
 }
 
 /** All ways to lay the mesh's axes on the operator's factors. */
-function placementsOf(question: CandidateQuestion, entry: OperatorEntry, rule: FactorRule): readonly Axes[] {
+function placementsOf(question: CandidateQuestion, entry: OperatorEntry, rule: FactorRule): readonly FactorSubAxes[] {
   const { mesh, rounded } = question;
   const usable = [...rule.factors.values()].filter(
     (factor) => shardable(factor, entry) && !(rounded && REORDERED.has(factor.kind)),
@@ -223,7 +225,7 @@ function placementsOf(question: CandidateQuestion, entry: OperatorEntry, rule: F
       const { factors, must } = factorsFor(part, usable, question, rule);
       return axisPlacements(part, factors, question, rule, must);
     })
-    .reduce<readonly Axes[]>(
+    .reduce<readonly FactorSubAxes[]>(
       (all, next) => all.flatMap((axes) => next.flatMap((more) => joins(axes, more, question))),
       [{}],
     )
@@ -239,7 +241,11 @@ function placementsOf(question: CandidateQuestion, entry: OperatorEntry, rule: F
  * Placements inside the pieces that readers see: fused q, k and v are (3 | 64), and tp cuts each of the three. One factor
  * is seen as pieces at a time.
  */
-function piecePlacements(question: CandidateQuestion, entry: OperatorEntry, rule: FactorRule): readonly Placement[] {
+function piecePlacements(
+  question: CandidateQuestion,
+  entry: OperatorEntry,
+  rule: FactorRule,
+): readonly AxisPlacement[] {
   const variants = new Map<string, SeenCut & { readonly factor: string }>();
   for (const [factor, seen] of question.hints) {
     if (question.families.factors.batch.has(factor) || question.families.digits[factor]) continue;
@@ -258,7 +264,7 @@ function piecePlacements(question: CandidateQuestion, entry: OperatorEntry, rule
         .filter((axes) => names.every((name, index) => (axes[name]?.length ?? 0) > 0 === (index === cut)))
         // An expansion names the dimensions by the rule's own factors.
         .filter((axes) => Object.keys(axes).every((name) => rule.factors.get(name)?.kind !== 'expanded'))
-        .map((axes): Placement => ({ axes, pieces }))
+        .map((axes): AxisPlacement => ({ axes, pieces }))
     );
   });
 }
@@ -287,14 +293,14 @@ function axisPlacements(
   question: CandidateQuestion,
   rule: FactorRule,
   used: boolean,
-): readonly Axes[] {
+): readonly FactorSubAxes[] {
   const { mesh, hints } = question;
   const names = axis.subAxes.map((sub) => sub.name);
   const fits = (factor: Factor, axes: readonly SubAxis[]) => factor.size % axesSize(mesh, axes) === 0;
   const streaming = streamingPlacements(axis, factors, question, rule);
   const { streams } = roleOf(axis.name, question.roles);
   if (streaming.length > 0 && streams === 'always') return streaming;
-  const result: Axes[] = used ? [...streaming] : [{}, ...streaming];
+  const result: FactorSubAxes[] = used ? [...streaming] : [{}, ...streaming];
   for (const factor of factors) if (canBeCut(factor, axis.size, question, rule)) result.push({ [factor.name]: names });
   for (const major of factors) {
     for (const cut of cutsOf(major, names, mesh, hints)) {
@@ -314,7 +320,7 @@ function streamingPlacements(
   factors: readonly Factor[],
   question: CandidateQuestion,
   rule: FactorRule,
-): readonly Axes[] {
+): readonly FactorSubAxes[] {
   const { roles, axes, families } = question;
   if (axes === 'free' || roleOf(name, roles).streams === 'never') return [];
   const names = own.map((sub) => sub.name);
@@ -326,7 +332,7 @@ function streamingPlacements(
     .flatMap(({ name: streamed }) =>
       sequences
         .filter((beside) => beside.name !== streamed)
-        .map((beside): Axes => ({ [beside.name]: names, [streamed]: names })),
+        .map((beside): FactorSubAxes => ({ [beside.name]: names, [streamed]: names })),
     );
 }
 
@@ -358,7 +364,11 @@ function majorSize(factor: Factor, hints: CandidateQuestion['hints']): number {
  * Placements of two axes together. Where both lie on heads of attention, either goes first: heads that tp has cut already are
  * exchanged over sp inside each part alone.
  */
-function joins(a: Axes, b: Axes, { mesh, families, roles, axes }: CandidateQuestion): readonly Axes[] {
+function joins(
+  a: FactorSubAxes,
+  b: FactorSubAxes,
+  { mesh, families, roles, axes }: CandidateQuestion,
+): readonly FactorSubAxes[] {
   const both = Object.keys(b).some((factor) => families.factors.heads.has(factor) && a[factor] !== undefined);
   const isEither = both && axes === 'roles' && mesh.axes.some(({ name }) => takesHeads(roleOf(name, roles)));
   return isEither ? [join(a, b), join(b, a)] : [join(a, b)];
@@ -368,7 +378,7 @@ function takesHeads({ takes }: AxisRole): boolean {
   return takes.attention?.includes('heads') ?? false;
 }
 
-function join(a: Axes, b: Axes): Axes {
+function join(a: FactorSubAxes, b: FactorSubAxes): FactorSubAxes {
   const result: Record<string, readonly SubAxis[]> = { ...a };
   for (const [factor, axes] of Object.entries(b)) result[factor] = [...(result[factor] ?? []), ...axes];
   return result;
@@ -376,11 +386,11 @@ function join(a: Axes, b: Axes): Axes {
 
 /** Heavy operators use every pinned axis that some placement can use. */
 function enforcePins(
-  all: readonly Placement[],
+  all: readonly AxisPlacement[],
   question: CandidateQuestion,
   entry: OperatorEntry,
   rule: FactorRule,
-): { readonly placements: readonly Placement[]; readonly unused: readonly string[] } {
+): { readonly placements: readonly AxisPlacement[]; readonly unused: readonly string[] } {
   if (!HEAVY.has(entry.family) && !question.heavy) return { placements: all, unused: [] };
   let placements = all;
   const unused: string[] = [];
@@ -399,7 +409,7 @@ function enforcePins(
 
 /** Whether part of an axis is idle because a factor takes as much of it as the heads that its readers see allow. */
 function isLimitedByHeads(
-  axes: Axes,
+  axes: FactorSubAxes,
   names: readonly SubAxis[],
   { mesh, hints }: CandidateQuestion,
   rule: FactorRule,
@@ -429,13 +439,13 @@ function obstacles(rule: FactorRule, axis: MeshAxis, question: CandidateQuestion
 }
 
 /** A placement with nothing passed through and nothing reduced. */
-function plainly(placement: Placement): Strategy {
+function plainly(placement: AxisPlacement): Strategy {
   return { ...placement, carried: null, owed: { kind: 'none' } };
 }
 
 /** The placement alone, and with partial sums passed through over axes that lie on no factor. */
 function carriedVariants(
-  placement: Placement,
+  placement: AxisPlacement,
   question: CandidateQuestion,
   linear: readonly (readonly number[])[],
 ): readonly Strategy[] {

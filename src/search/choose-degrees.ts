@@ -13,28 +13,28 @@ import { type Graph, isBackward, runsPerStep } from '../ir/graph.js';
 import { operatorEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
 import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
-import type { Places } from '../partition/offload.js';
+import type { OffloadPlaces } from '../partition/offload.js';
 import { partition } from '../partition/partition.js';
 import { prepared } from '../partition/prepared.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import { OutOfTime } from '../solver/deadline.js';
-import { bucketLimit, isServed, type Request } from '../strategy/request.js';
+import { bucketLimit, isServed, type PlanRequest } from '../strategy/request.js';
 import type { Completed } from './completion.js';
-import type { Degrees } from './degrees.js';
+import type { MeshDegrees } from './degrees.js';
 import { bytesWritten, digitsOf, timesWritten } from './figures.js';
-import type { CutGraph } from './pipeline/pipeline.js';
+import type { PipelinedGraph } from './pipeline/pipeline.js';
 import { withSentLayouts } from './pipeline/sent-layouts.js';
-import { type Alternative, FASTEST, type Preferences, preferred } from './preference.js';
+import { type ComparedAlternative, FASTEST, type Preferences, preferred } from './preference.js';
 import { usedDataAxes } from './zero.js';
 
 /** One combination of degrees, solved. */
-export interface Solved extends Completed {
-  readonly degrees: Degrees;
+export interface SolvedDegrees extends Completed {
+  readonly degrees: MeshDegrees;
 }
 
 /** One whose plan fits. */
 export interface Fitted {
-  readonly solved: Solved;
+  readonly solved: SolvedDegrees;
   /** The graph lowered under its assignment, stage by stage. */
   readonly lowered: readonly LoweredStage[];
   readonly prediction: Prediction;
@@ -64,11 +64,11 @@ export type Ruling = { readonly reason: string } & (
   | { readonly kind: 'late' }
 );
 
-export interface Choice {
+export interface DegreeChoice {
   /** The best that fit, the chosen one first; fewer than asked for where no more fit, none where nothing does. */
   readonly ranked: readonly Fitted[];
   /** Why each of the others was not taken. */
-  readonly reasons: ReadonlyMap<Degrees, Ruling>;
+  readonly reasons: ReadonlyMap<MeshDegrees, Ruling>;
   /** The least bytes per device that a plan was found to need; Infinity where all that were looked at fit. */
   readonly leastBytes: number;
 }
@@ -83,21 +83,21 @@ export interface Choice {
 export async function chooseDegrees(
   graph: Graph,
   cluster: Cluster,
-  all: readonly Solved[],
+  all: readonly SolvedDegrees[],
   limit: number | undefined,
   count: number,
-  pipeline?: CutGraph,
-  places: Places = { parts: {}, hosted: new Set() },
-  request: Request = {},
+  pipeline?: PipelinedGraph,
+  places: OffloadPlaces = { parts: {}, hosted: new Set() },
+  request: PlanRequest = {},
   isSearched = true,
   preferences: Preferences = FASTEST,
-): Promise<Choice> {
+): Promise<DegreeChoice> {
   // `asked`: the memory within which it was looked for again, as often as `tries` says.
   const waiting = all.map((solved) => ({ solved, tries: 0, asked: Number.POSITIVE_INFINITY }));
   // What is searched of a pipeline is its stages' work, not its step.
   const most = cluster.local || pipeline ? Number.POSITIVE_INFINITY : Math.max(count, PRICED_AGAIN);
   const ranked: Fitted[] = [];
-  const reasons = new Map<Degrees, Ruling>();
+  const reasons = new Map<MeshDegrees, Ruling>();
   let leastBytes = Infinity;
   const flops = wholeFlops(graph);
   // The search knows what the whole graph holds on the device, one micro-batch at a time.
@@ -171,7 +171,7 @@ const TRIES = 4;
 function wholeLimit(
   graph: Graph,
   cluster: Cluster,
-  solved: Solved,
+  solved: SolvedDegrees,
   { need, limit, asked }: { readonly need: number; readonly limit: number; readonly asked: number },
 ): number {
   const whole = Math.min(asked, memoryOf(lowered(graph, cluster, solved), cluster).peakBytes);
@@ -179,7 +179,7 @@ function wholeLimit(
 }
 
 /** What saves memory at least cost: the plan as it was found, whose backward gathers again what its forward gathered. */
-function gatheringAgain(solved: Solved): Solved {
+function gatheringAgain(solved: SolvedDegrees): SolvedDegrees {
   return { ...solved, assignment: { ...solved.assignment, gathersAgain: true } };
 }
 
@@ -189,7 +189,7 @@ export function stepNanoseconds({ prediction }: Pick<Fitted, 'prediction'>): num
 }
 
 /** What degrees are compared by; state is kept outside of the devices where that is asked for, of all of them. */
-function alternativeOf({ offload = 'none' }: Request): (fitted: Fitted) => Alternative {
+function alternativeOf({ offload = 'none' }: PlanRequest): (fitted: Fitted) => ComparedAlternative {
   return ({ solved, prediction }) => ({
     seconds: prediction.stepSeconds,
     bytes: Math.max(...prediction.peakBytes),
@@ -200,7 +200,7 @@ function alternativeOf({ offload = 'none' }: Request): (fitted: Fitted) => Alter
 }
 
 async function within(
-  solved: Solved,
+  solved: SolvedDegrees,
   limit: number,
 ): Promise<Awaited<ReturnType<NonNullable<Completed['within']>>> | undefined> {
   try {
@@ -215,7 +215,11 @@ async function within(
  * The graph lowered under an assignment. @throws Error (a fault of ours) where it does not cost what the search said, which knows
  * nothing of gathers that are repeated
  */
-export function lowered(graph: Graph, cluster: Cluster, { assignment, redistributor, cost }: Solved): ShardedGraph {
+export function lowered(
+  graph: Graph,
+  cluster: Cluster,
+  { assignment, redistributor, cost }: SolvedDegrees,
+): ShardedGraph {
   const sharded = partition(graph, assignment, redistributor);
   const price = priceGraph(sharded, cluster);
   if (price !== cost && !assignment.gathersAgain)
@@ -224,13 +228,16 @@ export function lowered(graph: Graph, cluster: Cluster, { assignment, redistribu
 }
 
 /** What stages of unlike meshes send each other, by price. */
-function sentByPrice(solved: Solved, { graph, layout }: CutGraph, cluster: Cluster): Solved {
+function sentByPrice(solved: SolvedDegrees, { graph, layout }: PipelinedGraph, cluster: Cluster): SolvedDegrees {
   const { assignment, redistributor } = solved;
   return { ...solved, assignment: withSentLayouts(graph, assignment, redistributor, layout, cluster) };
 }
 
 /** The graph lowered stage by stage. */
-function stagesOf({ assignment, redistributor }: Solved, { graph, layout }: CutGraph): readonly LoweredStage[] {
+function stagesOf(
+  { assignment, redistributor }: SolvedDegrees,
+  { graph, layout }: PipelinedGraph,
+): readonly LoweredStage[] {
   return lowerStages(graph, assignment, redistributor, layout);
 }
 

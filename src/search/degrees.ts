@@ -7,7 +7,7 @@ import { type Graph, typeOf } from '../ir/graph.js';
 import { INNER_AXES, type InnerDegrees } from '../sharding-propagation/roles.js';
 
 /** sp and ep are left out where they are 1. */
-export interface Degrees extends InnerDegrees {
+export interface MeshDegrees extends InnerDegrees {
   readonly dp: number;
   readonly tp: number;
 }
@@ -31,15 +31,15 @@ export function degreesOf(
   pins: Pins,
   batch: number | undefined,
   microBatches = 1,
-): { readonly tried: readonly Degrees[]; readonly rejected: readonly { degrees: Degrees; reason: string }[] } {
+): { readonly tried: readonly MeshDegrees[]; readonly rejected: readonly { degrees: MeshDegrees; reason: string }[] } {
   checkPins(devices, pins);
   if (pins.dp !== undefined && batch !== undefined && batch % pins.dp !== 0)
     throw batchError(pins.dp, batch, microBatches);
   const { sp = 1, ep = 1 } = pins;
   const asked = { ...(sp > 1 ? { sp } : {}), ...(ep > 1 ? { ep } : {}) };
   const ranks = devices / sp;
-  const tried: Degrees[] = [];
-  const rejected: { degrees: Degrees; reason: string }[] = [];
+  const tried: MeshDegrees[] = [];
+  const rejected: { degrees: MeshDegrees; reason: string }[] = [];
   for (let tp = 1; tp <= ranks; tp++) {
     if (ranks % tp !== 0) continue;
     const degrees = { dp: ranks / tp, tp, ...asked };
@@ -85,11 +85,11 @@ function checkPins(devices: number, pins: Pins): void {
   );
 }
 
-function expertsProblem({ dp, sp = 1 }: Degrees, ep: number): string {
+function expertsProblem({ dp, sp = 1 }: MeshDegrees, ep: number): string {
   return sp > 1 ? `ep ${ep} does not divide dp ${dp} · sp ${sp} = ${dp * sp}` : `ep ${ep} does not divide dp ${dp}`;
 }
 
-function expertsError(degrees: Degrees, ep: number): AutoparError {
+function expertsError(degrees: MeshDegrees, ep: number): AutoparError {
   return new AutoparError(
     'degrees-do-not-match-devices',
     'usage',

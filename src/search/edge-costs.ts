@@ -12,7 +12,7 @@ import type { LeastCost, Redistributor } from '../sharding-propagation/redistrib
 import type { CostTable } from '../solver/problem.js';
 
 /** A pair of layouts of one type of tensor. */
-export interface Pair {
+export interface LayoutPair {
   readonly from: Layout;
   readonly to: Layout;
   readonly shape: readonly number[];
@@ -36,7 +36,7 @@ export class EdgeTable {
     private readonly from: LayoutStates,
     private readonly to: LayoutStates,
     /** Row-major over the distinct layouts. */
-    private readonly pairs: readonly Pair[],
+    private readonly pairs: readonly LayoutPair[],
     /** How often a step redistributes. */
     private readonly runs: number,
   ) {}
@@ -52,9 +52,9 @@ export class EdgeTable {
     return this.free;
   }
 
-  pairAt(fromState: number, toState: number): Pair {
+  pairAt(fromState: number, toState: number): LayoutPair {
     const [row, column] = [this.from.numbers[fromState] as number, this.to.numbers[toState] as number];
-    return this.pairs[row * this.to.layouts.length + column] as Pair;
+    return this.pairs[row * this.to.layouts.length + column] as LayoutPair;
   }
 
   /** Adds to the costs of one end's states, which are so many, what they cost beside a state of the other end. */
@@ -64,7 +64,7 @@ export class EdgeTable {
     const fixed = (isFrom ? this.to : this.from).numbers[other] as number;
     for (let state = 0; state < size; state++) {
       const own = numbers[state] as number;
-      const pair = this.pairs[isFrom ? own * width + fixed : fixed * width + own] as Pair;
+      const pair = this.pairs[isFrom ? own * width + fixed : fixed * width + own] as LayoutPair;
       costs[state] = (costs[state] as number) + this.runs * pair.cost;
     }
   }
@@ -73,7 +73,7 @@ export class EdgeTable {
    * What an optimum might use in place of a pair that turned out dearer: of the pairs with one of its ends that are bounded below
    * it, the few of the lowest bounds.
    */
-  rivals(pair: Pair): readonly Pair[] {
+  rivals(pair: LayoutPair): readonly LayoutPair[] {
     const width = this.to.layouts.length;
     const place = this.pairs.indexOf(pair);
     const [row, column] = [Math.floor(place / width), place % width];
@@ -81,13 +81,13 @@ export class EdgeTable {
       ...cheaper(pair, this.pairs.slice(row * width, (row + 1) * width)),
       ...cheaper(
         pair,
-        this.from.layouts.map((_, other) => this.pairs[other * width + column] as Pair),
+        this.from.layouts.map((_, other) => this.pairs[other * width + column] as LayoutPair),
       ),
     ];
   }
 
   /** Forgets the table where one of its pairs was priced anew. */
-  refresh(changed: ReadonlySet<Pair>): void {
+  refresh(changed: ReadonlySet<LayoutPair>): void {
     if (!this.pairs.some((pair) => changed.has(pair))) return;
     this.current = undefined;
     this.free = undefined;
@@ -107,7 +107,7 @@ export class EdgeTable {
 /** Pairs at a row or column that are priced with one that was used. More would make for fewer rounds, each dearer. */
 const RIVALS = 8;
 
-function cheaper(pair: Pair, others: readonly Pair[]): readonly Pair[] {
+function cheaper(pair: LayoutPair, others: readonly LayoutPair[]): readonly LayoutPair[] {
   return others
     .filter((other) => !other.exact && other.cost < pair.cost)
     .sort((a, b) => a.cost - b.cost)
@@ -116,7 +116,7 @@ function cheaper(pair: Pair, others: readonly Pair[]): readonly Pair[] {
 
 /** All pairs of one search. */
 export class EdgeCosts {
-  private readonly pairs = new Map<string, Pair>();
+  private readonly pairs = new Map<string, LayoutPair>();
 
   constructor(
     private readonly redistributor: Redistributor,
@@ -129,8 +129,8 @@ export class EdgeCosts {
   }
 
   /** Prices pairs that are only bounded so far; returns those whose cost rose. */
-  price(pairs: Iterable<Pair>): ReadonlySet<Pair> {
-    const changed = new Set<Pair>();
+  price(pairs: Iterable<LayoutPair>): ReadonlySet<LayoutPair> {
+    const changed = new Set<LayoutPair>();
     for (const pair of pairs) {
       if (pair.exact) continue;
       const cost = this.redistributor.cost(pair.from, pair.to, pair.shape, pair.bits);
@@ -146,7 +146,7 @@ export class EdgeCosts {
     return changed;
   }
 
-  private pair(from: Layout, to: Layout, shape: readonly number[], bits: number): Pair {
+  private pair(from: Layout, to: Layout, shape: readonly number[], bits: number): LayoutPair {
     const keys = [layoutKey(from), layoutKey(to)] as const;
     const key = `${keys[0]}>${keys[1]}#${bits}`;
     const known = this.pairs.get(key);

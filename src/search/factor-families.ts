@@ -13,11 +13,11 @@ import { entryOf } from '../ir/ops/index.js';
 import { ruleOf, viewOf } from '../ir/view.js';
 import { weightTensors } from '../sharding-propagation/annotations/weight-products.js';
 import { type FactorPieces, pieceName, piecesProblem } from '../sharding-propagation/refine.js';
-import type { FactorFamily, Place } from '../sharding-propagation/roles.js';
+import type { AttentionPlace, FactorFamily } from '../sharding-propagation/roles.js';
 
 /** The families of one operator's factors. */
 export interface FactorFamilies {
-  readonly place: Place;
+  readonly place: AttentionPlace;
   /** Names of factors, or of their pieces under `digits`. */
   readonly factors: Readonly<Record<FactorFamily, ReadonlySet<string>>>;
   /** Factors that hold a sequence further in than at their major end, as pieces. */
@@ -122,7 +122,7 @@ function digitsOf(
 }
 
 /** Between queries, keys and values: an attention, its gradient, or what has the sequence twice, as scores have. */
-function placeOf(node: Node, sequence: ReadonlySet<string>): Place {
+function placeOf(node: Node, sequence: ReadonlySet<string>): AttentionPlace {
   const isAttention = entryOf(node.op, node.domain)?.family === 'attention';
   return isAttention || sequence.size > 1 ? 'attention' : 'elsewhere';
 }

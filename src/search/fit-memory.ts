@@ -23,7 +23,7 @@ import type { Completed, Fitting } from './completion.js';
 import { leastPeak } from './live-peaks.js';
 import { MeshNeed } from './mesh-need.js';
 import type { MeshProblem } from './mesh-problem.js';
-import { meshProblemInTurns, type SearchOptions } from './search-mesh.js';
+import { type MeshSearchOptions, meshProblemInTurns } from './search-mesh.js';
 import { meshSolution } from './solve-mesh.js';
 
 /** How much the solver may do: table entries that it looks at, and whether an integer program may take its time. */
@@ -55,7 +55,7 @@ export async function fitMemory(
   graph: Graph,
   mesh: Mesh,
   cluster: Cluster,
-  options: SearchOptions,
+  options: MeshSearchOptions,
   limit: number,
 ): Promise<Fitting> {
   const problem = await meshProblemInTurns(graph, mesh, cluster, options);
@@ -65,7 +65,7 @@ export async function fitMemory(
 /** The same of a problem that is built already, of which some states may be forbidden besides. */
 export function fitProblem(
   problem: MeshProblem,
-  options: Pick<SearchOptions, 'deadline' | 'mode' | 'solver'>,
+  options: Pick<MeshSearchOptions, 'deadline' | 'mode' | 'solver'>,
   limit: number,
 ): Promise<Fitting> {
   return new FittingMesh(problem, options, limit).run();
@@ -89,7 +89,7 @@ class FittingMesh {
 
   constructor(
     private readonly problem: MeshProblem,
-    private readonly options: Pick<SearchOptions, 'deadline' | 'mode' | 'solver'>,
+    private readonly options: Pick<MeshSearchOptions, 'deadline' | 'mode' | 'solver'>,
     private readonly limit: number,
   ) {
     this.need = new MeshNeed(problem);

@@ -18,7 +18,7 @@ import { dtypeBits } from '../ir/dtype.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { runsPerStep, typeOf } from '../ir/graph.js';
 import { isHeldWeight } from '../ir/passes/held-weights.js';
-import type { Assignment, Reader, View } from '../partition/assignment.js';
+import type { Assignment, TensorReader, View } from '../partition/assignment.js';
 import type { LoweredOperator } from '../partition/lower-operator.js';
 import { isReplicated, type Layout, layoutKey, mergedLayout, replicated } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
@@ -26,7 +26,7 @@ import type { Strategy } from '../sharding-propagation/strategy.js';
 import type { CostFactor, CostProblem, CostTable } from '../solver/problem.js';
 import { readersByTensor } from '../strategy/readers.js';
 import type { CandidateSet } from './candidates.js';
-import type { EdgeCosts, EdgeTable, LayoutStates, Pair } from './edge-costs.js';
+import type { EdgeCosts, EdgeTable, LayoutPair, LayoutStates } from './edge-costs.js';
 import { LocalMoves, type PricedEdge } from './local-moves.js';
 import { pinnedInputLayouts, type SearchPins } from './pinned.js';
 import { typeKey } from './structure-key.js';
@@ -48,12 +48,12 @@ export interface GroupGraph {
 export interface GroupVariables {
   readonly operators: ReadonlyMap<Node, { readonly variable: number; readonly set: CandidateSet }>;
   /** Of each tensor that is read or made: where the layout in which readers share it is found. */
-  readonly viewEnds: ReadonlyMap<string, End>;
-  readonly inputEnds: ReadonlyMap<string, End>;
+  readonly viewEnds: ReadonlyMap<string, EdgeEnd>;
+  readonly inputEnds: ReadonlyMap<string, EdgeEnd>;
 }
 
 /** Layouts by state at one end of an edge. */
-export interface End extends LayoutStates {
+export interface EdgeEnd extends LayoutStates {
   readonly variable: number;
   /** Ends of equal operators have equal keys, so that their tables are shared. */
   readonly key: string;
@@ -93,12 +93,12 @@ class Building {
   /** By group. */
   private readonly groups = new Map<string, number>();
   private readonly operators = new Map<Node, { readonly variable: number; readonly set: CandidateSet }>();
-  private readonly readersOf: ReadonlyMap<string, readonly Reader[]>;
+  private readonly readersOf: ReadonlyMap<string, readonly TensorReader[]>;
   private readonly nodeOf: ReadonlyMap<string, Node>;
   private readonly makerOf: ReadonlyMap<string, Node>;
   /** Where the layout of each read tensor's view is found: a variable's end, or its only reader's demand. */
-  private readonly viewEnds = new Map<string, End>();
-  private readonly inputEnds = new Map<string, End>();
+  private readonly viewEnds = new Map<string, EdgeEnd>();
+  private readonly inputEnds = new Map<string, EdgeEnd>();
 
   constructor(
     private readonly graph: Graph,
@@ -156,7 +156,7 @@ class Building {
   }
 
   /** A view for a computed tensor with several readers. Its states: the producer's layouts, then what readers ask for. */
-  private reserveView(tensor: string, producer: End, sets: ReadonlyMap<Node, CandidateSet>): void {
+  private reserveView(tensor: string, producer: EdgeEnd, sets: ReadonlyMap<Node, CandidateSet>): void {
     const readers = this.readersOf.get(tensor) ?? [];
     if (readers.length < 2) {
       this.viewEnds.set(tensor, producer);
@@ -172,18 +172,18 @@ class Building {
       this.zero?.layouts(tensor, all, all, { what: `tensor ${tensor}`, pins: [] }) ?? all,
     );
     this.viewEnds.set(tensor, end);
-    this.edge(tensor, producer, end, this.runsOf(tensor, readers[0] as Reader));
+    this.edge(tensor, producer, end, this.runsOf(tensor, readers[0] as TensorReader));
   }
 
   /** How often what is done for a reader is done in a step: as partition puts it into the reader's phase. */
-  private runsOf(tensor: string, reader: Reader): number {
+  private runsOf(tensor: string, reader: TensorReader): number {
     if (this.makerOf.get(tensor)?.phase === 'begin') return 1;
     const node = reader.kind === 'operator' ? this.nodeOf.get(reader.name) : this.makerOf.get(reader.name);
     return node ? runsPerStep(node.phase, this.graph) : 1;
   }
 
   /** The edges from a tensor to its readers. */
-  private connect(tensor: string, readers: readonly Reader[]): void {
+  private connect(tensor: string, readers: readonly TensorReader[]): void {
     const from = this.viewEnds.get(tensor);
     if (!from) return;
     for (const reader of readers) {
@@ -199,7 +199,7 @@ class Building {
     this.edge(output, from, to, this.runsOf(output, { kind: 'output', name: output, operand: 0 }));
   }
 
-  private readerEnd(reader: Reader): End {
+  private readerEnd(reader: TensorReader): EdgeEnd {
     const node = this.nodeOf.get(reader.name) as Node;
     const operator = this.operators.get(node);
     if (!operator) throw new Error(`operator ${reader.name} has no variable`);
@@ -207,7 +207,7 @@ class Building {
   }
 
   /** The layouts of an operator's operand or result by candidate. */
-  private end(node: Node, side: 'in' | 'out', index: number, set: CandidateSet): End {
+  private end(node: Node, side: 'in' | 'out', index: number, set: CandidateSet): EdgeEnd {
     const key = `${this.setId(set)}.${side}${index}`;
     const variable = this.operators.get(node)?.variable ?? this.sizes.length;
     const known = this.ends.get(key);
@@ -222,13 +222,13 @@ class Building {
     return { variable, key, ...states };
   }
 
-  private layoutsEnd(tensor: string, layouts: readonly Layout[]): End {
+  private layoutsEnd(tensor: string, layouts: readonly Layout[]): EdgeEnd {
     const variable = this.variable(layouts.length);
     const key = `${typeKey(typeOf(this.graph, tensor))}:${layouts.map(layoutKey).join(' ')}`;
     return { variable, key, layouts, numbers: layouts.map((_, index) => index) };
   }
 
-  private demanded(readers: readonly Reader[], sets: ReadonlyMap<Node, CandidateSet>): Layout[] {
+  private demanded(readers: readonly TensorReader[], sets: ReadonlyMap<Node, CandidateSet>): Layout[] {
     // Readers of one structure ask for the same: a mask may have one in every layer.
     const asking = new Set<string>();
     const all = readers.flatMap((reader) => {
@@ -243,7 +243,7 @@ class Building {
   }
 
   /** An edge whose redistribution is done `runs` times a step. */
-  private edge(tensor: string, from: End, to: End, runs: number): void {
+  private edge(tensor: string, from: EdgeEnd, to: EdgeEnd, runs: number): void {
     const type = typeOf(this.graph, tensor);
     const key = `${typeKey(type)}|${from.key}|${to.key}|${runs}`;
     const table = this.edgeTables.get(key) ?? this.costs.edgeTable(from, to, type.shape, dtypeBits(type.dtype), runs);
@@ -271,14 +271,14 @@ class Building {
     this.settle(states, this.costs.price(this.usedBy(states)), []);
   }
 
-  private usedBy(states: readonly number[]): readonly Pair[] {
+  private usedBy(states: readonly number[]): readonly LayoutPair[] {
     return this.edges.map(({ variables: [from, to], table }) =>
       table.pairAt(states[from] as number, states[to] as number),
     );
   }
 
   /** Prices what is moved to from an assignment some of whose pairs turned out dearer, and some others. */
-  private settle(states: readonly number[], dearer: ReadonlySet<Pair>, others: readonly Pair[]): void {
+  private settle(states: readonly number[], dearer: ReadonlySet<LayoutPair>, others: readonly LayoutPair[]): void {
     this.moves ??= new LocalMoves(this.sizes, this.factors, this.edges);
     const moved = this.moves.settle(states, dearer, (pairs) => this.costs.price(pairs));
     const changed = new Set([...moved, ...this.costs.price(others)]);
@@ -286,10 +286,10 @@ class Building {
   }
 
   /** Pairs that may take the place of those that turned out dearer. */
-  private rivals(used: readonly Pair[], dearer: ReadonlySet<Pair>): readonly Pair[] {
-    const asked = new Map<EdgeTable, Set<Pair>>();
+  private rivals(used: readonly LayoutPair[], dearer: ReadonlySet<LayoutPair>): readonly LayoutPair[] {
+    const asked = new Map<EdgeTable, Set<LayoutPair>>();
     return this.edges.flatMap(({ table }, index) => {
-      const pair = used[index] as Pair;
+      const pair = used[index] as LayoutPair;
       const known = asked.get(table) ?? new Set();
       if (!dearer.has(pair) || known.has(pair)) return [];
       asked.set(table, known.add(pair));
@@ -297,7 +297,7 @@ class Building {
     });
   }
 
-  private forbidPartial(end: End): void {
+  private forbidPartial(end: EdgeEnd): void {
     const table = this.once(`output|${end.key}`, () => ({
       sizes: [end.numbers.length],
       values: Float64Array.from(end.numbers, (number) =>
@@ -315,7 +315,7 @@ class Building {
   }
 
   private assignment(states: readonly number[]): Assignment {
-    const layoutOf = (end: End) => end.layouts[end.numbers[states[end.variable] as number] as number] as Layout;
+    const layoutOf = (end: EdgeEnd) => end.layouts[end.numbers[states[end.variable] as number] as number] as Layout;
     const strategies = new Map<string, Strategy>();
     const lowered = new Map<string, LoweredOperator>();
     for (const [node, { variable, set }] of this.operators) {

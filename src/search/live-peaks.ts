@@ -22,7 +22,7 @@ export function livePeaks(
     return amount > 0 ? [[start, amount] as const, [end, -amount] as const] : [];
   });
   changes.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
-  const levels: Level[] = [{ from: -Infinity, live: 0 }];
+  const levels: LiveLevel[] = [{ from: -Infinity, live: 0 }];
   let live = 0;
   for (const [time, amount] of changes) {
     live += amount;
@@ -34,18 +34,18 @@ export function livePeaks(
     let [low, high] = [0, levels.length - 1];
     while (low < high) {
       const middle = (low + high + 1) >> 1;
-      if ((levels[middle] as Level).from <= start) low = middle;
+      if ((levels[middle] as LiveLevel).from <= start) low = middle;
       else high = middle - 1;
     }
     let most = 0;
-    for (let at = low; at < levels.length && (levels[at] as Level).from < end; at++)
-      most = Math.max(most, (levels[at] as Level).live);
+    for (let at = low; at < levels.length && (levels[at] as LiveLevel).from < end; at++)
+      most = Math.max(most, (levels[at] as LiveLevel).live);
     return most;
   };
 }
 
 /** Bytes alive from a moment up to the next level's. */
-interface Level {
+interface LiveLevel {
   readonly from: number;
   readonly live: number;
 }

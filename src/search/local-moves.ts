@@ -9,7 +9,7 @@
  * Nothing follows from the assignment that is reached: it only says which prices are worth having.
  */
 import type { CostFactor } from '../solver/problem.js';
-import type { EdgeTable, Pair } from './edge-costs.js';
+import type { EdgeTable, LayoutPair } from './edge-costs.js';
 
 /** An edge of the group graph. */
 export interface PricedEdge {
@@ -58,9 +58,9 @@ export class LocalMoves {
    */
   settle(
     start: readonly number[],
-    risen: ReadonlySet<Pair>,
-    price: (pairs: readonly Pair[]) => ReadonlySet<Pair>,
-  ): ReadonlySet<Pair> {
+    risen: ReadonlySet<LayoutPair>,
+    price: (pairs: readonly LayoutPair[]) => ReadonlySet<LayoutPair>,
+  ): ReadonlySet<LayoutPair> {
     const states = [...start];
     const all = new Set(risen);
     const pairOf = (edge: number) => this.pairOf(edge, states);
@@ -118,7 +118,7 @@ export class LocalMoves {
     return best;
   }
 
-  private pairOf(edge: number, states: readonly number[]): Pair {
+  private pairOf(edge: number, states: readonly number[]): LayoutPair {
     const { variables, table } = this.edges[edge] as PricedEdge;
     return table.pairAt(states[variables[0]] as number, states[variables[1]] as number);
   }

@@ -5,7 +5,7 @@ import type { Cluster } from '../cost-model/cluster.js';
 import { AutoparError } from '../ir/error.js';
 import type { Graph } from '../ir/graph.js';
 import type { Pin, PinSource } from '../sharding-propagation/pin.js';
-import { chooseDegrees, type Fitted, type Solved } from './choose-degrees.js';
+import { chooseDegrees, type Fitted, type SolvedDegrees } from './choose-degrees.js';
 import { timeWritten } from './figures.js';
 import { listed, smallestConflict } from './smallest-conflict.js';
 
@@ -23,7 +23,7 @@ export async function memoryConflict(
   cluster: Cluster,
   limit: number,
   pins: readonly Pin[],
-  solve: (isKept: (pin: Pin) => boolean) => Promise<readonly Solved[]>,
+  solve: (isKept: (pin: Pin) => boolean) => Promise<readonly SolvedDegrees[]>,
 ): Promise<string | null> {
   const sources = new Map(pins.map(({ source }) => [keyOf(source), source]));
   const fastestWith = async (kept: ReadonlySet<string>): Promise<Fitted | null> => {

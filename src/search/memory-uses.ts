@@ -17,7 +17,7 @@ import { byteLength } from '../ir/dtype.js';
 import { type Graph, type Node, type TensorType, typeOf } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { viewOf } from '../ir/view.js';
-import type { Reader } from '../partition/assignment.js';
+import type { TensorReader } from '../partition/assignment.js';
 import type { Fragment } from '../partition/fragment.js';
 import { contextOf, lowerOperator } from '../partition/lower-operator.js';
 import { localBytes } from '../partition/partition.js';
@@ -27,7 +27,7 @@ import type { MemoryUse } from '../solver/problem.js';
 import { readersByTensor } from '../strategy/readers.js';
 import type { CandidateSet } from './candidates.js';
 import type { ConditionalUse, WayOut } from './conditional-uses.js';
-import type { End } from './group-graph.js';
+import type { EdgeEnd } from './group-graph.js';
 import type { MeshProblem } from './mesh-problem.js';
 
 export interface MemoryUses {
@@ -56,7 +56,7 @@ class Gathering {
   private readonly end: number;
   /** Operators of a micro-batch, which come first; none where there are no micro-batches. */
   private readonly microCount: number;
-  private readonly readers: ReadonlyMap<string, readonly Reader[]>;
+  private readonly readers: ReadonlyMap<string, readonly TensorReader[]>;
   /** Tensors that stay while there are micro-batches. */
   private readonly kept: ReadonlySet<string>;
   private readonly transients = new Map<string, Float64Array>();
@@ -109,7 +109,7 @@ class Gathering {
 
   /** Of a weight in the layout of its first reader, and once more in every other layout that some reader has it in. */
   private weights(): void {
-    const readers = new Map<string, WeightReader[]>();
+    const readers = new Map<string, WeightOperand[]>();
     for (const node of this.order) {
       node.inputs.forEach((weight, operand) => {
         if (weight === null || !this.graph.weights.has(weight)) return;
@@ -128,8 +128,8 @@ class Gathering {
   }
 
   /** A weight's block in a layout that readers behind the first may have it in, where the first has it otherwise. */
-  private another(layout: Layout, first: WeightReader, others: readonly WeightReader[], bytes: number): void {
-    const isIn = ({ layouts }: WeightReader, is: boolean) =>
+  private another(layout: Layout, first: WeightOperand, others: readonly WeightOperand[], bytes: number): void {
+    const isIn = ({ layouts }: WeightOperand, is: boolean) =>
       Uint8Array.from(layouts, (own) => Number((own !== null && layoutKey(own) === layoutKey(layout)) === is));
     const nobody: WayOut = new Map(
       others.map((reader) => {
@@ -188,7 +188,7 @@ class Gathering {
     return this.graph.microBatches !== undefined && isAccumulator(node);
   }
 
-  private startOf(reader: Reader): number {
+  private startOf(reader: TensorReader): number {
     return reader.kind === 'output' ? this.end - 2 : this.spanOf(reader.name)[0];
   }
 
@@ -294,7 +294,7 @@ class Gathering {
     return found;
   }
 
-  private endBytes(end: End, tensor: string): Float64Array {
+  private endBytes(end: EdgeEnd, tensor: string): Float64Array {
     return this.bytesOf(
       end.numbers.map((number) => end.layouts[number] ?? null),
       typeOf(this.graph, tensor),
@@ -329,7 +329,7 @@ class Gathering {
 }
 
 /** An operand that is a weight: the operator's variable, and the layout of the operand by state. */
-interface WeightReader {
+interface WeightOperand {
   readonly variable: number;
   readonly layouts: readonly (Layout | null)[];
 }

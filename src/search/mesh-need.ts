@@ -9,7 +9,7 @@
 import { fusesBlocks } from '../cost-model/device.js';
 import { memoryOf } from '../cost-model/predict.js';
 import type { Node } from '../ir/graph.js';
-import type { Reader } from '../partition/assignment.js';
+import type { TensorReader } from '../partition/assignment.js';
 import { liveBytes } from '../partition/liveness.js';
 import { localBytes, partition } from '../partition/partition.js';
 import type { ShardedTensor } from '../partition/sharded-graph.js';
@@ -22,7 +22,7 @@ import { type MemoryUses, memoryUses } from './memory-uses.js';
 import type { MeshProblem } from './mesh-problem.js';
 
 /** Bytes that a lowered assignment needs on a device. */
-export interface Need {
+export interface AssignmentNeed {
   /** Of the device; `alive` of what is alive, which sessions and buffers of this machine's ranks add to. */
   readonly peak: number;
   readonly alive: number;
@@ -38,7 +38,7 @@ export class MeshNeed {
   private readonly known = new Set<string>();
   private readonly nodes: ReadonlyMap<string, Node>;
   private readonly makers: ReadonlyMap<string, Node>;
-  private readonly readers: ReadonlyMap<string, readonly Reader[]>;
+  private readonly readers: ReadonlyMap<string, readonly TensorReader[]>;
 
   constructor(private readonly mesh: MeshProblem) {
     const { graph } = mesh;
@@ -72,7 +72,7 @@ export class MeshNeed {
     return livePeaks(this.problem().uses, withAids(states, this.conditional));
   }
 
-  lowered(states: readonly number[]): Need {
+  lowered(states: readonly number[]): AssignmentNeed {
     const { graph, cluster, groups, redistributor } = this.mesh;
     const sharded = partition(graph, groups.assignmentOf(states), redistributor);
     const { inputBytes, nodeBytes } = liveBytes(sharded, fusesBlocks(cluster.device));
@@ -90,7 +90,7 @@ export class MeshNeed {
   }
 
   /** Learns what an assignment needs besides what its uses say, where that is above the limit; false where nothing is new. */
-  learn(states: readonly number[], { byOperator, constants }: Need, limit: number): boolean {
+  learn(states: readonly number[], { byOperator, constants }: AssignmentNeed, limit: number): boolean {
     const said = this.said(states);
     const learnt: ConditionalUse[] = [];
     for (const [operator, needed] of byOperator) {
@@ -111,7 +111,7 @@ export class MeshNeed {
    * Learns that an assignment needs so much on the whole, where its uses say less: for this one alone, since what is not alive
    * hangs on all of it.
    */
-  learnWhole(states: readonly number[], { peak }: Need): void {
+  learnWhole(states: readonly number[], { peak }: AssignmentNeed): void {
     const { end } = this.memory;
     const { sizes } = this.mesh.groups.problem();
     const unless = sizes.flatMap((size, variable) =>

@@ -4,9 +4,9 @@
 import type { Cluster } from '../cost-model/cluster.js';
 import { memoryOf } from '../cost-model/predict.js';
 import { type Graph, isBackward } from '../ir/graph.js';
-import { offloaded, type Places } from '../partition/offload.js';
+import { type OffloadPlaces, offloaded } from '../partition/offload.js';
 import { offloadParts } from '../strategy/offload-words.js';
-import { lowered, type Solved } from './choose-degrees.js';
+import { lowered, type SolvedDegrees } from './choose-degrees.js';
 import { bytesWritten } from './figures.js';
 
 /** From what costs least to what frees most. */
@@ -22,8 +22,8 @@ export function offloadRemedy(
   graph: Graph,
   cluster: Cluster,
   limit: number,
-  solved: readonly Solved[],
-  asked: Places,
+  solved: readonly SolvedDegrees[],
+  asked: OffloadPlaces,
 ): string | null {
   if (!cluster.local && !cluster.device.host) return null;
   const trains = graph.nodes.some(({ phase }) => isBackward(phase));

@@ -19,18 +19,25 @@ import type { Propagation } from '../sharding-propagation/propagation/propagate.
 import { innerMesh } from '../sharding-propagation/roles.js';
 import { sizesOf } from '../sharding-propagation/stage-meshes.js';
 import { Deadline, OutOfTime } from '../solver/deadline.js';
-import type { Request } from '../strategy/request.js';
+import type { PlanRequest } from '../strategy/request.js';
 import { refuseAbsentFactors, refuseIdleExperts, refuseRing } from './absent-factors.js';
 import { BY_PROPAGATION } from './by-propagation.js';
 import { bySearch } from './by-search.js';
-import { type Choice, chooseDegrees, lowered, type Ruling, type Solved, stepNanoseconds } from './choose-degrees.js';
+import {
+  chooseDegrees,
+  type DegreeChoice,
+  lowered,
+  type Ruling,
+  type SolvedDegrees,
+  stepNanoseconds,
+} from './choose-degrees.js';
 import type { Completion } from './completion.js';
-import { batchSize, type Degrees, degreesOf, type Pins } from './degrees.js';
+import { batchSize, degreesOf, type MeshDegrees, type Pins } from './degrees.js';
 import { bytesWritten } from './figures.js';
 import { memoryConflict } from './memory-conflict.js';
 import { offloadRemedy } from './offload-remedy.js';
 import { type OperatorQuestions, operatorQuestions } from './operator-questions.js';
-import type { CutGraph } from './pipeline/pipeline.js';
+import type { PipelinedGraph } from './pipeline/pipeline.js';
 import { stagePins } from './pipeline/stage-pins.js';
 import { hostedAsked, partsAsked } from './places-asked.js';
 import { preferencesOf } from './preference.js';
@@ -43,7 +50,7 @@ export interface PlanOptions {
   /** Degrees that are given; the others are chosen. */
   readonly degrees?: Pins;
   /** What is asked of every plan in words. */
-  readonly request?: Request;
+  readonly request?: PlanRequest;
   /** `roles`: axes on what they are for (roles.ts). `free`: any axis on any factor. */
   readonly axes?: 'roles' | 'free';
   /** Bytes that a plan may take on each device; left out: what a named accelerator has, no limit on local ranks. */
@@ -67,7 +74,7 @@ export interface PlanOptions {
   readonly top?: number;
   readonly signal?: AbortSignal;
   /** The stages that the graph is cut into; its devices are then those of one stage. The graph is the pipeline's own. */
-  readonly pipeline?: CutGraph;
+  readonly pipeline?: PipelinedGraph;
 }
 
 export interface PlanResult {
@@ -75,7 +82,7 @@ export interface PlanResult {
   /** The graph lowered under the assignment, stage by stage. */
   readonly lowered: readonly LoweredStage[];
   readonly prediction: Prediction;
-  readonly degrees: Degrees;
+  readonly degrees: MeshDegrees;
   /** What was minimised; equal to the price of the lowered graph. */
   readonly costNanoseconds: number;
   /** No assignment under these degrees costs less; equal to the cost where the optimum is proven. */
@@ -114,10 +121,10 @@ export class NothingFits extends AutoparError {
   }
 }
 
-export type Rejected = Ruling & { readonly degrees: Degrees };
+export type Rejected = Ruling & { readonly degrees: MeshDegrees };
 
 export interface RankedDegrees {
-  readonly degrees: Degrees;
+  readonly degrees: MeshDegrees;
   /** Of the step, as it is predicted. */
   readonly stepNanoseconds: number;
   readonly boundNanoseconds: number;
@@ -241,9 +248,9 @@ async function otherDegrees(
   cluster: Cluster,
   options: PlanOptions,
   completion: Completion,
-  solved: readonly Solved[],
-): Promise<readonly Solved[]> {
-  const isTried = ({ dp, tp }: Degrees) => solved.some(({ degrees }) => degrees.dp === dp && degrees.tp === tp);
+  solved: readonly SolvedDegrees[],
+): Promise<readonly SolvedDegrees[]> {
+  const isTried = ({ dp, tp }: MeshDegrees) => solved.some(({ degrees }) => degrees.dp === dp && degrees.tp === tp);
   const { sp, ep } = options.degrees ?? {};
   const { tried } = degreesOf(clusterSize(cluster), { sp, ep }, batchSize(graph), graph.microBatches?.count);
   const others = tried.filter((degrees) => !isTried(degrees));
@@ -267,8 +274,8 @@ async function pinsTooLarge(
   cluster: Cluster,
   options: PlanOptions,
   completion: Completion,
-  tried: readonly Degrees[],
-  solved: readonly Solved[],
+  tried: readonly MeshDegrees[],
+  solved: readonly SolvedDegrees[],
 ): Promise<string | null> {
   const { operatorPins, timeLimit } = options;
   if (!operatorPins || timeLimit !== undefined) return null;
@@ -285,7 +292,7 @@ async function pinsTooLarge(
 }
 
 /** Devices that a graph's operators are sharded over: of a pipeline those of one stage. */
-function stageDevices(cluster: Cluster, pipeline: CutGraph | undefined): number {
+function stageDevices(cluster: Cluster, pipeline: PipelinedGraph | undefined): number {
   return clusterSize(cluster) / (pipeline?.layout.stages ?? 1);
 }
 
@@ -295,9 +302,9 @@ function completionOf({ mode = 'auto', solver = 'highs' }: PlanOptions): Complet
 
 /** Combinations of degrees being solved one after the other, as far as the time goes. */
 class SolvingDegrees {
-  readonly solved: Solved[] = [];
+  readonly solved: SolvedDegrees[] = [];
   /** Why combinations were not solved. */
-  readonly reasons = new Map<Degrees, Ruling>();
+  readonly reasons = new Map<MeshDegrees, Ruling>();
   private readonly deadline: Deadline;
   private readonly questions: OperatorQuestions;
   private readonly meshOf: ((node: Node) => Mesh) | null;
@@ -319,9 +326,9 @@ class SolvingDegrees {
     if (spMethod === 'ring') refuseRing(graph, this.questions, spOf);
   }
 
-  async solve(tried: readonly Degrees[], completion: Completion): Promise<void> {
+  async solve(tried: readonly MeshDegrees[], completion: Completion): Promise<void> {
     let impossible: AutoparError | undefined;
-    const late: Degrees[] = [];
+    const late: MeshDegrees[] = [];
     for (const degrees of tried) {
       // Between two of them an interruption gets its turn, however short they are.
       await setImmediate();
@@ -363,7 +370,7 @@ class SolvingDegrees {
   }
 
   /** The time is over and there is no plan: what propagation makes of the first degrees for which it makes one that fits. */
-  private async propagate(late: readonly Degrees[]): Promise<void> {
+  private async propagate(late: readonly MeshDegrees[]): Promise<void> {
     let impossible: unknown;
     for (const degrees of late) {
       try {
@@ -381,13 +388,13 @@ class SolvingDegrees {
     if (this.solved.length === 0) throw impossible;
   }
 
-  private fits(solved: Solved): boolean {
+  private fits(solved: SolvedDegrees): boolean {
     const limit = this.options.memoryBytes ?? usableBytes(this.cluster);
     const need = () => memoryOf(lowered(this.graph, this.cluster, solved), this.cluster).peakBytes;
     return limit === undefined || need() <= limit;
   }
 
-  private async complete(degrees: Degrees, completion: Completion, deadline: Deadline): Promise<Solved> {
+  private async complete(degrees: MeshDegrees, completion: Completion, deadline: Deadline): Promise<SolvedDegrees> {
     const { options, meshOf: ofStage } = this;
     const { meshes } = options.pipeline?.layout ?? {};
     const mesh = meshes?.common ?? innerMesh(degrees);
@@ -421,7 +428,7 @@ function outOfTime(seconds: number): AutoparError {
 }
 
 /** `dp 2 tp 4`, with sp and ep where they are given. */
-function degreesText({ dp, sp, tp, ep }: Degrees): string {
+function degreesText({ dp, sp, tp, ep }: MeshDegrees): string {
   return [`dp ${dp}`, ...(sp ? [`sp ${sp}`] : []), `tp ${tp}`, ...(ep ? [`ep ${ep}`] : [])].join(' ');
 }
 
@@ -448,7 +455,7 @@ function nothingFits(
   graph: Graph,
   cluster: Cluster,
   rejected: PlanResult['rejected'],
-  { leastBytes }: Choice,
+  { leastBytes }: DegreeChoice,
   limit: number,
   isTimeLimited: boolean,
   remedies: readonly (string | null)[],

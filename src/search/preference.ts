@@ -3,11 +3,11 @@
  * the fastest of these, the criteria below decide one after another: predictions are no more exact than that (docs/accuracy.md).
  */
 import type { Degrees } from '../cost-model/step/configuration.js';
-import type { Preference, Request } from '../strategy/request.js';
+import type { PlanRequest, Preference } from '../strategy/request.js';
 import { shareWritten } from './figures.js';
 
 /** What is wanted of the plan, as the user says it. */
-export type Wish = Pick<Request, 'prefer' | 'headroom'>;
+export type Wish = Pick<PlanRequest, 'prefer' | 'headroom'>;
 
 /** Of the device's memory: what predictions of memory are off by (docs/accuracy.md). */
 const HEADROOM = 0.1;
@@ -37,7 +37,7 @@ export function roomyBytes(limitBytes: number, { headroom }: Preferences): numbe
 }
 
 /** What a plan is compared by. */
-export interface Alternative {
+export interface ComparedAlternative {
   readonly seconds: number;
   /** Of the fullest device. */
   readonly bytes: number;
@@ -50,9 +50,9 @@ export interface Alternative {
 
 interface Criterion {
   /** Less is preferred. */
-  readonly of: (alternative: Alternative, roomy: number) => number;
+  readonly of: (alternative: ComparedAlternative, roomy: number) => number;
   /** What is said of the one with less. */
-  readonly says: (less: Alternative, more: Alternative) => string;
+  readonly says: (less: ComparedAlternative, more: ComparedAlternative) => string;
 }
 
 /** In their order. */
@@ -68,7 +68,7 @@ const CRITERIA: readonly Criterion[] = [
 ];
 
 /** Axes over which there are several ranks. */
-function kindsOf({ degrees }: Alternative): number {
+function kindsOf({ degrees }: ComparedAlternative): number {
   return Object.values(degrees).filter((degree) => (degree ?? 1) > 1).length;
 }
 
@@ -76,7 +76,7 @@ function countOf(kinds: number): string {
   return kinds === 1 ? '1 kind' : `${kinds} kinds`;
 }
 
-function spOf({ degrees: { sp = 1 } }: Alternative): number {
+function spOf({ degrees: { sp = 1 } }: ComparedAlternative): number {
   return sp;
 }
 
@@ -94,7 +94,7 @@ export interface Preferred<Plan> {
  */
 export function preferred<Plan>(
   plans: readonly Plan[],
-  of: (plan: Plan) => Alternative,
+  of: (plan: Plan) => ComparedAlternative,
   preferences: Preferences,
   limitBytes: number | null,
   isSo: (plan: Plan) => boolean = () => true,
@@ -119,13 +119,13 @@ export function preferred<Plan>(
 }
 
 /** Where nothing tells two apart, the faster first. */
-function compared(a: Alternative, b: Alternative, roomy: number): number {
+function compared(a: ComparedAlternative, b: ComparedAlternative, roomy: number): number {
   const [difference] = CRITERIA.map(({ of }) => of(a, roomy) - of(b, roomy)).filter((own) => own !== 0);
   return difference ?? a.seconds - b.seconds;
 }
 
 /** What is better about the one that is taken. */
-function differs(taken: Alternative, fastest: Alternative, roomy: number): string {
+function differs(taken: ComparedAlternative, fastest: ComparedAlternative, roomy: number): string {
   const criterion = CRITERIA.find(({ of }) => of(taken, roomy) < of(fastest, roomy));
   return criterion ? criterion.says(taken, fastest) : 'is as fast';
 }

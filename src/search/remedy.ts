@@ -6,7 +6,7 @@ import type { Cluster } from '../cost-model/cluster.js';
 import { memoryOf } from '../cost-model/predict.js';
 import { type Graph, isBackward } from '../ir/graph.js';
 import { type TensorKind, tensorKinds } from '../partition/tensor-kinds.js';
-import { chooseDegrees, lowered, type Solved } from './choose-degrees.js';
+import { chooseDegrees, lowered, type SolvedDegrees } from './choose-degrees.js';
 import { bytesWritten, timeWritten } from './figures.js';
 
 /**
@@ -18,8 +18,8 @@ export async function remedyOf(
   graph: Graph,
   cluster: Cluster,
   limit: number,
-  tried: readonly Solved[],
-  others: readonly Solved[],
+  tried: readonly SolvedDegrees[],
+  others: readonly SolvedDegrees[],
 ): Promise<string | null> {
   const [fastest] = (await chooseDegrees(graph, cluster, others, limit, 1)).ranked;
   if (fastest) {

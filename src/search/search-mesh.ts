@@ -21,7 +21,7 @@ import { type Halved, halve } from './recursive-halving.js';
 import type { SolverName, UsedMode } from './search-mode.js';
 import { type MeshSolution, meshSolution } from './solve-mesh.js';
 
-export interface SearchOptions extends MeshOptions {
+export interface MeshSearchOptions extends MeshOptions {
   readonly mode: Exclude<UsedMode, 'sharding_propagation'> | 'auto';
   readonly solver: SolverName;
   readonly deadline: Deadline;
@@ -46,7 +46,7 @@ const ROUGH: EliminationLimits = { tableEntries: 512, tableWork: 16_384, growth:
 const HALVING_ROUNDS = 4;
 
 /** A solution, and how it was found. */
-interface Found extends CostSolution {
+interface FoundSolution extends CostSolution {
   readonly mode: UsedMode;
   /** Prices that it uses were only bounds, and have been made exact since. */
   readonly isRefined?: boolean;
@@ -60,7 +60,7 @@ export async function searchMesh(
   graph: Graph,
   mesh: Mesh,
   cluster: Cluster,
-  options: SearchOptions,
+  options: MeshSearchOptions,
 ): Promise<SearchedMesh> {
   const problem = await meshProblemInTurns(graph, mesh, cluster, options);
   const { mode, isCut, ...solution } = await searchProblem(problem, options);
@@ -72,7 +72,7 @@ export async function meshProblemInTurns(
   graph: Graph,
   mesh: Mesh,
   cluster: Cluster,
-  options: SearchOptions,
+  options: MeshSearchOptions,
 ): Promise<MeshProblem> {
   const { deadline } = options;
   const check = () => deadline.check();
@@ -87,11 +87,11 @@ export async function meshProblemInTurns(
 /** The same of a problem that is built already. */
 export async function searchProblem(
   { groups, mesh }: Pick<MeshProblem, 'groups' | 'mesh'>,
-  options: Pick<SearchOptions, 'mode' | 'solver' | 'deadline'>,
-): Promise<Found & { readonly isCut: boolean }> {
+  options: Pick<MeshSearchOptions, 'mode' | 'solver' | 'deadline'>,
+): Promise<FoundSolution & { readonly isCut: boolean }> {
   const { deadline } = options;
   const solveRound = solverOf(options, deadline, groups);
-  let best: Found | undefined;
+  let best: FoundSolution | undefined;
   let [bound, isCut] = [-Infinity, false];
   try {
     for (let round = 0; ; round++) {
@@ -116,10 +116,10 @@ export async function searchProblem(
 }
 
 /** Solves a problem whose prices may be bounds. */
-type Solve = (problem: CostProblem, operators: readonly Halved[]) => Promise<Found>;
+type Solve = (problem: CostProblem, operators: readonly Halved[]) => Promise<FoundSolution>;
 
 function solverOf(
-  options: Pick<SearchOptions, 'mode' | 'solver'>,
+  options: Pick<MeshSearchOptions, 'mode' | 'solver'>,
   deadline: Deadline,
   groups: MeshProblem['groups'],
 ): Solve {
@@ -147,7 +147,7 @@ function solverOf(
         return { states, cost: costOf(problem, states), bound: 0, mode };
       };
     default: {
-      const found = (answer: CostSolution): Found => ({ ...answer, mode: 'dynamic_programming' });
+      const found = (answer: CostSolution): FoundSolution => ({ ...answer, mode: 'dynamic_programming' });
       let isRough = isLaborious(groups.problem());
       if (isRough) groups.foresee();
       return async (problem) => {

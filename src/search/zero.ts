@@ -19,11 +19,11 @@ import { axesSize, type Mesh, type SubAxis } from '../sharding-propagation/mesh.
 import type { PinSource } from '../sharding-propagation/pin.js';
 import { dataAxes } from '../sharding-propagation/roles.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
-import { isServed, type Request } from '../strategy/request.js';
+import { isServed, type PlanRequest } from '../strategy/request.js';
 import type { CandidateSet } from './candidates.js';
 import { cannotBeKept } from './pinned.js';
 
-export type ZeroLevel = NonNullable<Request['zero']>;
+export type ZeroLevel = NonNullable<PlanRequest['zero']>;
 
 /** What ranks keep of a training step from one micro-batch or step to the next, and what makes it. */
 export type KeptPart = 'parameter' | 'state' | 'accumulator';
@@ -55,7 +55,7 @@ function partsOf(names: readonly SubAxis[], mesh: Mesh): number {
 }
 
 /** The level that is asked for, and what asks for it: a server keeps whole what it updates. */
-export function zeroAsked(request: Request = {}): { readonly zero?: ZeroLevel; readonly zeroText?: string } {
+export function zeroAsked(request: PlanRequest = {}): { readonly zero?: ZeroLevel; readonly zeroText?: string } {
   if (isServed(request)) return { zero: 0, zeroText: '--gradient-sync parameter-server' };
   return request.zero === undefined ? {} : { zero: request.zero };
 }
@@ -107,7 +107,7 @@ export interface ZeroRule extends LayoutRule {
     part: KeptPart | null,
     set: CandidateSet,
     unpinned: () => CandidateSet,
-    at: Place,
+    at: PinnedPlace,
   ) => CandidateSet;
 }
 
@@ -118,11 +118,16 @@ export interface LayoutRule {
    * Of layouts that readers share those of a tensor that the level allows: a graph input at rest, or what is made of parameters
    * alone.
    */
-  readonly layouts: (tensor: string, all: readonly Layout[], pinned: readonly Layout[], at: Place) => readonly Layout[];
+  readonly layouts: (
+    tensor: string,
+    all: readonly Layout[],
+    pinned: readonly Layout[],
+    at: PinnedPlace,
+  ) => readonly Layout[];
 }
 
 /** For refusals: what is laid out, and who pinned it. */
-export interface Place {
+export interface PinnedPlace {
   readonly what: string;
   readonly pins: readonly PinSource[];
 }
@@ -143,7 +148,7 @@ export function zeroRule(graph: Graph, mesh: Mesh, level: ZeroLevel, text = `--z
     priority: Number.MAX_SAFE_INTEGER,
     why: null,
   };
-  const refuse = ({ what, pins }: Place, isCut: boolean) =>
+  const refuse = ({ what, pins }: PinnedPlace, isCut: boolean) =>
     cannotBeKept(
       what,
       [...pins, source],

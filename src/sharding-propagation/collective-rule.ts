@@ -23,13 +23,13 @@ import type { Reduction } from '../ir/factor-rule.js';
 export type CollectiveForm =
   | { readonly kind: 'all-reduce'; readonly reduction: Reduction }
   | { readonly kind: 'reduce'; readonly reduction: Reduction }
-  | ({ readonly kind: 'all-gather' } & Rows)
-  | ({ readonly kind: 'reduce-scatter'; readonly reduction: Reduction } & Rows)
-  | { readonly kind: 'all-to-all'; readonly split: Rows; readonly concat: Rows }
+  | ({ readonly kind: 'all-gather' } & BlockRows)
+  | ({ readonly kind: 'reduce-scatter'; readonly reduction: Reduction } & BlockRows)
+  | { readonly kind: 'all-to-all'; readonly split: BlockRows; readonly concat: BlockRows }
   | { readonly kind: 'permute'; readonly to: readonly number[] }
   | { readonly kind: 'broadcast' };
 
-interface Rows {
+interface BlockRows {
   readonly outer: number;
   readonly inner: number;
 }
@@ -38,7 +38,7 @@ interface Rows {
  * How the ranks hold a tensor: a layout, the axes along which they hold unrelated values, and those along which only the first
  * rank holds it.
  */
-export interface Held {
+export interface HeldLayout {
   readonly layout: {
     readonly dims: readonly (readonly { readonly size: number; readonly axes: readonly string[] }[])[];
     readonly partial: readonly { readonly axis: string; readonly reduction: Reduction }[];
@@ -63,7 +63,7 @@ export interface Border {
 export type AxisSize = (axis: string) => number;
 
 /** What differs between how two tensors are held, in a sentence; null where every rank holds the same of both. */
-export function heldDifference(a: Held, b: Held, sizeOf: AxisSize): string | null {
+export function heldDifference(a: HeldLayout, b: HeldLayout, sizeOf: AxisSize): string | null {
   const borders = [borderText(a.border), borderText(b.border)];
   if (borders[0] !== borders[1]) return borders.join(' and ');
   return differenceOf(placed(a, sizeOf), placed(b, sizeOf));
@@ -76,8 +76,8 @@ export function heldDifference(a: Held, b: Held, sizeOf: AxisSize): string | nul
 export function collectiveProblem(
   collective: CollectiveForm,
   axes: readonly string[],
-  input: Held,
-  output: Held,
+  input: HeldLayout,
+  output: HeldLayout,
   sizeOf: AxisSize,
 ): string | null {
   if (axes.length === 0) return 'it is over no axes';
@@ -100,17 +100,17 @@ export function collectiveProblem(
 }
 
 /** `size` positions along a dimension, each `stride` from the next. */
-interface Run {
+interface StridedRun {
   readonly dimension: number;
   readonly stride: number;
   readonly size: number;
 }
 
-interface Placed {
+interface PlacedBlock {
   /** What each cutting axis chooses. */
-  readonly cuts: ReadonlyMap<string, Run>;
+  readonly cuts: ReadonlyMap<string, StridedRun>;
   /** The block, in the order of its memory. */
-  readonly block: readonly Run[];
+  readonly block: readonly StridedRun[];
   readonly partial: ReadonlyMap<string, Reduction>;
   readonly varying: ReadonlySet<string>;
   readonly first: ReadonlySet<string>;
@@ -118,9 +118,9 @@ interface Placed {
   readonly padding: string;
 }
 
-function placed({ layout, varying, first }: Held, sizeOf: AxisSize): Placed {
-  const cuts = new Map<string, Run>();
-  const block: Run[] = [];
+function placed({ layout, varying, first }: HeldLayout, sizeOf: AxisSize): PlacedBlock {
+  const cuts = new Map<string, StridedRun>();
+  const block: StridedRun[] = [];
   for (const [dimension, pieces] of layout.dims.entries()) {
     const digits = pieces.flatMap(({ size, axes }) => [
       ...axes.map((axis) => ({ axis, size: sizeOf(axis) })),
@@ -146,8 +146,8 @@ function placed({ layout, varying, first }: Held, sizeOf: AxisSize): Placed {
 }
 
 /** Runs that continue each other as one; those of one position left out. */
-function joined(block: readonly Run[]): readonly Run[] {
-  const result: Run[] = [];
+function joined(block: readonly StridedRun[]): readonly StridedRun[] {
+  const result: StridedRun[] = [];
   for (const run of block) {
     const last = result.at(-1);
     if (run.size === 1) continue;
@@ -158,7 +158,7 @@ function joined(block: readonly Run[]): readonly Run[] {
   return result;
 }
 
-function differenceOf(a: Placed, b: Placed): string | null {
+function differenceOf(a: PlacedBlock, b: PlacedBlock): string | null {
   for (const axis of new Set([...a.partial.keys(), ...b.partial.keys()])) {
     const [left, right] = [a.partial.get(axis), b.partial.get(axis)];
     if (left !== right) return `${partialText(axis, left)} and ${partialText(axis, right)}`;
@@ -180,23 +180,23 @@ function partialText(axis: string, reduction: Reduction | undefined): string {
   return reduction === undefined ? `not partial over ${axis}` : `partial over ${axis} (${reduction})`;
 }
 
-function cutText(axis: string, run: Run | undefined): string {
+function cutText(axis: string, run: StridedRun | undefined): string {
   return run ? `sharded over ${axis} in dimension ${run.dimension}` : `not sharded over ${axis}`;
 }
 
-function runText(run: Run | undefined): string {
+function runText(run: StridedRun | undefined): string {
   return run ? `${run.dimension}:${run.stride}:${run.size}` : '';
 }
 
-type Rule<Kind extends CollectiveForm['kind']> = (
-  input: Placed,
+type KindRule<Kind extends CollectiveForm['kind']> = (
+  input: PlacedBlock,
   axes: readonly string[],
   collective: Extract<CollectiveForm, { readonly kind: Kind }>,
   sizeOf: AxisSize,
-) => Placed | string;
+) => PlacedBlock | string;
 
 /** What each collective makes of its operand, or why it cannot. */
-const RULES: { readonly [Kind in CollectiveForm['kind']]: Rule<Kind> } = {
+const RULES: { readonly [Kind in CollectiveForm['kind']]: KindRule<Kind> } = {
   'all-reduce': (input, axes, { reduction }) => reduced(input, axes, reduction),
   'all-gather': (input, axes, { outer, inner }) => {
     const lifted = withoutCuts(input, axes);
@@ -226,7 +226,7 @@ const RULES: { readonly [Kind in CollectiveForm['kind']]: Rule<Kind> } = {
 };
 
 /** The operand with its partial values over `axes` combined. */
-function reduced(input: Placed, axes: readonly string[], reduction: Reduction): Placed | string {
+function reduced(input: PlacedBlock, axes: readonly string[], reduction: Reduction): PlacedBlock | string {
   const wrong = axes.find((axis) => input.partial.get(axis) !== reduction);
   if (wrong !== undefined) {
     const found = partialText(wrong, input.partial.get(wrong));
@@ -237,17 +237,17 @@ function reduced(input: Placed, axes: readonly string[], reduction: Reduction): 
 
 /** The operand without the cuts of `axes`, and what they choose, in their order. */
 function withoutCuts(
-  input: Placed,
+  input: PlacedBlock,
   axes: readonly string[],
-): { readonly rest: Placed; readonly runs: readonly Run[] } | string {
+): { readonly rest: PlacedBlock; readonly runs: readonly StridedRun[] } | string {
   const missing = axes.find((axis) => !input.cuts.has(axis));
   if (missing !== undefined) return `its operand is not sharded over ${missing}`;
   const cuts = new Map([...input.cuts].filter(([axis]) => !axes.includes(axis)));
-  return { rest: { ...input, cuts }, runs: axes.map((axis) => input.cuts.get(axis) as Run) };
+  return { rest: { ...input, cuts }, runs: axes.map((axis) => input.cuts.get(axis) as StridedRun) };
 }
 
 /** Digits put into a block that has `inner` elements behind them and `outer` before. */
-function inserted(input: Placed, runs: readonly Run[], outer: number, inner: number): Placed | string {
+function inserted(input: PlacedBlock, runs: readonly StridedRun[], outer: number, inner: number): PlacedBlock | string {
   const parts = parted(input.block, [outer, inner]);
   if (!parts) return NO_ROWS;
   const [before = [], after = []] = parts;
@@ -256,12 +256,12 @@ function inserted(input: Placed, runs: readonly Run[], outer: number, inner: num
 
 /** Digits taken out of a block between `outer` and `inner` elements, one for each of the axes, which then choose them. */
 function takenOut(
-  input: Placed,
+  input: PlacedBlock,
   axes: readonly string[],
   outer: number,
   inner: number,
   sizeOf: AxisSize,
-): Placed | string {
+): PlacedBlock | string {
   const parts = parted(input.block, [outer, ...axes.map(sizeOf), inner]);
   if (!parts) return NO_ROWS;
   const cuts = new Map(input.cuts);
@@ -277,11 +277,11 @@ function takenOut(
 const NO_ROWS = 'its rows do not fit the block of its operand';
 
 /** A block in consecutive parts of so many elements; null where a part would end inside of a digit that it does not divide. */
-function parted(block: readonly Run[], sizes: readonly number[]): readonly (readonly Run[])[] | null {
+function parted(block: readonly StridedRun[], sizes: readonly number[]): readonly (readonly StridedRun[])[] | null {
   const rest = [...block].reverse();
-  const parts: Run[][] = [];
+  const parts: StridedRun[][] = [];
   for (let size of sizes) {
-    const part: Run[] = [];
+    const part: StridedRun[] = [];
     while (size > 1) {
       const run = rest.pop();
       if (!run) return null;
@@ -330,13 +330,13 @@ export function borderText(border: Border | undefined): string {
 
 /** Why sending the block of member k to member `to[k]` does not give every rank what it shall hold. */
 function movesTo(
-  before: Placed,
-  after: Placed,
+  before: PlacedBlock,
+  after: PlacedBlock,
   axes: readonly string[],
   to: readonly number[],
   sizeOf: AxisSize,
 ): string | null {
-  const others = ({ cuts, ...held }: Placed): Placed => ({
+  const others = ({ cuts, ...held }: PlacedBlock): PlacedBlock => ({
     ...held,
     cuts: new Map([...cuts].filter(([axis]) => !axes.includes(axis))),
   });
@@ -350,7 +350,7 @@ function movesTo(
 }
 
 /** By member of a group: where its block begins and which summand it is, as far as the group's axes choose that. */
-function positions({ cuts, partial }: Placed, axes: readonly string[], sizeOf: AxisSize): readonly string[] {
+function positions({ cuts, partial }: PlacedBlock, axes: readonly string[], sizeOf: AxisSize): readonly string[] {
   let members: readonly ReadonlyMap<string, number>[] = [new Map()];
   for (const axis of axes) {
     const run = cuts.get(axis);

@@ -22,7 +22,8 @@ export interface Borders {
   readonly starts: readonly number[];
 }
 
-type Axes = Readonly<Record<string, readonly SubAxis[]>>;
+/** Per factor that is sharded: its sub-axes, major to minor. */
+export type FactorSubAxes = Readonly<Record<string, readonly SubAxis[]>>;
 
 /** Factors that are cut because another is, with that one. */
 export function followers(
@@ -35,7 +36,7 @@ export function followers(
 }
 
 /** Axes of all factors: those that follow others have theirs. */
-export function withFollowers(rule: FactorRule, axes: Axes): Axes {
+export function withFollowers(rule: FactorRule, axes: FactorSubAxes): FactorSubAxes {
   const more = followers(rule, axes);
   if (more.length === 0) return axes;
   return { ...axes, ...Object.fromEntries(more.map(([{ name }, { of }]) => [name, axes[of] ?? []])) };

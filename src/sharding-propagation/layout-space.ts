@@ -24,7 +24,7 @@ export interface AtomDigit {
   readonly size: number;
 }
 
-export interface State {
+export interface SpaceState {
   readonly dims: readonly (readonly AtomDigit[])[];
   /** By atom: how its ranks' values combine, or null where the value is not partial over it. */
   readonly partial: readonly (Reduction | null)[];
@@ -36,12 +36,12 @@ export interface State {
 export interface Moves {
   readonly kind: StepKind;
   readonly axes: readonly SubAxis[];
-  readonly results: () => Iterable<State>;
+  readonly results: () => Iterable<SpaceState>;
 }
 
 export interface Space {
   readonly atoms: readonly Atom[];
-  readonly target: State;
+  readonly target: SpaceState;
   /** By atom: where the target has it. */
   readonly targetPlaces: ReadonlyMap<number, PlacedDigit>;
   readonly detours: Detours;
@@ -78,7 +78,7 @@ export function makeSpace(atoms: readonly Atom[], from: Layout, to: Layout, mesh
  * A layout in digits over atoms, on the way to `target`. Where an atom cuts a tensor, all of its axes must stand together
  * in order.
  */
-export function stateOf(layout: Layout, atoms: readonly Atom[], mesh: Mesh, target: Layout): State {
+export function stateOf(layout: Layout, atoms: readonly Atom[], mesh: Mesh, target: Layout): SpaceState {
   const dims = layout.dims.map((pieces) => {
     const digits: AtomDigit[] = [];
     for (const { axis, size } of digitsOf(pieces, mesh)) {
@@ -96,7 +96,7 @@ export function stateOf(layout: Layout, atoms: readonly Atom[], mesh: Mesh, targ
 }
 
 /** The state as a layout in merged form. */
-export function layoutOf(state: State, { atoms, extents }: Space): Layout {
+export function layoutOf(state: SpaceState, { atoms, extents }: Space): Layout {
   const dims = state.dims.map((digits) =>
     piecesOf(
       digits.flatMap(({ atom, size }) => (atom === null ? [{ axis: null, size }] : (atoms[atom]?.digits ?? []))),
@@ -115,13 +115,13 @@ export function layoutOf(state: State, { atoms, extents }: Space): Layout {
 }
 
 /** Elements of one rank's block. */
-export function blockSize(state: State): number {
+export function blockSize(state: SpaceState): number {
   let size = 1;
   for (const digits of state.dims) for (const digit of digits) if (digit.atom === null) size *= digit.size;
   return size;
 }
 
-export function stateKey(state: State): string {
+export function stateKey(state: SpaceState): string {
   let key = '';
   for (const digits of state.dims) {
     for (const { atom, size } of digits) key += atom === null ? `${size} ` : `a${atom} `;
@@ -134,7 +134,7 @@ export function stateKey(state: State): string {
 }
 
 /** Every step from a state, by kind and axes. The order is fixed, so that equal prices are always decided alike. */
-export function* movesFrom(state: State, space: Space): Generator<Moves> {
+export function* movesFrom(state: SpaceState, space: Space): Generator<Moves> {
   const idle = uncut(state, space);
   yield* repads(state, space);
   yield* toPartials(state, space, idle);
@@ -145,7 +145,7 @@ export function* movesFrom(state: State, space: Space): Generator<Moves> {
 }
 
 /** A dimension that no atom cuts takes the target's padding. */
-function* repads(state: State, space: Space): Generator<Moves> {
+function* repads(state: SpaceState, space: Space): Generator<Moves> {
   for (const [dimension, digits] of state.dims.entries()) {
     if (state.repadded[dimension] || digits.some(({ atom }) => atom !== null)) continue;
     const size = productOf(space.target.dims[dimension] ?? []);
@@ -158,7 +158,7 @@ function* repads(state: State, space: Space): Generator<Moves> {
 /** More atoms than this are not moved in every combination. */
 const COMBINED = 4;
 
-function* toPartials(state: State, space: Space, atoms: readonly number[]): Generator<Moves> {
+function* toPartials(state: SpaceState, space: Space, atoms: readonly number[]): Generator<Moves> {
   const idle = atoms.filter((atom) => (state.partial[atom] ?? null) === null);
   for (const reduction of ['sum', 'max', 'min'] as const) {
     const wanted = idle.filter((atom) => space.target.partial[atom] === reduction);
@@ -169,14 +169,14 @@ function* toPartials(state: State, space: Space, atoms: readonly number[]): Gene
   }
 }
 
-function* slices(state: State, space: Space, atoms: readonly number[]): Generator<Moves> {
+function* slices(state: SpaceState, space: Space, atoms: readonly number[]): Generator<Moves> {
   const idle = atoms.filter((atom) => (state.partial[atom] ?? null) === null);
   for (const list of [...idle.map((atom) => [atom]), ...targetRuns(idle, space)]) {
     yield { kind: 'slice', axes: axesOf(list, space), results: () => inserted(state, [], list, space) };
   }
 }
 
-function* reductions(state: State, space: Space, atoms: readonly number[]): Generator<Moves> {
+function* reductions(state: SpaceState, space: Space, atoms: readonly number[]): Generator<Moves> {
   for (const reduction of ['sum', 'max', 'min'] as const) {
     const held = atoms.filter((atom) => state.partial[atom] === reduction);
     for (const subset of subsets(held)) {
@@ -189,7 +189,7 @@ function* reductions(state: State, space: Space, atoms: readonly number[]): Gene
   }
 }
 
-function* gathersAndExchanges(state: State, space: Space): Generator<Moves> {
+function* gathersAndExchanges(state: SpaceState, space: Space): Generator<Moves> {
   for (const [dimension, digits] of state.dims.entries()) {
     for (const run of runsOf(digits)) {
       const movable = run.filter((index) => isMovable(digits[index]?.atom ?? null, space));
@@ -209,7 +209,7 @@ function* gathersAndExchanges(state: State, space: Space): Generator<Moves> {
 }
 
 /** Atoms change places, the places stay: to the target's arrangement or, where detours are allowed, by swapping two. */
-function* permutes(state: State, space: Space): Generator<Moves> {
+function* permutes(state: SpaceState, space: Space): Generator<Moves> {
   if (!state.dims.some((digits) => digits.some((digit) => isMovable(digit.atom, space)))) return;
   const skeleton = skeletonKey(state);
   const places = placesOf(state);
@@ -227,7 +227,7 @@ function* permutes(state: State, space: Space): Generator<Moves> {
 }
 
 /** The dimensions with two atoms exchanged; one of them may be cutting nothing so far. */
-function swaps(state: State, space: Space): readonly State['dims'][] {
+function swaps(state: SpaceState, space: Space): readonly SpaceState['dims'][] {
   const free = space.atoms.flatMap((entry, atom) =>
     entry.movable && (state.partial[atom] ?? null) === null ? [atom] : [],
   );
@@ -265,7 +265,7 @@ interface Edit {
   readonly digits: readonly AtomDigit[];
 }
 
-function apply(state: State, edits: readonly Edit[]): State {
+function apply(state: SpaceState, edits: readonly Edit[]): SpaceState {
   const dims = state.dims.map((digits, dimension) => {
     if (!edits.some((edit) => edit.dimension === dimension)) return digits;
     const edited: AtomDigit[] = [];
@@ -280,12 +280,17 @@ function apply(state: State, edits: readonly Edit[]): State {
 }
 
 /** A state with a list of atoms put at each place where that can be, and other edits besides. */
-function* inserted(state: State, edits: readonly Edit[], list: readonly number[], space: Space): Generator<State> {
+function* inserted(
+  state: SpaceState,
+  edits: readonly Edit[],
+  list: readonly number[],
+  space: Space,
+): Generator<SpaceState> {
   for (const edit of insertions(state, list, space)) yield apply(state, [...edits, edit]);
 }
 
 /** The places where a list of atoms can be put, each splitting one whole digit. */
-function* insertions(state: State, list: readonly number[], space: Space): Generator<Edit> {
+function* insertions(state: SpaceState, list: readonly number[], space: Space): Generator<Edit> {
   const cutting = list.map((atom) => ({ atom, size: space.atoms[atom]?.size ?? 1 }));
   const count = productOf(cutting);
   let mayWait = space.detours !== 'none';
@@ -365,7 +370,7 @@ function subsets(list: readonly number[]): readonly (readonly number[])[] {
 }
 
 /** Movable atoms that cut nothing. */
-function uncut(state: State, space: Space): readonly number[] {
+function uncut(state: SpaceState, space: Space): readonly number[] {
   const cutting = new Set<number | null>();
   for (const digits of state.dims) for (const { atom } of digits) cutting.add(atom);
   const found: number[] = [];
@@ -385,7 +390,7 @@ function runsOf(digits: readonly AtomDigit[]): readonly (readonly number[])[] {
 }
 
 /** Where each cutting atom stands. */
-function placesOf(state: State): ReadonlyMap<number, PlacedDigit> {
+function placesOf(state: SpaceState): ReadonlyMap<number, PlacedDigit> {
   const places = new Map<number, PlacedDigit>();
   for (const [dimension, digits] of state.dims.entries()) {
     const strides = stridesOf(digits);
@@ -397,7 +402,7 @@ function placesOf(state: State): ReadonlyMap<number, PlacedDigit> {
 }
 
 /** The blocks of a state without who holds which: runs by their product, and whole digits. */
-function skeletonKey(state: State): string {
+function skeletonKey(state: SpaceState): string {
   return state.dims
     .map((digits) =>
       partsOf(digits)
@@ -415,7 +420,7 @@ function boundariesOf(digits: readonly AtomDigit[]): readonly number[] {
   });
 }
 
-function withPartial(state: State, list: readonly number[], reduction: Reduction | null): State {
+function withPartial(state: SpaceState, list: readonly number[], reduction: Reduction | null): SpaceState {
   return {
     ...state,
     partial: state.partial.map((held, atom) => (list.includes(atom) ? reduction : held)),

@@ -24,14 +24,14 @@ import {
   makeSpace,
   movesFrom,
   type Space,
-  type State,
+  type SpaceState,
   stateKey,
   stateOf,
 } from './layout-space.js';
 import { type Mesh, type SubAxis, subAxes } from './mesh.js';
-import type { LeastCost, RedistributionStep, StepKind, StepPrice } from './step.js';
+import type { LeastCost, RedistributionPrice, RedistributionStep, StepKind } from './step.js';
 
-export type { LeastCost, RedistributionStep, StepKind, StepPrice } from './step.js';
+export type { LeastCost, RedistributionPrice, RedistributionStep, StepKind } from './step.js';
 export { stepDetail } from './step-detail.js';
 
 /** Redistributions on one mesh under one price, remembered. */
@@ -55,7 +55,7 @@ export interface RedistributorOptions {
 /** A redistributor that remembers every pair it was asked for. With a bound, the same costs are found sooner. */
 export function makeRedistributor(
   mesh: Mesh,
-  price: StepPrice,
+  price: RedistributionPrice,
   bound: LeastCost = () => 0,
   { allToAll = true }: RedistributorOptions = {},
 ): Redistributor {
@@ -86,19 +86,19 @@ export function redistribute(
   shape: readonly number[],
   mesh: Mesh,
   elementBits: number,
-  price: StepPrice,
+  price: RedistributionPrice,
 ): readonly RedistributionStep[] {
   return cheapest({ from, to, shape, elementBits, mesh, price, prices: new Map(), bound: () => 0, allToAll: true })
     .steps;
 }
 
-interface Request {
+interface RouteRequest {
   readonly from: Layout;
   readonly to: Layout;
   readonly shape: readonly number[];
   readonly elementBits: number;
   readonly mesh: Mesh;
-  readonly price: StepPrice;
+  readonly price: RedistributionPrice;
   readonly prices: PriceTable;
   readonly bound: LeastCost;
   readonly allToAll: boolean;
@@ -124,7 +124,7 @@ const DETOURING_BUNDLES = 4;
 /** States that a search settles before it rests content with the best route it knows. */
 const SETTLED_LIMIT = 20_000;
 
-function cheapest(request: Request): Route {
+function cheapest(request: RouteRequest): Route {
   const { mesh } = request;
   const from = mergedLayout(request.from, mesh);
   const to = mergedLayout(request.to, mesh);
@@ -147,7 +147,7 @@ function cheapest(request: Request): Route {
 }
 
 /** The route with the caller's own layouts at both ends, at the price of its own steps. */
-function withEnds(route: Route, { from, to, shape, elementBits, price }: Request): Route {
+function withEnds(route: Route, { from, to, shape, elementBits, price }: RouteRequest): Route {
   const last = route.steps.length - 1;
   const steps = route.steps.map((step, index) => ({
     ...step,
@@ -164,7 +164,8 @@ function withEnds(route: Route, { from, to, shape, elementBits, price }: Request
 function bundlesOf(from: Layout, to: Layout, mesh: Mesh): readonly Atom[] {
   const before = rolesOf(from, mesh);
   const after = rolesOf(to, mesh);
-  const role = (roles: ReadonlyMap<SubAxis, Role>, axis: SubAxis): Role => roles.get(axis) ?? IDLE;
+  const role = (roles: ReadonlyMap<SubAxis, AxisUseInLayout>, axis: SubAxis): AxisUseInLayout =>
+    roles.get(axis) ?? IDLE;
   const isMovable = (axis: SubAxis) => role(before, axis).key !== role(after, axis).key;
   const follows = (axis: SubAxis, next: SubAxis) =>
     isMovable(axis) === isMovable(next) &&
@@ -196,15 +197,15 @@ function bundlesOf(from: Layout, to: Layout, mesh: Mesh): readonly Atom[] {
 /**
  * What a sub-axis does in a layout. `next`: the axis cut right behind it; '' where it cuts with none; null where it does not cut.
  */
-interface Role {
+interface AxisUseInLayout {
   readonly key: string;
   readonly next: SubAxis | null;
 }
 
-const IDLE: Role = { key: 'idle', next: null };
+const IDLE: AxisUseInLayout = { key: 'idle', next: null };
 
-function rolesOf(layout: Layout, mesh: Mesh): ReadonlyMap<SubAxis, Role> {
-  const roles = new Map<SubAxis, Role>();
+function rolesOf(layout: Layout, mesh: Mesh): ReadonlyMap<SubAxis, AxisUseInLayout> {
+  const roles = new Map<SubAxis, AxisUseInLayout>();
   for (const [dimension, pieces] of layout.dims.entries()) {
     const digits = digitsOf(pieces, mesh);
     const strides = stridesOf(digits);
@@ -224,7 +225,7 @@ function takeFirst<T>(items: T[]): T | undefined {
 
 /** How a state was reached most cheaply so far. */
 interface Visit {
-  readonly state: State;
+  readonly state: SpaceState;
   readonly key: string;
   readonly cost: number;
   readonly count: number;
@@ -239,7 +240,7 @@ interface Visit {
  * The cheapest route through a space that beats `rival`; null where there is none. A state that is reached more cheaply
  * after it was left is left again, so all that is asked of the bound is that it be one.
  */
-function search(space: Space, from: Layout, to: Layout, request: Request, rival: Route | null): Route | null {
+function search(space: Space, from: Layout, to: Layout, request: RouteRequest, rival: Route | null): Route | null {
   const { mesh, shape, elementBits, bound, allToAll } = request;
   const state = stateOf(from, space.atoms, mesh, to);
   const goal = stateKey(space.target);
@@ -257,7 +258,7 @@ function search(space: Space, from: Layout, to: Layout, request: Request, rival:
   const queue = new VisitQueue();
   queue.push(start);
   const rests = new Map<string, number>([[goal, 0]]);
-  const restFrom = (state: State, key: string): number => {
+  const restFrom = (state: SpaceState, key: string): number => {
     const rest = rests.get(key) ?? bound(layoutOf(state, space), to, shape, elementBits);
     rests.set(key, rest);
     return rest;
@@ -290,7 +291,7 @@ function search(space: Space, from: Layout, to: Layout, request: Request, rival:
 }
 
 /** What one of these steps costs, asked for once per kind, axes and block size; 0 where there is none. */
-function priceOf({ kind, axes, results }: Moves, state: State, space: Space, request: Request): number {
+function priceOf({ kind, axes, results }: Moves, state: SpaceState, space: Space, request: RouteRequest): number {
   const { shape, elementBits, price, prices } = request;
   // New padding makes blocks of whatever size: those of other steps follow from their axes.
   const made = kind === 'repad' ? first(results()) : undefined;

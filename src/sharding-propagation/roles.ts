@@ -15,11 +15,11 @@ import { AXIS_ORDER, type Mesh, type MeshAxis, makeMesh, STAGE_AXIS, type SubAxi
 export type FactorFamily = 'batch' | 'sequence' | 'heads' | 'expert';
 
 /** Where an operator stands, as far as roles ask: between queries, keys and values, or not. */
-export type Place = 'attention' | 'elsewhere';
+export type AttentionPlace = 'attention' | 'elsewhere';
 
 export interface AxisRole {
   /** Families that it must take where an operator has them; in attention those of `elsewhere` where it says nothing else. */
-  readonly takes: Readonly<Partial<Record<Place, readonly FactorFamily[]>>>;
+  readonly takes: Readonly<Partial<Record<AttentionPlace, readonly FactorFamily[]>>>;
   /** Families that it takes padded, where it does not divide them. */
   readonly pads: readonly FactorFamily[];
   /** Families that it leaves to others, unless a heavy operator has nothing else to cut. */

@@ -15,7 +15,7 @@ import { axesSize, type Mesh, type SubAxis, subAxisSize } from './mesh.js';
 import type { RedistributionStep } from './step.js';
 
 /** The block before the place is `outer` rows of `inner` elements. */
-export interface Place {
+export interface BlockPlace {
   readonly outer: number;
   readonly inner: number;
 }
@@ -43,7 +43,7 @@ export type StepDetail = { readonly receivedElements: number } & (
   | { readonly kind: 'all-reduce'; readonly reduction: Reduction }
   /** The block is [split.outer, count, split.inner]; `count` slices, each seen as [concat.outer, concat.inner], become
    * [concat.outer, count, concat.inner]. */
-  | { readonly kind: 'all-to-all'; readonly split: Place; readonly concat: Place; readonly count: number }
+  | { readonly kind: 'all-to-all'; readonly split: BlockPlace; readonly concat: BlockPlace; readonly count: number }
   /** Member k of the group sends its block to member to[k]. */
   | { readonly kind: 'permute'; readonly to: readonly number[] }
   /** Ranks whose index on `axes` is not 0 hold zeros from now on. */
@@ -117,7 +117,7 @@ const DETAILS: Readonly<Record<RedistributionStep['kind'], (step: Redistribution
 };
 
 /** A place with where it lies in the whole tensor: its dimension, and the stride of the last of its digits. */
-interface Located extends Place {
+interface Located extends BlockPlace {
   readonly dimension: number;
   readonly stride: number;
 }

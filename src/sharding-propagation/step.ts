@@ -37,7 +37,7 @@ export interface RedistributionStep {
  * takes it to depend on the step's kind and axes, the size of a rank's block and the element's width alone; the cost of
  * the route found is the sum of its own steps' prices.
  */
-export type StepPrice = (step: RedistributionStep, shape: readonly number[], elementBits: number) => number;
+export type RedistributionPrice = (step: RedistributionStep, shape: readonly number[], elementBits: number) => number;
 
 /**
  * Integer nanoseconds that no sequence of steps between two layouts of a tensor can undercut; handed in by the cost

@@ -5,14 +5,14 @@
  * [dp, -, -] + partial(tp). With `owed` all-reduce that is [dp, -, -]; with scatter onto m it is [dp, tp, -].
  */
 import type { Factor, FactorKind, FactorRule, Reduction } from '../ir/factor-rule.js';
-import { borderProblem, withFollowers } from './halo.js';
+import { borderProblem, type FactorSubAxes, withFollowers } from './halo.js';
 import { type Layout, layoutFromFactors, type PartialAxis } from './layout.js';
 import { axesSize, hasSubAxis, type Mesh, type SubAxis } from './mesh.js';
 import { type FactorPieces, piecesProblem, refineRule } from './refine.js';
 
 export interface Strategy {
   /** Per factor of the rule that is sharded: its sub-axes, major to minor. Factors left out are whole. */
-  readonly axes: Readonly<Record<string, readonly SubAxis[]>>;
+  readonly axes: FactorSubAxes;
   /** Factors that are seen as several (refine.ts): their pieces, named `n.0`, `n.1`, take the axes. */
   readonly pieces?: FactorPieces;
   /**

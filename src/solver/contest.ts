@@ -17,7 +17,7 @@ import type { CostFactor, CostTable, LimitedProblem, MemoryUse } from './problem
 export const FORBIDDEN = 1e18;
 
 /** An instance as its file states it. */
-export interface Instance {
+export interface ContestInstance {
   readonly name: string;
   readonly costs: readonly (readonly number[])[];
   readonly usages: readonly (readonly number[])[];
@@ -32,7 +32,7 @@ export interface Instance {
  * Reads a file and checks its form.
  * @throws AutoparError (input) `bad-contest-file` with the place, what was expected and what to do
  */
-export function readInstance(file: string): Instance {
+export function readInstance(file: string): ContestInstance {
   const { problem } = objectAt(parse(file), 'the file', file);
   const { name, nodes, edges, usage_limit: usageLimit } = objectAt(problem, 'problem', file);
   const { costs, ...memory } = objectAt(nodes, 'problem.nodes', file);
@@ -72,15 +72,15 @@ export function readInstance(file: string): Instance {
     name: typeof name === 'string' ? name : '',
     costs: nodeCosts,
     usages: nodeUsages,
-    intervals: spans as unknown as Instance['intervals'],
-    edges: ends as unknown as Instance['edges'],
+    intervals: spans as unknown as ContestInstance['intervals'],
+    edges: ends as unknown as ContestInstance['edges'],
     edgeCosts: tables,
     limit,
   };
 }
 
 /** The solver's form of an instance. Equal edge tables become one object. */
-export function problemOf(instance: Instance): LimitedProblem {
+export function problemOf(instance: ContestInstance): LimitedProblem {
   const tables = new Map<string, CostTable>();
   const factors: CostFactor[] = instance.costs.map((costs, variable) => ({
     variables: [variable],
@@ -118,7 +118,7 @@ function finite(cost: number): number {
 }
 
 /** Whether some cost is neither forbidden nor one that the solver takes. */
-export function hasTooDear({ costs, edgeCosts }: Instance): boolean {
+export function hasTooDear({ costs, edgeCosts }: ContestInstance): boolean {
   const isTooDear = (cost: number) => cost < FORBIDDEN && finite(cost) === Infinity;
   return [costs, edgeCosts].some((tables) => tables.some((row) => row.some(isTooDear)));
 }

@@ -8,7 +8,7 @@
  * Layered networks are eliminated in small tables. Where everything reads everything before it (DenseNet), tables grow with the depth,
  * and what reduction and messages leave is next to nothing. Each stage begins where the one before has left something open.
  */
-import type { Effort as SearchEffort } from './bounds/bounded-search.js';
+import type { SearchEffort } from './bounds/bounded-search.js';
 import type { IntegerSolver } from './bounds/integer-solvers.js';
 import { solveApart } from './bounds/solve-apart.js';
 import { type Deadline, OutOfTime } from './deadline.js';

@@ -7,7 +7,7 @@ import { fileTensorOf, type Graph, typeOf } from '../ir/graph.js';
 import { operatorEntry } from '../ir/ops/index.js';
 import { heldWeights } from '../ir/passes/held-weights.js';
 import { viewOf } from '../ir/view.js';
-import type { Assignment, Reader, View } from '../partition/assignment.js';
+import type { Assignment, TensorReader, View } from '../partition/assignment.js';
 import { fileShape, graphLayout, tensorLayoutText } from '../sharding-propagation/file-form.js';
 import { isReplicated, type Layout, normalise, replicated } from '../sharding-propagation/layout.js';
 import { parseLayout } from '../sharding-propagation/layout-text.js';
@@ -147,7 +147,7 @@ function viewsOf(
   graph: Graph,
   mesh: Mesh,
   tensor: string,
-  readers: readonly Reader[],
+  readers: readonly TensorReader[],
   produced: ReadonlyMap<string, Layout>,
   leaders: Leaders,
 ): readonly View[] {

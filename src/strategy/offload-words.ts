@@ -3,10 +3,10 @@
  */
 import { AutoparError } from '../ir/error.js';
 import { OUTER_MEMORIES, type OuterMemory } from '../ir/graph.js';
-import { OFFLOAD_PARTS, type OffloadPart, type Places } from '../partition/offload.js';
+import { OFFLOAD_PARTS, type OffloadPart, type OffloadPlaces } from '../partition/offload.js';
 
 /** The memory of each part. @throws AutoparError `bad-option` (usage) */
-export function offloadParts(text: string): Places['parts'] {
+export function offloadParts(text: string): OffloadPlaces['parts'] {
   if (text === 'none') return {};
   const parts: Partial<Record<OffloadPart, OuterMemory>> = {};
   for (const word of text.split(',')) {
@@ -21,7 +21,7 @@ export function offloadParts(text: string): Places['parts'] {
 }
 
 /** The same in one form: every part with its memory, in the order of the parts. */
-export function offloadWords(parts: Places['parts']): string {
+export function offloadWords(parts: OffloadPlaces['parts']): string {
   const words = OFFLOAD_PARTS.flatMap((part) => (parts[part] ? [`${part}:${parts[part]}`] : []));
   return words.length === 0 ? 'none' : words.join(',');
 }

@@ -36,11 +36,11 @@ import type {
 import { PLAN_VERSION } from './plan.js';
 import { producedLayouts } from './produced-layouts.js';
 import { readerText } from './readers.js';
-import { bucketLimit, isServed, type Request } from './request.js';
+import { bucketLimit, isServed, type PlanRequest } from './request.js';
 import { placesOf } from './staged-graph.js';
 
 /** What a search hands over. */
-export interface Found {
+export interface SearchResult {
   readonly assignment: Assignment;
   readonly prediction: PlanPrediction;
   readonly degrees: InnerDegrees;
@@ -61,7 +61,7 @@ export interface Found {
   /** What was asked to be recomputed; of a graph with clones. */
   readonly recomputed?: Recomputed;
   /** What was asked for in words. */
-  readonly requested?: Request;
+  readonly requested?: PlanRequest;
   /** How sp shards sequences. */
   readonly sequence?: PlanSequence;
   /** False where redistributions had to do without. */
@@ -71,7 +71,7 @@ export interface Found {
 }
 
 /** What import hands over. */
-export interface PlannedModel {
+export interface PlanSubject {
   readonly graph: Graph;
   readonly name: string;
   readonly fingerprint: string;
@@ -90,7 +90,7 @@ export interface PlannedCluster {
 }
 
 /** The plan of what was found, for one model on one cluster. */
-export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluster): Plan {
+export function planOf(found: SearchResult, model: PlanSubject, cluster: PlannedCluster): Plan {
   const { graph, name, fingerprint, dims, globalBatch, passes } = model;
   const { assignment, prediction } = found;
   const serving = dataAxes(assignment.mesh).flatMap(({ name, size }) => (size > 1 ? [name] : []));
@@ -243,7 +243,7 @@ function placeText({ stage, chunk }: StagePlace): Pick<PlanOperator, 'stage' | '
 /** Of a step in several micro-batches also its samples, which are their product. */
 function scheduleOf(
   { microBatches, batch, tensors }: Graph,
-  { pipeline, degrees: { dp = 1 }, requested, recomputed, assignment: { gathersAgain } }: Found,
+  { pipeline, degrees: { dp = 1 }, requested, recomputed, assignment: { gathersAgain } }: SearchResult,
   isRecomputed: boolean,
 ): PlanSchedule {
   const count = microBatches?.count ?? 1;
@@ -264,7 +264,7 @@ function scheduleOf(
 }
 
 /** What no operator says of recompute; left out where that is nothing. */
-function recomputeOf(recomputed: Found['recomputed'], gathersAgain?: true): Pick<PlanSchedule, 'recompute'> {
+function recomputeOf(recomputed: SearchResult['recomputed'], gathersAgain?: true): Pick<PlanSchedule, 'recompute'> {
   const { acrossLayers = false, exceptLast = false } = recomputed ?? {};
   const recompute = {
     ...(acrossLayers ? { from: 'stage' as const } : {}),
@@ -275,7 +275,7 @@ function recomputeOf(recomputed: Found['recomputed'], gathersAgain?: true): Pick
 }
 
 function entryOf(
-  { assignment, places }: Found,
+  { assignment, places }: SearchResult,
   { name, group }: Node,
 ): Omit<PlanOperator, 'stage' | 'chunk' | 'recompute'> {
   const { axes, pieces, carried, owed }: Strategy = assignment.strategies.get(group) ?? REPLICATED;
@@ -291,7 +291,7 @@ function entryOf(
 
 /** Views that do not follow from the rest of the plan. */
 function redistributionsOf(
-  found: Found,
+  found: SearchResult,
   graph: Graph,
   produced: ReturnType<typeof producedLayouts>,
   leaders: ReadonlyMap<string, string>,

@@ -2,12 +2,12 @@
  * @file Where a plan keeps what leaves the devices.
  */
 import type { Graph } from '../ir/graph.js';
-import { hostedWith, type Places } from '../partition/offload.js';
+import { hostedWith, type OffloadPlaces } from '../partition/offload.js';
 import { leadersOf } from './layer-classes.js';
 import type { Plan } from './plan.js';
 
 /** By the plan's `places`, and its operators that run on the host. */
-export function planPlaces(plan: Plan, graph: Graph): Places {
+export function planPlaces(plan: Plan, graph: Graph): OffloadPlaces {
   const leaders = leadersOf(graph, plan.layerClasses);
   const said = (name: string) => plan.operators[leaders.operators.get(name) ?? name];
   return { parts: plan.places ?? {}, hosted: hostedWith(graph, ({ name }) => said(name)?.place === 'host') };

@@ -2,11 +2,11 @@
  * @file plan.json, the strategy checkpoint: all that codegen would otherwise have to decide.
  */
 import type { OuterMemory } from '../ir/graph.js';
-import type { Places } from '../partition/offload.js';
+import type { OffloadPlaces } from '../partition/offload.js';
 import type { ScheduleKind } from '../schedule/schedule.js';
 import type { SpMethod, SpOrder } from '../sharding-propagation/roles.js';
 import type { Owed } from '../sharding-propagation/strategy.js';
-import type { Request } from './request.js';
+import type { PlanRequest } from './request.js';
 
 export const PLAN_VERSION = 2;
 
@@ -74,9 +74,9 @@ export interface Plan {
   };
   readonly pins: readonly string[];
   /** What was asked for in words; left out where nothing was. Layouts and places of the plan say it in full. */
-  readonly requested?: Request;
+  readonly requested?: PlanRequest;
   /** The memory in which each part is kept that is not kept on the devices; left out where none is. */
-  readonly places?: Places['parts'];
+  readonly places?: OffloadPlaces['parts'];
   /** Data axes whose first rank alone updates parameters; all ranks do where it is left out. */
   readonly server?: readonly string[];
   /** How sp shards sequences; left out where it does not. */

@@ -2,12 +2,12 @@
  * @file Readers of tensors, and their names in plan.json: `operator:operand`, or `output` for a graph output.
  */
 import type { Graph } from '../ir/graph.js';
-import type { Reader } from '../partition/assignment.js';
+import type { TensorReader } from '../partition/assignment.js';
 
 /** Readers of every input and computed tensor, in graph order; weights have none. */
-export function readersByTensor(graph: Graph): ReadonlyMap<string, readonly Reader[]> {
-  const readers = new Map<string, Reader[]>();
-  const add = (tensor: string, reader: Reader) => {
+export function readersByTensor(graph: Graph): ReadonlyMap<string, readonly TensorReader[]> {
+  const readers = new Map<string, TensorReader[]>();
+  const add = (tensor: string, reader: TensorReader) => {
     if (graph.weights.has(tensor)) return;
     const list = readers.get(tensor);
     if (list) list.push(reader);
@@ -23,6 +23,6 @@ export function readersByTensor(graph: Graph): ReadonlyMap<string, readonly Read
 }
 
 /** A reader's name in plan.json. */
-export function readerText(reader: Reader): string {
+export function readerText(reader: TensorReader): string {
   return reader.kind === 'output' ? 'output' : `${reader.name}:${reader.operand}`;
 }

@@ -10,7 +10,7 @@ import type { SpMethod, SpOrder } from '../sharding-propagation/roles.js';
 import { offloadParts } from './offload-words.js';
 
 /** By option; what is left out the search decides. */
-export interface Request {
+export interface PlanRequest {
   /** What dp shards besides: 1 the optimizer's state, 2 gradients, 3 parameters. */
   readonly zero?: 0 | 1 | 2 | 3;
   /** How ranks of the data axes bring their gradients together: all of them update, or the first alone (server.ts). */
@@ -58,15 +58,15 @@ export const REQUESTS = [
     'prefer',
     'headroom',
   ] as const),
-] as const satisfies readonly (keyof Request)[];
+] as const satisfies readonly (keyof PlanRequest)[];
 
 /** What of other options is asked in words. */
-export function requestIn(options: Request): Request {
+export function requestIn(options: PlanRequest): PlanRequest {
   return Object.fromEntries(REQUESTS.flatMap((name) => (options[name] === undefined ? [] : [[name, options[name]]])));
 }
 
 /** Whether the first rank of the data axes alone updates. */
-export function isServed({ gradientSync }: Request = {}): boolean {
+export function isServed({ gradientSync }: PlanRequest = {}): boolean {
   return gradientSync === 'parameter-server';
 }
 
@@ -74,13 +74,13 @@ export function isServed({ gradientSync }: Request = {}): boolean {
  * Whether what a step computes of its parameters alone stays for all its micro-batches (ir/passes/once-a-step.ts): not where
  * parameters are cut, sent by a server or kept outside, of which devices are to hold no whole copy.
  */
-export function castsOnce(request: Request = {}): boolean {
+export function castsOnce(request: PlanRequest = {}): boolean {
   const { parameters } = offloadParts(request.offload ?? 'none');
   return request.zero !== 3 && parameters === undefined && !isServed(request);
 }
 
 /** What a bucket may hold, as it is asked for. */
-export function bucketLimit({ bucket, bucketMembers }: Request = {}): BucketLimit {
+export function bucketLimit({ bucket, bucketMembers }: PlanRequest = {}): BucketLimit {
   return {
     ...(bucket === undefined ? {} : { bucketBytes: bucket }),
     ...(bucketMembers === undefined ? {} : { bucketMembers }),

@@ -23,7 +23,7 @@ export interface TpPlan {
 const AXIS = 'tp';
 
 /** A product with a weight on tp. */
-interface Sharded {
+interface ShardedProduct {
   readonly product: WeightProduct;
   readonly module: string | null;
   readonly side: 'column' | 'row';
@@ -37,7 +37,7 @@ export function tpPlan(placed: PlacedPlan): TpPlan {
   const notes: string[] = [];
   const products = new Map<Node, WeightProduct>();
   const whole = new Set<string>();
-  const sharded = new Map<Node, Sharded>();
+  const sharded = new Map<Node, ShardedProduct>();
   for (const operator of operators) {
     const { node } = operator;
     if (node.phase !== 'forward') continue;
@@ -91,9 +91,9 @@ function sideOf(
 function styleOf(
   graph: Graph,
   node: Node,
-  { side, looksUp }: Sharded,
+  { side, looksUp }: ShardedProduct,
   products: ReadonlyMap<Node, WeightProduct>,
-  sharded: ReadonlyMap<Node, Sharded>,
+  sharded: ReadonlyMap<Node, ShardedProduct>,
 ): TpStyle | null {
   if (looksUp) return side === 'row' ? 'embedding_rowwise' : null;
   if (side === 'column') {

@@ -6,9 +6,9 @@
  */
 
 import type { IntegerProgram } from '../../src/solver/bounds/integer-program.js';
-import { FORBIDDEN, type Instance } from '../../src/solver/contest.js';
+import { type ContestInstance, FORBIDDEN } from '../../src/solver/contest.js';
 
-export function programOf({ costs, usages, intervals, edges, edgeCosts, limit }: Instance): IntegerProgram {
+export function programOf({ costs, usages, intervals, edges, edgeCosts, limit }: ContestInstance): IntegerProgram {
   const prices: number[] = [];
   const rows: {
     readonly entries: readonly (readonly [number, number])[];

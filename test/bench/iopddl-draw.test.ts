@@ -7,22 +7,22 @@ import { CHANGES, FROM_SCRATCH, leastPeak } from '../../bench/contest/draw.js';
 import { evaluate } from '../../bench/contest/evaluate.js';
 import { boundedSearch } from '../../src/solver/bounds/bounded-search.js';
 import { loadSolver } from '../../src/solver/bounds/integer-solvers.js';
-import { FORBIDDEN, type Instance, problemOf } from '../../src/solver/contest.js';
+import { type ContestInstance, FORBIDDEN, problemOf } from '../../src/solver/contest.js';
 import type { Answer } from '../../src/solver/problem.js';
 import { programOf } from './contest-program.js';
 
 const highs = await loadSolver('highs');
 
-function solved(instance: Instance, work = 3e7): Answer {
+function solved(instance: ContestInstance, work = 3e7): Answer {
   return boundedSearch(problemOf(instance), { work }, highs);
 }
 
-function drawn(kind: string, seed: number): Instance {
-  return (FROM_SCRATCH[kind] as (seed: number) => Instance)(seed);
+function drawn(kind: string, seed: number): ContestInstance {
+  return (FROM_SCRATCH[kind] as (seed: number) => ContestInstance)(seed);
 }
 
-function changed(kind: string, instance: Instance): Instance {
-  return (CHANGES[kind] as (instance: Instance, seed: number) => Instance)(instance, 3);
+function changed(kind: string, instance: ContestInstance): ContestInstance {
+  return (CHANGES[kind] as (instance: ContestInstance, seed: number) => ContestInstance)(instance, 3);
 }
 
 for (const kind of ['no-nodes', 'one-node', 'small-tight', 'small-forbidden'] as const) {

@@ -10,7 +10,7 @@ import { gzipSync } from 'node:zlib';
 import test from 'ava';
 import { evaluate } from '../../bench/contest/evaluate.js';
 import { boundedSearch } from '../../src/solver/bounds/bounded-search.js';
-import { type Instance, problemOf, readInstance } from '../../src/solver/contest.js';
+import { type ContestInstance, problemOf, readInstance } from '../../src/solver/contest.js';
 import { generator } from '../../src/solver/generator.js';
 import { NoAssignment } from '../../src/solver/problem.js';
 
@@ -187,7 +187,7 @@ test('corners of the form: loops, several edges either way round, empty interval
 });
 
 /** A few nodes, with all that the form allows. */
-function corner(random: ReturnType<typeof generator>): Instance {
+function corner(random: ReturnType<typeof generator>): ContestInstance {
   const count = 1 + random.below(5);
   const costOf = () =>
     (random.below(12) === 0 ? [1e18, 2 ** 53, 3e18, 2 ** 60][random.below(4)] : random.below(40)) as number;
@@ -210,7 +210,7 @@ function corner(random: ReturnType<typeof generator>): Instance {
 }
 
 /** The least that the evaluator makes of any strategies within the limit; null where it finds fault with all. */
-function bruteForce(instance: Instance): { readonly cost: bigint | null } {
+function bruteForce(instance: ContestInstance): { readonly cost: bigint | null } {
   const states = instance.costs.map(() => 0);
   let cost: bigint | null = null;
   for (let at = 0; at < states.length; ) {

@@ -10,8 +10,8 @@ import { Checkpoints } from '../../src/api/checkpoints.js';
 import { readCompiled } from '../../src/api/folder.js';
 import {
   AutoparError,
-  type CompileOptions,
   compile,
+  type FlatCompileOptions,
   openSession,
   type Session,
   type Training,
@@ -24,7 +24,7 @@ import { readManifest } from '../../src/program/checkpoint.js';
 import { BoxReader } from '../../src/program/checkpoint-boxes.js';
 
 import { takeLock } from '../../src/program/lock.js';
-import type { Tensors } from '../../src/runtime/session.js';
+import type { WholeTensors } from '../../src/runtime/session.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
 test.after.always(() => rmSync(folder, { recursive: true, force: true }));
@@ -37,7 +37,7 @@ const TRAINING: Training = {
 const compiled = new Map<string, Promise<string>>();
 
 /** A compiled perceptron; each form once. */
-function program(name: string, options: Partial<CompileOptions>): Promise<string> {
+function program(name: string, options: Partial<FlatCompileOptions>): Promise<string> {
   const known =
     compiled.get(name) ??
     compile({ model: 'models/mlp.onnx', output: join(folder, name), devices: 2, training: TRAINING, ...options }).then(
@@ -53,7 +53,7 @@ const tp2 = () => program('tp2', { degrees: { dp: 1, tp: 2 } });
 interface Run {
   readonly session: Session;
   readonly checkpoints: Checkpoints;
-  readonly inputs: Tensors;
+  readonly inputs: WholeTensors;
   readonly end: () => Promise<void>;
 }
 

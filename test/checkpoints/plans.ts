@@ -7,16 +7,16 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Checkpoints } from '../../src/api/checkpoints.js';
 import { readCompiled } from '../../src/api/folder.js';
-import { type CompileOptions, compile } from '../../src/api/index.js';
+import { compile, type FlatCompileOptions } from '../../src/api/index.js';
 import { randomInputs } from '../../src/api/inputs.js';
 import { labelBounds } from '../../src/api/labels.js';
 import { openCompiled } from '../../src/api/verify.js';
 import type { ConstantTensor } from '../../src/program/values.js';
-import { openSession, type Session, type Tensors } from '../../src/runtime/session.js';
+import { openSession, type Session, type WholeTensors } from '../../src/runtime/session.js';
 import { writeModel } from '../pipelines/models.js';
 
 /** By name what is asked of the planner; degrees that are left out are 1. */
-export const PLANS: Readonly<Record<string, Partial<CompileOptions> & { readonly microBatches?: number }>> = {
+export const PLANS: Readonly<Record<string, Partial<FlatCompileOptions> & { readonly microBatches?: number }>> = {
   one: {},
   dp4: { degrees: { dp: 4 } },
   tp2: { degrees: { tp: 2 } },
@@ -41,7 +41,7 @@ interface Ran {
   readonly first: number;
   /** Behind the checkpoint. */
   readonly losses: readonly number[];
-  readonly state: Tensors;
+  readonly state: WholeTensors;
 }
 
 /** How two plans go together. */
@@ -58,7 +58,7 @@ export interface Pair {
 export class PlanRuns {
   private readonly folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   private readonly runs = new Map<string, Ran>();
-  private inputs: readonly Tensors[] = [];
+  private inputs: readonly WholeTensors[] = [];
 
   /** Compiles every plan and runs it: some steps, a checkpoint, some more. */
   async runAll(onRun: (name: string) => void = () => undefined): Promise<void> {

@@ -1,12 +1,12 @@
 import test from 'ava';
 import { programOf } from '../../src/codegen/program-of.js';
-import { givenTensors, orderLists, type Step } from '../../src/partition/order.js';
+import { givenTensors, type OrderedStep, orderLists } from '../../src/partition/order.js';
 import { partition } from '../../src/partition/partition.js';
 import type { ComputeNode, ShardedGraph, ShardedTensor } from '../../src/partition/sharded-graph.js';
 import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
 import { megatron, mlp } from '../partition/mlp.js';
 
-function inOrder(graph: ShardedGraph): readonly Step[] {
+function inOrder(graph: ShardedGraph): readonly OrderedStep[] {
   return orderLists(graph).flatMap(({ steps }) => steps);
 }
 

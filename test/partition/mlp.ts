@@ -4,7 +4,7 @@
  *     x [8,16] · w1 [16,32] → h → Relu → a · w2 [32,16] → y
  */
 import type { Graph, Node, TensorType, Weight } from '../../src/ir/graph.js';
-import type { Assignment, Reader } from '../../src/partition/assignment.js';
+import type { Assignment, TensorReader } from '../../src/partition/assignment.js';
 import { normalise } from '../../src/sharding-propagation/layout.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
 import type { Strategy } from '../../src/sharding-propagation/strategy.js';
@@ -76,7 +76,7 @@ export function megatron(): Assignment {
     ['a', { axes: { a0: ['dp'], a1: ['tp'] }, ...none }],
     ['y', { axes: { m: ['dp'], k: ['tp'] }, carried: null, owed: { kind: 'all-reduce' } }],
   ]);
-  const reads = (name: string): Reader => ({ kind: 'operator', name, operand: 0 });
+  const reads = (name: string): TensorReader => ({ kind: 'operator', name, operand: 0 });
   const layout = (columns: number, axes: string[]) =>
     normalise([[{ size: 8, axes: ['dp'] }], [{ size: columns, axes }]], [], mesh);
   return {

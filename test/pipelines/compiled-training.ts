@@ -4,7 +4,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type CompileOptions, compile, type Training } from '../../src/api/index.js';
+import { compile, type FlatCompileOptions, type Training } from '../../src/api/index.js';
 import { randomInputs } from '../../src/api/inputs.js';
 import { labelBounds } from '../../src/api/labels.js';
 import { type LoweredPlan, lowerPlan } from '../../src/api/lower-plan.js';
@@ -22,7 +22,7 @@ import type { RankStatistics } from '../../src/runtime/statistics.js';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';
 import type { InnerDegrees, SpMethod } from '../../src/sharding-propagation/roles.js';
 import type { Plan } from '../../src/strategy/plan.js';
-import type { Request } from '../../src/strategy/request.js';
+import type { PlanRequest } from '../../src/strategy/request.js';
 import type { Left } from './difference.js';
 import { type ModelName, writeModel } from './models.js';
 
@@ -32,19 +32,19 @@ export interface Pipeline extends InnerDegrees {
   readonly stages: number;
   readonly chunks?: number;
   readonly spMethod?: SpMethod;
-  readonly zero?: CompileOptions['zero'];
+  readonly zero?: FlatCompileOptions['zero'];
   /** The mesh of each stage, where they differ. */
   readonly meshes?: string;
   /** As `--recompute` has it. */
   readonly recompute?: string;
   /** What is asked for in words besides. */
-  readonly request?: Request;
+  readonly request?: PlanRequest;
   /** Bytes that a rank may hold. */
   readonly memory?: number;
 }
 
 /** What is asked in words, and what a rank may hold. */
-export type Asked = Pick<CompileOptions, 'offload' | 'annotations'>;
+export type Asked = Pick<FlatCompileOptions, 'offload' | 'annotations'>;
 
 /** Of a stage's ranks, by memory: what the most is that one counts. */
 export type Outside = NonNullable<RankStatistics['outside']>;
@@ -55,7 +55,7 @@ export interface Task {
   readonly microBatches: number;
   readonly training?: Partial<Training>;
   /** How tokens reach experts. */
-  readonly sent?: Pick<CompileOptions, 'dispatch' | 'capacityFactor'>;
+  readonly sent?: Pick<FlatCompileOptions, 'dispatch' | 'capacityFactor'>;
 }
 
 /** What a run leaves. */

@@ -3,7 +3,7 @@
  */
 import test from 'ava';
 import fc from 'fast-check';
-import { type Exchange, endlessWait } from '../../src/program/rendezvous.js';
+import { endlessWait, type TransferEnd } from '../../src/program/rendezvous.js';
 import { draws } from '../selection.js';
 
 interface Event {
@@ -19,9 +19,9 @@ const events = fc.array(
 );
 
 /** Each stage's part of a linear order of transfers, which are named by their place in it. */
-function listsOf(order: readonly (Event & { readonly name: number })[]): readonly (readonly Exchange[])[] {
+function listsOf(order: readonly (Event & { readonly name: number })[]): readonly (readonly TransferEnd[])[] {
   return Array.from({ length: STAGES }, (_, stage) =>
-    order.flatMap(({ from, to, name }): readonly Exchange[] => {
+    order.flatMap(({ from, to, name }): readonly TransferEnd[] => {
       const common = { tensor: `t${name}`, microBatch: null, at: 'phase forward, instruction 0' };
       if (from === stage) return [{ kind: 'send', peer: to, ...common }];
       return to === stage ? [{ kind: 'recv', peer: from, ...common }] : [];
@@ -43,7 +43,7 @@ test('any order that stages can finish in is one linear order: a search over all
     fc.property(events, fc.infiniteStream(fc.nat()), (order, choices) => {
       const shuffled = listsOf(order.slice(0, 6).map((event, name) => ({ ...event, name }))).map((list) => {
         const left = [...list];
-        return list.map(() => left.splice((choices.next().value ?? 0) % left.length, 1)[0] as Exchange);
+        return list.map(() => left.splice((choices.next().value ?? 0) % left.length, 1)[0] as TransferEnd);
       });
       const ends = canFinish(shuffled);
       if (!ends) waits++;
@@ -55,7 +55,7 @@ test('any order that stages can finish in is one linear order: a search over all
 });
 
 /** By trying every pair of stages that can meet. */
-function canFinish(lists: readonly (readonly Exchange[])[]): boolean {
+function canFinish(lists: readonly (readonly TransferEnd[])[]): boolean {
   if (lists.every((list) => list.length === 0)) return true;
   return lists.some((list, stage) => {
     const [own] = list;

@@ -11,7 +11,7 @@ import { withClones } from '../../src/ir/autodiff/recompute.js';
 import { operatorsOfKind, repeatedLayers } from '../../src/ir/autodiff/recompute-kinds.js';
 import type { LoweredStage } from '../../src/partition/lower-stages.js';
 import { plan as search } from '../../src/search/plan.js';
-import type { Request } from '../../src/strategy/request.js';
+import type { PlanRequest } from '../../src/strategy/request.js';
 import { generate, type Pipeline, trainingStep } from '../pipelines/staged-training.js';
 
 export interface ShippedProgram {
@@ -35,7 +35,7 @@ const TRAININGS: Readonly<Record<string, Training | null>> = {
   },
 };
 /** What is asked besides, of training in micro-batches where an axis communicates so. */
-const WORDS: readonly (Request & { readonly name: string; readonly over: 'dp' | 'tp' | null })[] = [
+const WORDS: readonly (PlanRequest & { readonly name: string; readonly over: 'dp' | 'tp' | null })[] = [
   { name: '', over: null },
   { name: ', in buckets', over: 'dp', bucket: 20_000 },
   { name: ', in halves', over: 'tp', interleave: 2 },
@@ -53,7 +53,7 @@ const ASKED = [
   { offload: 'all:disk' },
   { offload: 'optimizer,parameters', zero: 3 },
   { zero: 3, bucket: 20_000 },
-] as const satisfies readonly Request[];
+] as const satisfies readonly PlanRequest[];
 /** Images cut in space. */
 const HALOS = ['cnn-tiny, training in micro-batches, sp 2', 'cnn-tiny, training in micro-batches, sp 4'];
 /** With a parameter server. */

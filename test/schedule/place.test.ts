@@ -4,7 +4,7 @@
  */
 import test from 'ava';
 import fc from 'fast-check';
-import { type Exchange, endlessWait } from '../../src/program/rendezvous.js';
+import { endlessWait, type TransferEnd } from '../../src/program/rendezvous.js';
 import { makeSchedule } from '../../src/schedule/make-schedule.js';
 import { placeOfPart } from '../../src/schedule/parts.js';
 import {
@@ -27,10 +27,12 @@ function nameOf({ stage, chunk, microBatch, phase }: Action): string {
 }
 
 /** The transfers of each stage, each by a name of its own. */
-function exchanges(lists: readonly (readonly Placed<Action, Passing<Action>>[])[]): readonly (readonly Exchange[])[] {
+function exchanges(
+  lists: readonly (readonly Placed<Action, Passing<Action>>[])[],
+): readonly (readonly TransferEnd[])[] {
   const names = new Map<Passing<Action>, string>();
   return lists.map((list, stage) =>
-    list.flatMap((event): readonly Exchange[] => {
+    list.flatMap((event): readonly TransferEnd[] => {
       if (event.kind === 'action') return [];
       const { from, to, transfer } = event;
       const tensor = names.get(transfer) ?? `transfer ${names.size}`;

@@ -7,7 +7,7 @@ import { closedFormSeconds } from '../../src/schedule/closed-form.js';
 import { producerOf } from '../../src/schedule/dependencies.js';
 import { drawSchedule } from '../../src/schedule/draw.js';
 import { makeSchedule } from '../../src/schedule/make-schedule.js';
-import type { Action, Phase, Schedule } from '../../src/schedule/schedule.js';
+import type { Action, ActionPhase, Schedule } from '../../src/schedule/schedule.js';
 import { type Durations, simulate } from '../../src/schedule/simulate.js';
 import { draws } from '../selection.js';
 import { anySchedule } from './any-schedule.js';
@@ -16,7 +16,7 @@ const seconds = fc.integer({ min: 1, max: 50 });
 
 /** Equal stages: every chunk takes 1/v of a stage's time. */
 function equalStages(schedule: Schedule, forward: number, input: number, weight: number): Durations {
-  const whole: Readonly<Record<Phase, number>> = {
+  const whole: Readonly<Record<ActionPhase, number>> = {
     forward,
     backward: input + weight,
     'input-gradient': input,

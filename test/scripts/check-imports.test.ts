@@ -1,5 +1,5 @@
 import test from 'ava';
-import { circles, columnFaults, importsOf } from '../../scripts/check-imports.js';
+import { circles, columnFaults, importsOf, sharedNames, typesOf } from '../../scripts/check-imports.js';
 import { IMPORT_RULES } from '../../scripts/import-rules.js';
 
 test('finds imports of every form, and which are of types only', (t) => {
@@ -41,4 +41,13 @@ test('circles are found whatever their length', (t) => {
   const edge = (from: string, to: string) => ({ from, to, typeOnly: true });
   t.is(circles([edge('a', 'b'), edge('b', 'c')]).length, 0);
   t.is(circles([edge('a', 'b'), edge('b', 'c'), edge('c', 'a')]).length, 1);
+});
+
+test('a type that two files define is named with both', (t) => {
+  const one = ['interface Own {}', 'export type Cut = number;', 'export class Walk {}', 'const Not = 1;'].join('\n');
+  t.deepEqual(typesOf('src/one.ts', one), ['Own', 'Cut', 'Walk']);
+  const types = ['Own', 'Cut'].map((name) => ({ file: 'src/one.ts', name }));
+  t.deepEqual(sharedNames([...types, { file: 'src/two.ts', name: 'Cut' }]), [
+    'type Cut is defined in src/one.ts and src/two.ts: import one, or name them apart',
+  ]);
 });

@@ -14,7 +14,7 @@ import { bySearch } from '../../src/search/by-search.js';
 import type { Fitting } from '../../src/search/completion.js';
 import { fitProblem } from '../../src/search/fit-memory.js';
 import { leastPeak } from '../../src/search/live-peaks.js';
-import { MeshNeed, type Need } from '../../src/search/mesh-need.js';
+import { type AssignmentNeed, MeshNeed } from '../../src/search/mesh-need.js';
 import { meshProblem } from '../../src/search/mesh-problem.js';
 import { operatorQuestions } from '../../src/search/operator-questions.js';
 import { plan } from '../../src/search/plan.js';
@@ -192,14 +192,16 @@ for (const [name, made] of [
     if (graph.state.length === 0) t.is(before[0], needs[0]?.peak);
     let equal = 0;
     before.forEach((bytes, draw) => {
-      const { peak, constants } = needs[draw] as Need;
+      const { peak, constants } = needs[draw] as AssignmentNeed;
       t.true(least <= bytes && bytes <= peak, `draw ${draw}: ${bytes} above ${peak}`);
       if (bytes >= peak - constants) equal += 1;
     });
     // What half of them show holds for the others, and for themselves is all that operators need but constants.
-    const shown = drawn.filter((states, draw) => draw % 2 === 0 && need.learn(states, needs[draw] as Need, 0)).length;
+    const shown = drawn.filter(
+      (states, draw) => draw % 2 === 0 && need.learn(states, needs[draw] as AssignmentNeed, 0),
+    ).length;
     said().forEach((bytes, draw) => {
-      const { peak, byOperator, constants } = needs[draw] as Need;
+      const { peak, byOperator, constants } = needs[draw] as AssignmentNeed;
       const most = Math.max(...graph.nodes.map(({ name }) => byOperator.get(name) ?? 0));
       t.true((before[draw] as number) <= bytes && bytes <= peak, `draw ${draw}: ${bytes} above ${peak} once learnt`);
       if (draw % 2 === 0) t.true(bytes >= most - constants, `draw ${draw}: ${bytes} below ${most} once learnt`);

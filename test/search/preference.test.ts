@@ -3,7 +3,7 @@
  */
 import test from 'ava';
 import * as fc from 'fast-check';
-import { type Alternative, preferencesOf, preferred } from '../../src/search/preference.js';
+import { type ComparedAlternative, preferencesOf, preferred } from '../../src/search/preference.js';
 
 const LIMIT = 80;
 
@@ -18,10 +18,10 @@ const DRAWN = fc.array(
   { minLength: 1, maxLength: 8 },
 );
 
-const same = (one: Alternative) => one;
+const same = (one: ComparedAlternative) => one;
 
 /** Least first, as docs/search.md has the criteria. */
-function worth({ degrees, liftsRoles, bytes, isOffloaded, seconds }: Alternative): readonly number[] {
+function worth({ degrees, liftsRoles, bytes, isOffloaded, seconds }: ComparedAlternative): readonly number[] {
   const kinds = [degrees.dp, degrees.sp, degrees.tp].filter((degree) => degree !== 1).length;
   return [kinds, degrees.sp ?? 1, liftsRoles ? 1 : 0, Math.max(0, bytes - 72), isOffloaded ? 1 : 0, seconds];
 }
@@ -59,14 +59,14 @@ test('--prefer fastest --headroom 0 takes the fastest; a given memory limit may 
 });
 
 test('the reason names the criterion, or the memory that is not left free', (t) => {
-  const plan: Alternative = {
+  const plan: ComparedAlternative = {
     seconds: 100,
     bytes: 60,
     degrees: { dp: 2, tp: 2, sp: 2 },
     isOffloaded: false,
     liftsRoles: false,
   };
-  const because = (fastest: Alternative, other: Alternative) =>
+  const because = (fastest: ComparedAlternative, other: ComparedAlternative) =>
     preferred([fastest, other], same, preferencesOf({}, false), LIMIT).passed?.because;
   t.is(
     because(plan, { ...plan, seconds: 101, degrees: { dp: 8 } }),
@@ -81,7 +81,7 @@ test('the reason names the criterion, or the memory that is not left free', (t) 
 });
 
 test('a plan whose seconds do not hold is passed over', (t) => {
-  const plan: Alternative = {
+  const plan: ComparedAlternative = {
     seconds: 100,
     bytes: 60,
     degrees: { dp: 2, tp: 2 },

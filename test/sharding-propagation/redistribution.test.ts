@@ -5,8 +5,8 @@ import { layoutText, parseLayout } from '../../src/sharding-propagation/layout-t
 import { axesSize, type Mesh, makeMesh } from '../../src/sharding-propagation/mesh.js';
 import {
   makeRedistributor,
+  type RedistributionPrice,
   redistribute,
-  type StepPrice,
   stepDetail,
 } from '../../src/sharding-propagation/redistribution.js';
 import { draws, EVERYTHING } from '../selection.js';
@@ -20,7 +20,7 @@ const MESH = makeMesh([
 ]);
 
 /** Elements received, and a little for every step that communicates. */
-function byReceived(mesh: Mesh): StepPrice {
+function byReceived(mesh: Mesh): RedistributionPrice {
   return (step, shape) => {
     const { receivedElements } = stepDetail(step, shape, mesh);
     return receivedElements === 0 ? 0 : receivedElements * 100 + 1;

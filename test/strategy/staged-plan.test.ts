@@ -13,7 +13,7 @@ import { checkSharded } from '../../src/partition/check.js';
 import type { LoweredStage } from '../../src/partition/lower-stages.js';
 import { shardedText } from '../../src/partition/text.js';
 import { SCHEDULE_KINDS } from '../../src/schedule/schedule.js';
-import { type Unit, unitsOf } from '../../src/search/pipeline/units.js';
+import { type StageUnit, unitsOf } from '../../src/search/pipeline/units.js';
 import type { Plan } from '../../src/strategy/plan.js';
 import { planFromJson, planToJson } from '../../src/strategy/plan-json.js';
 import { singleEdits } from './plan-edits.js';
@@ -85,7 +85,7 @@ function meshesOf({ dp, tp }: { readonly dp: number; readonly tp: number }, stag
 }
 
 /** Operators in a row, cut at drawn places. */
-function layoutOf(units: readonly Unit[], parts: number, ends: readonly number[]): string {
+function layoutOf(units: readonly StageUnit[], parts: number, ends: readonly number[]): string {
   const cuts = new Set<number>();
   for (let index = 0; cuts.size < parts - 1; index++)
     cuts.add(1 + (((ends[index % ends.length] ?? 0) + 7 * Math.floor(index / ends.length)) % (units.length - 1)));

@@ -5,26 +5,26 @@
 
 import type { LayerKind, LayerPart } from '../../../models/language-sizes.js';
 import { layersOfLetters } from '../../../models/layer-kinds.js';
-import type { Row } from './csv.js';
+import type { CsvRow } from './csv.js';
 
 /** How a value stands in a field: null where the text is none. */
-interface Kind {
+interface FieldKind {
   readonly says: string;
   readonly read: (text: string) => unknown;
   readonly write: (value: never) => string;
 }
 
-interface Column {
+interface CanonicalColumn {
   readonly name: string;
   /** Its place in the run, from the outermost record. */
   readonly at: readonly string[];
-  readonly kind: Kind;
+  readonly kind: FieldKind;
 }
 
 const MOST = 1e12;
 const plain = (value: string | number) => `${value}`;
 const numberIn = (text: string) => (/^\d+(\.\d+)?(e[-+]?\d+)?$/i.test(text) ? Number(text) : Number.NaN);
-const whole = (least: number): Kind => ({
+const whole = (least: number): FieldKind => ({
   says: `a whole number from ${least}`,
   read: (text) => {
     const value = numberIn(text);
@@ -35,7 +35,7 @@ const whole = (least: number): Kind => ({
 const COUNT = whole(1);
 const AMOUNT = whole(0);
 /** A measured quantity, or a figure of a data sheet. */
-const FIGURE: Kind = {
+const FIGURE: FieldKind = {
   says: 'a number above 0',
   read: (text) => {
     const value = numberIn(text);
@@ -43,25 +43,25 @@ const FIGURE: Kind = {
   },
   write: plain,
 };
-const TEXT: Kind = { says: 'a name', read: (text) => text, write: plain };
-const FLAG: Kind = {
+const TEXT: FieldKind = { says: 'a name', read: (text) => text, write: plain };
+const FLAG: FieldKind = {
   says: 'yes or no',
   read: (text) => (text === 'yes' ? true : text === 'no' ? false : null),
   write: (value: boolean) => (value ? 'yes' : 'no'),
 };
-const word = (...words: readonly string[]): Kind => ({
+const word = (...words: readonly string[]): FieldKind => ({
   says: `one of ${words.join(', ')}`,
   read: (text) => (words.includes(text) ? text : null),
   write: plain,
 });
-const COUNTS: Kind = {
+const COUNTS: FieldKind = {
   says: 'whole numbers, one for each stage',
   read: (text) => (/^\d+( \d+)*$/.test(text) ? text.split(' ').map(Number) : null),
   write: (value: readonly number[]) => value.join(' '),
 };
 const PARTS: readonly LayerPart[] = ['attention', 'windowed-attention', 'state-space', 'feed-forward', 'experts'];
 /** Letters as `--model hybrid` has them, or parts joined by + where layers have several. */
-const PATTERN: Kind = {
+const PATTERN: FieldKind = {
   says: 'letters M, *, - and E, or layers such as attention+experts',
   read: (text) => {
     const layers = layersOfLetters(text);
@@ -72,10 +72,10 @@ const PATTERN: Kind = {
   write: (value: readonly LayerKind[]) => value.map((parts) => parts.join('+')).join(' '),
 };
 
-const columns = (at: readonly string[], kinds: Readonly<Record<string, readonly [place: string, kind: Kind]>>) =>
-  Object.entries(kinds).map(([name, [place, kind]]): Column => ({ name, at: [...at, place], kind }));
+const columns = (at: readonly string[], kinds: Readonly<Record<string, readonly [place: string, kind: FieldKind]>>) =>
+  Object.entries(kinds).map(([name, [place, kind]]): CanonicalColumn => ({ name, at: [...at, place], kind }));
 
-export const COLUMNS: readonly Column[] = [
+export const COLUMNS: readonly CanonicalColumn[] = [
   ...columns([], {
     model: ['model', TEXT],
     device: ['device', TEXT],
@@ -179,7 +179,7 @@ export const NEEDED: readonly string[] = [
 type Nested = { readonly [key: string]: unknown };
 
 /** What the fields of a row say, by their places; or the field that says nothing that is known. */
-export function recordOf(row: Row): Nested | string {
+export function recordOf(row: CsvRow): Nested | string {
   const record: Record<string, unknown> = {};
   for (const { name, at, kind } of COLUMNS) {
     const text = row[name] ?? '';
@@ -200,7 +200,7 @@ export function recordOf(row: Row): Nested | string {
 }
 
 /** The row that says a record. */
-export function rowOf(record: Nested): Row {
+export function rowOf(record: Nested): CsvRow {
   const row: Record<string, string> = {};
   for (const { name, at, kind } of COLUMNS) {
     let value: unknown = record;

@@ -4,13 +4,13 @@
  */
 
 /** A line by the names of the columns. */
-export type Row = Readonly<Record<string, string>>;
+export type CsvRow = Readonly<Record<string, string>>;
 
 /**
  * A table as its columns and rows; empty lines are none, fields that a row lacks are ''.
  * @throws Error where a quote is opened and never closed, two columns have one name, or a row has more fields than columns
  */
-export function csvTable(text: string): { readonly columns: readonly string[]; readonly rows: readonly Row[] } {
+export function csvTable(text: string): { readonly columns: readonly string[]; readonly rows: readonly CsvRow[] } {
   const [header = [], ...lines] = csvLines(text, ',');
   const columns = header.map((name) => name.trim());
   const twice = columns.find((name, index) => columns.indexOf(name) !== index);
@@ -21,14 +21,14 @@ export function csvTable(text: string): { readonly columns: readonly string[]; r
 }
 
 /** A table of rows, with the columns that any of them has, in their order. */
-export function csvText(columns: readonly string[], rows: readonly Row[]): string {
+export function csvText(columns: readonly string[], rows: readonly CsvRow[]): string {
   const used = columns.filter((column) => rows.some((row) => (row[column] ?? '') !== ''));
   const quoted = (text: string) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
   const lines = [used, ...rows.map((row) => used.map((column) => row[column] ?? ''))];
   return lines.map((fields) => `${fields.map(quoted).join(',')}\n`).join('');
 }
 
-function rowOf(columns: readonly string[], line: readonly string[]): Row {
+function rowOf(columns: readonly string[], line: readonly string[]): CsvRow {
   return Object.fromEntries(columns.map((name, index) => [name, (line[index] ?? '').trim()]));
 }
 

@@ -9,7 +9,7 @@ import { deviceLevels } from '../../cost-model/levels.js';
 import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
 import { baseConfiguration } from '../simulate.js';
 import { recordOf } from './columns.js';
-import type { Row } from './csv.js';
+import type { CsvRow } from './csv.js';
 
 export interface MeasuredRow {
   /** Its name: runs of one model are left out together. */
@@ -54,7 +54,7 @@ interface Stated {
 }
 
 /** The run of a row, or why there is none. */
-export function measuredRow(row: Row): MeasuredRow | string {
+export function measuredRow(row: CsvRow): MeasuredRow | string {
   const record = recordOf(row);
   if (typeof record === 'string') return record;
   const stated = record as unknown as Stated;

@@ -7,7 +7,7 @@ import { firstDevices } from '../../cost-model/describe-named.js';
 import type { MeasuredRun } from '../../cost-model/measured-layers/linear-step.js';
 import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
 import { priceStepExactly } from '../../cost-model/step/step-price.js';
-import type { Row } from './csv.js';
+import type { CsvRow } from './csv.js';
 import type { Predictor } from './predictor.js';
 import { type MeasuredRow, measuredRow, sweepOf } from './run.js';
 
@@ -25,7 +25,7 @@ export interface UsableRun extends MeasuredRun {
 const MOST_OFF = 10;
 
 /** The run of a row on a cluster, or the reason why it is of no use. */
-export function runOn(row: Row, cluster: Cluster, predictor: Predictor): UsableRun | string {
+export function runOn(row: CsvRow, cluster: Cluster, predictor: Predictor): UsableRun | string {
   const run = measuredRow(row);
   if (typeof run === 'string') return run;
   const { seconds, configuration } = run;

@@ -1,7 +1,7 @@
 /**
  * @file How far predictions are from measurements: errors, and whether they rank a sweep as the measurements do.
  */
-export interface Scored {
+export interface ScoredRow {
   readonly measured: number;
   readonly predicted: number;
   /** Runs of one model, devices and batch: a sweep. */
@@ -22,7 +22,7 @@ export interface Score {
   readonly sweeps: number;
 }
 
-export function scoreOf(rows: readonly Scored[]): Score {
+export function scoreOf(rows: readonly ScoredRow[]): Score {
   const errors = rows.map(({ measured, predicted }) => predicted / measured - 1);
   const mean = (values: readonly number[]) =>
     values.length === 0 ? 0 : values.reduce((sum, value) => sum + value, 0) / values.length;
@@ -42,7 +42,7 @@ export function scoreOf(rows: readonly Scored[]): Score {
 }
 
 /** Kendall's tau-b: concordant less discordant pairs, ties left out of each side. */
-export function kendall(rows: readonly Scored[]): number {
+export function kendall(rows: readonly ScoredRow[]): number {
   let balance = 0;
   let measuredPairs = 0;
   let predictedPairs = 0;
@@ -58,7 +58,7 @@ export function kendall(rows: readonly Scored[]): number {
   return measuredPairs === 0 || predictedPairs === 0 ? 0 : balance / Math.sqrt(measuredPairs * predictedPairs);
 }
 
-function regretOf(sweep: readonly Scored[]): number {
+function regretOf(sweep: readonly ScoredRow[]): number {
   const chosen = sweep.reduce((best, row) => (row.predicted < best.predicted ? row : best));
   return chosen.measured / Math.min(...sweep.map(({ measured }) => measured)) - 1;
 }

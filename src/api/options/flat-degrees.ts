@@ -7,19 +7,19 @@ import type { CompileOptions as Compile } from '../compile.js';
 import { checkDegrees, type DegreeOptions, MULTIPLIED } from '../degrees.js';
 import type { PlanningOptions as Planning } from '../plan.js';
 
-type Degrees = Omit<DegreeOptions, 'devices'>;
+type GivenDegrees = Omit<DegreeOptions, 'devices'>;
 
 const SEARCHED: ReadonlySet<string> = new Set(SEARCHED_AXES);
 
 /** Degrees as options of their own, as on the command line. */
-interface FlatDegrees extends Degrees {
+interface FlatDegrees extends GivenDegrees {
   /** @deprecated the older spelling of `dp` and `tp` */
-  readonly degrees?: Degrees;
+  readonly degrees?: GivenDegrees;
 }
 
-export interface PlanningOptions extends Omit<Planning, 'degrees'>, FlatDegrees {}
+export interface FlatPlanningOptions extends Omit<Planning, 'degrees'>, FlatDegrees {}
 
-export interface CompileOptions extends Omit<Compile, 'degrees'>, FlatDegrees {}
+export interface FlatCompileOptions extends Omit<Compile, 'degrees'>, FlatDegrees {}
 
 /** Options with degrees as stations take them. @throws AutoparError (usage) for degrees that contradict each other */
 export function nested<Options extends FlatDegrees & Pick<Planning, 'devices' | 'annotations' | 'config'>>({
@@ -30,9 +30,9 @@ export function nested<Options extends FlatDegrees & Pick<Planning, 'devices' | 
   ep,
   degrees,
   ...options
-}: Options): Omit<Options, keyof FlatDegrees> & { readonly degrees: Degrees } {
+}: Options): Omit<Options, keyof FlatDegrees> & { readonly degrees: GivenDegrees } {
   const flat = Object.fromEntries(Object.entries({ dp, tp, pp, sp, ep }).filter(([, degree]) => degree !== undefined));
-  const twice = Object.keys(flat).find((axis) => degrees?.[axis as keyof Degrees] !== undefined);
+  const twice = Object.keys(flat).find((axis) => degrees?.[axis as keyof GivenDegrees] !== undefined);
   if (twice !== undefined)
     throw new AutoparError(
       'bad-option',

@@ -5,48 +5,48 @@ import { AutoparError } from '../../ir/error.js';
 import { nearest } from '../../ir/nearest.js';
 
 /** A form of values; `keys` of those that are objects with options of their own. */
-export interface Kind {
+export interface OptionKind {
   /** In words, behind `expected`. */
   readonly expected: string;
   readonly holds: (value: unknown) => boolean;
-  readonly keys?: Readonly<Record<string, Kind>>;
+  readonly keys?: Readonly<Record<string, OptionKind>>;
 }
 
 /** A kind for every option: one that is added without fails to compile. */
-export type KindsOf<Options> = { readonly [Key in keyof Required<Options>]: Kind };
+export type KindsOf<Options> = { readonly [Key in keyof Required<Options>]: OptionKind };
 
 const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-export const flag: Kind = { expected: 'true or false', holds: (value) => typeof value === 'boolean' };
-export const text: Kind = { expected: 'a string', holds: (value) => typeof value === 'string' };
-export const texts: Kind = {
+export const flag: OptionKind = { expected: 'true or false', holds: (value) => typeof value === 'boolean' };
+export const text: OptionKind = { expected: 'a string', holds: (value) => typeof value === 'string' };
+export const texts: OptionKind = {
   expected: 'an array of strings',
   holds: (value) => Array.isArray(value) && value.every((each) => typeof each === 'string'),
 };
-export const amount: Kind = {
+export const amount: OptionKind = {
   expected: 'a number that is not negative',
   holds: (value) => typeof value === 'number' && Number.isFinite(value) && value >= 0,
 };
-export const share: Kind = {
+export const share: OptionKind = {
   expected: 'a share, from 0 to below 1',
   holds: (value) => typeof value === 'number' && value >= 0 && value < 1,
 };
-export const numbers: Kind = {
+export const numbers: OptionKind = {
   expected: 'an array of numbers',
   holds: (value) => Array.isArray(value) && value.every((each) => typeof each === 'number'),
 };
-export const callback: Kind = { expected: 'a function', holds: (value) => typeof value === 'function' };
-export const signal: Kind = { expected: 'an AbortSignal', holds: (value) => value instanceof AbortSignal };
-export const object: Kind = { expected: 'an object', holds: isObject };
-export const objectOrNull: Kind = {
+export const callback: OptionKind = { expected: 'a function', holds: (value) => typeof value === 'function' };
+export const signal: OptionKind = { expected: 'an AbortSignal', holds: (value) => value instanceof AbortSignal };
+export const object: OptionKind = { expected: 'an object', holds: isObject };
+export const objectOrNull: OptionKind = {
   expected: 'an object or null',
   holds: (value) => value === null || isObject(value),
 };
-export const integer: Kind = { expected: 'a whole number', holds: Number.isSafeInteger };
+export const integer: OptionKind = { expected: 'a whole number', holds: Number.isSafeInteger };
 
 /** Whole numbers of at least `least`. */
-export function whole(least: number): Kind {
+export function whole(least: number): OptionKind {
   return {
     expected: least === 1 ? 'a positive whole number' : `a whole number of at least ${least}`,
     holds: (value) => Number.isSafeInteger(value) && Number(value) >= least,
@@ -54,7 +54,7 @@ export function whole(least: number): Kind {
 }
 
 /** One of some values. */
-export function oneOf(...choices: readonly (string | number)[]): Kind {
+export function oneOf(...choices: readonly (string | number)[]): OptionKind {
   return {
     expected: `one of ${choices.map((choice) => JSON.stringify(choice)).join(', ')}`,
     holds: (value) => choices.includes(value as string),
@@ -62,7 +62,7 @@ export function oneOf(...choices: readonly (string | number)[]): Kind {
 }
 
 /** Either of two kinds. */
-export function either(one: Kind, other: Kind): Kind {
+export function either(one: OptionKind, other: OptionKind): OptionKind {
   return {
     expected: `${one.expected}, or ${other.expected}`,
     holds: (value) => one.holds(value) || other.holds(value),
@@ -70,7 +70,7 @@ export function either(one: Kind, other: Kind): Kind {
 }
 
 /** An object of named values. */
-export function record(values: Kind): Kind {
+export function record(values: OptionKind): OptionKind {
   return {
     expected: `an object whose values are each ${values.expected}`,
     holds: (value) => isObject(value) && Object.values(value).every(values.holds),
@@ -78,7 +78,7 @@ export function record(values: Kind): Kind {
 }
 
 /** An object with options of its own. */
-export function options<Options>(keys: KindsOf<Options>): Kind {
+export function options<Options>(keys: KindsOf<Options>): OptionKind {
   return { ...object, keys };
 }
 
@@ -89,7 +89,7 @@ export function options<Options>(keys: KindsOf<Options>): Kind {
  */
 export function checkKinds(
   given: unknown,
-  kinds: Readonly<Record<string, Kind>>,
+  kinds: Readonly<Record<string, OptionKind>>,
   place: string,
   elsewhere: (name: string) => string | null,
 ): void {

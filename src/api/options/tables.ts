@@ -22,16 +22,16 @@ import { TARGETS } from '../targets.js';
 import type { TrainOptions } from '../train.js';
 import { LOSSES, OPTIMIZERS, type Training } from '../training-request.js';
 import type { VerifyOptions } from '../verify.js';
-import type { CompileOptions, PlanningOptions } from './flat-degrees.js';
+import type { FlatCompileOptions, FlatPlanningOptions } from './flat-degrees.js';
 import {
   amount,
   callback,
   either,
   flag,
   integer,
-  type Kind,
   type KindsOf,
   numbers,
+  type OptionKind,
   object,
   objectOrNull,
   oneOf,
@@ -135,7 +135,7 @@ const planning = {
   timeLimit: amount,
   top: whole(1),
   signal,
-} satisfies KindsOf<PlanningOptions>;
+} satisfies KindsOf<FlatPlanningOptions>;
 
 const simulating = {
   ...importing,
@@ -171,12 +171,12 @@ const simulating = {
 
 const { loss: _loss, trace: _trace, ...stepping } = simulating;
 
-interface Tables {
+interface OptionTables {
   readonly importModel: KindsOf<ImportOptions>;
   readonly inspect: KindsOf<InspectOptions>;
-  readonly plan: KindsOf<PlanningOptions>;
+  readonly plan: KindsOf<FlatPlanningOptions>;
   readonly emit: KindsOf<EmitOptions>;
-  readonly compile: KindsOf<CompileOptions>;
+  readonly compile: KindsOf<FlatCompileOptions>;
   readonly compileStep: KindsOf<CompileStepOptions>;
   readonly simulate: KindsOf<SimulateOptions>;
   readonly run: KindsOf<RunCompiledOptions>;
@@ -189,9 +189,9 @@ interface Tables {
 }
 
 /** Public verbs that take options. */
-export type Verb = keyof Tables;
+export type Verb = keyof OptionTables;
 
-export const TABLES: Tables = {
+export const TABLES: OptionTables = {
   importModel: {
     ...importing,
     blocks: flag,
@@ -338,7 +338,7 @@ export const NEEDED: Readonly<Partial<Record<Verb, string>>> = {
 /** The other verbs that have an option of this name. */
 export function verbsWith(name: string): readonly string[] {
   return Object.entries(TABLES)
-    .filter(([, table]: readonly [string, Readonly<Record<string, Kind>>]) => Object.hasOwn(table, name))
+    .filter(([, table]: readonly [string, Readonly<Record<string, OptionKind>>]) => Object.hasOwn(table, name))
     .map(([verb]) => verb);
 }
 

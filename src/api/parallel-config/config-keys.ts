@@ -23,14 +23,14 @@ interface Unfit {
   readonly choices?: readonly string[];
 }
 
-export type Read<Value> = { readonly value: Value } | Unfit;
+export type ReadValue<Value> = { readonly value: Value } | Unfit;
 
 /** One key of a file. */
 export interface KeyRow<Key extends ConfigKey = ConfigKey> {
   /** Keys from the top of the file: `parallel`, `search_mode`. */
   readonly path: readonly string[];
   readonly key: Key;
-  readonly read: (value: unknown) => Read<ParallelValues[Key]>;
+  readonly read: (value: unknown) => ReadValue<ParallelValues[Key]>;
 }
 
 /** What holds where a file says nothing. */
@@ -208,30 +208,30 @@ export const OTHER_TOP_KEYS: readonly string[] = [
 function row<Key extends ConfigKey>(
   path: string,
   key: Key,
-  read: (value: unknown) => Read<ParallelValues[Key]>,
+  read: (value: unknown) => ReadValue<ParallelValues[Key]>,
 ): KeyRow {
   return { path: path.split('.'), key, read } as KeyRow<Key> as unknown as KeyRow;
 }
 
-function truth(value: unknown): Read<boolean> {
+function truth(value: unknown): ReadValue<boolean> {
   return typeof value === 'boolean' ? { value } : { expected: 'True or False' };
 }
 
-function degree(value: unknown): Read<number> {
+function degree(value: unknown): ReadValue<number> {
   return typeof value === 'number' && Number.isSafeInteger(value) && value >= 1 && value <= MOST_DEVICES
     ? { value }
     : { expected: `a whole number of at least 1 and at most ${MOST_DEVICES}` };
 }
 
 /** True, False, or lists and patterns, which say it of some layers or operators. */
-function recomputed(value: unknown): Read<boolean | 'some'> {
+function recomputed(value: unknown): ReadValue<boolean | 'some'> {
   if (typeof value === 'boolean') return { value };
   return typeof value === 'object' || value === 'some'
     ? { value: 'some' }
     : { expected: 'True, False, or a list of layers or operators' };
 }
 
-function path(value: unknown): Read<string | null> {
+function path(value: unknown): ReadValue<string | null> {
   return typeof value === 'string' ? { value: value === '' ? null : value } : { expected: 'the path of a file' };
 }
 
@@ -248,35 +248,35 @@ const MODES: Readonly<Record<string, ParallelMode>> = {
   MANUAL_PARALLEL: 'stand-alone',
 };
 
-function mode(value: unknown): Read<ParallelMode> {
+function mode(value: unknown): ReadValue<ParallelMode> {
   const found = typeof value === 'number' || typeof value === 'string' ? MODES[String(value).toUpperCase()] : undefined;
   return found
     ? { value: found }
     : { expected: '0 (data), 1 (semi-auto), 2 (auto), 3 (hybrid) or a name', choices: Object.keys(MODES) };
 }
 
-function searchMode(value: unknown): Read<ConfigSearchMode | null> {
+function searchMode(value: unknown): ReadValue<ConfigSearchMode | null> {
   const found = CONFIG_SEARCH_MODES.find((name) => name === value);
   return found
     ? { value: found }
     : { expected: `one of ${CONFIG_SEARCH_MODES.join(', ')}`, choices: CONFIG_SEARCH_MODES };
 }
 
-function contextAlgorithm(value: unknown): Read<ContextParallelAlgo> {
+function contextAlgorithm(value: unknown): ReadValue<ContextParallelAlgo> {
   const found = CONTEXT_ALGORITHMS.find((name) => name === value);
   return found
     ? { value: found }
     : { expected: `one of ${CONTEXT_ALGORITHMS.join(', ')}`, choices: CONTEXT_ALGORITHMS };
 }
 
-function scheduler(value: unknown): Read<PipelineScheduler> {
+function scheduler(value: unknown): ReadValue<PipelineScheduler> {
   const found = PIPELINE_SCHEDULERS.find((name) => name === value);
   return found
     ? { value: found }
     : { expected: `one of ${PIPELINE_SCHEDULERS.join(', ')}`, choices: PIPELINE_SCHEDULERS };
 }
 
-function optimizerLevel(value: unknown): Read<1 | 2 | 3> {
+function optimizerLevel(value: unknown): ReadValue<1 | 2 | 3> {
   const levels = { level1: 1, level2: 2, level3: 3 } as const;
   const found = Object.entries(levels).find(([name]) => name === value);
   return found ? { value: found[1] } : { expected: 'level1, level2 or level3', choices: Object.keys(levels) };
@@ -284,7 +284,7 @@ function optimizerLevel(value: unknown): Read<1 | 2 | 3> {
 
 const DATASET_STRATEGIES = ['data_parallel', 'full_batch'] as const;
 
-function datasetStrategy(value: unknown): Read<DatasetStrategy | null> {
+function datasetStrategy(value: unknown): ReadValue<DatasetStrategy | null> {
   const named = DATASET_STRATEGIES.find((name) => name === value);
   if (named) return { value: named };
   const given = typeof value === 'string' ? tupleValues(value)?.[0] : value;

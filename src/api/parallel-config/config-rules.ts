@@ -93,9 +93,9 @@ interface Broken {
   readonly hint: string;
 }
 
-type Rule = (config: ParallelConfig, devices: number | undefined) => Broken | null;
+type ConfigRule = (config: ParallelConfig, devices: number | undefined) => Broken | null;
 
-const RULES: readonly Rule[] = [
+const RULES: readonly ConfigRule[] = [
   fitsDevices,
   enoughMicroBatches,
   dataModeShardsTheBatchOnly,

@@ -35,9 +35,9 @@ export async function readParallelConfig(file: string): Promise<ParallelConfig> 
 
 const HOW = 'docs/reference/mindformers.md lists the keys with their values';
 
-type Source = Pick<YamlSource, 'file' | 'value' | 'lineOf'>;
+type ConfigSource = Pick<YamlSource, 'file' | 'value' | 'lineOf'>;
 
-function readValue(row: KeyRow, value: unknown, source: Source): ParallelValues[ConfigKey] {
+function readValue(row: KeyRow, value: unknown, source: ConfigSource): ParallelValues[ConfigKey] {
   const read = row.read(value);
   if ('value' in read) return read.value;
   const shown = JSON.stringify(value) ?? String(value);
@@ -50,7 +50,7 @@ function readValue(row: KeyRow, value: unknown, source: Source): ParallelValues[
 }
 
 /** Keys at the top that are none of MindFormers' and nearly one of ours. */
-function checkTop(source: Source, top: Readonly<Record<string, unknown>>): void {
+function checkTop(source: ConfigSource, top: Readonly<Record<string, unknown>>): void {
   const ours = [...new Set(KEY_ROWS.map(({ path: [first = ''] }) => first))].filter(
     (name) => !OTHER_TOP_KEYS.includes(name),
   );
@@ -73,7 +73,7 @@ function checkTop(source: Source, top: Readonly<Record<string, unknown>>): void 
 }
 
 /** Every key of a section is one that is read, one that is noted, or holds such keys. */
-function checkSection(source: Source, path: readonly string[], value: unknown, remarks: ConfigRemark[]): void {
+function checkSection(source: ConfigSource, path: readonly string[], value: unknown, remarks: ConfigRemark[]): void {
   if (value === undefined || value === null) return;
   const name = path.join('.');
   if (!isRecord(value)) throw invalid(source, path, `${name} is no mapping of keys to values`, HOW);
@@ -89,7 +89,7 @@ function checkSection(source: Source, path: readonly string[], value: unknown, r
   }
 }
 
-function unknownKey(source: Source, path: readonly string[], key: string, all: readonly string[]): AutoparError {
+function unknownKey(source: ConfigSource, path: readonly string[], key: string, all: readonly string[]): AutoparError {
   const prefix = `${path.join('.')}.`;
   const siblings = all
     .filter((known) => known.startsWith(prefix))
@@ -112,7 +112,7 @@ function valueAt(top: unknown, path: readonly string[]): unknown {
   );
 }
 
-function invalid({ file, lineOf }: Source, path: readonly string[], message: string, hint: string): AutoparError {
+function invalid({ file, lineOf }: ConfigSource, path: readonly string[], message: string, hint: string): AutoparError {
   const line = lineOf(path);
   return new AutoparError('bad-config', 'input', message, { file, ...(line === null ? {} : { line }) }, hint);
 }

@@ -4,7 +4,7 @@
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { availableParallelism, tmpdir } from 'node:os';
 import path from 'node:path';
-import type { Subject } from '../../cost-model/fit-profile.js';
+import type { MeasuredSubject } from '../../cost-model/fit-profile.js';
 import type { CollectiveKind } from '../../cost-model/levels.js';
 import { onnxOfDtype } from '../../ir/dtype.js';
 import type { ConstantTensor } from '../../ir/graph.js';
@@ -34,7 +34,7 @@ export interface Timing {
  * @throws AutoparError as `runProgram`
  */
 export async function measure(
-  subject: Subject,
+  subject: MeasuredSubject,
   ranks: number,
   { repeats, steps }: Timing,
   signal?: AbortSignal,
@@ -65,7 +65,7 @@ interface Measured {
   readonly model: Uint8Array | null;
 }
 
-function programOf(subject: Subject, ranks: number, repeats: number): Measured {
+function programOf(subject: MeasuredSubject, ranks: number, repeats: number): Measured {
   if (subject.kind === 'collective') return collectiveProgram(subject.collective, subject.elements, ranks, repeats);
   return computeProgram(segmentOf(subject), ranks, repeats);
 }
@@ -78,7 +78,7 @@ interface SegmentModel {
   readonly nodes: readonly NodeProto[];
 }
 
-function segmentOf(subject: Exclude<Subject, { kind: 'collective' }>): SegmentModel {
+function segmentOf(subject: Exclude<MeasuredSubject, { kind: 'collective' }>): SegmentModel {
   if (subject.kind === 'wide') {
     const named = (letter: string) => Array.from({ length: subject.tensors }, (_, index) => `${letter}${index}`);
     const shapes = (names: readonly string[]) => Object.fromEntries(names.map((name) => [name, [subject.elements]]));
@@ -177,23 +177,23 @@ function collectiveProgram(kind: CollectiveKind, elements: number, ranks: number
   return { program: describeSegments(bare, new Map()), model: null };
 }
 
-interface Exchange {
+interface MeasuredExchange {
   readonly collective: ProgramCollective;
   readonly shape: readonly number[];
   /** Before and after. */
-  readonly from: Placing;
-  readonly to: Placing;
+  readonly from: RankPlacing;
+  readonly to: RankPlacing;
 }
 
 /** Which dimensions the ranks cut; whether they hold partial sums or unrelated values, or the first of them all. */
-interface Placing {
+interface RankPlacing {
   readonly cut: readonly boolean[];
   readonly partial?: boolean;
   readonly varies?: boolean;
   readonly first?: boolean;
 }
 
-function exchangeOf(kind: CollectiveKind, elements: number, ranks: number): Exchange {
+function exchangeOf(kind: CollectiveKind, elements: number, ranks: number): MeasuredExchange {
   const [whole, cut] = [{ cut: [false] }, { cut: [true] }];
   const partial = { cut: [false], partial: true };
   const inner = elements / ranks;
@@ -239,7 +239,7 @@ function program(
   };
 }
 
-function tensor(shape: readonly number[], { cut, partial, varies, first }: Placing, ranks: number): ProgramTensor {
+function tensor(shape: readonly number[], { cut, partial, varies, first }: RankPlacing, ranks: number): ProgramTensor {
   const layout: ProgramLayout = {
     dims: shape.map((size, index) => [{ size, axes: cut[index] ? [AXIS] : [] }]),
     partial: partial ? [{ axis: AXIS, reduction: 'sum' }] : [],

@@ -2,17 +2,17 @@
  * @file What `autopar profile` measures: a sweep of matmuls, of memory, of launches, of every collective over sizes and
  * group sizes; products and collectives also on more ranks than there are cores.
  */
-import type { Subject } from '../../cost-model/fit-profile.js';
+import type { MeasuredSubject } from '../../cost-model/fit-profile.js';
 import { COLLECTIVE_KINDS, type CollectiveKind } from '../../cost-model/levels.js';
 import type { Timing } from './measured-program.js';
 
 export interface Planned {
-  readonly subject: Subject;
+  readonly subject: MeasuredSubject;
   readonly ranks: number;
   readonly timing: Timing;
 }
 
-interface Sizes {
+interface SweepSizes {
   /** Of products with stored weights: rows, and sides of the weights. */
   readonly rows: readonly number[];
   readonly sides: readonly number[];
@@ -29,7 +29,7 @@ interface Sizes {
   readonly seconds: number;
 }
 
-const FULL: Sizes = {
+const FULL: SweepSizes = {
   rows: [64, 256, 1024],
   sides: [64, 128, 256, 512, 1024],
   packed: [
@@ -46,7 +46,7 @@ const FULL: Sizes = {
   seconds: 0.5,
 };
 
-const QUICK: Sizes = {
+const QUICK: SweepSizes = {
   rows: [64, 512],
   sides: [128, 512],
   packed: [[64, 512]],
@@ -66,17 +66,17 @@ export function sweep(cores: number, quick: boolean): readonly Planned[] {
   const groups = [...new Set([2, 4, 8, crowded])].filter(
     (ranks) => (quick ? ranks === 2 : ranks <= Math.max(4, cores)) || ranks === crowded,
   );
-  const on = (ranks: number, subject: Subject): Planned => ({
+  const on = (ranks: number, subject: MeasuredSubject): Planned => ({
     subject,
     ranks,
     timing: timingOf(subject, ranks / Math.min(ranks, cores), sizes.seconds),
   });
   const product = (rows: number, side: number) => ({ kind: 'matmul', rows, side, operators: PRODUCTS }) as const;
   const products = sizes.rows.flatMap((rows) =>
-    sizes.sides.map((side): Subject => ({ ...product(rows, side), stored: true })),
+    sizes.sides.map((side): MeasuredSubject => ({ ...product(rows, side), stored: true })),
   );
-  const sums = sizes.adds.map((elements): Subject => ({ kind: 'add', elements, operators: SUMS }));
-  const results = sizes.results.map((elements): Subject => ({ kind: 'wide', tensors: WIDE, elements }));
+  const sums = sizes.adds.map((elements): MeasuredSubject => ({ kind: 'add', elements, operators: SUMS }));
+  const results = sizes.results.map((elements): MeasuredSubject => ({ kind: 'wide', tensors: WIDE, elements }));
   // What is measured again on a rank that has the machine to itself, and on ranks that have to share it.
   const again = [products, sums.slice(0, -1), results].flatMap((subjects) => subjects.slice(quick ? -1 : -2));
   return [
@@ -112,7 +112,7 @@ const USUAL: ReadonlySet<CollectiveKind> = new Set<CollectiveKind>(['all-reduce'
  * Many short steps: the fastest of them is one in which nobody else had the cores, and a millisecond is shorter than what an
  * operating system takes them away for. Where ranks take turns on cores, a step is as long as several of their turns.
  */
-function timingOf(subject: Subject, turns: number, seconds: number): Timing {
+function timingOf(subject: MeasuredSubject, turns: number, seconds: number): Timing {
   const once = expectedSeconds(subject) * turns;
   const step = turns > 1 ? 10e-3 : 1e-3;
   const repeats = Math.min(32, Math.max(1, Math.round(step / once)));
@@ -120,7 +120,7 @@ function timingOf(subject: Subject, turns: number, seconds: number): Timing {
 }
 
 /** On any machine of these years, within a factor of some. */
-function expectedSeconds(subject: Subject): number {
+function expectedSeconds(subject: MeasuredSubject): number {
   if (subject.kind === 'matmul') return 2e-5 + (subject.operators * 2 * subject.rows * subject.side ** 2) / 1e11;
   if (subject.kind === 'add') return 2e-5 + (subject.operators * 12 * subject.elements) / 3e10;
   if (subject.kind === 'chain') return 2e-5 + subject.operators * 4e-7;

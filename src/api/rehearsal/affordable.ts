@@ -12,7 +12,7 @@ import type { Program } from '../../program/program.js';
 import { deviceCount } from '../../sharding-propagation/mesh.js';
 import type { SmallPlan } from './small-plan.js';
 
-export interface Need {
+export interface RehearsalNeed {
   /** Of all ranks, and of the model on one. */
   readonly bytes: number;
   readonly seconds: number;
@@ -50,7 +50,7 @@ export function limitsOf({
 const TIME_LIMIT = 600;
 
 /** @param cores of this machine */
-export function needOf({ lowered, schedule, whole }: SmallPlan, program: Program, cores: number): Need {
+export function needOf({ lowered, schedule, whole }: SmallPlan, program: Program, cores: number): RehearsalNeed {
   const actions = actionsOf(lowered, schedule?.actions ?? []);
   const runs = whole.training ? STEPS : 1;
   let [bytes, seconds] = [PROCESS_BYTES + wholeBytes(whole.graph) * (whole.training ? REFERENCE_RUNS : 1), 0];
@@ -73,7 +73,7 @@ function wholeBytes({ tensors }: Graph): number {
 }
 
 /** @throws AutoparError (noPlan) `rehearsal-too-large` where the rehearsal needs more than there is */
-export function refuseUnaffordable(need: Need, limits: RehearsalLimits): void {
+export function refuseUnaffordable(need: RehearsalNeed, limits: RehearsalLimits): void {
   const size = (bytes: number) => `${(bytes / 1e9).toPrecision(3)} GB`;
   if (need.bytes > limits.bytes)
     throw tooLarge(`it takes ${size(need.bytes)} of memory, and the limit is ${size(limits.bytes)}`, '--memory');

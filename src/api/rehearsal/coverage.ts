@@ -63,8 +63,8 @@ export function coverageOf(
   for (const { graph, sharded } of lowered) {
     const operators = new Map(graph.nodes.map((node) => [node.name, node]));
     const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
-    const described = new Map<string, Described>();
-    const describe = (name: string): Described => {
+    const described = new Map<string, DescribedKind>();
+    const describe = (name: string): DescribedKind => {
       const known = described.get(name) ?? describeOperator(name, operators, makers, strategies, names);
       described.set(name, known);
       return known;
@@ -109,7 +109,7 @@ export function coverageOf(
   return found;
 }
 
-interface Described {
+interface DescribedKind {
   readonly kind: Pick<CoveredKind, 'layerClass' | 'operator' | 'strategy'>;
   readonly used: readonly SubAxis[];
 }
@@ -120,7 +120,7 @@ function describeOperator(
   makers: ReadonlyMap<string | null, Node>,
   strategies: Assignment['strategies'],
   names: CoverageNames,
-): Described {
+): DescribedKind {
   // A graph output is named by its tensor.
   const node = operators.get(name) ?? makers.get(name);
   const isOutput = node !== undefined && !operators.has(name);

@@ -5,7 +5,7 @@
 import { type Graph, type Node, typeOf } from '../../ir/graph.js';
 
 /** Layers that are taken out: what reads the last of them reads `after` instead. */
-export interface LayerRun {
+export interface RemovedLayers {
   readonly after: string;
   readonly layers: readonly string[];
 }
@@ -23,11 +23,11 @@ export interface PlacedLayer {
 const KEPT = 2;
 
 /** The runs that can be taken out, by the layers in the model's order. */
-export function layerRuns(forward: Graph, layers: readonly PlacedLayer[]): readonly LayerRun[] {
+export function layerRuns(forward: Graph, layers: readonly PlacedLayer[]): readonly RemovedLayers[] {
   const counts = new Map<string, number>();
   const key = ({ kind, part }: PlacedLayer) => `${part} ${kind}`;
   for (const layer of layers) counts.set(key(layer), (counts.get(key(layer)) ?? 0) + 1);
-  const runs: LayerRun[] = [];
+  const runs: RemovedLayers[] = [];
   let at = 0;
   while (at < layers.length) {
     const end = longestRun(forward, layers, at, counts, key);
@@ -69,7 +69,7 @@ function longestRun(
 }
 
 /** The forward graph without the layers of a run. @throws Error (an internal error) for a run that cannot be taken out */
-export function withoutLayers(graph: Graph, run: LayerRun): Graph {
+export function withoutLayers(graph: Graph, run: RemovedLayers): Graph {
   const replaced = replacedTensors(graph, run);
   if (!replaced) throw new Error(`layers ${run.layers.join(', ')} cannot be taken out`);
   const gone = new Set(run.layers);
@@ -95,7 +95,7 @@ export function withoutLayers(graph: Graph, run: LayerRun): Graph {
 }
 
 /** By tensor of the run that is read behind it, the tensor of the layer before; null where there is none for one of them. */
-function replacedTensors(graph: Graph, { after, layers }: LayerRun): ReadonlyMap<string, string> | null {
+function replacedTensors(graph: Graph, { after, layers }: RemovedLayers): ReadonlyMap<string, string> | null {
   const gone = new Set(layers);
   const [before, last] = [operatorsOf(graph, after), operatorsOf(graph, layers.at(-1) ?? '')];
   if (before.length !== last.length) return null;

@@ -5,7 +5,7 @@ import { clonedOperators, NOTHING_RECOMPUTED, originalTensors, withClones } from
 import type { Graph } from '../../ir/graph.js';
 import { operatorEntry } from '../../ir/ops/index.js';
 import { viewOf } from '../../ir/view.js';
-import type { Assignment, Reader, View } from '../../partition/assignment.js';
+import type { Assignment, TensorReader, View } from '../../partition/assignment.js';
 import { accumulatedApart, cutStages, type StagePlace, withStageClones } from '../../partition/cut-stages.js';
 import { partAt, placeOfPart } from '../../schedule/parts.js';
 import { tensorLayoutText } from '../../sharding-propagation/file-form.js';
@@ -195,7 +195,7 @@ function viewsOf(
   for (const [tensor, readers] of readersByTensor(graph)) {
     const own = produced.get(tensor);
     if (!own) throw new Error(`tensor ${tensor} is neither an input nor a result`);
-    const views = new Map<View | null, Reader[]>();
+    const views = new Map<View | null, TensorReader[]>();
     for (const reader of readers) {
       const name =
         reader.kind === 'operator' ? same.nodeOf.get(reader.name) : (same.tensorOf.get(reader.name) ?? reader.name);
@@ -211,7 +211,7 @@ function viewsOf(
     }));
 
     /** As it is produced, or as a reader wants it, where it was so in the plan; else piece by piece. */
-    function layoutAt(view: View, served: readonly Reader[]): Layout {
+    function layoutAt(view: View, served: readonly TensorReader[]): Layout {
       const made = before.get(view.tensor);
       if (own && made && sameBlocks(made, view.layout, assignment.mesh)) return own;
       for (const { kind, name, operand } of served) {
@@ -226,7 +226,7 @@ function viewsOf(
   return result;
 }
 
-function readerKey({ kind, operand }: Reader, name: string): string {
+function readerKey({ kind, operand }: TensorReader, name: string): string {
   return `${kind} ${name} ${operand}`;
 }
 

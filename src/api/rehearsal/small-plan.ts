@@ -19,7 +19,7 @@ import { withRandomWeights } from '../random-weights.js';
 import type { BigPlan } from './big-plan.js';
 import { type Counterparts, counterparts } from './counterparts.js';
 import { leadersIn } from './coverage.js';
-import { type LayerRun, layerRuns, type PlacedLayer, withoutLayers } from './fewer-layers.js';
+import { layerRuns, type PlacedLayer, type RemovedLayers, withoutLayers } from './fewer-layers.js';
 import { type FewerParts, fewerParts } from './fewer-parts.js';
 import { sizePairs, Unmapped } from './mapped-layouts.js';
 import { type ReducedMesh, reducedMesh } from './reduced-mesh.js';
@@ -188,7 +188,7 @@ function changedDegrees({ plan }: BigPlan, small: Plan): readonly ReducedSize[] 
   });
 }
 
-function fewerLayers({ graph }: BigPlan, runs: readonly LayerRun[]): readonly ReducedSize[] {
+function fewerLayers({ graph }: BigPlan, runs: readonly RemovedLayers[]): readonly ReducedSize[] {
   const from = new Set(graph.nodes.flatMap(({ layer }) => (layer === null ? [] : [layer]))).size;
   const gone = runs.reduce((sum, { layers }) => sum + layers.length, 0);
   return from === 0 ? [] : [{ name: 'layers', from, to: from - gone }];

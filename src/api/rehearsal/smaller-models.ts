@@ -11,7 +11,7 @@ import { matchesAny } from '../../ir/glob.js';
 import { batchSize } from '../../search/degrees.js';
 import type { Arrays } from '../arrays.js';
 import { dispatchOf } from '../dispatch.js';
-import type { Source } from '../folder.js';
+import type { ProgramSource } from '../folder.js';
 import { generatedFile } from '../generated.js';
 import { type ImportedModel, importModel } from '../import.js';
 import { type InferencePrecision, inPrecision } from '../inference-precision.js';
@@ -25,7 +25,7 @@ export interface SmallRequest {
   readonly planned: ImportedModel;
   readonly file: string;
   readonly constants: Arrays;
-  readonly source: Source;
+  readonly source: ProgramSource;
   /** What the plan infers in; undefined where the file says it. */
   readonly precision: InferencePrecision | undefined;
   /** At most. */
@@ -55,7 +55,7 @@ export interface ModelAttempt {
   ) => Promise<{ readonly planned: ImportedModel; readonly whole: ImportedModel; readonly constants: Arrays }>;
 }
 
-interface Sizes {
+interface RehearsalSizes {
   readonly mesh: ReducedMesh;
   /** Where the plan has as many. */
   readonly microBatches: number;
@@ -65,7 +65,7 @@ interface Sizes {
 /** What sequences of files are shortened to, where nothing cuts them. */
 const SEQUENCE = 12;
 
-export function* modelAttempts(request: SmallRequest, sizes: Sizes): Generator<ModelAttempt> {
+export function* modelAttempts(request: SmallRequest, sizes: RehearsalSizes): Generator<ModelAttempt> {
   const { planned, source, file } = request;
   const count = planned.graph.microBatches?.count ?? 1;
   const microBatches = Math.min(count, sizes.microBatches);

@@ -15,7 +15,7 @@ import { Unmapped } from './mapped-layouts.js';
 import type { ReducedMesh } from './reduced-mesh.js';
 
 /** Into how many shards a size is cut: by the plan, and by the rehearsal. */
-interface Cut {
+interface ShardCounts {
   readonly before: number;
   readonly after: number;
 }
@@ -28,9 +28,9 @@ export function narrowSizes(
   { graph, assignment: { mesh, strategies } }: Pick<BigPlan, 'graph' | 'assignment'>,
   reduced: ReducedMesh,
 ): NarrowSizes {
-  const cuts = new Map<number, Map<string, Cut>>();
-  const add = (size: number, cut: Cut) => {
-    const known = cuts.get(size) ?? new Map<string, Cut>();
+  const cuts = new Map<number, Map<string, ShardCounts>>();
+  const add = (size: number, cut: ShardCounts) => {
+    const known = cuts.get(size) ?? new Map<string, ShardCounts>();
     cuts.set(size, known.set(`${cut.before} ${cut.after}`, cut));
   };
   const inOrder = new Set(
@@ -111,7 +111,7 @@ export function checkCuts(
   }
 }
 
-function isCut(size: number, least: number, { before, after }: Cut): boolean {
+function isCut(size: number, least: number, { before, after }: ShardCounts): boolean {
   if (least < after) return false;
   if (size % before !== 0) return least % after !== 0;
   // Cut to single elements, or not.

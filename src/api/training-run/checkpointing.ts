@@ -24,7 +24,7 @@ export interface CheckpointOptions {
 }
 
 /** Of a run's options those that a checkpoint has to do with. */
-interface RunOptions extends CheckpointOptions {
+interface TrainingRunOptions extends CheckpointOptions {
   readonly directory: string;
   readonly seed?: number;
   readonly inOrder?: boolean;
@@ -64,7 +64,7 @@ export const WITHOUT_CHECKPOINTS: Checkpointing = {
  * Takes the folder's lock, and finds the checkpoint that the run goes on from.
  * @throws AutoparError `folder-in-use`, `checkpoints-there`; what `Checkpoints.find` throws
  */
-export async function openCheckpointing(parts: CompiledParts, options: RunOptions): Promise<Checkpointing> {
+export async function openCheckpointing(parts: CompiledParts, options: TrainingRunOptions): Promise<Checkpointing> {
   const { directory, keep, resume = false, checkpointEvery, onNote } = options;
   const checkpoints = await Checkpoints.open(directory, parts, keep);
   try {
@@ -100,7 +100,7 @@ export async function openCheckpointing(parts: CompiledParts, options: RunOption
 }
 
 /** @throws AutoparError `bad-option` (usage) where an option says another order of samples than the checkpoint */
-function checkOrder(options: RunOptions, { order, lastBatch }: TrainingState): void {
+function checkOrder(options: TrainingRunOptions, { order, lastBatch }: TrainingState): void {
   const said = [
     ['--seed', options.seed, order.seed],
     ['--in-order', options.inOrder, order.inOrder],

@@ -16,7 +16,7 @@ import { needed } from '../../ir/needed.js';
 import { findLayers } from '../../ir/passes/find-layers.js';
 import { unusedName } from '../../ir/unused-name.js';
 import { rankCount } from '../../program/mesh.js';
-import { openSession, type Session, type SessionOptions, type Tensors } from '../../runtime/session.js';
+import { openSession, type Session, type SessionOptions, type WholeTensors } from '../../runtime/session.js';
 import { importerOf } from '../compiled-model.js';
 import type { CompiledParts } from '../folder.js';
 import type { ImportedModel } from '../import.js';
@@ -33,7 +33,7 @@ export interface ForwardProgram {
   /** Outputs whose quotient is the mean loss; of a loss that is no quotient, the loss alone. Null where it has the model's outputs. */
   readonly loss: { readonly numerator: string; readonly denominator: string | null } | null;
   /** Values of weights, by name: those that are trained, and running statistics. */
-  readonly write: (state: Tensors) => Promise<void>;
+  readonly write: (state: WholeTensors) => Promise<void>;
   /** Ends its ranks and removes its files. */
   readonly close: () => Promise<void>;
 }

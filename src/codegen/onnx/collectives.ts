@@ -12,7 +12,7 @@ import type { CommunicationNode } from '../../partition/sharded-graph.js';
 const DOMAIN = 'autopar';
 
 /** An operator of the chain that a collective becomes, and the type of its result. */
-export interface Link {
+export interface ChainLink {
   readonly op: string;
   readonly domain: string;
   readonly attributes: Attributes;
@@ -20,7 +20,7 @@ export interface Link {
 }
 
 /** The group of a collective among a program's ranks. */
-export interface Groups {
+export interface RankGroups {
   /** Ranks of every group that runs it, by member. */
   readonly groups: readonly (readonly number[])[];
   /** Ranks of the program. */
@@ -32,10 +32,10 @@ export function linksOf(
   { collective }: CommunicationNode,
   { dtype, shape }: TensorType,
   result: readonly number[],
-  { groups, ranks }: Groups,
-): readonly Link[] | null {
+  { groups, ranks }: RankGroups,
+): readonly ChainLink[] | null {
   const size = groups[0]?.length ?? 1;
-  const made: Link[] = [];
+  const made: ChainLink[] = [];
   let current = shape;
   const push = (op: string, domain: string, attributes: Attributes, to: readonly number[]): void => {
     made.push({ op, domain, attributes, type: { dtype, shape: to } });

@@ -11,13 +11,13 @@ import { rankCount } from '../../program/mesh.js';
 import type { Program, ProgramValue } from '../../program/program.js';
 import { openSafetensors } from '../../program/safetensors.js';
 import { linkShards } from '../link-shards.js';
-import { type RankModels, rankModels, type Span } from './rank-models.js';
+import { type FileSpan, type RankModels, rankModels } from './rank-models.js';
 import { readme } from './readme.js';
-import { axesOfStage, type StageGraph, stageGraph, type Transfer } from './stage-graph.js';
+import { axesOfStage, type OnnxStageGraph, type RankTransfer, stageGraph } from './stage-graph.js';
 
 /** What is written of the ONNX target, but for weights. */
 export interface OnnxProgram {
-  readonly stages: readonly (StageGraph & RankModels)[];
+  readonly stages: readonly (OnnxStageGraph & RankModels)[];
   readonly program: Program;
 }
 
@@ -67,8 +67,11 @@ export async function emitOnnx(
   await writeJsonAtomic(path.join(directory, 'index.json'), { format: 'autopar-onnx', version: 1, mesh, ranks });
 }
 
-async function spansIn(directory: string, shards: ReadonlySet<string>): Promise<(file: string, key: string) => Span> {
-  const known = new Map<string, ReadonlyMap<string, Span>>();
+async function spansIn(
+  directory: string,
+  shards: ReadonlySet<string>,
+): Promise<(file: string, key: string) => FileSpan> {
+  const known = new Map<string, ReadonlyMap<string, FileSpan>>();
   for (const shard of shards) {
     const { entries, start, close } = await openSafetensors(path.join(directory, shard));
     await close();
@@ -85,14 +88,14 @@ async function spansIn(directory: string, shards: ReadonlySet<string>): Promise<
 }
 
 /** A rank's entry of index.json: its inputs and outputs, what it exchanges with other stages, what the next step begins with. */
-function valuesOf(program: Program, stage: number, own: StageGraph & RankModels, inStage: number): object {
+function valuesOf(program: Program, stage: number, own: OnnxStageGraph & RankModels, inStage: number): object {
   const axes = axesOfStage(program, stage);
   const value = ({ name, tensor, shape, dtype }: ProgramValue) => {
     const layout = program.stages[stage]?.tensors[tensor]?.layout ?? { dims: [], partial: [] };
     const boxes = boxesOf(shape, layout, axes, inStage);
     return { name, dtype, whole: shape, block: blockShape(shape, layout, axes), boxes };
   };
-  const peer = ({ stage: other, label }: Transfer) => ({ rank: other * rankCount(axes) + inStage, label });
+  const peer = ({ stage: other, label }: RankTransfer) => ({ rank: other * rankCount(axes) + inStage, label });
   const leaving = (tensor: string) => own.outputs.get(tensor) ?? tensor;
   const here = (values: readonly ProgramValue[]) => values.filter((each) => each.stage === stage);
   return {

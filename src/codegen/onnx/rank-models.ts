@@ -15,16 +15,16 @@ import {
 import { writeOnnx } from '../../ir/onnx/writer.js';
 import { shardIndex, shardText } from '../../program/mesh.js';
 import type { ProgramAxis, ProgramStage, ProgramWeight } from '../../program/program.js';
-import type { StageGraph } from './stage-graph.js';
+import type { OnnxStageGraph } from './stage-graph.js';
 
 /** Where a tensor's bytes are in a file. */
-export interface Span {
+export interface FileSpan {
   readonly offset: number;
   readonly length: number;
 }
 
 /** What a rank's model has that another's may have otherwise. */
-interface Own {
+interface RankOwn {
   readonly coordinates: Readonly<Record<string, number>>;
   /** File of a weight's shard; null where it is zero. */
   readonly weights: Readonly<Record<string, string | null>>;
@@ -34,7 +34,7 @@ interface Own {
 export interface RankModels {
   /** By rank in the stage: a key that ranks share whose models are equal. */
   readonly keyOf: (rank: number) => string;
-  readonly model: (rank: number, spanOf: (file: string, key: string) => Span) => Uint8Array;
+  readonly model: (rank: number, spanOf: (file: string, key: string) => FileSpan) => Uint8Array;
   /** Files of shards that the models name. */
   readonly shards: ReadonlySet<string>;
   /** Inputs without a value in the models, which are zero before the first step. */
@@ -43,7 +43,7 @@ export interface RankModels {
 
 /** @param axes of the ranks of the stage */
 export function rankModels(
-  { graph, exchanged }: StageGraph,
+  { graph, exchanged }: OnnxStageGraph,
   { coordinates, weights }: ProgramStage,
   axes: readonly ProgramAxis[],
   ranks: number,
@@ -55,7 +55,7 @@ export function rankModels(
   const bound = Object.entries(weights).filter(([name]) => named.has(name));
   const own = Array.from(
     { length: ranks },
-    (_, rank): Own => ({
+    (_, rank): RankOwn => ({
       coordinates: Object.fromEntries(
         Object.entries(coordinates).map(([name, { axes: along, block, bias }]) => [
           name,
@@ -71,7 +71,7 @@ export function rankModels(
     return { name, type: { tensor_type: { elem_type: onnxOfDtype(dtype), shape: { dim } } } };
   });
   const model: RankModels['model'] = (rank, spanOf) => {
-    const { coordinates: places, weights: files } = own[rank] as Own;
+    const { coordinates: places, weights: files } = own[rank] as RankOwn;
     const made: NodeProto[] = [];
     const shapes: TensorProto[] = [];
     const initializer = (inner.initializer ?? []).flatMap((tensor): readonly TensorProto[] => {
@@ -106,7 +106,7 @@ function fileOf({ file, axes: cut, zeroUnlessFirst }: ProgramWeight, axes: reado
   return shardText(file, shardIndex(axes, cut, rank));
 }
 
-function located(file: string, { offset, length }: Span): TensorProto['external_data'] & object {
+function located(file: string, { offset, length }: FileSpan): TensorProto['external_data'] & object {
   return [
     { key: 'location', value: file },
     { key: 'offset', value: String(offset) },

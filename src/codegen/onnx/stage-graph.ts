@@ -11,21 +11,21 @@ import { walkStage } from '../../partition/stage-walk.js';
 import { groupOf, rankCount, stageAxes } from '../../program/mesh.js';
 import type { Program, ProgramAxis } from '../../program/program.js';
 import { lacksPlan } from '../target-lacks.js';
-import { type Groups, linksOf } from './collectives.js';
+import { linksOf, type RankGroups } from './collectives.js';
 
 /** A stage's graph, and what its inputs and outputs are. */
-export interface StageGraph {
+export interface OnnxStageGraph {
   readonly graph: Graph;
   /** Results of collectives, whose types readers of the file cannot infer. */
   readonly exchanged: readonly string[];
-  readonly receives: readonly Transfer[];
-  readonly sends: readonly Transfer[];
+  readonly receives: readonly RankTransfer[];
+  readonly sends: readonly RankTransfer[];
   /** By tensor of the sharded graph that leaves the stage: the graph's output. */
   readonly outputs: ReadonlyMap<string, string>;
 }
 
 /** A tensor of the graph that comes from, or goes to, the same rank of another stage. */
-export interface Transfer {
+export interface RankTransfer {
   readonly tensor: string;
   readonly stage: number;
   /** The name by which both ends know it. */
@@ -38,7 +38,7 @@ export function axesOfStage({ mesh, stages }: Program, stage: number): readonly 
 }
 
 /** @throws AutoparError `target-lacks-plan` for a step that is no single pass through the stages */
-export function stageGraph({ sharded }: LoweredStage, stage: number, program: Program): StageGraph {
+export function stageGraph({ sharded }: LoweredStage, stage: number, program: Program): OnnxStageGraph {
   const actions = program.schedule.filter((action) => action.stage === stage);
   refuseUnsupported(sharded, stage, actions);
   const builder = new Builder(sharded, groupsIn(program, stage));
@@ -59,7 +59,7 @@ export function stageGraph({ sharded }: LoweredStage, stage: number, program: Pr
   return builder.finish();
 }
 
-function transferOf({ tensor, stage, name }: StageTransfer): Transfer {
+function transferOf({ tensor, stage, name }: StageTransfer): RankTransfer {
   return { tensor, stage, label: name };
 }
 
@@ -80,10 +80,10 @@ function refuseUnsupported(sharded: ShardedGraph, stage: number, actions: Progra
 }
 
 /** The groups of some axes: ranks are counted in the program. */
-function groupsIn(program: Program, stage: number): (axes: readonly string[]) => Groups {
+function groupsIn(program: Program, stage: number): (axes: readonly string[]) => RankGroups {
   const own = axesOfStage(program, stage);
   const count = rankCount(own);
-  const known = new Map<string, Groups>();
+  const known = new Map<string, RankGroups>();
   return (axes) => {
     const key = axes.join();
     const groups = known.get(key) ?? {
@@ -98,8 +98,8 @@ function groupsIn(program: Program, stage: number): (axes: readonly string[]) =>
 }
 
 class Builder {
-  readonly receives: Transfer[] = [];
-  readonly sends: Transfer[] = [];
+  readonly receives: RankTransfer[] = [];
+  readonly sends: RankTransfer[] = [];
   private readonly nodes: Node[] = [];
   private readonly exchanged: string[] = [];
   private readonly types = new Map<string, TensorType>();
@@ -107,7 +107,7 @@ class Builder {
 
   constructor(
     private readonly sharded: ShardedGraph,
-    private readonly groupsOf: (axes: readonly string[]) => Groups,
+    private readonly groupsOf: (axes: readonly string[]) => RankGroups,
   ) {
     for (const [name, { dtype, localShape }] of sharded.tensors) this.types.set(name, { dtype, shape: localShape });
   }
@@ -139,7 +139,7 @@ class Builder {
     this.push({ ...own, name: output, inputs: [input], outputs: [output] });
   }
 
-  finish(): StageGraph {
+  finish(): OnnxStageGraph {
     const { sharded } = this;
     const outputs = new Map<string, string>();
     const leaving = [...sharded.outputs, ...sharded.state.map(({ from }) => ({ tensor: from })), ...this.sends];

@@ -28,7 +28,7 @@ interface Entry {
 }
 
 /** Collects statements in order. */
-export class Body {
+export class StatementBody {
   private readonly entries: Entry[] = [];
 
   add(statements: readonly Statement[], within: readonly Header[] = [], makes: readonly string[] = []): void {

@@ -9,12 +9,12 @@ import { dtypeText, numbersText, type TorchNode } from './operators/operator.js'
 import { identifier, snakeCase } from './python.js';
 
 /** The name that a result gets, made of a base; null for one that is not used. */
-export type Target = ((base: string) => string) | null;
+export type ResultNaming = ((base: string) => string) | null;
 
 /** An operator in its torch function, else the operators of its expansion in theirs; null where one of them has none. */
 export function expressionStatements(
   node: TorchNode & { readonly domain: string },
-  targets: readonly Target[],
+  targets: readonly ResultNaming[],
   local: (base: string) => string,
   comment: string,
   within: readonly string[] = [],
@@ -34,7 +34,7 @@ export function expressionStatements(
  */
 function expandedStatements(
   node: TorchNode & { readonly domain: string },
-  targets: readonly Target[],
+  targets: readonly ResultNaming[],
   local: (base: string) => string,
   comment: string,
   within: readonly string[],
@@ -63,7 +63,7 @@ function expandedStatements(
     if (!made) return null;
     for (const [index, name] of inner.outputs.entries()) types.set(name, made[index] as TensorType);
     const operands = inner.inputs.map((name) => (name === null ? null : (texts.get(name) ?? null)));
-    const into = inner.outputs.map((name): Target => {
+    const into = inner.outputs.map((name): ResultNaming => {
       const result = /^out(\d+)$/.exec(name)?.[1];
       const target = result === undefined ? undefined : targets[Number(result)];
       return (base) => {

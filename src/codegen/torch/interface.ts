@@ -7,21 +7,21 @@ import type { Layout, Piece } from '../../sharding-propagation/layout.js';
 import type { ProgramAxes } from './axes.js';
 import { dtypeText, tuple } from './operators/operator.js';
 import { statement } from './python.js';
-import { type Tensors, tensorOf } from './tensors.js';
+import { type TorchTensors, tensorOf } from './tensors.js';
 
-export interface NamedTensor {
+export interface InterfaceTensor {
   readonly name: string;
   readonly tensor: string;
 }
 
-export function inputsOf({ inputs, state, microBatches }: ShardedGraph): readonly NamedTensor[] {
+export function inputsOf({ inputs, state, microBatches }: ShardedGraph): readonly InterfaceTensor[] {
   const kept = new Set(state.map(({ to }) => to));
   return inputs
     .filter(({ tensor, input }) => !kept.has(tensor) && input !== microBatches?.index)
     .map(({ tensor, input }) => ({ tensor, name: input }));
 }
 
-export function outputsOf({ outputs, state }: ShardedGraph): readonly NamedTensor[] {
+export function outputsOf({ outputs, state }: ShardedGraph): readonly InterfaceTensor[] {
   const left = new Set(state.map(({ from }) => from));
   return outputs.filter(({ tensor }) => !left.has(tensor)).map(({ tensor, output }) => ({ tensor, name: output }));
 }
@@ -47,7 +47,7 @@ function orderTable(order: TensorOrder): string {
 }
 
 /** A table of inputs or outputs by name. */
-export function valuesTable(name: string, values: readonly NamedTensor[], { sharded, axes }: Tensors): string {
+export function valuesTable(name: string, values: readonly InterfaceTensor[], { sharded, axes }: TorchTensors): string {
   const rows = values.map(({ name: own, tensor }) => {
     const { dtype, shape, layout } = tensorOf(sharded, tensor);
     const axis = sharded.microBatches?.cut.get(own);

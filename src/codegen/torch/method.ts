@@ -12,17 +12,17 @@ import {
   type ShardedGraph,
 } from '../../partition/sharded-graph.js';
 import { layoutText } from '../../sharding-propagation/layout-text.js';
-import { Body, type Header, type Statement } from './body.js';
+import { type Header, type Statement, StatementBody } from './body.js';
 import { expressionStatements } from './expression.js';
 import { torchOperatorOf } from './operators/index.js';
 import { dtypeText, isFloat, number, tuple } from './operators/operator.js';
 import { functionBody, type UpdateGroup, UpdateNames, updateGroups } from './optimizer-file.js';
-import type { Run } from './runs.js';
-import { type Tensors, tensorOf } from './tensors.js';
+import type { LayerSteps } from './runs.js';
+import { type TorchTensors, tensorOf } from './tensors.js';
 import { inPlace, writtenOver } from './written-over.js';
 
 /** What the lines of a method call their tensors. */
-export interface Naming {
+export interface MethodNaming {
   /** The expression of a tensor that is there. */
   readonly read: (tensor: string) => string;
   /** That of a constant or coordinate in the host's memory; undefined for other tensors. */
@@ -52,8 +52,12 @@ export interface Naming {
 }
 
 /** The statements of a run's steps. */
-export function statementsOf({ steps, takesTurns }: Run, tensors: Tensors, naming: Naming): Body {
-  const body = new Body();
+export function statementsOf(
+  { steps, takesTurns }: LayerSteps,
+  tensors: TorchTensors,
+  naming: MethodNaming,
+): StatementBody {
+  const body = new StatementBody();
   const ended = new Set<string>();
   const { sharded } = tensors;
   const within = (name: string): readonly Header[] => [...leading([name], sharded, naming), ...onHost(name, sharded)];
@@ -136,7 +140,7 @@ export const PLACES: Readonly<Record<OuterMemory, string>> = { host: 'cpu', disk
 export function leading(
   names: readonly string[],
   sharded: ShardedGraph,
-  naming: Pick<Naming, 'lead'>,
+  naming: Pick<MethodNaming, 'lead'>,
 ): readonly Header[] {
   const lists = names.map((name) => sharded.tensors.get(name)?.first ?? []);
   const axes = (lists[0] ?? []).filter((axis) => lists.every((list) => list.includes(axis)));
@@ -148,17 +152,17 @@ function onHost(name: string, { tensors }: ShardedGraph): readonly Header[] {
   return tensors.get(name)?.place === 'host' ? [{ text: 'with torch.device("cpu")' }] : [];
 }
 
-function layoutOf(name: string, { sharded }: Tensors): string {
+function layoutOf(name: string, { sharded }: TorchTensors): string {
   return layoutText(tensorOf(sharded, name).layout, sharded.mesh);
 }
 
-function localType(name: string, { sharded }: Tensors): TensorType {
+function localType(name: string, { sharded }: TorchTensors): TensorType {
   const { dtype, localShape } = tensorOf(sharded, name);
   return { dtype, shape: localShape };
 }
 
 /** Statements with what they assign, and the first tensor that they make. */
-interface Made {
+interface MadeStatements {
   readonly statements: readonly Statement[];
   readonly targets: readonly string[];
   readonly first: string;
@@ -168,9 +172,9 @@ interface Made {
 function* segmentStatements(
   nodes: readonly ComputeNode[],
   left: readonly string[],
-  tensors: Tensors,
-  naming: Naming,
-): Generator<Made> {
+  tensors: TorchTensors,
+  naming: MethodNaming,
+): Generator<MadeStatements> {
   const groups = updateGroups(
     nodes,
     (name) => elementCount(localType(name, tensors).shape) === 1,
@@ -188,14 +192,14 @@ function* segmentStatements(
 }
 
 /** The call of a function that runs the operators of a group. */
-function callOf(group: UpdateGroup, tensors: Tensors, naming: Naming): Made {
+function callOf(group: UpdateGroup, tensors: TorchTensors, naming: MethodNaming): MadeStatements {
   const { nodes, results } = group;
   const names = new UpdateNames();
   const over = writtenOver(nodes, new Set(results), (name) => localType(name, tensors));
   const hosted = nodes.some(({ outputs }) => outputs.some((name) => isHosted(name, tensors)));
   const outside = (name: string) => (hosted ? naming.onHost(name) : undefined) ?? naming.read(name);
   const statements = nodes.flatMap((node) => {
-    const inside: Naming = {
+    const inside: MethodNaming = {
       ...naming,
       read: (name) => names.read(name, outside, typeIn(name, tensors) ?? { shape: [] }),
       onHost: () => undefined,
@@ -216,11 +220,16 @@ function callOf(group: UpdateGroup, tensors: Tensors, naming: Naming): Made {
   return { statements: [{ text, comment: layoutOf(first, tensors) }], targets, first };
 }
 
-function isHosted(name: string | null, { sharded }: Tensors): boolean {
+function isHosted(name: string | null, { sharded }: TorchTensors): boolean {
   return name !== null && sharded.tensors.get(name)?.place === 'host';
 }
 
-function operatorStatements(node: ComputeNode, tensors: Tensors, naming: Naming, over?: string): Made {
+function operatorStatements(
+  node: ComputeNode,
+  tensors: TorchTensors,
+  naming: MethodNaming,
+  over?: string,
+): MadeStatements {
   const last = node.outputs.findLastIndex((name) => name !== null && isUsed(name, tensors));
   const outputs = node.outputs.slice(0, Math.max(1, last + 1));
   const { op, domain, attributes } = node;
@@ -253,7 +262,11 @@ function operatorStatements(node: ComputeNode, tensors: Tensors, naming: Naming,
 }
 
 /** Whether anything but some operators reads a result: an operator may name results that nothing does. */
-function isUsed(name: string, { readIn, asked, runs, stores }: Tensors, but: ReadonlySet<ComputeNode> = NONE): boolean {
+function isUsed(
+  name: string,
+  { readIn, asked, runs, stores }: TorchTensors,
+  but: ReadonlySet<ComputeNode> = NONE,
+): boolean {
   if (readIn.has(name) || asked.has(name) || [...stores.values()].flat().some(({ from }) => from === name)) return true;
   const isReader = (node: ComputeNode) => node.inputs.includes(name) && !but.has(node);
   return runs.some(({ steps }) => steps.some(({ step }) => step.kind === 'segment' && step.nodes.some(isReader)));
@@ -261,7 +274,7 @@ function isUsed(name: string, { readIn, asked, runs, stores }: Tensors, but: Rea
 
 const NONE: ReadonlySet<ComputeNode> = new Set();
 
-function typeIn(name: string, tensors: Tensors): TensorType {
+function typeIn(name: string, tensors: TorchTensors): TensorType {
   const isCoordinate = tensors.sharded.coordinates.some((coordinate) => coordinate.name === name);
   return isCoordinate && !tensors.sharded.tensors.has(name) ? { dtype: 'int64', shape: [1] } : localType(name, tensors);
 }
@@ -272,7 +285,7 @@ function numberOf(
   index: number,
   inputs: readonly (TensorType | null)[],
   result: TensorType | null,
-  { inline, sharded }: Tensors,
+  { inline, sharded }: TorchTensors,
 ): string | null {
   const data = inline.get(name);
   const [own, other] = [inputs[index], inputs[1 - index]];
@@ -319,8 +332,8 @@ const RESULTS: Readonly<Record<CommunicationNode['collective']['kind'], string>>
 function collectiveStatement(
   { collective, axes, input, output }: CommunicationNode,
   isAtOnce: boolean,
-  tensors: Tensors,
-  naming: Naming,
+  tensors: TorchTensors,
+  naming: MethodNaming,
 ): { readonly made: Statement; readonly target: string } {
   const { kind } = collective;
   const { localShape, dtype } = tensorOf(tensors.sharded, output);

@@ -14,7 +14,7 @@ import { OptimizerFile } from './optimizer-file.js';
 import { LINE_LENGTH } from './python.js';
 import { runsOf } from './runs.js';
 import { methodOf, StageWriter } from './stage-writer.js';
-import { type Tensors, tensorsOf } from './tensors.js';
+import { type TorchTensors, tensorsOf } from './tensors.js';
 
 export interface ModelFiles {
   /** By name: model.py, or layers.py and one of each stage. */
@@ -102,14 +102,14 @@ export function modelFiles(
   };
 }
 
-interface LayerClass {
+interface TorchLayerClass {
   readonly name: string;
   readonly layers: readonly string[];
 }
 
 /** By text: equal layers are one class. */
-function classesOf(modules: readonly OwnedModule[]): ReadonlyMap<string, LayerClass> {
-  const classes = new Map<string, LayerClass>();
+function classesOf(modules: readonly OwnedModule[]): ReadonlyMap<string, TorchLayerClass> {
+  const classes = new Map<string, TorchLayerClass>();
   for (const { owner, lines } of modules) {
     const text = lines.join('\n');
     const known = classes.get(text);
@@ -120,7 +120,7 @@ function classesOf(modules: readonly OwnedModule[]): ReadonlyMap<string, LayerCl
 }
 
 /** By name in schedule.csv: the method of a list. */
-function listsTable(names: ReadonlyMap<string, string>, { walk, sharded }: Tensors): string {
+function listsTable(names: ReadonlyMap<string, string>, { walk, sharded }: TorchTensors): string {
   const table = (title: string, nameOf: (list: string) => string) => {
     const rows = walk.lists.flatMap(({ name, steps }) => {
       const known = [...names].find(([list]) => nameOf(list) === name)?.[1];

@@ -3,11 +3,11 @@
  */
 import { elementCount } from '../../ir/graph.js';
 import { layoutText } from '../../sharding-propagation/layout-text.js';
-import { leading, type Naming, PLACES, statementsOf } from './method.js';
+import { leading, type MethodNaming, PLACES, statementsOf } from './method.js';
 import { dtypeText, numbersText, tuple } from './operators/operator.js';
 import { attributeName, Names, snakeCase, statement } from './python.js';
-import type { Run } from './runs.js';
-import { type Owner, type Tensors, tensorOf } from './tensors.js';
+import type { LayerSteps } from './runs.js';
+import { type LayerOwner, type TorchTensors, tensorOf } from './tensors.js';
 
 const BODY = '        ';
 
@@ -29,19 +29,19 @@ interface Call {
 
 /** One layer, or the stage itself. */
 export interface OwnedModule {
-  readonly owner: Owner;
+  readonly owner: LayerOwner;
   /** Lines of the constructor and of the methods, the same for equal layers. */
   readonly lines: readonly string[];
   /** By parameter: its dotted name in the module, and in the whole model. */
   readonly paths: ReadonlyMap<string, string>;
-  readonly calls: ReadonlyMap<Run, Call>;
+  readonly calls: ReadonlyMap<LayerSteps, Call>;
   readonly constants: readonly FiledConstant[];
   /** By tensor: its name in the module's namespace. */
   readonly slots: ReadonlyMap<string, string>;
 }
 
 /** Whether a tensor is in its maker's namespace, and not in a variable of one method. */
-export function isKept(name: string, tensors: Tensors): boolean {
+export function isKept(name: string, tensors: TorchTensors): boolean {
   const run = tensors.madeIn.get(name);
   if (!run) return false;
   if (tensors.asked.has(name)) return true;
@@ -54,7 +54,7 @@ export function isKept(name: string, tensors: Tensors): boolean {
   return own || tensors.pending.has(name) || isReadElsewhere || isSum(name, tensors);
 }
 
-function waitsElsewhere(name: string, run: Run, { pending, runs }: Tensors): boolean {
+function waitsElsewhere(name: string, run: LayerSteps, { pending, runs }: TorchTensors): boolean {
   return (
     isPendingSum(name, run) ||
     (pending.has(name) &&
@@ -65,22 +65,22 @@ function waitsElsewhere(name: string, run: Run, { pending, runs }: Tensors): boo
   );
 }
 
-function isPendingSum(name: string, { steps }: Run): boolean {
+function isPendingSum(name: string, { steps }: LayerSteps): boolean {
   return steps.some(({ step }) => step.kind === 'accumulate' && step.node.outputs[0] === name);
 }
 
-function isSum(name: string, { madeIn }: Tensors): boolean {
+function isSum(name: string, { madeIn }: TorchTensors): boolean {
   const run = madeIn.get(name);
   return run !== undefined && isPendingSum(name, run);
 }
 
 /** Whether a layer's method gives a tensor to the stage, whose other methods read it. */
-function isReturned(name: string, run: Run, { readIn, pending }: Tensors): boolean {
+function isReturned(name: string, run: LayerSteps, { readIn, pending }: TorchTensors): boolean {
   if (pending.has(name)) return false;
   return (readIn.get(name) ?? []).some(({ list, layer }) => list === run.list && layer !== run.layer);
 }
 
-export function namespaceOf(name: string, { walk }: Tensors): 'micro' | 'step' {
+export function namespaceOf(name: string, { walk }: TorchTensors): 'micro' | 'step' {
   return walk.lifetimeOf(name) === 'micro' ? 'micro' : 'step';
 }
 
@@ -106,13 +106,13 @@ export class LayerWriter {
   private readonly groups = new Set<string>();
 
   constructor(
-    private readonly owner: Owner,
-    private readonly tensors: Tensors,
+    private readonly owner: LayerOwner,
+    private readonly tensors: TorchTensors,
   ) {}
 
   /** The module of a layer, its methods in the order in which they run. */
-  layer(runs: readonly Run[]): OwnedModule {
-    const calls = new Map<Run, Call>();
+  layer(runs: readonly LayerSteps[]): OwnedModule {
+    const calls = new Map<LayerSteps, Call>();
     const methods = runs.flatMap((run) => {
       const { lines, call } = this.method(run);
       calls.set(run, call);
@@ -128,7 +128,7 @@ export class LayerWriter {
     return { owner, lines, paths, constants, slots };
   }
 
-  private method(run: Run): { readonly lines: readonly string[]; readonly call: Call } {
+  private method(run: LayerSteps): { readonly lines: readonly string[]; readonly call: Call } {
     const locals = new Map<string, string>();
     const given: string[] = [];
     const namespaces = new Set<string>();
@@ -149,7 +149,7 @@ export class LayerWriter {
       given.push(name);
       return argument;
     };
-    const naming: Naming = {
+    const naming: MethodNaming = {
       read,
       onHost: (name) => this.onHost(name),
       make: (name, base) => {

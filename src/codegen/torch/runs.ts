@@ -5,12 +5,12 @@
  * methods say nothing of its neighbours and equal layers have equal methods. What is started, and in which order, stays.
  */
 import { passOf } from '../../ir/graph.js';
-import type { Step } from '../../partition/order.js';
+import type { OrderedStep } from '../../partition/order.js';
 import type { ShardedGraph } from '../../partition/sharded-graph.js';
 import type { StageWalk, WalkedStep } from '../../partition/stage-walk.js';
 
 /** `layer` is null for what belongs to no layer: it stands in the stage's own method. */
-export interface Run {
+export interface LayerSteps {
   readonly list: string;
   readonly layer: string | null;
   /** The name of the layer's method. */
@@ -21,7 +21,10 @@ export interface Run {
 }
 
 /** The runs of all lists of a stage, in order. */
-export function runsOf({ lists }: StageWalk, { interleave = 1 }: Pick<ShardedGraph, 'interleave'>): readonly Run[] {
+export function runsOf(
+  { lists }: StageWalk,
+  { interleave = 1 }: Pick<ShardedGraph, 'interleave'>,
+): readonly LayerSteps[] {
   const grouped = lists.flatMap(({ name, runs, steps }) =>
     groups(steps).map((group) => ({
       ...{ list: name, ...group },
@@ -32,20 +35,20 @@ export function runsOf({ lists }: StageWalk, { interleave = 1 }: Pick<ShardedGra
 }
 
 /** The layer of a step; null where it has none. */
-function layerOf(step: Step): string | null {
+function layerOf(step: OrderedStep): string | null {
   if (step.kind === 'segment') return step.nodes[0]?.layer ?? null;
   return step.kind === 'send' || step.kind === 'recv' ? null : step.node.layer;
 }
 
-interface Open {
+interface OpenRun {
   readonly layer: string | null;
   readonly pass: string;
   readonly steps: WalkedStep[];
 }
 
-function groups(steps: readonly WalkedStep[]): readonly Open[] {
-  const runs: Open[] = [];
-  let open: Open | undefined;
+function groups(steps: readonly WalkedStep[]): readonly OpenRun[] {
+  const runs: OpenRun[] = [];
+  let open: OpenRun | undefined;
   let held: WalkedStep[] = [];
   const close = () => {
     if (held.length > 0) runs.push({ layer: null, pass: '', steps: held });
@@ -75,8 +78,8 @@ function groups(steps: readonly WalkedStep[]): readonly Open[] {
 }
 
 /** Runs that only wait belong to the stage: which waits stand together depends on a layer's neighbours. */
-function joined(runs: readonly Open[]): readonly Open[] {
-  const result: Open[] = [];
+function joined(runs: readonly OpenRun[]): readonly OpenRun[] {
+  const result: OpenRun[] = [];
   for (const run of runs) {
     const layer = run.steps.every(({ step }) => step.kind === 'wait') ? null : run.layer;
     const last = result.at(-1);
@@ -86,12 +89,12 @@ function joined(runs: readonly Open[]): readonly Open[] {
   return result;
 }
 
-function firstPass(step: Step): string {
+function firstPass(step: OrderedStep): string {
   return step.kind === 'send' || step.kind === 'recv' || step.kind === 'segment' ? 'forward' : passOf(step.node.phase);
 }
 
 /** Tensors that a step needs to begin. */
-export function readsOfStep(step: Step): readonly string[] {
+export function readsOfStep(step: OrderedStep): readonly string[] {
   switch (step.kind) {
     case 'segment': {
       const made = new Set(step.nodes.flatMap(({ outputs }) => outputs));
@@ -110,7 +113,7 @@ export function readsOfStep(step: Step): readonly string[] {
 }
 
 /** The first run of a layer's pass has the pass's name, others a number behind it. */
-function withMethods(runs: readonly (Omit<Run, 'method'> & { readonly pass: string })[]): readonly Run[] {
+function withMethods(runs: readonly (Omit<LayerSteps, 'method'> & { readonly pass: string })[]): readonly LayerSteps[] {
   const counts = new Map<string, number>();
   return runs.map(({ pass, ...run }) => {
     const key = `${run.layer}\u0000${pass}`;

@@ -2,12 +2,12 @@
  * @file The class of a stage: a method for each of its lists, which calls the layers' methods, and one that runs a step.
  */
 import { BEGIN, lastList, UPDATE } from '../../partition/phase-lists.js';
-import { inputsOf, type NamedTensor, outputsOf } from './interface.js';
-import { leading, type Naming, statementsOf } from './method.js';
+import { type InterfaceTensor, inputsOf, outputsOf } from './interface.js';
+import { leading, type MethodNaming, statementsOf } from './method.js';
 import { access, isKept, LayerWriter, namespaceOf, type OwnedModule, pathOf, renamed } from './module.js';
 import { deletion, identifier, Names, snakeCase, statement } from './python.js';
-import type { Run } from './runs.js';
-import type { Tensors } from './tensors.js';
+import type { LayerSteps } from './runs.js';
+import type { TorchTensors } from './tensors.js';
 
 const BODY = '        ';
 
@@ -19,7 +19,7 @@ export class StageWriter {
   private methods: readonly string[] = [];
 
   constructor(
-    private readonly tensors: Tensors,
+    private readonly tensors: TorchTensors,
     private readonly stage: number,
     modules: readonly OwnedModule[],
   ) {
@@ -74,7 +74,7 @@ export class StageWriter {
     ];
   }
 
-  private naming(list: string, locals: Map<string, string>): Naming {
+  private naming(list: string, locals: Map<string, string>): MethodNaming {
     const { tensors, writer } = this;
     const read = (name: string): string => {
       const text = locals.get(name) ?? this.keptAt(name) ?? writer.own(name);
@@ -124,7 +124,7 @@ export class StageWriter {
     return slot === undefined ? undefined : `${namespace}["${run.layer}"].${slot}`;
   }
 
-  private call(run: Run, naming: Naming, locals: Map<string, string>): readonly string[] {
+  private call(run: LayerSteps, naming: MethodNaming, locals: Map<string, string>): readonly string[] {
     const layer = run.layer as string;
     const call = this.layers.get(layer)?.calls.get(run);
     if (!call) throw new Error(`layer ${layer} has no method ${run.method}`);
@@ -155,7 +155,7 @@ export class StageWriter {
   /** A step from inputs to outputs. */
   private run(): readonly string[] {
     const { sharded, walk, storedLast } = this.tensors;
-    const isMicro = ({ tensor }: NamedTensor) => walk.lifetimeOf(tensor) === 'micro';
+    const isMicro = ({ tensor }: InterfaceTensor) => walk.lifetimeOf(tensor) === 'micro';
     const inputs = inputsOf(sharded);
     const index = sharded.inputs.find(({ input }) => input === sharded.microBatches?.index);
     const fedPerMicro = [
@@ -192,7 +192,7 @@ export class StageWriter {
     return [`${BODY}${header.text}:`, ...statement(text, `${BODY}    `)];
   }
 
-  private fed({ name, tensor }: NamedTensor, number: string): readonly string[] {
+  private fed({ name, tensor }: InterfaceTensor, number: string): readonly string[] {
     return [`${this.at(tensor)} = fed[${JSON.stringify(name)}][${number}]`];
   }
 

@@ -7,34 +7,34 @@ import type { ShardedGraph, ShardedTensor } from '../../partition/sharded-graph.
 import type { StageWalk } from '../../partition/stage-walk.js';
 import type { ProgramAxes } from './axes.js';
 import type { OptimizerFile } from './optimizer-file.js';
-import { type Run, readsOfStep } from './runs.js';
+import { type LayerSteps, readsOfStep } from './runs.js';
 
 /** The name of a layer, or '' for the stage itself. */
-export type Owner = string;
+export type LayerOwner = string;
 
-export interface Tensors {
+export interface TorchTensors {
   readonly sharded: ShardedGraph;
   readonly axes: ProgramAxes;
   readonly walk: StageWalk;
-  readonly runs: readonly Run[];
+  readonly runs: readonly LayerSteps[];
   /** Functions that update parameters. */
   readonly optimizer: OptimizerFile;
   /** Values that are part of the code. */
   readonly inline: ReadonlyMap<string, Uint8Array>;
   /** By weight and kept state: whose parameter it is. */
-  readonly parameters: ReadonlyMap<string, Owner>;
+  readonly parameters: ReadonlyMap<string, LayerOwner>;
   /** By result of a step: the run that makes it (that starts it, of a collective), the last where several do. */
-  readonly madeIn: ReadonlyMap<string, Run>;
+  readonly madeIn: ReadonlyMap<string, LayerSteps>;
   /** All runs that make it: one in each form of a micro-batch, of which the last may have its own. */
-  readonly makers: ReadonlyMap<string, ReadonlySet<Run>>;
+  readonly makers: ReadonlyMap<string, ReadonlySet<LayerSteps>>;
   /** Collectives' results that other runs wait for. */
   readonly pending: ReadonlySet<string>;
   /** By tensor: the runs that read it, in order. */
-  readonly readIn: ReadonlyMap<string, readonly Run[]>;
+  readonly readIn: ReadonlyMap<string, readonly LayerSteps[]>;
   /** Tensors that are there when the step ends: outputs, and next values of state that no layer's own method stores. */
   readonly asked: ReadonlySet<string>;
   /** By run: the state that it gives its next value at its end, by what that is. */
-  readonly stores: ReadonlyMap<Run, readonly StoredState[]>;
+  readonly stores: ReadonlyMap<LayerSteps, readonly StoredState[]>;
   /** State that has its next value when the step ends. */
   readonly storedLast: readonly StoredState[];
 }
@@ -44,7 +44,7 @@ export interface StoredState {
   readonly to: string;
 }
 
-function ownerOf({ layer }: Run): Owner {
+function ownerOf({ layer }: LayerSteps): LayerOwner {
   return layer ?? '';
 }
 
@@ -58,19 +58,19 @@ export function tensorsOf(
   sharded: ShardedGraph,
   axes: ProgramAxes,
   walk: StageWalk,
-  runs: readonly Run[],
+  runs: readonly LayerSteps[],
   optimizer: OptimizerFile,
-): Tensors {
+): TorchTensors {
   const inline = inlineValues(sharded);
-  const madeIn = new Map<string, Run>();
-  const makers = new Map<string, Set<Run>>();
-  const make = (name: string, run: Run) => {
+  const madeIn = new Map<string, LayerSteps>();
+  const makers = new Map<string, Set<LayerSteps>>();
+  const make = (name: string, run: LayerSteps) => {
     madeIn.set(name, run);
     makers.set(name, (makers.get(name) ?? new Set()).add(run));
   };
   const pending = new Set<string>();
-  const readIn = new Map<string, Run[]>();
-  const freedIn = new Map<string, Run>();
+  const readIn = new Map<string, LayerSteps[]>();
+  const freedIn = new Map<string, LayerSteps>();
   for (const run of runs)
     for (const { step, makes, inside, frees } of run.steps) {
       for (const name of frees) freedIn.set(name, run);
@@ -88,7 +88,7 @@ export function tensorsOf(
   const parameters = new Map(
     kept.filter((name) => !inline.has(name)).map((name) => [name, onlyOwner(readIn.get(name) ?? [])] as const),
   );
-  const stores = new Map<Run, StoredState[]>();
+  const stores = new Map<LayerSteps, StoredState[]>();
   const storedLast: StoredState[] = [];
   for (const pair of sharded.state) {
     const run = storingRun(pair, { madeIn, freedIn, parameters, pending });
@@ -122,7 +122,7 @@ function isState({ state, outputs }: ShardedGraph, output: string): boolean {
   return state.some(({ from }) => from === tensor);
 }
 
-function onlyOwner(readers: readonly Run[]): Owner {
+function onlyOwner(readers: readonly LayerSteps[]): LayerOwner {
   const owners = new Set(readers.map(ownerOf));
   const [owner = ''] = owners;
   return owners.size === 1 ? owner : '';
@@ -136,10 +136,10 @@ function storingRun(
     freedIn,
     parameters,
     pending,
-  }: Pick<Tensors, 'madeIn' | 'parameters' | 'pending'> & {
-    readonly freedIn: ReadonlyMap<string, Run>;
+  }: Pick<TorchTensors, 'madeIn' | 'parameters' | 'pending'> & {
+    readonly freedIn: ReadonlyMap<string, LayerSteps>;
   },
-): Run | null {
+): LayerSteps | null {
   const run = madeIn.get(from);
   if (!run || pending.has(from) || run.layer === null || parameters.get(to) !== run.layer) return null;
   return freedIn.get(to) === run ? run : null;

@@ -2,7 +2,7 @@
  * @file What of a layer decides how far it is off: the size of its work on one rank, and what runs it. Nothing of the model's
  * name, of how many layers there are, of stages, schedules, ZeRO or recomputation, nor of how fast devices and links are.
  */
-import type { Precision, StepConfiguration } from '../step/configuration.js';
+import type { ProductPrecision, StepConfiguration } from '../step/configuration.js';
 import type { SoftwareName } from '../step/constants.js';
 import { flopsOf } from '../step/model-flops.js';
 import type { PartWork } from '../step/work.js';
@@ -10,7 +10,7 @@ import type { PartWork } from '../step/work.js';
 /** One micro-batch of a layer's forward on one rank. */
 export interface LayerShape {
   readonly software: SoftwareName;
-  readonly precision: Precision;
+  readonly precision: ProductPrecision;
   readonly attention: StepConfiguration['attention'];
   readonly tpSequence: boolean;
   readonly tp: number;
@@ -81,4 +81,4 @@ function coordinates({ tp, sp, ep, tokens, products, scores }: LayerShape): read
 const SAME = 1e-6;
 
 /** Bits of a number in products: fp16 and bf16 run on the same units. */
-const WIDTHS: Readonly<Record<Precision, number>> = { fp32: 32, bf16: 16, fp16: 16, fp8: 8, fp4: 4 };
+const WIDTHS: Readonly<Record<ProductPrecision, number>> = { fp32: 32, bf16: 16, fp16: 16, fp8: 8, fp4: 4 };

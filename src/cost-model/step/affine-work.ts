@@ -23,15 +23,15 @@ export function workAt(samples: number, one: WorkPoint, two: WorkPoint): ModelWo
 
 const DIFFERENT = Symbol('different');
 
-type Plain = number | string | boolean | null | readonly Plain[] | { readonly [key: string]: Plain };
+type PlainValue = number | string | boolean | null | readonly PlainValue[] | { readonly [key: string]: PlainValue };
 
 /** Numbers are continued, all else must be equal. */
-function along(one: unknown, two: unknown, steps: number): Plain | typeof DIFFERENT {
+function along(one: unknown, two: unknown, steps: number): PlainValue | typeof DIFFERENT {
   if (typeof one === 'number' && typeof two === 'number') return one + steps * (two - one);
   if (Array.isArray(one) && Array.isArray(two)) {
     if (one.length !== two.length) return DIFFERENT;
     const items = one.map((item, index) => along(item, two[index], steps));
-    return items.includes(DIFFERENT) ? DIFFERENT : (items as Plain[]);
+    return items.includes(DIFFERENT) ? DIFFERENT : (items as PlainValue[]);
   }
   if (typeof one === 'object' && typeof two === 'object' && one !== null && two !== null) {
     const entries = Object.entries(one).map(
@@ -39,7 +39,7 @@ function along(one: unknown, two: unknown, steps: number): Plain | typeof DIFFER
     );
     return entries.some(([, value]) => value === DIFFERENT)
       ? DIFFERENT
-      : (Object.fromEntries(entries) as { readonly [key: string]: Plain });
+      : (Object.fromEntries(entries) as { readonly [key: string]: PlainValue });
   }
-  return one === two ? (one as Plain) : DIFFERENT;
+  return one === two ? (one as PlainValue) : DIFFERENT;
 }

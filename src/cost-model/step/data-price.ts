@@ -12,7 +12,7 @@ import type { StepConstants } from './constants.js';
 import { groupRuns } from './mesh-order.js';
 
 /** Elements of parameters that one rank of a stage holds before ZeRO shares them out. */
-export interface Held {
+export interface HeldParameters {
   readonly dense: number;
   /** Of experts, those of this rank. */
   readonly experts: number;
@@ -49,7 +49,7 @@ export function dataPricing(
   configuration: StepConfiguration,
   cluster: Cluster,
   constants: StepConstants,
-): (held: Held, under: Under) => DataPrice {
+): (held: HeldParameters, under: Under) => DataPrice {
   const { degrees, zero, gradientBytes, overlap, software } = configuration;
   const ranks = degrees.dp * degrees.sp;
   if (ranks === 1) return () => NONE;

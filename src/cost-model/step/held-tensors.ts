@@ -4,22 +4,22 @@
  */
 import type { StepConfiguration } from './configuration.js';
 import { tensorBytes } from './part-bytes.js';
-import type { NamedTensor } from './read-work.js';
+import type { LongHeldTensor } from './read-work.js';
 import { stageLayers } from './stages.js';
 import { inFlightOn } from './step-memory.js';
 import type { ModelWork } from './work.js';
 
 /** Tensors of a model's parts, layers by class. */
 export interface PartTensors {
-  readonly first: readonly NamedTensor[];
-  readonly layers: readonly (readonly NamedTensor[])[];
-  readonly last: readonly NamedTensor[];
+  readonly first: readonly LongHeldTensor[];
+  readonly layers: readonly (readonly LongHeldTensor[])[];
+  readonly last: readonly LongHeldTensor[];
 }
 
 export interface HeldTensor {
   /** Of a class of layers, as the first of them has it. */
   readonly tensor: string;
-  readonly kind: NamedTensor['kind'];
+  readonly kind: LongHeldTensor['kind'];
   /** Layers of the stage that have one like it, and micro-batches in flight that keep it. */
   readonly layers: number;
   readonly microBatches: number;
@@ -41,7 +41,12 @@ export function heldTensors(
   if (!layers) throw new Error(`no stage ${stage}`);
   const inFlight = inFlightOn(stage, configuration);
   const forgets = configuration.recompute === 'full' || configuration.recompute === 'operators';
-  const held = (part: readonly NamedTensor[], kept: number, recomputed: number, keeps = true): readonly HeldTensor[] =>
+  const held = (
+    part: readonly LongHeldTensor[],
+    kept: number,
+    recomputed: number,
+    keeps = true,
+  ): readonly HeldTensor[] =>
     part.flatMap((named) => {
       const isWeight = named.kind !== 'activation';
       const count = isWeight || !forgets ? kept + recomputed : kept;

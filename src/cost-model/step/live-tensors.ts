@@ -27,9 +27,9 @@ export function liveTensors(
   const steps = stepsOf(graph);
   const at = new Map(steps.map((group, index) => [group, index]));
   const fullest = new Map<string, Live>();
-  const begins = new Map<number, Span[]>();
+  const begins = new Map<number, LiveSpan[]>();
   for (const span of spansOf(graph, at, inScan)) begins.set(span.from, [...(begins.get(span.from) ?? []), span]);
-  let open: readonly Span[] = [];
+  let open: readonly LiveSpan[] = [];
   for (const [index, group] of steps.entries()) {
     open = [...open.filter(({ to }) => to >= index), ...(begins.get(index) ?? [])];
     const part = partOf(group);
@@ -45,7 +45,7 @@ export function liveTensors(
 }
 
 /** A tensor from the group that makes it to the last that reads it. */
-interface Span extends Live {
+interface LiveSpan extends Live {
   readonly from: number;
   readonly to: number;
 }
@@ -60,7 +60,7 @@ function* spansOf(
   graph: StepGraph,
   at: ReadonlyMap<string, number>,
   inScan: (group: string) => boolean,
-): Generator<Span> {
+): Generator<LiveSpan> {
   const made = new Map<string, { from: number; to: number }>();
   for (const node of graph.sharded.nodes) {
     const index = node.phase === 'forward' ? at.get(graph.group(node)) : undefined;

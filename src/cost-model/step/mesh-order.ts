@@ -12,7 +12,7 @@ import {
   greatestCommonDivisor,
   groupPlace,
   joined,
-  type Run,
+  type RankRun,
 } from '../group-place.js';
 import type { Degrees, MeshOrder } from './configuration.js';
 
@@ -20,20 +20,20 @@ import type { Degrees, MeshOrder } from './configuration.js';
 export type GroupName = 'tp' | 'sp' | 'ep' | 'dp' | 'replicas' | 'pp';
 
 /** The groups of each kind; ep lies on the inner ranks of sp, then on those of dp. */
-export function groupRuns(degrees: Degrees, order: MeshOrder = AXIS_ORDER): Groups {
-  const known = KNOWN_RUNS.get(degrees) ?? new WeakMap<MeshOrder, Groups>();
+export function groupRuns(degrees: Degrees, order: MeshOrder = AXIS_ORDER): GroupRunsByName {
+  const known = KNOWN_RUNS.get(degrees) ?? new WeakMap<MeshOrder, GroupRunsByName>();
   KNOWN_RUNS.set(degrees, known);
   const found = known.get(order) ?? runsOf(degrees, order);
   known.set(order, found);
   return found;
 }
 
-type Groups = Readonly<Record<GroupName, GroupRuns>>;
+type GroupRunsByName = Readonly<Record<GroupName, GroupRuns>>;
 
 /** A search asks for the same few of the same records, for each of its configurations. */
-const KNOWN_RUNS = new WeakMap<Degrees, WeakMap<MeshOrder, Groups>>();
+const KNOWN_RUNS = new WeakMap<Degrees, WeakMap<MeshOrder, GroupRunsByName>>();
 
-function runsOf(degrees: Degrees, order: MeshOrder): Groups {
+function runsOf(degrees: Degrees, order: MeshOrder): GroupRunsByName {
   const { dp, sp, ep } = degrees;
   const strides = new Map<string, number>();
   let stride = 1;
@@ -41,13 +41,13 @@ function runsOf(degrees: Degrees, order: MeshOrder): Groups {
     strides.set(axis, stride);
     stride *= degrees[axis];
   }
-  const run = (axis: MeshOrder[number], ranks: number = degrees[axis], inner = 1): Run => ({
+  const run = (axis: MeshOrder[number], ranks: number = degrees[axis], inner = 1): RankRun => ({
     stride: (strides.get(axis) ?? 1) * inner,
     ranks,
   });
   const onSp = greatestCommonDivisor(ep, sp);
   const onDp = greatestCommonDivisor(ep / onSp, dp);
-  const group = (...runs: readonly Run[]): GroupRuns => ({ runs: joined(runs), devices: stride });
+  const group = (...runs: readonly RankRun[]): GroupRuns => ({ runs: joined(runs), devices: stride });
   return {
     tp: group(run('tp')),
     sp: group(run('sp')),

@@ -4,7 +4,7 @@
  */
 import { seenShare } from '../../partition/kernels.js';
 import type { StepConfiguration } from './configuration.js';
-import type { ModelWork, PartWork, Work } from './work.js';
+import type { ModelWork, PartWork, StepWork } from './work.js';
 
 /**
  * FLOPs of the model for one step, all devices together.
@@ -20,7 +20,7 @@ export function modelFlops(
 }
 
 /** FLOPs of one kernel; causal attention counts the half that is not masked, or what lies in its window. */
-export function flopsOf(work: Work): number {
+export function flopsOf(work: StepWork): number {
   if (work.kind === 'matmul') return 2 * work.batch * work.rows * work.columns * work.depth;
   if (work.kind !== 'attention') return 0;
   const { batch, heads, queries, keys, width, valueWidth, backward } = work;

@@ -20,13 +20,13 @@ export function offloadsActivations({ offload }: StepConfiguration): boolean {
 }
 
 /** What goes over a host link once per step. Seconds that the step is longer by, seconds that run under compute, bytes. */
-export interface Transfer {
+export interface HostTransfer {
   readonly exposed: number;
   readonly hidden: number;
   readonly bytes: number;
 }
 
-export const NO_TRANSFER: Transfer = { exposed: 0, hidden: 0, bytes: 0 };
+export const NO_TRANSFER: HostTransfer = { exposed: 0, hidden: 0, bytes: 0 };
 
 /**
  * A layer's phase with what it keeps on its way, either way: copies run beside compute, and what takes longer counts. Compute
@@ -55,7 +55,7 @@ export function gradientTransfer(
   { gradientBytes, precision, overlap }: StepConfiguration,
   cluster: Cluster,
   { hiddenData, contention }: StepConstants,
-): Transfer {
+): HostTransfer {
   const { linkBandwidth } = hostOf(cluster);
   const seconds = (updated * gradientBytes) / linkBandwidth;
   const exposed = overlap.data ? Math.max(LAST_BUCKET * seconds, seconds - lastBackwards * hiddenData) : seconds;

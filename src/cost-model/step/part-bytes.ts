@@ -8,10 +8,10 @@
 
 import { elementBytes } from '../kernel-price.js';
 import type { Recompute, StepConfiguration } from './configuration.js';
-import type { Held } from './data-price.js';
+import type { HeldParameters } from './data-price.js';
 import { offloadsActivations, offloadsOptimizer } from './offload.js';
-import type { NamedTensor } from './read-work.js';
-import type { AttentionWork, MatmulWork, ModelWork, PartWork } from './work.js';
+import type { LongHeldTensor } from './read-work.js';
+import type { MatmulWork, ModelWork, PartWork, StepAttentionWork } from './work.js';
 
 export interface PartBytes {
   /** Held for the whole step, after ZeRO. */
@@ -60,7 +60,7 @@ export function partBytes(model: ModelWork, configuration: StepConfiguration): P
 
 /** Nothing is kept for a backward: a part needs room for its parameters, and for what is live at its fullest moment. */
 function inferenceBytes(model: ModelWork, configuration: StepConfiguration): PartsBytes {
-  const own = (part: PartWork, held: Held, gathered: number) =>
+  const own = (part: PartWork, held: HeldParameters, gathered: number) =>
     withActivations(stateBytes(held, part.buffers, configuration), 0, liveBytes(part, configuration), gathered, 0);
   return {
     first: own(model.first, heldOf(model.first, configuration), 0),
@@ -112,12 +112,12 @@ export function recipeOf(configuration: StepConfiguration): Recipe {
 }
 
 /** Elements that a rank holds of a part. */
-export function heldOf({ parameters, expertParameters }: PartWork, { degrees }: StepConfiguration): Held {
+export function heldOf({ parameters, expertParameters }: PartWork, { degrees }: StepConfiguration): HeldParameters {
   return { dense: parameters - expertParameters, experts: expertParameters / degrees.ep };
 }
 
 /** Elements that a rank holds of the part after the layers: a table of its own where it shares one that lies elsewhere. */
-export function heldByLast({ last, tied }: ModelWork, configuration: StepConfiguration): Held {
+export function heldByLast({ last, tied }: ModelWork, configuration: StepConfiguration): HeldParameters {
   const { dense, experts } = heldOf(last, configuration);
   return { dense: dense + (configuration.degrees.pp > 1 ? tied : 0), experts };
 }
@@ -126,7 +126,7 @@ export function heldByLast({ last, tied }: ModelWork, configuration: StepConfigu
  * Bytes of a tensor that a part holds: of a parameter with its gradient and state, a buffer, or of what one micro-batch keeps.
  */
 export function tensorBytes(
-  { kind, elements, mask, repeated, experts }: NamedTensor,
+  { kind, elements, mask, repeated, experts }: LongHeldTensor,
   configuration: StepConfiguration,
 ): number {
   const { degrees, precision, tpSequence } = configuration;
@@ -141,7 +141,7 @@ export function tensorBytes(
 }
 
 /** State of a part under the recipe and the ZeRO level of a configuration; buffers are whole on every rank of dp. */
-function stateBytes({ dense, experts }: Held, buffers: number, configuration: StepConfiguration): StateBytes {
+function stateBytes({ dense, experts }: HeldParameters, buffers: number, configuration: StepConfiguration): StateBytes {
   const { degrees, zero, inference } = configuration;
   const recipe = recipeOf(configuration);
   const shards = degrees.dp * degrees.sp;
@@ -190,7 +190,7 @@ function layerBytes(
 }
 
 /** What ZeRO 3 gathers to run a layer: its parameters, those of the next, and in training its gradients. */
-function gatheredBytes({ dense, experts }: Held, configuration: StepConfiguration): number {
+function gatheredBytes({ dense, experts }: HeldParameters, configuration: StepConfiguration): number {
   if (configuration.zero < 3) return 0;
   const gradient = configuration.inference ? 0 : recipeOf(configuration).gradient;
   return (2 * elementBytes(configuration.precision) + gradient) * (dense + experts);
@@ -244,7 +244,7 @@ function savedBytes(
 /** Elements of scores of attention. */
 function scoresOf({ forward }: PartWork): number {
   return forward
-    .filter((work): work is AttentionWork => work.kind === 'attention')
+    .filter((work): work is StepAttentionWork => work.kind === 'attention')
     .reduce((sum, { batch, heads, queries, keys }) => sum + batch * heads * queries * keys, 0);
 }
 

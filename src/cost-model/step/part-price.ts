@@ -8,16 +8,16 @@ import { collectiveSeconds } from '../collective-price.js';
 import { elementBytes, memorySeconds } from '../kernel-price.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
-import { type DataPrice, dataPricing, type Held, NONE, type Under } from './data-price.js';
+import { type DataPrice, dataPricing, type HeldParameters, NONE, type Under } from './data-price.js';
 import { groupRuns, hopOf } from './mesh-order.js';
 import {
   gradientTransfer,
+  type HostTransfer,
   hostUpdateSeconds,
   layerTransfer,
   NO_TRANSFER,
   offloadsActivations,
   offloadsOptimizer,
-  type Transfer,
 } from './offload.js';
 import { heldByLast, heldOf, type PartBytes, type PartsBytes, partBytes } from './part-bytes.js';
 import { PhasePricing } from './phase-price.js';
@@ -30,7 +30,7 @@ export interface PartPrice {
   readonly backward: PhaseTime;
   readonly forwardSeconds: number;
   readonly backwardSeconds: number;
-  readonly held: Held;
+  readonly held: HeldParameters;
   readonly bytes: PartBytes;
 }
 
@@ -51,11 +51,11 @@ export interface PartPrices {
   /** One activation, or its gradient, from a stage to its neighbour; `blocks`: the stage computes nothing while it sends. */
   readonly send: { readonly seconds: number; readonly blocks: boolean; readonly bytes: number };
   /** Once per step, for what a stage holds: gradients and parameters over the data-parallel ranks. */
-  readonly data: (held: Held, under: Under) => DataPrice;
+  readonly data: (held: HeldParameters, under: Under) => DataPrice;
   /** Once per step, for what a stage holds. */
-  readonly optimizerSeconds: (held: Held) => number;
+  readonly optimizerSeconds: (held: HeldParameters) => number;
   /** Of an update on the host: its gradients' way there, some of which runs under so many seconds of backward. */
-  readonly gradientsOut: (held: Held, lastBackwards: number) => Transfer;
+  readonly gradientsOut: (held: HeldParameters, lastBackwards: number) => HostTransfer;
 }
 
 /**
@@ -76,7 +76,7 @@ export function priceParts(
   const perLayer = averageLayer(model, configuration);
   const moved = (phase: PhaseTime, { hostSaved }: PartBytes) =>
     offloadsActivations(configuration) ? layerTransfer(phase, hostSaved, cluster, constants) : phase;
-  const layerPrice = (forward: PhaseTime, backward: PhaseTime, held: Held, own: PartBytes) =>
+  const layerPrice = (forward: PhaseTime, backward: PhaseTime, held: HeldParameters, own: PartBytes) =>
     partPrice({ forward: moved(forward, own), backward: inference ? backward : moved(backward, own) }, held, own);
   return {
     first: partPrice(phases.first, heldOf(model.first, configuration), bytes.first),
@@ -154,7 +154,7 @@ export function partPhases(
 
 function partPrice(
   { forward, backward }: Pick<PartPrice, 'forward' | 'backward'>,
-  held: Held,
+  held: HeldParameters,
   bytes: PartBytes,
 ): PartPrice {
   return { forward, backward, forwardSeconds: secondsOf(forward), backwardSeconds: secondsOf(backward), held, bytes };
@@ -188,7 +188,7 @@ function sendPrice(model: ModelWork, configuration: StepConfiguration, cluster: 
 }
 
 function updateSeconds(
-  held: Held,
+  held: HeldParameters,
   configuration: StepConfiguration,
   cluster: Cluster,
   constants: StepConstants,
@@ -200,7 +200,7 @@ function updateSeconds(
 }
 
 /** Elements of parameters that a rank updates. */
-function updatedOf({ dense, experts }: Held, { degrees, zero }: StepConfiguration): number {
+function updatedOf({ dense, experts }: HeldParameters, { degrees, zero }: StepConfiguration): number {
   const shardedBy = zero === 0 ? 1 : degrees.dp * degrees.sp;
   return (dense + experts * (zero === 0 ? 1 : Math.max(1, degrees.ep))) / shardedBy;
 }

@@ -12,7 +12,7 @@ import type { StepConstants } from './constants.js';
 import { groupRuns } from './mesh-order.js';
 import { recipeOf } from './part-bytes.js';
 import { NOTHING, type PhaseTime, plus } from './phase-time.js';
-import type { AttentionWork, MatmulWork, PartWork, Work } from './work.js';
+import type { MatmulWork, PartWork, StepAttentionWork, StepWork } from './work.js';
 
 export class PhasePricing {
   private readonly runs: ReturnType<typeof groupRuns>;
@@ -38,7 +38,7 @@ export class PhasePricing {
    * Kernels of one phase of one part. The host may be slower than the device: then its time counts, as `launch`. The head's
    * products stay in 16 bits in every 8-bit recipe.
    */
-  phase(works: readonly Work[], head = false): PhaseTime {
+  phase(works: readonly StepWork[], head = false): PhaseTime {
     const { configuration, cluster, constants } = this;
     const { device } = cluster;
     const { degrees, tpSequence } = configuration;
@@ -184,7 +184,7 @@ export class PhasePricing {
   }
 
   /** Keys and values of the other ranks, beside what attention hides of them. */
-  private ring(work: AttentionWork): number {
+  private ring(work: StepAttentionWork): number {
     const place = groupPlace(this.runs.sp, this.cluster.levels);
     return 0.3 * collectiveSeconds('all-gather', ringBytes(work), place, this.cluster);
   }
@@ -213,7 +213,7 @@ export function mayAccumulateApart({
 }
 
 /** Keys and values of the whole sequence in 16 bits; their gradients too in backward. */
-function ringBytes({ batch, keyHeads, keys, width, valueWidth, backward }: AttentionWork): number {
+function ringBytes({ batch, keyHeads, keys, width, valueWidth, backward }: StepAttentionWork): number {
   return (backward ? 2 : 1) * 2 * batch * keyHeads * keys * (width + valueWidth);
 }
 

@@ -4,16 +4,16 @@
 import { elementCount } from '../../ir/graph.js';
 import { entryOf } from '../../ir/ops/index.js';
 import type { ComputeNode } from '../../partition/sharded-graph.js';
-import type { Phase, StepGraph } from './step-graph.js';
-import type { Work } from './work.js';
+import type { PassPhase, StepGraph } from './step-graph.js';
+import type { StepWork } from './work.js';
 
-type Matmul = Extract<Work, { readonly kind: 'matmul' }>;
+type Matmul = Extract<StepWork, { readonly kind: 'matmul' }>;
 
 /** The products of a group; what is beside them is movement, or the sum over broadcast dimensions. */
 export function* products(
   graph: StepGraph,
   group: string,
-  phase: Phase,
+  phase: PassPhase,
   nodes: readonly ComputeNode[],
 ): Generator<Matmul> {
   // A product's gradients come in this order: of its data, then of its weight.
@@ -53,7 +53,7 @@ export function* products(
 export function* productsWithin(
   graph: StepGraph,
   group: string,
-  phase: Phase,
+  phase: PassPhase,
   nodes: readonly ComputeNode[],
 ): Generator<Matmul> {
   for (const product of products(graph, group, phase, nodes)) yield { ...product, tokens: 'rows' };

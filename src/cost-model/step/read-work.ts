@@ -12,8 +12,8 @@ import type { CommunicationNode, ComputeNode, ShardedGraph, ShardedNode } from '
 import { liveTensors } from './live-tensors.js';
 import { chainTraffic, isRepeated, traffic } from './memory-traffic.js';
 import { products, productsWithin } from './product-work.js';
-import { inputsOf, isView, outputsOf, type Phase, phaseOf, StepGraph } from './step-graph.js';
-import { type ModelWork, NO_WORK, type PartWork, type Work } from './work.js';
+import { inputsOf, isView, outputsOf, type PassPhase, phaseOf, StepGraph } from './step-graph.js';
+import { type ModelWork, NO_WORK, type PartWork, type StepWork } from './work.js';
 
 /** The name of a part for each operator group: which of the parts a node belongs to. */
 export type PartOf = (group: string) => string;
@@ -34,7 +34,7 @@ export function readWork(
   inScan: InScan = NO_SCAN,
 ): ReadonlyMap<string, PartWork> {
   const step = new StepGraph(graph, sharded);
-  const parts = new Map<string, Draft>();
+  const parts = new Map<string, DraftWork>();
   const draft = (group: string) => {
     const name = partOf(group);
     const found = parts.get(name) ?? newDraft();
@@ -89,7 +89,7 @@ export function readShared(graph: Graph, sharded: ShardedGraph, partOf: PartOf):
 }
 
 /** A tensor that a rank holds for long: a parameter with its state, a buffer, or what a micro-batch keeps for its backward. */
-export interface NamedTensor {
+export interface LongHeldTensor {
   /** The weight's name, or that of the sharded graph's tensor. */
   readonly tensor: string;
   readonly kind: 'parameter' | 'buffer' | 'activation';
@@ -109,10 +109,10 @@ export function readTensors(
   sharded: ShardedGraph,
   partOf: PartOf,
   inScan: InScan = NO_SCAN,
-): ReadonlyMap<string, readonly NamedTensor[]> {
+): ReadonlyMap<string, readonly LongHeldTensor[]> {
   const step = new StepGraph(graph, sharded);
-  const named = new Map<string, NamedTensor[]>();
-  const add = (group: string, tensor: NamedTensor) => {
+  const named = new Map<string, LongHeldTensor[]>();
+  const add = (group: string, tensor: LongHeldTensor) => {
     const part = partOf(group);
     named.set(part, [...(named.get(part) ?? []), tensor]);
   };
@@ -125,9 +125,9 @@ export function readTensors(
   return named;
 }
 
-interface Draft {
-  readonly forward: Work[];
-  readonly backward: Work[];
+interface DraftWork {
+  readonly forward: StepWork[];
+  readonly backward: StepWork[];
   parameters: number;
   expertParameters: number;
   buffers: number;
@@ -138,14 +138,14 @@ interface Draft {
   liveShared: number;
 }
 
-function newDraft(): Draft {
+function newDraft(): DraftWork {
   return { ...NO_WORK, forward: [], backward: [] };
 }
 
 interface Kernel {
   readonly group: string;
-  readonly phase: Phase;
-  readonly work: Work;
+  readonly phase: PassPhase;
+  readonly work: StepWork;
 }
 
 /** Families that may be lowered to products beside other work: attention in parts, recurrent cells. */
@@ -165,7 +165,7 @@ function* kernels(graph: StepGraph, inScan: InScan): Generator<Kernel> {
   }
   const chained = chainTraffic(graph, gathered);
   for (const [key, nodes] of gathered) {
-    const [phase = 'forward', ...rest] = key.split(' ') as [Phase, ...string[]];
+    const [phase = 'forward', ...rest] = key.split(' ') as [PassPhase, ...string[]];
     const group = rest.join(' ');
     for (const node of nodes) {
       if (node.kind !== 'communicate') continue;
@@ -188,7 +188,7 @@ function* kernels(graph: StepGraph, inScan: InScan): Generator<Kernel> {
         yield { group, phase, work: { kind: 'attention', ...onHeads(work, graph, group) } };
     else if (family === 'contraction' || (family === 'convolution' && !isDepthwise(graph, group)))
       for (const product of products(graph, group, phase, computes)) {
-        const work: Work = inScan(group) ? { ...product, wide: true } : product;
+        const work: StepWork = inScan(group) ? { ...product, wide: true } : product;
         yield { group, phase, work };
         if (phase === 'forward' && inScan(group)) yield { group, phase: 'backward', work };
       }

@@ -42,7 +42,7 @@ export function chunkLayers(model: ModelWork, configuration: StepConfiguration):
 }
 
 /** A model's layers over chunks, whatever of them recomputes. */
-export interface Cut {
+export interface LayerCut {
   /** By chunk and class. */
   readonly counts: readonly (readonly number[])[];
   /** By stage and class: those of its chunks. */
@@ -52,9 +52,9 @@ export interface Cut {
 }
 
 /** @throws Error where `stageLayers` are not those of the model */
-export function cutOf(model: ModelWork, configuration: StepConfiguration): Cut {
+export function cutOf(model: ModelWork, configuration: StepConfiguration): LayerCut {
   if (configuration.stageLayers) return made(model, configuration);
-  const known = EVEN_CUTS.get(model) ?? new Map<string, Cut>();
+  const known = EVEN_CUTS.get(model) ?? new Map<string, LayerCut>();
   EVEN_CUTS.set(model, known);
   const key = `${configuration.degrees.pp} ${configuration.virtualStages}`;
   const found = known.get(key) ?? made(model, configuration);
@@ -63,9 +63,9 @@ export function cutOf(model: ModelWork, configuration: StepConfiguration): Cut {
 }
 
 /** By stages and chunks: a search asks for the same few, for each of its configurations. */
-const EVEN_CUTS = new WeakMap<ModelWork, Map<string, Cut>>();
+const EVEN_CUTS = new WeakMap<ModelWork, Map<string, LayerCut>>();
 
-function made(model: ModelWork, configuration: StepConfiguration): Cut {
+function made(model: ModelWork, configuration: StepConfiguration): LayerCut {
   const { pp } = configuration.degrees;
   const cut = chunkCut(model, configuration);
   const counts = configuration.stageLayers ? classesAt(cut, model) : sharesOf(cut, model);
@@ -88,7 +88,7 @@ function made(model: ModelWork, configuration: StepConfiguration): Cut {
 export function stageLayers(
   model: ModelWork,
   configuration: StepConfiguration,
-  cut: Cut = cutOf(model, configuration),
+  cut: LayerCut = cutOf(model, configuration),
 ): readonly StageLayers[] {
   const { ofStages, totals } = cut;
   const { recomputedLayers } = configuration;

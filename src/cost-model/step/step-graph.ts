@@ -10,7 +10,7 @@ import { forwardGroups } from '../../partition/kernels.js';
 import type { ComputeNode, ShardedGraph, ShardedNode, ShardedTensor } from '../../partition/sharded-graph.js';
 import { type ExpertRoutes, expertRoutes } from './expert-routes.js';
 
-export type Phase = 'forward' | 'backward';
+export type PassPhase = 'forward' | 'backward';
 
 /** Looked up once, for all that reads it. `graph` is the unsharded training graph that `sharded` was lowered from. */
 export class StepGraph {
@@ -100,7 +100,7 @@ export function isFree(node: ComputeNode): boolean {
   return isView(node) || node.inputs.every((name) => name === null);
 }
 
-export function phaseOf(node: ShardedNode): Phase {
+export function phaseOf(node: ShardedNode): PassPhase {
   return node.phase === 'forward' ? 'forward' : 'backward';
 }
 

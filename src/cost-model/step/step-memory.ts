@@ -5,7 +5,7 @@
 import { DEVICE_OVERHEAD } from '../hardware.js';
 import type { StepConfiguration } from './configuration.js';
 import { type PartBytes, type PartsBytes, partBytes } from './part-bytes.js';
-import { type Cut, type StageLayers, stageLayers } from './stages.js';
+import { type LayerCut, type StageLayers, stageLayers } from './stages.js';
 import { microBatches } from './step-price.js';
 import type { ModelWork } from './work.js';
 
@@ -37,7 +37,7 @@ export function stageMemory(
   model: ModelWork,
   configuration: StepConfiguration,
   parts: PartsBytes = partBytes(model, configuration),
-  cut?: Cut,
+  cut?: LayerCut,
 ): readonly StageMemory[] {
   return stageLayers(model, configuration, cut).map((layers) => memoryOf(layers, parts, configuration));
 }

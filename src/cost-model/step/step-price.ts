@@ -4,13 +4,13 @@
  */
 import { pipelineSeconds, type StageSeconds, type Travel } from '../../schedule/closed-form.js';
 import { checkRequest, makeSchedule } from '../../schedule/make-schedule.js';
-import type { Phase, ScheduleRequest } from '../../schedule/schedule.js';
+import type { ActionPhase, ScheduleRequest } from '../../schedule/schedule.js';
 import { simulate } from '../../schedule/simulate.js';
 import type { Cluster } from '../cluster.js';
 import { outsideSeconds } from '../phase.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
-import type { Held } from './data-price.js';
+import type { HeldParameters } from './data-price.js';
 import { type PartPrice, type PartPrices, priceParts } from './part-price.js';
 import { NOTHING, type PhaseTime, plus } from './phase-time.js';
 import { chunkLayers, type StageLayers, stageClusters, stageLayers } from './stages.js';
@@ -136,7 +136,7 @@ export function scheduleRequest(configuration: StepConfiguration): Required<Sche
 }
 
 /** Seconds of one phase of one micro-batch on a stage, or a chunk. */
-export function phaseSeconds(stage: StageSeconds | undefined, phase: Phase): number {
+export function phaseSeconds(stage: StageSeconds | undefined, phase: ActionPhase): number {
   const { forward = 0, backward = 0, weightGradient = 0 } = stage ?? {};
   if (phase === 'forward') return forward;
   if (phase === 'backward') return backward;
@@ -230,7 +230,7 @@ interface StageTime extends StageSeconds {
   readonly time: PhaseTime;
   /** Seconds of the layers alone. */
   readonly layers: { readonly forward: number; readonly backward: number };
-  readonly held: Held;
+  readonly held: HeldParameters;
   /** Bytes that each micro-batch moves to the host, and back. */
   readonly hostSaved: number;
 }

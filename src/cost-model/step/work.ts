@@ -20,7 +20,7 @@ export interface MatmulWork extends ProductSizes {
 }
 
 /** Attention on one rank. */
-export interface AttentionWork extends AttentionSizes {
+export interface StepAttentionWork extends AttentionSizes {
   readonly kind: 'attention';
 }
 
@@ -47,12 +47,12 @@ export interface ExchangeWork {
   readonly loss: boolean;
 }
 
-export type Work = MatmulWork | AttentionWork | MemoryWork | ExchangeWork;
+export type StepWork = MatmulWork | StepAttentionWork | MemoryWork | ExchangeWork;
 
 /** One part of a model on one rank. */
 export interface PartWork {
-  readonly forward: readonly Work[];
-  readonly backward: readonly Work[];
+  readonly forward: readonly StepWork[];
+  readonly backward: readonly StepWork[];
   /** Elements of parameters that this rank holds. */
   readonly parameters: number;
   /** Of these, parameters of experts, by number of experts. */

@@ -5,8 +5,8 @@
 import type { Graph, TensorType } from '../graph.js';
 import { summationType } from '../ops/expansion.js';
 import { type LossScale, nextScale } from './loss-scale.js';
-import type { OptimizerOptions, Trained } from './optimizer-options.js';
-import { EVERYWHERE, type Owner, UpdateWriter } from './update-writer.js';
+import type { OptimizerOptions, TrainedWeight } from './optimizer-options.js';
+import { EVERYWHERE, type UpdateOwner, UpdateWriter } from './update-writer.js';
 import { updateWeight } from './weight-update.js';
 
 /** What gradients have still to be divided by. */
@@ -24,7 +24,7 @@ export interface GradientScale {
  */
 export function appendOptimizer(
   graph: Graph,
-  given: readonly Trained[],
+  given: readonly TrainedWeight[],
   options: OptimizerOptions,
   scale: GradientScale = { denominator: null, lossScale: null },
 ): Graph {
@@ -34,7 +34,7 @@ export function appendOptimizer(
   const isMeasured = isGuarded || options.clipNorm !== undefined;
   const trained = given.map((item) => {
     const reader = readers.get(item.name);
-    const owner: Owner = {
+    const owner: UpdateOwner = {
       name: item.name,
       layer: reader?.layer ?? null,
       module: reader?.module ?? [],
@@ -126,7 +126,7 @@ function reciprocal(write: UpdateWriter, tensor: string): string {
 }
 
 /** Of all gradients together. */
-function sumOfSquares(write: UpdateWriter, trained: readonly Pick<Trained, 'gradient'>[]): string {
+function sumOfSquares(write: UpdateWriter, trained: readonly Pick<TrainedWeight, 'gradient'>[]): string {
   const squares = trained.map(({ gradient }) => {
     const type = write.typeOf(gradient);
     const axes = type.shape.map((_, axis) => axis);

@@ -14,7 +14,7 @@ import { viewOf } from '../view.js';
 import { gradientsOfPlain, plainGraph, plainQuestion } from './plain-form.js';
 
 /** What gradients are asked for, and of what. */
-export interface Question {
+export interface GradientQuestion {
   /** By tensor of the graph: the tensor that holds its gradient. */
   readonly seeds: ReadonlyMap<string, string>;
   /** Tensors whose gradients are wanted. */
@@ -67,7 +67,7 @@ export interface Backpropagated {
 }
 
 /** Hands gradients back through a graph. @throws AutoparError (input) `no-gradient` where an operator on the way has none */
-export function backpropagate(graph: Graph, question: Question): Backpropagated {
+export function backpropagate(graph: Graph, question: GradientQuestion): Backpropagated {
   return new Backpropagation(graph, question).run();
 }
 
@@ -106,7 +106,7 @@ class Backpropagation {
 
   constructor(
     private readonly graph: Graph,
-    private readonly question: Question,
+    private readonly question: GradientQuestion,
   ) {
     this.tensors = new Map(graph.tensors);
     this.weights = new Map(graph.weights);

@@ -17,7 +17,7 @@ import type { IdentityUse } from '../parameters/identities.js';
 import { unitsOf } from '../parameters/units.js';
 import { ForwardWriter, readIn } from '../passes/forward-writer.js';
 
-type Form = Extract<TrainingForm, { kind: 'batch-statistics' }>;
+type BatchStatisticsForm = Extract<TrainingForm, { kind: 'batch-statistics' }>;
 
 /**
  * Whose statistics are taken: of the whole batch; or of parts of it, one after the other, each by itself. A part's statistics move
@@ -205,7 +205,7 @@ export function keepRunningStatistics(graph: Graph): Graph {
   return { ...graph, nodes };
 }
 
-function formOf({ op, domain }: Node): Form | null {
+function formOf({ op, domain }: Node): BatchStatisticsForm | null {
   const form = entryOf(op, domain)?.training;
   return form?.kind === 'batch-statistics' ? form : null;
 }

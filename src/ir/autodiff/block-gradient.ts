@@ -19,7 +19,7 @@ import { isDifferentiable } from '../operator.js';
 import { operatorEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 import { type BlockGradient, type BlockRequest, backpropagate } from './backpropagation.js';
-import { type Pieces, type Rows, rowsGradient, savedRows, sinkGradient, withoutSoftmax } from './saved-rows.js';
+import { type Pieces, rowsGradient, type SavedRows, savedRows, sinkGradient, withoutSoftmax } from './saved-rows.js';
 
 /**
  * The gradient of a block; null for operators that are none. Where the operators of the gradient see dimensions in ways that
@@ -52,7 +52,11 @@ export function blockGradient(request: BlockRequest): BlockGradient | null {
 }
 
 /** The gradient with that of the attention's sink, which is none of the block. */
-function withSink({ node, wanted, results, tensors }: BlockRequest, block: BlockGradient, rows: Rows): BlockGradient {
+function withSink(
+  { node, wanted, results, tensors }: BlockRequest,
+  block: BlockGradient,
+  rows: SavedRows,
+): BlockGradient {
   const place = node.inputs.indexOf(rows.sink);
   const [slope] = results;
   if (!wanted[place] || !slope) return block;
@@ -84,7 +88,7 @@ function shell({ node, results, tensors, weights }: BlockRequest): Graph {
 }
 
 /** The block's operators once more, with names of their own; what they read from outside is what the block reads. */
-function again(request: BlockRequest, body: Graph, name: string, rows: Rows | null): Graph {
+function again(request: BlockRequest, body: Graph, name: string, rows: SavedRows | null): Graph {
   const { node } = request;
   const around = shell(request);
   const nodes = rows?.nodes ?? body.nodes;
@@ -114,7 +118,7 @@ function asBlock(
   name: string,
   made: Pieces,
   slopes: ReadonlyMap<string, string>,
-  rows: Rows | null,
+  rows: SavedRows | null,
 ): BlockGradient {
   const all = made.tensors;
   const found = node.inputs.map((input, operand) => (wanted[operand] ? (slopes.get(input ?? '') ?? null) : null));

@@ -39,9 +39,9 @@ export function inFloat32(graph: Graph, low: LowType): Graph {
 }
 
 /** Writes what rounds `from` to `to`, behind an operator. */
-type Round = (near: Node, from: string, to: string, type: TensorType) => readonly Node[];
+type RoundWriter = (near: Node, from: string, to: string, type: TensorType) => readonly Node[];
 
-function held(graph: Graph, low: LowType, round: Round): Graph {
+function held(graph: Graph, low: LowType, round: RoundWriter): Graph {
   const narrow = (name: string | null) => name !== null && graph.tensors.get(name)?.dtype === low;
   const tensors = new Map([...graph.tensors].map(([name, type]) => [name, widened(type, low)] as const));
   const nodes = graph.nodes.flatMap((node): readonly Node[] => {

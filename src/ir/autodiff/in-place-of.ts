@@ -7,7 +7,7 @@ import { operatorEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 
 /** A graph's tables, which what is written adds to. */
-interface Tables {
+interface GraphTables {
   readonly tensors: Map<string, TensorType>;
   readonly weights: Map<string, Weight>;
 }
@@ -19,7 +19,7 @@ interface Tables {
 export function inPlaceOf(
   maker: Node,
   expansion: WrittenOperators,
-  { tensors, weights }: Tables,
+  { tensors, weights }: GraphTables,
   given: Readonly<Record<string, string>> = {},
 ): { readonly nodes: readonly Node[]; readonly names: ReadonlyMap<string, string> } {
   const names = new Map<string, string>(Object.entries(given));

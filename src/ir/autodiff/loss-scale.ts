@@ -6,7 +6,7 @@
 import { type Graph, typeOf } from '../graph.js';
 import { constant } from '../ops/constants.js';
 import { LossWriter } from './loss-writer.js';
-import type { Owner, UpdateWriter } from './update-writer.js';
+import type { UpdateOwner, UpdateWriter } from './update-writer.js';
 
 /** The defaults of torch.amp.GradScaler. */
 const INITIAL = 2 ** 16;
@@ -47,7 +47,7 @@ export function scaleLoss(graph: Graph, derived: string, scale: number | 'dynami
 }
 
 /** What the scale is in the next step, given whether all gradients were finite in this one. */
-export function nextScale(write: UpdateWriter, owner: Owner, { scale }: LossScale, finite: string): void {
+export function nextScale(write: UpdateWriter, owner: UpdateOwner, { scale }: LossScale, finite: string): void {
   const type = { dtype: 'float32', shape: [] } as const;
   const number = (value: number) => write.scalar('float32', value);
   const apply = (op: string, ...inputs: string[]) => write.add(owner, op, inputs, type);

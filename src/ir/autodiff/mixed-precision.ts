@@ -28,7 +28,7 @@ export function inMixedPrecision(graph: Graph, low: LowType): Graph {
 }
 
 /** What a graph and the bodies of its blocks share. */
-interface Around {
+interface PrecisionScope {
   /** The graph's outputs. */
   readonly outputs: ReadonlySet<string>;
   /** What no input moves and a cast keeps: it takes the type of what it is combined with. */
@@ -49,7 +49,7 @@ class Lowering {
     private readonly graph: Graph,
     private readonly low: LowType,
     private readonly tensors: Map<string, TensorType>,
-    private readonly around: Around,
+    private readonly around: PrecisionScope,
   ) {
     for (const name of graph.weights.keys()) if (this.yields(name)) around.settled.add(name);
   }

@@ -2,7 +2,7 @@
  * @file What an optimizer is told.
  */
 
-export interface Schedule {
+export interface RateSchedule {
   /** Steps in which the rate grows evenly to its full height. */
   readonly warmup?: number;
   /** What follows: `constant`; `linear` and `cosine` fall from full height to `floor` times it, reached after step `total`. */
@@ -23,7 +23,7 @@ export interface OptimizerOptions {
   readonly weightDecay?: number;
   /** Gradients are scaled so that all together are no longer than this. */
   readonly clipNorm?: number;
-  readonly schedule?: Schedule;
+  readonly schedule?: RateSchedule;
 }
 
 /** The rate in a step (from 1 on), as the graph computes it. */
@@ -37,7 +37,7 @@ export function learningRateAt({ learningRate, schedule = {} }: OptimizerOptions
 }
 
 /** A weight to be trained, and its gradient. */
-export interface Trained {
+export interface TrainedWeight {
   readonly name: string;
   readonly gradient: string;
   /** Whether weight decay holds for it: biases and scales are usually left out. */

@@ -23,7 +23,7 @@ import { unusedName } from '../unused-name.js';
 import { ruleOf } from '../view.js';
 
 /** An attention that leaves its rows' numbers. */
-export interface Rows {
+export interface SavedRows {
   /** The block with two more results. */
   readonly forward: Node;
   /** Types of those, and of what only the gradient makes. */
@@ -43,7 +43,7 @@ export interface Rows {
 }
 
 /** What the gradient `name` of an attention needs; null where the block cannot leave it. */
-export function savedRows(node: Node, body: Graph, name: string): Rows | null {
+export function savedRows(node: Node, body: Graph, name: string): SavedRows | null {
   const softmax = softmaxInside(body);
   const scores = softmax && body.tensors.get(softmax.scores);
   if (!softmax || !scores) return null;
@@ -102,7 +102,7 @@ export function savedRows(node: Node, body: Graph, name: string): Rows | null {
 }
 
 /** The gradient of the scores from that of the probabilities; `slope` is the tensor with the gradient of the block's result. */
-export function rowsGradient(view: GradientView, { result }: Rows, slope: string | null): WrittenOperators {
+export function rowsGradient(view: GradientView, { result }: SavedRows, slope: string | null): WrittenOperators {
   const write = new OperatorGradient(view, ruleOf(view));
   const type = write.sumType;
   const at = write.on(type);
@@ -125,7 +125,7 @@ export interface Pieces {
 }
 
 /** The gradient's nodes with probabilities made of the rows' numbers in place of the Softmax. */
-export function withoutSoftmax({ nodes, ...given }: Pieces, rows: Rows): Pieces {
+export function withoutSoftmax({ nodes, ...given }: Pieces, rows: SavedRows): Pieces {
   const place = nodes.findIndex(({ name }) => name === rows.softmax);
   const softmax = nodes[place];
   const scores = softmax?.inputs[0];
@@ -161,7 +161,7 @@ export function withoutSoftmax({ nodes, ...given }: Pieces, rows: Rows): Pieces 
  * By itself: in blocks of keys it would be counted once for each of them.
  */
 export function sinkGradient(
-  { forward, sink, max, share, result, type: own }: Rows,
+  { forward, sink, max, share, result, type: own }: SavedRows,
   slope: string,
   known: ReadonlyMap<string, TensorType>,
   near: Node,

@@ -28,7 +28,7 @@ export interface TrainingOptions {
   /** Whether weight decay holds for a weight; by default for those of two dimensions and more, not for biases and scales. */
   readonly decays?: (name: string) => boolean;
   /** float32 throughout by default; else computed in 16 bit with weights and state in float32 (mixed-precision.ts). */
-  readonly precision?: Precision;
+  readonly precision?: TrainingPrecision;
   /** What the loss is multiplied by for its gradients; dynamic for fp16, 1 for the others. */
   readonly lossScale?: number | 'dynamic';
   /** Devices lack 16-bit types: what would be so is held in float32, and rounded (held-in-float32.ts). */
@@ -42,10 +42,10 @@ export interface TrainingOptions {
   readonly inSums?: boolean;
 }
 
-export type Precision = 'fp32' | 'fp16' | 'bf16';
+export type TrainingPrecision = 'fp32' | 'fp16' | 'bf16';
 
 /** The recipes that compute in 16 bit. */
-export type LowPrecision = Exclude<Precision, 'fp32'>;
+export type LowPrecision = Exclude<TrainingPrecision, 'fp32'>;
 
 export const LOW_TYPES: Readonly<Record<LowPrecision, LowType>> = { fp16: 'float16', bf16: 'bfloat16' };
 

@@ -9,7 +9,7 @@ import { constant } from '../ops/constants.js';
 import { unusedName } from '../unused-name.js';
 
 /** What an operator of an update belongs to: a weight, or the optimizer as a whole. */
-export interface Owner {
+export interface UpdateOwner {
   readonly name: string;
   readonly layer: string | null;
   readonly module: readonly string[];
@@ -18,7 +18,7 @@ export interface Owner {
 }
 
 /** What belongs to no weight. */
-export const EVERYWHERE: Owner = { name: 'optimizer', layer: null, module: ['optimizer'], forward: null };
+export const EVERYWHERE: UpdateOwner = { name: 'optimizer', layer: null, module: ['optimizer'], forward: null };
 
 const UPDATE: BlockKind = 'OptimizerUpdate';
 
@@ -80,7 +80,7 @@ export class UpdateWriter {
   }
 
   /** In the next step `input` holds what `output` is in this one. */
-  pair(input: string, output: string, owner: Owner): void {
+  pair(input: string, output: string, owner: UpdateOwner): void {
     this.always(
       input,
       this.guard === null ? output : this.add(owner, 'Where', [this.guard, output, input], this.typeOf(input)),
@@ -94,7 +94,7 @@ export class UpdateWriter {
 
   /** An operator of the update of `owner`. Its result has `type`, or that of its first operand. */
   add(
-    owner: Owner,
+    owner: UpdateOwner,
     op: string,
     inputs: readonly string[],
     type: TensorType = this.typeOf(inputs[0] ?? ''),
@@ -120,7 +120,7 @@ export class UpdateWriter {
   }
 
   /** The tensor in another type; itself where it has that. */
-  cast(owner: Owner, tensor: string, to: DType): string {
+  cast(owner: UpdateOwner, tensor: string, to: DType): string {
     const { dtype, shape } = this.typeOf(tensor);
     return dtype === to ? tensor : this.add(owner, 'Cast', [tensor], { dtype: to, shape }, { to: onnxOfDtype(to) });
   }
@@ -137,7 +137,7 @@ export class UpdateWriter {
    * One block of all operators that `write` adds, which read nothing but each other, `operands` first, and scalars. Its results
    * are what it pairs, in the order of the operands that they replace, then what `write` returns.
    */
-  block(owner: Owner, attributes: Attributes, operands: readonly string[], write: () => readonly string[]): void {
+  block(owner: UpdateOwner, attributes: Attributes, operands: readonly string[], write: () => readonly string[]): void {
     const [firstNode, firstPair] = [this.nodes.length, this.state.length];
     const more = write();
     const nodes = this.nodes.splice(firstNode);

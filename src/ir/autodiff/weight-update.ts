@@ -8,15 +8,15 @@
 import { byteLength, type DType, onnxOfDtype } from '../dtype.js';
 import { elementCount, type TensorType } from '../graph.js';
 import { summationType } from '../ops/expansion.js';
-import type { OptimizerOptions, Trained } from './optimizer-options.js';
-import type { Owner, UpdateWriter } from './update-writer.js';
+import type { OptimizerOptions, TrainedWeight } from './optimizer-options.js';
+import type { UpdateOwner, UpdateWriter } from './update-writer.js';
 
 /** A weight's update, and what all updates read. */
 export interface WeightUpdate {
   readonly write: UpdateWriter;
-  readonly owner: Owner;
+  readonly owner: UpdateOwner;
   readonly options: OptimizerOptions;
-  readonly item: Trained;
+  readonly item: TrainedWeight;
   /** Scalars in float32: what the gradient is multiplied by (null for 1), the step's number, the rate. */
   readonly factor: string | null;
   readonly step: string;

@@ -7,7 +7,7 @@
  * the way, as long as nothing else reads them. It ends at a tensor that has the features last.
  */
 import type { Node } from '../graph.js';
-import { axisRun, type Run, runBefore, soleAxis, VIEWS } from './axes.js';
+import { type AxisRun, axisRun, runBefore, soleAxis, VIEWS } from './axes.js';
 import {
   type GraphIndex,
   isOp,
@@ -22,14 +22,14 @@ import {
 } from './matching.js';
 
 /** A matrix product with one dimension summed over. */
-export interface Product {
+export interface AttentionProduct {
   readonly node: Node;
-  readonly left: Side;
-  readonly right: Side;
+  readonly left: ProductSide;
+  readonly right: ProductSide;
 }
 
 /** One operand of a product. */
-interface Side {
+interface ProductSide {
   readonly tensor: string;
   /** The axis that is summed over. */
   readonly summed: number;
@@ -40,7 +40,7 @@ interface Side {
 }
 
 /** What an operand of attention is, seen from the block. */
-export interface Operand {
+export interface AttentionOperand {
   readonly tensor: string;
   /** What the block multiplies it by. */
   readonly scale: number;
@@ -48,7 +48,7 @@ export interface Operand {
 }
 
 /** A MatMul of matrices, or an Einsum that is one with other dimensions beside; null for other nodes. */
-export function productOf(index: GraphIndex, node: Node): Product | null {
+export function productOf(index: GraphIndex, node: Node): AttentionProduct | null {
   const sides = isOp(node, 'MatMul')
     ? matrixSides(index, node)
     : isOp(node, 'Einsum')
@@ -90,12 +90,12 @@ export function scoreProductOf(
   return null;
 }
 
-function matrixOf(side: Side, result: number): MatrixOperand | null {
+function matrixOf(side: ProductSide, result: number): MatrixOperand | null {
   const free = side.free.find((axis) => axis.result === result);
   return free ? { tensor: side.tensor, features: side.summed, positions: free.axis, anyOrder: side.anyOrder } : null;
 }
 
-function matrixSides(index: GraphIndex, node: Node): readonly [Side, Side] | null {
+function matrixSides(index: GraphIndex, node: Node): readonly [ProductSide, ProductSide] | null {
   const [first, second] = [operandOf(node), operandOf(node, 1)];
   const [m, n] = [shapeOf(index, first).length, shapeOf(index, second).length];
   if (m < 2 || n < 2) return null;
@@ -106,7 +106,7 @@ function matrixSides(index: GraphIndex, node: Node): readonly [Side, Side] | nul
   ];
 }
 
-function einsumSides(index: GraphIndex, node: Node): readonly [Side, Side] | null {
+function einsumSides(index: GraphIndex, node: Node): readonly [ProductSide, ProductSide] | null {
   const equation = node.attributes['equation'];
   const [inputs, result] = typeof equation === 'string' ? equation.replaceAll(' ', '').split('->') : [];
   const terms = inputs?.split(',') ?? [];
@@ -119,7 +119,7 @@ function einsumSides(index: GraphIndex, node: Node): readonly [Side, Side] | nul
   const gone = [...new Set(first + second)].filter((letter) => !output.includes(letter));
   const [sum] = gone;
   if (!plain || !sum || gone.length !== 1 || !first.includes(sum) || !second.includes(sum)) return null;
-  const side = (own: string, other: string, position: number): Side => ({
+  const side = (own: string, other: string, position: number): ProductSide => ({
     tensor: operandOf(node, position),
     summed: own.indexOf(sum),
     free: [...own].flatMap((letter, axis) =>
@@ -137,12 +137,12 @@ function withoutEllipsis(index: GraphIndex, term: string, tensor: string): strin
 }
 
 /** The queries: up to their scale, if they have one. */
-export function queryOperand(index: GraphIndex, product: ScoreProduct): Operand {
+export function queryOperand(index: GraphIndex, product: ScoreProduct): AttentionOperand {
   return reach(index, product.queries, { scales: true, repeats: false });
 }
 
 /** The keys: up to where they are not turned, repeated or scaled. */
-export function keyOperand(index: GraphIndex, product: ScoreProduct): Operand {
+export function keyOperand(index: GraphIndex, product: ScoreProduct): AttentionOperand {
   return reach(index, product.keys, { scales: true, repeats: true });
 }
 
@@ -152,10 +152,10 @@ export function keyOperand(index: GraphIndex, product: ScoreProduct): Operand {
  */
 export function valueOperand(
   index: GraphIndex,
-  product: Product,
+  product: AttentionProduct,
   probabilities: string,
-  runs: { readonly queries: Run; readonly keys: Run },
-): Operand | null {
+  runs: { readonly queries: AxisRun; readonly keys: AxisRun },
+): AttentionOperand | null {
   const { left, right } = product;
   if (left.tensor === right.tensor) return null;
   const [weights, values] = left.tensor === probabilities ? [left, right] : [right, left];
@@ -171,7 +171,7 @@ export function valueOperand(
   );
 }
 
-interface Step {
+interface OperandStep {
   readonly node: Node;
   readonly operand: string;
   readonly scale: number;
@@ -185,8 +185,8 @@ function reach(
   index: GraphIndex,
   { tensor: start, anyOrder, ...axes }: MatrixOperand,
   allowed: { readonly scales: boolean; readonly repeats: boolean },
-): Operand {
-  const steps: Step[] = [];
+): AttentionOperand {
+  const steps: OperandStep[] = [];
   let [features, positions] = [axisRun(axes.features), axisRun(axes.positions)];
   let tensor = start;
   let taken = anyOrder || isLast(index, tensor, features) ? 0 : -1;
@@ -229,7 +229,7 @@ function naturalShape(
   return [...batch, shape[positions], shape[features]].join();
 }
 
-function isLast(index: GraphIndex, tensor: string, run: Run): boolean {
+function isLast(index: GraphIndex, tensor: string, run: AxisRun): boolean {
   return soleAxis(run) === shapeOf(index, tensor).length - 1;
 }
 
@@ -237,7 +237,7 @@ function stepBefore(
   index: GraphIndex,
   node: Node,
   allowed: { readonly scales: boolean; readonly repeats: boolean },
-): Step | null {
+): OperandStep | null {
   const operand = operandOf(node);
   if (isOp(node, ...VIEWS)) return { node, operand, scale: 1, kind: 'view' };
   // Rotary embedding may end in a cast down, which is its own; a cast up is the products'.
@@ -247,7 +247,7 @@ function stepBefore(
   return null;
 }
 
-function scaleStep(index: GraphIndex, node: Node): Step | null {
+function scaleStep(index: GraphIndex, node: Node): OperandStep | null {
   for (const place of isOp(node, 'Div') ? [0] : [0, 1]) {
     const operand = operandOf(node, place);
     const value = scalarOf(index, operandOf(node, 1 - place));
@@ -264,7 +264,12 @@ function isRepeat(node: Node): boolean {
 }
 
 /** Where a run lies before a step; null where the step takes it apart or repeats it. */
-function movedBefore(step: Step, run: Run, after: readonly number[], before: readonly number[]): Run | null {
+function movedBefore(
+  step: OperandStep,
+  run: AxisRun,
+  after: readonly number[],
+  before: readonly number[],
+): AxisRun | null {
   if (step.kind === 'view') return runBefore(step.node, run, after, before);
   if (step.kind !== 'repeat') return run;
   const added = after.length - before.length;

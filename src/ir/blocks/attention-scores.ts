@@ -6,7 +6,7 @@
  */
 import type { Node } from '../graph.js';
 import { type ScoreProduct, scoreProductOf } from './attention-operands.js';
-import { type Run, runBefore, soleAxis, VIEWS } from './axes.js';
+import { type AxisRun, runBefore, soleAxis, VIEWS } from './axes.js';
 import {
   type GraphIndex,
   isFloatCast,
@@ -33,9 +33,9 @@ export interface Scores {
   readonly nodes: readonly Node[];
 }
 
-interface State {
-  readonly queries: Run;
-  readonly keys: Run;
+interface ScoreState {
+  readonly queries: AxisRun;
+  readonly keys: AxisRun;
   /** What the tensor at hand is multiplied by on its way to the softmax, or to the cap. */
   readonly factor: number;
   readonly softcap: number | null;
@@ -54,12 +54,12 @@ const MINUS_INFINITY = -1e3;
 export function scoresBefore(
   index: GraphIndex,
   tensor: string,
-  runs: { readonly queries: Run; readonly keys: Run },
+  runs: { readonly queries: AxisRun; readonly keys: AxisRun },
 ): Scores | null {
   return walk(index, tensor, { ...runs, factor: 1, softcap: null, maskScales: [], masks: [], nodes: [] });
 }
 
-function walk(index: GraphIndex, tensor: string, state: State): Scores | null {
+function walk(index: GraphIndex, tensor: string, state: ScoreState): Scores | null {
   const node = makerOf(index, tensor);
   if (!node || state.nodes.length > MAX_STEPS) return null;
   if (isOp(node, 'MatMul', 'Einsum')) return finished(index, node, state);
@@ -73,7 +73,7 @@ function walk(index: GraphIndex, tensor: string, state: State): Scores | null {
   return best;
 }
 
-function finished(index: GraphIndex, node: Node, state: State): Scores | null {
+function finished(index: GraphIndex, node: Node, state: ScoreState): Scores | null {
   const [queries, keys] = [soleAxis(state.queries), soleAxis(state.keys)];
   const [maskScale = 1, ...others] = new Set(state.maskScales);
   if (queries === null || keys === null || others.length > 0) return null;
@@ -89,13 +89,13 @@ function finished(index: GraphIndex, node: Node, state: State): Scores | null {
   };
 }
 
-interface Step {
+interface ScoredTensor {
   readonly tensor: string;
-  readonly state: State;
+  readonly state: ScoreState;
 }
 
 /** The operands of `node` that may be the scores before it, with what is known of them. */
-function stepsBack(index: GraphIndex, node: Node, state: State): readonly Step[] {
+function stepsBack(index: GraphIndex, node: Node, state: ScoreState): readonly ScoredTensor[] {
   const [first, second] = [operandOf(node), operandOf(node, 1)];
   if (isFloatCast(index, node)) return [{ tensor: first, state }];
   if (isOp(node, ...VIEWS)) {
@@ -133,7 +133,7 @@ function stepsBack(index: GraphIndex, node: Node, state: State): readonly Step[]
 }
 
 /** Scores plus, or minus, a mask or bias. */
-function masked(index: GraphIndex, node: Node, tensor: string, state: State): readonly Step[] {
+function masked(index: GraphIndex, node: Node, tensor: string, state: ScoreState): readonly ScoredTensor[] {
   const mask = otherOperand(node, tensor);
   if (mask === null || mask === tensor || !fillsResult(index, node, tensor)) return [];
   return [
@@ -145,7 +145,7 @@ function masked(index: GraphIndex, node: Node, tensor: string, state: State): re
 }
 
 /** where(keep, scores, −∞) or where(hide, −∞, scores). */
-function chosen(index: GraphIndex, node: Node, state: State): readonly Step[] {
+function chosen(index: GraphIndex, node: Node, state: ScoreState): readonly ScoredTensor[] {
   const condition = operandOf(node);
   const [yes, no] = [operandOf(node, 1), operandOf(node, 2)];
   const tensor = isMinusInfinity(index, no) ? yes : isMinusInfinity(index, yes) ? no : null;
@@ -154,7 +154,13 @@ function chosen(index: GraphIndex, node: Node, state: State): readonly Step[] {
 }
 
 /** scores · m + (…), with m of zeros and ones, as GPT-2 once masked: the sum above makes the zeros very negative. */
-function multiplied(index: GraphIndex, node: Node, tensor: string, mask: string, state: State): readonly Step[] {
+function multiplied(
+  index: GraphIndex,
+  node: Node,
+  tensor: string,
+  mask: string,
+  state: ScoreState,
+): readonly ScoredTensor[] {
   const [sum] = state.nodes;
   const kept = sum && isOp(sum, 'Add', 'Sub') && operandOf(sum) === resultOf(node);
   if (!kept || !fillsResult(index, node, tensor)) return [];

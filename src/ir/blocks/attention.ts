@@ -18,11 +18,11 @@
  */
 import type { Graph, Node } from '../graph.js';
 import { needed } from '../needed.js';
-import { keyOperand, type Operand, productOf, queryOperand, valueOperand } from './attention-operands.js';
+import { type AttentionOperand, keyOperand, productOf, queryOperand, valueOperand } from './attention-operands.js';
 import { scoresBefore } from './attention-scores.js';
-import { axisRun, type Run, runAfter, VIEWS } from './axes.js';
+import { type AxisRun, axisRun, runAfter, VIEWS } from './axes.js';
 import {
-  type Draft,
+  type DraftMatch,
   type GraphIndex,
   indexGraph,
   isFloatCast,
@@ -42,7 +42,7 @@ import {
 export const ATTENTION_ANCHORS: readonly string[] = ['Softmax', 'Div', 'Mul'];
 
 /** The attention around a softmax. */
-export function findAttention(index: GraphIndex, anchor: Node): Draft | null {
+export function findAttention(index: GraphIndex, anchor: Node): DraftMatch | null {
   const softmax = softmaxAt(index, anchor);
   if (!softmax) return null;
   const rank = shapeOf(index, softmax.scores).length;
@@ -217,19 +217,19 @@ function sinkIn(index: GraphIndex, sum: string) {
   };
 }
 
-interface Runs {
-  readonly queries: Run;
-  readonly keys: Run;
+interface ScoreRuns {
+  readonly queries: AxisRun;
+  readonly keys: AxisRun;
 }
 
 interface Values {
   readonly product: Node;
-  readonly values: Operand;
+  readonly values: AttentionOperand;
   readonly nodes: readonly Node[];
 }
 
 /** From probabilities forward to their product with the values. */
-function valuesAfter(index: GraphIndex, probabilities: string, start: Runs): Values | null {
+function valuesAfter(index: GraphIndex, probabilities: string, start: ScoreRuns): Values | null {
   const nodes: Node[] = [];
   let tensor = probabilities;
   let runs = start;

@@ -11,17 +11,17 @@ import { elementCount, type Node } from '../graph.js';
 import { numbersAttribute } from './matching.js';
 
 /** The axes from `start` up to, but without, `end`. */
-export interface Run {
+export interface AxisRun {
   readonly start: number;
   readonly end: number;
 }
 
-export function axisRun(axis: number): Run {
+export function axisRun(axis: number): AxisRun {
   return { start: axis, end: axis + 1 };
 }
 
 /** The one axis of a run; null where it has several. */
-export function soleAxis(run: Run): number | null {
+export function soleAxis(run: AxisRun): number | null {
   return run.end === run.start + 1 ? run.start : null;
 }
 
@@ -29,20 +29,30 @@ export function soleAxis(run: Run): number | null {
 export const VIEWS: readonly string[] = ['Reshape', 'Transpose', 'Squeeze', 'Unsqueeze'];
 
 /** Where a run of the result of a view lies in its operand; null where the view takes it apart. */
-export function runBefore(view: Node, run: Run, result: readonly number[], operand: readonly number[]): Run | null {
+export function runBefore(
+  view: Node,
+  run: AxisRun,
+  result: readonly number[],
+  operand: readonly number[],
+): AxisRun | null {
   if (view.op !== 'Transpose') return regrouped(run, result, operand);
   return gathered(numbersAttribute(view, 'perm').slice(run.start, run.end));
 }
 
 /** Where a run of the operand of a view lies in its result; null where the view takes it apart. */
-export function runAfter(view: Node, run: Run, operand: readonly number[], result: readonly number[]): Run | null {
+export function runAfter(
+  view: Node,
+  run: AxisRun,
+  operand: readonly number[],
+  result: readonly number[],
+): AxisRun | null {
   if (view.op !== 'Transpose') return regrouped(run, operand, result);
   const perm = numbersAttribute(view, 'perm');
   return gathered(Array.from({ length: run.end - run.start }, (_, offset) => perm.indexOf(run.start + offset)));
 }
 
 /** The run of `to` that counts the same elements in the same order as `run` does in `from`. */
-function regrouped(run: Run, from: readonly number[], to: readonly number[]): Run | null {
+function regrouped(run: AxisRun, from: readonly number[], to: readonly number[]): AxisRun | null {
   const size = elementCount(from.slice(run.start, run.end));
   const inner = elementCount(from.slice(run.end));
   if (size * inner === 0) return null;
@@ -59,7 +69,7 @@ function regrouped(run: Run, from: readonly number[], to: readonly number[]): Ru
 }
 
 /** Axes that follow each other, as a run. */
-function gathered(axes: readonly number[]): Run | null {
+function gathered(axes: readonly number[]): AxisRun | null {
   const [start] = axes;
   if (start === undefined || axes.some((axis, offset) => axis !== start + offset)) return null;
   return { start, end: start + axes.length };

@@ -60,14 +60,14 @@ export function expansionOf(body: Graph, dims: BlockRule['dims']): Expansion {
 }
 
 /** Part of a dimension that all operators of the body see as one. */
-interface Atom {
+interface BlockAtom {
   readonly size: number;
   kind: FactorKind;
   /** The atom that this one turned out to be, or the parts that it turned out to have, major to minor. */
-  parts: readonly Atom[] | null;
+  parts: readonly BlockAtom[] | null;
 }
 
-type Dimension = readonly Atom[];
+type Dimension = readonly BlockAtom[];
 
 /** The factor whose blocks ranks can pass round, an attention's keys, beside the one that stays, its queries. */
 const STREAMED = 't';
@@ -83,7 +83,7 @@ class Composition {
   /** By tensor: the atoms of each dimension, as its first mention had them. */
   private readonly known = new Map<string, readonly Dimension[]>();
   /** The operators, and the atoms that each of them sums over. */
-  private readonly operators: { readonly inner: Inner; readonly sums: readonly Atom[] }[] = [];
+  private readonly operators: { readonly inner: Inner; readonly sums: readonly BlockAtom[] }[] = [];
 
   constructor(
     private readonly body: Graph,
@@ -106,7 +106,7 @@ class Composition {
       };
       const entry = this.find(node.op, node.domain);
       const rule = entry.rule(view);
-      const atoms = new Map<string, Atom>();
+      const atoms = new Map<string, BlockAtom>();
       for (const factor of rule.factors.values())
         atoms.set(factor.name, { size: factor.size, kind: kindInside(factor, entry), parts: null });
       const summed = [...rule.factors.values()].filter(isSummed).flatMap(({ name }) => atoms.get(name) ?? []);
@@ -125,7 +125,7 @@ class Composition {
     const dimsOf = new Map(everything);
     // A factor that one tensor has twice (a product of a tensor with itself) cannot be cut in both places at once.
     for (const dims of dimsOf.values()) {
-      const seen = new Set<Atom>();
+      const seen = new Set<BlockAtom>();
       for (const atom of dims.flat()) {
         if (seen.has(atom)) atom.kind = 'whole';
         seen.add(atom);
@@ -160,7 +160,7 @@ class Composition {
   }
 
   /** Joins what one operator says of a tensor with what is known of it. */
-  private see(name: string, dims: readonly DimensionFactors[] | null, atoms: ReadonlyMap<string, Atom>): boolean {
+  private see(name: string, dims: readonly DimensionFactors[] | null, atoms: ReadonlyMap<string, BlockAtom>): boolean {
     const { shape } = this.body.tensors.get(name) ?? { shape: [] };
     const mine = shape.map((size, axis): Dimension => {
       const parts = (dims?.[axis] ?? []).flatMap((factor) => atoms.get(factor) ?? []);
@@ -191,7 +191,7 @@ function kindInside(factor: Factor, entry: OperatorEntry): FactorKind {
 }
 
 /** The atoms that a dimension really has, after all that was found out about it. */
-function resolved(dimension: Dimension): readonly Atom[] {
+function resolved(dimension: Dimension): readonly BlockAtom[] {
   return dimension.flatMap((atom) => (atom.parts ? resolved(atom.parts) : [atom])).filter((atom) => atom.size > 1);
 }
 
@@ -199,7 +199,7 @@ function resolved(dimension: Dimension): readonly Atom[] {
 function unify(left: Dimension, right: Dimension): boolean {
   const [a, b] = [[...resolved(left)], [...resolved(right)]];
   while (a.length > 0 && b.length > 0) {
-    const [x, y] = [a.shift() as Atom, b.shift() as Atom];
+    const [x, y] = [a.shift() as BlockAtom, b.shift() as BlockAtom];
     if (x === y) continue;
     if (x.size === y.size) {
       y.kind = stricter(x.kind, y.kind);
@@ -218,9 +218,9 @@ function unify(left: Dimension, right: Dimension): boolean {
 }
 
 /** An operator that treats a whole dimension in a special way has no such way for parts of it. */
-function split(atom: Atom, majorSize: number): readonly Atom[] {
+function split(atom: BlockAtom, majorSize: number): readonly BlockAtom[] {
   const kind = atom.kind === 'pass' ? 'pass' : 'whole';
-  const parts = [majorSize, atom.size / majorSize].map((size): Atom => ({ size, kind, parts: null }));
+  const parts = [majorSize, atom.size / majorSize].map((size): BlockAtom => ({ size, kind, parts: null }));
   atom.parts = parts;
   return parts;
 }

@@ -16,7 +16,7 @@ import { isFloating } from '../dtype.js';
 import type { Node } from '../graph.js';
 import { lossAfter } from './loss-reduction.js';
 import {
-  type Draft,
+  type DraftMatch,
   type GraphIndex,
   isWidening,
   makerOf,
@@ -31,7 +31,7 @@ import { pickedLabels } from './picked-labels.js';
 export const CROSS_ENTROPY_ANCHORS: readonly string[] = ['LogSoftmax', 'Log', 'ReduceLogSumExp'];
 
 /** The cross entropy around log-probabilities. */
-export function findCrossEntropy(index: GraphIndex, anchor: Node): Draft | null {
+export function findCrossEntropy(index: GraphIndex, anchor: Node): DraftMatch | null {
   const picked = pickedLabels(index, anchor);
   const loss = picked && lossAfter(index, picked);
   if (!picked || !loss) return null;

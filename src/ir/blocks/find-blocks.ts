@@ -7,12 +7,12 @@ import { ATTENTION_ANCHORS, findAttention } from './attention.js';
 import type { BlockMatch } from './block.js';
 import { CROSS_ENTROPY_ANCHORS, findCrossEntropy } from './cross-entropy.js';
 import { findGelu, GELU_ANCHORS } from './gelu.js';
-import { closed, type Draft, type GraphIndex, indexGraph, isOp, positionOf } from './matching.js';
+import { closed, type DraftMatch, type GraphIndex, indexGraph, isOp, positionOf } from './matching.js';
 import { findNormalisation, NORMALISATION_ANCHORS } from './normalisation.js';
 import { findRotary, ROTARY_ANCHORS } from './rotary.js';
 import { findSwiGLU, SWIGLU_ANCHORS } from './swiglu.js';
 
-type Matcher = (index: GraphIndex, anchor: Node) => Draft | null;
+type Matcher = (index: GraphIndex, anchor: Node) => DraftMatch | null;
 
 /** Matchers in the order in which they may claim nodes, with the operators they start at. */
 const MATCHERS: readonly { readonly anchors: readonly string[]; readonly find: Matcher }[] = [

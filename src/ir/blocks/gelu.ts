@@ -9,7 +9,7 @@
  * x, until it is the one above.
  */
 import type { Node } from '../graph.js';
-import { type Draft, type GraphIndex, operandOf, resultOf, soleReader, typeIn, withCasts } from './matching.js';
+import { type DraftMatch, type GraphIndex, operandOf, resultOf, soleReader, typeIn, withCasts } from './matching.js';
 import { type Affine, applied, near, type Polynomial, polynomialOf } from './polynomial.js';
 
 interface GeluForm {
@@ -39,7 +39,7 @@ export const GELU_ANCHORS: readonly string[] = Object.keys(FORMS);
 const MAX_STEPS = 6;
 
 /** The Gelu around an Erf, a Tanh or a Sigmoid. */
-export function findGelu(index: GraphIndex, anchor: Node): Draft | null {
+export function findGelu(index: GraphIndex, anchor: Node): DraftMatch | null {
   const form = FORMS[anchor.op];
   const argument = polynomialOf(index, operandOf(anchor), null);
   if (!form || !argument?.variable) return null;

@@ -29,14 +29,14 @@ export interface Loss {
 }
 
 /** A truth value, and whether a sample counts where it is true or where it is false. */
-interface Mask {
+interface LossMask {
   readonly truth: string;
   readonly counts: boolean;
 }
 
-interface Progress {
+interface LossProgress {
   readonly sign: 1 | -1;
-  readonly masks: readonly Mask[];
+  readonly masks: readonly LossMask[];
   /** `none` until something is reduced; null where ONNX has no name for it. */
   readonly reduction: string | null;
 }
@@ -46,7 +46,7 @@ const MAX_PASSED = 3;
 
 /** From the labels' log-probabilities to the loss; null where they are never negated. */
 export function lossAfter(index: GraphIndex, picked: Picked): Loss | null {
-  let progress: Progress = { sign: picked.sign, masks: [], reduction: picked.reduction ?? 'none' };
+  let progress: LossProgress = { sign: picked.sign, masks: [], reduction: picked.reduction ?? 'none' };
   let taken: { readonly tensor: string; readonly nodes: readonly Node[] } = { tensor: picked.tensor, nodes: [] };
   let tensor = picked.tensor;
   let pending: readonly Node[] = [];
@@ -69,7 +69,7 @@ export function lossAfter(index: GraphIndex, picked: Picked): Loss | null {
 }
 
 /** What is known after one more step of the loss; null where `reader` is none. */
-function advanced(index: GraphIndex, reader: Node, tensor: string, progress: Progress): Progress | null {
+function advanced(index: GraphIndex, reader: Node, tensor: string, progress: LossProgress): LossProgress | null {
   const other = otherOperand(reader, tensor);
   const negates = isOp(reader, 'Neg') || (isOp(reader, 'Mul') && scalarOf(index, other) === -1);
   if (negates) return progress.sign < 0 ? { ...progress, sign: 1 } : null;
@@ -83,7 +83,7 @@ function advanced(index: GraphIndex, reader: Node, tensor: string, progress: Pro
 }
 
 /** The mask that a step puts on losses that are not reduced yet: a factor, or a choice between them and 0. */
-function maskBy(index: GraphIndex, reader: Node, tensor: string): Mask | null {
+function maskBy(index: GraphIndex, reader: Node, tensor: string): LossMask | null {
   if (shapeOf(index, resultOf(reader)).join() !== shapeOf(index, tensor).join()) return null;
   if (isOp(reader, 'Where')) {
     const [condition = '', yes = '', no = ''] = reader.inputs.map((input) => input ?? '');
@@ -97,7 +97,7 @@ function maskBy(index: GraphIndex, reader: Node, tensor: string): Mask | null {
 }
 
 /** After a reduction: another one, or the division of a sum by the number of samples that count. */
-function finished(index: GraphIndex, reader: Node, tensor: string, progress: Progress): Progress | null {
+function finished(index: GraphIndex, reader: Node, tensor: string, progress: LossProgress): LossProgress | null {
   if (progress.reduction === null) return isOp(reader, 'ReduceMean', 'ReduceSum') ? progress : null;
   if (!isOp(reader, 'Div') || progress.reduction !== 'sum' || operandOf(reader) !== tensor) return null;
   const counted = countedBy(index, operandOf(reader, 1));
@@ -108,7 +108,7 @@ function finished(index: GraphIndex, reader: Node, tensor: string, progress: Pro
 }
 
 /** What a number is the count of: a sum of what was cast from truth values, at least 1 perhaps. */
-function countedBy(index: GraphIndex, tensor: string): Mask | null {
+function countedBy(index: GraphIndex, tensor: string): LossMask | null {
   let maker = makerOf(index, tensor);
   for (let steps = 0; maker && steps < MAX_STEPS; steps++) {
     if (isOp(maker, 'ReduceSum')) {
@@ -124,8 +124,8 @@ function countedBy(index: GraphIndex, tensor: string): Mask | null {
 const MAX_STEPS = 4;
 
 /** A mask before casts and Not. */
-function truthOf(index: GraphIndex, tensor: string): Mask {
-  let mask: Mask = { truth: tensor, counts: true };
+function truthOf(index: GraphIndex, tensor: string): LossMask {
+  let mask: LossMask = { truth: tensor, counts: true };
   for (let steps = 0; steps < MAX_STEPS; steps++) {
     const maker = makerOf(index, mask.truth, 'Cast', 'Not');
     if (!maker) break;
@@ -138,7 +138,7 @@ function attributesOf(
   index: GraphIndex,
   nodes: ReadonlySet<Node>,
   reduction: string | null,
-  masks: readonly Mask[],
+  masks: readonly LossMask[],
 ): Attributes {
   const stated = [...nodes].find((node) => isOp(node, 'NegativeLogLikelihoodLoss'))?.attributes['ignore_index'];
   if (reduction === null || masks.length > 1) return {};

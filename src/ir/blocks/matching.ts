@@ -30,7 +30,7 @@ export interface GraphIndex {
 }
 
 /** What a matcher found: `closed` makes it a match, if it may be one. */
-export interface Draft {
+export interface DraftMatch {
   readonly kind: BlockKind;
   readonly nodes: Iterable<Node>;
   /** The inputs that a fused kernel names, in its order; the rest follow. */
@@ -177,7 +177,7 @@ export function isWidening(index: GraphIndex, node: Node): boolean {
  * The block that a draft describes; null where it is none: fewer than two nodes, or a tensor inside that others read.
  * What passes is convex: all its nodes lead to its one output, so a path that leaves it and comes back would be a cycle.
  */
-export function closed(index: GraphIndex, draft: Draft): BlockMatch | null {
+export function closed(index: GraphIndex, draft: DraftMatch): BlockMatch | null {
   const nodes = new Set(draft.nodes);
   if (nodes.size < 2) return null;
   const made = new Set<string>();
@@ -204,7 +204,7 @@ export function closed(index: GraphIndex, draft: Draft): BlockMatch | null {
  * The draft with the casts around it: half-precision models compute some blocks in float32, and a fused kernel does so by
  * itself. Only where the first input is cast up for this block alone and its result is cast back.
  */
-export function withCasts(index: GraphIndex, draft: Draft): Draft {
+export function withCasts(index: GraphIndex, draft: DraftMatch): DraftMatch {
   const nodes = new Set(draft.nodes);
   const last = soleReader(index, draft.output);
   if (!last || !isFloatCast(index, last)) return draft;

@@ -15,7 +15,7 @@
 import type { Node } from '../graph.js';
 import { elementCount } from '../graph.js';
 import {
-  type Draft,
+  type DraftMatch,
   type GraphIndex,
   isFloatCast,
   isOp,
@@ -38,7 +38,7 @@ import {
 export const NORMALISATION_ANCHORS: readonly string[] = ['ReduceMean'];
 
 /** The normalisation around the mean of squares. */
-export function findNormalisation(index: GraphIndex, anchor: Node): Draft | null {
+export function findNormalisation(index: GraphIndex, anchor: Node): DraftMatch | null {
   const square = makerOf(index, operandOf(anchor), 'Pow', 'Mul');
   if (!square || !soleReader(index, resultOf(square))) return null;
   const squared = operandOf(square);
@@ -125,7 +125,7 @@ function foldedForm(
     readonly axes: readonly number[];
     readonly root: Root;
   },
-): Draft | null {
+): DraftMatch | null {
   const { square, squared, anchor, axes, root } = found;
   const source = centredOn(index, squared, axes);
   if (!source || !root.turned) return null;
@@ -159,14 +159,19 @@ function keepsReduced(shape: readonly number[], full: readonly number[], axes: n
   return shape.join() === full.map((size, axis) => (axis < full.length - axes ? size : 1)).join();
 }
 
-interface Source {
+interface CentredData {
   readonly data: string;
   readonly centred: boolean;
   readonly nodes: readonly Node[];
 }
 
 /** The tensor that both the squared and the divided one come from: itself, or less its mean. */
-function commonSource(index: GraphIndex, squared: string, divided: string, axes: readonly number[]): Source | null {
+function commonSource(
+  index: GraphIndex,
+  squared: string,
+  divided: string,
+  axes: readonly number[],
+): CentredData | null {
   const left = centredOn(index, squared, axes);
   const right = centredOn(index, divided, axes);
   if (left && right && left.data === right.data)
@@ -178,7 +183,7 @@ function commonSource(index: GraphIndex, squared: string, divided: string, axes:
 }
 
 /** `tensor` as x − mean(x) over `axes`, casts between them included; null where it is not. */
-function centredOn(index: GraphIndex, tensor: string, axes: readonly number[]): Source | null {
+function centredOn(index: GraphIndex, tensor: string, axes: readonly number[]): CentredData | null {
   const cast = castOf(index, tensor);
   const difference = makerOf(index, cast.data, 'Sub');
   if (!difference) return null;

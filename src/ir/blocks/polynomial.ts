@@ -82,9 +82,9 @@ export function near(actual: Polynomial, expected: Polynomial, dtype: DType): bo
 /** Constants are the product of up to two rounded ones; in single precision, people write three or four digits. */
 const ROUNDING: Readonly<Partial<Record<DType, number>>> = { bfloat16: 2 ** -7, float16: 2 ** -9 };
 
-type Combination = (left: Polynomial, right: Polynomial) => Polynomial | null;
+type PolynomialCombination = (left: Polynomial, right: Polynomial) => Polynomial | null;
 
-const COMBINATIONS: Readonly<Record<string, Combination>> = {
+const COMBINATIONS: Readonly<Record<string, PolynomialCombination>> = {
   Add: plus,
   Sub: (left, right) => plus(left, scaled(right, -1)),
   Mul: times,
@@ -120,14 +120,14 @@ export function applied(
   return next && other ? { ...next, nodes: [...affine.nodes, ...other.nodes, node] } : null;
 }
 
-type Application = (
+type PolynomialOperator = (
   slope: Polynomial,
   offset: Polynomial,
   other: Polynomial,
   first: boolean,
 ) => { readonly slope: Polynomial; readonly offset: Polynomial } | null;
 
-const APPLICATIONS: Readonly<Record<string, Application>> = {
+const APPLICATIONS: Readonly<Record<string, PolynomialOperator>> = {
   Add: (slope, offset, other) => ({ slope, offset: plus(offset, other) }),
   Sub: (slope, offset, other, first) =>
     first

@@ -1,6 +1,7 @@
 /**
  * @file Block rules by structure: the bodies of equal layers differ in nothing but names, so the rule of one serves all.
  */
+import type { TensorFactors } from '../factor-rule.js';
 import type { Graph } from '../graph.js';
 import { attributesKey } from '../passes/attributes-key.js';
 import { type BlockRule, composeRule, type FindEntry } from './block-rule.js';
@@ -23,12 +24,10 @@ export function rememberedRule(find: FindEntry): (kind: string, body: Graph) => 
   };
 }
 
-type Dimensions = BlockRule['dims'] extends ReadonlyMap<string, infer Dims> ? Dims : never;
-
 /** A rule whose tensors are told by their places. */
 interface Remembered {
   readonly rule: BlockRule['rule'];
-  readonly dims: readonly (readonly [place: number, dims: Dimensions])[];
+  readonly dims: readonly (readonly [place: number, dims: TensorFactors])[];
 }
 
 function byPlace({ dims }: BlockRule, places: ReadonlyMap<string, number>): Remembered['dims'] {

@@ -10,7 +10,7 @@
  */
 import type { Node } from '../graph.js';
 import {
-  type Draft,
+  type DraftMatch,
   type GraphIndex,
   isOp,
   makerOf,
@@ -28,12 +28,12 @@ import {
 export const ROTARY_ANCHORS: readonly string[] = ['Add', 'Concat', 'Reshape'];
 
 /** The rotary embedding that ends in `anchor`. */
-export function findRotary(index: GraphIndex, anchor: Node): Draft | null {
+export function findRotary(index: GraphIndex, anchor: Node): DraftMatch | null {
   return isOp(anchor, 'Add') ? wholeHead(index, anchor) : pairByPair(index, anchor);
 }
 
 /** x·cos + turned(x)·sin. */
-function wholeHead(index: GraphIndex, anchor: Node): Draft | null {
+function wholeHead(index: GraphIndex, anchor: Node): DraftMatch | null {
   const [left, right] = anchor.inputs.map((input) => makerOf(index, input, 'Mul'));
   if (!left || !right) return null;
   for (const [plain, turning] of [
@@ -60,7 +60,7 @@ function wholeHead(index: GraphIndex, anchor: Node): Draft | null {
 }
 
 /** a·cos − b·sin joined with b·cos + a·sin. */
-function pairByPair(index: GraphIndex, anchor: Node): Draft | null {
+function pairByPair(index: GraphIndex, anchor: Node): DraftMatch | null {
   const joined = joinedBy(index, anchor);
   const difference = joined && makerOf(index, joined.first, 'Sub');
   const sum = joined && makerOf(index, joined.second, 'Add');
@@ -106,7 +106,7 @@ function draft(
     readonly output: string;
     readonly interleaved: boolean;
   },
-): Draft | null {
+): DraftMatch | null {
   const [whole = '', cos = '', sin = ''] = found.inputs;
   // A single angle for all features, or a number, is no embedding of positions.
   if (scalarOf(index, cos) !== null || scalarOf(index, sin) !== null) return null;
@@ -159,7 +159,7 @@ function joinedBy(index: GraphIndex, node: Node | null): Joined | null {
   return { first: operandOf(one), second: operandOf(two), interleaved, nodes: [node, concat, one, two] };
 }
 
-interface Pair {
+interface RotaryPair {
   /** The tensor whose last dimension consists of the two parts. */
   readonly whole: string;
   readonly interleaved: boolean;
@@ -167,11 +167,11 @@ interface Pair {
 }
 
 /** `first` and `second` as the two parts of one tensor's last dimension; null where they are not. */
-function pairOf(index: GraphIndex, first: string, second: string): Pair | null {
+function pairOf(index: GraphIndex, first: string, second: string): RotaryPair | null {
   return slicedPair(index, first, second) ?? splitPair(index, first, second) ?? elementPair(index, first, second);
 }
 
-function slicedPair(index: GraphIndex, first: string, second: string): Pair | null {
+function slicedPair(index: GraphIndex, first: string, second: string): RotaryPair | null {
   const slices = [first, second].map((tensor) => makerOf(index, tensor, 'Slice'));
   const [a, b] = slices;
   if (!a || !b || operandOf(a) !== operandOf(b)) return null;
@@ -188,7 +188,7 @@ function slicedPair(index: GraphIndex, first: string, second: string): Pair | nu
   return { whole, interleaved, nodes: [a, b] };
 }
 
-function splitPair(index: GraphIndex, first: string, second: string): Pair | null {
+function splitPair(index: GraphIndex, first: string, second: string): RotaryPair | null {
   const split = makerOf(index, first, 'Split');
   if (!split || split.outputs.join() !== [first, second].join()) return null;
   const whole = operandOf(split);
@@ -198,7 +198,7 @@ function splitPair(index: GraphIndex, first: string, second: string): Pair | nul
 }
 
 /** The elements 0 and 1 of a dimension of two that a Reshape made of the last one. */
-function elementPair(index: GraphIndex, first: string, second: string): Pair | null {
+function elementPair(index: GraphIndex, first: string, second: string): RotaryPair | null {
   const [a, b] = [elementOf(index, first), elementOf(index, second)];
   if (!a || !b || a.of !== b.of || a.axis !== b.axis || a.position !== 0 || b.position !== 1) return null;
   const view = makerOf(index, a.of, 'Reshape');

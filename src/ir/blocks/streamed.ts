@@ -10,7 +10,9 @@
  *
  * A gradient needs none of this: given the rows' numbers it only sums over keys and over queries, block by block.
  */
+
 import { type DType, onnxOfDtype } from '../dtype.js';
+import type { TensorFactors } from '../factor-rule.js';
 import type { Attributes, Graph, Node, Weight } from '../graph.js';
 import { needed } from '../needed.js';
 import type { Expansion, Streamed } from '../operator.js';
@@ -39,10 +41,10 @@ export function streamedBlock(
   return { first: online(false), online: { next: online(true), end: endOfBlocks(body, rule.dims, core), there, kept } };
 }
 
-type Dims = BlockRule['dims'];
+type BlockDims = BlockRule['dims'];
 
 /** The dimensions of one number for each row of scores. */
-function rowsOf(dims: Dims, { softmax }: RowwiseAttention): readonly (readonly string[])[] {
+function rowsOf(dims: BlockDims, { softmax }: RowwiseAttention): readonly (readonly string[])[] {
   return (dims.get(softmax.scores) ?? []).map((names, axis) => (axis === softmax.axis ? [] : names));
 }
 
@@ -70,7 +72,7 @@ class BlockWriter {
 
   constructor(
     private readonly body: Graph,
-    known: Dims,
+    known: BlockDims,
     private readonly near: Node,
   ) {
     this.weights = new Map(body.weights);
@@ -91,7 +93,7 @@ class BlockWriter {
     return { type, own };
   }
 
-  add(op: string, inputs: readonly string[], dtype: DType, own: Rows, attributes: Attributes = {}): string {
+  add(op: string, inputs: readonly string[], dtype: DType, own: TensorFactors, attributes: Attributes = {}): string {
     const name = `streamed/${op}/${this.made.length}`;
     this.dtypes.set(name, dtype);
     this.dims.set(name, own);
@@ -100,7 +102,7 @@ class BlockWriter {
     return name;
   }
 
-  cast(name: string, to: DType, own: Rows): string {
+  cast(name: string, to: DType, own: TensorFactors): string {
     return this.dtypeOf(name) === to ? name : this.add('Cast', [name], to, own, { to: onnxOfDtype(to) });
   }
 
@@ -129,7 +131,7 @@ class BlockWriter {
 
 function onlineBlock(
   body: Graph,
-  known: Dims,
+  known: BlockDims,
   core: RowwiseAttention,
   { continues, isPadded }: { readonly continues: boolean; readonly isPadded: boolean },
 ): Expansion {
@@ -153,7 +155,7 @@ function onlineBlock(
   // A sink is one term of a row, whichever rank has its keys: it counts where the row begins.
   const sink = continues ? null : (softmax.sink?.tensor ?? null);
   const max = add('Max', [highest, continues ? MAX : (sink ?? lowest)], own, rows);
-  const power = (name: string, along: Rows): string =>
+  const power = (name: string, along: TensorFactors): string =>
     add('Exp', [write.cast(add('Sub', [name, max], own, along), type, along)], type, along);
   const powers = power(seen, scores);
   const weighted = write.cast(powers, write.dtypeOf(softmax.probabilities), scores);
@@ -161,7 +163,7 @@ function onlineBlock(
   const blockSum = add('ReduceSum', [powers], type, rows, alongRow);
   made.push(...nodes.slice(end + 1).map((node) => ({ ...node, inputs: node.inputs.map(inPlace) })));
   const decay = continues ? power(MAX, rows) : null;
-  const joined = (name: string, before: string, along: Rows): string =>
+  const joined = (name: string, before: string, along: TensorFactors): string =>
     decay === null ? name : add('Add', [add('Mul', [before, decay], type, along), name], type, along);
   const seenSum = sink === null ? blockSum : add('Add', [blockSum, power(sink, rows)], type, rows);
   const sum = joined(seenSum, SUM, rows);
@@ -171,7 +173,7 @@ function onlineBlock(
 }
 
 /** The results, of what the rows have after the last block. */
-function endOfBlocks(body: Graph, known: Dims, core: RowwiseAttention): Expansion {
+function endOfBlocks(body: Graph, known: BlockDims, core: RowwiseAttention): Expansion {
   const [resultName = '', , shareName] = body.outputs;
   const write = new BlockWriter(body, known, core.nodes[0] as Node);
   const { type, own } = write.kept(core);
@@ -186,8 +188,6 @@ function endOfBlocks(body: Graph, known: Dims, core: RowwiseAttention): Expansio
       : [write.add('Identity', [MAX], own, rows), write.add('Reciprocal', [SUM], type, rows)];
   return write.expansion([RESULT, MAX, SUM], [write.cast(whole, write.dtypeOf(resultName), results), ...numbers]);
 }
-
-type Rows = readonly (readonly string[])[];
 
 /** A body with its operators' attributes at other sizes of the block's factors. Its tensors keep their types. */
 function resizedBody(body: Graph, { rule, dims }: BlockRule, size: (factor: string) => number, find: FindEntry): Graph {

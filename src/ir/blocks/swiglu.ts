@@ -4,7 +4,7 @@
  */
 import type { Node } from '../graph.js';
 import {
-  type Draft,
+  type DraftMatch,
   type GraphIndex,
   isOp,
   numberAttribute,
@@ -21,7 +21,7 @@ import {
 export const SWIGLU_ANCHORS: readonly string[] = ['Sigmoid', 'Swish'];
 
 /** The SwiGLU around a Sigmoid or a Swish. */
-export function findSwiGLU(index: GraphIndex, anchor: Node): Draft | null {
+export function findSwiGLU(index: GraphIndex, anchor: Node): DraftMatch | null {
   const gate = operandOf(anchor);
   const silu = isOp(anchor, 'Swish') ? swish(anchor) : sigmoidTimes(index, anchor, gate);
   if (!silu) return null;

@@ -17,7 +17,7 @@ import { type Samples, samplesIn } from './samples.js';
 const PLACE = { module: ['loss'], layer: null };
 
 /** A graph whose loss is known, and the sums that it is the quotient of, where it is one. */
-interface Scored {
+interface LossGraph {
   readonly graph: Graph;
   readonly loss: string;
   readonly ratio: { readonly numerator: string; readonly denominator: string; readonly samples: number } | null;
@@ -28,7 +28,7 @@ interface Scored {
  * numerator once for each label, counted or not, as Megatron-LM's per-token loss has it.
  * @throws AutoparError (usage) `no-experts` where nothing chooses among experts
  */
-export function addBalance<Loss extends Scored>(scored: Loss, weight: number): Loss {
+export function addBalance<Loss extends LossGraph>(scored: Loss, weight: number): Loss {
   const { graph, loss, ratio } = scored;
   const samplesOf = samplesIn(graph);
   const routers = routersOf(graph).flatMap((router) => {
@@ -67,7 +67,7 @@ export function addBalance<Loss extends Scored>(scored: Loss, weight: number): L
 }
 
 /** What divides the sums reads the new one. */
-function insert(graph: Graph, write: ForwardWriter, ratio: NonNullable<Scored['ratio']>, numerator: string): Graph {
+function insert(graph: Graph, write: ForwardWriter, ratio: NonNullable<LossGraph['ratio']>, numerator: string): Graph {
   const made = write.take();
   const isQuotient = ({ op, inputs }: Node) =>
     op === 'Div' && inputs[0] === ratio.numerator && inputs[1] === ratio.denominator;

@@ -72,7 +72,7 @@ export function dispatchExperts(
     const { groups, tokens } = samples;
     const share = ((capacityFactor ?? block.experts) * chosen * tokens) / block.experts;
     const capacity = Math.max(1, Math.min(tokens, Math.ceil(share - 1e-9)));
-    const layer = new Layer(graph, write, block, { groups, tokens, capacity }, dispatch);
+    const layer = new DispatchLayer(graph, write, block, { groups, tokens, capacity }, dispatch);
     const counts = layer.write();
     made.set(block.end, write.take());
     for (const node of block.nodes) gone.add(node);
@@ -100,14 +100,14 @@ export function dispatchExperts(
   return { graph: { ...write.graph(read), outputs }, layers };
 }
 
-interface Sizes {
+interface DispatchSizes {
   readonly groups: number;
   readonly tokens: number;
   readonly capacity: number;
 }
 
 /** One layer while it is written. */
-class Layer {
+class DispatchLayer {
   /** Tensors of the block as [experts, slots, features]. */
   private readonly canonical = new Map<string, string>();
   private readonly place: Neighbourhood;
@@ -117,7 +117,7 @@ class Layer {
     private readonly graph: Graph,
     private readonly writer: ForwardWriter,
     private readonly block: ExpertBlock,
-    private readonly sizes: Sizes,
+    private readonly sizes: DispatchSizes,
     private readonly dispatch: Dispatch,
   ) {
     const [first] = block.steps;

@@ -52,7 +52,7 @@ export function findExperts(graph: Graph): readonly ExpertBlock[] {
     const seed = seedOf(graph, node, makers, constant);
     if (seed) seeds.set(seed.root, [...(seeds.get(seed.root) ?? []), seed]);
   }
-  return [...seeds.values()].flatMap((group) => new Walk(graph, constant, group).block() ?? []);
+  return [...seeds.values()].flatMap((group) => new ExpertWalk(graph, constant, group).block() ?? []);
 }
 
 /** How many experts products have, expert by expert. */
@@ -155,7 +155,7 @@ function sidesOf(rule: FactorRule, operands: readonly (RoleDims | null)[]) {
 }
 
 /** From the first products on to the sum over experts. */
-class Walk {
+class ExpertWalk {
   private readonly inside = new Map<string, RoleDims>();
   private readonly steps: ExpertStep[] = [];
   private readonly nodes = new Set<Node>();

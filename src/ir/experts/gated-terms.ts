@@ -12,7 +12,7 @@ interface Gate {
   readonly tensor: string;
 }
 
-export interface Term {
+export interface GatedTerm {
   readonly tensor: string;
   /** Without its gates. */
   readonly result: string;
@@ -23,7 +23,7 @@ export interface Term {
 export interface GatedSum {
   /** The last operator. */
   readonly end: Node;
-  readonly terms: readonly Term[];
+  readonly terms: readonly GatedTerm[];
   /** What is added besides; without zeros. */
   readonly others: readonly string[];
 }
@@ -70,7 +70,7 @@ function termOf(
   makers: ReadonlyMap<string | null, Node>,
   isOnce: (tensor: string) => boolean,
   tensor: string,
-): Term | null {
+): GatedTerm | null {
   const { shape } = typeOf(graph, tensor);
   const gateShape = shape.with(-1, 1).join();
   if (shape.length < 2 || (shape.at(-1) ?? 1) < 2) return null;

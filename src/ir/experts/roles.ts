@@ -6,31 +6,31 @@
  */
 import type { DimensionFactors, FactorRule } from '../factor-rule.js';
 
-export type Role = 'token' | 'expert' | 'feature';
+export type ExpertRole = 'token' | 'expert' | 'feature';
 
 /** A part of a dimension, major to minor. */
-interface Part {
-  readonly role: Role;
+interface RolePart {
+  readonly role: ExpertRole;
   readonly size: number;
 }
 
 /** By dimension; none for one of size 1. */
-export type RoleDims = readonly (readonly Part[])[];
+export type RoleDims = readonly (readonly RolePart[])[];
 
 /** An operand or a result with its dimensions as the rule names them. */
-interface Side {
+interface RoleSide {
   readonly names: readonly DimensionFactors[] | null | undefined;
   readonly roles: RoleDims;
 }
 
 /** Every dimension has one role, that of size 1 none. */
-export function plainRoles(shape: readonly number[], roleOf: (axis: number) => Role): RoleDims {
+export function plainRoles(shape: readonly number[], roleOf: (axis: number) => ExpertRole): RoleDims {
   return shape.map((size, axis) => (size === 1 ? [] : [{ role: roleOf(axis), size }]));
 }
 
 /** Roles of a rule's factors, from those of some operands and results; null where two of them differ, or a factor has two. */
-export function factorRoles(rule: FactorRule, sides: readonly Side[]): ReadonlyMap<string, Role> | null {
-  const found = new Map<string, Role>();
+export function factorRoles(rule: FactorRule, sides: readonly RoleSide[]): ReadonlyMap<string, ExpertRole> | null {
+  const found = new Map<string, ExpertRole>();
   for (const { names, roles } of sides)
     for (const [axis, dimension] of (names ?? []).entries()) {
       const parts = roles[axis] ?? [];
@@ -50,12 +50,12 @@ export function factorRoles(rule: FactorRule, sides: readonly Side[]): ReadonlyM
 export function dimensionRoles(
   names: readonly DimensionFactors[] | null | undefined,
   rule: FactorRule,
-  factors: ReadonlyMap<string, Role>,
-  missing: (size: number) => Role | null = () => null,
+  factors: ReadonlyMap<string, ExpertRole>,
+  missing: (size: number) => ExpertRole | null = () => null,
 ): RoleDims | null {
-  const dims: (readonly Part[])[] = [];
+  const dims: (readonly RolePart[])[] = [];
   for (const dimension of names ?? []) {
-    const parts: Part[] = [];
+    const parts: RolePart[] = [];
     for (const name of dimension) {
       const size = rule.factors.get(name)?.size ?? 1;
       if (size === 1) continue;
@@ -71,12 +71,12 @@ export function dimensionRoles(
 }
 
 /** The roles of all parts, major to minor. */
-export function roleList(dims: RoleDims): readonly Role[] {
+export function roleList(dims: RoleDims): readonly ExpertRole[] {
   return dims.flat().map(({ role }) => role);
 }
 
 /** How many elements of a role there are. */
-export function roleSize(dims: RoleDims, role: Role): number {
+export function roleSize(dims: RoleDims, role: ExpertRole): number {
   return dims.flat().reduce((all, part) => (part.role === role ? all * part.size : all), 1);
 }
 
@@ -84,7 +84,7 @@ export function roleSize(dims: RoleDims, role: Role): number {
 export function tokenOrder(
   names: readonly DimensionFactors[] | null | undefined,
   rule: FactorRule,
-  factors: ReadonlyMap<string, Role>,
+  factors: ReadonlyMap<string, ExpertRole>,
 ): string {
   const all = (names ?? []).flat();
   return all.filter((name) => factors.get(name) === 'token' && (rule.factors.get(name)?.size ?? 1) > 1).join();

@@ -46,10 +46,14 @@ export function routersOf(graph: Graph): readonly Router[] {
   });
 }
 
-type Choice = Omit<Router, 'gates'>;
+type RouterChoice = Omit<Router, 'gates'>;
 
 /** The k of an operator that chooses among experts; null for any other. */
-function choice(graph: Graph, { op, domain, inputs, attributes }: Node, counts: ReadonlySet<number>): Choice | null {
+function choice(
+  graph: Graph,
+  { op, domain, inputs, attributes }: Node,
+  counts: ReadonlySet<number>,
+): RouterChoice | null {
   const [scores] = inputs;
   if (domain !== '' || !scores || !['TopK', 'ArgMax'].includes(op)) return null;
   const { shape } = typeOf(graph, scores);
@@ -61,7 +65,7 @@ function choice(graph: Graph, { op, domain, inputs, attributes }: Node, counts: 
 }
 
 /** That of ONNX Runtime's operators. */
-function chosenInside(graph: Graph, { op, domain, inputs, attributes }: Node): Choice | null {
+function chosenInside(graph: Graph, { op, domain, inputs, attributes }: Node): RouterChoice | null {
   const isOne = expertEntries.some((entry) => entry.op === op && entry.domain === domain);
   const [, scores] = inputs;
   if (!isOne || !scores) return null;

@@ -13,7 +13,7 @@ import type { IdentityUse } from '../parameters/identities.js';
 import { unitsOf } from '../parameters/units.js';
 import { ForwardWriter } from '../passes/forward-writer.js';
 import { type Aligned, type AlignedNode, Alignment, type Readers, readersOf } from './align-experts.js';
-import { sumsOf, type Term } from './gated-terms.js';
+import { type GatedTerm, sumsOf } from './gated-terms.js';
 import { stackedWeight } from './stacked-weight.js';
 
 /** The graph with all experts stacked that are made alike; itself where there are none. */
@@ -22,7 +22,7 @@ export function stackExperts(graph: Graph, identities: readonly IdentityUse[] = 
   const readers = readersOf(graph);
   const writer = new ForwardWriter(graph);
   const made = new Map<Node, readonly Node[]>();
-  const context: Context = { graph, writer, alignment, readers, identities };
+  const context: StackContext = { graph, writer, alignment, readers, identities };
   const find = (results: readonly string[], place: Node) => Stack.of(context, results, place);
   for (const { end, terms, others } of sumsOf(graph, readers)) {
     const groups = groupsOf(
@@ -81,8 +81,11 @@ export function stackExperts(graph: Graph, identities: readonly IdentityUse[] = 
 }
 
 /** Terms whose results are made alike, each with the first one that it fits. */
-function groupsOf(terms: readonly Term[], areAlike: (terms: readonly Term[]) => boolean): readonly (readonly Term[])[] {
-  const groups: Term[][] = [];
+function groupsOf(
+  terms: readonly GatedTerm[],
+  areAlike: (terms: readonly GatedTerm[]) => boolean,
+): readonly (readonly GatedTerm[])[] {
+  const groups: GatedTerm[][] = [];
   for (const term of terms) {
     const group = groups.find(([first]) => first && areAlike([first, term]));
     if (group) group.push(term);
@@ -117,7 +120,7 @@ function axisOf({ axis }: Attributes, rank: number): number {
  * A value of all experts: tokens and features [experts or 1, tokens, width], a matrix [experts, rows, columns], or what stands
  * beside tokens.
  */
-type Kind = 'tokens' | 'matrix' | 'beside';
+type ExpertValue = 'tokens' | 'matrix' | 'beside';
 
 /** Views that leave tokens in their order and features as they are. */
 const VIEWS: ReadonlySet<string> = new Set(['Reshape', 'Flatten', 'Squeeze', 'Unsqueeze', 'Identity']);
@@ -125,7 +128,7 @@ const VIEWS: ReadonlySet<string> = new Set(['Reshape', 'Flatten', 'Squeeze', 'Un
 /** Operators that cut a dimension. */
 const CUTS: ReadonlySet<string> = new Set(['Split', 'Slice']);
 
-interface Context {
+interface StackContext {
   readonly graph: Graph;
   readonly writer: ForwardWriter;
   readonly alignment: Alignment;
@@ -142,7 +145,7 @@ class Stack {
   private readonly writer: ForwardWriter;
 
   private constructor(
-    private readonly context: Context,
+    private readonly context: StackContext,
     private readonly root: AlignedNode,
     private readonly lead: readonly number[],
     private readonly place: Pick<Node, 'name' | 'module' | 'layer'>,
@@ -152,14 +155,14 @@ class Stack {
   }
 
   /** null for results that are not made alike, or read elsewhere too. */
-  static of(context: Context, results: readonly string[], place: Node): Stack | null {
+  static of(context: StackContext, results: readonly string[], place: Node): Stack | null {
     const { graph, alignment, readers } = context;
     const found = alignment.of(results);
     const [first = ''] = results;
     const { shape } = typeOf(graph, first);
     if (!found || shape.length < 2 || !alignment.isClosed(found.nodes, new Set(results), readers)) return null;
     const stack = new Stack(context, found.root, shape.slice(0, -1), homeOf(found.root, place));
-    const kinds = new Map<AlignedNode, Kind | null>();
+    const kinds = new Map<AlignedNode, ExpertValue | null>();
     const own = new Set(found.nodes.flatMap(({ nodes }) => nodes));
     const hasMatrices = found.nodes.some(({ inputs, nodes }) => {
       const weights = inputs[1];
@@ -178,7 +181,7 @@ class Stack {
   }
 
   /** Σ over experts of gate · result, in the form of the results. */
-  summed(end: Node, terms: readonly Term[]): string {
+  summed(end: Node, terms: readonly GatedTerm[]): string {
     const rows = elementCount(this.lead);
     const results = this.results();
     const width = this.writer.tensors.get(results)?.shape.at(-1) ?? 1;
@@ -207,7 +210,7 @@ class Stack {
   }
 
   /** A term's gates as one [..., 1]. */
-  private gateOf({ gates }: Term): string {
+  private gateOf({ gates }: GatedTerm): string {
     const [first, ...rest] = gates;
     const zero = (like: string) => {
       const { dtype } = this.writer.tensors.get(like) ?? { dtype: 'float32' as const };
@@ -226,7 +229,7 @@ class Stack {
     return this.write(this.root)[0] ?? '';
   }
 
-  private kindOf(node: AlignedNode, kinds: Map<AlignedNode, Kind | null>): Kind | null {
+  private kindOf(node: AlignedNode, kinds: Map<AlignedNode, ExpertValue | null>): ExpertValue | null {
     const known = kinds.get(node);
     if (known !== undefined) return known;
     kinds.set(node, null);
@@ -238,7 +241,7 @@ class Stack {
     return found;
   }
 
-  private kindOfOperand(operand: Aligned, kinds: Map<AlignedNode, Kind | null>): Kind | null {
+  private kindOfOperand(operand: Aligned, kinds: Map<AlignedNode, ExpertValue | null>): ExpertValue | null {
     if (operand.kind === 'made') return this.kindOf(operand.made, kinds);
     const { shape } = typeOf(this.graph, operand.kind === 'shared' ? operand.tensor : (operand.names[0] ?? ''));
     const isRow = shape.slice(0, -1).every((size) => size === 1);
@@ -248,7 +251,7 @@ class Stack {
     return isTokens && !this.graph.weights.has(operand.tensor) ? 'tokens' : null;
   }
 
-  private kind({ nodes: [node] }: AlignedNode, operands: readonly (Kind | null)[]): Kind | null {
+  private kind({ nodes: [node] }: AlignedNode, operands: readonly (ExpertValue | null)[]): ExpertValue | null {
     if (!node || node.inputs.some((input, index) => input !== null && operands[index] === null)) return null;
     const [first] = operands;
     const shapes = [node.inputs[0], node.outputs[0]].map((name) => typeOf(this.graph, name ?? '').shape);

@@ -8,7 +8,7 @@ import { AutoparError } from '../error.js';
 import type { MissingData } from '../graph.js';
 
 /** A data file that can be read. */
-export interface DataFile {
+export interface ExternalFile {
   /** Absolute path. */
   readonly file: string;
   /** Bytes. */
@@ -45,7 +45,7 @@ const PROBLEMS: Readonly<Record<MissingData['problem'], Problem>> = {
 };
 
 /** The file at `location` as seen from the model's file, or why it cannot be read. */
-export function dataFile(location: string, modelFile: string): DataFile | MissingData {
+export function dataFile(location: string, modelFile: string): ExternalFile | MissingData {
   const folder = dirname(modelFile);
   const file = resolve(folder, location);
   const linked = existsSync(file) && !isInside(realpathSync(file), realpathSync(folder));
@@ -56,7 +56,7 @@ export function dataFile(location: string, modelFile: string): DataFile | Missin
   return { location, problem: stats?.isDirectory() ? 'folder' : 'missing' };
 }
 
-export function isMissing(data: DataFile | MissingData): data is MissingData {
+export function isMissing(data: ExternalFile | MissingData): data is MissingData {
   return 'problem' in data;
 }
 

@@ -163,7 +163,7 @@ function modelOf(proto: ModelProto, file: string): OnnxModel {
     const kind = KINDS[entry(value.metadata_props, 'pkg.torch.export.graph_signature.InputSpec.kind') ?? ''];
     if (kind && value.name) kinds.set(value.name, kind);
   }
-  const context: Context = { place, opsets };
+  const context: ReaderContext = { place, opsets };
   return {
     file,
     irVersion,
@@ -190,7 +190,7 @@ function recordedTensors(graph: GraphProto): readonly RecordedTensor[] {
   );
 }
 
-interface Context {
+interface ReaderContext {
   readonly place: TensorPlace;
   readonly opsets: ReadonlyMap<string, number>;
 }
@@ -231,7 +231,7 @@ function dataFiles(graph: GraphProto): readonly string[] {
   return [...new Set(locations)].sort();
 }
 
-function graphOf(proto: GraphProto, context: Context): SourceGraph {
+function graphOf(proto: GraphProto, context: ReaderContext): SourceGraph {
   const { file } = context.place;
   if (proto.sparse_initializer?.length) {
     throw new AutoparError(
@@ -279,7 +279,7 @@ function withoutOperator(node: string, file: string): AutoparError {
   );
 }
 
-function nodeOf(proto: NodeProto, context: Context): SourceNode {
+function nodeOf(proto: NodeProto, context: ReaderContext): SourceNode {
   const name = proto.name ?? '';
   const domain = domainOf(proto.domain);
   if (!proto.op_type) throw withoutOperator(name, context.place.file);
@@ -300,7 +300,7 @@ function nodeOf(proto: NodeProto, context: Context): SourceNode {
   };
 }
 
-function attributesOf(protos: readonly AttributeProto[], context: Context): SourceAttributes {
+function attributesOf(protos: readonly AttributeProto[], context: ReaderContext): SourceAttributes {
   return Object.fromEntries(protos.map((proto) => [proto.name ?? '', attributeOf(proto, context)]));
 }
 
@@ -321,7 +321,7 @@ function numberTypesOf(protos: readonly AttributeProto[]): Readonly<Record<strin
   );
 }
 
-function attributeOf(proto: AttributeProto, context: Context): SourceAttribute {
+function attributeOf(proto: AttributeProto, context: ReaderContext): SourceAttribute {
   if (proto.ref_attr_name) return { reference: proto.ref_attr_name };
   switch (proto.type || impliedType(proto)) {
     case ATTRIBUTE_TYPE.float:
@@ -390,9 +390,9 @@ function numericOf(number: number): DType | null {
   return dtype === undefined || dtype === 'string' ? null : dtype;
 }
 
-function functionOf(proto: FunctionProto, outer: Context): [string, SourceFunction] {
+function functionOf(proto: FunctionProto, outer: ReaderContext): [string, SourceFunction] {
   const opsets = opsetsOf(proto.opset_import ?? [], outer.place.file);
-  const context: Context = { place: outer.place, opsets: new Map([...outer.opsets, ...opsets]) };
+  const context: ReaderContext = { place: outer.place, opsets: new Map([...outer.opsets, ...opsets]) };
   const name = proto.name ?? '';
   return [
     functionKey(domainOf(proto.domain), name, proto.overload ?? ''),

@@ -74,7 +74,7 @@ export function scanModel(path: string): ModelProto {
   }
 }
 
-function scanGraph(file: FileWindow, { content, end }: Field): GraphProto {
+function scanGraph(file: FileWindow, { content, end }: WireField): GraphProto {
   const parts: GraphProto[] = [];
   let nodes = 0;
   walk(file, content, end, {
@@ -92,9 +92,9 @@ function scanGraph(file: FileWindow, { content, end }: Field): GraphProto {
 }
 
 /** A tensor whose values are large: where they are, or, for lists of integers, their bytes. */
-function scanTensor(file: FileWindow, { content, end }: Field): TensorProto {
+function scanTensor(file: FileWindow, { content, end }: WireField): TensorProto {
   const rest: Uint8Array[] = [];
-  const lists: Field[] = [];
+  const lists: WireField[] = [];
   walk(file, content, end, {
     run: (from, to) => rest.push(file.bytes(from, to - from)),
     apart: (field) => LIST_NUMBERS.has(field.number) && isLarge(field),
@@ -139,7 +139,7 @@ function wideIntegers(packed: Uint8Array): Uint8Array {
 
 const LENGTH_DELIMITED = 2;
 
-interface Field {
+interface WireField {
   readonly number: number;
   readonly wire: number;
   /** First byte of the content and the byte after the last. */
@@ -151,8 +151,8 @@ interface Visitor {
   /** Fields that lie side by side, to be decoded together. */
   readonly run: (start: number, end: number) => void;
   /** Whether a field is not to be part of a run but handed to `into`. */
-  readonly apart: (field: Field) => boolean;
-  readonly into: (field: Field) => void;
+  readonly apart: (field: WireField) => boolean;
+  readonly into: (field: WireField) => void;
   /** Number of a field that is left out where it is large. */
   readonly note: number | null;
 }
@@ -177,7 +177,7 @@ function walk(file: FileWindow, start: number, end: number, { run, apart, into, 
 }
 
 /** The field that begins at `start`, within a message that ends at `end`. */
-function fieldAt(file: FileWindow, start: number, end: number): Field {
+function fieldAt(file: FileWindow, start: number, end: number): WireField {
   const tag = varint(file, start);
   const [number, wire] = [Math.floor(tag.value / 8), tag.value % 8];
   const { content, after } = extent(file, tag.end, wire);
@@ -207,7 +207,7 @@ function varint(file: FileWindow, start: number): { readonly value: number; read
   throw new WireError('an integer has more than 64 bits');
 }
 
-function isLarge(field: Field): boolean {
+function isLarge(field: WireField): boolean {
   return field.wire === LENGTH_DELIMITED && field.end - field.content > LARGE;
 }
 

@@ -8,7 +8,7 @@ import { elementCount, type Turn, type WeightSource } from '../graph.js';
 import { readFully } from './file-window.js';
 
 /** An open weight; `close` it when done. */
-export interface WeightReader {
+export interface OpenWeight {
   /** `length` bytes from `offset` on, at most `PIECE`; they hold until the next call. */
   readonly read: (offset: number, length: number) => Uint8Array;
   readonly close: () => void;
@@ -39,7 +39,7 @@ export function room(): Room {
  * A weight to be read in parts; null where its value is absent. What must be held whole is held in `whole`.
  * @throws AutoparError `external-data-missing`, and on reading `external-data-short`
  */
-export function openWeight(source: WeightSource, whole: Room): WeightReader | null {
+export function openWeight(source: WeightSource, whole: Room): OpenWeight | null {
   if (source.kind === 'absent') return null;
   if (source.kind === 'stacked') return openParts(source, whole);
   if (source.kind !== 'external') return readerOf(source.kind === 'zero' ? new Uint8Array(source.length) : source.data);
@@ -60,15 +60,15 @@ export function openWeight(source: WeightSource, whole: Room): WeightReader | nu
 }
 
 /** One part is open at a time. */
-function openParts({ parts, length: all }: StackedSource, whole: Room): WeightReader | null {
+function openParts({ parts, length: all }: StackedSource, whole: Room): OpenWeight | null {
   if (parts.some(({ kind }) => kind === 'absent')) return null;
   const size = all / parts.length;
-  let open: { readonly index: number; readonly reader: WeightReader } | null = null;
+  let open: { readonly index: number; readonly reader: OpenWeight } | null = null;
   const close = () => {
     open?.reader.close();
     open = null;
   };
-  const partAt = (index: number): WeightReader => {
+  const partAt = (index: number): OpenWeight => {
     if (open?.index === index) return open.reader;
     close();
     const reader = openWeight(parts[index] as WeightSource, whole);
@@ -105,7 +105,7 @@ export function bytesOfFile(source: ExternalSource, whole: Room = fresh): Uint8A
   }
 }
 
-function readerOf(data: Uint8Array): WeightReader {
+function readerOf(data: Uint8Array): OpenWeight {
   return { read: (offset, length) => data.subarray(offset, offset + length), close: () => undefined };
 }
 

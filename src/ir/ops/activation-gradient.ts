@@ -16,7 +16,7 @@ import {
 import type { Arithmetic } from './operator-writer.js';
 
 /** What a formula reads: each is cast when it is asked for, if at all. */
-interface Around {
+interface ActivationFormula {
   readonly at: Arithmetic;
   readonly x: string;
   readonly y: string;
@@ -27,7 +27,7 @@ interface Around {
 }
 
 /** Writes g · f′(x). */
-type Formula = (around: Around) => string;
+type ActivationSlope = (around: ActivationFormula) => string;
 
 const SQRT_HALF = Math.SQRT1_2;
 const INVERSE_SQRT_PI = 1 / Math.sqrt(Math.PI);
@@ -35,7 +35,7 @@ const GELU_TANH = Math.sqrt(2 / Math.PI);
 const GELU_CUBE = 0.044715;
 
 /** Formulas that choose or negate: exact in the operand's own type. */
-const CHOICES: Readonly<Record<string, Formula>> = {
+const CHOICES: Readonly<Record<string, ActivationSlope>> = {
   Identity: ({ g }) => g,
   Neg: ({ at, g }) => at.of('Neg', g),
   // Sign(0) = 0.
@@ -46,7 +46,7 @@ const CHOICES: Readonly<Record<string, Formula>> = {
   Shrink: ({ at, x, g, value }) => at.where(at.of('Greater', at.of('Abs', x), value('lambd', 0.5)), g, 0),
 };
 
-const FORMULAS: Readonly<Record<string, Formula>> = {
+const FORMULAS: Readonly<Record<string, ActivationSlope>> = {
   Sqrt: ({ at, y, g }) => at.div(g, at.add(y, y)),
   Reciprocal: ({ at, y, g }) => at.of('Neg', at.mul(g, at.square(y))),
   Exp: ({ at, y, g }) => at.mul(g, y),
@@ -145,11 +145,11 @@ export function tanhSlope(at: Arithmetic, x: string): string {
   return at.add(at.mul(at.add(t, 1), 0.5), bent);
 }
 
-function table(formulas: Readonly<Record<string, Formula>>, type: (write: OperatorGradient) => DType) {
+function table(formulas: Readonly<Record<string, ActivationSlope>>, type: (write: OperatorGradient) => DType) {
   return Object.fromEntries(Object.entries(formulas).map(([op, formula]) => [op, unary(formula, type)]));
 }
 
-function unary(formula: Formula, typeOf: (write: OperatorGradient) => DType): GradientBody {
+function unary(formula: ActivationSlope, typeOf: (write: OperatorGradient) => DType): GradientBody {
   return (write) => {
     const { dtype } = operand(write.view, 0);
     const type = typeOf(write);

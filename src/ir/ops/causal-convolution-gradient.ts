@@ -13,7 +13,7 @@ import type { Arithmetic } from './operator-writer.js';
 const [INPUT, KERNEL, BIAS, STATE] = [0, 1, 2, 3];
 
 /** Sizes, and where time and channels are. */
-interface Form {
+interface ConvolutionForm {
   readonly axis: number;
   readonly steps: number;
   readonly taps: number;
@@ -80,7 +80,7 @@ function refuse({ view }: OperatorGradient): void {
   );
 }
 
-function formOf(write: OperatorGradient): Form {
+function formOf(write: OperatorGradient): ConvolutionForm {
   const { view } = write;
   const axis = numberOf(view, 'channels_last', 0) !== 0 ? 1 : 2;
   const { shape } = operand(view, INPUT);
@@ -98,7 +98,12 @@ function formOf(write: OperatorGradient): Form {
 }
 
 /** The state, or zeros where there is none, and then what comes. */
-function extended(write: OperatorGradient, { axis, reach }: Form, state: string | null, input: string): string {
+function extended(
+  write: OperatorGradient,
+  { axis, reach }: ConvolutionForm,
+  state: string | null,
+  input: string,
+): string {
   if (reach === 0) return input;
   if (state !== null) return write.add('Concat', [state, input], { axis });
   const pads = [0, 1, 2].map((place) => (place === axis ? reach : 0));

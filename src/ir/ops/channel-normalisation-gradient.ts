@@ -1,13 +1,13 @@
 /**
  * @file Gradients of normalisations of images: with statistics of the batch, of positions, of groups of channels, of neighbours.
  */
-import { type Field, means, type Normalised, normalised, throughUnit } from './normalisation-gradient.js';
+import { means, type Normalised, type NormalisedTensor, normalised, throughUnit } from './normalisation-gradient.js';
 import { axesOf, axisOf, integers, numberOf, operand } from './operands.js';
 import type { GradientBody, OperatorGradient } from './operator-gradient.js';
 import type { Arithmetic } from './operator-writer.js';
 
 /** The operand in the type that sums are formed in, with statistics over `axes`. */
-function fieldOf(write: OperatorGradient, axes: readonly number[]): Field {
+function fieldOf(write: OperatorGradient, axes: readonly number[]): NormalisedTensor {
   const { dtype, shape } = operand(write.view, 0);
   const type = write.sumType;
   return { x: write.inType('in0', dtype, type), type, shape, axes };

@@ -2,6 +2,7 @@
  * @file Normalisations of images: over the batch, over positions, over groups of channels, over neighbouring channels. Where
  * a dimension that is averaged over is sharded they are expanded, so that sums travel.
  */
+import type { TensorFactors } from '../factor-rule.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { channelNormalisationGradients } from './channel-normalisation-gradient.js';
@@ -10,8 +11,6 @@ import type { ExpansionWriter } from './expansion.js';
 import { axesOf, axisOf, dimensionNames, integers, mismatch, numberOf, ofRank, operand } from './operands.js';
 import { withGradients } from './operator-gradient.js';
 import { isAsked, meanOf, spread, start } from './statistics.js';
-
-type Dimensions = readonly (readonly string[])[];
 
 const ENTRIES: readonly OperatorEntry[] = [
   entry({
@@ -125,7 +124,7 @@ function perChannel(
   write: ExpansionWriter,
   view: OperatorView,
   vector: string,
-  channels: Dimensions = [['c']],
+  channels: TensorFactors = [['c']],
 ): string {
   const spatial = spatialOf(view);
   const axes = spatial.map((_, index) => index + channels.length);
@@ -222,7 +221,7 @@ function instanceExpansion(view: OperatorView): Expansion {
   const centred = write.add('Sub', [at.input, meanOf(view, at, at.input)], whole);
   const unit = write.add('Div', [centred, spread(view, at, centred)], whole);
   const normal = at.type === dtype ? unit : write.cast(unit, whole, dtype);
-  const perChannel: Dimensions = [['c'], ...spatial.map(() => [])];
+  const perChannel: TensorFactors = [['c'], ...spatial.map(() => [])];
   const beside = spatial.map((_, index) => index + 1);
   const scale = write.add('Unsqueeze', ['in1'], perChannel, { axes: beside });
   const bias = write.add('Unsqueeze', ['in2'], perChannel, { axes: beside });

@@ -27,7 +27,7 @@ export function numbersOf(value: ConstantTensor): readonly number[] {
 }
 
 type Write = (target: DataView, offset: number, value: number) => void;
-type Read = (source: DataView, offset: number) => number;
+type ReadElement = (source: DataView, offset: number) => number;
 
 const WRITERS: Readonly<Partial<Record<DType, Write>>> = {
   float32: (target, offset, value) => target.setFloat32(offset, value, true),
@@ -45,7 +45,7 @@ const WRITERS: Readonly<Partial<Record<DType, Write>>> = {
   bool: (target, offset, value) => target.setUint8(offset, value ? 1 : 0),
 };
 
-const READERS: Readonly<Partial<Record<DType, Read>>> = {
+const READERS: Readonly<Partial<Record<DType, ReadElement>>> = {
   float32: (source, offset) => source.getFloat32(offset, true),
   float64: (source, offset) => source.getFloat64(offset, true),
   float16: (source, offset) => fromFloat16Bits(source.getUint16(offset, true)),

@@ -5,7 +5,7 @@
 import { kernelGradientOf } from './kernel-gradient.js';
 import { numberOf, result } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
-import type { Window } from './windows.js';
+import type { SpatialWindow } from './windows.js';
 
 /** The bias is added everywhere: its gradient is the sum over samples and positions. */
 export function addBiasGradient(write: OperatorGradient, gradient = 'grad0', bias = 2): void {
@@ -17,7 +17,7 @@ export function addBiasGradient(write: OperatorGradient, gradient = 'grad0', bia
 /** Writes `d1`, if it is wanted. `image` is what the kernel is moved over, `taps` has one position for each of its windows. */
 export function addKernelGradient(
   write: OperatorGradient,
-  windows: readonly Window[],
+  windows: readonly SpatialWindow[],
   image: string,
   taps: string,
 ): void {

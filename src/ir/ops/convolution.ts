@@ -15,9 +15,9 @@ import { differentiable, type OperatorGradient } from './operator-gradient.js';
 import {
   layingBack,
   type SpatialNames,
+  type SpatialWindow,
   spatialNames,
   takingFrom,
-  type Window,
   windowsOf,
   withoutPads,
 } from './windows.js';
@@ -120,7 +120,7 @@ export function convolutionNames(view: OperatorView): SpatialNames {
   return spatialNames(windowsIn(view), 0);
 }
 
-function windowsIn(view: OperatorView): readonly Window[] {
+function windowsIn(view: OperatorView): readonly SpatialWindow[] {
   return windowsOf(view, operand(view, 0).shape, operand(view, 1).shape.slice(2));
 }
 
@@ -154,7 +154,7 @@ export function transposedNames(view: OperatorView, halo = true): SpatialNames {
  * The windows of the convolution that a transposed one turns round: over its result (their `input`), one for each position
  * of its operand (their `output`).
  */
-function transposedWindows(view: OperatorView): readonly Window[] {
+function transposedWindows(view: OperatorView): readonly SpatialWindow[] {
   const spatial = operand(view, 0).shape.slice(2);
   const kernels = operand(view, 1).shape.slice(2);
   const sizes = transposedSizes(view);

@@ -8,7 +8,7 @@ import { operand, result } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
 
 /** A tensor of a product: one letter (a factor's name) per dimension. */
-interface Term {
+interface EinsumTerm {
   readonly name: string;
   readonly letters: readonly string[];
   readonly shape: readonly number[];
@@ -22,7 +22,7 @@ export function addProductGradients(
   gradient = 'grad0',
 ): void {
   const terms = operands.map(
-    (letters, index): Term => ({ name: `in${index}`, letters, shape: operand(write.view, index).shape }),
+    (letters, index): EinsumTerm => ({ name: `in${index}`, letters, shape: operand(write.view, index).shape }),
   );
   const whole = { name: gradient, letters: output, shape: result(write.view, 0).shape };
   terms.forEach((target, index) => {
@@ -32,12 +32,13 @@ export function addProductGradients(
   });
 }
 
-function addProduct(write: OperatorGradient, index: number, target: Term, terms: readonly Term[]): void {
+function addProduct(write: OperatorGradient, index: number, target: EinsumTerm, terms: readonly EinsumTerm[]): void {
   const largest = new Map<string, number>();
   for (const { letters, shape } of [target, ...terms])
     for (const [axis, letter] of letters.entries())
       largest.set(letter, Math.max(largest.get(letter) ?? 1, shape[axis] ?? 1));
-  const isWhole = ({ letters, shape }: Term, letter: string) => shape[letters.indexOf(letter)] === largest.get(letter);
+  const isWhole = ({ letters, shape }: EinsumTerm, letter: string) =>
+    shape[letters.indexOf(letter)] === largest.get(letter);
   const unique = [...new Set(target.letters)];
   // A letter that the operand has with size 1 alone was broadcast: it is summed over. One that only the operand has was
   // summed over in the forward: every position gets the same.
@@ -55,7 +56,7 @@ function addProduct(write: OperatorGradient, index: number, target: Term, terms:
 }
 
 /** The product of all terms, summed down to `letters`, which stand in the order that is wanted. */
-function addEinsum(write: OperatorGradient, terms: readonly Term[], letters: readonly string[]): string {
+function addEinsum(write: OperatorGradient, terms: readonly EinsumTerm[], letters: readonly string[]): string {
   const names = new Map<string, string>();
   const short = (letter: string) => {
     const known = names.get(letter) ?? ALPHABET[names.size] ?? '';
@@ -83,7 +84,7 @@ function addEinsum(write: OperatorGradient, terms: readonly Term[], letters: rea
 function addDiagonals(
   write: OperatorGradient,
   input: string,
-  { letters, shape }: Term,
+  { letters, shape }: EinsumTerm,
   unique: readonly string[],
 ): string {
   if (unique.length === letters.length) return input;

@@ -9,10 +9,10 @@ import { type GradientBody, type GradientTable, type OperatorGradient, WHOLE_NUM
 import type { Arithmetic } from './operator-writer.js';
 
 /** Gradient of one operand, over the result's shape. */
-type Share = (at: Arithmetic, write: OperatorGradient) => string;
+type OperandGradient = (at: Arithmetic, write: OperatorGradient) => string;
 
 /** Writes one gradient per operand; `shares` in the operands' order, null for one that none reaches. */
-function shares(...parts: readonly (Share | null)[]): GradientBody {
+function shares(...parts: readonly (OperandGradient | null)[]): GradientBody {
   return (write) => {
     const { dtype, shape } = result(write.view, 0);
     const at = write.on(dtype);
@@ -24,7 +24,7 @@ function shares(...parts: readonly (Share | null)[]): GradientBody {
   };
 }
 
-const GRAD: Share = () => 'grad0';
+const GRAD: OperandGradient = () => 'grad0';
 
 /** Every operand gets the same share of the gradient. */
 function toAll(share: (at: Arithmetic, count: number) => string): GradientBody {

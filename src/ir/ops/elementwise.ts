@@ -10,7 +10,7 @@ import { entry, isFree, perElement, presentOperands } from './entry.js';
 import { broadcast, dtypeAttribute, mismatch, operand, repeated } from './operands.js';
 import { withGradients } from './operator-gradient.js';
 
-interface Row {
+interface ElementwiseRow {
   readonly op: string;
   readonly operands: 'one' | 'two' | 'any';
   /** Result's dtype: that of the first operand unless told. */
@@ -28,9 +28,9 @@ const EACH_OF_TWO: OperatorEntry['linear'] = () => [[0], [1]];
 /** Integer division rounds, and rounding is not linear. */
 const DIVIDEND: OperatorEntry['linear'] = (view) => (isFloating(operand(view, 0).dtype) ? [[0]] : []);
 
-const one = (op: string, flops = 1): Row => ({ op, operands: 'one', flops });
-const two = (op: string, flops = 1): Row => ({ op, operands: 'two', flops });
-const test = (op: string, operands: Row['operands']): Row => ({ op, operands, dtype: 'bool' });
+const one = (op: string, flops = 1): ElementwiseRow => ({ op, operands: 'one', flops });
+const two = (op: string, flops = 1): ElementwiseRow => ({ op, operands: 'two', flops });
+const test = (op: string, operands: ElementwiseRow['operands']): ElementwiseRow => ({ op, operands, dtype: 'bool' });
 
 /** What PyTorch's autocast computes in float32 too: exponentials, powers and reciprocals leave the range of 16 bit. */
 const FULL: ReadonlySet<string> = new Set([
@@ -46,7 +46,7 @@ const FULL: ReadonlySet<string> = new Set([
   'Sinh',
 ]);
 
-const ROWS: readonly Row[] = [
+const ROWS: readonly ElementwiseRow[] = [
   { ...one('Identity', 0), linear: FIRST, isView: true },
   { ...one('Neg'), linear: FIRST },
   ...['Abs', 'Ceil', 'Floor', 'Round', 'Sign', 'Relu', 'Not', 'BitwiseNot'].map((op) => one(op)),
@@ -143,7 +143,7 @@ const ENTRIES: readonly OperatorEntry[] = [
 
 export const elementwiseEntries: readonly OperatorEntry[] = withGradients(ENTRIES, elementwiseGradients);
 
-function tableEntry(row: Row): OperatorEntry {
+function tableEntry(row: ElementwiseRow): OperatorEntry {
   const needed = row.operands === 'two' ? 2 : 1;
   return entry({
     op: row.op,

@@ -7,7 +7,7 @@ import { AutoparError } from '../error.js';
 import type { FactorRule } from '../factor-rule.js';
 import { elementCount, type TensorType } from '../graph.js';
 import { FORM_WORDS, formOfAttribute, hasForm } from '../onnx/attribute-types.js';
-import type { OperatorEntry, OperatorFamily, OperatorView, Precision, Work } from '../operator.js';
+import type { OperatorEntry, OperatorFamily, OperatorPrecision, OperatorView, Work } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { mismatch } from './operands.js';
 
@@ -18,7 +18,7 @@ type Required = 'op' | 'family' | 'infer';
 type Defaulted = 'precision' | 'domain' | 'constantInputs' | 'linear' | 'work' | 'rule';
 
 /** Products are formed in 16 bit; statistics, sums and losses are not. */
-const PRECISIONS: Readonly<Record<OperatorFamily, Precision>> = {
+const PRECISIONS: Readonly<Record<OperatorFamily, OperatorPrecision>> = {
   contraction: 'low',
   convolution: 'low',
   attention: 'low',
@@ -35,7 +35,7 @@ const PRECISIONS: Readonly<Record<OperatorFamily, Precision>> = {
 };
 
 /** The precision of a family's operators where their entry says nothing else. */
-export function familyPrecision(family: OperatorFamily): Precision {
+export function familyPrecision(family: OperatorFamily): OperatorPrecision {
   return PRECISIONS[family];
 }
 

@@ -3,12 +3,10 @@
  */
 import type { DType } from '../dtype.js';
 import { onnxOfDtype } from '../dtype.js';
-import type { DimensionFactors } from '../factor-rule.js';
+import type { DimensionFactors, TensorFactors } from '../factor-rule.js';
 import type { Attributes, ConstantTensor } from '../graph.js';
 import type { Expansion, ExpansionNode } from '../operator.js';
 import { constant } from './constants.js';
-
-type Dimensions = readonly DimensionFactors[];
 
 /** Collects the nodes and constants of one expansion. */
 export class ExpansionWriter {
@@ -19,7 +17,7 @@ export class ExpansionWriter {
   add(
     op: string,
     inputs: readonly (string | null)[],
-    dims: Dimensions,
+    dims: TensorFactors,
     attributes: Attributes = {},
     output = `t${this.#nodes.length}`,
   ): string {
@@ -32,7 +30,7 @@ export class ExpansionWriter {
     op: string,
     inputs: readonly (string | null)[],
     outputs: readonly string[],
-    dims: readonly Dimensions[],
+    dims: readonly TensorFactors[],
     attributes: Attributes = {},
   ): void {
     this.#nodes.push({ op, attributes, inputs, outputs, dims });
@@ -43,7 +41,7 @@ export class ExpansionWriter {
     domain: string,
     op: string,
     inputs: readonly (string | null)[],
-    dims: Dimensions,
+    dims: TensorFactors,
     attributes: Attributes = {},
     output = `t${this.#nodes.length}`,
   ): string {
@@ -62,7 +60,7 @@ export class ExpansionWriter {
     return name;
   }
 
-  cast(input: string, dims: Dimensions, to: DType, output?: string): string {
+  cast(input: string, dims: TensorFactors, to: DType, output?: string): string {
     return this.add('Cast', [input], dims, { to: onnxOfDtype(to) }, output);
   }
 
@@ -77,7 +75,7 @@ export function summationType(dtype: DType): DType {
 }
 
 /** The dimensions of a tensor after the axes given were reduced and kept: they have no factor. */
-export function keptDimensions(dims: Dimensions, axes: readonly number[]): Dimensions {
+export function keptDimensions(dims: TensorFactors, axes: readonly number[]): TensorFactors {
   return dims.map((names, index) => (axes.includes(index) ? [] : names));
 }
 

@@ -24,13 +24,13 @@ export function activated(write: OperatorGradient, sum: string, shape: readonly 
   return { value, back: (slope) => (rate === null ? slope : at.mul(slope, rate())) };
 }
 
-interface Plain {
+interface PlainActivation {
   readonly value: string;
   /** The derivative; null where it is one. */
   readonly rate: (() => string) | null;
 }
 
-const PLAIN: Readonly<Record<string, (at: Arithmetic, x: string) => Plain>> = {
+const PLAIN: Readonly<Record<string, (at: Arithmetic, x: string) => PlainActivation>> = {
   identity: (_, x) => ({ value: x, rate: null }),
   relu: (at, x) => ({ value: at.of('Relu', x), rate: () => at.count(at.of('Greater', x, 0)) }),
   silu: (at, x) => {

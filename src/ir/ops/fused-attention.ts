@@ -137,7 +137,7 @@ function projectedEntry(op: string, places: Projected): OperatorEntry {
 const MULTI_HEAD: SeparatePlaces = { bias: 3, mask: 4, scores: 5, past: 6, pastLength: 8, indirection: 9 };
 const DECODER: SeparatePlaces = { bias: 10, mask: 3, scores: 4, past: 5, pastLength: 7, indirection: 9 };
 
-interface Sizes {
+interface AttentionDimensions {
   readonly batch: number;
   readonly heads: number;
   readonly query: number;
@@ -150,13 +150,18 @@ interface Sizes {
   readonly packing: 'all' | 'keys' | 'none';
 }
 
-function sizesOf(view: OperatorView, places: SeparatePlaces): Sizes {
+function sizesOf(view: OperatorView, places: SeparatePlaces): AttentionDimensions {
   const query = ofRank(view, 0, 3, true);
   const heads = numberOf(view, 'num_heads', 0);
   const [key, value] = [view.inputs[1] ?? null, view.inputs[2] ?? null];
   const past = view.inputs[places.past]?.shape[2] ?? 0;
   const shared = numberOf(view, 'past_present_share_buffer', 0) !== 0 || Boolean(view.inputs[places.pastLength]);
-  const sizes = (head: number, keys: number, valueHead: number, packing: Sizes['packing']): Sizes => {
+  const sizes = (
+    head: number,
+    keys: number,
+    valueHead: number,
+    packing: AttentionDimensions['packing'],
+  ): AttentionDimensions => {
     if (!Number.isInteger(head) || !Number.isInteger(valueHead))
       throw mismatch(view, `queries, keys and values do not make ${heads} heads`);
     const [batch = 1, rows = 1] = query.shape;
@@ -185,7 +190,7 @@ function sizesOf(view: OperatorView, places: SeparatePlaces): Sizes {
   );
 }
 
-function resultsOf(view: OperatorView, sizes: Sizes): readonly TensorType[] {
+function resultsOf(view: OperatorView, sizes: AttentionDimensions): readonly TensorType[] {
   const { batch, heads, query, total, head, valueHead } = sizes;
   const { dtype } = operand(view, 0);
   return [
@@ -265,6 +270,6 @@ function resizeHeads(view: OperatorView, rule: FactorRule, size: (factor: string
   return rule.factors.has('h') ? { ...view.attributes, num_heads: size('h') } : view.attributes;
 }
 
-function attentionWork({ batch, heads, query, total, head, valueHead }: Sizes): Work {
+function attentionWork({ batch, heads, query, total, head, valueHead }: AttentionDimensions): Work {
   return { flops: batch * heads * query * total * (2 * head + 2 * valueHead + 12) };
 }

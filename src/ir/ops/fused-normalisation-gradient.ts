@@ -10,7 +10,7 @@ import { normalised, scaled, throughUnit } from './normalisation-gradient.js';
 import { numberOf, operand, result } from './operands.js';
 import type { GradientBody, OperatorGradient } from './operator-gradient.js';
 
-interface Skip {
+interface SkipOperands {
   /** Whether the mean is subtracted, and there may be a shift behind the scale. */
   readonly isCentred: boolean;
   /** Operand that is added to the sum. */
@@ -18,7 +18,7 @@ interface Skip {
 }
 
 /** All that is added up gets the same gradient: what comes through the normalisation, and what arrives at the sum itself. */
-export function skipGradient({ isCentred, bias }: Skip): GradientBody {
+export function skipGradient({ isCentred, bias }: SkipOperands): GradientBody {
   return (write) => {
     const { view } = write;
     const { dtype, shape } = operand(view, 0);

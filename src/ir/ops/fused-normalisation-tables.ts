@@ -2,23 +2,22 @@
  * @file The sum of a BERT's embeddings: a row of the table of words, one of positions and, where there are segments, one of
  * theirs, for every place of every sample.
  */
+import type { TensorFactors } from '../factor-rule.js';
 import type { OperatorView } from '../operator.js';
 import { constant } from './constants.js';
 import type { ExpansionWriter } from './expansion.js';
 import { operand } from './operands.js';
 
-type Dimensions = readonly (readonly string[])[];
-
 /** Dimensions of what is embedded: samples, places, features. */
-export const EMBEDDED: Dimensions = [['b'], ['s'], ['d']];
+export const EMBEDDED: TensorFactors = [['b'], ['s'], ['d']];
 
 /** Positions of all places: [places], or [samples or 1, places] where they are an operand. */
-export interface Places {
+export interface TablePositions {
   readonly name: string;
-  readonly dims: Dimensions;
+  readonly dims: TensorFactors;
 }
 
-export function placesOf(write: ExpansionWriter, view: OperatorView): Places {
+export function placesOf(write: ExpansionWriter, view: OperatorView): TablePositions {
   const ids = view.inputs[8];
   if (ids) {
     const broadcasts = ids.shape[0] === 1 && operand(view, 0).shape[0] !== 1;

@@ -72,7 +72,7 @@ export const fusedNormalisationEntries: readonly OperatorEntry[] = [
   ),
 ];
 
-interface Skip {
+interface SkipResults {
   /** Operands that scale and shift. */
   readonly scales: readonly number[];
   /** Operand that is added before. */
@@ -82,7 +82,7 @@ interface Skip {
 }
 
 /** Results: the normalised sum, its mean and inverse deviation (made in training only), the sum. */
-function skipEntry(op: string, { scales, bias, plain }: Skip): OperatorEntry {
+function skipEntry(op: string, { scales, bias, plain }: SkipResults): OperatorEntry {
   const fused = entry({
     op,
     domain: DOMAIN,

@@ -123,12 +123,12 @@ function flatTuples(write: OperatorGradient, sizes: readonly number[]): string {
 }
 
 /** A scatter's two ways: what stands at the places of the updates, and updates put into data. */
-interface Ways {
+interface ScatterWays {
   readonly taken: (name: string) => string;
   readonly placed: (data: string, updates: string, reduction: string) => string;
 }
 
-function scatterGradient(write: OperatorGradient, ways: Ways): void {
+function scatterGradient(write: OperatorGradient, ways: ScatterWays): void {
   const { dtype } = operand(write.view, 0);
   const data = write.on(dtype);
   const updates = write.on(dtype);
@@ -136,23 +136,23 @@ function scatterGradient(write: OperatorGradient, ways: Ways): void {
   (REDUCTIONS[reduction] ?? replacing)(write, ways, data, updates);
 }
 
-type Reduction = (write: OperatorGradient, ways: Ways, data: Arithmetic, updates: Arithmetic) => void;
+type ScatterReduction = (write: OperatorGradient, ways: ScatterWays, data: Arithmetic, updates: Arithmetic) => void;
 
 /** What is written over has no say. Where two updates meet in one place each gets its gradient, as in PyTorch. */
-const replacing: Reduction = (write, { taken, placed }, { type }) => {
+const replacing: ScatterReduction = (write, { taken, placed }, { type }) => {
   if (write.wants(2)) write.become(2, taken('grad0'), type);
   if (!write.wants(0)) return;
   const zeros = zerosOf(write, operand(write.view, 2).shape, type);
   write.become(0, placed('grad0', zeros, 'none'), type);
 };
 
-const adding: Reduction = (write, { taken }, { type }) => {
+const adding: ScatterReduction = (write, { taken }, { type }) => {
   if (write.wants(2)) write.become(2, taken('grad0'), type);
   if (write.wants(0)) write.become(0, 'grad0', type);
 };
 
 /** PyTorch's rule for scatter_reduce: all that equal the extreme share its gradient. */
-const extreme: Reduction = (write, { taken, placed }, data, updates) => {
+const extreme: ScatterReduction = (write, { taken, placed }, data, updates) => {
   const own = data.count(data.of('Equal', 'in0', 'out0'));
   const theirs = updates.count(updates.of('Equal', 'in2', taken('out0')));
   const share = data.div('grad0', placed(own, theirs, 'add'));
@@ -164,7 +164,7 @@ const extreme: Reduction = (write, { taken, placed }, data, updates) => {
  * A factor's derivative is the product of the others: of all but the zeros in that place, where it is the only zero or there is
  * none, divided by itself where it is not zero.
  */
-const multiplying: Reduction = (write, { taken, placed }, data, updates) => {
+const multiplying: ScatterReduction = (write, { taken, placed }, data, updates) => {
   const [ownZero, theirZero] = [data.of('Equal', 'in0', 0), updates.of('Equal', 'in2', 0)];
   const zeros = placed(data.count(ownZero), updates.count(theirZero), 'add');
   const [own, theirs] = [data.where(ownZero, 1, 'in0'), updates.where(theirZero, 1, 'in2')];
@@ -182,7 +182,7 @@ const multiplying: Reduction = (write, { taken, placed }, data, updates) => {
   if (write.wants(2)) write.become(2, derivative(updates, taken, theirZero, theirs), data.type);
 };
 
-const REDUCTIONS: Readonly<Record<string, Reduction>> = {
+const REDUCTIONS: Readonly<Record<string, ScatterReduction>> = {
   none: replacing,
   add: adding,
   max: extreme,

@@ -20,8 +20,8 @@ import { bindRule } from '../rule-text.js';
 import { entry } from './entry.js';
 import { ExpansionWriter } from './expansion.js';
 import { mismatch, neededIntegers, numberOf, operand, result } from './operands.js';
-import { type Axes, type Axis, dimensionsOf, rearrange, sizesOf } from './rearrange.js';
-import { sideOf, spatialNames, takingFrom, type Window, withoutPads } from './windows.js';
+import { type DimensionAxes, dimensionsOf, type RearrangedAxis, rearrange, sizesOf } from './rearrange.js';
+import { type SpatialWindow, sideOf, spatialNames, takingFrom, withoutPads } from './windows.js';
 
 const DOMAIN = 'autopar';
 const OP = 'KernelGradient';
@@ -58,7 +58,7 @@ export const kernelGradientEntry: OperatorEntry = entry({
 });
 
 /** One window for each position of the gradient. */
-function windowsIn(view: OperatorView): readonly Window[] {
+function windowsIn(view: OperatorView): readonly SpatialWindow[] {
   const of = (name: string, index: number, otherwise: number) => neededIntegers(view, name)[index] ?? otherwise;
   const count = operand(view, 0).shape.length - 2;
   return Array.from({ length: count }, (_, index) => ({
@@ -73,7 +73,7 @@ function windowsIn(view: OperatorView): readonly Window[] {
 
 /** Where one is made. `image` and `taps` are operands; the windows are over the image. */
 export function kernelGradientOf(
-  windows: readonly Window[],
+  windows: readonly SpatialWindow[],
   group: number,
 ): { readonly domain: string; readonly op: string; readonly attributes: Attributes } {
   return { domain: DOMAIN, op: OP, attributes: { ...takingFrom(windows), group } };
@@ -106,12 +106,12 @@ function writtenOut(view: OperatorView): Expansion {
 }
 
 /** What a window is in the gradient of a kernel: by dimension of positions. */
-interface Place {
-  readonly window: Window;
+interface WindowDimension {
+  readonly window: SpatialWindow;
   /** Positions of the image: one axis, or windows and the places inside them. */
-  readonly image: readonly Axis[];
-  readonly tap: Axis;
-  readonly kernel: Axis;
+  readonly image: readonly RearrangedAxis[];
+  readonly tap: RearrangedAxis;
+  readonly kernel: RearrangedAxis;
   readonly passes: boolean;
 }
 
@@ -129,34 +129,34 @@ function kernelGradient(
   const { shape } = result(view, 0);
   const group = numberOf(view, 'group', 1);
   const [groups, own] = [taps.dims[1] ?? [], shape[1] ?? 1];
-  const g: readonly Axis[] = group > 1 ? [{ size: group, dims: groups.slice(0, 1) }] : [];
+  const g: readonly RearrangedAxis[] = group > 1 ? [{ size: group, dims: groups.slice(0, 1) }] : [];
   const ownDims = (dims: DimensionFactors) => (group > 1 ? dims.slice(1) : dims);
-  const n: Axis = { size: image.shape[0] ?? 1, dims: image.dims[0] ?? [] };
-  const rows: Axis = { size: (shape[0] ?? 1) / group, dims: ownDims(groups) };
-  const columns: Axis = { size: own, dims: ownDims(image.dims[1] ?? []) };
+  const n: RearrangedAxis = { size: image.shape[0] ?? 1, dims: image.dims[0] ?? [] };
+  const rows: RearrangedAxis = { size: (shape[0] ?? 1) / group, dims: ownDims(groups) };
+  const columns: RearrangedAxis = { size: own, dims: ownDims(image.dims[1] ?? []) };
   const places = windowsIn(view).map((window, index) => placeOf(kernelDims, window, index, image, taps));
   const [passing, rest] = [places.filter(({ passes }) => passes), places.filter(({ passes }) => !passes)];
-  const from: Axes = [[n], [...g, columns], ...places.map((place) => place.image)];
-  const fromTaps: Axes = [[n], [...g, rows], ...places.map(({ tap }) => [tap])];
+  const from: DimensionAxes = [[n], [...g, columns], ...places.map((place) => place.image)];
+  const fromTaps: DimensionAxes = [[n], [...g, rows], ...places.map(({ tap }) => [tap])];
   const joined = [n, ...passing.map(({ tap }) => tap)];
   const inside = [columns, ...passing.map(({ kernel }) => kernel)];
-  const into: Axes = [[...g, rows], [columns], ...places.map(({ kernel }) => [kernel])];
+  const into: DimensionAxes = [[...g, rows], [columns], ...places.map(({ kernel }) => [kernel])];
   if (rest.length === 0) {
     const left = rearrange(write, taps.name, fromTaps, [g, [rows], joined]);
     const right = rearrange(write, image.name, from, [g, joined, inside]);
-    const made: Axes = [g, [rows], inside];
+    const made: DimensionAxes = [g, [rows], inside];
     const product = write.add('MatMul', [left, right], dimensionsOf(made));
     return rearrange(write, product, made, into);
   }
   if (rest.reduce((count, { window }) => count * window.kernel, 1) <= MOST_PLACES) {
     const left = rearrange(write, taps.name, fromTaps, [g, [rows], [...joined, ...rest.map(({ tap }) => tap)]]);
-    const moving: Axes = [g, joined, ...rest.map((place) => place.image), inside];
+    const moving: DimensionAxes = [g, joined, ...rest.map((place) => place.image), inside];
     const right = rearrange(write, image.name, from, moving);
     return rearrange(write, ...placeByPlace(write, right, moving, left, rest, [g, rows, inside]), into);
   }
   const moving = rearrange(write, image.name, from, [inside, [...g, ...joined], ...rest.map((place) => place.image)]);
   const fixed = rearrange(write, taps.name, fromTaps, [[...g, rows], joined, ...rest.map(({ tap }) => [tap])]);
-  const made: Axes = [inside, [...g, rows], ...rest.map(({ kernel }) => [kernel])];
+  const made: DimensionAxes = [inside, [...g, rows], ...rest.map(({ kernel }) => [kernel])];
   const turned = rest.map(({ window }) => turnedWindow(window));
   const attributes = { ...takingFrom(turned), group };
   const convolved = write.add('Conv', [moving, fixed], dimensionsOf(made), attributes);
@@ -180,17 +180,17 @@ const FEW_COLUMNS = 16;
 function placeByPlace(
   write: ExpansionWriter,
   image: string,
-  axes: Axes,
+  axes: DimensionAxes,
   left: string,
-  rest: readonly Place[],
-  [g, rows, inside]: readonly [readonly Axis[], Axis, readonly Axis[]],
-): readonly [product: string, axes: Axes] {
+  rest: readonly WindowDimension[],
+  [g, rows, inside]: readonly [readonly RearrangedAxis[], RearrangedAxis, readonly RearrangedAxis[]],
+): readonly [product: string, axes: DimensionAxes] {
   const dims = dimensionsOf(axes);
   const behind = rest.map(({ window }) => Math.max(0, reachOf(window) - window.pads[0] - window.input));
   const pads = [0, 0, ...rest.map(({ window }) => window.pads[0]), 0, 0, 0, ...behind, 0];
   const padded = pads.some((size) => size > 0) ? write.add('Pad', [image], dims, { pads, mode: 'constant' }) : image;
   const joined = axes[1] ?? [];
-  const met: Axes = [g, joined, ...rest.map(({ tap }) => [tap]), inside];
+  const met: DimensionAxes = [g, joined, ...rest.map(({ tap }) => [tap]), inside];
   const along = [...joined, ...rest.map(({ tap }) => tap)];
   const parts = placesOf(rest.map(({ window }) => window)).map((starts) => {
     const attributes = {
@@ -203,19 +203,19 @@ function placeByPlace(
     return rearrange(write, part, met, [g, along, inside]);
   });
   const kernel = rest.map((place) => place.kernel);
-  const product = (right: string, columns: readonly Axis[]) =>
+  const product = (right: string, columns: readonly RearrangedAxis[]) =>
     write.add('MatMul', [left, right], dimensionsOf([g, [rows], columns]));
   if ((sizesOf([inside])[0] ?? 1) < FEW_COLUMNS) {
     const all = [...kernel, ...inside];
     return [product(write.add('Concat', parts, dimensionsOf([g, along, all]), { axis: 2 }), all), [g, [rows], all]];
   }
-  const made: Axes = [[...kernel, ...g], [rows], inside];
+  const made: DimensionAxes = [[...kernel, ...g], [rows], inside];
   const products = parts.map((part) => product(part, inside));
   return [write.add('Concat', products, dimensionsOf(made), { axis: 0 }), made];
 }
 
 /** Where each place of a kernel meets the image first, the last dimension fastest. */
-function placesOf(windows: readonly Window[]): readonly (readonly number[])[] {
+function placesOf(windows: readonly SpatialWindow[]): readonly (readonly number[])[] {
   return windows.reduce<readonly (readonly number[])[]>(
     (places, { kernel, dilation }) =>
       places.flatMap((place) => Array.from({ length: kernel }, (_, at) => [...place, at * dilation])),
@@ -224,20 +224,20 @@ function placesOf(windows: readonly Window[]): readonly (readonly number[])[] {
 }
 
 /** Positions from the first that a window meets to the last. */
-function reachOf({ output, stride, dilation, kernel }: Window): number {
+function reachOf({ output, stride, dilation, kernel }: SpatialWindow): number {
   return (output - 1) * stride + dilation * (kernel - 1) + 1;
 }
 
 function placeOf(
   kernelDims: readonly DimensionFactors[],
-  window: Window,
+  window: SpatialWindow,
   index: number,
   image: Image,
   taps: Image,
-): Place {
+): WindowDimension {
   const axis = index + 2;
-  const tap: Axis = { size: window.output, dims: taps.dims[axis] ?? [] };
-  const kernel: Axis = { size: window.kernel, dims: kernelDims[axis] ?? [] };
+  const tap: RearrangedAxis = { size: window.output, dims: taps.dims[axis] ?? [] };
+  const kernel: RearrangedAxis = { size: window.kernel, dims: kernelDims[axis] ?? [] };
   const names = image.dims[axis] ?? [];
   const passes = sideOf(window) !== 'overlaps';
   const place = { window, tap, kernel, passes };
@@ -246,7 +246,7 @@ function placeOf(
 }
 
 /** The same places met in the other order: the gradient's positions are the kernel, and the kernel's are the result. */
-function turnedWindow(window: Window): Window {
+function turnedWindow(window: SpatialWindow): SpatialWindow {
   const { kernel, output, stride, dilation, input, pads } = window;
   const turned = { input, kernel: output, stride: dilation, dilation: stride, output: kernel };
   const behind = reachOf(window) - pads[0] - input;

@@ -62,7 +62,7 @@ function labelsOf(write: OperatorGradient): Labels {
   return { hit, counts, known };
 }
 
-interface Share {
+interface LossShare {
   /** What of the loss's gradient each sample gets; a scalar where all get the same. */
   readonly each: string;
   readonly isScalar: boolean;
@@ -70,7 +70,7 @@ interface Share {
   readonly unweighted: string;
 }
 
-function shareOf(write: OperatorGradient, { counts, known }: Labels): Share {
+function shareOf(write: OperatorGradient, { counts, known }: Labels): LossShare {
   const { view } = write;
   const type = write.sumType;
   const samples = operand(view, 1).shape;

@@ -5,7 +5,7 @@
 import { constant } from './constants.js';
 import { numberOf, operand } from './operands.js';
 import type { OperatorWriter } from './operator-writer.js';
-import type { Axes } from './rearrange.js';
+import type { DimensionAxes } from './rearrange.js';
 import { type AttentionAxes, addMask, type ScoreStep } from './scores.js';
 
 interface Positions {
@@ -29,8 +29,8 @@ export function maskingSteps(
   const type = write.sumType;
   const steps: ScoreStep[] = [];
   if (view.outputs[3]) {
-    const all: Axes = [[b], [axes.h], [], [s], [t]];
-    const shown: Axes = [[b], [axes.h], [s], [t]];
+    const all: DimensionAxes = [[b], [axes.h], [], [s], [t]];
+    const shown: DimensionAxes = [[b], [axes.h], [s], [t]];
     steps.push({ kind: 'shown', to: (name) => write.makes(3, write.rearrange(name, all, shown), type) });
   }
   const scores = view.inputs[places.scores];

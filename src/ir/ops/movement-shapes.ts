@@ -16,7 +16,7 @@ export function permutation(view: OperatorView): readonly number[] {
 }
 
 /** What Slice does to one of its axes. */
-interface Cut {
+interface SlicedAxis {
   readonly axis: number;
   /** First position taken, the distance to the next (negative: backwards), and how many are taken. */
   readonly start: number;
@@ -29,7 +29,7 @@ interface Cut {
 }
 
 /** A Slice's cuts, one per axis that it names. */
-export function cuts(view: OperatorView): readonly Cut[] {
+export function cuts(view: OperatorView): readonly SlicedAxis[] {
   const { shape } = operand(view, 0);
   const starts = neededIntegers(view, 'starts');
   const ends = neededIntegers(view, 'ends');

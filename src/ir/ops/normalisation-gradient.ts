@@ -15,7 +15,7 @@ import type { Arithmetic } from './operator-writer.js';
 import { stashType } from './statistics.js';
 
 /** A tensor over some of whose dimensions statistics are taken. */
-export interface Field {
+export interface NormalisedTensor {
   readonly x: string;
   readonly type: DType;
   readonly shape: readonly number[];
@@ -37,21 +37,21 @@ export interface Normalised {
 }
 
 /** How the unit form is reached: statistics that are there already are named. */
-interface Way {
+interface UnitFormWay {
   readonly epsilon: number;
   readonly isCentred: boolean;
   readonly mean?: string | null;
   readonly inverse?: string | null;
 }
 
-export function means(write: OperatorGradient, { type, shape, axes }: Field) {
+export function means(write: OperatorGradient, { type, shape, axes }: NormalisedTensor) {
   const at = write.on(type);
   const small = write.on(type);
   const count = elementCount(axes.map((axis) => shape[axis] ?? 1));
   return { at, small, count, shape, mean: (name: string) => small.mul(at.sum(name, axes), 1 / count) };
 }
 
-export function normalised(write: OperatorGradient, field: Field, way: Way): Normalised {
+export function normalised(write: OperatorGradient, field: NormalisedTensor, way: UnitFormWay): Normalised {
   const parts = means(write, field);
   const { at, small, mean } = parts;
   const centred = way.isCentred ? at.sub(field.x, way.mean ?? mean(field.x)) : field.x;

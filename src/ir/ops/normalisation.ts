@@ -9,7 +9,7 @@ import { entry, perInputElement } from './entry.js';
 import { normalisationGradients } from './normalisation-gradient.js';
 import { axisOf, dimensionNames, mismatch, numberOf, operand } from './operands.js';
 import { withGradients } from './operator-gradient.js';
-import { isAsked, meanOf, type Start, spread, start, stashType } from './statistics.js';
+import { type ExpansionStart, isAsked, meanOf, spread, start, stashType } from './statistics.js';
 
 const ENTRIES: readonly OperatorEntry[] = [
   entry({
@@ -86,7 +86,7 @@ function trailingRule(view: OperatorView, results: number): string {
   );
 }
 
-function trailingStart(view: OperatorView): Start {
+function trailingStart(view: OperatorView): ExpansionStart {
   const rank = operand(view, 0).shape.length;
   const from = axisOf(view, 'axis', rank, -1);
   const names = dimensionNames(rank);

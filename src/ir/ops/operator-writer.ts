@@ -7,7 +7,7 @@ import type { Attributes, ConstantTensor } from '../graph.js';
 import type { OperatorView, WrittenOperators } from '../operator.js';
 import { ExpansionWriter, positionsAlong, summationType } from './expansion.js';
 import { operand, result } from './operands.js';
-import { type Axes, rearrange } from './rearrange.js';
+import { type DimensionAxes, rearrange } from './rearrange.js';
 
 export class OperatorWriter {
   /** The writer beneath, for what expansions write too. */
@@ -71,7 +71,7 @@ export class OperatorWriter {
   }
 
   /** Dimensions split, put in another order and joined again (rearrange.ts). */
-  rearrange(input: string, from: Axes, to: Axes): string {
+  rearrange(input: string, from: DimensionAxes, to: DimensionAxes): string {
     return rearrange(this.expansion, input, from, to);
   }
 

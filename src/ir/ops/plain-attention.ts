@@ -3,7 +3,7 @@
  */
 import { numberOf, operand } from './operands.js';
 import type { OperatorWriter } from './operator-writer.js';
-import type { Axes, Axis } from './rearrange.js';
+import type { DimensionAxes, RearrangedAxis } from './rearrange.js';
 import { type AttentionAxes, addMask, type ScoreStep, writeAttention } from './scores.js';
 
 export interface AttentionSizes {
@@ -23,24 +23,24 @@ export function plainAttention(write: OperatorWriter, sizes: AttentionSizes): vo
   const { view } = write;
   const axes = axesOf(sizes);
   const { b, h, g, s, t, e, f } = axes;
-  const own: Axis = { size: sizes.keys };
+  const own: RearrangedAxis = { size: sizes.keys };
   const type = write.sumType;
   const raised = (index: number) => write.inType(`in${index}`, operand(view, index).dtype, type);
-  const perHead = (heads: readonly Axis[], rows: Axis, features: Axis): Axes =>
+  const perHead = (heads: readonly RearrangedAxis[], rows: RearrangedAxis, features: RearrangedAxis): DimensionAxes =>
     sizes.flat ? [[b], [rows], [...heads, features]] : [[b], heads, [rows], [features]];
   /** Keys or values, those of the past before those of this call: the result that shows them, too. */
-  const asKeys = (index: 1 | 2, past: number, features: Axis) => {
-    const now: Axes = [[b], [h], [own], [features]];
-    const joined: Axes = [[b], [h], [t], [features]];
+  const asKeys = (index: 1 | 2, past: number, features: RearrangedAxis) => {
+    const now: DimensionAxes = [[b], [h], [own], [features]];
+    const joined: DimensionAxes = [[b], [h], [t], [features]];
     let name = write.rearrange(raised(index), perHead([h], own, features), now);
     if (view.inputs[past]) name = write.add('Concat', [raised(past), name], { axis: 2 });
     write.makes(index, name, type);
     return write.rearrange(name, joined, [[b], [h], [], [t], [features]]);
   };
-  const scores: Axes = [[b], [h], [g], [s], [t]];
+  const scores: DimensionAxes = [[b], [h], [g], [s], [t]];
   const show = (name: string) => write.makes(3, write.rearrange(name, scores, [[b], [h, g], [s], [t]]), type);
   const mode = numberOf(view, 'qk_matmul_output_mode', 0);
-  const queries = (features: Axis): Axes => [[b], [h], [g], [s], [features]];
+  const queries = (features: RearrangedAxis): DimensionAxes => [[b], [h], [g], [s], [features]];
   const result = writeAttention(write, {
     scale: numberOf(view, 'scale', 0) || 1 / Math.sqrt(sizes.width),
     query: write.rearrange(raised(0), perHead([h, g], s, e), queries(e)),

@@ -8,7 +8,7 @@ import { constant } from './constants.js';
 import { continuedCache } from './continued-cache.js';
 import { numberOf, operand } from './operands.js';
 import type { OperatorWriter } from './operator-writer.js';
-import { type Axes, sizesOf } from './rearrange.js';
+import { type DimensionAxes, sizesOf } from './rearrange.js';
 import { type AttentionAxes, addMask, type ScoreStep, writeAttention } from './scores.js';
 
 /** Sizes as grouped-attention.ts reads them off the operands. */
@@ -39,10 +39,10 @@ export function plainGroupedAttention(write: OperatorWriter, sizes: GroupedSizes
   const { b, h, g, s, t, e } = axes;
   const type = write.sumType;
   const raised = (index: number) => write.inType(`in${index}`, operand(view, index).dtype, type);
-  const own: Axes = [[b], [s], [h, g, e]];
-  const ownKeys: Axes = [[b], [s], [h, e]];
-  const heads: Axes = [[b], [h, g], [s], [e]];
-  const keyHeads: Axes = [[b], [h], [s], [e]];
+  const own: DimensionAxes = [[b], [s], [h, g, e]];
+  const ownKeys: DimensionAxes = [[b], [s], [h, e]];
+  const heads: DimensionAxes = [[b], [h, g], [s], [e]];
+  const keyHeads: DimensionAxes = [[b], [h], [s], [e]];
   const [query = '', key = '', value = ''] = view.inputs[KEY]
     ? [QUERY, KEY, VALUE].map(raised)
     : apart(write, raised(QUERY), [own, ownKeys, ownKeys]);
@@ -58,7 +58,7 @@ export function plainGroupedAttention(write: OperatorWriter, sizes: GroupedSizes
     if (view.outputs[index]) write.makes(index, before === null ? behind(write, name, cached - steps) : joined, type);
     return write.rearrange(joined, [[b], [h], [t], [e]], [[b], [h], [], [t], [e]]);
   };
-  const queries: Axes = [[b], [h], [g], [s], [e]];
+  const queries: DimensionAxes = [[b], [h], [g], [s], [e]];
   const result = writeAttention(write, {
     scale: numberOf(view, 'scale', 0) || 1 / Math.sqrt(sizes.head),
     query: write.rearrange(turn(write.rearrange(query, own, heads)), heads, queries),
@@ -77,7 +77,7 @@ function behind(write: OperatorWriter, name: string, room: number): string {
 }
 
 /** Queries, keys and values that lie side by side. */
-function apart(write: OperatorWriter, name: string, forms: readonly Axes[]): readonly string[] {
+function apart(write: OperatorWriter, name: string, forms: readonly DimensionAxes[]): readonly string[] {
   const names = ['queries', 'keys', 'values'];
   const split = forms.map((form) => sizesOf(form)[2] ?? 1);
   write.addAll('Split', [name], names, { axis: 2, split });

@@ -9,7 +9,7 @@ import { AutoparError } from '../error.js';
 import { constant } from './constants.js';
 import { numberOf, operand, text } from './operands.js';
 import type { OperatorWriter } from './operator-writer.js';
-import { type Axes, type Axis, sizesOf } from './rearrange.js';
+import { type DimensionAxes, type RearrangedAxis, sizesOf } from './rearrange.js';
 
 /** Sizes as linear-attention.ts reads them off the operands. */
 export interface LinearSizes {
@@ -33,17 +33,17 @@ export function plainLinearAttention(write: OperatorWriter, sizes: LinearSizes):
   const { batch, positions, heads, keyHeads, head, valueHead } = sizes;
   const common = Math.min(heads, keyHeads);
   const [groups, states] = [heads / common, keyHeads / common];
-  const axisOf = (size: number): Axis => ({ size });
+  const axisOf = (size: number): RearrangedAxis => ({ size });
   const [b, t, h, e, f] = [axisOf(batch), axisOf(positions), axisOf(common), axisOf(head), axisOf(valueHead)];
   const [g, j] = [axisOf(groups), axisOf(states)];
-  const only = (axis: Axis): readonly Axis[] => (axis.size > 1 ? [axis] : []);
+  const only = (axis: RearrangedAxis): readonly RearrangedAxis[] => (axis.size > 1 ? [axis] : []);
   /** An operand as steps take it, one after the other: [batch, head, head of it, …, …]. */
-  const chain = (index: number, inner: readonly Axis[], rest: Axes): readonly string[] => {
-    const heading: Axes = [
+  const chain = (index: number, inner: readonly RearrangedAxis[], rest: DimensionAxes): readonly string[] => {
+    const heading: DimensionAxes = [
       inner.includes(h) ? [h] : [],
       inner.includes(j) ? only(j) : inner.includes(g) ? only(g) : [],
     ];
-    const form: Axes = [[t], [b], ...heading, ...rest];
+    const form: DimensionAxes = [[t], [b], ...heading, ...rest];
     const raised = write.inType(`in${index}`, operand(view, index).dtype, type);
     const whole = write.rearrange(raised, [[b], [t], inner], form);
     const names = Array.from({ length: positions }, (_, step) => `in${index}_${step}`);
@@ -65,8 +65,8 @@ export function plainLinearAttention(write: OperatorWriter, sizes: LinearSizes):
   const decay = rule.startsWith('gated') && view.inputs[DECAY] ? perHead(DECAY) : null;
   const rate = isDelta && view.inputs[RATE] ? perHead(RATE) : null;
   const scale = numberOf(view, 'scale', 0) || 1 / Math.sqrt(head);
-  const matrix: Axes = [[b], [h], only(j), [e], [f]];
-  const stateForm: Axes = [[b], [h, ...only(j)], [e], [f]];
+  const matrix: DimensionAxes = [[b], [h], only(j), [e], [f]];
+  const stateForm: DimensionAxes = [[b], [h, ...only(j)], [e], [f]];
   const on = write.on(type);
   const turned = (name: string) => write.add('Transpose', [name], { perm: [0, 1, 2, 4, 3] });
   const product = (left: string, right: string) => write.add('MatMul', [left, right]);

@@ -7,7 +7,7 @@ import { continuedCache } from './continued-cache.js';
 import { maskingSteps } from './masking-steps.js';
 import { numberOf, operand } from './operands.js';
 import type { OperatorWriter } from './operator-writer.js';
-import type { Axes, Axis } from './rearrange.js';
+import type { DimensionAxes, RearrangedAxis } from './rearrange.js';
 import { type AttentionAxes, writeAttention } from './scores.js';
 
 /** Sizes as fused-attention.ts reads them off the operands. */
@@ -40,12 +40,12 @@ export function plainMultiHead(write: OperatorWriter, sizes: MultiHeadSizes, pla
   refuse(write, sizes, places);
   const axes = axesOf(sizes);
   const { b, h, s, t, e, f } = axes;
-  const own: Axis = { size: sizes.keys };
+  const own: RearrangedAxis = { size: sizes.keys };
   const type = write.sumType;
   const biases = biasesOf(write, axes, places.bias);
   const before = view.inputs[places.pastLength] ? tokensBefore(write, axes, places.pastLength) : null;
-  const flat = (rows: Axis, features: Axis): Axes => [[b], [rows], [h, features]];
-  const queries = (features: Axis): Axes => [[b], [h], [], [s], [features]];
+  const flat = (rows: RearrangedAxis, features: RearrangedAxis): DimensionAxes => [[b], [rows], [h, features]];
+  const queries = (features: RearrangedAxis): DimensionAxes => [[b], [h], [], [s], [features]];
   // Keys that come per head are an encoder's, which have their biases.
   const isPerHead = operand(view, KEY).shape.length === 4;
   const biased = (index: number) => {
@@ -54,8 +54,8 @@ export function plainMultiHead(write: OperatorWriter, sizes: MultiHeadSizes, pla
     return added === undefined ? name : write.add('Add', [name, added]);
   };
   /** Keys or values, those of the past before those of this call: the result that shows them, too. */
-  const asKeys = (index: 1 | 2, features: Axis) => {
-    const now: Axes = [[b], [h], [own], [features]];
+  const asKeys = (index: 1 | 2, features: RearrangedAxis) => {
+    const now: DimensionAxes = [[b], [h], [own], [features]];
     const past = places.past + index - 1;
     const held = view.inputs[past];
     let name = write.rearrange(biased(index), isPerHead ? now : flat(own, features), now);

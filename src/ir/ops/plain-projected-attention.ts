@@ -5,7 +5,7 @@ import { AutoparError } from '../error.js';
 import { maskingSteps } from './masking-steps.js';
 import { numberOf, operand } from './operands.js';
 import type { OperatorWriter } from './operator-writer.js';
-import type { Axes, Axis } from './rearrange.js';
+import type { DimensionAxes, RearrangedAxis } from './rearrange.js';
 import { type AttentionAxes, writeAttention } from './scores.js';
 
 /** Sizes as fused-attention.ts reads them off the operands. */
@@ -32,7 +32,7 @@ export function plainProjectedAttention(write: OperatorWriter, sizes: ProjectedS
   const joined = view.inputs[BIAS] ? write.add('Add', [product, raised(BIAS)]) : product;
   const [query = '', ...own] = partsOf(write, axes, joined);
   const past = view.inputs[PAST] ? halves(write, raised(PAST)) : null;
-  const before: Axis = { size: sizes.total - sizes.query };
+  const before: RearrangedAxis = { size: sizes.total - sizes.query };
   /** Keys or values, those of the past before those of this call. */
   const keys = [e, f].map((last, index) => {
     const name = own[index] ?? '';
@@ -40,7 +40,7 @@ export function plainProjectedAttention(write: OperatorWriter, sizes: ProjectedS
       past && write.rearrange(past[index] ?? '', [[], [b], [h], [before], [last]], [[b], [h], [before], [last]]);
     return { last, name: held ? write.add('Concat', [held, name], { axis: 2 }) : name };
   });
-  const all = (last: Axis): Axes => [[b], [h], [t], [last]];
+  const all = (last: RearrangedAxis): DimensionAxes => [[b], [h], [t], [last]];
   const [key, value] = keys.map(({ last, name }) => write.rearrange(name, all(last), [[b], [h], [], [t], [last]]));
   if (view.outputs[1]) {
     const shown = keys.map(({ last, name }) => write.rearrange(name, all(last), [[], [b], [h], [t], [last]]));
@@ -72,7 +72,7 @@ function refuse({ view }: OperatorWriter): void {
 }
 
 function axesOf(sizes: ProjectedSizes): AttentionAxes {
-  const e: Axis = { size: sizes.head };
+  const e: RearrangedAxis = { size: sizes.head };
   return {
     b: { size: sizes.batch },
     h: { size: sizes.heads },
@@ -88,9 +88,9 @@ function axesOf(sizes: ProjectedSizes): AttentionAxes {
 function partsOf(write: OperatorWriter, { b, h, s, e, f }: AttentionAxes, projected: string): readonly string[] {
   const names = ['queries', 'keys', 'values'];
   const widths = [e, e, f];
-  const apart = widths.map((last): Axes => [[b], [h], [s], [last]]);
+  const apart = widths.map((last): DimensionAxes => [[b], [h], [s], [last]]);
   const isOne = write.rule.factors.has('p');
-  const three: Axis = { size: 3 };
+  const three: RearrangedAxis = { size: 3 };
   const split = isOne ? [1, 1, 1] : widths.map(({ size }) => h.size * size);
   const whole = isOne
     ? write.rearrange(projected, [[b], [s], [three, h, e]], [[three], [b], [h], [s], [e]])
@@ -98,7 +98,7 @@ function partsOf(write: OperatorWriter, { b, h, s, e, f }: AttentionAxes, projec
   write.addAll('Split', [whole], names, { axis: isOne ? 0 : 2, split });
   return names.map((name, index) => {
     const last = widths[index] ?? e;
-    const from: Axes = isOne ? [[], [b], [h], [s], [last]] : [[b], [s], [h, last]];
+    const from: DimensionAxes = isOne ? [[], [b], [h], [s], [last]] : [[b], [s], [h, last]];
     return write.rearrange(name, from, apart[index] ?? []);
   });
 }

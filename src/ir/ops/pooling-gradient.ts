@@ -11,8 +11,8 @@ import { elementCount } from '../graph.js';
 import { constant } from './constants.js';
 import { neededIntegers, numberOf, operand, result } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
-import { type Axes, type Axis, plainAxes, sizesOf } from './rearrange.js';
-import { layingBack, type Window, windowsOf } from './windows.js';
+import { type DimensionAxes, plainAxes, type RearrangedAxis, sizesOf } from './rearrange.js';
+import { layingBack, type SpatialWindow, windowsOf } from './windows.js';
 
 /** Every element of a window weighs the same: one over how many there are. */
 export function averagePoolGradient(write: OperatorGradient): void {
@@ -65,7 +65,7 @@ export function maxPoolGradient(write: OperatorGradient): void {
   const [first = [], , ...places] = images.large;
   const rows = first;
   const positions = places.flat();
-  const joined: Axes = [rows, positions];
+  const joined: DimensionAxes = [rows, positions];
   if (images.isParted) {
     const flat = write.rearrange(input, images.large, joined);
     const count = elementCount(sizesOf(places));
@@ -136,10 +136,10 @@ export function globalMaxPoolGradient(write: OperatorGradient): void {
 
 /** Operand and result as images of one channel. */
 interface Images {
-  readonly windows: readonly Window[];
+  readonly windows: readonly SpatialWindow[];
   /** Dimensions of the operand's images and of the result's. */
-  readonly large: Axes;
-  readonly small: Axes;
+  readonly large: DimensionAxes;
+  readonly small: DimensionAxes;
   /** No two windows share a position, and none leaves one out. */
   readonly isParted: boolean;
   readonly whole: (write: OperatorGradient, name: string) => string;
@@ -155,18 +155,18 @@ function imagesOf(write: OperatorGradient): Images {
   const rows = [n, c].flatMap((axis) => axis ?? []);
   const windows = windowsOf(view, shape, neededIntegers(view, 'kernel_shape'));
   const places = windows.map((window, index) => {
-    const y: Axis = ys[index] ?? { size: window.output };
+    const y: RearrangedAxis = ys[index] ?? { size: window.output };
     const [name, ...others] = write.rule.outputs[0]?.[index + 2] ?? [];
     const passes = others.length === 0 && name !== undefined && name === write.rule.inputs[0]?.[index + 2]?.[0];
     if (!passes) return { passes, y, window, image: [{ size: window.input }], inside: { size: 1 } };
-    const inside: Axis = { size: window.kernel };
+    const inside: RearrangedAxis = { size: window.kernel };
     return { passes, y, image: [y, inside], inside, window: { ...window, input: window.kernel, output: 1, stride: 1 } };
   });
   const first = [...rows, ...places.flatMap(({ passes, y }) => (passes ? [y] : []))];
-  const from: Axes = [[n ?? NONE], [c ?? NONE], ...places.map(({ image }) => image)];
-  const fromPooled: Axes = [[n ?? NONE], [c ?? NONE], ...places.map(({ y }) => [y])];
-  const large: Axes = [first, [], ...places.map(({ passes, image, inside }) => (passes ? [inside] : image))];
-  const small: Axes = [first, [], ...places.map(({ passes, y }) => (passes ? [] : [y]))];
+  const from: DimensionAxes = [[n ?? NONE], [c ?? NONE], ...places.map(({ image }) => image)];
+  const fromPooled: DimensionAxes = [[n ?? NONE], [c ?? NONE], ...places.map(({ y }) => [y])];
+  const large: DimensionAxes = [first, [], ...places.map(({ passes, image, inside }) => (passes ? [inside] : image))];
+  const small: DimensionAxes = [first, [], ...places.map(({ passes, y }) => (passes ? [] : [y]))];
   return {
     windows: places.map(({ window }) => window),
     large,
@@ -181,7 +181,7 @@ function imagesOf(write: OperatorGradient): Images {
   };
 }
 
-const NONE: Axis = { size: 1 };
+const NONE: RearrangedAxis = { size: 1 };
 
 /** What each window holds is added to each of its positions. */
 function layBack(write: OperatorGradient, { windows, large, isParted }: Images, pooled: string): string {
@@ -196,7 +196,10 @@ function layBack(write: OperatorGradient, { windows, large, isParted }: Images, 
 }
 
 /** Elements of each window along one dimension, those of the padding too where they count. */
-function countsOf({ input, kernel, stride, dilation, pads, output }: Window, padding: boolean): readonly number[] {
+function countsOf(
+  { input, kernel, stride, dilation, pads, output }: SpatialWindow,
+  padding: boolean,
+): readonly number[] {
   const [low, high] = padding ? [-pads[0], input + pads[1]] : [0, input];
   return Array.from({ length: output }, (_, index) => {
     const start = index * stride - pads[0];

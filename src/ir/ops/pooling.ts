@@ -18,7 +18,7 @@ import {
   lpPoolGradient,
   maxPoolGradient,
 } from './pooling-gradient.js';
-import { spatialNames, type Window, windowsOf, withoutPads } from './windows.js';
+import { type SpatialWindow, spatialNames, windowsOf, withoutPads } from './windows.js';
 
 const GRADIENTS = { AveragePool: averagePoolGradient, LpPool: lpPoolGradient, MaxPool: maxPoolGradient };
 
@@ -54,7 +54,7 @@ export const poolingEntries: readonly OperatorEntry[] = [
   { ...differentiable(globalEntry('GlobalLpPool', '%', globalNorm), globalLpPoolGradient), until: 21 },
 ];
 
-function windows(view: OperatorView): readonly Window[] {
+function windows(view: OperatorView): readonly SpatialWindow[] {
   return windowsOf(view, operand(view, 0).shape, neededIntegers(view, 'kernel_shape'));
 }
 
@@ -74,7 +74,7 @@ function fillOf(view: OperatorView): number | null {
   if (view.op === 'MaxPool') return Number.NEGATIVE_INFINITY;
   if (view.op !== 'AveragePool') return 0;
   const counts = numberOf(view, 'count_include_pad', 0) !== 0;
-  const inside = ({ input, output, stride, kernel, dilation, pads: [before, after] }: Window) => {
+  const inside = ({ input, output, stride, kernel, dilation, pads: [before, after] }: SpatialWindow) => {
     const last = (output - 1) * stride + dilation * (kernel - 1) - before;
     return counts ? last < input + after : before === 0 && last < input;
   };

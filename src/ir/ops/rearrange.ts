@@ -7,17 +7,17 @@ import type { DimensionFactors } from '../factor-rule.js';
 import type { ExpansionWriter } from './expansion.js';
 
 /** A part of a dimension. One object is one axis: both sides of a rearrangement name the same ones. */
-export interface Axis {
+export interface RearrangedAxis {
   readonly size: number;
   /** Its factors, of the operator that is expanded; left out in gradients. */
   readonly dims?: DimensionFactors;
 }
 
 /** A tensor's dimensions, each a list of axes, major to minor. [] is a dimension of size 1. */
-export type Axes = readonly (readonly Axis[])[];
+export type DimensionAxes = readonly (readonly RearrangedAxis[])[];
 
 /** Adds what brings `input`, whose dimensions are `from`, into the dimensions `to`; returns the result's name. */
-export function rearrange(write: ExpansionWriter, input: string, from: Axes, to: Axes): string {
+export function rearrange(write: ExpansionWriter, input: string, from: DimensionAxes, to: DimensionAxes): string {
   const [order, wanted] = [from.flat(), to.flat()];
   const split = order.map((axis) => [axis]);
   const moved = wanted.map((axis) => [axis]);
@@ -28,20 +28,20 @@ export function rearrange(write: ExpansionWriter, input: string, from: Axes, to:
   return reshaped(write, turned, moved, to);
 }
 
-export function sizesOf(axes: Axes): readonly number[] {
+export function sizesOf(axes: DimensionAxes): readonly number[] {
   return axes.map((parts) => parts.reduce((product, { size }) => product * size, 1));
 }
 
-export function dimensionsOf(axes: Axes): readonly DimensionFactors[] {
+export function dimensionsOf(axes: DimensionAxes): readonly DimensionFactors[] {
   return axes.map((parts) => parts.flatMap(({ dims = [] }) => dims));
 }
 
 /** The axes of a tensor that is not split: one per dimension. */
-export function plainAxes(shape: readonly number[]): readonly Axis[] {
+export function plainAxes(shape: readonly number[]): readonly RearrangedAxis[] {
   return shape.map((size) => ({ size }));
 }
 
-function reshaped(write: ExpansionWriter, input: string, from: Axes, to: Axes): string {
+function reshaped(write: ExpansionWriter, input: string, from: DimensionAxes, to: DimensionAxes): string {
   const shape = sizesOf(to);
   const dims = dimensionsOf(to);
   if (sizesOf(from).join() === shape.join() && JSON.stringify(dimensionsOf(from)) === JSON.stringify(dims))

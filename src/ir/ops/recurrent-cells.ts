@@ -212,19 +212,25 @@ export const longCell: Cell = (at) => {
   return { ...both(at, gates), ...first, peepholes: peepholes && peepholeGradients(at, gates, earlier, cell) };
 };
 
-interface Gate {
+interface CellGate {
   readonly value: string;
   readonly slope: string;
 }
 
 /** Input and forget gate of all steps; coupled, the one is what the other leaves. */
-function gatesAtOnce(all: Arithmetic, at: Direction, coupled: boolean, i: string, f: string): { i: Gate; f: Gate } {
+function gatesAtOnce(
+  all: Arithmetic,
+  at: Direction,
+  coupled: boolean,
+  i: string,
+  f: string,
+): { i: CellGate; f: CellGate } {
   const input = gate(all, at, at.activations[0], i);
   if (coupled) return { i: input, f: { value: all.sub(1, input.value), slope: '' } };
   return { i: input, f: gate(all, at, at.activations[0], f) };
 }
 
-function gate(on: Arithmetic, at: Direction, activation: Activation | undefined, into: string): Gate {
+function gate(on: Arithmetic, at: Direction, activation: Activation | undefined, into: string): CellGate {
   const clipped = clip(on, at, into);
   const value = activation?.value(on, clipped) ?? '';
   const slope = activation?.slope(on, clipped, value) ?? '';

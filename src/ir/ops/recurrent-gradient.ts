@@ -91,17 +91,17 @@ function recurrentGradient(write: OperatorGradient, cell: Cell, usual: readonly 
   finish(frame, made);
 }
 
-interface Made {
+interface MadeDirection {
   readonly at: Direction;
   readonly turns: boolean;
   readonly grads: DirectionGradients;
 }
 
 /** Gradients of all directions put together, for the operands that want one. */
-function finish(frame: Frame, made: readonly Made[]): void {
+function finish(frame: Frame, made: readonly MadeDirection[]): void {
   const { write } = frame;
   const { dtype } = operand(write.view, 0);
-  const wants = (index: number, each: (item: Made) => string) => {
+  const wants = (index: number, each: (item: MadeDirection) => string) => {
     if (write.wants(index)) together(frame, index, made.map(each));
   };
   if (write.wants(0)) {

@@ -14,7 +14,7 @@ interface Reduced {
   readonly keep: boolean;
 }
 
-interface Around {
+interface ReductionFormula {
   readonly write: OperatorGradient;
   readonly axes: readonly number[];
   /** Arithmetic over the operand's shape, and over the result's with reduced dimensions of size 1. */
@@ -30,9 +30,9 @@ interface Around {
   readonly spread: (name: string) => string;
 }
 
-type Formula = (around: Around) => string;
+type ReductionSlope = (around: ReductionFormula) => string;
 
-const FORMULAS: Readonly<Record<string, Formula>> = {
+const FORMULAS: Readonly<Record<string, ReductionSlope>> = {
   ReduceSum: ({ g, spread }) => spread(g),
   ReduceMean: ({ g, small, count, spread }) => spread(small.mul(g, 1 / count)),
   ReduceL1: ({ g, x, whole }) => whole.mul(g, whole.of('Sign', x)),
@@ -61,7 +61,7 @@ export function reductionGradients(shapeOf: (view: OperatorView) => Reduced): Re
   );
 }
 
-function body(write: OperatorGradient, formula: Formula, shapeOf: (view: OperatorView) => Reduced): void {
+function body(write: OperatorGradient, formula: ReductionSlope, shapeOf: (view: OperatorView) => Reduced): void {
   const { dtype, shape } = operand(write.view, 0);
   const { axes, keep } = shapeOf(write.view);
   // Where nothing is reduced these hand their operand on; the others still work on each element.
@@ -95,14 +95,14 @@ function body(write: OperatorGradient, formula: Formula, shapeOf: (view: Operato
 }
 
 /** Elements that tie share the gradient evenly, as torch.amax has it. */
-function chosen({ whole, small, x, y, g, axes }: Around): string {
+function chosen({ whole, small, x, y, g, axes }: ReductionFormula): string {
   const hit = whole.of('Equal', x, y);
   const share = small.div(g, whole.sum(whole.count(hit), axes));
   return whole.where(hit, share, 0);
 }
 
 /** The product of the other elements, right where some are zero: then only a single zero's others have a product. */
-function others({ write, whole, x, g, axes, small }: Around): string {
+function others({ write, whole, x, g, axes, small }: ReductionFormula): string {
   const zero = whole.of('Equal', x, 0);
   const safe = whole.where(zero, 1, x);
   const product = write.add('ReduceProd', [safe], { axes, keepdims: 1 });

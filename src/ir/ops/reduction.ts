@@ -12,19 +12,19 @@ import { withGradients } from './operator-gradient.js';
 import { reductionGradients } from './reduction-gradient.js';
 
 /** Writes the expansion's middle: from the operand (in its summation type) to the result before the last cast. */
-type Body = (write: ExpansionWriter, input: string, reduction: ReductionShape) => string;
+type ReductionBody = (write: ExpansionWriter, input: string, reduction: ReductionShape) => string;
 
-interface Row {
+interface ReductionRow {
   readonly op: string;
   /** Mark of the reduced factors. */
   readonly mark: string;
   readonly linear?: boolean;
   readonly flops: number;
-  readonly body?: Body;
+  readonly body?: ReductionBody;
   readonly note?: string;
 }
 
-const ROWS: readonly Row[] = [
+const ROWS: readonly ReductionRow[] = [
   { op: 'ReduceSum', mark: '+', linear: true, flops: 1 },
   { op: 'ReduceL1', mark: '+', flops: 2 },
   { op: 'ReduceSumSquare', mark: '+', flops: 2 },
@@ -102,7 +102,7 @@ function reductionOf(view: OperatorView): ReductionShape {
   };
 }
 
-function expansionOf(view: OperatorView, body: Body): Expansion {
+function expansionOf(view: OperatorView, body: ReductionBody): Expansion {
   const write = new ExpansionWriter();
   const reduction = reductionOf(view);
   const { dtype } = operand(view, 0);

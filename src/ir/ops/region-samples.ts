@@ -30,7 +30,7 @@ export interface SampledAxis {
 const MOST_NEAR = 6;
 
 /** What all axes of an operator begin with. */
-class Axis {
+class RegionAxis {
   readonly size: number;
   readonly pooled: number;
   readonly regions: number;
@@ -73,7 +73,7 @@ class Axis {
 /** `axis`: 2 for rows, 3 for columns. */
 export function alignedAxis(write: OperatorWriter, axis: 2 | 3): SampledAxis {
   const { view } = write;
-  const own = new Axis(write, axis);
+  const own = new RegionAxis(write, axis);
   const { region, size, pooled } = own;
   const scale = numberOf(view, 'spatial_scale', 1);
   const isHalf = text(view, 'coordinate_transformation_mode', 'half_pixel') === 'half_pixel';
@@ -109,13 +109,13 @@ interface Numbered {
   readonly exists: string | null;
 }
 
-function given(own: Axis, count: number): Numbered {
+function given(own: RegionAxis, count: number): Numbered {
   const middle = own.numbers(count, (_, sample) => sample + 0.5);
   return { at: own.region, middle, count, exists: null };
 }
 
 /** The samples near each pixel, of as many as there are. `first`: where each result's samples begin, `bin`: and their room. */
-function nearSamples(own: Axis, bin: string, first: string): Numbered {
+function nearSamples(own: RegionAxis, bin: string, first: string): Numbered {
   const { region } = own;
   const whole = region.of('Ceil', bin);
   const count = region.of('Max', whole, 1);
@@ -136,7 +136,7 @@ function nearSamples(own: Axis, bin: string, first: string): Numbered {
 /** `axis`: 2 for rows, 3 for columns. */
 export function croppedAxis(write: OperatorWriter, axis: 2 | 3): SampledAxis {
   const { view } = write;
-  const own = new Axis(write, axis);
+  const own = new RegionAxis(write, axis);
   const { region, size, pooled } = own;
   const [low, high] = axis === 2 ? [0, 2] : [1, 3];
   const scale = size - 1;

@@ -156,7 +156,7 @@ function reshapeText(
   from: readonly number[],
   to: readonly number[],
 ): { readonly text: string; readonly sizes: Readonly<Record<string, number>> } {
-  const walk = new Walk();
+  const walk = new FactorNames();
   const [left, right] = [from.map((): string[] => []), to.map((): string[] => [])];
   const [i, j] = walk.majorEnd(from, to, left, right);
   walk.middle(i, j, left, right);
@@ -172,7 +172,7 @@ interface Rest {
 }
 
 /** Names factors as the walk finds them. */
-class Walk {
+class FactorNames {
   readonly sizes = new Map<string, number>();
 
   #name(size: number): string {

@@ -6,7 +6,7 @@ import { AutoparError } from '../error.js';
 import { elementCount } from '../graph.js';
 import { numberOf, operand } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
-import type { Axes, Axis } from './rearrange.js';
+import type { DimensionAxes, RearrangedAxis } from './rearrange.js';
 
 /** Where an operator has its operands. */
 interface Rotary {
@@ -42,7 +42,7 @@ export function rotaryGradient(write: OperatorGradient, { cosine, sine, position
   const give = (index: number, op: 'Add' | 'Sub', left: readonly string[], right: readonly string[]) => {
     if (!write.wants(index)) return;
     const product = write.add(op, [write.add('Mul', left), write.add('Mul', right)]);
-    const rows: Axes = [b, s, f];
+    const rows: DimensionAxes = [b, s, f];
     const sum = write.add('ReduceSum', [product], { axes: [1], keepdims: 0 });
     intoTable(write, index, positions, sum, rows);
   };
@@ -53,7 +53,7 @@ export function rotaryGradient(write: OperatorGradient, { cosine, sine, position
 interface Halves {
   readonly names: readonly string[];
   /** Samples, heads, positions, angles. */
-  readonly axes: Axes;
+  readonly axes: DimensionAxes;
 }
 
 /** The two coordinates that are turned, of each pair. */
@@ -64,23 +64,25 @@ function halves(write: OperatorGradient, name: string, table: number, heads: num
   const angles = operand(view, table).shape.at(-1) ?? 1;
   const count = flat ? heads : (shape[1] ?? 1);
   const features = flat ? (shape[2] ?? 1) / heads : (shape[3] ?? 1);
-  const sample: Axis = { size: shape[0] ?? 1 };
-  const position: Axis = { size: shape[flat ? 1 : 2] ?? 1 };
-  const head: Axis = { size: count };
-  const feature: Axis = { size: features };
-  const from: Axes = flat ? [[sample], [position], [head, feature]] : [[sample], [head], [position], [feature]];
-  const apart: Axes = [[sample], [head], [position], [feature]];
+  const sample: RearrangedAxis = { size: shape[0] ?? 1 };
+  const position: RearrangedAxis = { size: shape[flat ? 1 : 2] ?? 1 };
+  const head: RearrangedAxis = { size: count };
+  const feature: RearrangedAxis = { size: features };
+  const from: DimensionAxes = flat
+    ? [[sample], [position], [head, feature]]
+    : [[sample], [head], [position], [feature]];
+  const apart: DimensionAxes = [[sample], [head], [position], [feature]];
   let own = write.rearrange(name, from, apart);
   if (2 * angles < features)
     own = write.add('Slice', [own], { starts: [0], ends: [2 * angles], axes: [3], steps: [1] });
-  const angle: Axis = { size: angles };
+  const angle: RearrangedAxis = { size: angles };
   const [lead, pair] = [[sample], { size: 2 }] as const;
   const interleaved = numberOf(view, 'interleaved', 0) !== 0;
-  const turned: Axes = [lead, [head], [position], ...(interleaved ? [[angle], [pair]] : [[pair], [angle]])];
+  const turned: DimensionAxes = [lead, [head], [position], ...(interleaved ? [[angle], [pair]] : [[pair], [angle]])];
   const shapes = turned.map((axes) => axes.reduce((product, { size }) => product * size, 1));
   const pairs = write.add('Reshape', [own], { shape: shapes });
   const axis = interleaved ? 4 : 3;
-  const axes: Axes = [lead, [head], [position], [angle]];
+  const axes: DimensionAxes = [lead, [head], [position], [angle]];
   const names = [0, 1].map((place) => {
     const bounds = { starts: [place], ends: [place + 1], axes: [axis], steps: [1] };
     const half = write.add('Slice', [pairs], bounds);
@@ -90,7 +92,7 @@ function halves(write: OperatorGradient, name: string, table: number, heads: num
 }
 
 /** Sums of samples and positions are added to the rows that they used. */
-function intoTable(write: OperatorGradient, index: number, positions: number, sums: string, rows: Axes): void {
+function intoTable(write: OperatorGradient, index: number, positions: number, sums: string, rows: DimensionAxes): void {
   const { view } = write;
   const { dtype, shape } = operand(view, index);
   const used = view.inputs[positions];

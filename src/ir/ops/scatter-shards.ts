@@ -8,13 +8,11 @@
  *     inside  = 0 ≤ local < block
  *     result  = scatter(data, where(inside, local, 0), where(inside, updates, 0))
  */
-import type { FactorRule } from '../factor-rule.js';
+import type { FactorRule, TensorFactors } from '../factor-rule.js';
 import type { Expansion, OperatorView } from '../operator.js';
 import { constant } from './constants.js';
 import { ExpansionWriter } from './expansion.js';
 import { axisOf, operand } from './operands.js';
-
-type Dims = readonly (readonly string[])[];
 
 /** A shard of the rows: where it begins (an int64 tensor of shape [1]), and how many there are in it and in all. */
 interface Shard {
@@ -60,7 +58,12 @@ export function scatterElementsOnShard(
 }
 
 /** Indices as the shard counts its rows (row 0 for those of others), and which of them are its own. */
-function placesOnShard(write: ExpansionWriter, view: OperatorView, dims: Dims, { offset, block, rows }: Shard) {
+function placesOnShard(
+  write: ExpansionWriter,
+  view: OperatorView,
+  dims: TensorFactors,
+  { offset, block, rows }: Shard,
+) {
   const { dtype } = operand(view, 1);
   const start = dtype === 'int64' ? offset : write.cast(offset, [[]], dtype);
   const zero = write.scalar(dtype, 0);

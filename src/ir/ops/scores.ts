@@ -10,18 +10,18 @@ import type { TensorType } from '../graph.js';
 import { constant } from './constants.js';
 import { operand } from './operands.js';
 import type { OperatorWriter } from './operator-writer.js';
-import type { Axes, Axis } from './rearrange.js';
+import type { DimensionAxes, RearrangedAxis } from './rearrange.js';
 
 /** What scores are made of: one object per axis. */
 export interface AttentionAxes {
-  readonly b: Axis;
-  readonly h: Axis;
-  readonly g: Axis;
-  readonly s: Axis;
+  readonly b: RearrangedAxis;
+  readonly h: RearrangedAxis;
+  readonly g: RearrangedAxis;
+  readonly s: RearrangedAxis;
   /** Keys that are attended to, those of the past before those of this call. */
-  readonly t: Axis;
-  readonly e: Axis;
-  readonly f: Axis;
+  readonly t: RearrangedAxis;
+  readonly e: RearrangedAxis;
+  readonly f: RearrangedAxis;
 }
 
 /** A step from scores to scores. */
@@ -77,7 +77,7 @@ export function writeAttention(write: OperatorWriter, parts: AttentionParts): st
 export function addMask(write: OperatorWriter, index: number, { h, g, t }: AttentionAxes, filler: number): string {
   const type: TensorType = operand(write.view, index);
   const rank = type.shape.length;
-  const axisOf = (axis: number): Axis => ({ size: type.shape[axis] ?? 1 });
+  const axisOf = (axis: number): RearrangedAxis => ({ size: type.shape[axis] ?? 1 });
   let name = `in${index}`;
   const last = axisOf(rank - 1);
   let end = last;
@@ -94,10 +94,10 @@ export function addMask(write: OperatorWriter, index: number, { h, g, t }: Atten
   const heads = lead.length - 2;
   if (heads < 0) return name;
   const isShared = (type.shape[heads] ?? 1) === 1;
-  const apart: Axes = lead.flatMap((axis, place): Axes => {
+  const apart: DimensionAxes = lead.flatMap((axis, place): DimensionAxes => {
     if (place !== heads) return [[axis]];
     return isShared ? [[axis], []] : [[h], [g]];
   });
-  const joined: Axes = lead.map((axis, place) => (place === heads && !isShared ? [h, g] : [axis]));
+  const joined: DimensionAxes = lead.map((axis, place) => (place === heads && !isShared ? [h, g] : [axis]));
   return write.rearrange(name, [...joined, [end]], [...apart, [end]]);
 }

@@ -9,8 +9,8 @@ import { axisOf, dimensionNames, operand } from './operands.js';
 import { differentiable, type OperatorGradient, STEPS } from './operator-gradient.js';
 
 /** Writes the result from x − max, its powers and their sum. */
-type Last = (write: ExpansionWriter, shifted: string, powers: string, sum: string, dims: Dims) => string;
-interface Dims {
+type Last = (write: ExpansionWriter, shifted: string, powers: string, sum: string, dims: SoftmaxFactors) => string;
+interface SoftmaxFactors {
   readonly whole: readonly (readonly string[])[];
   readonly reduced: readonly (readonly string[])[];
 }

@@ -1,20 +1,20 @@
 /**
  * @file What expansions of normalisations have in common: the operand in the type that sums are formed in, means, deviations.
  */
+
 import { type DType, dtypeOfOnnx } from '../dtype.js';
+import type { TensorFactors } from '../factor-rule.js';
 import { elementCount } from '../graph.js';
 import type { OperatorView } from '../operator.js';
 import { ExpansionWriter, keptDimensions, summationType } from './expansion.js';
 import { numberOf, operand } from './operands.js';
 
-type Dimensions = readonly (readonly string[])[];
-
 /** What every expansion here starts from. */
-export interface Start {
+export interface ExpansionStart {
   readonly write: ExpansionWriter;
   readonly type: DType;
-  readonly whole: Dimensions;
-  readonly reduced: Dimensions;
+  readonly whole: TensorFactors;
+  readonly reduced: TensorFactors;
   readonly axes: readonly number[];
   readonly input: string;
 }
@@ -29,7 +29,7 @@ export function start(
   axes: readonly number[],
   sumIn?: DType,
   viewed: (write: ExpansionWriter) => string = () => 'in0',
-): Start {
+): ExpansionStart {
   const write = new ExpansionWriter();
   const { dtype } = operand(view, 0);
   const type = sumIn ?? summationType(dtype);
@@ -40,7 +40,7 @@ export function start(
 }
 
 /** Mean over the axes: the sum, then a scale by the whole count. */
-export function meanOf(view: OperatorView, at: Start, input: string, output?: string): string {
+export function meanOf(view: OperatorView, at: ExpansionStart, input: string, output?: string): string {
   const { shape } = operand(view, 0);
   const count = elementCount(at.axes.map((axis) => shape[axis] ?? 1));
   const sum = at.write.add('ReduceSum', [input], at.reduced, { axes: at.axes, keepdims: 1 });
@@ -48,7 +48,7 @@ export function meanOf(view: OperatorView, at: Start, input: string, output?: st
 }
 
 /** sqrt(mean(x²) + epsilon). */
-export function spread(view: OperatorView, at: Start, centred: string): string {
+export function spread(view: OperatorView, at: ExpansionStart, centred: string): string {
   const variance = meanOf(view, at, at.write.add('Mul', [centred, centred], at.whole));
   const epsilon = at.write.scalar(at.type, numberOf(view, 'epsilon', 1e-5));
   return at.write.add('Sqrt', [at.write.add('Add', [variance, epsilon], at.reduced)], at.reduced);

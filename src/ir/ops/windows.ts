@@ -12,7 +12,7 @@ import type { OperatorView } from '../operator.js';
 import { integers, mismatch, numberOf, text } from './operands.js';
 
 /** One spatial dimension under a window. */
-export interface Window {
+export interface SpatialWindow {
   readonly input: number;
   readonly kernel: number;
   readonly stride: number;
@@ -23,7 +23,11 @@ export interface Window {
 }
 
 /** The windows over each spatial dimension of `shape` (its dimensions from 2 on), from the operator's attributes. */
-export function windowsOf(view: OperatorView, shape: readonly number[], kernel: readonly number[]): readonly Window[] {
+export function windowsOf(
+  view: OperatorView,
+  shape: readonly number[],
+  kernel: readonly number[],
+): readonly SpatialWindow[] {
   const spatial = shape.slice(2);
   if (kernel.length !== spatial.length) throw mismatch(view, `its kernel has ${kernel.length} dimensions`);
   const strides = integers(view, 'strides') ?? spatial.map(() => 1);
@@ -67,7 +71,7 @@ export interface SpatialNames {
 }
 
 /** `fill`: what windows read in the padding; null where they stay whole. */
-export function spatialNames(windows: readonly Window[], fill: number | null = null): SpatialNames {
+export function spatialNames(windows: readonly SpatialWindow[], fill: number | null = null): SpatialNames {
   const rows = windows.map((window, index) => {
     const k = `k${index}!`;
     const side = sideOf(window);
@@ -86,18 +90,29 @@ export function spatialNames(windows: readonly Window[], fill: number | null = n
 }
 
 /** How a window takes its dimension: `passes`: position by position; `beside`: side by side; else it overlaps or leaves some out. */
-export function sideOf({ input, kernel, stride, dilation, pads, output }: Window): 'passes' | 'beside' | 'overlaps' {
+export function sideOf({
+  input,
+  kernel,
+  stride,
+  dilation,
+  pads,
+  output,
+}: SpatialWindow): 'passes' | 'beside' | 'overlaps' {
   if (pads[0] !== 0 || pads[1] !== 0) return 'overlaps';
   if (kernel === 1 && stride === 1 && output === input) return 'passes';
   return kernel === stride && dilation === 1 && output * kernel === input ? 'beside' : 'overlaps';
 }
 
-function haloWindow({ kernel, stride, dilation, pads }: Window, fill: number): HaloWindow {
+function haloWindow({ kernel, stride, dilation, pads }: SpatialWindow, fill: number): HaloWindow {
   return { stride, before: pads[0], reach: dilation * (kernel - 1) + 1, up: 1, fill };
 }
 
 /** Attributes of an operator whose blocks have their borders: no padding along the dimensions that are cut (`x0`, `x1`, …). */
-export function withoutPads(view: OperatorView, windows: readonly Window[], cut: ReadonlySet<string>): Attributes {
+export function withoutPads(
+  view: OperatorView,
+  windows: readonly SpatialWindow[],
+  cut: ReadonlySet<string>,
+): Attributes {
   const { auto_pad: _, ...rest } = view.attributes;
   const pads = [0, 1].flatMap((side) =>
     windows.map((window, at) => (cut.has(`x${at}`) ? 0 : (window.pads[side] ?? 0))),
@@ -109,12 +124,12 @@ export function withoutPads(view: OperatorView, windows: readonly Window[], cut:
  * Attributes with which ConvTranspose lays windows of the results back where these windows took them from: onto exactly the
  * operand's positions.
  */
-export function layingBack(windows: readonly Window[]): Attributes {
+export function layingBack(windows: readonly SpatialWindow[]): Attributes {
   return { ...takingFrom(windows), output_padding: windows.map((window) => Math.max(0, -missing(window))) };
 }
 
 /** Attributes with which a convolution has these windows, and more behind them where there is room. */
-export function takingFrom(windows: readonly Window[]): Attributes {
+export function takingFrom(windows: readonly SpatialWindow[]): Attributes {
   return {
     kernel_shape: windows.map(({ kernel }) => kernel),
     strides: windows.map(({ stride }) => stride),
@@ -124,6 +139,6 @@ export function takingFrom(windows: readonly Window[]): Attributes {
 }
 
 /** How far the last window reaches beyond the operand; below zero where positions are left that no window sees. */
-function missing({ input, kernel, stride, dilation, pads, output }: Window): number {
+function missing({ input, kernel, stride, dilation, pads, output }: SpatialWindow): number {
   return (output - 1) * stride + dilation * (kernel - 1) + 1 - pads[0] - input;
 }

@@ -20,7 +20,7 @@ import type {
 import { isNatural, isPlausible, placesOf } from './places.js';
 import { NOUNS, SAID } from './role.js';
 import { isStatistics, separationOf, type Tied, tieUnits } from './ties.js';
-import { type Unit, unitsOf } from './units.js';
+import { type ParameterUnit, unitsOf } from './units.js';
 
 /**
  * The parameters, buffers and constants of a graph.
@@ -81,7 +81,12 @@ function parameterOf(graph: Graph, tied: Tied, evidence: ParameterEvidence, opti
   };
 }
 
-function wholeWeight(graph: Graph, name: string, units: readonly Unit[], evidence: ParameterEvidence): Parameter {
+function wholeWeight(
+  graph: Graph,
+  name: string,
+  units: readonly ParameterUnit[],
+  evidence: ParameterEvidence,
+): Parameter {
   const weight = weightOf(graph, name);
   const places = units.flatMap((unit) => unit.places);
   return {
@@ -171,7 +176,7 @@ function dataDependent(graph: Graph): ReadonlySet<string> {
 
 /** What the file did not say, or the user said otherwise. */
 function decisionsOf(
-  units: ReadonlyMap<string, readonly Unit[]>,
+  units: ReadonlyMap<string, readonly ParameterUnit[]>,
   tied: readonly Tied[],
   evidence: ParameterEvidence,
 ): readonly TieDecision[] {

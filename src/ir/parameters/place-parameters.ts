@@ -13,7 +13,7 @@ import { ForwardWriter, readIn } from '../passes/forward-writer.js';
 import { withOperands } from '../with-operands.js';
 import type { Parameter, WeightPlace } from './parameter.js';
 
-export interface Placed {
+export interface PlacedParameters {
   readonly graph: Graph;
   /** The weight that a parameter is: its name, but where something else in the graph has that. */
   readonly weightOf: (parameter: Parameter) => string;
@@ -24,11 +24,11 @@ export interface Placed {
  * where that weight was its transpose); operators between weight and place are copied where several parameters came through them.
  * Weights that nothing reads any more go; so do operators that served none but them.
  */
-export function placeParameters(graph: Graph, parameters: readonly Parameter[]): Placed {
+export function placeParameters(graph: Graph, parameters: readonly Parameter[]): PlacedParameters {
   const readers = readersOf(graph);
   const moved = parameters.filter((parameter) => !ownsItsWeight(graph, readers, parameter));
   if (moved.length === 0) return { graph, weightOf: ({ name }) => name };
-  return new Placement(graph, readers, moved).placed();
+  return new PlacementWriter(graph, readers, moved).placed();
 }
 
 interface Reader {
@@ -59,12 +59,12 @@ function ownsItsWeight(
 }
 
 /** The operators that lead to places, and the places themselves. */
-interface Ways {
+interface PlacePaths {
   readonly through: ReadonlySet<string>;
   readonly ends: ReadonlySet<string>;
 }
 
-function placesIn(parameters: readonly Pick<Parameter, 'places'>[]): Ways {
+function placesIn(parameters: readonly Pick<Parameter, 'places'>[]): PlacePaths {
   const places = parameters.flatMap((parameter) => parameter.places);
   return {
     through: new Set(places.flatMap((place) => place.through)),
@@ -81,7 +81,7 @@ function servesOthers(
   graph: Graph,
   readers: ReadonlyMap<string, readonly Reader[]>,
   weight: string,
-  { through, ends }: Ways,
+  { through, ends }: PlacePaths,
 ): boolean {
   const carried = [weight];
   for (const tensor of carried) {
@@ -95,11 +95,11 @@ function servesOthers(
 }
 
 /** What an operator between a weight and its place does. */
-type Step = Pick<Node, 'op' | 'domain' | 'attributes'>;
+type PlacingStep = Pick<Node, 'op' | 'domain' | 'attributes'>;
 
-const TURN: Step = { op: 'Transpose', domain: '', attributes: { perm: [1, 0] } };
+const TURN: PlacingStep = { op: 'Transpose', domain: '', attributes: { perm: [1, 0] } };
 
-class Placement {
+class PlacementWriter {
   private readonly write: ForwardWriter;
   private readonly nodeOf: ReadonlyMap<string, Node>;
   /** Per operator that reads parameters: its operands as they are to be. */
@@ -138,7 +138,7 @@ class Placement {
     }
   }
 
-  placed(): Placed {
+  placed(): PlacedParameters {
     const nodes = this.base.nodes.flatMap((node) => [
       ...(this.carriers.get(node.name) ?? []),
       this.withItsOperands(node),
@@ -188,7 +188,7 @@ class Placement {
     return made;
   }
 
-  private step(wanted: string, { op, attributes, domain }: Step, input: string, reader: Node): string {
+  private step(wanted: string, { op, attributes, domain }: PlacingStep, input: string, reader: Node): string {
     const made = this.write.add(wanted, reader, op, [input], attributes, domain);
     this.carriers.set(reader.name, [...(this.carriers.get(reader.name) ?? []), ...this.write.take()]);
     return made;

@@ -85,7 +85,7 @@ export function placesOf(
   return new Map([...sources].map((source) => [source, finder.placesOf(source)]));
 }
 
-interface Reader {
+interface OperandReader {
   readonly node: Node;
   readonly operand: number;
 }
@@ -98,7 +98,7 @@ interface Trail {
 }
 
 class PlaceFinder {
-  private readonly readers = new Map<string, Reader[]>();
+  private readonly readers = new Map<string, OperandReader[]>();
   private readonly makers = new Map<string, Node>();
 
   constructor(private readonly graph: PartOfGraph) {
@@ -246,7 +246,7 @@ class PlaceFinder {
   private isNormalised(tensor: string): boolean {
     let next: string | null = tensor;
     for (let step = 0; next !== null && step < 4; step++) {
-      const readers: readonly Reader[] = this.readers.get(next) ?? [];
+      const readers: readonly OperandReader[] = this.readers.get(next) ?? [];
       const families = readers.map(({ node }) => entryOf(node.op, node.domain)?.family);
       if (readers.some(({ node }, index) => families[index] === 'normalisation' && node.inputs.length === 1))
         return true;

@@ -9,7 +9,7 @@ import { isNatural, isPlausible, type ParameterPlace } from './places.js';
 import type { TracedConstant } from './recorded.js';
 import type { ValueEvidence } from './value-evidence.js';
 
-export interface Verdict {
+export interface RoleVerdict {
   readonly role: Weight['role'];
   /** In a few words. */
   readonly why: string;
@@ -36,12 +36,12 @@ export interface RoleFacts {
   readonly values: () => ValueEvidence | null;
 }
 
-const parameter = (why: string): Verdict => ({ role: 'parameter', why });
-const constant = (why: string): Verdict => ({ role: 'constant', why });
-const buffer = (why: string): Verdict => ({ role: 'buffer', why });
+const parameter = (why: string): RoleVerdict => ({ role: 'parameter', why });
+const constant = (why: string): RoleVerdict => ({ role: 'constant', why });
+const buffer = (why: string): RoleVerdict => ({ role: 'buffer', why });
 
 /** The verdict on one value, with its reason. */
-export function roleOf(facts: RoleFacts): Verdict {
+export function roleOf(facts: RoleFacts): RoleVerdict {
   const { type, kind, held, traced, places } = facts;
   if (kind === 'parameter' || kind === 'buffer' || kind === 'constant') return { role: kind, why: SAID };
   if (!isFloating(type.dtype)) return constant(`${type.dtype} has no gradient`);
@@ -69,7 +69,7 @@ export const LITERAL = 'a literal, or computed from literals';
 export const DOTTED = /^[A-Za-z_]\w*(\.\w+)+$/;
 export const SAID = 'said by the exporter';
 
-function naturalVerdict(facts: RoleFacts, natural: readonly ParameterPlace[]): Verdict {
+function naturalVerdict(facts: RoleFacts, natural: readonly ParameterPlace[]): RoleVerdict {
   const { places } = facts;
   const [first] = natural;
   if (places.every(({ use }) => use === 'statistics')) return buffer(`running statistics of ${first?.op}`);

@@ -19,11 +19,11 @@ import type { Graph } from '../graph.js';
 import { moduleText } from '../onnx/module-path.js';
 import type { ParameterEvidence } from './parameter.js';
 import type { EqualPair } from './same-values.js';
-import type { Unit } from './units.js';
+import type { ParameterUnit } from './units.js';
 
 /** A unit in a parameter; `turned`: its weight is the transpose of the parameter's first. */
 export interface Member {
-  readonly unit: Unit;
+  readonly unit: ParameterUnit;
   readonly turned: boolean;
 }
 
@@ -38,19 +38,19 @@ const ONE_WEIGHT = 'one weight of the file';
 /** Joins units to parameters, in the order of their first units. */
 export function tieUnits(
   graph: Graph,
-  units: ReadonlyMap<string, readonly Unit[]>,
+  units: ReadonlyMap<string, readonly ParameterUnit[]>,
   evidence: ParameterEvidence,
 ): readonly Tied[] {
   const joins = [
     ...[...units].flatMap(([weight, own]) => joinsWithin(graph, weight, own, evidence)),
     ...evidence.values.equal.flatMap((pair) => joinsAcross(pair, units, evidence)),
   ];
-  const rank = (unit: Unit) => (evidence.kinds.get(unit.weight) === 'parameter' ? 0 : isTable(unit) ? 1 : 2);
+  const rank = (unit: ParameterUnit) => (evidence.kinds.get(unit.weight) === 'parameter' ? 0 : isTable(unit) ? 1 : 2);
   return joined([...units.values()].flat(), joins).map((tied) => ledBy(tied, rank));
 }
 
 /** Why the places of one weight are several parameters. */
-export function separationOf(weight: string, units: readonly Unit[], { values }: ParameterEvidence): string {
+export function separationOf(weight: string, units: readonly ParameterUnit[], { values }: ParameterEvidence): string {
   if (units.some(({ identity }) => identity !== null)) return 'the exporter names each of them';
   return values.uniform.has(weight)
     ? 'an initial value that the file stores once'
@@ -58,8 +58,8 @@ export function separationOf(weight: string, units: readonly Unit[], { values }:
 }
 
 interface Join {
-  readonly left: Unit;
-  readonly right: Unit;
+  readonly left: ParameterUnit;
+  readonly right: ParameterUnit;
   readonly turned: boolean;
   readonly why: string;
 }
@@ -67,7 +67,7 @@ interface Join {
 function joinsWithin(
   graph: Graph,
   weight: string,
-  units: readonly Unit[],
+  units: readonly ParameterUnit[],
   evidence: ParameterEvidence,
 ): readonly Join[] {
   if (units.length < 2) return [];
@@ -75,7 +75,7 @@ function joinsWithin(
   const embedding = embeddingJoins(units);
   if (graph.weights.get(weight)?.source.kind === 'absent') return [...chained(plain), ...embedding];
   if (evidence.values.uniform.has(weight)) return embedding;
-  const layers = new Map<string, Unit[]>();
+  const layers = new Map<string, ParameterUnit[]>();
   for (const unit of plain) {
     const layer = layerOf(unit) ?? '';
     const list = layers.get(layer);
@@ -91,13 +91,13 @@ function joinsWithin(
   return [...(outside || inside.length === 0 ? chained(plain) : groups.flatMap(chained)), ...embedding];
 }
 
-function chained(units: readonly Unit[]): readonly Join[] {
+function chained(units: readonly ParameterUnit[]): readonly Join[] {
   const [first, ...rest] = units;
   return first ? rest.map((right) => ({ left: first, right, turned: false, why: ONE_WEIGHT })) : [];
 }
 
 /** Lookups with the products outside of layers. */
-function embeddingJoins(units: readonly Unit[]): readonly Join[] {
+function embeddingJoins(units: readonly ParameterUnit[]): readonly Join[] {
   const tables = units.filter(isTable);
   const heads = units.filter(isHead);
   const [table] = tables;
@@ -109,7 +109,7 @@ const EMBEDDING = 'an embedding table and its head have the same values';
 
 function joinsAcross(
   { left, right, transposed }: EqualPair,
-  units: ReadonlyMap<string, readonly Unit[]>,
+  units: ReadonlyMap<string, readonly ParameterUnit[]>,
   evidence: ParameterEvidence,
 ): readonly Join[] {
   const [own, other] = [units.get(left) ?? [], units.get(right) ?? []];
@@ -129,35 +129,38 @@ function joinsAcross(
 }
 
 /** Few weights are equal, and those that are have few units: what a tie needs. */
-function pairsOf(left: readonly Unit[], right: readonly Unit[]): readonly (readonly [Unit, Unit])[] {
+function pairsOf(
+  left: readonly ParameterUnit[],
+  right: readonly ParameterUnit[],
+): readonly (readonly [ParameterUnit, ParameterUnit])[] {
   return left.flatMap((a) => right.map((b) => [a, b] as const));
 }
 
-function isTable(unit: Unit): boolean {
+function isTable(unit: ParameterUnit): boolean {
   return unit.places.some(({ use }) => use === 'lookup');
 }
 
 /** Running statistics: state that nothing ties. */
-export function isStatistics(unit: Unit): boolean {
+export function isStatistics(unit: ParameterUnit): boolean {
   return unit.places.length > 0 && unit.places.every(({ use }) => use === 'statistics');
 }
 
-function isHead(unit: Unit): boolean {
+function isHead(unit: ParameterUnit): boolean {
   return layerOf(unit) === null && unit.places.some(({ use }) => use === 'product');
 }
 
-function servesAlike(left: Unit, right: Unit): boolean {
+function servesAlike(left: ParameterUnit, right: ParameterUnit): boolean {
   const [a, b] = [left.places[0], right.places[0]];
   if (!a || !b || a.module.length === 0) return false;
   return moduleText(a.module) === moduleText(b.module) && a.op === b.op && a.operand === b.operand;
 }
 
-function layerOf(unit: Unit): string | null {
+function layerOf(unit: ParameterUnit): string | null {
   return unit.places[0]?.layer ?? null;
 }
 
 /** The same parameter with the unit of the lowest rank first: its weight gives name and shape. */
-function ledBy({ members, why }: Tied, rank: (unit: Unit) => number): Tied {
+function ledBy({ members, why }: Tied, rank: (unit: ParameterUnit) => number): Tied {
   const sorted = [...members].sort((left, right) => rank(left.unit) - rank(right.unit));
   return { members: straightened(sorted), why };
 }
@@ -169,9 +172,12 @@ export function straightened(members: readonly Member[]): readonly Member[] {
 }
 
 /** Connected units, with what is transposed against the first of each. */
-function joined(units: readonly Unit[], joins: readonly Join[]): readonly Tied[] {
-  const edges = new Map<Unit, { readonly to: Unit; readonly turned: boolean; readonly why: string }[]>();
-  const add = (from: Unit, to: Unit, { turned, why }: Join) => {
+function joined(units: readonly ParameterUnit[], joins: readonly Join[]): readonly Tied[] {
+  const edges = new Map<
+    ParameterUnit,
+    { readonly to: ParameterUnit; readonly turned: boolean; readonly why: string }[]
+  >();
+  const add = (from: ParameterUnit, to: ParameterUnit, { turned, why }: Join) => {
     const list = edges.get(from);
     if (list) list.push({ to, turned, why });
     else edges.set(from, [{ to, turned, why }]);
@@ -180,7 +186,7 @@ function joined(units: readonly Unit[], joins: readonly Join[]): readonly Tied[]
     add(join.left, join.right, join);
     add(join.right, join.left, join);
   }
-  const seen = new Set<Unit>();
+  const seen = new Set<ParameterUnit>();
   return units.flatMap((start) => {
     if (seen.has(start)) return [];
     seen.add(start);

@@ -9,7 +9,7 @@ import type { IdentityUse } from './identities.js';
 import type { WeightPlace } from './parameter.js';
 import { type ParameterPlace, placesOf } from './places.js';
 
-export interface Unit {
+export interface ParameterUnit {
   readonly weight: string;
   /** What the parameter would be called if the unit were one. Unique. */
   readonly name: string;
@@ -31,7 +31,7 @@ export function unitsOf(
   graph: Graph,
   weights: readonly string[],
   identities: readonly IdentityUse[],
-): ReadonlyMap<string, readonly Unit[]> {
+): ReadonlyMap<string, readonly ParameterUnit[]> {
   const identityOf = identityFinder(identities);
   const places = placesOf(graph, weights);
   const namer = new Namer();
@@ -44,13 +44,13 @@ export function unitsOf(
       .sort((left, right) => rankOf(left, leading) - rankOf(right, leading))
       .map((part) => [part, namer.unique(nameOf(part, leading.has(part)))] as const),
   );
-  const units = new Map<string, Unit[]>(weights.map((weight) => [weight, []]));
+  const units = new Map<string, ParameterUnit[]>(weights.map((weight) => [weight, []]));
   for (const part of parts) units.get(part.weight)?.push({ ...part, name: named.get(part) ?? part.weight });
   return units;
 }
 
 /** The unit's places as units of their own. */
-export function scattered(unit: Unit): readonly Unit[] {
+export function scattered(unit: ParameterUnit): readonly ParameterUnit[] {
   return unit.places.map((place, index) => ({
     ...unit,
     name: index === 0 ? unit.name : `${unit.name}.${index + 1}`,
@@ -58,13 +58,13 @@ export function scattered(unit: Unit): readonly Unit[] {
   }));
 }
 
-type Part = Omit<Unit, 'name'>;
+type UnitPart = Omit<ParameterUnit, 'name'>;
 
 function partsOf(
   weight: string,
   places: readonly ParameterPlace[],
   identityOf: (weight: string, place: ParameterPlace) => string | null,
-): readonly Part[] {
+): readonly UnitPart[] {
   const parts = new Map<string, { identity: string | null; places: WeightPlace[] }>();
   const modules = new Set(places.map(({ module }) => moduleText(module)));
   for (const place of places) {
@@ -92,18 +92,18 @@ function isStatistics({ use }: ParameterPlace): boolean {
   return use === 'statistics';
 }
 
-function ownRank(part: Part, weight: string): number {
+function ownRank(part: UnitPart, weight: string): number {
   if (part.identity !== null) return 2;
   if (part.places.some(isStatistics)) return 1;
   return part.places.some((place) => weight.startsWith(`${moduleText(place.module)}.`)) ? 0 : 1;
 }
 
-function rankOf(part: Part, leading: ReadonlySet<Part | undefined>): number {
+function rankOf(part: UnitPart, leading: ReadonlySet<UnitPart | undefined>): number {
   if (leading.has(part) && !MADE_UP.test(part.weight)) return 0;
   return part.identity !== null && !MADE_UP.test(part.identity) ? 1 : 2;
 }
 
-function nameOf(part: Part, leads: boolean): string {
+function nameOf(part: UnitPart, leads: boolean): string {
   const { weight, identity, places } = part;
   if (identity !== null && !MADE_UP.test(identity)) return identity;
   const [place] = places;

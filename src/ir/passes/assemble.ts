@@ -11,7 +11,7 @@ import { DOTTED, roleOf, surroundings } from '../parameters/role.js';
 import { valueEvidence } from '../parameters/value-evidence.js';
 import type { Constant, ConstantFolder } from './fold.js';
 import { FOLD_LIMIT } from './fold-limit.js';
-import { type Draft, isTensor, type Resolved, type Value } from './values.js';
+import { type DraftOperator, isTensor, type ResolvedValues, type Value } from './values.js';
 
 /**
  * A module's own name for a parameter (`h.0.attn.bias`, `alpha`): those that exporters make up have slashes, colons or a number.
@@ -32,7 +32,7 @@ export interface Assembled {
 }
 
 /** The graph of `resolved`; evaluates the constants that it keeps, all in one go. */
-export async function assemble(resolved: Resolved, name: string, facts: InitializerFacts): Promise<Assembled> {
+export async function assemble(resolved: ResolvedValues, name: string, facts: InitializerFacts): Promise<Assembled> {
   const live = liveDrafts(resolved);
   const turned = foldTransposedWeights(live);
   const constants = usedConstants(live, turned, resolved.outputs);
@@ -41,9 +41,9 @@ export async function assemble(resolved: Resolved, name: string, facts: Initiali
 }
 
 /** The drafts that outputs hang on, in their order. */
-function liveDrafts(resolved: Resolved): readonly Draft[] {
+function liveDrafts(resolved: ResolvedValues): readonly DraftOperator[] {
   const maker = new Map(resolved.drafts.flatMap((draft) => draft.outputs.map((output) => [output, draft] as const)));
-  const live = new Set<Draft>();
+  const live = new Set<DraftOperator>();
   const stack: Value[] = resolved.outputs.map((output) => output.value);
   for (let value = stack.pop(); value; value = stack.pop()) {
     const draft = value.kind === 'tensor' ? maker.get(value.name) : undefined;
@@ -58,7 +58,7 @@ function liveDrafts(resolved: Resolved): readonly Draft[] {
  * Weights that are only read transposed are transposed once, here, if they are small or their bytes are in the model's
  * file: result name → constant. Others, and those with other readers, keep the operator, so that they stay one weight.
  */
-function foldTransposedWeights(live: readonly Draft[]): ReadonlyMap<string, Constant> {
+function foldTransposedWeights(live: readonly DraftOperator[]): ReadonlyMap<string, Constant> {
   const readers = new Map<Constant, number>();
   for (const draft of live)
     for (const input of draft.inputs)
@@ -77,9 +77,9 @@ function foldTransposedWeights(live: readonly Draft[]): ReadonlyMap<string, Cons
 }
 
 function usedConstants(
-  live: readonly Draft[],
+  live: readonly DraftOperator[],
   turned: ReadonlyMap<string, Constant>,
-  outputs: Resolved['outputs'],
+  outputs: ResolvedValues['outputs'],
 ): readonly Constant[] {
   const used = new Set<Constant>(turned.values());
   for (const draft of live) {
@@ -98,8 +98,8 @@ class Assembly {
   private readonly folder: ConstantFolder;
 
   constructor(
-    private readonly resolved: Resolved,
-    private readonly live: readonly Draft[],
+    private readonly resolved: ResolvedValues,
+    private readonly live: readonly DraftOperator[],
     private readonly turned: ReadonlyMap<string, Constant>,
     private readonly constants: readonly Constant[],
     private readonly facts: InitializerFacts,
@@ -169,7 +169,7 @@ class Assembly {
     return identities;
   }
 
-  private node(draft: Draft): Node {
+  private node(draft: DraftOperator): Node {
     const outputs = draft.outputs.map((output, index) => {
       const type = draft.types[index];
       if (output === null || !type) return null;

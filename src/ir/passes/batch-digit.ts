@@ -13,7 +13,7 @@ import { elementCount } from '../graph.js';
 export type Digits = readonly (number | null)[];
 
 /** A dimension and how much of it lies below the batch. */
-export interface Place {
+export interface BatchPlace {
   readonly axis: number;
   readonly minor: number;
 }
@@ -25,10 +25,10 @@ export interface Missing {
 }
 
 /** Picks one of several places; `key` is equal for choices that should be made alike. */
-export type Choose = (key: string, places: readonly Place[]) => Place | undefined;
+export type Choose = (key: string, places: readonly BatchPlace[]) => BatchPlace | undefined;
 
 /** The places of the batch in a tensor, majors first. */
-export function placesOf(digits: Digits): readonly Place[] {
+export function placesOf(digits: Digits): readonly BatchPlace[] {
   return digits.flatMap((minor, axis) => (minor === null ? [] : [{ axis, minor }]));
 }
 
@@ -37,9 +37,9 @@ export function placesOf(digits: Digits): readonly Place[] {
  * order of the elements, likelier ones first. A dimension of size 1 in the place is its own; between two dimensions it
  * joins the one whose neighbour was not touched.
  */
-export function placesAfter(from: readonly number[], place: Place, to: readonly number[]): readonly Place[] {
+export function placesAfter(from: readonly number[], place: BatchPlace, to: readonly number[]): readonly BatchPlace[] {
   const below = place.minor * elementCount(from.slice(place.axis + 1));
-  const places = to.flatMap((size, axis): readonly Place[] => {
+  const places = to.flatMap((size, axis): readonly BatchPlace[] => {
     const rest = elementCount(to.slice(axis + 1));
     const minor = below / rest;
     return Number.isInteger(minor) && minor >= 1 && size % minor === 0 ? [{ axis, minor }] : [];

@@ -23,7 +23,7 @@ export function definitionOf(node: SourceNode, model: OnnxModel): SourceFunction
 }
 
 /** A function's size once its calls are expanded. */
-interface Extent {
+interface FunctionSize {
   readonly nodes: number;
   /** Calls below it. */
   readonly depth: number;
@@ -31,7 +31,7 @@ interface Extent {
 
 /** Throws `recursive-function` with the circle, `functions-too-deep`, `too-many-nodes`. */
 export function checkCalls(model: OnnxModel): void {
-  const extents = new Map<SourceFunction, Extent>();
+  const extents = new Map<SourceFunction, FunctionSize>();
   for (const definition of calledInOrder(model)) extents.set(definition, extentOf(definition.nodes, model, extents));
   const whole = extentOf(model.graph.nodes, model, extents);
   if (whole.depth > DEEPEST) {
@@ -52,8 +52,8 @@ export function checkCalls(model: OnnxModel): void {
 function extentOf(
   nodes: readonly SourceNode[],
   model: OnnxModel,
-  extents: ReadonlyMap<SourceFunction, Extent>,
-): Extent {
+  extents: ReadonlyMap<SourceFunction, FunctionSize>,
+): FunctionSize {
   let [count, depth] = [0, 0];
   for (const node of everyNode(nodes)) {
     const definition = definitionOf(node, model);

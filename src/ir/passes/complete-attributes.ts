@@ -6,7 +6,7 @@ import { AutoparError } from '../error.js';
 import { type Attributes, type AttributeValue, elementCount } from '../graph.js';
 import type { OperatorView } from '../operator.js';
 
-type Completion = (view: OperatorView, shape: readonly number[]) => Attributes;
+type AttributeCompletion = (view: OperatorView, shape: readonly number[]) => Attributes;
 
 /** The operator's attributes in full; types of its operands must be in `view`. */
 export function completeAttributes(view: OperatorView): Attributes {
@@ -16,13 +16,13 @@ export function completeAttributes(view: OperatorView): Attributes {
 }
 
 const positiveAxis =
-  (otherwise?: number): Completion =>
+  (otherwise?: number): AttributeCompletion =>
   (view, shape) => {
     const axis = view.attributes['axis'] ?? otherwise;
     return typeof axis === 'number' ? { ...view.attributes, axis: fromFront(axis, shape.length) } : view.attributes;
   };
 
-const reduction: Completion = (view, shape) => {
+const reduction: AttributeCompletion = (view, shape) => {
   const { noop_with_empty_axes: noop, axes, ...rest } = view.attributes;
   const given = numbers(axes);
   if (given.length === 0 && noop === 1) return view.attributes;
@@ -33,7 +33,7 @@ const reduction: Completion = (view, shape) => {
   return { keepdims: 1, ...rest, axes: all };
 };
 
-const COMPLETIONS: Readonly<Record<string, Completion>> = {
+const COMPLETIONS: Readonly<Record<string, AttributeCompletion>> = {
   Reshape: (view, shape) => {
     const { allowzero, ...rest } = view.attributes;
     const target = numbers(view.attributes['shape']).map((size, axis) =>

@@ -24,7 +24,7 @@ export function firstOfLayers(graph: Graph): { readonly graph: Graph; readonly r
   const layers = layersOf(graph);
   if (graph.state.length > 0 || graph.microBatches || layers.length < 2) return { graph, runs: [] };
   const readers = readersOf(graph);
-  const runs: Layer[][] = [];
+  const runs: UnnamedLayer[][] = [];
   for (let from = 0; from < layers.length; ) {
     const run = runFrom(from, layers, readers);
     if (run.length > 1) runs.push(run);
@@ -32,12 +32,12 @@ export function firstOfLayers(graph: Graph): { readonly graph: Graph; readonly r
   }
   return {
     graph: runs.length === 0 ? graph : without(graph, runs),
-    runs: runs.map((run) => ({ name: (run[0] as Layer).name, instances: run.map(({ name }) => name) })),
+    runs: runs.map((run) => ({ name: (run[0] as UnnamedLayer).name, instances: run.map(({ name }) => name) })),
   };
 }
 
 /** One layer, seen apart from its names. */
-interface Layer {
+interface UnnamedLayer {
   readonly name: string;
   readonly nodes: readonly Node[];
   readonly signature: string;
@@ -47,7 +47,7 @@ interface Layer {
   readonly makes: ReadonlyMap<string, string>;
 }
 
-function layersOf(graph: Graph): readonly Layer[] {
+function layersOf(graph: Graph): readonly UnnamedLayer[] {
   const byName = new Map<string, Node[]>();
   for (const node of graph.nodes) {
     if (node.layer === null) continue;
@@ -58,7 +58,7 @@ function layersOf(graph: Graph): readonly Layer[] {
   return [...byName].map(([name, nodes]) => layerOf(name, nodes, graph));
 }
 
-function layerOf(name: string, nodes: readonly Node[], graph: Graph): Layer {
+function layerOf(name: string, nodes: readonly Node[], graph: Graph): UnnamedLayer {
   const makes = new Map<string, string>();
   const externals: string[] = [];
   const weights: string[] = [];
@@ -106,14 +106,14 @@ function readersOf(graph: Graph): ReadonlyMap<string, ReadonlySet<string | null>
 /** The longest run that begins with a layer. */
 function runFrom(
   from: number,
-  layers: readonly Layer[],
+  layers: readonly UnnamedLayer[],
   readers: ReadonlyMap<string, ReadonlySet<string | null>>,
-): Layer[] {
-  const first = layers[from] as Layer;
+): UnnamedLayer[] {
+  const first = layers[from] as UnnamedLayer;
   const run = [first];
   let links: string | null = null;
   for (const layer of layers.slice(from + 1)) {
-    const before = run.at(-1) as Layer;
+    const before = run.at(-1) as UnnamedLayer;
     const found = linksOf(layer, before, first);
     if (layer.signature !== first.signature || found === null || found !== (links ?? found)) break;
     const handsOnOnly = [...before.makes.keys()].every((tensor) =>
@@ -127,7 +127,7 @@ function runFrom(
 }
 
 /** Where a layer gets its operands from: places in the layer before, or what the first layer reads too; null for others. */
-function linksOf(layer: Layer, before: Layer, first: Layer): string | null {
+function linksOf(layer: UnnamedLayer, before: UnnamedLayer, first: UnnamedLayer): string | null {
   const links = layer.externals.map((tensor, index) =>
     tensor === first.externals[index] ? 'shared' : before.makes.get(tensor),
   );
@@ -135,11 +135,11 @@ function linksOf(layer: Layer, before: Layer, first: Layer): string | null {
 }
 
 /** The graph without all but the first layer of each run; who reads the last one reads the first. */
-function without(graph: Graph, runs: readonly (readonly Layer[])[]): Graph {
+function without(graph: Graph, runs: readonly (readonly UnnamedLayer[])[]): Graph {
   const dropped = new Set<string>();
   const renamed = new Map<string, string>();
   for (const run of runs) {
-    const [first, ...others] = run as readonly [Layer, ...Layer[]];
+    const [first, ...others] = run as readonly [UnnamedLayer, ...UnnamedLayer[]];
     const byPlace = new Map([...first.makes].map(([tensor, place]) => [place, tensor]));
     for (const { name } of others) dropped.add(name);
     for (const [tensor, place] of others.at(-1)?.makes ?? []) renamed.set(tensor, byPlace.get(place) as string);

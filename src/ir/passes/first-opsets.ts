@@ -11,7 +11,8 @@ import { numberAttribute, type Rewrite, type RewriteContext } from './rewrite.js
 /** What the conversions lead to. */
 export const BROADCASTING_OPSET = 7;
 
-interface Conversion {
+/** One conversion: applies to operators written for an opset below `below`. */
+export interface Conversion {
   readonly below: number;
   readonly rewrite: Rewrite;
 }

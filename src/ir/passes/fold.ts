@@ -39,7 +39,7 @@ const LARGEST_CONSTANT = 2 ** 28;
 const TOGETHER = 1000;
 
 /** An operator to apply: a node without its place in a graph. */
-interface Operator {
+interface UnplacedOperator {
   readonly name: string;
   readonly op: string;
   readonly domain: string;
@@ -64,13 +64,13 @@ export interface Constant {
   /** Whether it is made of quantised numbers, by DequantizeLinear. */
   readonly dequantised: boolean;
   /** The operator that makes it, and which of its results it is; null for a value of the file. */
-  readonly application: Application | null;
+  readonly application: FoldedOperator | null;
   readonly result: number;
 }
 
-interface Application {
+interface FoldedOperator {
   readonly id: number;
-  readonly operator: Operator;
+  readonly operator: UnplacedOperator;
   readonly inputs: readonly (Constant | null)[];
   readonly results: number;
 }
@@ -146,7 +146,7 @@ export class ConstantFolder {
    * `rearranges`: it only moves elements, so that what it makes of a parameter is one still.
    */
   apply(
-    operator: Operator,
+    operator: UnplacedOperator,
     inputs: readonly (Constant | null)[],
     outputs: readonly (string | null)[],
     types: readonly (TensorType | null)[] | null,
@@ -157,7 +157,7 @@ export class ConstantFolder {
     const kind = rearranges ? strongestKind(inputs) : null;
     const found = this.applications.get(key);
     if (found) return found;
-    const application: Application = { id: this.count++, operator, inputs, results: outputs.length };
+    const application: FoldedOperator = { id: this.count++, operator, inputs, results: outputs.length };
     const [first] = inputs;
     const present = inputs.every((input) => input === null || input.present);
     const dequantised = operator.op === 'DequantizeLinear' || inputs.some((input) => input?.dequantised);
@@ -212,10 +212,10 @@ export class ConstantFolder {
     if (wanted.size === 0) return;
     const open = this.closure([...wanted]).filter((constant) => !this.sources.has(constant));
     this.checkBytes(open);
-    const places = new Map<Application, number>();
+    const places = new Map<FoldedOperator, number>();
     for (const { application } of open)
       if (application && !places.has(application)) places.set(application, places.size);
-    const partOf = (application: Application): number => Math.floor((places.get(application) ?? 0) / TOGETHER);
+    const partOf = (application: FoldedOperator): number => Math.floor((places.get(application) ?? 0) / TOGETHER);
     const lastReader = new Map<Constant, number>();
     for (const application of places.keys())
       for (const input of application.inputs) if (input) lastReader.set(input, partOf(application));
@@ -291,7 +291,7 @@ export class ConstantFolder {
     const nodes: Node[] = [];
     const weights = new Map<string, Weight>();
     const tensors = new Map<string, TensorType>();
-    const applied = new Set<Application>();
+    const applied = new Set<FoldedOperator>();
     for (const constant of this.closure(wanted)) {
       const source = this.sources.get(constant);
       const type = this.types.get(constant);
@@ -329,7 +329,7 @@ export class ConstantFolder {
    * The nodes of one application. ONNX Runtime computes few operators in bfloat16 on a CPU, so that they run in float32
    * between casts, as it does by itself for float16.
    */
-  private evaluationNodes(application: Application, ordinal: number): readonly Node[] {
+  private evaluationNodes(application: FoldedOperator, ordinal: number): readonly Node[] {
     const { operator, inputs } = application;
     const results = this.openResults(application);
     const narrow = inputs.map((input) => input !== null && this.isCast(input));
@@ -357,7 +357,7 @@ export class ConstantFolder {
    * Names of an application's results. Those that are values already are weights of the model under that name, so they
    * get another; an empty name would crash some of ONNX Runtime's kernels (Split).
    */
-  private openResults(application: Application): readonly string[] {
+  private openResults(application: FoldedOperator): readonly string[] {
     return Array.from({ length: application.results }, (_, result) => {
       const name = `a${application.id}.${result}`;
       return this.settledNames.has(name) ? `${name}.again` : name;
@@ -441,7 +441,7 @@ function evaluationName(constant: Constant): string {
   return constant.application ? `a${constant.application.id}.${constant.result}` : `c${constant.id}`;
 }
 
-function isCast(operator: Operator): boolean {
+function isCast(operator: UnplacedOperator): boolean {
   return operator.op === 'Cast' && operator.domain === '';
 }
 
@@ -451,7 +451,7 @@ function castNode(input: string, output: string, to: DType, ordinal: number | st
 }
 
 function evaluationNode(
-  operator: Operator,
+  operator: UnplacedOperator,
   inputs: readonly (string | null)[],
   outputs: readonly string[],
   ordinal: number | string,

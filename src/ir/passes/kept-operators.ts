@@ -4,7 +4,7 @@
  */
 import type { SourceNode } from '../onnx/model.js';
 import { attributesKey } from './attributes-key.js';
-import { type Draft, valueKey } from './values.js';
+import { type DraftOperator, valueKey } from './values.js';
 
 /** Operators whose results differ from run to run: never folded, never merged. */
 export const RANDOM: ReadonlySet<string> = new Set([
@@ -24,9 +24,9 @@ export const RANDOM: ReadonlySet<string> = new Set([
 const NEVER_MERGED: ReadonlySet<string> = new Set([...RANDOM, 'DequantizeLinear']);
 
 export class KeptOperators {
-  private readonly kept: Draft[] = [];
-  private readonly makers = new Map<string, Draft>();
-  private readonly merged = new Map<string, Draft>();
+  private readonly kept: DraftOperator[] = [];
+  private readonly makers = new Map<string, DraftOperator>();
+  private readonly merged = new Map<string, DraftOperator>();
   private readonly names = new Set<string>();
   private readonly ordinals = new Map<string, number>();
   /** Names that several nodes of the model have. */
@@ -37,22 +37,33 @@ export class KeptOperators {
     this.repeated = repeatedNames(nodes);
   }
 
-  get drafts(): readonly Draft[] {
+  get drafts(): readonly DraftOperator[] {
     return this.kept;
   }
 
   /** What makes a tensor; undefined for inputs and constants. */
-  makerOf(tensor: string): Draft | undefined {
+  makerOf(tensor: string): DraftOperator | undefined {
     return this.makers.get(tensor);
   }
 
   /** Keeps a node: returns null, or the operator that is kept already and equal, whose results are the node's. */
-  keep(node: SourceNode, found: Pick<Draft, 'attributes' | 'inputs' | 'types' | 'constants'>): Draft | null {
+  keep(
+    node: SourceNode,
+    found: Pick<DraftOperator, 'attributes' | 'inputs' | 'types' | 'constants'>,
+  ): DraftOperator | null {
     const key = keyOf(node, found);
     const equal = key === null ? undefined : this.merged.get(key);
     if (equal) return equal;
     const { op, domain, outputs, module } = node;
-    const draft: Draft = { ...found, name: this.nameOf(node), op, domain, operands: node.inputs, outputs, module };
+    const draft: DraftOperator = {
+      ...found,
+      name: this.nameOf(node),
+      op,
+      domain,
+      operands: node.inputs,
+      outputs,
+      module,
+    };
     this.kept.push(draft);
     if (key !== null) this.merged.set(key, draft);
     outputs.forEach((name, index) => {
@@ -80,7 +91,7 @@ export class KeptOperators {
 }
 
 /** A text that is equal exactly for operators that compute the same; null where none is ever merged. */
-function keyOf(node: SourceNode, { attributes, inputs }: Pick<Draft, 'attributes' | 'inputs'>): string | null {
+function keyOf(node: SourceNode, { attributes, inputs }: Pick<DraftOperator, 'attributes' | 'inputs'>): string | null {
   if (NEVER_MERGED.has(node.op)) return null;
   const results = node.outputs.map((name) => (name === null ? 0 : 1)).join('');
   return `${node.domain}:${node.op}(${inputs.map(valueKey).join(',')})${attributesKey(attributes)}/${results}`;

@@ -24,7 +24,7 @@ import {
 import { constant } from '../ops/constants.js';
 import { unusedName } from '../unused-name.js';
 import type { Choose } from './batch-digit.js';
-import { type Digits, type Place, placesOf, withBatch } from './batch-digit.js';
+import { type BatchPlace, type Digits, placesOf, withBatch } from './batch-digit.js';
 import type { MovedIndex } from './lift-lookup.js';
 import { type LiftedNode, liftNode } from './lift-node.js';
 
@@ -38,7 +38,7 @@ const MOST_ATTEMPTS = 96;
  * Throws `batch-ambiguous`, naming where the batch is lost.
  */
 export function liftBatch(graph: Graph, batch: number): Graph {
-  let furthest: Failure | null = null;
+  let furthest: LiftFailure | null = null;
   for (const inputs of ['stated', 'open'] as const) {
     for (let joins = 0; joins <= MOST_JOINS; joins++) {
       const found = attempts(graph, { batch, inputs, joins });
@@ -59,7 +59,7 @@ interface Terms {
   readonly joins: number;
 }
 
-interface Failure {
+interface LiftFailure {
   readonly node: Node;
   readonly position: number;
   readonly reason: string;
@@ -74,16 +74,16 @@ interface Solution {
 }
 
 /** A choice that was made: which of how many. */
-interface Decision {
+interface LiftDecision {
   readonly key: string;
   readonly index: number;
   readonly count: number;
 }
 
 /** Walks with one set of choices after the other, the latest choice that has another way changed first. */
-function attempts(graph: Graph, terms: Terms): Solution | Failure {
-  let decisions: readonly Decision[] = [];
-  let furthest: Failure | null = null;
+function attempts(graph: Graph, terms: Terms): Solution | LiftFailure {
+  let decisions: readonly LiftDecision[] = [];
+  let furthest: LiftFailure | null = null;
   let joined = false;
   for (let attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
     const walk = new Attempt(graph, terms, decisions);
@@ -102,7 +102,7 @@ function attempts(graph: Graph, terms: Terms): Solution | Failure {
 
 /** One walk through the graph with given choices; new ones are made in order of likelihood. */
 class Attempt {
-  readonly decisions: Decision[];
+  readonly decisions: LiftDecision[];
   private readonly digits = new Map<string, Digits>();
   private readonly byKey: Map<string, number>;
   private joins: number;
@@ -110,14 +110,14 @@ class Attempt {
   constructor(
     private readonly graph: Graph,
     private readonly terms: Terms,
-    given: readonly Decision[],
+    given: readonly LiftDecision[],
   ) {
     this.joins = terms.joins;
     this.decisions = [...given];
     this.byKey = new Map(given.map(({ key, index }) => [key, index]));
   }
 
-  run(): Solution | Failure {
+  run(): Solution | LiftFailure {
     const batch = this.startInputs();
     const nodes: LiftedNode[] = [];
     const choose: Choose = (key, places) => places[this.decide(key, places.length)];
@@ -135,7 +135,7 @@ class Attempt {
   }
 
   /** An output with a dimension of size 1 has it for the sample: a batch inside another one is a wrong turn. */
-  private hiddenInOutput(): Failure | null {
+  private hiddenInOutput(): LiftFailure | null {
     for (const [position, node] of this.graph.nodes.entries()) {
       for (const output of node.outputs) {
         if (output === null || !this.graph.outputs.includes(output)) continue;
@@ -241,7 +241,7 @@ class Lifted {
   }
 
   /** [major · minor] → [major, 1, minor] → [major, b, minor] → [major · b · minor]; just an Expand of a dimension of 1. */
-  private repeatAt(tensor: string, { axis, minor }: Place, reader: Node): string {
+  private repeatAt(tensor: string, { axis, minor }: BatchPlace, reader: Node): string {
     const key = `${tensor} ${axis} ${minor}`;
     const known = this.repeated.get(key);
     if (known !== undefined) return known;
@@ -287,7 +287,7 @@ class Lifted {
   }
 }
 
-function ambiguous(failure: Failure | null, batch: number): AutoparError {
+function ambiguous(failure: LiftFailure | null, batch: number): AutoparError {
   const { node, reason } = failure ?? {};
   return new AutoparError(
     'batch-ambiguous',

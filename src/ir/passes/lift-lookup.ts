@@ -8,7 +8,7 @@
  */
 import { type ConstantTensor, elementCount, type Graph, type Node, typeOf } from '../graph.js';
 import { constant } from '../ops/constants.js';
-import { type Choose, type Digits, type Missing, type Place, placesOf } from './batch-digit.js';
+import { type BatchPlace, type Choose, type Digits, type Missing, placesOf } from './batch-digit.js';
 
 /** The index is counted from the front of parts of `size`, multiplied by `times` and moved by `plus`. */
 export interface MovedIndex {
@@ -89,7 +89,7 @@ const LOOKUPS: Readonly<Record<string, Lookup>> = {
 };
 
 /** Where an index that is the same for all samples gets the batch: a dimension of size 1, else before its first. */
-function indexPlace(node: Node, shape: readonly number[], choose: Choose): Place | null {
+function indexPlace(node: Node, shape: readonly number[], choose: Choose): BatchPlace | null {
   const ones = shape.flatMap((size, axis) => (size === 1 ? [{ axis, minor: 1 }] : []));
   const [first = 1] = shape;
   const places = first > 1 && node.op === 'Gather' ? [...ones, { axis: 0, minor: first }] : ones;
@@ -97,7 +97,13 @@ function indexPlace(node: Node, shape: readonly number[], choose: Choose): Place
 }
 
 /** Puts the sample's number into the column of coordinates that addresses the dimension of samples. */
-function sampleColumn(graph: Graph, node: Node, held: Place, sample: Place, batch: number): MovedIndex | null {
+function sampleColumn(
+  graph: Graph,
+  node: Node,
+  held: BatchPlace,
+  sample: BatchPlace,
+  batch: number,
+): MovedIndex | null {
   const table = typeOf(graph, node.inputs[0] ?? '').shape;
   const { dtype, shape } = typeOf(graph, node.inputs[1] ?? '');
   const [depth, last] = [shape.at(-1) ?? 0, shape.length - 1];

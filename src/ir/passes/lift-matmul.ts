@@ -49,7 +49,7 @@ export function liftMatMul(graph: Graph): Graph {
   return withoutDeadNodes({ ...graph, nodes, tensors });
 }
 
-interface Chain {
+interface FlattenChain {
   readonly flatten: Node;
   /** The MatMul and the element-wise operators after it. */
   readonly nodes: readonly Node[];
@@ -61,7 +61,7 @@ function liftable(
   product: Node,
   makers: ReadonlyMap<string | null, Node>,
   readers: ReadonlyMap<string, readonly Node[]>,
-): Chain | null {
+): FlattenChain | null {
   const [left, right] = product.inputs;
   if (entryOf(product.op, product.domain)?.family !== 'contraction' || product.op !== 'MatMul' || !left || !right)
     return null;

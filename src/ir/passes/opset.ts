@@ -9,14 +9,8 @@ import { type DType, onnxOfDtype } from '../dtype.js';
 import { INTERNAL_OPSET } from '../graph.js';
 import type { SourceAttributes, SourceNode } from '../onnx/model.js';
 import { constant } from '../ops/constants.js';
-import { BROADCASTING_OPSET, convertFirstOpsets } from './first-opsets.js';
+import { BROADCASTING_OPSET, type Conversion, convertFirstOpsets } from './first-opsets.js';
 import { numberAttribute, numbersAttribute, type Rewrite, type RewriteContext } from './rewrite.js';
-
-/** One conversion: applies to operators written for an opset below `below`. */
-interface Conversion {
-  readonly below: number;
-  readonly rewrite: Rewrite;
-}
 
 /** Softmax and its kin flattened their operand to two dimensions before opset 13. */
 const flattening: Conversion = {

@@ -31,7 +31,7 @@ interface Places {
 }
 
 /** A tensor with a row for each place, or what stands for it. */
-interface Rows {
+interface FollowedRows {
   readonly places: Places;
   /** The dimension of the mask that rows are positions of; null where they are its cells, row-major. */
   readonly along: number | null;
@@ -51,7 +51,7 @@ const VIEWS: ReadonlySet<string> = new Set(['Reshape', 'Expand']);
 
 /** Follows picked rows by the names of tensors, beside the walk that resolves a graph. */
 export class PickedRows {
-  private readonly rows = new Map<string, Rows>();
+  private readonly rows = new Map<string, FollowedRows>();
   /** Shapes with COUNT in them. */
   private readonly shapes = new Map<string, Places>();
   private readonly rewrites: Readonly<Record<string, (node: SourceNode, places: Places) => Promise<Replacement>>> = {
@@ -351,7 +351,7 @@ interface Picking {
 }
 
 /** By result the dimension that the rule carries rows to, one by one; null where it does not. */
-function rowAxes(view: OperatorView, marks: readonly (Rows | null)[]): readonly number[] | null {
+function rowAxes(view: OperatorView, marks: readonly (FollowedRows | null)[]): readonly number[] | null {
   const rule = entryOf(view.op, view.domain)?.rule(view);
   if (!rule) return null;
   const factors = new Set(marks.flatMap((mark, index) => (mark ? (rule.inputs[index]?.[mark.axis] ?? ['']) : [])));

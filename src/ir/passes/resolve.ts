@@ -36,13 +36,13 @@ import {
   constantsOf,
   inputsBehind,
   isTensor,
-  type Resolved,
+  type ResolvedValues,
   type TensorValue,
   typeOfValue,
   type Value,
 } from './values.js';
 
-interface ResolveOptions {
+interface ResolveInputs {
   readonly file: string;
   readonly dims: ReadonlyMap<string, number>;
   /** Values for graph inputs (`--const`). */
@@ -67,13 +67,13 @@ interface ResolveOptions {
 export async function resolve(
   graph: SourceGraph,
   nodes: readonly SourceNode[],
-  options: ResolveOptions,
-): Promise<Resolved> {
-  const walk = new Walk(graph, nodes, options);
+  options: ResolveInputs,
+): Promise<ResolvedValues> {
+  const walk = new ResolveWalk(graph, nodes, options);
   return walk.run();
 }
 
-class Walk {
+class ResolveWalk {
   private readonly folder: ConstantFolder;
   private readonly scope = new Map<string, Value>();
   private readonly operators: KeptOperators;
@@ -98,7 +98,7 @@ class Walk {
   constructor(
     private readonly graph: SourceGraph,
     private readonly nodes: readonly SourceNode[],
-    private readonly options: ResolveOptions,
+    private readonly options: ResolveInputs,
   ) {
     this.folder = new ConstantFolder(options.evaluate, options.file, options.domains);
     this.operators = new KeptOperators(nodes);
@@ -106,7 +106,7 @@ class Walk {
     this.picked = new PickedRows(this.context);
   }
 
-  async run(): Promise<Resolved> {
+  async run(): Promise<ResolvedValues> {
     this.bindInitializers();
     const inputs = this.bindInputs();
     if (this.options.keepsParameters) await this.gatherRepeated();
@@ -159,7 +159,7 @@ class Walk {
     }
   }
 
-  private bindInputs(): Resolved['inputs'] {
+  private bindInputs(): ResolvedValues['inputs'] {
     return this.graph.inputs.flatMap(({ name, dtype, shape }) => {
       if (this.graph.initializers.has(name)) return [];
       const given = this.options.constants[name];

@@ -7,7 +7,7 @@ import { loadWeight } from '../onnx/tensors.js';
 import { renameNode } from './inline-functions.js';
 import type { RewriteContext } from './rewrite.js';
 
-export interface Body {
+export interface SubgraphBody {
   readonly graph: SourceGraph;
   readonly node: SourceNode;
   /** What the derived names of the operator begin with; nothing else in the model begins so. */
@@ -17,13 +17,13 @@ export interface Body {
 }
 
 /** A body's nodes under names of their own, and what its outputs are called then. */
-interface Instance {
+interface InlinedBody {
   readonly nodes: readonly SourceNode[];
   readonly results: readonly string[];
 }
 
 /** The subgraph in the attribute given. Its initializers become constants, once for all instances. */
-export async function bodyOf(node: SourceNode, attribute: string, context: RewriteContext): Promise<Body> {
+export async function bodyOf(node: SourceNode, attribute: string, context: RewriteContext): Promise<SubgraphBody> {
   const graph = node.attributes[attribute];
   if (!isSourceGraph(graph)) throw refusedControl(node, context, `lacks its subgraph '${attribute}'`);
   const prefix = context.prefix(node.name || node.outputs.find((name) => name !== null) || node.op);
@@ -41,12 +41,12 @@ export async function bodyOf(node: SourceNode, attribute: string, context: Rewri
  * `prefix`; names of the graph around it stay. The nodes are of `module`, of their own or the operator's by default.
  */
 export function instantiate(
-  { graph, node, constants }: Body,
+  { graph, node, constants }: SubgraphBody,
   prefix: string,
   bindings: readonly (string | null)[],
   context: RewriteContext,
   module?: readonly string[],
-): Instance {
+): InlinedBody {
   const own = new Set<string | null>(graph.nodes.flatMap((item) => item.outputs));
   graph.inputs.forEach(({ name }, index) => {
     const value = bindings[index] ?? null;

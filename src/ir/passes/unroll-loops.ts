@@ -11,7 +11,7 @@ import type { TensorType } from '../graph.js';
 import type { SourceNode } from '../onnx/model.js';
 import { constant, numbersOf } from '../ops/constants.js';
 import type { Rewrite, RewriteContext } from './rewrite.js';
-import { type Body, bodyOf, instantiate, nodeCount, refusedControl } from './subgraph-body.js';
+import { bodyOf, instantiate, nodeCount, refusedControl, type SubgraphBody } from './subgraph-body.js';
 import { checkLength, countUnrolled } from './unroll-limit.js';
 
 export const unrollLoop: Rewrite = async (node, context) => {
@@ -71,7 +71,7 @@ export const unrollSequenceMap: Rewrite = async (node, context) => {
 
 /** Puts the body there once more and resolves it; returns the names of its results. */
 export async function runIteration(
-  body: Body,
+  body: SubgraphBody,
   iteration: number,
   bindings: readonly (string | null)[],
   context: RewriteContext,
@@ -88,7 +88,7 @@ export async function runIteration(
 }
 
 /** Throws where the body takes another number of values than the operator hands it, or makes too few. */
-export function checkBody({ node, graph }: Body, takes: number, makes: number, context: RewriteContext): void {
+export function checkBody({ node, graph }: SubgraphBody, takes: number, makes: number, context: RewriteContext): void {
   if (graph.inputs.length === takes && graph.outputs.length >= makes) return;
   throw refusedControl(
     node,
@@ -128,7 +128,7 @@ export async function stack(
 
 /** An output of an operator that never runs its body: no elements of the type that the body would have made. */
 export async function stackNothing(
-  body: Body,
+  body: SubgraphBody,
   output: number,
   result: number,
   axis: number,
@@ -142,7 +142,7 @@ export async function stackNothing(
   context.alias(name, context.literal(`${name}/none`, { dtype, shape: empty, data: new Uint8Array(0) }));
 }
 
-function declaredType({ graph }: Body, result: number): TensorType | null {
+function declaredType({ graph }: SubgraphBody, result: number): TensorType | null {
   const { dtype = null, shape = null } = graph.outputs[result] ?? {};
   const sizes = shape?.filter((size) => typeof size === 'number') ?? [];
   return dtype !== null && shape !== null && sizes.length === shape.length ? { dtype, shape: sizes } : null;
@@ -150,7 +150,7 @@ function declaredType({ graph }: Body, result: number): TensorType | null {
 
 /** The type of a result, from an iteration that nothing reads and that is dropped therefore. */
 async function trialType(
-  body: Body,
+  body: SubgraphBody,
   result: number,
   bindings: readonly (string | null)[],
   context: RewriteContext,
@@ -182,7 +182,7 @@ async function tripCount(node: SourceNode, context: RewriteContext): Promise<num
 async function goesOn(
   condition: string | null,
   iteration: number,
-  { node }: Body,
+  { node }: SubgraphBody,
   context: RewriteContext,
 ): Promise<boolean> {
   if (condition === null) return true;
@@ -193,7 +193,7 @@ async function goesOn(
 }
 
 /** Whether the body leaves the condition as it is, so that only the trip count ends the loop. */
-function endsByCount({ graph }: Body): boolean {
+function endsByCount({ graph }: SubgraphBody): boolean {
   const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
   let name = graph.outputs[0]?.name ?? '';
   for (let steps = 0; steps <= graph.nodes.length; steps++) {
@@ -209,7 +209,7 @@ function endsByCount({ graph }: Body): boolean {
 
 /** What an iteration is handed: its number, a condition that holds, and the carried values. */
 function loopBindings(
-  { graph, prefix }: Body,
+  { graph, prefix }: SubgraphBody,
   iteration: number,
   carried: readonly (string | null)[],
   context: RewriteContext,

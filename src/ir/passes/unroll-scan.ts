@@ -12,7 +12,7 @@ import { type ConstantTensor, elementCount } from '../graph.js';
 import type { SourceNode } from '../onnx/model.js';
 import { numbersOf } from '../ops/constants.js';
 import { numberAttribute, numbersAttribute, type Rewrite, type RewriteContext } from './rewrite.js';
-import { type Body, bodyOf, nodeCount, refusedControl } from './subgraph-body.js';
+import { bodyOf, nodeCount, refusedControl, type SubgraphBody } from './subgraph-body.js';
 import { checkLength } from './unroll-limit.js';
 import { checkBody, nameResults, plain, runIteration, stack, stackNothing } from './unroll-loops.js';
 
@@ -87,7 +87,7 @@ async function slicesOf(
 
 /** Slices of zeros, for the types of what an empty Scan would have made. */
 function nothing(
-  { prefix }: Body,
+  { prefix }: SubgraphBody,
   inputs: readonly string[],
   axes: readonly number[],
   context: RewriteContext,

@@ -20,7 +20,7 @@ export function isTensor(value: Value): value is TensorValue {
 }
 
 /** An operator that stays. Operands are values: constants get their names when the walk is over. */
-export interface Draft {
+export interface DraftOperator {
   readonly name: string;
   readonly op: string;
   readonly domain: string;
@@ -35,8 +35,8 @@ export interface Draft {
   readonly module: readonly string[];
 }
 
-export interface Resolved {
-  readonly drafts: readonly Draft[];
+export interface ResolvedValues {
+  readonly drafts: readonly DraftOperator[];
   readonly inputs: readonly { readonly name: string; readonly type: TensorType }[];
   readonly outputs: readonly { readonly name: string; readonly value: Value }[];
   readonly folder: ConstantFolder;
@@ -64,10 +64,10 @@ export function valueKey(value: Value | null): string {
 /** The graph inputs that the values are computed from; `makerOf` tells what makes a tensor, if it is no input. */
 export function inputsBehind(
   values: readonly (Value | null)[],
-  makerOf: (tensor: string) => Draft | undefined,
+  makerOf: (tensor: string) => DraftOperator | undefined,
 ): readonly string[] {
   const inputs = new Set<string>();
-  const seen = new Set<Draft>();
+  const seen = new Set<DraftOperator>();
   const stack = [...values];
   while (stack.length > 0) {
     const value = stack.pop();

@@ -38,7 +38,7 @@ export function writeSinks(graph: Graph): Graph {
 }
 
 /** A softmax over scores and a column beside them. */
-interface Column {
+interface SinkColumn {
   readonly scores: string;
   /** Broadcasts to a number for each row of scores. */
   readonly sink: string;
@@ -49,7 +49,7 @@ interface Column {
   readonly nodes: readonly Node[];
 }
 
-function columnOf(index: GraphIndex, softmax: Node): Column | null {
+function columnOf(index: GraphIndex, softmax: Node): SinkColumn | null {
   const axis = shapeOf(index, operandOf(softmax)).length - 1;
   const last = soleReader(index, resultOf(softmax));
   if (softmax.attributes['axis'] !== axis || !last || !isOp(last, 'Slice')) return null;
@@ -84,7 +84,7 @@ function loweredByMax(
 }
 
 /** Half precision is computed in float32, as a softmax of it is. */
-function asTerm(writer: ForwardWriter, { scores, sink, axis, softmax, last }: Column): readonly Node[] {
+function asTerm(writer: ForwardWriter, { scores, sink, axis, softmax, last }: SinkColumn): readonly Node[] {
   const add = (op: string, inputs: readonly string[], attributes = {}) =>
     writer.add(`${softmax.name}/${op}`, softmax, op, inputs, attributes);
   const { dtype } = writer.tensors.get(scores) as TensorType;

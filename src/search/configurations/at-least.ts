@@ -33,9 +33,10 @@ export function sharesOf(model: ModelWork, stages: readonly PartPhases[], pp: nu
   const kinds = [...new Set(stages)].map((phases) => partsOf(model, phases));
   const first = kinds[0] ?? [];
   const wholes = kinds.map((parts) => parts.reduce((sum, { count, seconds }) => sum + count * seconds, 0));
-  const least = (of: (part: Part, kind: number) => number) =>
+  const least = (of: (part: StageShare, kind: number) => number) =>
     first.reduce(
-      (sum, { count }, index) => sum + count * Math.min(...kinds.map((parts, kind) => of(parts[index] as Part, kind))),
+      (sum, { count }, index) =>
+        sum + count * Math.min(...kinds.map((parts, kind) => of(parts[index] as StageShare, kind))),
       0,
     );
   const through = least(({ seconds }) => seconds);
@@ -74,15 +75,15 @@ export function pipelineLeast({ through, slowest, left }: Shares, configuration:
   return kind === 'zero-bubble' ? left * turns + (1 - left) * busy : turns;
 }
 
-interface Part {
+interface StageShare {
   readonly count: number;
   readonly seconds: number;
   readonly forward: number;
   readonly weight: number;
 }
 
-function partsOf({ layers }: ModelWork, phases: PartPhases): readonly Part[] {
-  const part = (count: number, { forward, backward }: PartPhases['first']): Part => ({
+function partsOf({ layers }: ModelWork, phases: PartPhases): readonly StageShare[] {
+  const part = (count: number, { forward, backward }: PartPhases['first']): StageShare => ({
     count,
     seconds: secondsOf(forward) + secondsOf(backward),
     forward: secondsOf(forward),
@@ -96,8 +97,8 @@ function partsOf({ layers }: ModelWork, phases: PartPhases): readonly Part[] {
 }
 
 /** The least share of 1F1B's bubble that zero-bubble leaves, whatever parts the slowest stage has: 1 − (W + w) / (F + B). */
-function bubbleLeft(parts: readonly Part[]): number {
-  const most = (of: (part: Part) => number) =>
+function bubbleLeft(parts: readonly StageShare[]): number {
+  const most = (of: (part: StageShare) => number) =>
     parts.reduce((found, part) => (part.seconds > 0 ? Math.max(found, of(part) / part.seconds) : found), 0);
   return Math.max(
     0,

@@ -5,33 +5,41 @@
  * out.
  */
 import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
-import { fitsIn, type Priced } from './priced.js';
-import type { Placings, Pricing, SearchOptions } from './pricing.js';
-import { type Combination, combinations, type Placing, placed, type SpaceOptions, scheduled, states } from './space.js';
+import { fitsIn, type PricedConfiguration } from './priced.js';
+import type { ConfigurationSearchOptions, Placings, Pricing } from './pricing.js';
+import {
+  type AxisPlacing,
+  type Combination,
+  combinations,
+  placed,
+  type SpaceOptions,
+  scheduled,
+  states,
+} from './space.js';
 
 /** What became of one combination of degrees. */
-export type Verdict =
+export type DegreesVerdict =
   /** Its best configuration. */
-  | { readonly kind: 'priced'; readonly degrees: Degrees; readonly best: Priced }
+  | { readonly kind: 'priced'; readonly degrees: Degrees; readonly best: PricedConfiguration }
   /** Not looked at in full: no configuration of it takes less than this. */
   | { readonly kind: 'slower'; readonly degrees: Degrees; readonly atLeastSeconds: number }
   /** Not looked at in full before the time was over. */
   | { readonly kind: 'unseen'; readonly degrees: Degrees; readonly atLeastSeconds: number }
   /** The configuration that needs least, and still more than there is. */
-  | { readonly kind: 'too-large'; readonly degrees: Degrees; readonly least: Priced }
+  | { readonly kind: 'too-large'; readonly degrees: Degrees; readonly least: PricedConfiguration }
   | { readonly kind: 'impossible'; readonly degrees: Degrees; readonly reason: string };
 
-export interface Found {
+export interface FoundConfigurations {
   /** The best of each combination that was priced and fits, cheapest first; empty where nothing fits. */
-  readonly best: readonly Priced[];
+  readonly best: readonly PricedConfiguration[];
   /** All that were priced and fit, of whatever combination. */
-  readonly fitting: readonly Priced[];
+  readonly fitting: readonly PricedConfiguration[];
   /** One for each combination, those of `best` first. */
-  readonly verdicts: readonly Verdict[];
+  readonly verdicts: readonly DegreesVerdict[];
   /** No configuration of the space that fits costs less: the best one's, where the time was not over before. */
   readonly bound: number;
   /** Configurations that a cut into stages could make faster than the best. */
-  readonly open: readonly Open[];
+  readonly open: readonly OpenConfiguration[];
   /** Configurations priced: the effort. */
   readonly priced: number;
   /** Whether the time was over before the end. */
@@ -41,7 +49,7 @@ export interface Found {
 }
 
 /** A configuration whose layers may be cut in any way. */
-export interface Open {
+export interface OpenConfiguration {
   readonly configuration: StepConfiguration;
   /** Seconds as its layers lie evenly; null where they do not fit so. */
   readonly seconds: number | null;
@@ -52,7 +60,11 @@ export interface Open {
 }
 
 /** Searches; deterministic but for `isOver`, ties go to what comes first in the space. */
-export function bestConfigurations(space: SpaceOptions, pricing: Pricing, options: SearchOptions): Found {
+export function bestConfigurations(
+  space: SpaceOptions,
+  pricing: Pricing,
+  options: ConfigurationSearchOptions,
+): FoundConfigurations {
   const all = combinations(space);
   const search = new Enumeration(space, pricing, options);
   const usual = search.inTurn(all, () => USUAL);
@@ -89,20 +101,20 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
 }
 
 /** The usual order of the axes, norms along the sequence. */
-const USUAL: readonly Placing[] = [{}];
+const USUAL: readonly AxisPlacing[] = [{}];
 
 /** Every other order that may be faster, and norms whole over tp in each. */
-function othersOf({ degrees }: Combination, { decided }: SpaceOptions, { orders }: Placings): readonly Placing[] {
-  const lying = decided.meshOrder ? [] : orders(degrees).map((meshOrder): Placing => ({ meshOrder }));
+function othersOf({ degrees }: Combination, { decided }: SpaceOptions, { orders }: Placings): readonly AxisPlacing[] {
+  const lying = decided.meshOrder ? [] : orders(degrees).map((meshOrder): AxisPlacing => ({ meshOrder }));
   const isWhole = degrees.tp > 1 && decided.tpSequence === undefined;
-  const whole = isWhole ? [{}, ...lying].map((placing): Placing => ({ ...placing, tpSequence: false })) : [];
+  const whole = isWhole ? [{}, ...lying].map((placing): AxisPlacing => ({ ...placing, tpSequence: false })) : [];
   return [...lying, ...whole];
 }
 
 /** Degrees with one micro-batch, one order of the axes and one schedule. */
-interface Candidate {
+interface ConfigurationCandidate {
   readonly combination: Combination;
-  readonly placing: Placing;
+  readonly placing: AxisPlacing;
   /** Without ZeRO and recomputation. */
   readonly configuration: StepConfiguration;
   /** Seconds that none of its variants takes less than, however its layers are cut. */
@@ -111,21 +123,21 @@ interface Candidate {
 
 /** What became of a configuration: its price where it fits, and what it needs of the fullest device. */
 interface Offered {
-  readonly priced: Priced | null;
+  readonly priced: PricedConfiguration | null;
   readonly bytes: number;
 }
 
 /** A search while it goes on: what was found, what was ruled out, and what is left. */
 class Enumeration {
   /** The best of each combination that fits. */
-  readonly kept = new Map<Combination, Priced>();
+  readonly kept = new Map<Combination, PricedConfiguration>();
   /** What needs least of each combination that does not. */
-  readonly least = new Map<Combination, Priced>();
+  readonly least = new Map<Combination, PricedConfiguration>();
   /** Of each combination that was ruled out the least that it would have taken; and of those that time did not allow. */
   readonly left = new Map<Combination, number>();
   readonly missed = new Map<Combination, number>();
-  readonly fitting: Priced[] = [];
-  readonly open: Open[] = [];
+  readonly fitting: PricedConfiguration[] = [];
+  readonly open: OpenConfiguration[] = [];
   /** What a further combination must beat to be among those that are shown; and to be the best, by its exact price. */
   worst: number;
   best: number;
@@ -133,14 +145,14 @@ class Enumeration {
   /** Whether other orders are looked at: figures of what has a price are those of the usual one. */
   isElsewhere = false;
   /** What devices do not hold without recomputation. */
-  private tight: { readonly candidate: Candidate; readonly configuration: StepConfiguration }[] = [];
+  private tight: { readonly candidate: ConfigurationCandidate; readonly configuration: StepConfiguration }[] = [];
   private readonly isTimed: boolean;
   private readonly isLayerByLayer: boolean;
 
   constructor(
     private readonly space: SpaceOptions,
     private readonly pricing: Pricing,
-    private readonly options: SearchOptions,
+    private readonly options: ConfigurationSearchOptions,
   ) {
     this.isTimed = options.objective === 'time';
     const { below = Number.POSITIVE_INFINITY } = options;
@@ -158,17 +170,17 @@ class Enumeration {
   }
 
   /** What is wanted least of. */
-  rank({ seconds, bytes }: Priced): number {
+  rank({ seconds, bytes }: PricedConfiguration): number {
     return this.isTimed ? seconds : bytes;
   }
 
   /** Candidates in the order of their bounds, those of one combination, micro-batch and order of the axes one after another. */
-  inTurn(all: readonly Combination[], placingsOf: (combination: Combination) => readonly Placing[]) {
+  inTurn(all: readonly Combination[], placingsOf: (combination: Combination) => readonly AxisPlacing[]) {
     const groups = all.flatMap((combination) =>
       placingsOf(combination).flatMap((placing) => {
         const space = placed(this.space, placing);
         return combination.microBatches.map((microBatch) => {
-          const candidates = scheduled(combination, microBatch, space).map((configuration): Candidate => {
+          const candidates = scheduled(combination, microBatch, space).map((configuration): ConfigurationCandidate => {
             const atLeast = this.isTimed ? this.pricing.atLeast(configuration) : 0;
             return { combination, placing, configuration, atLeast };
           });
@@ -181,7 +193,7 @@ class Enumeration {
   }
 
   /** Compares all variants of candidates. @param most what is above it is not wanted */
-  compare(candidates: readonly Candidate[], most: () => number): void {
+  compare(candidates: readonly ConfigurationCandidate[], most: () => number): void {
     for (const candidate of candidates) {
       const { combination, placing, atLeast } = candidate;
       if (this.isTimed && atLeast > most()) {
@@ -200,7 +212,7 @@ class Enumeration {
    * Prices a variant, recomputing as few layers as memory needs.
    * @param done ZeRO levels of which nothing better can come: nothing has to be recomputed, or even so it takes too long
    */
-  private look(candidate: Candidate, variant: StepConfiguration, most: number, done: Set<number>): void {
+  private look(candidate: ConfigurationCandidate, variant: StepConfiguration, most: number, done: Set<number>): void {
     const { pricing, isLayerByLayer } = this;
     const isPlain = variant.recompute === 'none';
     const configuration = isLayerByLayer ? pricing.fitted(variant, this.options.limitBytes) : variant;
@@ -224,7 +236,7 @@ class Enumeration {
   }
 
   /** Cuts may be faster than even stages, or fit where these do not; they say themselves which layers recompute. */
-  private leaveOpen({ atLeast }: Candidate, variant: StepConfiguration, { priced, bytes }: Offered): void {
+  private leaveOpen({ atLeast }: ConfigurationCandidate, variant: StepConfiguration, { priced, bytes }: Offered): void {
     if (variant.degrees.pp === 1 || atLeast >= this.best) return;
     const { stageLayers: _, ...whole } = variant;
     const isFree = this.isLayerByLayer && !variant.inference && variant.recompute === 'none';
@@ -269,7 +281,7 @@ class Enumeration {
   }
 
   /** The first configuration that fits, whatever the time, on the devices or else with the host: compared with nothing. */
-  takeFirst(candidates: readonly Candidate[]): boolean {
+  takeFirst(candidates: readonly ConfigurationCandidate[]): boolean {
     const { isTimed, pricing, options } = this;
     const offloads = isTimed && pricing.placings ? offloadsOf(this.space, pricing.placings, options) : [];
     for (const offload of [undefined, ...offloads]) {
@@ -295,7 +307,7 @@ class Enumeration {
     const { bytes } = need;
     if (!fits && smallest && smallest.bytes <= bytes) return { priced: null, bytes };
     const seconds = pricing.seconds(configuration);
-    const estimate: Priced = { configuration, seconds, priceLevel: 'estimate', ...need };
+    const estimate: PricedConfiguration = { configuration, seconds, priceLevel: 'estimate', ...need };
     if (!fits) {
       // What is too large is remembered by what it needs of the devices.
       if (fitsIn({ ...need, bytes: 0 }, null)) least.set(combination, estimate);
@@ -321,7 +333,7 @@ function note(where: Map<Combination, number>, combination: Combination, atLeast
   where.set(combination, Math.min(atLeast, where.get(combination) ?? Number.POSITIVE_INFINITY));
 }
 
-function worstOfTop(kept: ReadonlyMap<Combination, Priced>, top: number): number {
+function worstOfTop(kept: ReadonlyMap<Combination, PricedConfiguration>, top: number): number {
   if (kept.size < top) return Number.POSITIVE_INFINITY;
   const seconds = [...kept.values()].map((priced) => priced.seconds).sort((a, b) => a - b);
   return seconds[top - 1] ?? Number.POSITIVE_INFINITY;
@@ -331,13 +343,13 @@ function worstOfTop(kept: ReadonlyMap<Combination, Priced>, top: number): number
 function offloadsOf(
   { decided, base }: SpaceOptions,
   { offloads }: Placings,
-  { limitBytes }: SearchOptions,
+  { limitBytes }: ConfigurationSearchOptions,
 ): Placings['offloads'] {
   return decided.offload !== undefined || base.inference === true || limitBytes === null ? [] : offloads;
 }
 
 /** Null where nothing of a combination was priced, ruled out or left. */
-function verdictOf(combination: Combination, { kept, least, left, missed }: Enumeration): Verdict | null {
+function verdictOf(combination: Combination, { kept, least, left, missed }: Enumeration): DegreesVerdict | null {
   const { degrees, reason } = combination;
   if (reason !== null) return { kind: 'impossible', degrees, reason };
   const best = kept.get(combination);
@@ -353,7 +365,7 @@ function verdictOf(combination: Combination, { kept, least, left, missed }: Enum
 }
 
 /** Cheapest first, then those that are slower at least, not looked at, too large, impossible. */
-function orderOf(verdict: Verdict, search: Enumeration): number {
+function orderOf(verdict: DegreesVerdict, search: Enumeration): number {
   switch (verdict.kind) {
     case 'priced':
       return search.rank(verdict.best);

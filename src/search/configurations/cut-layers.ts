@@ -29,7 +29,7 @@ export function cutLayers(
 ): readonly StepConfiguration[] {
   const { degrees, virtualStages } = configuration;
   if (degrees.pp === 1 || (virtualStages > 1 && model.layers.length > 1)) return [];
-  const stages = new Stages(model, configuration, prices, request);
+  const stages = new StageCosts(model, configuration, prices, request);
   const fastest = leastPace(stages);
   if (fastest === Number.POSITIVE_INFINITY) return [];
   const found = new Map<string, StepConfiguration>();
@@ -54,7 +54,7 @@ interface StagePart {
 const NO_ROOM: StagePart = { seconds: Number.POSITIVE_INFINITY, recomputed: 0 };
 
 /** What stages cost with the layers that they may have: layers are positions in the model's order. */
-class Stages {
+class StageCosts {
   readonly count: number;
   readonly layers: number;
   /** The layers that a stage has at least: one for each chunk, but for those that embedding or head make a chunk of. */
@@ -170,12 +170,12 @@ function roomFor(limitBytes: number | null, { bundledRuntime }: StepConfiguratio
 }
 
 /** Seconds of the slowest stage where that is least; infinite where no cut fits. */
-function leastPace(stages: Stages): number {
+function leastPace(stages: StageCosts): number {
   return walked(stages, Number.POSITIVE_INFINITY, (part, rest) => Math.max(part, rest)).least;
 }
 
 /** Where stages end in the cut of least seconds of a micro-batch through all, of equal ones the most even; null without any. */
-function leastThrough(stages: Stages, most: number): readonly number[] | null {
+function leastThrough(stages: StageCosts, most: number): readonly number[] | null {
   const { least, ends } = walked(stages, most, (part, rest) => part + EVENLY * (part / most) * part + rest);
   return least === Number.POSITIVE_INFINITY ? null : ends;
 }
@@ -189,7 +189,7 @@ const EVENLY = 1e-6;
  * @param cost of a stage's seconds and what the later ones cost: falls with neither
  */
 function walked(
-  stages: Stages,
+  stages: StageCosts,
   most: number,
   cost: (part: number, rest: number) => number,
 ): { readonly least: number; readonly ends: readonly number[] } {
@@ -231,7 +231,7 @@ function walked(
 /** A cut as a configuration: layers of each chunk, and how many of each stage recompute. */
 function configurationOf(
   ends: readonly number[],
-  stages: Stages,
+  stages: StageCosts,
   { recomputedLayers: _, ...configuration }: StepConfiguration,
   { isMixed }: CutRequest,
 ): StepConfiguration {

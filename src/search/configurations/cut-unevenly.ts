@@ -1,8 +1,8 @@
 /**
  * @file Stages that are cut unevenly, of the best configurations that a cut could make faster than the best of even stages.
  */
-import type { Found, Open } from './best-configurations.js';
-import { fitsIn, type Priced } from './priced.js';
+import type { FoundConfigurations, OpenConfiguration } from './best-configurations.js';
+import { fitsIn, type PricedConfiguration } from './priced.js';
 import type { StepPricing } from './step-pricing.js';
 
 export interface UnevenRequest {
@@ -15,13 +15,17 @@ export interface UnevenRequest {
 }
 
 /** The best of each combination, cut unevenly where that is faster. */
-export function cutUnevenly(even: Found, pricing: StepPricing, request: UnevenRequest): Found {
+export function cutUnevenly(
+  even: FoundConfigurations,
+  pricing: StepPricing,
+  request: UnevenRequest,
+): FoundConfigurations {
   const best = new Map(even.best.map((priced) => [priced.configuration.degrees, priced]));
   const fitting = [...even.fitting];
   let least = Math.min(even.best[0]?.seconds ?? Number.POSITIVE_INFINITY, request.below ?? Number.POSITIVE_INFINITY);
   let { isCutOff } = even;
   // Where nothing fits, what lacks least may fit.
-  const rank = ({ configuration, seconds, bytes }: Open) =>
+  const rank = ({ configuration, seconds, bytes }: OpenConfiguration) =>
     least === Number.POSITIVE_INFINITY ? bytes : (seconds ?? pricing.seconds(pricing.balanced(configuration)));
   const mayGain = even.open
     .filter(({ atLeast }) => atLeast < least)
@@ -40,7 +44,7 @@ export function cutUnevenly(even: Found, pricing: StepPricing, request: UnevenRe
       if (!fitsIn(need, request.limitBytes)) continue;
       const seconds = pricing.seconds(cut);
       const price = seconds < least ? pricing.exactly(cut) : ({ seconds, priceLevel: 'estimate' } as const);
-      const priced: Priced = { configuration: cut, ...price, ...need };
+      const priced: PricedConfiguration = { configuration: cut, ...price, ...need };
       fitting.push(priced);
       const known = best.get(cut.degrees);
       if (known && priced.seconds >= known.seconds) continue;

@@ -12,7 +12,7 @@ import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 
 /** Those beside the usual one, as they are written down. */
 export function meshOrders(degrees: Degrees, cluster: Cluster): readonly MeshOrder[] {
-  const known = new Map<string, Placed>();
+  const known = new Map<string, PlacedGroups>();
   for (const order of ordersOf(degrees, cluster)) {
     const placed = placesOf(order, degrees, cluster);
     const key = Object.values(placed.places)
@@ -44,22 +44,22 @@ function permutations(axes: MeshOrder): readonly MeshOrder[] {
   return axes.flatMap((axis) => permutations(axes.filter((other) => other !== axis)).map((rest) => [axis, ...rest]));
 }
 
-type Groups = Readonly<Record<'tp' | 'sp' | 'ep' | 'dp' | 'replicas' | 'pp', GroupPlace>>;
+type OrderedGroups = Readonly<Record<'tp' | 'sp' | 'ep' | 'dp' | 'replicas' | 'pp', GroupPlace>>;
 
-interface Placed {
+interface PlacedGroups {
   readonly order: MeshOrder;
-  readonly places: Groups;
+  readonly places: OrderedGroups;
 }
 
-function placesOf(order: MeshOrder, degrees: Degrees, cluster: Cluster): Placed {
+function placesOf(order: MeshOrder, degrees: Degrees, cluster: Cluster): PlacedGroups {
   const runs = groupRuns(degrees, order);
-  const at = (group: keyof Groups) => groupPlace(runs[group], cluster.levels);
+  const at = (group: keyof OrderedGroups) => groupPlace(runs[group], cluster.levels);
   const places = { tp: at('tp'), sp: at('sp'), ep: at('ep'), dp: at('dp'), replicas: at('replicas') };
   return { order, places: { ...places, pp: degrees.pp === 1 ? at('pp') : hopOf(runs.pp, cluster) } };
 }
 
 /** What each group sends. */
-const SENT: Readonly<Record<keyof Groups, readonly CollectiveKind[]>> = {
+const SENT: Readonly<Record<keyof OrderedGroups, readonly CollectiveKind[]>> = {
   tp: ['all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all'],
   sp: ['all-gather'],
   ep: [],
@@ -68,18 +68,18 @@ const SENT: Readonly<Record<keyof Groups, readonly CollectiveKind[]>> = {
   pp: ['permute'],
 };
 
-const GROUPS = Object.keys(SENT) as (keyof Groups)[];
+const GROUPS = Object.keys(SENT) as (keyof OrderedGroups)[];
 
 /** Whether nothing takes longer under `one` than under `other`; of two that beat each other the earlier does. */
-function beats(one: Placed, other: Placed, isEarlier: boolean, cluster: Cluster): boolean {
-  const isEverywhere = (a: Placed, b: Placed) =>
+function beats(one: PlacedGroups, other: PlacedGroups, isEarlier: boolean, cluster: Cluster): boolean {
+  const isEverywhere = (a: PlacedGroups, b: PlacedGroups) =>
     GROUPS.every((group) => isAsFast(group, a.places, b.places, cluster)) &&
     tokensNeverSlower(a.places.ep, b.places.ep, cluster);
   return isEverywhere(one, other) && (isEarlier || !isEverywhere(other, one));
 }
 
 /** Whether nothing that a group sends takes longer in the first places than in the second. */
-function isAsFast(group: keyof Groups, one: Groups, other: Groups, cluster: Cluster): boolean {
+function isAsFast(group: keyof OrderedGroups, one: OrderedGroups, other: OrderedGroups, cluster: Cluster): boolean {
   return SENT[group].every((kind) => neverSlower(kind, one[group], other[group], cluster));
 }
 

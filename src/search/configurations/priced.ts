@@ -4,18 +4,18 @@
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import type { StepPrice } from '../../cost-model/step/step-price.js';
 
-export interface Need {
+export interface StageNeed {
   readonly stage: number;
   readonly bytes: number;
   readonly host?: { readonly bytes: number; readonly memoryBytes: number };
 }
 
 /** Whether devices and hosts hold it. */
-export function fitsIn({ bytes, host }: Need, limitBytes: number | null): boolean {
+export function fitsIn({ bytes, host }: StageNeed, limitBytes: number | null): boolean {
   return (limitBytes === null || bytes <= limitBytes) && (host === undefined || host.bytes <= host.memoryBytes);
 }
 
-export interface Priced extends Need {
+export interface PricedConfiguration extends StageNeed {
   readonly configuration: StepConfiguration;
   readonly seconds: number;
   /** Estimates are bounds from below: what they call slower than the best is not simulated. */

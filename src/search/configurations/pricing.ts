@@ -2,9 +2,9 @@
  * @file What a search over configurations asks: of its caller, and of a cost model.
  */
 import type { Degrees, MeshOrder, Offload, StepConfiguration } from '../../cost-model/step/configuration.js';
-import type { Need, Priced } from './priced.js';
+import type { PricedConfiguration, StageNeed } from './priced.js';
 
-export interface SearchOptions {
+export interface ConfigurationSearchOptions {
   readonly objective: 'time' | 'memory';
   /** Bytes of each device; null for no limit. */
   readonly limitBytes: number | null;
@@ -24,9 +24,9 @@ export interface Pricing {
   /** Seconds that a step takes at least, by the closed form of its pipeline. */
   readonly seconds: (configuration: StepConfiguration) => number;
   /** Seconds of a step, every action of its schedule simulated where that can be: the price that ranks. */
-  readonly exactly: (configuration: StepConfiguration) => Pick<Priced, 'seconds' | 'priceLevel'>;
+  readonly exactly: (configuration: StepConfiguration) => Pick<PricedConfiguration, 'seconds' | 'priceLevel'>;
   /** Bytes of the fullest stage, and of the fullest host where something lies there. */
-  readonly bytes: (configuration: StepConfiguration) => Need;
+  readonly bytes: (configuration: StepConfiguration) => StageNeed;
   /** The variant with as few layers recomputed as memory allows. */
   readonly fitted: (configuration: StepConfiguration, limitBytes: number | null) => StepConfiguration;
   /**

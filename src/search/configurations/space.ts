@@ -149,10 +149,10 @@ function microBatchesOf(samples: number, { decided }: SpaceOptions): readonly nu
 }
 
 /** Where the axes of the mesh lie, and whether norms lie along the sequence over tp; what is left out is as usual. */
-export type Placing = Pick<StepConfiguration, 'meshOrder'> & { readonly tpSequence?: false };
+export type AxisPlacing = Pick<StepConfiguration, 'meshOrder'> & { readonly tpSequence?: false };
 
 /** A space whose every configuration lies so. */
-export function placed(space: SpaceOptions, placing: Placing): SpaceOptions {
+export function placed(space: SpaceOptions, placing: AxisPlacing): SpaceOptions {
   const { tpSequence, ...rest } = placing;
   const own = rest.meshOrder ? { ...space, base: { ...space.base, ...rest } } : space;
   return tpSequence === undefined ? own : { ...own, decided: { ...own.decided, tpSequence } };

@@ -6,7 +6,7 @@ import { AutoparError } from '../../ir/error.js';
 import { MOST_DEVICES, MOST_STAGES } from '../../sharding-propagation/mesh.js';
 import { EXPERTS, INNER_AXES, SEARCHED_AXES } from '../../sharding-propagation/roles.js';
 import { type AxisSizes, rankAxes, sizesText, stageMeshesProblem } from '../../sharding-propagation/stage-meshes.js';
-import type { Degrees } from '../degrees.js';
+import type { MeshDegrees } from '../degrees.js';
 
 const AXES = [...INNER_AXES, EXPERTS].join('|');
 const MESH = new RegExp(`^((${AXES})[ =]?\\d{1,7}[ ,·]*)+$`);
@@ -16,15 +16,15 @@ const AXIS = new RegExp(`(${AXES})[ =]?(\\d+)`, 'g');
  * The degrees of each stage; an axis that a stage leaves out has one rank.
  * @throws AutoparError (usage) `bad-meshes` for a text of another form, and for meshes that stages of one pipeline cannot have
  */
-export function readMeshes(text: string): readonly Degrees[] {
-  const stages = text.split('|').map((part): Degrees => {
+export function readMeshes(text: string): readonly MeshDegrees[] {
+  const stages = text.split('|').map((part): MeshDegrees => {
     const own = part.trim();
     if (!MESH.test(own))
       throw refused(text, own === '' ? 'a stage has no mesh' : `"${own}" is no mesh of dp, sp, tp and ep`);
     const sizes = [...own.matchAll(AXIS)].map(([, axis = '', size]) => [axis, Number(size)] as const);
     const twice = sizes.find(([axis], index) => sizes.findIndex(([other]) => other === axis) < index);
     if (twice) throw refused(text, `"${own}" gives ${twice[0]} twice`);
-    const degrees: Degrees = { dp: 1, tp: 1, ...Object.fromEntries(sizes) };
+    const degrees: MeshDegrees = { dp: 1, tp: 1, ...Object.fromEntries(sizes) };
     const { dp, tp, sp = 1, ep = 1 } = degrees;
     const devices = dp * sp * tp;
     if (devices < 1 || devices > MOST_DEVICES) throw refused(text, `"${own}" makes ${devices} devices`);
@@ -40,8 +40,8 @@ export function readMeshes(text: string): readonly Degrees[] {
 }
 
 /** Each stage's axes, outermost first: dp, tp, and sp where some stage has it; behind them ep where the stage has it. */
-export function meshSizes(stages: readonly Degrees[]): readonly AxisSizes[] {
-  const isThere = (axis: keyof Degrees) =>
+export function meshSizes(stages: readonly MeshDegrees[]): readonly AxisSizes[] {
+  const isThere = (axis: keyof MeshDegrees) =>
     (SEARCHED_AXES as readonly string[]).includes(axis) || stages.some((own) => (own[axis] ?? 1) > 1);
   const axes = INNER_AXES.filter(isThere);
   return stages.map((own) => {
@@ -51,7 +51,7 @@ export function meshSizes(stages: readonly Degrees[]): readonly AxisSizes[] {
 }
 
 /** @throws AutoparError (usage) `bad-meshes` where the stages' meshes are not of so many devices each */
-export function checkMeshes(text: string, stages: readonly Degrees[], devices: number): void {
+export function checkMeshes(text: string, stages: readonly MeshDegrees[], devices: number): void {
   const [first = []] = meshSizes(stages);
   const own = rankAxes(first).reduce((product, [, size]) => product * size, 1);
   if (own === devices) return;

@@ -24,11 +24,11 @@ import { partAt, placeOfPart } from '../../schedule/parts.js';
 import { type Schedule, type ScheduleKind, splitsBackward } from '../../schedule/schedule.js';
 import type { StagePin } from '../../sharding-propagation/pin.js';
 import { stageMeshes } from '../../sharding-propagation/stage-meshes.js';
-import type { Degrees } from '../degrees.js';
+import type { MeshDegrees } from '../degrees.js';
 import { balancedCut } from './balance.js';
 import { meshSizes } from './mesh-layout.js';
 import { layoutOfStages, readStageLayout } from './stage-layout.js';
-import { type Unit, unitsOf } from './units.js';
+import { type StageUnit, unitsOf } from './units.js';
 import { wholeSeconds } from './whole-seconds.js';
 
 /** What was decided of a pipeline. */
@@ -40,7 +40,7 @@ export interface PipelineRequest {
   /** `E t*3 | t*2 | t*3 H` (stage-layout.ts); left out where stages are cut by what they take. */
   readonly layout?: string;
   /** The degrees of each stage, where they differ. */
-  readonly meshes?: readonly Degrees[];
+  readonly meshes?: readonly MeshDegrees[];
   /** Micro-batches that run at a time, as halves of one of the schedule's. */
   readonly interleave?: Interleave;
   /** Operators whose stage is given. */
@@ -48,14 +48,14 @@ export interface PipelineRequest {
 }
 
 /** A graph with its stages. */
-export interface CutGraph {
+export interface PipelinedGraph {
   /** As it is cut: sums of gradients of weights that several stages read stand apart, and what is recomputed has clones. */
   readonly graph: Graph;
   readonly layout: PipelineLayout;
   readonly schedule: Schedule;
 }
 
-export interface Pipeline extends CutGraph {
+export interface Pipeline extends PipelinedGraph {
   /** The layout as text. */
   readonly text: string;
 }
@@ -182,7 +182,7 @@ function keeps({ stage, chunk }: StagePin, place: StagePlace): boolean {
 }
 
 /** Layers, unless pins or the number of parts ask for operators. */
-function unitsFor(graph: Graph, parts: number, { pins = [], layout }: PipelineRequest): readonly Unit[] {
+function unitsFor(graph: Graph, parts: number, { pins = [], layout }: PipelineRequest): readonly StageUnit[] {
   if (layout !== undefined) return unitsOf(graph, /^[o*\d\s|]+$/.test(layout) ? Number.POSITIVE_INFINITY : 0);
   const byLayers = unitsOf(graph, parts);
   const pinOf = new Map(pins.map((pin) => [pin.node, placeText(pin)]));
@@ -196,7 +196,7 @@ function unitsFor(graph: Graph, parts: number, { pins = [], layout }: PipelineRe
 function cut(
   graph: Graph,
   cluster: Cluster,
-  units: readonly Unit[],
+  units: readonly StageUnit[],
   { kind, stages, virtualStages }: Schedule,
   { pins = [] }: PipelineRequest,
 ): readonly number[] {
@@ -252,7 +252,7 @@ function arrivals(
 }
 
 function givenSizes(
-  units: readonly Unit[],
+  units: readonly StageUnit[],
   parts: number,
   schedule: Schedule,
   { layout = '', pins = [] }: PipelineRequest,
@@ -276,7 +276,7 @@ function givenSizes(
 }
 
 function placesOf(
-  units: readonly Unit[],
+  units: readonly StageUnit[],
   sizes: readonly number[],
   { kind, stages }: Schedule,
 ): ReadonlyMap<string, StagePlace> {

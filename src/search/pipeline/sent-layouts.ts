@@ -14,8 +14,8 @@ import { byteLength, dtypeBits } from '../../ir/dtype.js';
 import { elementCount, type Graph, type Node, runsPerStep, type TensorType, typeOf } from '../../ir/graph.js';
 import { operatorEntry } from '../../ir/ops/index.js';
 import { viewOf } from '../../ir/view.js';
-import type { Assignment, Reader, View } from '../../partition/assignment.js';
-import { cutStages, type Transfer } from '../../partition/cut-stages.js';
+import type { Assignment, TensorReader, View } from '../../partition/assignment.js';
+import { type CutTransfer, cutStages } from '../../partition/cut-stages.js';
 import type { PipelineLayout } from '../../partition/lower-stages.js';
 import {
   axesOf,
@@ -34,7 +34,7 @@ import { readersByTensor } from '../../strategy/readers.js';
 
 /** A reader on a stage: how often it reads in a step, and the layout that it takes (null: any). */
 interface StageReader {
-  readonly reader: Reader;
+  readonly reader: TensorReader;
   readonly runs: number;
   readonly wanted: Layout | null;
 }
@@ -62,7 +62,7 @@ export function withSentLayouts(
   const sending = new Sending(graph, assignment, redistributor, (bytes) =>
     Math.round(sendSeconds(bytes, layout.stages, deviceCount(assignment.mesh), cluster) * 1e9),
   );
-  const receivers = new Map<string, Pick<Transfer, 'from' | 'when'> & { readonly to: number[] }>();
+  const receivers = new Map<string, Pick<CutTransfer, 'from' | 'when'> & { readonly to: number[] }>();
   const kept = new Set(graph.state.flatMap(({ input, output }) => [input, output]));
   for (const { tensor, from, to, when } of cut.transfers) {
     // A state is sent and kept in the layout of its blocks.
@@ -83,7 +83,7 @@ export function withSentLayouts(
 
 class Sending {
   private readonly produced: ReadonlyMap<string, Layout>;
-  private readonly readersOf: ReadonlyMap<string, readonly Reader[]>;
+  private readonly readersOf: ReadonlyMap<string, readonly TensorReader[]>;
   /** What a step begins with. */
   private readonly begun: ReadonlySet<string | null>;
   private readonly nodes: ReadonlyMap<string, Node>;
@@ -177,7 +177,7 @@ class Sending {
     });
   }
 
-  private wanted(node: Node, { operand }: Reader): Layout | null {
+  private wanted(node: Node, { operand }: TensorReader): Layout | null {
     const strategy = this.assignment.strategies.get(node.group) ?? REPLICATED;
     const known = this.assignment.lowered?.get(node.name);
     if (known?.strategy === strategy) return known.operandLayouts[operand] ?? null;

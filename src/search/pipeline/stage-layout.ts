@@ -3,10 +3,10 @@
  * several chunks a stage the parts stand in the model's order.
  */
 import { AutoparError } from '../../ir/error.js';
-import { lettersOf, type Unit } from './units.js';
+import { lettersOf, type StageUnit } from './units.js';
 
 /** The text of units on parts. */
-export function layoutOfStages(units: readonly Unit[], sizes: readonly number[]): string {
+export function layoutOfStages(units: readonly StageUnit[], sizes: readonly number[]): string {
   let next = 0;
   return sizes
     .map((size) => {
@@ -21,7 +21,7 @@ export function layoutOfStages(units: readonly Unit[], sizes: readonly number[])
  * How many units each part has.
  * @throws AutoparError (usage) `bad-stages` for a text of another form, of other units, or of another number of parts
  */
-export function readStageLayout(text: string, units: readonly Unit[], parts: number): readonly number[] {
+export function readStageLayout(text: string, units: readonly StageUnit[], parts: number): readonly number[] {
   const found = text.split('|').map((part) => {
     const letters = part.replace(/\s+/g, '');
     if (!/^([A-Za-z](\*\d{1,6})?)+$/.test(letters))
@@ -58,7 +58,7 @@ export function readStageLayout(text: string, units: readonly Unit[], parts: num
     });
 }
 
-function refused(text: string, why: string, units: readonly Unit[]): AutoparError {
+function refused(text: string, why: string, units: readonly StageUnit[]): AutoparError {
   return new AutoparError(
     'bad-stages',
     'usage',

@@ -8,7 +8,7 @@ import { type Graph, isBackward, type Node } from '../../ir/graph.js';
 import { needed } from '../../ir/needed.js';
 
 /** Operators that stay on one stage. */
-export interface Unit {
+export interface StageUnit {
   /**
    * Equal for units of one kind: `t`, `u`, … layers, `E` and `H` what stands before and behind them, `M` between, `o` an
    * operator.
@@ -25,7 +25,7 @@ export interface Unit {
  * behind the model for its loss belongs to the last one.
  * @param least how many are needed: where the layers make fewer, every operator is a unit
  */
-export function unitsOf(graph: Graph, least: number): readonly Unit[] {
+export function unitsOf(graph: Graph, least: number): readonly StageUnit[] {
   const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
   const own = ownOperators(graph, forward);
   const byLayers = layerUnits(own);
@@ -50,7 +50,7 @@ function ownOperators({ nodes, outputs }: Graph, forward: readonly Node[]): read
 }
 
 /** The letters of units, equal ones in a row as `t*3`. */
-export function lettersOf(units: readonly Unit[]): string {
+export function lettersOf(units: readonly StageUnit[]): string {
   const rows: { readonly letter: string; count: number }[] = [];
   for (const { letter } of units) {
     const last = rows.at(-1);
@@ -67,11 +67,11 @@ const BEHIND = 'H';
 const OPERATOR = 'o';
 const ROUNDING = 'Rounding';
 
-function isLayer({ letter }: Unit): boolean {
+function isLayer({ letter }: StageUnit): boolean {
   return LAYERS.includes(letter);
 }
 
-function operatorUnits(forward: readonly Node[]): readonly Unit[] {
+function operatorUnits(forward: readonly Node[]): readonly StageUnit[] {
   const units: { readonly letter: string; readonly name: string; readonly operators: string[] }[] = [];
   const made = new Set<string | null>();
   let waiting: string[] = [];
@@ -100,7 +100,7 @@ function isConversion({ op }: Node): boolean {
   return op === 'Cast' || op === ROUNDING;
 }
 
-function layerUnits(forward: readonly Node[]): readonly Unit[] {
+function layerUnits(forward: readonly Node[]): readonly StageUnit[] {
   const layers = [...new Set(forward.flatMap(({ layer }) => (layer === null ? [] : [layer])))];
   const groups = new Map<string, Node[]>();
   const seen = new Set<string>();
@@ -113,7 +113,7 @@ function layerUnits(forward: readonly Node[]): readonly Unit[] {
     else groups.set(key, [node]);
   }
   const kinds = new Map<string, string>();
-  return inOrder([...groups.values()]).map((nodes): Unit => {
+  return inOrder([...groups.values()]).map((nodes): StageUnit => {
     const operators = nodes.map(({ name }) => name);
     const [first] = nodes as [Node];
     const own = new Set(nodes.map(({ layer }) => layer));

@@ -15,15 +15,15 @@ import { axesSize, deviceCount, type Mesh, type SubAxis } from '../mesh.js';
 import { type LayoutDemand, meets, type OperatorPin } from '../pin.js';
 
 /** What pins ask of an operator, without where they come from. */
-export type Asked = Pick<OperatorPin, 'axes' | 'pieces' | 'eitherPiece' | 'without' | 'operands' | 'results'>;
+export type AskedOfOperator = Pick<OperatorPin, 'axes' | 'pieces' | 'eitherPiece' | 'without' | 'operands' | 'results'>;
 
 /** How a sentence tells the two sides of a contradiction apart. */
 export type TellingApart = readonly [first: string, second: string];
 
 /** Why two pins of one operator contradict each other, as a sentence's end; null where they do not, directly. */
 export function contradiction(
-  first: Asked,
-  second: Asked,
+  first: AskedOfOperator,
+  second: AskedOfOperator,
   rule: FactorRule,
   mesh: Mesh,
   apart: TellingApart = ['by the first', 'by the second'],
@@ -38,7 +38,7 @@ export function contradiction(
 }
 
 /** Why one pin alone cannot hold: its notations cut the operator into more parts than there are devices. */
-export function tooManyParts(asked: Asked, rule: FactorRule, mesh: Mesh): string | null {
+export function tooManyParts(asked: AskedOfOperator, rule: FactorRule, mesh: Mesh): string | null {
   const counts = new Map<string, number>();
   for (const { factor, count } of claimsOf(asked, rule, mesh))
     if (!rule.factors.get(factor)?.streams) counts.set(factor, count);
@@ -62,9 +62,15 @@ export function demandText(demand: LayoutDemand, mesh: Mesh): string {
   return demand.kind === 'layout' ? layoutText(demand.layout, mesh) : `(${demand.counts.join(', ')})`;
 }
 
-type Demands = OperatorPin['operands'];
+type AskedLayouts = OperatorPin['operands'];
 
-function sides(first: Demands, second: Demands, word: string, mesh: Mesh, [here, there]: TellingApart): string | null {
+function sides(
+  first: AskedLayouts,
+  second: AskedLayouts,
+  word: string,
+  mesh: Mesh,
+  [here, there]: TellingApart,
+): string | null {
   for (const [index, one] of (first ?? []).entries()) {
     const other = second?.[index];
     if (one && other && !demandsAgree(one, other, mesh))
@@ -81,8 +87,8 @@ interface Claim {
 }
 
 function factorClash(
-  first: Asked,
-  second: Asked,
+  first: AskedOfOperator,
+  second: AskedOfOperator,
   rule: FactorRule,
   mesh: Mesh,
   [here, there]: TellingApart,
@@ -109,7 +115,7 @@ function streamed({ factor }: Claim, rule: FactorRule): boolean {
   return rule.factors.get(factor)?.streams === true;
 }
 
-function forbidden(first: Asked, second: Asked): string | null {
+function forbidden(first: AskedOfOperator, second: AskedOfOperator): string | null {
   const used = Object.entries(second.axes ?? {});
   for (const axis of first.without ?? []) {
     const [factor] = used.find(([, axes]) => axes.includes(axis)) ?? [];
@@ -122,7 +128,7 @@ function forbidden(first: Asked, second: Asked): string | null {
  * What a pin says of factors. Results count where nothing is summed over: else a scatter may add axes to them that the
  * factor itself does not have.
  */
-function claimsOf(asked: Asked, rule: FactorRule, mesh: Mesh): readonly Claim[] {
+function claimsOf(asked: AskedOfOperator, rule: FactorRule, mesh: Mesh): readonly Claim[] {
   const pieced = new Set(Object.keys(asked.pieces ?? {}));
   const direct = Object.entries(asked.axes ?? {}).flatMap(([factor, axes]): readonly Claim[] =>
     rule.factors.has(factor) ? [{ factor, count: axesSize(mesh, axes), axes }] : [],

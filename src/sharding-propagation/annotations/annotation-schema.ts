@@ -5,14 +5,14 @@
 import { MOST_DEVICES, MOST_STAGES } from '../mesh.js';
 import { ANNOTATIONS_VERSION, MATCH_KINDS, MESH_AXES, PLACES, STYLES } from './annotation.js';
 
-type Schema = Readonly<Record<string, unknown>>;
+type AnnotationSchema = Readonly<Record<string, unknown>>;
 
-const text: Schema = { type: 'string' };
+const text: AnnotationSchema = { type: 'string' };
 /** Degrees, split counts and sizes of a device matrix. */
-const positive: Schema = { type: 'integer', minimum: 1, maximum: MOST_DEVICES };
-const glob: Schema = { type: 'string', minLength: 1, maxLength: 1024 };
+const positive: AnnotationSchema = { type: 'integer', minimum: 1, maximum: MOST_DEVICES };
+const glob: AnnotationSchema = { type: 'string', minLength: 1, maxLength: 1024 };
 
-const counts: Schema = { type: 'array', items: positive };
+const counts: AnnotationSchema = { type: 'array', items: positive };
 const splitItem = oneOf('a list of split counts, or null where nothing is asked', [counts, text, { type: 'null' }]);
 const splitList = oneOf('split counts per tensor, such as [[4, 1], [1, 2]] or "((4,1),(1,2))"', [
   text,
@@ -26,14 +26,14 @@ const mapEntry = oneOf(
 const tensorMap = list(mapEntry);
 const matrix = { device_matrix: { ...list(positive), minItems: 1 }, alias_name: list(text) };
 const deviceMatrixMap = record({ ...matrix, tensor_map: tensorMap }, ['device_matrix', 'tensor_map']);
-const orNull = (schema: Schema, says: string): Schema => oneOf(says, [schema, { type: 'null' }]);
+const orNull = (schema: AnnotationSchema, says: string): AnnotationSchema => oneOf(says, [schema, { type: 'null' }]);
 const ownMaps = list(
   oneOf('a device matrix with a tensor map, the text Layout(…)(…), or null', [text, deviceMatrixMap, { type: 'null' }]),
 );
 const sharedMaps = list(orNull(tensorMap, 'a tensor map, or null where nothing is asked'));
 const layouts = list(orNull(text, 'a layout such as "[dp, -, tp]", or null where nothing is asked'));
 
-const pin: Schema = record(
+const pin: AnnotationSchema = record(
   {
     match: {
       ...record(Object.fromEntries(MATCH_KINDS.map((kind) => [kind, glob])), []),
@@ -76,7 +76,7 @@ const pin: Schema = record(
   ['match'],
 );
 
-export const ANNOTATIONS_SCHEMA: Schema = {
+export const ANNOTATIONS_SCHEMA: AnnotationSchema = {
   $schema: 'http://json-schema.org/draft-07/schema#',
   title: 'autopar annotations',
   description: 'What a user has decided about single operators and tensors; see docs/annotations.md.',
@@ -91,18 +91,18 @@ export const ANNOTATIONS_SCHEMA: Schema = {
 };
 
 /** An object with no other keys than these. */
-function record(properties: Readonly<Record<string, Schema>>, required: readonly string[]): Schema {
+function record(properties: Readonly<Record<string, AnnotationSchema>>, required: readonly string[]): AnnotationSchema {
   return { type: 'object', properties, required, additionalProperties: false };
 }
 
-function sides(tensors: Schema): Schema {
+function sides(tensors: AnnotationSchema): AnnotationSchema {
   return { ...record({ in: tensors, out: tensors }, []), minProperties: 1 };
 }
 
-function list(items: Schema): Schema {
+function list(items: AnnotationSchema): AnnotationSchema {
   return { type: 'array', items };
 }
 
-function oneOf(description: string, anyOf: readonly Schema[]): Schema {
+function oneOf(description: string, anyOf: readonly AnnotationSchema[]): AnnotationSchema {
   return { description, anyOf };
 }

@@ -27,12 +27,12 @@ export const MESH_AXES = ['pp', 'dp', 'sp', 'tp', 'ep'] as const;
 type MeshDegree = (typeof MESH_AXES)[number];
 
 /** One notation for an operator: per operand and per result, null (or `_`) where nothing is asked. */
-interface Sides<Notation> {
+interface NotationSides<Notation> {
   readonly in?: readonly (Notation | null)[] | undefined;
   readonly out?: readonly (Notation | null)[] | undefined;
 }
 
-export type LayoutNotation = string | Sides<string>;
+export type LayoutNotation = string | NotationSides<string>;
 
 /** MindSpore's split counts: of a tensor, of an operator's operands, or of operands and results; or as Python text. */
 export type SplitNotation =
@@ -55,8 +55,8 @@ export interface DeviceMatrixMap {
 export type MapNotation =
   | string
   | DeviceMatrixMap
-  | Sides<string | DeviceMatrixMap>
-  | (Omit<DeviceMatrixMap, 'tensor_map'> & Sides<readonly MapEntry[]>);
+  | NotationSides<string | DeviceMatrixMap>
+  | (Omit<DeviceMatrixMap, 'tensor_map'> & NotationSides<readonly MapEntry[]>);
 
 /** Axes of a factor: `tp`, `(dp,tp)`, `-`, `(3 | 64:tp)`, or a list of axis names. */
 export type FactorNotation = string | readonly string[];

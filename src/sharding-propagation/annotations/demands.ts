@@ -14,14 +14,14 @@ import type {
   SplitNotation,
 } from './annotation.js';
 import { demandOfMap, mapOfText } from './device-matrix.js';
-import { demandOfLayout, type Subject } from './layout-demand.js';
+import { type DemandSubject, demandOfLayout } from './layout-demand.js';
 import { doesNotFit, meshText } from './pin-error.js';
 import { type TupleValue, tupleValues } from './tuple-text.js';
 
 /** An operator's operands and results; null where an optional one is left out. */
 export interface Subjects {
-  readonly operands: readonly (Subject | null)[];
-  readonly results: readonly (Subject | null)[];
+  readonly operands: readonly (DemandSubject | null)[];
+  readonly results: readonly (DemandSubject | null)[];
 }
 
 export interface SideDemands {
@@ -34,7 +34,7 @@ type TensorNotations = Pick<PinAnnotation, 'layout' | 'split' | 'map'>;
 /** What a pin's notations ask of one tensor, one demand per notation. @throws AutoparError `pin-does-not-fit` */
 export function tensorDemands(
   pin: TensorNotations,
-  tensor: Subject,
+  tensor: DemandSubject,
   mesh: Mesh,
   source: PinSource,
 ): readonly LayoutDemand[] {
@@ -70,9 +70,9 @@ export function operatorDemands(
       readonly in?: readonly (Item | null)[] | undefined;
       readonly out?: readonly (Item | null)[] | undefined;
     },
-    demand: (item: Item, subject: Subject) => LayoutDemand | null,
+    demand: (item: Item, subject: DemandSubject) => LayoutDemand | null,
   ): void => {
-    const side = (items: readonly (Item | null)[] | undefined, of: readonly (Subject | null)[], word: string) =>
+    const side = (items: readonly (Item | null)[] | undefined, of: readonly (DemandSubject | null)[], word: string) =>
       matched(items ?? [], of, word, source).map(({ item, subject }) =>
         item === null || subject === null ? null : demand(item, subject),
       );
@@ -92,7 +92,7 @@ export function operatorDemands(
 }
 
 /** Split counts, once it is sure that some axes of the mesh make them and that the tensor can be cut so. */
-function demandOfSplit(counts: readonly number[], tensor: Subject, mesh: Mesh, source: PinSource): LayoutDemand {
+function demandOfSplit(counts: readonly number[], tensor: DemandSubject, mesh: Mesh, source: PinSource): LayoutDemand {
   const { shape, says } = tensor;
   const written = `(${counts.join(', ')})`;
   if (counts.length !== shape.length)
@@ -227,10 +227,10 @@ function readMapText(text: string, source: PinSource): DeviceMatrixMap {
 /** Items beside the tensors they are about. Fewer than there are tensors leave the rest free. */
 function matched<Item>(
   items: readonly (Item | null)[],
-  subjects: readonly (Subject | null)[],
+  subjects: readonly (DemandSubject | null)[],
   word: string,
   source: PinSource,
-): readonly { readonly item: Item | null; readonly subject: Subject | null }[] {
+): readonly { readonly item: Item | null; readonly subject: DemandSubject | null }[] {
   if (items.length > subjects.length)
     throw doesNotFit(
       source,

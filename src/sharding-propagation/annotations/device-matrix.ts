@@ -12,12 +12,12 @@ import { offer } from '../../ir/nearest.js';
 import { deviceCount, type Mesh, type SubAxis, subAxes } from '../mesh.js';
 import type { LayoutDemand, PinSource } from '../pin.js';
 import type { DeviceMatrixMap, MapEntry } from './annotation.js';
-import { type AxesOfPieces, demandOfAxes, type Subject } from './layout-demand.js';
+import { type AxesOfPieces, type DemandSubject, demandOfAxes } from './layout-demand.js';
 import { doesNotFit, meshText } from './pin-error.js';
 import { type TupleValue, tupleValues } from './tuple-text.js';
 
 /** The layout that a map gives a tensor. @throws AutoparError `pin-does-not-fit` */
-export function demandOfMap(map: DeviceMatrixMap, tensor: Subject, mesh: Mesh, source: PinSource): LayoutDemand {
+export function demandOfMap(map: DeviceMatrixMap, tensor: DemandSubject, mesh: Mesh, source: PinSource): LayoutDemand {
   const { shape } = tensor;
   const matrix = map.device_matrix;
   const written = `device matrix [${matrix.join(', ')}]`;

@@ -9,13 +9,13 @@ import type { LayoutDemand, PinSource } from '../pin.js';
 import { axisNames, doesNotFit, unknownAxis } from './pin-error.js';
 
 /** A tensor that something is asked of; `says` names it in errors: `operand 1 (x)`. */
-export interface Subject {
+export interface DemandSubject {
   readonly says: string;
   readonly shape: readonly number[];
 }
 
 /** A layout in text. The axes are looked at first, so that a misspelt one is answered with the nearest. */
-export function demandOfLayout(text: string, tensor: Subject, mesh: Mesh, source: PinSource): LayoutDemand {
+export function demandOfLayout(text: string, tensor: DemandSubject, mesh: Mesh, source: PinSource): LayoutDemand {
   const known = new Set([...axisNames(mesh), ...WORDS]);
   const unknown = (text.match(/[A-Za-z_][\w.]*/g) ?? []).find((name) => !known.has(name));
   if (unknown !== undefined) throw unknownAxis(source, unknown, mesh);
@@ -36,7 +36,7 @@ export type AxesOfPieces = readonly { readonly size: number; readonly axes: read
 /** The layout whose dimensions are cut so. */
 export function demandOfAxes(
   dims: readonly AxesOfPieces[],
-  tensor: Subject,
+  tensor: DemandSubject,
   mesh: Mesh,
   source: PinSource,
 ): LayoutDemand {

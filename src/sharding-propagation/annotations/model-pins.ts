@@ -115,7 +115,7 @@ function pinsOfPlacement(placement: NodePlacement, node: Node, file: string, gra
 }
 
 /** A dimension's piece with the axes that choose its part. */
-interface Cut {
+interface PinnedPiece {
   readonly axis: number;
   readonly size: number;
   readonly parts: number;
@@ -157,7 +157,7 @@ function cutsOf(
   tensor: string,
   shape: readonly number[],
   source: PinSource,
-): readonly Cut[] {
+): readonly PinnedPiece[] {
   const axis = written < 0 ? written + shape.length : written;
   const whole = shape[axis];
   const known = pieces.reduce((product, { size }) => product * (size ?? 1), 1);
@@ -186,7 +186,7 @@ function cutsOf(
  */
 function shardsByRank(
   spec: ShardingSpec,
-  cuts: readonly Cut[],
+  cuts: readonly PinnedPiece[],
   mesh: Mesh,
   first: number,
   source: PinSource,
@@ -212,7 +212,7 @@ function shardsByRank(
 
 /** Per cut the sub-axes, major to minor, whose coordinates number its parts; null where there are none. */
 function axesOfCuts(
-  cuts: readonly Cut[],
+  cuts: readonly PinnedPiece[],
   shardOf: readonly number[],
   mesh: Mesh,
 ): readonly (readonly SubAxis[])[] | null {

@@ -10,11 +10,11 @@
  * at once, so no glob takes longer than its length times the name's squared.
  */
 
-type Part =
+type GlobPart =
   | { readonly kind: 'text'; readonly text: string }
   | { readonly kind: 'one'; readonly fits: (character: string) => boolean }
   | { readonly kind: 'many'; readonly crosses: boolean }
-  | { readonly kind: 'either'; readonly options: readonly (readonly Part[])[] };
+  | { readonly kind: 'either'; readonly options: readonly (readonly GlobPart[])[] };
 
 /** Names that a glob fits; the glob as a plain name fits too, whatever characters it has. */
 export function globMatcher(glob: string): (name: string) => boolean {
@@ -41,7 +41,7 @@ export function loosened(glob: string): string {
 const SEPARATORS = './';
 
 /** Positions in `name` that can be reached from `positions` by all of `parts`. */
-function advance(parts: readonly Part[], positions: ReadonlySet<number>, name: string): ReadonlySet<number> {
+function advance(parts: readonly GlobPart[], positions: ReadonlySet<number>, name: string): ReadonlySet<number> {
   let reached = positions;
   for (const part of parts) {
     if (reached.size === 0) return reached;
@@ -50,7 +50,7 @@ function advance(parts: readonly Part[], positions: ReadonlySet<number>, name: s
   return reached;
 }
 
-function step(part: Part, positions: ReadonlySet<number>, name: string): ReadonlySet<number> {
+function step(part: GlobPart, positions: ReadonlySet<number>, name: string): ReadonlySet<number> {
   const next = new Set<number>();
   if (part.kind === 'either') {
     for (const option of part.options) for (const position of advance(option, positions, name)) next.add(position);
@@ -81,14 +81,14 @@ class GlobReader {
 
   constructor(private readonly glob: string) {}
 
-  read(): readonly Part[] {
+  read(): readonly GlobPart[] {
     return this.parts('');
   }
 
   /** Parts up to one of the characters of `until`, which is left standing. */
-  private parts(until: string): readonly Part[] {
-    const parts: Part[] = [];
-    const put = (part: Part): void => {
+  private parts(until: string): readonly GlobPart[] {
+    const parts: GlobPart[] = [];
+    const put = (part: GlobPart): void => {
       const last = parts.at(-1);
       if (part.kind === 'text' && last?.kind === 'text')
         parts[parts.length - 1] = { kind: 'text', text: last.text + part.text };
@@ -101,7 +101,7 @@ class GlobReader {
     }
   }
 
-  private part(character: string): Part {
+  private part(character: string): GlobPart {
     this.position += 1;
     if (character === '*') {
       const start = this.position;
@@ -120,7 +120,7 @@ class GlobReader {
   }
 
   /** `[abc]`, `[a-z]`, `[!abc]`; null where it is not closed. */
-  private set(): Part | null {
+  private set(): GlobPart | null {
     const end = this.glob.indexOf(']', this.position + 1);
     if (end < 0) return null;
     const inside = this.glob.slice(this.position, end);
@@ -134,7 +134,7 @@ class GlobReader {
   }
 
   /** `{a,b}`, nested as well; null where it is not closed. */
-  private either(): Part | null {
+  private either(): GlobPart | null {
     const start = this.position;
     if (this.open.has(start)) return null;
     const options = [this.parts(',}')];

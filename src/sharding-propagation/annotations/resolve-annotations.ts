@@ -14,7 +14,7 @@ import { contradiction, demandsAgree, demandText, tooManyParts } from './agreeme
 import { type Annotations, NOTATIONS, type Notation, type PinAnnotation } from './annotation.js';
 import { operatorDemands, type Subjects, tensorDemands } from './demands.js';
 import { factorAxes } from './factor-axes.js';
-import type { Subject } from './layout-demand.js';
+import type { DemandSubject } from './layout-demand.js';
 import { type GraphNames, graphNames, type NodeGroup, targetsOf } from './match-targets.js';
 import { isGlob } from './name-glob.js';
 import { doesNotFit } from './pin-error.js';
@@ -171,7 +171,7 @@ function directPin(
 
 function subjectsOf(graph: Graph, node: Node): Subjects {
   const side = (names: readonly (string | null)[], word: string) =>
-    names.map((name, index): Subject | null => {
+    names.map((name, index): DemandSubject | null => {
       const type = name === null ? undefined : graph.tensors.get(name);
       const shape = fileTensorOf(graph, name)?.shape ?? type?.shape;
       return shape ? { says: `${word} ${index} (${name})`, shape } : null;

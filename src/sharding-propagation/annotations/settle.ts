@@ -8,7 +8,7 @@ import type { Graph, Node } from '../../ir/graph.js';
 import { ruleOf, viewOf } from '../../ir/view.js';
 import type { Mesh } from '../mesh.js';
 import type { OperatorPin, Pin, PinSource, TensorPin } from '../pin.js';
-import { type Asked, contradiction, demandsAgree, demandText } from './agreement.js';
+import { type AskedOfOperator, contradiction, demandsAgree, demandText } from './agreement.js';
 import { placeOf } from './pin-error.js';
 
 /**
@@ -37,7 +37,7 @@ interface Clash {
 /** What is asked of a node, and by which pin. */
 interface Demand {
   readonly pin: Pin;
-  readonly asked: Asked;
+  readonly asked: AskedOfOperator;
 }
 
 function operatorPairs(pins: readonly Pin[], graph: Graph, mesh: Mesh): readonly Clash[] {
@@ -87,10 +87,10 @@ function tensorPairs(pins: readonly Pin[], mesh: Mesh): readonly Clash[] {
   );
 }
 
-type Decision = Exclude<Pin, OperatorPin | TensorPin>;
+type PlanPin = Exclude<Pin, OperatorPin | TensorPin>;
 
 function decisionPairs(pins: readonly Pin[]): readonly Clash[] {
-  const decisions = pins.filter((pin): pin is Decision => pin.kind !== 'operator' && pin.kind !== 'tensor');
+  const decisions = pins.filter((pin): pin is PlanPin => pin.kind !== 'operator' && pin.kind !== 'tensor');
   const groups = grouped(decisions, ({ kind, node }) => JSON.stringify([kind, node]));
   return [...groups.values()].flatMap((group) =>
     pairsOf(group).flatMap(([first, second]): readonly Clash[] => {
@@ -102,7 +102,7 @@ function decisionPairs(pins: readonly Pin[]): readonly Clash[] {
   );
 }
 
-function decided(pin: Decision): string {
+function decided(pin: PlanPin): string {
   if (pin.kind === 'stage') return pin.chunk === undefined ? `${pin.stage}` : `${pin.stage}, chunk ${pin.chunk}`;
   return pin.kind === 'recompute' ? String(pin.recompute) : pin.place;
 }

@@ -11,10 +11,10 @@ import { axesOfCut, type Cut, type CutItem, placementOf, restrictCut, splitCut, 
 import type { OperatorDemands } from './demands.js';
 import type { CellFactor, OperatorCells } from './operator-cells.js';
 import { pinCannotBeKept } from './refusals.js';
-import { type Resolved, type ResolveOptions, resolve } from './resolve.js';
+import { type ResolvedCuts, type ResolveOptions, resolve } from './resolve.js';
 
 /** @throws AutoparError `pin-cannot-be-kept` where no strategy in reach satisfies all pins of the operator */
-export function chooseStrategy(cells: OperatorCells, resolved: Resolved, options: ResolveOptions): Strategy {
+export function chooseStrategy(cells: OperatorCells, resolved: ResolvedCuts, options: ResolveOptions): Strategy {
   const { demands, mesh } = options;
   if (!demands && resolved.causes.size === 0) return REPLICATED;
   const { rule, entry, view } = cells;
@@ -38,7 +38,7 @@ export function chooseStrategy(cells: OperatorCells, resolved: Resolved, options
 }
 
 /** Cuts of factors, best first: all that was propagated; less of what a pinned result or legality forbids. */
-function* attempts(cells: OperatorCells, { cuts }: Resolved, options: ResolveOptions): Generator<readonly Cut[]> {
+function* attempts(cells: OperatorCells, { cuts }: ResolvedCuts, options: ResolveOptions): Generator<readonly Cut[]> {
   yield cuts;
   const { demands } = options;
   const pinned = new Set([...(demands?.results.values() ?? [])].flatMap(axesOfCut));
@@ -53,9 +53,9 @@ function* attempts(cells: OperatorCells, { cuts }: Resolved, options: ResolveOpt
   }
 }
 
-type Placed = Pick<Strategy, 'axes' | 'pieces'>;
+type AxesAndPieces = Pick<Strategy, 'axes' | 'pieces'>;
 
-function placementsOf(cells: OperatorCells, cuts: readonly Cut[], mesh: Mesh): Placed {
+function placementsOf(cells: OperatorCells, cuts: readonly Cut[], mesh: Mesh): AxesAndPieces {
   const expanded = cells.factors.some(({ kind }, at) => kind === 'expanded' && (cuts[at] ?? WHOLE).length > 0);
   const axes: Record<string, readonly SubAxis[]> = {};
   const pieces: Record<string, readonly number[]> = {};
@@ -82,7 +82,7 @@ function majorRun(cut: Cut, { size }: CellFactor): Cut {
 
 /** What may be done with what is owed, and what may be carried, most wanted first. */
 function* variants(
-  placed: Placed,
+  placed: AxesAndPieces,
   cells: OperatorCells,
   cuts: readonly Cut[],
   demands: OperatorDemands | undefined,

@@ -56,7 +56,7 @@ export interface Demands {
 }
 
 /** What collecting needs to know of the graph. */
-export interface Surroundings {
+export interface DemandSurroundings {
   readonly graph: Graph;
   readonly mesh: Mesh;
   readonly cells: (node: string) => OperatorCells;
@@ -66,7 +66,7 @@ export interface Surroundings {
 }
 
 /** @throws AutoparError `pins-contradict` for pins of one priority, `pin-cannot-be-kept` for a single one */
-export function demandsOf(pins: readonly Pin[], around: Surroundings): Demands {
+export function demandsOf(pins: readonly Pin[], around: DemandSurroundings): Demands {
   const binding = pins.filter((pin) => pin.kind === 'operator' || pin.kind === 'tensor');
   const priorities = [...new Set(binding.map((pin) => pin.source.priority))].sort((a, b) => b - a);
   const roundOf = (source: PinSource) => priorities.indexOf(source.priority);
@@ -95,21 +95,24 @@ export function demandsOf(pins: readonly Pin[], around: Surroundings): Demands {
   return { operators, tensors, overruled, rounds: priorities.length };
 }
 
-interface BoundOperator {
+interface PinnedOperator {
   readonly pin: OperatorPin;
   readonly node: string;
   readonly path: readonly string[];
 }
 
-function boundOperators(pins: readonly Pin[], { graph, readers, maker }: Surroundings): readonly BoundOperator[] {
+function boundOperators(
+  pins: readonly Pin[],
+  { graph, readers, maker }: DemandSurroundings,
+): readonly PinnedOperator[] {
   const at = (names: Node['inputs'], { tensor, demand }: TensorPin) =>
     names.map((name) => (name === tensor ? demand : null));
-  return pins.flatMap((pin): readonly BoundOperator[] => {
+  return pins.flatMap((pin): readonly PinnedOperator[] => {
     if (pin.kind === 'operator') return [{ pin, node: pin.node, path: [] }];
     if (pin.kind !== 'tensor') return [];
     const { tensor, source } = pin;
     const made = maker(tensor);
-    const bound = (node: Node, sides: Pick<OperatorPin, 'operands' | 'results'>): BoundOperator => ({
+    const bound = (node: Node, sides: Pick<OperatorPin, 'operands' | 'results'>): PinnedOperator => ({
       pin: { kind: 'operator', node: node.name, source, ...sides },
       node: node.name,
       path: [tensor],
@@ -138,7 +141,7 @@ function operatorDemands(claims: readonly Claims[], roundOf: (source: PinSource)
 /** Tensors with pinned layouts, be they pinned themselves or as the result of an operator. */
 function tensorDemands(
   pins: readonly Pin[],
-  { graph, mesh }: Surroundings,
+  { graph, mesh }: DemandSurroundings,
   roundOf: (source: PinSource) => number,
   overruled: Overruled[],
 ): ReadonlyMap<string, TensorDemand> {

@@ -54,7 +54,7 @@ export interface CellSide {
  */
 export const TURNS = ['single-use', 'multi-use', 'contraction', 'contraction-back', 'broadcast'] as const;
 
-export type Turn = (typeof TURNS)[number];
+export type WalkDirection = (typeof TURNS)[number];
 
 export interface OperatorCells {
   readonly node: Node;
@@ -66,7 +66,7 @@ export interface OperatorCells {
   readonly sides: readonly CellSide[];
   readonly contracts: boolean;
   /** The turns that it has. */
-  readonly turns: readonly Turn[];
+  readonly turns: readonly WalkDirection[];
 }
 
 /** What the tables are made from. */
@@ -104,10 +104,10 @@ export function cellsMaker({ graph, cuts, readers }: CellsQuestion): (node: Node
   };
 }
 
-const WIDENS: readonly Turn[] = ['broadcast'];
-const CONTRACTS: readonly Turn[] = ['contraction', 'contraction-back'];
-const SHOWN: readonly Turn[] = ['multi-use'];
-const HIDDEN: readonly Turn[] = ['single-use'];
+const WIDENS: readonly WalkDirection[] = ['broadcast'];
+const CONTRACTS: readonly WalkDirection[] = ['contraction', 'contraction-back'];
+const SHOWN: readonly WalkDirection[] = ['multi-use'];
+const HIDDEN: readonly WalkDirection[] = ['single-use'];
 
 /** The part of the table that follows from the rule. */
 interface RuleCells extends Pick<OperatorCells, 'factors' | 'contracts'> {

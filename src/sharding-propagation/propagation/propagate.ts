@@ -21,9 +21,9 @@ import type { Strategy } from '../strategy.js';
 import { chooseStrategy } from './choose-strategy.js';
 import { type Cut, type CutItem, plainCut, resizedCut, WHOLE } from './cut.js';
 import { type Demands, demandsOf, type Overruled } from './demands.js';
-import { cellsMaker, type OperatorCells, TURNS, type Turn } from './operator-cells.js';
+import { cellsMaker, type OperatorCells, TURNS, type WalkDirection } from './operator-cells.js';
 import type { Cause, FactorReason, Reasons } from './reasons.js';
-import { type Resolved, resolve } from './resolve.js';
+import { type ResolvedCuts, resolve } from './resolve.js';
 import { pieceChooser } from './seen-pieces.js';
 import { scatteredCut, splitCuts } from './split-axes.js';
 import { AllCuts, type TensorCuts } from './tensor-cuts.js';
@@ -60,9 +60,9 @@ export function propagate(
 }
 
 /** Place of each turn in the order. */
-const TURN_NUMBERS: Readonly<Record<Turn, number>> = Object.fromEntries(
+const TURN_NUMBERS: Readonly<Record<WalkDirection, number>> = Object.fromEntries(
   TURNS.map((turn, index) => [turn, index]),
-) as Record<Turn, number>;
+) as Record<WalkDirection, number>;
 
 /** Where families begin that an axis is laid on without a pin. */
 const DIMENSIONS: Readonly<Partial<Record<FactorFamily, (graph: Graph) => readonly BatchDimension[]>>> = {
@@ -255,7 +255,7 @@ class Propagating {
     tensor: TensorCuts,
     dimension: number,
     base: number,
-    { rounds }: Resolved,
+    { rounds }: ResolvedCuts,
   ): void {
     const own = cells.factors[factor];
     if (!own) return;
@@ -279,13 +279,13 @@ class Propagating {
     }
   }
 
-  private resolved(cells: OperatorCells, backward: boolean): Resolved {
+  private resolved(cells: OperatorCells, backward: boolean): ResolvedCuts {
     const demands = this.demands.operators.get(cells.node.name);
     return resolve(cells, { mesh: this.mesh, demands, round: this.round, backward });
   }
 
   /** The first cause of an axis on a factor is the one that is kept: it lies before everything that followed from it. */
-  private note(cells: OperatorCells, { cuts, causes }: Resolved): void {
+  private note(cells: OperatorCells, { cuts, causes }: ResolvedCuts): void {
     if (causes.size === 0) return;
     const known = this.factorReasons.get(cells.node.name) ?? [];
     if (known.length === 0) this.factorReasons.set(cells.node.name, known);

@@ -27,7 +27,7 @@ export interface ResolveOptions {
   readonly unsummed?: ReadonlySet<SubAxis>;
 }
 
-export interface Resolved {
+export interface ResolvedCuts {
   /** By number of the factor. */
   readonly cuts: readonly Cut[];
   /** By axis: what put it on its factor. */
@@ -37,7 +37,7 @@ export interface Resolved {
 }
 
 /** Nothing has arrived. */
-const NOTHING: Resolved = { cuts: [], causes: new Map(), rounds: new Map() };
+const NOTHING: ResolvedCuts = { cuts: [], causes: new Map(), rounds: new Map() };
 
 interface Contribution {
   readonly factor: number;
@@ -48,7 +48,7 @@ interface Contribution {
   readonly late: boolean;
 }
 
-export function resolve(cells: OperatorCells, options: ResolveOptions): Resolved {
+export function resolve(cells: OperatorCells, options: ResolveOptions): ResolvedCuts {
   const { mesh, demands, round, unsummed } = options;
   const found = contributions(cells, options);
   if (found.length === 0 && !demands) return NOTHING;

@@ -7,7 +7,7 @@ import { type Core, coreCost, rowUsage } from './core.js';
 import type { Dual } from './dual.js';
 import { columnCount, formulate } from './integer-program.js';
 import type { IntegerSolver } from './integer-solvers.js';
-import type { Level } from './level.js';
+import type { SolverLevel } from './level.js';
 import type { LocalSearch } from './local-search.js';
 
 /** Table entries that a node of branch and bound counts as, for each column; and the nodes that a program counts as, at least. */
@@ -18,7 +18,7 @@ const FEW_ENTRIES = 100_000;
 const ENTRIES_PER_COLUMN = 4;
 
 /** A core with what is known of its rows. */
-export interface Searched extends Pick<Level, 'core' | 'constant'> {
+export interface Searched extends Pick<SolverLevel, 'core' | 'constant'> {
   readonly dual: Dual;
   readonly search: Pick<LocalSearch, 'rows'>;
 }

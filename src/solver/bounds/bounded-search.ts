@@ -15,13 +15,13 @@ import { type Core, coreCost } from './core.js';
 import { Dual } from './dual.js';
 import { columnCount } from './integer-program.js';
 import type { IntegerSolver } from './integer-solvers.js';
-import { type Level, levelOf } from './level.js';
+import { levelOf, type SolverLevel } from './level.js';
 import { LocalSearch } from './local-search.js';
 import { repaired } from './repair.js';
 import { COLDEST, searchRound } from './rounds.js';
 import { tightened } from './tighten.js';
 
-export interface Effort {
+export interface SearchEffort {
   /** Table entries to look at, reductions' and all. */
   readonly work: number;
   /** The user's own limit; results then depend on the machine. */
@@ -80,7 +80,7 @@ const SHRINKS = 0.95;
  */
 export function boundedSearch(
   problem: LimitedProblem,
-  effort: Effort,
+  effort: SearchEffort,
   solver: IntegerSolver | null,
   note: (answer: Answer) => void = () => {},
   companion: Companion | null = null,
@@ -89,7 +89,7 @@ export function boundedSearch(
 }
 
 /** A core of what may still be better, made by fixing in the core above it. */
-interface Bounded extends Level {
+interface Bounded extends SolverLevel {
   readonly dual: Dual;
   readonly search: LocalSearch;
   /** Cores above it. */
@@ -100,7 +100,7 @@ interface Bounded extends Level {
 type Prices = ReadonlyMap<number, number>;
 
 /** A part of the assignments, and a bound on it. */
-interface Open {
+interface OpenPart {
   readonly level: Omit<Bounded, 'search'>;
   readonly bound: number;
 }
@@ -122,7 +122,7 @@ class Solving {
   /** Bounds whose ascent the clock has ended, which on a slow machine is early. */
   private readonly cutShort = new WeakSet<Dual>();
   /** Branches that are open; none before the first split. */
-  private open: Open[] = [];
+  private open: OpenPart[] = [];
   /** Whether branches raise the bound too slowly to end. */
   private isSlow = false;
   /** Whether the last integer program closed so much of the gap that the next gets most of the time. */
@@ -132,7 +132,7 @@ class Solving {
 
   constructor(
     private readonly problem: LimitedProblem,
-    private readonly effort: Effort,
+    private readonly effort: SearchEffort,
     private readonly solver: IntegerSolver | null,
     private readonly note: (answer: Answer) => void,
     private readonly companion: Companion | null,
@@ -185,7 +185,12 @@ class Solving {
   }
 
   /** Adds the level of a problem, if anything of it is open. */
-  private descend(problem: LimitedProblem, constant: number, expand: Level['expand'], prices?: Prices): Bounded | null {
+  private descend(
+    problem: LimitedProblem,
+    constant: number,
+    expand: SolverLevel['expand'],
+    prices?: Prices,
+  ): Bounded | null {
     if (this.depth > 0) this.companion?.descend(problem, constant);
     this.depth += 1;
     const level = this.bounded(problem, constant, expand, GAIN, prices, true);
@@ -203,7 +208,7 @@ class Solving {
   private bounded(
     problem: LimitedProblem,
     constant: number,
-    expand: Level['expand'],
+    expand: SolverLevel['expand'],
     gain: number,
     prices: Prices | undefined,
     isShared: boolean,
@@ -374,8 +379,8 @@ class Solving {
     problem: LimitedProblem,
     { variable, first }: { readonly variable: number; readonly first: Uint8Array },
     side: number,
-    { dual, constant, expand }: Open['level'],
-  ): Open | null {
+    { dual, constant, expand }: OpenPart['level'],
+  ): OpenPart | null {
     const size = problem.sizes[variable] as number;
     const values = Float64Array.from({ length: size }, (_, s) => (first[s] === side ? 0 : Infinity));
     const factors = [...problem.factors, { variables: [variable], table: { sizes: [size], values } }];
@@ -460,7 +465,7 @@ function pricesOf(dual: Dual): Prices {
 }
 
 /** The prices of moments, at the rows that have become of them. */
-function priceByRow(prices: Prices, { core, rowOf }: Level): Prices {
+function priceByRow(prices: Prices, { core, rowOf }: SolverLevel): Prices {
   const byRow = new Map<number, number>();
   for (const [moment, price] of prices) {
     const row = rowOf(moment);

@@ -10,12 +10,12 @@
 import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
 import { type LimitedProblem, NoAssignment } from '../problem.js';
 import { type Core, coreCost } from './core.js';
-import { type Level, levelOf } from './level.js';
+import { levelOf, type SolverLevel } from './level.js';
 import { LocalSearch } from './local-search.js';
 import { type Advice, searchRound } from './rounds.js';
 
 /** What the companion is told. */
-type Told =
+type CompanionMessage =
   /** What the bound of a core knows by now: the first core, or the smallest. */
   | { readonly kind: 'advice'; readonly depth: number; readonly advice: Advice }
   /** A smaller core: the part of the core one level above, the deepest there is, that may be better. */
@@ -23,7 +23,7 @@ type Told =
   | { readonly kind: 'best'; readonly cost: number };
 
 /** What it tells: a state per variable of the problem. */
-export interface Found {
+export interface CompanionAnswer {
   readonly states: number[];
   readonly cost: number;
 }
@@ -31,7 +31,7 @@ export interface Found {
 /** The companion, as `solve` sees it. */
 export interface Companion {
   /** What it has found since it was asked last. */
-  found(): Iterable<Found>;
+  found(): Iterable<CompanionAnswer>;
   advise(depth: number, advice: Advice): void;
   /** The deepest core has a smaller one below it. */
   descend(problem: LimitedProblem, constant: number): void;
@@ -40,10 +40,11 @@ export interface Companion {
 
 /** The companion at the other end of a port. */
 export function companionAt(port: MessagePort): Companion {
-  const tell = (told: Told) => port.postMessage(told);
+  const tell = (told: CompanionMessage) => port.postMessage(told);
   return {
     *found() {
-      for (let told = receiveMessageOnPort(port); told; told = receiveMessageOnPort(port)) yield told.message as Found;
+      for (let told = receiveMessageOnPort(port); told; told = receiveMessageOnPort(port))
+        yield told.message as CompanionAnswer;
     },
     advise: (depth, advice) => tell({ kind: 'advice', depth, advice }),
     descend: (problem, constant) => tell({ kind: 'level', problem, constant }),
@@ -54,8 +55,8 @@ export function companionAt(port: MessagePort): Companion {
 /** Generators of the two searches begin from different numbers. */
 const SEED = 7001;
 
-interface Place {
-  readonly level: Level;
+interface AdvisedLevel {
+  readonly level: SolverLevel;
   readonly search: LocalSearch;
   advice: Advice;
 }
@@ -65,7 +66,7 @@ export function accompany(
   problem: LimitedProblem,
   port: MessagePort,
   seconds: number,
-  tell: (found: Found) => void,
+  tell: (found: CompanionAnswer) => void,
 ): void {
   new Accompanying(port, seconds, tell).run(problem);
 }
@@ -73,7 +74,7 @@ export function accompany(
 class Accompanying {
   private readonly started = performance.now();
   /** By depth: the first and the last are searched. */
-  private readonly places: (Place | null)[] = [];
+  private readonly places: (AdvisedLevel | null)[] = [];
   private cost = Infinity;
   /** Variables of the first core. */
   private variables = 1;
@@ -81,7 +82,7 @@ class Accompanying {
   constructor(
     private readonly port: MessagePort,
     private readonly seconds: number,
-    private readonly tell: (found: Found) => void,
+    private readonly tell: (found: CompanionAnswer) => void,
   ) {}
 
   run(problem: LimitedProblem): void {
@@ -96,7 +97,7 @@ class Accompanying {
 
   private heed(): void {
     for (let told = receiveMessageOnPort(this.port); told; told = receiveMessageOnPort(this.port)) {
-      const message = told.message as Told;
+      const message = told.message as CompanionMessage;
       if (message.kind === 'best') this.cost = Math.min(this.cost, message.cost);
       else if (message.kind === 'advice') {
         const place = this.places[message.depth];
@@ -110,7 +111,7 @@ class Accompanying {
     }
   }
 
-  private add(problem: LimitedProblem, constant: number, expand: Level['expand']): void {
+  private add(problem: LimitedProblem, constant: number, expand: SolverLevel['expand']): void {
     const level = levelBelow(problem, constant, expand);
     if (!level) {
       this.places.push(null);
@@ -123,7 +124,7 @@ class Accompanying {
     this.places.push({ level, search, advice: { rows: [], prices: [], favoured } });
   }
 
-  private improve({ level, search, advice }: Place, number: number): void {
+  private improve({ level, search, advice }: AdvisedLevel, number: number): void {
     searchRound(level, search, advice, {
       number,
       isLong: true,
@@ -148,7 +149,7 @@ class Accompanying {
 }
 
 /** A level where anything is left to search. */
-function levelBelow(problem: LimitedProblem, constant: number, expand: Level['expand']): Level | null {
+function levelBelow(problem: LimitedProblem, constant: number, expand: SolverLevel['expand']): SolverLevel | null {
   try {
     const level = levelOf(problem, constant, expand);
     return level.core.count > 0 ? level : null;

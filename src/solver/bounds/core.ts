@@ -3,7 +3,7 @@
  * by edge, and memory as uses over rows.
  */
 import { capacities } from './memory-rows.js';
-import type { Reduction } from './reduction.js';
+import type { ReducedGraph } from './reduction.js';
 
 export interface Core {
   readonly count: number;
@@ -34,7 +34,7 @@ export interface Core {
 }
 
 /** Packs what is left of a problem. */
-export function packed({ graph, constant }: Reduction, limit: number): Core {
+export function packed({ graph, constant }: ReducedGraph, limit: number): Core {
   const variables = Int32Array.from(graph.alive());
   const numbers = new Map([...variables].map((variable, index) => [variable, index]));
   const count = variables.length;

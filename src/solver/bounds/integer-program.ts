@@ -82,7 +82,7 @@ export function formulate(
     }
   }
   const integers = costs.length;
-  const body = new Rows();
+  const body = new ConstraintRows();
   for (let v = 0; v < core.count; v++) {
     if ((left[v] as number) < 2) continue;
     for (let s = offsets[v] as number; s < (offsets[v + 1] as number); s++)
@@ -202,7 +202,7 @@ function addTo(
 }
 
 /** Bytes as shares of the largest, so that the solver's tolerances mean the same everywhere. */
-function memoryRow(core: Core, row: number, columnOf: Int32Array, only: Int32Array, body: Rows): void {
+function memoryRow(core: Core, row: number, columnOf: Int32Array, only: Int32Array, body: ConstraintRows): void {
   const bytes = new Map<number, number>();
   let capacity = core.capacity[row] as number;
   for (let v = 0; v < core.count; v++) {
@@ -226,14 +226,14 @@ function memoryRow(core: Core, row: number, columnOf: Int32Array, only: Int32Arr
 }
 
 /** Σ x ≤ count − 1 over the states of a cut. */
-function cutRow(cut: readonly number[], columnOf: Int32Array, allowed: Uint8Array, body: Rows): void {
+function cutRow(cut: readonly number[], columnOf: Int32Array, allowed: Uint8Array, body: ConstraintRows): void {
   if (cut.some((state) => !allowed[state])) return;
   const open = cut.filter((state) => (columnOf[state] as number) >= 0);
   for (const state of open) body.entry(columnOf[state] as number, 1);
   body.end(-Infinity, open.length - 1);
 }
 
-class Rows {
+class ConstraintRows {
   private readonly starts: number[] = [0];
   private readonly columns: number[] = [];
   private readonly values: number[] = [];

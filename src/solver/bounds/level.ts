@@ -6,7 +6,7 @@ import type { LimitedProblem } from '../problem.js';
 import { type Core, packed } from './core.js';
 import { reduce } from './reduction.js';
 
-export interface Level {
+export interface SolverLevel {
   readonly core: Core;
   readonly limit: number;
   /** Cost of the problem's assignments over their cost in the core. */
@@ -25,7 +25,7 @@ export interface Level {
  * @param expand states of the other, from the problem's
  * @throws NoAssignment where every assignment is forbidden, or takes more than the limit
  */
-export function levelOf(problem: LimitedProblem, constant: number, expand: Level['expand']): Level {
+export function levelOf(problem: LimitedProblem, constant: number, expand: SolverLevel['expand']): SolverLevel {
   const reduction = reduce(problem);
   const core = packed(reduction, problem.limit);
   const numbers = new Map([...core.variables].map((variable, index) => [variable, index]));

@@ -14,7 +14,7 @@ import { type Generator, generator } from '../generator.js';
 import { type Core, coreCost, rowUsage } from './core.js';
 import { lowerBound } from './memory-rows.js';
 
-export interface Found {
+export interface LocalOptimum {
   readonly states: Int32Array;
   /** Without the core's constant. */
   readonly cost: number;
@@ -37,7 +37,7 @@ const DEAREST = 2 ** 45;
 const PER_VARIABLE = 100;
 
 export class LocalSearch {
-  best: Found | null = null;
+  best: LocalOptimum | null = null;
   /** Table entries looked at. */
   work = 0;
   /** Rows that ever mattered, sorted; what follows is by place in this list. */

@@ -34,7 +34,7 @@ type Removal =
       }[];
     };
 
-export interface Reduction {
+export interface ReducedGraph {
   /** Variables that remain, their states, tables and memory. */
   readonly graph: CoreGraph;
   /** Costs of what is decided. */
@@ -57,7 +57,7 @@ const TABLE_ENTRIES = 40_000;
  * @throws NoAssignment where every assignment is forbidden, or takes more than the limit; RangeError for tables of more
  * than two variables
  */
-export function reduce(problem: LimitedProblem): Reduction {
+export function reduce(problem: LimitedProblem): ReducedGraph {
   return new Reducing(problem).run();
 }
 
@@ -73,7 +73,7 @@ class Reducing {
     this.waiting = new Uint8Array(problem.sizes.length);
   }
 
-  run(): Reduction {
+  run(): ReducedGraph {
     const { graph } = this;
     const renamings: ((moment: number) => number)[] = [];
     for (const variable of graph.alive()) this.touch(variable);
@@ -194,7 +194,7 @@ function usesIn(graph: CoreGraph): number {
 }
 
 /** Gives removed variables their states back. It holds on to the trail alone, not to the graph with its tables. */
-function expansion(graph: CoreGraph, trail: readonly Removal[], count: number): Reduction['expand'] {
+function expansion(graph: CoreGraph, trail: readonly Removal[], count: number): ReducedGraph['expand'] {
   const labels = new Map([...graph.alive()].map((variable) => [variable, graph.labels(variable)]));
   return (stateOf) => {
     const states = new Array<number>(count).fill(-1);

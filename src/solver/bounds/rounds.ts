@@ -1,7 +1,7 @@
 /**
  * @file Rounds of local search on a core: where each begins, how hot it is, how wide its moves are, how long it lasts.
  */
-import type { Level } from './level.js';
+import type { SolverLevel } from './level.js';
 import type { LocalSearch } from './local-search.js';
 
 /** What a bound knows that helps a search: prices of rows, of the whole limit, and the state favoured for each variable. */
@@ -30,7 +30,7 @@ const ROUNDS = [
 /** The coldest, for what has little time. */
 export const COLDEST = 1;
 
-export interface Round {
+export interface SearchRound {
   readonly number: number;
   /** Whether hot rounds have all the time that they need. */
   readonly isLong: boolean;
@@ -47,10 +47,10 @@ export interface Round {
 
 /** Searches for a round, and offers what is better than all that is known. */
 export function searchRound(
-  { core, constant, expand }: Level,
+  { core, constant, expand }: SolverLevel,
   search: LocalSearch,
   advice: Advice,
-  round: Round,
+  round: SearchRound,
 ): void {
   const { hot, cold, width, length: relative } = ROUNDS[round.number % ROUNDS.length] as (typeof ROUNDS)[number];
   search.price(advice.rows, advice.prices);

@@ -4,14 +4,14 @@
 import { MessageChannel, Worker } from 'node:worker_threads';
 import { listening } from '../../ir/interruption.js';
 import { type Answer, type LimitedProblem, NoAssignment } from '../problem.js';
-import type { Effort } from './bounded-search.js';
-import type { Found } from './companion.js';
+import type { SearchEffort } from './bounded-search.js';
+import type { CompanionAnswer } from './companion.js';
 import type { IntegerSolver } from './integer-solvers.js';
 
 /** What the thread is given. */
 export interface Task {
   readonly problem: LimitedProblem;
-  readonly effort: Effort;
+  readonly effort: SearchEffort;
   readonly solver: IntegerSolver['name'] | 'none';
   /** Seconds after which the thread is ended, with its best answer so far: until then it works as without them. */
   readonly within?: number;
@@ -20,13 +20,13 @@ export interface Task {
 }
 
 /** What it tells: better answers, the last one, or why there is none. */
-export type Told =
+export type SolveMessage =
   | { readonly kind: 'better'; readonly answer: Answer }
   | { readonly kind: 'done'; readonly answer: Answer }
   | { readonly kind: 'impossible'; readonly message: string }
   | { readonly kind: 'failed'; readonly error: unknown };
 
-export interface Following {
+export interface SolveFollowing {
   /** Ends the search: the best answer so far is returned. */
   readonly signal?: AbortSignal;
   readonly better?: (answer: Answer) => void;
@@ -46,11 +46,11 @@ const WIND_UP = 2;
  * is gone: ending one while WebAssembly winds up can hang (nodejs/node#47748).
  * @throws NoAssignment where every assignment is forbidden, or takes more than the limit
  */
-export function solveApart(task: Task, following: Following = {}): Promise<Answer> {
+export function solveApart(task: Task, following: SolveFollowing = {}): Promise<Answer> {
   return listening(following.signal, () => solvedByThread(task, following));
 }
 
-function solvedByThread(task: Task, { signal, better }: Following): Promise<Answer> {
+function solvedByThread(task: Task, { signal, better }: SolveFollowing): Promise<Answer> {
   return new Promise((resolve, reject) => {
     let best: Answer = { states: null, cost: Infinity, bound: 0 };
     let isAnswered = false;
@@ -104,13 +104,13 @@ function solvedByThread(task: Task, { signal, better }: Following): Promise<Answ
       best = joined(found);
       better?.(best);
     };
-    worker.on('message', (told: Told) => {
+    worker.on('message', (told: SolveMessage) => {
       if (told.kind === 'better') take(told.answer);
       else if (told.kind === 'done') answer(() => resolve(joined(told.answer)));
       else if (told.kind === 'impossible') answer(() => reject(new NoAssignment(told.message)));
       else if (told.kind === 'failed') answer(() => reject(told.error));
     });
-    companion?.on('message', ({ states, cost }: Found) => {
+    companion?.on('message', ({ states, cost }: CompanionAnswer) => {
       if (cost < best.cost) take({ states, cost, bound: -Infinity });
     });
     // It only helps: where it has no room, the search goes on without it.

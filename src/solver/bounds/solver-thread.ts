@@ -6,10 +6,10 @@ import { type Answer, NoAssignment } from '../problem.js';
 import { boundedSearch } from './bounded-search.js';
 import { companionAt } from './companion.js';
 import { loadSolver } from './integer-solvers.js';
-import type { Task, Told } from './solve-apart.js';
+import type { SolveMessage, Task } from './solve-apart.js';
 
 const { problem, effort, solver, port } = workerData as Task & { readonly port?: MessagePort };
-const tell = (told: Told) => parentPort?.postMessage(told);
+const tell = (told: SolveMessage) => parentPort?.postMessage(told);
 try {
   const integer = solver === 'none' ? null : await loadSolver(solver);
   const better = (answer: Answer) => tell({ kind: 'better', answer });

@@ -16,7 +16,7 @@ import {
   NoAssignment,
 } from '../problem.js';
 import { descend } from './descent.js';
-import type { TableAlgebra, Term } from './table-algebra.js';
+import type { TableAlgebra, TableTerm } from './table-algebra.js';
 
 /** Limits are counted in work, never in time: equal problems have equal answers. */
 export interface EliminationLimits {
@@ -31,13 +31,13 @@ export interface EliminationLimits {
 }
 
 /** What back-substitution needs of one eliminated variable. */
-export interface Bucket {
+export interface EliminatedVariable {
   readonly variable: number;
   /** The states that it had left. */
   readonly list: number;
   readonly factors: readonly {
     readonly variables: readonly number[];
-    readonly term: Term;
+    readonly term: TableTerm;
     /** By variable: the states behind the indices of the table. */
     readonly lists: readonly number[];
   }[];
@@ -45,11 +45,11 @@ export interface Bucket {
 
 export interface EliminationRecord {
   /** By factor of the problem: its table's term. */
-  readonly given: readonly Term[];
+  readonly given: readonly TableTerm[];
   /** In the order of elimination. */
-  readonly buckets: readonly Bucket[];
+  readonly buckets: readonly EliminatedVariable[];
   /** Tables without variables; their sum is the bound. */
-  readonly constants: readonly Term[];
+  readonly constants: readonly TableTerm[];
   readonly states: StateLists;
   /** The states that each variable had left at the end. */
   readonly lists: readonly number[];
@@ -113,9 +113,9 @@ export function solvedAgain(
   limits: EliminationLimits,
 ): CostSolution | null {
   if (!isAlike(problem, before)) return null;
-  const wanted = new Map<Term, CostTable>();
+  const wanted = new Map<TableTerm, CostTable>();
   for (const [index, { table }] of problem.factors.entries()) {
-    const term = record.given[index] as Term;
+    const term = record.given[index] as TableTerm;
     // Factors that shared a table must still do.
     if ((wanted.get(term) ?? table) !== table) return null;
     wanted.set(term, table);
@@ -158,7 +158,7 @@ function substituteBack(
   const most = statesOf.reduce((largest, states) => Math.max(largest, states.length), 1);
   const costs = new Float64Array(most);
   for (let number = buckets.length - 1; number >= 0; number--) {
-    const { variable, list, factors } = buckets[number] as Bucket;
+    const { variable, list, factors } = buckets[number] as EliminatedVariable;
     const domain = statesOf[list] ?? [0];
     const size = domain.length;
     costs.fill(0, 0, size);

@@ -18,7 +18,7 @@ import type { CostProblem, CostSolution } from '../problem.js';
 import { type ComparedTable, Margins } from './dominance.js';
 import { EliminationOrder } from './elimination-order.js';
 import {
-  type Bucket,
+  type EliminatedVariable,
   type EliminationLimits,
   type EliminationRecord,
   fitsLimits,
@@ -27,7 +27,7 @@ import {
   solvedAgain,
 } from './elimination-record.js';
 import { inOrder } from './in-order.js';
-import { type Operand, TableAlgebra, type Term } from './table-algebra.js';
+import { TableAlgebra, type TableOperand, type TableTerm } from './table-algebra.js';
 
 const DEFAULT_LIMITS: EliminationLimits = { tableEntries: 4_000_000, tableWork: 400_000_000 };
 
@@ -88,9 +88,9 @@ function* eliminating(
 }
 
 /** A factor as elimination holds it. */
-interface Held {
+interface HeldTerm {
   readonly variables: readonly number[];
-  readonly term: Term;
+  readonly term: TableTerm;
 }
 
 /**
@@ -104,7 +104,7 @@ const MANY = 6;
 
 class Elimination {
   readonly record: EliminationRecord;
-  private readonly factorsOf: Set<Held>[];
+  private readonly factorsOf: Set<HeldTerm>[];
   private readonly order: EliminationOrder;
   /** Of crowded variables: the number of tables down to which there is nothing to look at. */
   private readonly dueAt = new Map<number, number>();
@@ -114,8 +114,8 @@ class Elimination {
   /** The list of states that each variable has left. */
   private readonly lists: number[];
   private readonly sizes: number[];
-  private readonly buckets: Bucket[] = [];
-  private readonly constants: Term[] = [];
+  private readonly buckets: EliminatedVariable[] = [];
+  private readonly constants: TableTerm[] = [];
   /** Additions so far. */
   private work = 0;
 
@@ -131,7 +131,7 @@ class Elimination {
     this.factorsOf = problem.sizes.map(() => new Set());
     const given = problem.factors.map(({ table }) => algebra.term(table));
     problem.factors.forEach(({ variables }, index) => {
-      this.addFactor(variables, given[index] as Term);
+      this.addFactor(variables, given[index] as TableTerm);
     });
     this.order = new EliminationOrder(problem, (variable) => this.sizeOf(variable));
     const { buckets, constants, states, lists } = this;
@@ -151,26 +151,26 @@ class Elimination {
     return this.sizes[variable] ?? 1;
   }
 
-  private addFactor(variables: readonly number[], term: Term): void {
+  private addFactor(variables: readonly number[], term: TableTerm): void {
     if (variables.length === 0) {
       this.constants.push(term);
       return;
     }
-    const held: Held = { variables, term };
+    const held: HeldTerm = { variables, term };
     for (const variable of variables) this.hold(variable, held);
   }
 
-  private hold(variable: number, held: Held): void {
+  private hold(variable: number, held: HeldTerm): void {
     this.factorsOf[variable]?.add(held);
     this.margins[variable]?.add(this.comparedIn(variable, held));
   }
 
-  private release(variable: number, held: Held): void {
+  private release(variable: number, held: HeldTerm): void {
     this.factorsOf[variable]?.delete(held);
     this.margins[variable]?.remove(this.comparedIn(variable, held));
   }
 
-  private comparedIn(variable: number, { term, variables }: Held): ComparedTable {
+  private comparedIn(variable: number, { term, variables }: HeldTerm): ComparedTable {
     return this.algebra.toCompare(term, variables.indexOf(variable));
   }
 
@@ -212,9 +212,9 @@ class Elimination {
   }
 
   /** As few groups of factors as first-fit gives, whose tables are small enough. */
-  private parts(variable: number, factors: readonly Held[]): readonly (readonly Held[])[] {
-    const groups: { readonly factors: Held[]; readonly scope: Set<number> }[] = [];
-    const entries = (factor: Held) => this.algebra.table(factor.term).values.length;
+  private parts(variable: number, factors: readonly HeldTerm[]): readonly (readonly HeldTerm[])[] {
+    const groups: { readonly factors: HeldTerm[]; readonly scope: Set<number> }[] = [];
+    const entries = (factor: HeldTerm) => this.algebra.table(factor.term).values.length;
     for (const factor of [...factors].sort((a, b) => entries(b) - entries(a))) {
       const group = groups.find(({ scope }) =>
         this.fits(variable, new Set([...scope, ...scopeOf(variable, [factor])])),
@@ -233,7 +233,7 @@ class Elimination {
    * what all of them hold, those of the others. These tables sum to nothing, so the parts sum to what they did, and the sum of
    * their minima is nearer to the minimum of the sum (max-marginal matching: Ihler, Flerova, Dechter and Otten, UAI 2012).
    */
-  private levelled(variable: number, parts: readonly (readonly Held[])[]): readonly (readonly Held[])[] {
+  private levelled(variable: number, parts: readonly (readonly HeldTerm[])[]): readonly (readonly HeldTerm[])[] {
     const [first, ...others] = parts;
     if (!first || others.length === 0) return parts;
     const scopes = others.map((part) => scopeOf(variable, part));
@@ -245,7 +245,7 @@ class Elimination {
   }
 
   /** Tables over some variables, whose sum is the least that factors cost by their states. */
-  private marginal(factors: readonly Held[], shared: readonly number[]): readonly Operand[] {
+  private marginal(factors: readonly HeldTerm[], shared: readonly number[]): readonly TableOperand[] {
     let left = factors;
     for (const other of scopeOf(-1, factors)) {
       if (shared.includes(other)) continue;
@@ -257,14 +257,14 @@ class Elimination {
     return operandsOf(left, shared);
   }
 
-  private minimise(variable: number, factors: readonly Held[], scope: ReadonlySet<number>): void {
+  private minimise(variable: number, factors: readonly HeldTerm[], scope: ReadonlySet<number>): void {
     if (factors.length === 0) return;
     const neighbours = [...scope].sort((a, b) => a - b);
     this.work += neighbours.reduce((product, other) => product * this.sizeOf(other), this.sizeOf(variable));
     this.addFactor(neighbours, this.minimised(operandsOf(factors, [variable, ...neighbours])));
   }
 
-  private minimised(operands: readonly Operand[]): Term {
+  private minimised(operands: readonly TableOperand[]): TableTerm {
     this.check();
     return this.algebra.eliminate(operands);
   }
@@ -304,7 +304,7 @@ class Elimination {
     // In the order in which they came: scopes follow from it, and with them the order of what is looked at next.
     for (const factor of [...held]) {
       const term = this.algebra.restrict(factor.term, factor.variables.indexOf(variable), kept);
-      const smaller: Held = { variables: factor.variables, term };
+      const smaller: HeldTerm = { variables: factor.variables, term };
       for (const other of factor.variables) {
         this.release(other, factor);
         this.hold(other, smaller);
@@ -314,7 +314,7 @@ class Elimination {
     return scopeOf(variable, held);
   }
 
-  private marginsOf(variable: number, held: Iterable<Held>): Margins {
+  private marginsOf(variable: number, held: Iterable<HeldTerm>): Margins {
     const known = this.margins[variable];
     if (known) return known;
     const margins = new Margins(this.sizeOf(variable));
@@ -332,7 +332,7 @@ class Elimination {
 }
 
 /** Factors by the places of their variables in a list. */
-function operandsOf(factors: readonly Held[], variables: readonly number[]): readonly Operand[] {
+function operandsOf(factors: readonly HeldTerm[], variables: readonly number[]): readonly TableOperand[] {
   const locals = new Map(variables.map((variable, index) => [variable, index]));
   return inOrder(factors, termOf).map(({ term, variables: own }) => ({
     term,
@@ -340,12 +340,12 @@ function operandsOf(factors: readonly Held[], variables: readonly number[]): rea
   }));
 }
 
-function termOf({ term }: Held): Term {
+function termOf({ term }: HeldTerm): TableTerm {
   return term;
 }
 
 /** The neighbours of a variable in some factors, in order of appearance. */
-function scopeOf(variable: number, factors: Iterable<Held>): Set<number> {
+function scopeOf(variable: number, factors: Iterable<HeldTerm>): Set<number> {
   const scope = new Set<number>();
   for (const factor of factors) for (const other of factor.variables) scope.add(other);
   scope.delete(variable);

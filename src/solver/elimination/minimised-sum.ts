@@ -76,7 +76,7 @@ function covers(larger: Strided, smaller: Strided): boolean {
 /** Adds a table to one that covers it; where that is somebody else's, to a copy, in order of its variables with x0 last. */
 function addTo(into: Strided, table: Strided, sizes: readonly number[]): void {
   const scope = scopeOf(into);
-  const terms = new Rows([into, table], scope, sizes);
+  const terms = new TableRows([into, table], scope, sizes);
   if (!into.isOwn) {
     into.values = new Float64Array(into.values.length);
     into.strides = orderedStrides(scope, sizes);
@@ -109,7 +109,7 @@ function orderedStrides(scope: readonly number[], sizes: readonly number[]): rea
 
 /** The innermost loop is over x0, the next over the last variable. */
 function leastOfSums(result: Float64Array, tables: readonly Strided[], sizes: readonly number[]): void {
-  const terms = new Rows(
+  const terms = new TableRows(
     tables,
     Array.from({ length: sizes.length - 1 }, (_, index) => index + 1),
     sizes,
@@ -143,11 +143,11 @@ interface Cursor {
 }
 
 /** Tables side by side, as blocks of rows over the last of some variables; `next` goes on to where the others have moved on. */
-class Rows {
+class TableRows {
   readonly cursors: readonly Cursor[];
   readonly rows: number;
   readonly states: number;
-  private readonly walk: Walk;
+  private readonly walk: IndexWalk;
 
   constructor(tables: readonly Strided[], scope: readonly number[], sizes: readonly number[]) {
     const last = scope.at(-1);
@@ -160,7 +160,7 @@ class Rows {
       move: last === undefined ? 0 : (strides[last] as number),
       step: strides[0] as number,
     }));
-    this.walk = new Walk(
+    this.walk = new IndexWalk(
       outer.map((variable) => sizes[variable] as number),
       tables.map(({ strides }) => outer.map((variable) => strides[variable] as number)),
     );
@@ -227,7 +227,7 @@ function leastEntries(result: Float64Array, to: number, table: Cursor, rows: num
 }
 
 /** Row-major steps through a multi-index, with the place that it has in several tables. */
-class Walk {
+class IndexWalk {
   private readonly counter: Int32Array;
   /** Whole numbers that fit a machine's integer: doubles would be objects of their own wherever they are passed on. */
   private readonly offsets: Int32Array;

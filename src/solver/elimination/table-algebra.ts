@@ -11,17 +11,17 @@ import { levelled } from './level-parts.js';
 import { minimisedSum, type Summand } from './minimised-sum.js';
 
 /** Number of a table: one that was given, or one made of others. */
-export type Term = number;
+export type TableTerm = number;
 
 /** A table as one operand: which local variable each of its dimensions is. */
-export interface Operand {
-  readonly term: Term;
+export interface TableOperand {
+  readonly term: TableTerm;
   readonly variables: readonly number[];
 }
 
 /** A table that holds the variable whose states are compared, as the dimension `position`. */
-interface Compared {
-  readonly term: Term;
+interface TableOfCompared {
+  readonly term: TableTerm;
   readonly position: number;
 }
 
@@ -33,34 +33,34 @@ export interface KeptStates {
 }
 
 /** How a table was made of others, or states were found. */
-type Made =
+type MadeTable =
   | {
       readonly kind: 'restricted';
-      readonly into: Term;
-      readonly of: Term;
+      readonly into: TableTerm;
+      readonly of: TableTerm;
       readonly dimension: number;
       /** Number of the comparison that says which states stay. */
       readonly kept: number;
     }
-  | { readonly kind: 'minimised'; readonly into: Term; readonly operands: readonly Operand[] }
+  | { readonly kind: 'minimised'; readonly into: TableTerm; readonly operands: readonly TableOperand[] }
   | {
       readonly kind: 'levelled';
-      readonly into: Term;
+      readonly into: TableTerm;
       /** Sums over the same variables. */
-      readonly parts: readonly (readonly Operand[])[];
+      readonly parts: readonly (readonly TableOperand[])[];
       readonly index: number;
     }
-  | { readonly kind: 'compared'; readonly into: number; readonly operands: readonly Compared[] };
+  | { readonly kind: 'compared'; readonly into: number; readonly operands: readonly TableOfCompared[] };
 
 export class TableAlgebra {
-  private given = new Map<CostTable, Term>();
-  private terms = new Map<string, Term>();
+  private given = new Map<CostTable, TableTerm>();
+  private terms = new Map<string, TableTerm>();
   private tables: CostTable[] = [];
   private comparisons = new Map<string, number>();
   /** Comparisons that dropped nothing, by key: they are not made again, but forgotten where a table has changed. */
-  private vain = new Map<string, readonly Compared[]>();
+  private vain = new Map<string, readonly TableOfCompared[]>();
   private kept: KeptStates[] = [];
-  private made: Made[] = [];
+  private made: MadeTable[] = [];
   /** By term, then by dimension. */
   private compared: ComparedTable[][] = [];
   private isOutdated = false;
@@ -87,14 +87,14 @@ export class TableAlgebra {
   }
 
   /** The term of a table that is given. */
-  term(table: CostTable): Term {
+  term(table: CostTable): TableTerm {
     const known = this.given.get(table);
     if (known !== undefined) return known;
     this.given.set(table, this.tables.length);
     return this.tables.push(table) - 1;
   }
 
-  table(term: Term): CostTable {
+  table(term: TableTerm): CostTable {
     return this.tables[term] as CostTable;
   }
 
@@ -104,7 +104,7 @@ export class TableAlgebra {
   }
 
   /** Keeps some states of one dimension. */
-  restrict(of: Term, dimension: number, { comparison }: KeptStates): Term {
+  restrict(of: TableTerm, dimension: number, { comparison }: KeptStates): TableTerm {
     const key = `r${of}.${dimension}:${comparison}`;
     const known = this.terms.get(key);
     if (known !== undefined) return known;
@@ -115,7 +115,7 @@ export class TableAlgebra {
    * Minimises variable 0 out of a sum of tables: result[x1, …, xd] = min over x0 of Σ tables. All variables 0 … d occur
    * in the operands.
    */
-  eliminate(operands: readonly Operand[]): Term {
+  eliminate(operands: readonly TableOperand[]): TableTerm {
     const key = `e${operandsKey(operands)}`;
     const known = this.terms.get(key);
     if (known !== undefined) return known;
@@ -123,7 +123,7 @@ export class TableAlgebra {
   }
 
   /** What is added to the part `index` of a sum, so that all of its parts cost the same (level-parts.ts). */
-  level(parts: readonly (readonly Operand[])[], index: number): Term {
+  level(parts: readonly (readonly TableOperand[])[], index: number): TableTerm {
     const key = `l${index}:${parts.map(operandsKey).join('|')}`;
     const known = this.terms.get(key);
     if (known !== undefined) return known;
@@ -131,7 +131,7 @@ export class TableAlgebra {
   }
 
   /** A term's table, ready to be compared along one of its dimensions. */
-  toCompare(term: Term, position: number): ComparedTable {
+  toCompare(term: TableTerm, position: number): ComparedTable {
     this.compared[term] ??= [];
     const ofTerm = this.compared[term] as ComparedTable[];
     const known = ofTerm[position];
@@ -143,7 +143,7 @@ export class TableAlgebra {
   }
 
   /** States of a variable that no other state dominates (dominance.ts). */
-  undominated(operands: readonly Compared[]): KeptStates {
+  undominated(operands: readonly TableOfCompared[]): KeptStates {
     let key = '';
     for (const { term, position } of operands) key += `${term}.${position}+`;
     const known = this.comparisons.get(key);
@@ -165,10 +165,10 @@ export class TableAlgebra {
    * @param fits whether a sum of tables over variables of so many states may be minimised
    * @returns entries of the tables made, or null where one does not fit
    */
-  replace(tables: ReadonlyMap<Term, CostTable>, fits: (sizes: readonly number[]) => boolean): number | null {
+  replace(tables: ReadonlyMap<TableTerm, CostTable>, fits: (sizes: readonly number[]) => boolean): number | null {
     // What was begun and not ended would be taken for what is made: half of the tables are the new ones.
     if (this.isOutdated) return null;
-    const changed = new Set<Term>(tables.keys());
+    const changed = new Set<TableTerm>(tables.keys());
     const decided = new Set<number>();
     this.isOutdated = true;
     for (const [term, table] of tables) {
@@ -208,7 +208,7 @@ export class TableAlgebra {
     return entries;
   }
 
-  private add(key: string, made: Exclude<Made, { kind: 'compared' }>): Term {
+  private add(key: string, made: Exclude<MadeTable, { kind: 'compared' }>): TableTerm {
     this.terms.set(key, made.into);
     this.made.push(made);
     const table = this.make(made);
@@ -217,7 +217,7 @@ export class TableAlgebra {
     return made.into;
   }
 
-  private make(made: Exclude<Made, { kind: 'compared' }>): CostTable {
+  private make(made: Exclude<MadeTable, { kind: 'compared' }>): CostTable {
     if (made.kind === 'restricted')
       return restricted(this.table(made.of), made.dimension, this.keptBy(made.kept).states);
     if (made.kind === 'levelled')
@@ -229,11 +229,14 @@ export class TableAlgebra {
     return minimisedSum(this.summands(made.operands), this.sizesOf(made.operands));
   }
 
-  private summands(operands: readonly Operand[]): readonly Summand[] {
+  private summands(operands: readonly TableOperand[]): readonly Summand[] {
     return operands.map(({ term, variables }) => ({ table: this.table(term), variables }));
   }
 
-  private compare(operands: readonly Compared[]): { readonly states: readonly number[]; readonly isAll: boolean } {
+  private compare(operands: readonly TableOfCompared[]): {
+    readonly states: readonly number[];
+    readonly isAll: boolean;
+  } {
     const tables = operands.map(({ term, position }) => this.toCompare(term, position));
     const [first] = tables;
     const size = first?.table.sizes[first.position] ?? 0;
@@ -242,7 +245,7 @@ export class TableAlgebra {
   }
 
   /** States of the local variables of a sum. */
-  private sizesOf(operands: readonly Operand[]): readonly number[] {
+  private sizesOf(operands: readonly TableOperand[]): readonly number[] {
     const sizes: number[] = [];
     for (const { term, variables } of operands) {
       const table = this.table(term);
@@ -254,11 +257,11 @@ export class TableAlgebra {
   }
 }
 
-function operandsOf(made: Extract<Made, { kind: 'minimised' | 'levelled' }>): readonly Operand[] {
+function operandsOf(made: Extract<MadeTable, { kind: 'minimised' | 'levelled' }>): readonly TableOperand[] {
   return made.kind === 'minimised' ? made.operands : made.parts.flat();
 }
 
-function operandsKey(operands: readonly Operand[]): string {
+function operandsKey(operands: readonly TableOperand[]): string {
   let key = '';
   for (const { term, variables } of operands) key += `${term}(${variables.join()})`;
   return key;

@@ -4,12 +4,12 @@
 import type { OperatorView } from '../../ir/operator.js';
 
 /** One name, or several of which the first that fits is taken. */
-type Naming = string | readonly { readonly name: string; readonly when?: (view: OperatorView) => boolean }[];
+type PrimitiveNaming = string | readonly { readonly name: string; readonly when?: (view: OperatorView) => boolean }[];
 
 const rankOf = (view: OperatorView, operand: number) => view.inputs[operand]?.shape.length ?? 0;
 
 /** By ONNX operator. What is not here has the same name in both, or none in MindSpore: then ONNX's stands. */
-const PRIMITIVES: Readonly<Record<string, Naming>> = {
+const PRIMITIVES: Readonly<Record<string, PrimitiveNaming>> = {
   // A product of matrices alone is MatMul; any with leading dimensions is BatchMatMul.
   MatMul: [{ name: 'MatMul', when: (view) => rankOf(view, 0) === 2 && rankOf(view, 1) === 2 }, { name: 'BatchMatMul' }],
   // BiasAdd takes the channel from dimension 1, which is the last one of a matrix only.

@@ -16,14 +16,14 @@ import {
 } from './document.js';
 
 /** A checkpoint with its file's name; null stands for one that is not sharded: every rank, or rank 0 alone, holds all. */
-export type Sharded = { readonly document: MindSporeStrategy; readonly file: string } | null;
+export type ShardedCheckpoint = { readonly document: MindSporeStrategy; readonly file: string } | null;
 
 /**
  * Ranks whose files hold what `rank` needs, ascending.
  * @throws AutoparError `strategy-mismatch` (input) where device matrices differ within a file or the two have no parameter
  *   in common; `bad-option` (usage) for a rank that the target does not have
  */
-export function rankListForTransform(from: Sharded, to: Sharded, rank: number): readonly number[] {
+export function rankListForTransform(from: ShardedCheckpoint, to: ShardedCheckpoint, rank: number): readonly number[] {
   const target = to ? layoutsByStage(to) : null;
   const stage = target ? Math.floor(rank / target.devices) : 0;
   if (target && stage >= target.stages) {
@@ -72,7 +72,7 @@ export function rankListForTransform(from: Sharded, to: Sharded, rank: number): 
   return [...needed].sort((a, b) => a - b);
 }
 
-interface Place {
+interface StagedLayout {
   readonly stage: number;
   readonly layout: ParameterLayout;
 }
@@ -81,10 +81,10 @@ interface ByStage {
   /** Devices of one stage. */
   readonly devices: number;
   readonly stages: number;
-  readonly parameters: ReadonlyMap<string, readonly Place[]>;
+  readonly parameters: ReadonlyMap<string, readonly StagedLayout[]>;
 }
 
-function layoutsByStage({ document, file }: NonNullable<Sharded>): ByStage {
+function layoutsByStage({ document, file }: NonNullable<ShardedCheckpoint>): ByStage {
   const { devices, differs } = stageDevices(document);
   if (differs !== undefined || devices === null) {
     throw new AutoparError(
@@ -95,7 +95,7 @@ function layoutsByStage({ document, file }: NonNullable<Sharded>): ByStage {
       'give a checkpoint that was saved while training or compiling',
     );
   }
-  const parameters = new Map<string, Place[]>();
+  const parameters = new Map<string, StagedLayout[]>();
   let stages = 1;
   for (const [name, layout] of document.parameters) {
     const { stage, parameter } = parameterOf(name);
@@ -147,9 +147,9 @@ function nearest(deviceMatrix: readonly number[], fixed: readonly (number | null
 }
 
 /** A rank's part of each dimension: the index-th of `parts`. */
-type Box = readonly { readonly index: number; readonly parts: number }[];
+type RankBox = readonly { readonly index: number; readonly parts: number }[];
 
-function boxOf({ deviceMatrix, tensorMap }: DeviceLayout, rank: number): Box {
+function boxOf({ deviceMatrix, tensorMap }: DeviceLayout, rank: number): RankBox {
   const coordinates = coordinatesOf(deviceMatrix, rank);
   const last = deviceMatrix.length - 1;
   return tensorMap.map((axes) =>

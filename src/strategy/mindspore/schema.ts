@@ -140,8 +140,8 @@ interface LayoutItem {
   readonly parallel_layouts: {
     readonly dev_matrix?: readonly List<number>[];
     readonly tensor_map?: readonly List<number>[];
-    readonly param_split_shape?: readonly List<Integer64>[];
-    readonly indices_offset?: readonly List<Integer64>[];
+    readonly param_split_shape?: readonly List<StrategyInteger>[];
+    readonly indices_offset?: readonly List<StrategyInteger>[];
     readonly field: number;
     readonly opt_weight_shard_step: number;
     readonly opt_weight_shard_size: number;
@@ -157,7 +157,7 @@ interface StrategyMap {
   readonly parallel_layout_item?: readonly LayoutItem[];
 }
 
-type Integer64 = number | { readonly low: number; readonly high: number };
+type StrategyInteger = number | { readonly low: number; readonly high: number };
 
 function decodeMap(bytes: Uint8Array, file: string): StrategyMap {
   try {
@@ -211,7 +211,7 @@ function readMap(lists: TensorMap): TensorMap {
   return lists.length === 2 && second.length === 0 ? [first] : lists;
 }
 
-function integerOf(value: Integer64): number {
+function integerOf(value: StrategyInteger): number {
   return typeof value === 'number' ? value : value.high * 2 ** 32 + (value.low >>> 0);
 }
 

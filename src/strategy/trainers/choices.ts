@@ -77,15 +77,15 @@ export function trainerChoices(plan: Plan, placed?: PlacedPlan): TrainerChoices 
   };
 }
 
-interface Layer {
+interface TrainerLayer {
   readonly name: string;
   readonly part: number;
   readonly recomputes: boolean;
 }
 
 /** The layers of the model, in its order. */
-function placedLayers(plan: Plan, { operators }: PlacedPlan): readonly Layer[] {
-  const layers = new Map<string, Layer>();
+function placedLayers(plan: Plan, { operators }: PlacedPlan): readonly TrainerLayer[] {
+  const layers = new Map<string, TrainerLayer>();
   for (const { node, stage, chunk, recompute } of operators) {
     if (node.phase !== 'forward' || node.layer === null) continue;
     const { recomputes = false } = layers.get(node.layer) ?? {};
@@ -96,7 +96,7 @@ function placedLayers(plan: Plan, { operators }: PlacedPlan): readonly Layer[] {
 }
 
 /** The same of repeated layers, part after part. */
-function saidLayers(plan: Plan): readonly Layer[] {
+function saidLayers(plan: Plan): readonly TrainerLayer[] {
   const all = plan.layerClasses.flatMap(({ instances, stages, chunks, recompute }) =>
     instances.map((name, index) => ({
       name,

@@ -7,9 +7,9 @@ import type { Plan } from '../plan.js';
 import { type TrainerChoices, trainerChoices } from './choices.js';
 import type { HandedOver } from './megatron.js';
 
-type Value = string | number | boolean;
-interface Section {
-  readonly [key: string]: Value | Section | undefined;
+type MindFormersValue = string | number | boolean;
+interface MindFormersSection {
+  readonly [key: string]: MindFormersValue | MindFormersSection | undefined;
 }
 
 /**
@@ -21,7 +21,7 @@ export function mindFormersConfig(plan: Plan, placed: PlacedPlan, strategy: stri
   const choices = plan.training && !plan.meshes ? trainerChoices(plan, placed) : null;
   const { schedule, lost } = choices ? scheduleOf(choices) : { schedule: undefined, lost: [] };
   const algorithm = CONTEXT[choices?.spMethod ?? plan.requested?.spMethod ?? 'auto'];
-  const sections: Section = {
+  const sections: MindFormersSection = {
     use_parallel: true,
     parallel: {
       parallel_mode: SEMI_AUTO,
@@ -61,7 +61,7 @@ const SEMI_AUTO = 1;
 const CONTEXT: Readonly<Record<string, string>> = { gather: 'colossalai_cp', ulysses: 'ulysses_cp' };
 
 function scheduleOf({ schedule, virtualStages }: TrainerChoices): {
-  readonly schedule: Section | undefined;
+  readonly schedule: MindFormersSection | undefined;
   readonly lost: readonly string[];
 } {
   switch (schedule) {
@@ -81,7 +81,10 @@ function scheduleOf({ schedule, virtualStages }: TrainerChoices): {
   }
 }
 
-function trainingSections({ recompute, offload, virtualStages, schedule }: TrainerChoices, plan: Plan): Section {
+function trainingSections(
+  { recompute, offload, virtualStages, schedule }: TrainerChoices,
+  plan: Plan,
+): MindFormersSection {
   return {
     ...(schedule === 'interleaved-1f1b' ? { model: { model_config: { pp_interleave_num: virtualStages } } } : {}),
     ...(recompute.kind === 'full' ? { recompute_config: { recompute: true } } : {}),
@@ -103,7 +106,7 @@ function lostOf({ recompute, offload, bucketBytes, microBatches }: TrainerChoice
   ];
 }
 
-function lines(section: Section, indent: string): readonly string[] {
+function lines(section: MindFormersSection, indent: string): readonly string[] {
   return Object.entries(section).flatMap(([key, value]) => {
     if (value === undefined) return [];
     if (typeof value === 'object') return [`${indent}${key}:\n`, ...lines(value, `${indent}  `)];
@@ -111,7 +114,7 @@ function lines(section: Section, indent: string): readonly string[] {
   });
 }
 
-function valueText(value: Value): string {
+function valueText(value: MindFormersValue): string {
   if (typeof value === 'boolean') return value ? 'True' : 'False';
   return typeof value === 'string' && /[^\w.-]/.test(value) ? JSON.stringify(value) : String(value);
 }

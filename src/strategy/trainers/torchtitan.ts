@@ -4,7 +4,7 @@
 import type { TrainerChoices } from './choices.js';
 import type { HandedOver } from './megatron.js';
 
-type Value = string | number | boolean | readonly (readonly string[])[];
+type TorchTitanValue = string | number | boolean | readonly (readonly string[])[];
 
 /** Sections of a job configuration. The model's own (flavor, sequence, data) are not among them. */
 export function torchtitanJob(choices: TrainerChoices, title: string): HandedOver {
@@ -13,7 +13,7 @@ export function torchtitanJob(choices: TrainerChoices, title: string): HandedOve
   const schedule = degrees.pp > 1 ? SCHEDULES[choices.schedule] : undefined;
   const perRank = microBatch === null ? null : microBatch * (degrees.pp > 1 ? microBatches : 1);
   const [first, second] = Array.isArray(optimizer['betas']) ? (optimizer['betas'] as readonly number[]) : [];
-  const sections: Readonly<Record<string, Readonly<Record<string, Value | null | undefined>>>> = {
+  const sections: Readonly<Record<string, Readonly<Record<string, TorchTitanValue | null | undefined>>>> = {
     training: {
       local_batch_size: perRank,
       global_batch_size: microBatch === null ? null : microBatch * microBatches * degrees.dp,

@@ -11,7 +11,7 @@ import { defaultProfileFile, readProfile, thisMachine } from '../../../src/api/p
 import { type Planned, sweep } from '../../../src/api/profile/sweep.js';
 import { profile } from '../../../src/api/profile.js';
 import { clusterSize, parseCluster } from '../../../src/cost-model/cluster.js';
-import type { Subject } from '../../../src/cost-model/fit-profile.js';
+import type { MeasuredSubject } from '../../../src/cost-model/fit-profile.js';
 import { AutoparError } from '../../../src/ir/error.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'autopar-profile-test-'));
@@ -28,7 +28,7 @@ async function fakeClock({ subject, ranks }: Planned): Promise<number> {
 }
 
 test('every kind of measurement runs through the runtime', async (t) => {
-  const subjects: readonly Subject[] = [
+  const subjects: readonly MeasuredSubject[] = [
     { kind: 'matmul', rows: 8, side: 8, operators: 2 },
     { kind: 'matmul', rows: 8, side: 8, operators: 2, stored: true },
     { kind: 'chain', operators: 3 },

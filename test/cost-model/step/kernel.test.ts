@@ -11,13 +11,13 @@ import {
 } from '../../../src/cost-model/kernel-price.js';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
-import type { AttentionWork } from '../../../src/cost-model/step/work.js';
+import type { StepAttentionWork } from '../../../src/cost-model/step/work.js';
 
 const device = deviceOf('a100-sxm-80');
 const parts = { attention: 'parts', precision: 'fp16' } as const;
 
 /** A head's work over 2,048 tokens, as many heads as make 1,024 columns or what is left of them. */
-const heads = (width: number, count: number, backward = false): AttentionWork => ({
+const heads = (width: number, count: number, backward = false): StepAttentionWork => ({
   kind: 'attention',
   backward,
   batch: 1,
@@ -30,7 +30,7 @@ const heads = (width: number, count: number, backward = false): AttentionWork =>
   causal: true,
 });
 const seconds = (
-  work: AttentionWork,
+  work: StepAttentionWork,
   configuration: Pick<StepConfiguration, 'attention' | 'precision' | 'plainSoftmax'>,
 ) => attentionSeconds(work, device, configuration, STEP_CONSTANTS);
 

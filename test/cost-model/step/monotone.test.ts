@@ -7,7 +7,7 @@ import fc from 'fast-check';
 import { generatedModel } from '../../../models/families.js';
 import { layerGraph, layerWork } from '../../../src/api/layer-classes.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
-import type { Level } from '../../../src/cost-model/levels.js';
+import type { ClusterLevel } from '../../../src/cost-model/levels.js';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
 import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
@@ -22,7 +22,7 @@ const LAYERS = layerGraph({ ...language, batch: 1 });
 const WORKS = new Map([1, 2, 4].map((tp) => [tp, layerWork(LAYERS, tp, CLUSTER).work]));
 
 /** Faster or slower links of every level. */
-const linked = (change: (level: Level) => Partial<Level>) => ({
+const linked = (change: (level: ClusterLevel) => Partial<ClusterLevel>) => ({
   ...CLUSTER,
   levels: CLUSTER.levels.map((level) => ({ ...level, ...change(level) })),
 });

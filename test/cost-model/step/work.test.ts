@@ -9,7 +9,7 @@ import { attentionSeconds } from '../../../src/cost-model/kernel-price.js';
 import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
 import { flopsOf } from '../../../src/cost-model/step/model-flops.js';
 import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
-import type { PartWork, Work } from '../../../src/cost-model/step/work.js';
+import type { PartWork, StepWork } from '../../../src/cost-model/step/work.js';
 import { seenShare } from '../../../src/partition/kernels.js';
 import { gptSizes } from './sizes.js';
 import { trained } from './trained.js';
@@ -22,7 +22,7 @@ function layer(sizes: Parameters<typeof gptSizes>[0], tp: number): PartWork {
   return found.part;
 }
 
-const flops = (works: readonly Work[]) => works.reduce((sum, work) => sum + flopsOf(work), 0);
+const flops = (works: readonly StepWork[]) => works.reduce((sum, work) => sum + flopsOf(work), 0);
 
 test('a layer has 24 b s h² (1 + s / 6h) FLOPs forward and twice that backward, shared out by tp', (t) => {
   const [b, s, h] = [2, 1024, 1024];

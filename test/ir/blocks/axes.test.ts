@@ -1,6 +1,6 @@
 import test from 'ava';
 import fc from 'fast-check';
-import { axisRun, type Run, runAfter, runBefore } from '../../../src/ir/blocks/axes.js';
+import { type AxisRun, axisRun, runAfter, runBefore } from '../../../src/ir/blocks/axes.js';
 import { elementCount, type Node } from '../../../src/ir/graph.js';
 
 function view(op: string, attributes: Node['attributes'] = {}): Node {
@@ -67,8 +67,8 @@ test('a run that is found counts the same elements', (t) => {
 });
 
 /** Whether every element has the same place along both runs. */
-function same(from: readonly number[], run: Run, to: readonly number[], other: Run): boolean {
-  const along = (shape: readonly number[], { start, end }: Run, flat: number): number =>
+function same(from: readonly number[], run: AxisRun, to: readonly number[], other: AxisRun): boolean {
+  const along = (shape: readonly number[], { start, end }: AxisRun, flat: number): number =>
     Math.floor(flat / elementCount(shape.slice(end))) % elementCount(shape.slice(start, end));
   return Array.from({ length: elementCount(from) }, (_, flat) => flat).every(
     (flat) => along(from, run, flat) === along(to, other, flat),

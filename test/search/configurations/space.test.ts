@@ -9,7 +9,7 @@ import { parseCluster } from '../../../src/cost-model/cluster.js';
 import { fasterLinks } from '../../../src/cost-model/faster-links.js';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
 import { AutoparError } from '../../../src/ir/error.js';
-import type { Priced } from '../../../src/search/configurations/priced.js';
+import type { PricedConfiguration } from '../../../src/search/configurations/priced.js';
 import { type Combination, combinations, divisors, variants } from '../../../src/search/configurations/space.js';
 import { pricingOf } from '../../../src/search/configurations/step-pricing.js';
 import { BASE, FASTEST } from './base.js';
@@ -109,7 +109,7 @@ test('of all that was priced none is faster by simulation than what is taken', a
     ...FASTEST,
   });
   const { best, fitting } = await searchPrepared(prepared);
-  const [first] = best as readonly [Priced];
+  const [first] = best as readonly [PricedConfiguration];
   t.is(first.priceLevel, 'simulated');
   const { cluster, works } = prepared;
   const pricing = pricingOf(cluster, works);

@@ -10,7 +10,7 @@ import { importModel } from '../../../src/api/import.js';
 import { type Training, trainedModel } from '../../../src/api/training.js';
 import { importedFor } from '../../../src/api/training-form.js';
 import type { Graph } from '../../../src/ir/graph.js';
-import { lettersOf, type Unit, unitsOf } from '../../../src/search/pipeline/units.js';
+import { lettersOf, type StageUnit, unitsOf } from '../../../src/search/pipeline/units.js';
 import { MODELS, type ModelName, writeModel } from '../../pipelines/models.js';
 
 const FORMS = [
@@ -21,7 +21,7 @@ const FORMS = [
 ] as const;
 
 /** Operators that read what a later unit makes. */
-function readsOfLater({ nodes }: Graph, units: readonly Unit[]): readonly string[] {
+function readsOfLater({ nodes }: Graph, units: readonly StageUnit[]): readonly string[] {
   const unitOf = new Map(units.flatMap(({ operators }, index) => operators.map((name) => [name, index] as const)));
   const madeIn = new Map<string | null, number>();
   for (const { name, outputs } of nodes)

@@ -31,7 +31,7 @@ export function calls(text: string, name: string): boolean {
 
 export const RUFF = `line-length = ${LINE_LENGTH}\n\n[lint]\nselect = ["E", "F", "I", "W"]\n`;
 
-export interface Described {
+export interface DescribedProgram {
   readonly model: string;
   readonly ranks: number;
   readonly mesh: string;
@@ -45,7 +45,7 @@ const PIPELINE = `| layers.py | a class for each kind of layer, one line per ope
 | schedule.csv | what each stage runs in which order, in the grammar of torch.distributed.pipelining |`;
 
 /** README.md. */
-export function readme({ model, ranks, mesh, isPipeline }: Described): string {
+export function readme({ model, ranks, mesh, isPipeline }: DescribedProgram): string {
   return `# ${model} on ${ranks} ${ranks === 1 ? 'rank' : 'ranks'} (${mesh})
 
     pip install -r requirements.txt

@@ -44,7 +44,7 @@ function einsum(node: TorchNode): string {
 }
 
 /** How a window moves over the dimensions behind batch and channels. */
-interface Window {
+interface TorchWindow {
   readonly kernel: readonly number[];
   readonly strides: readonly number[];
   readonly dilations: readonly number[];
@@ -53,7 +53,7 @@ interface Window {
 }
 
 /** null for a form that torch has no argument for. */
-function windowOf(node: TorchNode, kernel: readonly number[]): Window | null {
+function windowOf(node: TorchNode, kernel: readonly number[]): TorchWindow | null {
   const ones = kernel.map(() => 1);
   const strides = integersIn(node, 'strides') ?? ones;
   const dilations = integersIn(node, 'dilations') ?? ones;
@@ -75,7 +75,7 @@ function windowOf(node: TorchNode, kernel: readonly number[]): Window | null {
   return { kernel, strides, dilations, before, after };
 }
 
-const isEven = ({ before, after }: Window) => before.every((amount, axis) => amount === after[axis]);
+const isEven = ({ before, after }: TorchWindow) => before.every((amount, axis) => amount === after[axis]);
 
 /** A dimension's own number where it is the same for all, else a tuple. */
 const each = (values: readonly number[]) =>
@@ -85,7 +85,7 @@ const named = (name: string, values: readonly number[], usual: number) =>
   values.every((value) => value === usual) ? '' : `, ${name}=${each(values)}`;
 
 /** The operand with its padding written out, where it differs at both ends. */
-function padded(node: TorchNode, { before, after }: Window, value: string): string {
+function padded(node: TorchNode, { before, after }: TorchWindow, value: string): string {
   const amounts = before.map((amount, axis) => [amount, after[axis] ?? 0]).reverse();
   return `F.pad(${x(node)}, ${tuple(amounts.flat())}, value=${value})`;
 }
@@ -133,8 +133,8 @@ function transposedConvolution(node: TorchNode): string | null {
 /** Of a transposed convolution that is asked for its result's size: what that leaves of all positions is cut from both ends. */
 function paddingOfResult(
   node: TorchNode,
-  { kernel, strides, dilations }: Window,
-): Partial<Pick<Window, 'before' | 'after'>> {
+  { kernel, strides, dilations }: TorchWindow,
+): Partial<Pick<TorchWindow, 'before' | 'after'>> {
   const kind = textIn(node, 'auto_pad', 'NOTSET');
   if (kind === 'NOTSET' && !integersIn(node, 'output_shape')) return {};
   const total = kernel.map((size, axis) => {

@@ -77,21 +77,26 @@ function numbers(node: TorchNode, index: number, zero: number, axis: number): st
   return own === null ? null : `(${whole} - ${own})`;
 }
 
-function products(node: TorchNode, [a, aZero]: Operand, [b, bZero]: Operand): string | null {
+function products(node: TorchNode, [a, aZero]: QuantisedOperand, [b, bZero]: QuantisedOperand): string | null {
   const left = numbers(node, a, aZero, rankOf(node, a) - 2);
   const right = numbers(node, b, bZero, rankOf(node, b) - 1);
   return left === null || right === null ? null : `${left} @ ${right}`;
 }
 
 /** Places of an operand and of its zero point. */
-type Operand = readonly [value: number, zero: number];
+type QuantisedOperand = readonly [value: number, zero: number];
 
 function matMulInteger(node: TorchNode): string | null {
   const text = products(node, [0, 2], [1, 3]);
   return text === null ? null : `(${text}).to(torch.int32)`;
 }
 
-function convolved(node: TorchNode, [a, aZero]: Operand, [b, bZero]: Operand, bias: string | null): string | null {
+function convolved(
+  node: TorchNode,
+  [a, aZero]: QuantisedOperand,
+  [b, bZero]: QuantisedOperand,
+  bias: string | null,
+): string | null {
   const operands = [numbers(node, a, aZero, 1), numbers(node, b, bZero, 0), bias];
   if (operands[0] === null || operands[1] === null) return null;
   return convolutionText({ ...node, operands, inputs: [typeOf(node, a), typeOf(node, b)] });

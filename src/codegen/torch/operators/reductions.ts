@@ -25,10 +25,14 @@ function axesOf(node: TorchNode): readonly number[] | null {
   return Array.from({ length: rankOf(node) }, (_, axis) => axis);
 }
 
-type Body = (operand: string, dims: string, node: TorchNode, axes: readonly number[]) => string;
+type TorchReduction = (operand: string, dims: string, node: TorchNode, axes: readonly number[]) => string;
 
 /** A reduction and what it makes of an operand whose dimensions it does not reduce. */
-function reduction(op: string, body: Body, alone: (operand: string) => string = (operand) => operand): TorchOperator {
+function reduction(
+  op: string,
+  body: TorchReduction,
+  alone: (operand: string) => string = (operand) => operand,
+): TorchOperator {
   return torch(op, (node) => {
     const axes = axesOf(node);
     if (axes === null || rankOf(node) === 0) return alone(x(node));
@@ -39,12 +43,12 @@ function reduction(op: string, body: Body, alone: (operand: string) => string = 
 }
 
 /** torch.prod takes one dimension at a time. */
-const product: Body = (operand, _, node, axes) => {
+const product: TorchReduction = (operand, _, node, axes) => {
   const keep = numberIn(node, 'keepdims', 1) ? ', keepdim=True' : '';
   return [...axes].sort((a, b) => b - a).reduce((text, axis) => `torch.prod(${text}, dim=${axis}${keep})`, operand);
 };
 
-const mean: Body = (operand, dims, node) =>
+const mean: TorchReduction = (operand, dims, node) =>
   typeOf(node).dtype.includes('float')
     ? `torch.mean(${operand}, ${dims})`
     : `torch.mean(${atom(operand)}.double(), ${dims}).trunc()`;
