@@ -119,7 +119,7 @@ test('whole steps of inference are priced in the precision that is asked for', a
     output,
   ];
   const { stdout, stderr } = await autopar([...line, '--precision', 'fp32', '--force']);
-  t.regex(stdout, /per step in fp32,/, stderr);
+  t.regex(stdout, /per step in fp32 \(simulated\),/, stderr);
   const plan = await readPlan(path.join(output, 'plan.json'));
   t.deepEqual([plan.step?.precision, plan.predicted.precision], ['fp32', 'fp32']);
   t.regex((await autopar(['explain', output, '--rejected'])).stdout, /per step in fp32/);

@@ -9,7 +9,7 @@ import type { MeshOrder, Offload, StepConfiguration } from '../../../src/cost-mo
 import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
 import { fullestHost } from '../../../src/cost-model/step/offload.js';
 import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
-import { priceStep } from '../../../src/cost-model/step/step-price.js';
+import { priceStepExactly } from '../../../src/cost-model/step/step-price.js';
 import type { ModelWork } from '../../../src/cost-model/step/work.js';
 import { bestConfigurations } from '../../../src/search/configurations/best-configurations.js';
 import { fewestRecomputed } from '../../../src/search/configurations/fewest-recomputed.js';
@@ -88,7 +88,7 @@ function bruteForce(
               cluster,
             );
             if (host.bytes > host.memoryBytes) continue;
-            const { stepSeconds } = priceStep(work, configuration, cluster, STEP_CONSTANTS);
+            const { stepSeconds } = priceStepExactly(work, configuration, cluster, STEP_CONSTANTS);
             if (stepSeconds < best.seconds) best = { seconds: stepSeconds, configuration };
           }
         }
