@@ -201,11 +201,17 @@ starts and ends, given how long each stage, chunk and phase takes and how long r
 less than a tenth of a second for 64 stages, 512 micro-batches and 4 chunks. The formulas above (\`src/schedule/closed-form.ts\`) agree
 with it wherever stages are alike and results travel in no time; the two schedules without one are simulated in their place.
 
-\`npm run bench:emulated\` compiles a layer per part and runs it on emulated ranks, which wait as long as each phase is said to take. Of
-26 pipelines (naive, F-then-B, 1F1B, interleaved 1F1B and zero-bubble, 2 to 8 stages) 24 bubbles were read in one run, all within
-5 % of the formula; naive and F-then-B with 8 stages are not measured. A step takes half a millisecond more than its ranks wait,
-however long that is: ranks meet at its beginning and at its end. Of zero-bubble's 4 % with 2 stages and 8 micro-batches it makes
-4.43 % where a forward takes 4 ms, 4.14 % at 16 ms and 4.02 % at 64 ms; the bench takes 32 ms.
+\`npm run bench:emulated\` compiles a layer per part and runs it on emulated ranks, which wait as long as each phase is said to take. Seconds
+are those of the ranks' own clocks: each step begins at zero, and messages carry the moment at which they leave, so a busy machine
+changes no figure. Share of a step in which a rank has nothing to do, on emulated ranks (the formula):
+
+| schedule | stages p, micro-batches m, chunks v: bubble |
+|---|---|
+| 1F1B, m = p | p 2: 33.34 % (33.33), 3: 40.01 (40.00), 4: 42.86 (42.86), 5: 44.45 (44.44), 6: 45.46 (45.45), 7: 46.16 (46.15), 8: 46.67 (46.67) |
+| 1F1B, m = 2p | p 2: 20.01 % (20.00), 3: 25.01 (25.00), 4: 27.28 (27.27), 5: 28.58 (28.57), 6: 29.42 (29.41), 7: 30.01 (30.00), 8: 30.45 (30.43) |
+| p 2 | naive, m 4: 50.00 % (50.00); F-then-B, m 8: 11.11 (11.11); interleaved 1F1B, m 8, v 2: 5.91 (5.88); zero-bubble, m 8: 4.01 (4.00) |
+| p 4 | naive, m 4: 75.00 % (75.00); F-then-B, m 8: 27.28 (27.27); interleaved 1F1B, m 8, v 2: 15.83 (15.79); zero-bubble, m 8: 11.13 (11.11) |
+| p 8 | naive, m 4: 87.50 % (87.50); F-then-B, m 8: 46.67 (46.67); interleaved 1F1B, m 8, v 2: 30.49 (30.43); zero-bubble, m 8: 22.60 (22.58) |
 
 Refused with \`bad-schedule\`: interleaving micro-batches that are no multiple of the stages, virtual stages in a schedule that has
 none, one virtual stage in one that interleaves, any number but 2 in ZB-V.

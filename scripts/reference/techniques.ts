@@ -252,6 +252,16 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
       tests: ['test/models/gpt-oss.test.ts', 'test/models/hybrid.test.ts'],
     },
     {
+      does: 'Packed samples and attention sinks under sp, by every method',
+      commands: ['autopar compile MODEL --train --sp 2 --sp-method ring --verify'],
+      tests: ['test/pipelines/sequence-experts.slow.ts', 'test/ir/blocks/causal-mask.test.ts'],
+    },
+    {
+      does: 'Experts whose tokens are picked out by NonZero, as PyTorch exports Mixtral of transformers',
+      commands: ['autopar compile MODEL --train --dp 4 --ep 2 --dispatch padded --verify'],
+      tests: ['test/ir/passes/picked-rows.test.ts', 'test/reference/module-exports.slow.ts'],
+    },
+    {
       does: 'Models of several kinds of layers in turns: state space, attention, experts',
       commands: ['autopar compile --model hybrid:pattern=M*E --init random --tp 2 --verify'],
       tests: ['test/models/hybrid.test.ts', 'test/models/state-space.test.ts'],
@@ -486,6 +496,16 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
         'autopar compile MODEL --plan-only --cluster FILE.yaml --objective devices --within 4',
       ],
       tests: ['test/cli/compile-parts.test.ts', 'test/cost-model/cluster-parts.test.ts'],
+    },
+    {
+      does: 'Of plans that are as fast the simplest, with memory left free',
+      commands: ['autopar compile MODEL --plan-only --prefer simple --headroom 10%'],
+      tests: ['test/search/preference.test.ts'],
+    },
+    {
+      does: 'A written plan priced anew',
+      commands: ['autopar simulate DIR'],
+      tests: ['test/api/one-price.test.ts'],
     },
     {
       does: 'Convolutions data-parallel, fully connected layers model-parallel',

@@ -187,7 +187,9 @@ function meshWork({ nodes }: Graph, devices: number): number {
  */
 async function withoutRoles(choices: Choices, alone: FittingPlan, deadline: Deadline): Promise<FittingPlan | null> {
   const { options, cluster } = choices;
-  const { dp, tp } = alone.planned.plan.degrees;
+  const { dp, tp, sp } = alone.planned.plan.degrees;
+  // Free axes know no methods of sequence parallelism.
+  if (options.axes !== undefined || (sp ?? 1) > 1) return null;
   if (meshWork(alone.imported.graph, clusterSize(cluster)) > MOST_WORK_WITHOUT_ROLES || deadline.isOver()) return null;
   const asked = { ...options, axes: 'free' as const, degrees: { ...options.degrees, dp, tp } };
   const lifted = await planned({ ...choices, options: asked }, alone, deadline, 'checked').catch(refusal);

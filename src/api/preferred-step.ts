@@ -85,7 +85,7 @@ function chosen(
     (priced) => {
       const { degrees, offload = 'none' } = priced.configuration;
       return {
-        // Estimates are bounds from below: what one calls faster than the best was simulated, and is not.
+        // What may be faster than the best was simulated, and is not.
         seconds: priced === outside ? priced.seconds : Math.max(least, priced.seconds),
         bytes: priced.bytes,
         degrees,

@@ -1,6 +1,7 @@
 /**
  * @file Which of the plans that fit is taken. A plan that leaves headroom goes before one that does not. Among plans within 2 % of
- * the fastest of these, the criteria below decide one after another: predictions are no more exact than that (docs/accuracy.md).
+ * the fastest of these, the criteria below decide one after another: predictions are no more exact than that
+ * (docs/reference/accuracy.md).
  */
 import type { Degrees } from '../cost-model/step/configuration.js';
 import type { PlanRequest, Preference } from '../strategy/request.js';
@@ -9,7 +10,7 @@ import { shareWritten } from './figures.js';
 /** What is wanted of the plan, as the user says it. */
 export type Wish = Pick<PlanRequest, 'prefer' | 'headroom'>;
 
-/** Of the device's memory: what predictions of memory are off by (docs/accuracy.md). */
+/** Of the device's memory: what predictions of memory are off by (docs/reference/accuracy.md). */
 const HEADROOM = 0.1;
 
 /** Plans as many times as long as the fastest are as fast. */

@@ -1,5 +1,5 @@
 /**
- * @file The method of sequence parallelism: its order by figures against the bytes that docs/sequences-and-experts.md counts, and
+ * @file The method of sequence parallelism: its order by figures against the bytes that docs/parallelism.md counts, and
  * which plan is taken.
  */
 import test from 'ava';

@@ -72,9 +72,11 @@ const CLAIMS: Readonly<Record<string, Readonly<Record<string, readonly Claim[]>>
       { below: 0.1, figure: 'share of the bubble', of: ['64 --pp 8 --tp 2'] },
     ],
     'Interleaving and zero-bubble, where the batch is small': [
-      { rising: 'step', of: ['--virtual-stages 5', 'zero-bubble', '--schedule 1f1b', 'f-then-b'] },
-      { rising: 'bubble', of: ['--virtual-stages 5', '--schedule 1f1b'], times: [4.9, 5.1] },
+      { rising: 'step', of: ['--virtual-stages 5', 'zero-bubble', '--schedule 1f1b'] },
+      { rising: 'bubble', of: ['--virtual-stages 5', '--schedule 1f1b'], times: [4.5, 5] },
+      { rising: 'time over pp', of: ['--schedule 1f1b', '--virtual-stages 5'] },
       { rising: 'bubble', of: ['zero-bubble', '--schedule 1f1b'], times: [2, 3] },
+      { same: 'step', of: ['f-then-b', '--schedule 1f1b'] },
       { same: 'bubble', of: ['f-then-b', '--schedule 1f1b'] },
       { rising: 'memory', of: ['--schedule 1f1b', 'f-then-b'] },
     ],

@@ -32,6 +32,7 @@ const FIGURES = {
   'share of the bubble': /pipeline bubble +\S+ \S+ +([\d.]+) (%)/,
   'time over tp': /communication over tp +([\d.]+) (\S+)/,
   'time over ep': /communication over ep +([\d.]+) (\S+)/,
+  'time over pp': /communication over pp +([\d.]+) (\S+)/,
 } as const;
 
 export type Figure = keyof typeof FIGURES;

@@ -20,7 +20,7 @@ const DRAWN = fc.array(
 
 const same = (one: ComparedAlternative) => one;
 
-/** Least first, as docs/search.md has the criteria. */
+/** Least first, as docs/planner.md has the criteria. */
 function worth({ degrees, liftsRoles, bytes, isOffloaded, seconds }: ComparedAlternative): readonly number[] {
   const kinds = [degrees.dp, degrees.sp, degrees.tp].filter((degree) => degree !== 1).length;
   return [kinds, degrees.sp ?? 1, liftsRoles ? 1 : 0, Math.max(0, bytes - 72), isOffloaded ? 1 : 0, seconds];

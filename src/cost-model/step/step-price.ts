@@ -4,7 +4,7 @@
  */
 import { pipelineSeconds, type StageSeconds, type Travel } from '../../schedule/closed-form.js';
 import { checkRequest, makeSchedule } from '../../schedule/make-schedule.js';
-import type { ActionPhase, ScheduleRequest } from '../../schedule/schedule.js';
+import type { ActionPhase, ScheduleKind, ScheduleRequest } from '../../schedule/schedule.js';
 import { simulate } from '../../schedule/simulate.js';
 import type { Cluster } from '../cluster.js';
 import { outsideSeconds } from '../phase.js';
@@ -118,6 +118,19 @@ export function hasSchedule(configuration: StepConfiguration): boolean {
 /** Actions of the schedule: each micro-batch forward and backward through each chunk. */
 function actionsOf(configuration: StepConfiguration): number {
   return 2 * configuration.degrees.pp * configuration.virtualStages * microBatches(configuration);
+}
+
+/**
+ * Seconds that the simulated step is not below, by the closed form's price: a pipeline's closed form is one bound where results
+ * take no time to travel, and adds up what of travel and of zero-bubble's waiting a simulation may hide.
+ */
+export function leastSimulated(
+  { stepSeconds, parts }: Pick<StepPrice, 'stepSeconds' | 'parts'>,
+  kind: ScheduleKind,
+): number {
+  const inside = stepSeconds - parts.other;
+  const mayHide = parts.pp + (kind === 'zero-bubble' ? parts.bubble : 0);
+  return inside > 0 ? (stepSeconds * (inside - mayHide)) / inside : stepSeconds;
 }
 
 /** Actions of a schedule up to which it is simulated: a tenth of a second. */

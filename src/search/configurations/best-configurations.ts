@@ -313,7 +313,8 @@ class Enumeration {
       if (fitsIn({ ...need, bytes: 0 }, null)) least.set(combination, estimate);
       return { priced: null, bytes };
     }
-    const priced = seconds < this.best ? { ...estimate, ...pricing.exactly(configuration) } : estimate;
+    const mayBeBest = seconds < this.best || pricing.least(configuration) < this.best;
+    const priced = mayBeBest ? { ...estimate, ...pricing.exactly(configuration) } : estimate;
     this.fitting.push(priced);
     const known = kept.get(combination);
     if (known && this.rank(priced) >= this.rank(known)) return { priced, bytes };

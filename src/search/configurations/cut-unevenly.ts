@@ -43,7 +43,8 @@ export function cutUnevenly(
       const need = pricing.bytes(cut);
       if (!fitsIn(need, request.limitBytes)) continue;
       const seconds = pricing.seconds(cut);
-      const price = seconds < least ? pricing.exactly(cut) : ({ seconds, priceLevel: 'estimate' } as const);
+      const mayBeBest = seconds < least || pricing.least(cut) < least;
+      const price = mayBeBest ? pricing.exactly(cut) : ({ seconds, priceLevel: 'estimate' } as const);
       const priced: PricedConfiguration = { configuration: cut, ...price, ...need };
       fitting.push(priced);
       const known = best.get(cut.degrees);

@@ -18,6 +18,6 @@ export function fitsIn({ bytes, host }: StageNeed, limitBytes: number | null): b
 export interface PricedConfiguration extends StageNeed {
   readonly configuration: StepConfiguration;
   readonly seconds: number;
-  /** Estimates are bounds from below: what they call slower than the best is not simulated. */
+  /** What cannot be faster than the best is not simulated: its seconds are those of the closed form. */
   readonly priceLevel: StepPrice['priceLevel'];
 }

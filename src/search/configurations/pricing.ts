@@ -21,8 +21,10 @@ export interface ConfigurationSearchOptions {
 
 /** What the search asks of a cost model. */
 export interface Pricing {
-  /** Seconds that a step takes at least, by the closed form of its pipeline. */
+  /** Seconds of a step by the closed form of its pipeline: near those of its schedule, simulated. */
   readonly seconds: (configuration: StepConfiguration) => number;
+  /** Seconds that the exact price is not below. */
+  readonly least: (configuration: StepConfiguration) => number;
   /** Seconds of a step, every action of its schedule simulated where that can be: the price that ranks. */
   readonly exactly: (configuration: StepConfiguration) => Pick<PricedConfiguration, 'seconds' | 'priceLevel'>;
   /** Bytes of the fullest stage, and of the fullest host where something lies there. */

@@ -10,7 +10,7 @@ import { mayAccumulateApart } from '../../cost-model/step/phase-price.js';
 import { secondsOf } from '../../cost-model/step/phase-time.js';
 import { stageClusters } from '../../cost-model/step/stages.js';
 import { stageMemory } from '../../cost-model/step/step-memory.js';
-import { priceStep, priceStepExactly } from '../../cost-model/step/step-price.js';
+import { leastSimulated, priceStep, priceStepExactly } from '../../cost-model/step/step-price.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 import { leastSeconds, type Shares, sharesOf } from './at-least.js';
 import { cutLayers } from './cut-layers.js';
@@ -57,12 +57,13 @@ export function pricingOf(
     ofFirst.set(key, found);
     return found;
   };
+  const estimated = (configuration: StepConfiguration) => {
+    const prices = (own: Cluster) => parts.prices(configuration, own);
+    return priceStep(workOf(configuration), configuration, cluster, STEP_CONSTANTS, prices);
+  };
   return {
-    seconds: (configuration) => {
-      const work = workOf(configuration);
-      const prices = (own: Cluster) => parts.prices(configuration, own);
-      return priceStep(work, configuration, cluster, STEP_CONSTANTS, prices).stepSeconds;
-    },
+    seconds: (configuration) => estimated(configuration).stepSeconds,
+    least: (configuration) => leastSimulated(estimated(configuration), configuration.schedule ?? '1f1b'),
     exactly: (configuration) => {
       const prices = (own: Cluster) => parts.prices(configuration, own);
       const work = workOf(configuration);
