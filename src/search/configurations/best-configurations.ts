@@ -136,6 +136,8 @@ class Enumeration {
   /** Of each combination that was ruled out the least that it would have taken; and of those that time did not allow. */
   readonly left = new Map<Combination, number>();
   readonly missed = new Map<Combination, number>();
+  /** Seconds that what has an estimate takes at least. */
+  readonly estimated = new Map<Combination, number>();
   readonly fitting: PricedConfiguration[] = [];
   readonly open: OpenConfiguration[] = [];
   /** What a further combination must beat to be among those that are shown; and to be the best, by its exact price. */
@@ -219,7 +221,7 @@ class Enumeration {
     const { priced, bytes } = this.offer(candidate.combination, configuration);
     if (!this.isTimed) return;
     if (isPlain && isLayerByLayer) {
-      const unlimited = priced || most === Number.POSITIVE_INFINITY ? 0 : pricing.seconds(variant);
+      const unlimited = priced || most === Number.POSITIVE_INFINITY ? 0 : pricing.least(variant);
       if (priced || unlimited > most) done.add(variant.zero);
       if (unlimited > most) this.leave(candidate.combination, unlimited);
     }
@@ -262,7 +264,7 @@ class Enumeration {
         }
         const kept: StepConfiguration = { ...configuration, offload };
         const full: StepConfiguration = isLayerByLayer ? { ...kept, recompute: 'full' } : kept;
-        const unmoved = this.best < Number.POSITIVE_INFINITY ? pricing.seconds(configuration) : 0;
+        const unmoved = this.best < Number.POSITIVE_INFINITY ? pricing.least(configuration) : 0;
         if (unmoved > this.best) {
           this.leave(candidate.combination, unmoved);
           // Cuts that recompute fewer layers may take less.
@@ -313,8 +315,10 @@ class Enumeration {
       if (fitsIn({ ...need, bytes: 0 }, null)) least.set(combination, estimate);
       return { priced: null, bytes };
     }
-    const mayBeBest = seconds < this.best || pricing.least(configuration) < this.best;
+    const atLeast = Math.min(seconds, pricing.least(configuration));
+    const mayBeBest = atLeast < this.best;
     const priced = mayBeBest ? { ...estimate, ...pricing.exactly(configuration) } : estimate;
+    if (!mayBeBest) note(this.estimated, combination, atLeast);
     this.fitting.push(priced);
     const known = kept.get(combination);
     if (known && this.rank(priced) >= this.rank(known)) return { priced, bytes };
@@ -350,7 +354,10 @@ function offloadsOf(
 }
 
 /** Null where nothing of a combination was priced, ruled out or left. */
-function verdictOf(combination: Combination, { kept, least, left, missed }: Enumeration): DegreesVerdict | null {
+function verdictOf(
+  combination: Combination,
+  { kept, least, left, missed, estimated }: Enumeration,
+): DegreesVerdict | null {
   const { degrees, reason } = combination;
   if (reason !== null) return { kind: 'impossible', degrees, reason };
   const best = kept.get(combination);
@@ -360,7 +367,10 @@ function verdictOf(combination: Combination, { kept, least, left, missed }: Enum
   const over = missed.get(combination);
   if (over !== undefined && over <= (atLeastSeconds ?? Number.POSITIVE_INFINITY))
     return best ? { kind: 'priced', degrees, best } : { kind: 'unseen', degrees, atLeastSeconds: over };
-  if (atLeastSeconds !== undefined) return { kind: 'slower', degrees, atLeastSeconds };
+  if (atLeastSeconds !== undefined) {
+    const all = Math.min(atLeastSeconds, estimated.get(combination) ?? Number.POSITIVE_INFINITY);
+    return { kind: 'slower', degrees, atLeastSeconds: all };
+  }
   const smallest = least.get(combination);
   return smallest ? { kind: 'too-large', degrees, least: smallest } : null;
 }

@@ -10,7 +10,7 @@ import { mayAccumulateApart } from '../../cost-model/step/phase-price.js';
 import { secondsOf } from '../../cost-model/step/phase-time.js';
 import { stageClusters } from '../../cost-model/step/stages.js';
 import { stageMemory } from '../../cost-model/step/step-memory.js';
-import { leastSimulated, priceStep, priceStepExactly } from '../../cost-model/step/step-price.js';
+import { leastSimulated, priceStep, priceStepExactly, type StepPrice } from '../../cost-model/step/step-price.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 import { leastSeconds, type Shares, sharesOf } from './at-least.js';
 import { cutLayers } from './cut-layers.js';
@@ -57,9 +57,14 @@ export function pricingOf(
     ofFirst.set(key, found);
     return found;
   };
+  // What is not near the best is asked for both of its figures.
+  const estimates = new WeakMap<StepConfiguration, Pick<StepPrice, 'stepSeconds' | 'parts'>>();
   const estimated = (configuration: StepConfiguration) => {
     const prices = (own: Cluster) => parts.prices(configuration, own);
-    return priceStep(workOf(configuration), configuration, cluster, STEP_CONSTANTS, prices);
+    const known =
+      estimates.get(configuration) ?? priceStep(workOf(configuration), configuration, cluster, STEP_CONSTANTS, prices);
+    estimates.set(configuration, known);
+    return known;
   };
   return {
     seconds: (configuration) => estimated(configuration).stepSeconds,
