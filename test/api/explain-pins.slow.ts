@@ -28,6 +28,8 @@ const CASES: readonly (Omit<CompileOptions, 'output'> & { readonly named: string
     named: 'an MLP in training',
     model: join('models', 'mlp.onnx'),
     degrees: { dp: 2, tp: 2 },
+    // With pins, axes keep their roles unless they are freed.
+    axes: 'roles',
     training: TRAINING,
     count: 20,
   },
