@@ -11,7 +11,7 @@ import { inputsOf, outputsOf, valuesTable } from './interface.js';
 import { type FiledConstant, LayerWriter, type OwnedModule } from './module.js';
 import { HELPERS } from './operators/helpers.js';
 import { OptimizerFile } from './optimizer-file.js';
-import { LINE_LENGTH } from './python.js';
+import { LINE_LENGTH, torchImports } from './python.js';
 import { runsOf } from './runs.js';
 import { methodOf, StageWriter } from './stage-writer.js';
 import { type TorchTensors, tensorsOf } from './tensors.js';
@@ -151,10 +151,7 @@ function fileText(
     if (line.length > LINE_LENGTH) return [`from ${file} import (`, ...used.map((name) => `    ${name},`), ')'];
     return used.length > 0 ? [line] : [];
   };
-  const plain = [
-    ...(/\btorch\./.test(text) ? ['import torch'] : []),
-    ...(/\bF\./.test(text) ? ['import torch.nn.functional as F'] : []),
-  ];
+  const plain = torchImports(text);
   const own = [
     ...from('collectives', COLLECTIVES),
     ...from('layers', layers),

@@ -5,7 +5,7 @@
 import { elementCount, type TensorType } from '../../ir/graph.js';
 import { type ComputeNode, readsOf, resultsOf } from '../../partition/sharded-graph.js';
 import { INDENT, type Statement } from './body.js';
-import { attributeName, Names, statement } from './python.js';
+import { attributeName, Names, statement, torchImports } from './python.js';
 
 const BODY = INDENT.slice(4);
 
@@ -73,7 +73,8 @@ export class OptimizerFile {
       const [head = '', ...body] = text.split('\n');
       return [...statement(`def ${name}${head}`, ''), ...body].join('\n');
     });
-    const imported = functions.some((text) => text.includes('torch.')) ? ['import torch', '', ''] : [''];
+    const imports = torchImports(functions.join('\n'));
+    const imported = imports.length > 0 ? [...imports, '', ''] : [''];
     return [
       '"""What updates a parameter: the operators of the graph, in its order."""',
       '',

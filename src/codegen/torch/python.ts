@@ -166,3 +166,11 @@ export function assignment(name: string, open: string, items: readonly string[],
   const comma = open === '(' && items.length === 1 ? ',' : '';
   return statement(`${name} = ${open}${items.join(', ')}${comma}${close}`, '').join('\n');
 }
+
+/** The imports of torch that a file's text needs. */
+export function torchImports(text: string): readonly string[] {
+  return [
+    ...(/\btorch\./.test(text) ? ['import torch'] : []),
+    ...(/\bF\./.test(text) ? ['import torch.nn.functional as F'] : []),
+  ];
+}

@@ -2,16 +2,15 @@
  * @file The small files of an emitted program: operators.py, requirements.txt, ruff.toml, README.md.
  */
 import { HELPERS, type HelperName } from '../operators/helpers.js';
-import { LINE_LENGTH } from '../python.js';
+import { LINE_LENGTH, torchImports } from '../python.js';
 
 /** operators.py with the functions that the modules' text calls; null where it calls none. */
 export function operatorsFile(modules: string): string | null {
   const names = calledHelpers(modules);
   if (names.length === 0) return null;
   const texts = names.map((name) => HELPERS[name]);
-  const functional = texts.some((text) => text.includes('F.')) ? 'import torch.nn.functional as F\n' : '';
-  const plain = texts.some((text) => text.includes('torch.')) ? 'import torch\n' : '';
-  return `"""Operators that torch has no function for."""\n\n${plain}${functional}${plain || functional ? '\n\n' : '\n'}${texts.join('\n\n')}`;
+  const imports = torchImports(texts.join('\n')).map((line) => `${line}\n`);
+  return `"""Operators that torch has no function for."""\n\n${imports.join('')}${imports.length > 0 ? '\n\n' : '\n'}${texts.join('\n\n')}`;
 }
 
 /** Functions that a text calls, and those that they call or choose from, in the order of the table. */
