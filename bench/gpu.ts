@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { generatedModel } from '../models/families.js';
 import { COMPUTING_BACKENDS } from '../src/api/backends.js';
 import type { Training } from '../src/api/training-request.js';
-import { compile, type FlatCompileOptions, runCompiled, verify } from '../src/api/verbs.js';
+import { type CompileOptions, compile, runCompiled, verify } from '../src/api/verbs.js';
 import { writeOnnx } from '../src/ir/onnx/writer.js';
 import { median } from './measure.js';
 
@@ -28,7 +28,7 @@ const folder = mkdtempSync(join(tmpdir(), 'autopar-bench-'));
 try {
   const larger = join(folder, 'gpt.onnx');
   writeFileSync(larger, writeOnnx(generatedModel(LARGER).build(4), { externalWeights: true, name: 'gpt' }));
-  const sources: Readonly<Record<string, FlatCompileOptions>> = {
+  const sources: Readonly<Record<string, CompileOptions>> = {
     'gpt-tiny': { model: 'models/gpt-tiny.onnx' },
     'gpt-tiny, training': { model: 'models/gpt-tiny.onnx', training },
     'llama-tiny': { model: 'models/llama-tiny.onnx' },

@@ -13,7 +13,7 @@ import { gpt } from '../models/gpt.js';
 import { llama } from '../models/llama.js';
 import { generatedFile } from '../src/api/generated.js';
 import { importModel } from '../src/api/import.js';
-import { type PlanningOptions, plan } from '../src/api/plan.js';
+import { type NestedPlanningOptions, plan } from '../src/api/plan.js';
 import type { Graph } from '../src/ir/graph.js';
 import { writeOnnx } from '../src/ir/onnx/writer.js';
 import { trainingParts } from './model-parts.js';
@@ -26,7 +26,7 @@ const MODELS: Readonly<Record<string, (layers: number) => Graph>> = {
   gpt: (layers) => gpt('gpt', { ...SIZES, layers }, 1),
 };
 
-const CASES: readonly PlanningOptions[] = [
+const CASES: readonly NestedPlanningOptions[] = [
   { cluster: '1x4:h100-sxm-80', degrees: { tp: 4 } },
   { cluster: '1x8:h100-sxm-80', degrees: { tp: 8 } },
   { cluster: '1x8:h100-sxm-80' },

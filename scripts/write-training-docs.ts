@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { generatedFile } from '../src/api/generated.js';
-import { compile, type FlatCompileOptions, plot, train } from '../src/api/index.js';
+import { type CompileOptions, compile, plot, train } from '../src/api/index.js';
 import { uniform } from '../src/api/numbers.js';
 import { readMetrics, type StepMetrics } from '../src/api/training-run/metrics.js';
 
@@ -21,12 +21,12 @@ const STEPS = 200;
 const EARLY = 20;
 const GPT = 'gpt:layers=4,hidden=256,heads=8,vocab=128,seq=64,batch=8';
 
-const TRAINING: NonNullable<FlatCompileOptions['training']> = {
+const TRAINING: NonNullable<CompileOptions['training']> = {
   loss: { kind: 'cross_entropy' },
   optimizer: { kind: 'adamw', learningRate: 1e-3, schedule: { warmup: 20, shape: 'cosine', total: STEPS } },
 };
 
-const PLANS: Readonly<Record<string, Partial<FlatCompileOptions>>> = {
+const PLANS: Readonly<Record<string, Partial<CompileOptions>>> = {
   'one rank': { devices: 1 },
   'dp 4': { degrees: { dp: 4 } },
   'tp 2': { degrees: { dp: 1, tp: 2 } },

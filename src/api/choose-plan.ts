@@ -16,9 +16,9 @@ import { NothingFits } from '../search/plan.js';
 import { preferencesOf, preferred, roomyBytes } from '../search/preference.js';
 import { AXIS_ORDER } from '../sharding-propagation/mesh.js';
 import { Deadline } from '../solver/deadline.js';
-import type { CompileOptions } from './compile-options.js';
+import type { NestedCompileOptions } from './compile-options.js';
 import type { ImportedModel } from './import.js';
-import { type PlannedModel, type PlanningOptions, plan } from './plan.js';
+import { type NestedPlanningOptions, type PlannedModel, plan } from './plan.js';
 import { askedOf, microBatchesOf, type Propose, proposer, unproposed } from './proposals.js';
 import type { Training } from './training.js';
 
@@ -27,11 +27,11 @@ export interface Choices {
   readonly cluster: Cluster;
   /** The model as it was read. */
   readonly read: ImportedModel;
-  readonly options: CompileOptions;
+  readonly options: NestedCompileOptions;
   /** What is trained, as it is asked for; absent for inference. */
   readonly training: Training | undefined;
   /** The model as it is planned. @throws AutoparError where it has no such micro-batches */
-  readonly form: (asked: CompileOptions, training: Training | undefined) => Promise<Formed>;
+  readonly form: (asked: NestedCompileOptions, training: Training | undefined) => Promise<Formed>;
 }
 
 /** A model in the form that is planned. */
@@ -373,7 +373,7 @@ async function lower(
 }
 
 /** The options with the time that is left. */
-function within(options: PlanningOptions, deadline: Deadline): PlanningOptions {
+function within(options: NestedPlanningOptions, deadline: Deadline): NestedPlanningOptions {
   return options.timeLimit === undefined ? options : { ...options, timeLimit: deadline.left() };
 }
 

@@ -4,11 +4,11 @@
 import type { TrainingPrecision } from '../ir/autodiff/training-graph.js';
 import type { DispatchOptions } from '../ir/experts/dispatch-experts.js';
 import type { ConstantTensor } from '../ir/graph.js';
-import type { PlanningOptions } from './plan.js';
+import type { NestedPlanningOptions } from './plan.js';
 import type { Target } from './targets.js';
 import type { Training } from './training.js';
 
-export interface CompileOptions extends PlanningOptions, DispatchOptions {
+export interface NestedCompileOptions extends NestedPlanningOptions, DispatchOptions {
   /** The model file. */
   readonly model: string;
   /** `FAMILY:key=value,…`, where the file was generated from it. */

@@ -8,7 +8,7 @@ import { weightsNeeded } from './absent-weights.js';
 import { optionsOf } from './annotations.js';
 import { type ComparedPlan, choosePlan, type Formed } from './choose-plan.js';
 import { clusterSources } from './cluster-sources.js';
-import type { CompileOptions } from './compile-options.js';
+import type { NestedCompileOptions } from './compile-options.js';
 import { loadedPins, saveStrategy } from './config-checkpoints.js';
 import { stagesAsked } from './decisions.js';
 import { dispatchIn } from './dispatch.js';
@@ -26,7 +26,7 @@ import { type Training, trainedModel } from './training.js';
 import { importedFor, sharedBy } from './training-form.js';
 import { type VerifyResult, verify } from './verify.js';
 
-export type { CompileOptions };
+export type { NestedCompileOptions };
 
 export interface CompileResult extends PlanSummary {
   readonly directory: string;
@@ -51,7 +51,7 @@ export interface CompileResult extends PlanSummary {
  * Plans, lowers, and writes plan.json, program/ and source.json; nothing is left behind where it fails.
  * @throws AutoparError for everything that the user can mend.
  */
-export async function compile(options: CompileOptions): Promise<CompileResult> {
+export async function compile(options: NestedCompileOptions): Promise<CompileResult> {
   const progress = options.onProgress ?? (() => undefined);
   const directory = options.output ?? defaultFolder(options.model);
   const seed = options.seed ?? 0;
@@ -168,7 +168,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
 /** The model as it is planned: a step of training in its micro-batches, or inference in its precision. */
 async function formed(
   read: ImportedModel,
-  options: CompileOptions,
+  options: NestedCompileOptions,
   training: Training | undefined,
   at: (batch: number) => Promise<ImportedModel>,
 ): Promise<Formed> {

@@ -16,7 +16,7 @@ import { relativeTo } from './emit-plan.js';
 import { targetFolder } from './emit-target.js';
 import { CONSTANTS_FILE, checkTarget, type ProgramSource, type SourceDecisions } from './folder.js';
 import { programOfPlan } from './lower-plan.js';
-import type { PlannedModel, PlanningOptions } from './plan.js';
+import type { NestedPlanningOptions, PlannedModel } from './plan.js';
 import type { Target } from './targets.js';
 import type { Training } from './training.js';
 
@@ -40,7 +40,7 @@ export interface EmitOptions {
   readonly generated?: string;
   /** What the plan's pins came from. */
   readonly decisions?: Pick<
-    PlanningOptions,
+    NestedPlanningOptions,
     'mode' | 'annotations' | 'config' | 'axes' | 'memory' | 'searchMode' | 'complete' | 'solver'
   >;
   readonly signal?: AbortSignal;

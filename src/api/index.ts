@@ -60,6 +60,7 @@ export type { TrainReport } from './train.js';
 export { Trainer, type TrainerConfig, type TrainerOptions } from './trainer.js';
 export { type Training, withTraining } from './training.js';
 export {
+  type CompileOptions,
   type CompileStepOptions,
   compile,
   compileStep,
@@ -67,12 +68,11 @@ export {
   type ExportOptions,
   emit,
   exportWeights,
-  type FlatCompileOptions,
-  type FlatPlanningOptions,
   type ImportOptions,
   type InspectOptions,
   importModel,
   inspect,
+  type PlanningOptions,
   type ProfileOptions,
   plan,
   plot,

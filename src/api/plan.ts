@@ -26,7 +26,7 @@ import { type RecomputeEffect, recomputeEffect } from './recompute-effect.js';
 import { firstMethod, hasAttention, methodsInOrder } from './sequence-method.js';
 import { orderedGraph } from './sequence-order.js';
 
-export interface PlanningOptions extends DecisionSources, PlanRequest {
+export interface NestedPlanningOptions extends DecisionSources, PlanRequest {
   /** Bytes per device that a plan may need. */
   readonly memory?: number;
   /** `free` lets every axis lie on every factor. */
@@ -65,7 +65,7 @@ export interface PlannedModel {
  */
 export async function plan(
   imported: ImportedModel,
-  options: PlanningOptions = {},
+  options: NestedPlanningOptions = {},
   memory: 'searched' | 'checked' = 'searched',
 ): Promise<PlannedModel> {
   const decided = decide(imported, { ...options, clusterHints: await clusterSources(options.cluster) });
@@ -92,7 +92,7 @@ interface AskedPlan {
 /** The plan in which sp shards attention by a method. */
 async function plannedAs(
   imported: ImportedModel,
-  options: PlanningOptions,
+  options: NestedPlanningOptions,
   memory: 'searched' | 'checked',
   { decided, request: { requested: asked, notes: requestNotes }, mode }: AskedPlan,
   spMethod: SpMethod,
@@ -166,7 +166,7 @@ async function plannedAs(
 
 /** What is asked for, else what a configuration's search_mode says. */
 export function searchModeOf(
-  { complete, searchMode }: Pick<PlanningOptions, 'complete' | 'searchMode'>,
+  { complete, searchMode }: Pick<NestedPlanningOptions, 'complete' | 'searchMode'>,
   config: Decisions['config'],
 ): SearchMode {
   if (complete === 'propagate') return 'sharding_propagation';

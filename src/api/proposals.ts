@@ -14,9 +14,9 @@ import { layoutOfStages } from '../search/pipeline/stage-layout.js';
 import { type StageUnit, unitsOf } from '../search/pipeline/units.js';
 import { AXIS_ORDER } from '../sharding-propagation/mesh.js';
 import type { Deadline } from '../solver/deadline.js';
-import type { CompileOptions } from './compile-options.js';
+import type { NestedCompileOptions } from './compile-options.js';
 import type { ImportedModel } from './import.js';
-import type { PlanningOptions } from './plan.js';
+import type { NestedPlanningOptions } from './plan.js';
 import { readRecompute } from './recompute.js';
 import { pricedOffload } from './requests.js';
 import { PIPELINE_SCHEDULES } from './schedule-kinds.js';
@@ -29,10 +29,10 @@ export type Propose = (limitBytes: number | null) => Promise<readonly PricedConf
 /** Options that pin single operators or stages: with one of them nothing is proposed. */
 const OF_OPERATORS = [
   ...(['axes', 'mode', 'annotations', 'config', 'complete', 'searchMode', 'stages', 'meshes'] as const),
-] as const satisfies readonly (keyof PlanningOptions)[];
+] as const satisfies readonly (keyof NestedPlanningOptions)[];
 
 /** Why nothing is proposed, in words; null where proposals can be made. */
-export function unproposed(options: CompileOptions, { batchStatistics, loss }: Training): string | null {
+export function unproposed(options: NestedCompileOptions, { batchStatistics, loss }: Training): string | null {
   const given = OF_OPERATORS.find((name) => options[name] !== undefined && options[name] !== 'auto');
   if (given !== undefined) return `--${dashed(given)} says what operators or stages do`;
   if (batchStatistics !== undefined && batchStatistics !== 'batch')
@@ -52,7 +52,7 @@ export function unproposed(options: CompileOptions, { batchStatistics, loss }: T
  * @throws AutoparError where its layers cannot be read or no combination of degrees is possible
  */
 export async function proposer(
-  options: CompileOptions,
+  options: NestedCompileOptions,
   training: Training,
   read: ImportedModel,
   deadline?: Pick<Deadline, 'isOver'>,
@@ -79,7 +79,7 @@ function unlike(best: readonly PricedConfiguration[]): readonly PricedConfigurat
 }
 
 /** The question as a search over steps is asked it: what is given is kept, and what programs have no lowering for left out. */
-function asSearched(options: CompileOptions, training: Training, read: ImportedModel): StepSearchOptions {
+function asSearched(options: NestedCompileOptions, training: Training, read: ImportedModel): StepSearchOptions {
   const { generated, model, dims, shapes, constants, weights, degrees, cluster, devices, memory, signal } = options;
   const { microBatch, zero, virtualStages, schedule, recompute, offload, prefer, headroom } = options;
   const isOfFile = generated === undefined || [dims, shapes, constants, weights].some((given) => given !== undefined);
@@ -126,8 +126,8 @@ export function microBatchesOf({ globalBatch, microBatch, degrees }: StepConfigu
 export function askedOf(
   configuration: StepConfiguration,
   graph: Graph,
-  { zero, recompute, offload }: Pick<PlanningOptions, 'zero' | 'recompute' | 'offload'>,
-): PlanningOptions {
+  { zero, recompute, offload }: Pick<NestedPlanningOptions, 'zero' | 'recompute' | 'offload'>,
+): NestedPlanningOptions {
   const { degrees, virtualStages, schedule = virtualStages > 1 ? 'interleaved-1f1b' : '1f1b' } = configuration;
   const { pp, dp, sp, tp, ep } = degrees;
   const cut = pp > 1 ? cutOf(configuration, graph) : null;

@@ -4,14 +4,14 @@
  */
 import { AutoparError } from '../ir/error.js';
 import { openSession, type WholeTensors } from '../runtime/session.js';
-import type { CompileOptions } from './compile-options.js';
+import type { NestedCompileOptions } from './compile-options.js';
 import { defaultFolder, readCompiled } from './folder.js';
 import type { TrainOptions, TrainReport } from './train.js';
 import type { Training } from './training-request.js';
 import type { Evaluation } from './training-run/evaluate.js';
 
 /** A model and how it is trained, as `compile` takes them. */
-export interface TrainerOptions extends Omit<CompileOptions, 'training' | 'planOnly' | 'verify' | 'target'> {
+export interface TrainerOptions extends Omit<NestedCompileOptions, 'training' | 'planOnly' | 'verify' | 'target'> {
   readonly training: Training;
 }
 

@@ -10,7 +10,7 @@ import type { EmitOptions, Emitted } from './emit.js';
 import type { Exported, ExportOptions } from './export-weights.js';
 import type { ImportedModel, ImportOptions } from './import.js';
 import type { Inspection, InspectOptions } from './inspect.js';
-import { type FlatCompileOptions, type FlatPlanningOptions, nested } from './options/flat-degrees.js';
+import { type CompileOptions, nested, type PlanningOptions } from './options/flat-degrees.js';
 import {
   COMPILE_IDLE,
   type Idle,
@@ -34,13 +34,13 @@ import type { TrainOptions, TrainReport } from './train.js';
 import type { VerifyOptions, VerifyResult } from './verify.js';
 
 export type {
+  CompileOptions,
   CompileStepOptions,
   EmitOptions,
   ExportOptions,
-  FlatCompileOptions,
-  FlatPlanningOptions,
   ImportOptions,
   InspectOptions,
+  PlanningOptions,
   PlotOptions,
   ProfileOptions,
   RehearseOptions,
@@ -61,7 +61,7 @@ export function inspect(options: InspectOptions): Promise<Inspection> {
 }
 
 /** The best plan of an imported model, lowered; `emit` writes it. */
-export function plan(imported: ImportedModel, options: FlatPlanningOptions = {}): Promise<PlannedModel> {
+export function plan(imported: ImportedModel, options: PlanningOptions = {}): Promise<PlannedModel> {
   return checked('plan', options, [], async () => (await import('./plan.js')).plan(imported, nested(options)));
 }
 
@@ -71,7 +71,7 @@ export function emit(planned: PlannedModel, options: EmitOptions): Promise<Emitt
 }
 
 /** Plans a model and writes plan and program; nothing is left behind where it fails. */
-export function compile(options: FlatCompileOptions): Promise<CompileResult> {
+export function compile(options: CompileOptions): Promise<CompileResult> {
   return checked('compile', options, [], async () => {
     const inner = nested(options);
     refuseIdle(inner, COMPILE_IDLE);

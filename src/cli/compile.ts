@@ -8,7 +8,7 @@ import { type GradientSync, PREFERENCES, type Preference, requestIn } from '../a
 import { SCHEDULE_KINDS } from '../api/schedule-kinds.js';
 import { SEARCH_MODES, type SearchMode, SOLVERS, type SolverName, SP_METHODS, SP_ORDERS } from '../api/search-modes.js';
 import { TARGETS, type Target } from '../api/targets.js';
-import { compile, type FlatCompileOptions } from '../api/verbs.js';
+import { type CompileOptions, compile } from '../api/verbs.js';
 import { writePage } from '../api/write-page.js';
 import type { ExitKind } from '../ir/error.js';
 import type { Command, CommandContext, CommandOption } from './command.js';
@@ -212,7 +212,7 @@ async function runCompile(context: CommandContext, [file]: readonly string[], fl
   return result.verification && !result.verification.passed ? 'checkFailed' : 'done';
 }
 
-async function optionsOf(model: string, flags: CompileFlags): Promise<FlatCompileOptions> {
+async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOptions> {
   const { output, force, planOnly, target, verify, devices, cluster, memory, axes, init, seed } = flags;
   const { mode, complete, searchMode, solver, timeLimit, top, precision, schedule, virtualStages } = flags;
   const { stages, meshes } = flags;
@@ -235,7 +235,7 @@ async function optionsOf(model: string, flags: CompileFlags): Promise<FlatCompil
 }
 
 /** The files that say what is decided already, read. */
-async function decisionsOf({ annotations, config }: CompileFlags): Promise<Partial<FlatCompileOptions>> {
+async function decisionsOf({ annotations, config }: CompileFlags): Promise<Partial<CompileOptions>> {
   if (annotations === undefined && config === undefined) return {};
   const { readAnnotations, readParallelConfig } = await import('../api/annotations.js');
   return {

@@ -1,7 +1,7 @@
 import { copyFile, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { type CompileOptions, compile } from '../../src/api/compile.js';
+import { compile, type NestedCompileOptions } from '../../src/api/compile.js';
 import { runCompiled } from '../../src/api/run.js';
 import { verify } from '../../src/api/verify.js';
 import { AutoparError } from '../../src/ir/error.js';
@@ -71,7 +71,7 @@ for (const [name, each] of Object.entries(CASES)) {
   test(`${name}: a plan alone needs no weights, verify and run name the file`, async (t) => {
     const model = await modelWith(each.location, each.prepare);
     const directory = path.join(path.dirname(model), 'out');
-    const options: CompileOptions = { model, output: directory, devices: 2 };
+    const options: NestedCompileOptions = { model, output: directory, devices: 2 };
     const planned = await compile({ ...options, planOnly: true });
     t.regex(planned.notes.join('\n'), /weights are absent: .*w\.b.*; planning needs none/);
     const absent = { ...each, code: 'no-program' };

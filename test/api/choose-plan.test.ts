@@ -9,7 +9,7 @@ import test, { type ExecutionContext } from 'ava';
 import * as fc from 'fast-check';
 import { languageModel } from '../../models/language-model.js';
 import { mlp } from '../../models/mlp.js';
-import { type CompileOptions, type CompileResult, compile } from '../../src/api/compile.js';
+import { type CompileResult, compile, type NestedCompileOptions } from '../../src/api/compile.js';
 import { importModel } from '../../src/api/import.js';
 import { plan } from '../../src/api/plan.js';
 import { askedOf } from '../../src/api/proposals.js';
@@ -31,7 +31,7 @@ function folderOf(t: ExecutionContext): string {
   return folder;
 }
 
-function saved(t: ExecutionContext, graph: Graph): Pick<CompileOptions, 'model' | 'output'> {
+function saved(t: ExecutionContext, graph: Graph): Pick<NestedCompileOptions, 'model' | 'output'> {
   const folder = folderOf(t);
   const model = join(folder, 'model.onnx');
   writeFileSync(model, writeOnnx(graph));
@@ -39,7 +39,7 @@ function saved(t: ExecutionContext, graph: Graph): Pick<CompileOptions, 'model' 
 }
 
 /** dp and tp alone, as they are planned where nothing is proposed. */
-async function alone(options: CompileOptions): Promise<CompileResult> {
+async function alone(options: NestedCompileOptions): Promise<CompileResult> {
   return compile({ ...options, axes: 'roles' });
 }
 
@@ -52,7 +52,7 @@ function gpt(layers: number, batch: number): Graph {
 const GPT = gpt(2, 8);
 
 test('where dp and tp alone do not fit, compile finds stages, ZeRO, recompute or offload that do, and the program is right', async (t) => {
-  const options: CompileOptions = {
+  const options: NestedCompileOptions = {
     ...saved(t, GPT),
     training: TRAINING,
     cluster: '1x2:a100-sxm-80',

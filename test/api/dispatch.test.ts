@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import { slotsOf } from '../../src/api/dispatch.js';
 import { expertLoads } from '../../src/api/expert-load.js';
-import { compile, type FlatCompileOptions, runCompiled } from '../../src/api/index.js';
+import { type CompileOptions, compile, runCompiled } from '../../src/api/index.js';
 import { lowerPlan } from '../../src/api/lower-plan.js';
 import { openCompiled } from '../../src/api/verify.js';
 import { AutoparError } from '../../src/ir/error.js';
@@ -114,7 +114,7 @@ for (const [index, skew] of SKEWS.entries())
     });
   });
 
-const REFUSED: readonly (readonly [ExpertForm, Partial<FlatCompileOptions>, string, RegExp])[] = [
+const REFUSED: readonly (readonly [ExpertForm, Partial<CompileOptions>, string, RegExp])[] = [
   ['einsum', { dispatch: 'padded', capacityFactor: 0 }, 'bad-option', /capacityFactor: 0: expected a number above 0/],
   ['einsum', { capacityFactor: 1 }, 'bad-option', /nothing sends them/],
   ['einsum', { dispatch: 'padded', ep: 4, dp: 4 }, 'degree-does-not-fit', /4 does not divide the 6 experts/],

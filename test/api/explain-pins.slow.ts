@@ -6,13 +6,13 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { type CompileOptions, compile } from '../../src/api/compile.js';
+import { compile, type NestedCompileOptions } from '../../src/api/compile.js';
 import { differences, explained } from './pin-replans.js';
 
 const CLUSTER = '1x4:a100-sxm-80';
 const TRAINING = { loss: { kind: 'mse' }, optimizer: { kind: 'adamw', learningRate: 1e-3 } } as const;
 
-const CASES: readonly (Omit<CompileOptions, 'output'> & { readonly named: string; readonly count?: number })[] = [
+const CASES: readonly (Omit<NestedCompileOptions, 'output'> & { readonly named: string; readonly count?: number })[] = [
   { named: 'GPT', model: join('models', 'gpt-tiny.onnx'), degrees: { dp: 2, tp: 2 } },
   { named: 'GPT over tp alone', model: join('models', 'gpt-tiny.onnx'), degrees: { dp: 1, tp: 4 }, count: 12 },
   { named: 'Llama', model: join('models', 'llama-tiny.onnx'), degrees: { dp: 2, tp: 2 }, count: 12 },

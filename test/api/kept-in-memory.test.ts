@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { type CompileOptions, compile } from '../../src/api/compile.js';
+import { compile, type NestedCompileOptions } from '../../src/api/compile.js';
 import { compiledModel } from '../../src/api/compiled-model.js';
 import { readSource } from '../../src/api/folder.js';
 import { generatedFile } from '../../src/api/generated.js';
@@ -21,7 +21,7 @@ interface Compiled {
   readonly stages: readonly ShardedGraph[];
 }
 
-async function compiled(t: ExecutionContext, options: Partial<CompileOptions>): Promise<Compiled> {
+async function compiled(t: ExecutionContext, options: Partial<NestedCompileOptions>): Promise<Compiled> {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const model = await generatedFile('gpt:layers=2,hidden=128,heads=4,seq=128,vocab=256');
@@ -35,7 +35,7 @@ const MIXED = {
   cluster: '1x4:a100-sxm-80',
   training: { ...TRAINING, precision: 'bf16', microBatches: 4 },
   planOnly: true,
-} as const satisfies Partial<CompileOptions>;
+} as const satisfies Partial<NestedCompileOptions>;
 
 for (const [title, asked] of [
   ['one stage', { degrees: { dp: 2, tp: 2 } }],
@@ -92,7 +92,7 @@ test('recompute runs no cast of a parameter again', async (t) => {
 });
 
 test('on accelerators a step gives its loss; ranks of this machine give outputs besides', async (t) => {
-  const outputs = async (options: Partial<CompileOptions>) => {
+  const outputs = async (options: Partial<NestedCompileOptions>) => {
     const { stages } = await compiled(t, { planOnly: true, degrees: { dp: 2, tp: 1 }, ...options });
     const state = new Set(stages.flatMap((stage) => stage.state.map(({ from }) => from)));
     return stages.flatMap((stage) =>

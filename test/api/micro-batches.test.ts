@@ -12,7 +12,7 @@ import { gpt } from '../../models/gpt.js';
 import { languageModel } from '../../models/language-model.js';
 import { mlp } from '../../models/mlp.js';
 import { normalisedCnn } from '../../models/normalised-cnn.js';
-import { type CompileOptions, compile } from '../../src/api/compile.js';
+import { compile, type NestedCompileOptions } from '../../src/api/compile.js';
 import { compiledModel } from '../../src/api/compiled-model.js';
 import { readSource } from '../../src/api/folder.js';
 import { randomInputs } from '../../src/api/inputs.js';
@@ -49,7 +49,7 @@ async function train(
   model: string,
   training: Training,
   degrees: { readonly dp: number; readonly tp: number },
-  options: Partial<CompileOptions> = {},
+  options: Partial<NestedCompileOptions> = {},
 ): Promise<Outcome> {
   const { dp, tp } = degrees;
   const output = `${model}.${dp}.${tp}.${training.microBatches ?? 1}.autopar`;
@@ -152,11 +152,11 @@ test('outputs with a batch are put together from their micro-batches, and verify
 test('the samples of a micro-batch say how many there are', async (t) => {
   const [{ graph, training }] = CASES as [(typeof CASES)[number]];
   const model = saved(t, graph);
-  const compiled = (options: Partial<CompileOptions>) =>
+  const compiled = (options: Partial<NestedCompileOptions>) =>
     compile({ model, output: `${model}.autopar`, force: true, training, devices: 2, planOnly: true, ...options });
   const { plan } = await compiled({ degrees: { dp: 2 }, microBatch: 1 });
   t.deepEqual(plan.schedule, { kind: 'single', microBatches: 4, microBatch: 1, batch: 8 });
-  const refused = async (options: Partial<CompileOptions>, says: RegExp) => {
+  const refused = async (options: Partial<NestedCompileOptions>, says: RegExp) => {
     const error = await t.throwsAsync(compiled(options), { instanceOf: AutoparError });
     t.regex(`${error?.message} (${error?.hint})`, says);
   };

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { languageModel } from '../../models/language-model.js';
-import { type CompileOptions, compile } from '../../src/api/compile.js';
+import { compile, type NestedCompileOptions } from '../../src/api/compile.js';
 import { compileStep } from '../../src/api/compile-step.js';
 import { explainStep } from '../../src/api/explain-step.js';
 import { explainPlan } from '../../src/api/plan-summary.js';
@@ -64,7 +64,7 @@ for (const options of STEPS)
   });
 
 /** Choices of programs. */
-const PROGRAMS: readonly Omit<CompileOptions, 'model'>[] = [
+const PROGRAMS: readonly Omit<NestedCompileOptions, 'model'>[] = [
   { degrees: { dp: 2, tp: 2 } },
   { degrees: { dp: 1, tp: 2, pp: 2 }, zero: 1 },
   { degrees: { dp: 2, tp: 1, sp: 2 }, recompute: 'full' },

@@ -4,7 +4,7 @@
  */
 
 import { annotationsOf, type PinRecord } from '../../src/api/annotations.js';
-import { type CompileOptions, compile } from '../../src/api/compile.js';
+import { compile, type NestedCompileOptions } from '../../src/api/compile.js';
 import { type AddedSeconds, explainPins, type PinsExplanation } from '../../src/api/explain-pins.js';
 import { plan } from '../../src/api/plan.js';
 import { openReplanning } from '../../src/api/replan.js';
@@ -16,7 +16,7 @@ export type Again = (pins: readonly PinRecord[]) => Promise<number>;
 
 /** Compiles into a folder, explains its pins, and says how to plan again with more of them. */
 export async function explained(
-  options: CompileOptions & { readonly output: string },
+  options: NestedCompileOptions & { readonly output: string },
   top = 1000,
 ): Promise<{ readonly found: PinsExplanation; readonly again: Again; readonly nanoseconds: number }> {
   const { plan: made } = await compile({ ...options, planOnly: true, force: true });
@@ -56,7 +56,7 @@ export async function differences(
 }
 
 /** Whole nanoseconds of a step; null where nothing fits. */
-export async function stepTime(options: CompileOptions): Promise<number | null> {
+export async function stepTime(options: NestedCompileOptions): Promise<number | null> {
   try {
     return Math.round((await compile({ ...options, planOnly: true, force: true })).plan.predicted.stepSeconds * 1e9);
   } catch (error) {

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import { Checkpoints } from '../../src/api/checkpoints.js';
 import { readCompiled } from '../../src/api/folder.js';
-import { compile, exportWeights, type FlatCompileOptions, importModel, openSession } from '../../src/api/index.js';
+import { type CompileOptions, compile, exportWeights, importModel, openSession } from '../../src/api/index.js';
 import { randomInputs } from '../../src/api/inputs.js';
 import { openCompiled } from '../../src/api/verify.js';
 import type { AutoparError } from '../../src/ir/error.js';
@@ -28,7 +28,7 @@ function written(form: ExpertForm): string {
 }
 
 /** Weights after a step, in both kinds of file. */
-async function exported(model: string, name: string, options: Partial<FlatCompileOptions>) {
+async function exported(model: string, name: string, options: Partial<CompileOptions>) {
   const directory = join(folder, name);
   const training = { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 0.1, momentum: 0.9 } } as const;
   await compile({ model, output: directory, training, ...options });
@@ -109,7 +109,7 @@ async function losses(directory: string, from?: string): Promise<readonly number
 for (const form of ['unrolled', 'operator'] as const)
   test(`experts written as ${form} go on from checkpoints of every plan, their own to the bit`, async (t) => {
     const model = written(form);
-    const plans: Readonly<Record<string, Partial<FlatCompileOptions>>> = {
+    const plans: Readonly<Record<string, Partial<CompileOptions>>> = {
       one: { devices: 1 },
       ep2: { devices: 2, degrees: { dp: 2, tp: 1, ep: 2 } },
       sent: { devices: 2, degrees: { dp: 2, tp: 1, ep: 2 }, dispatch: 'padded' },

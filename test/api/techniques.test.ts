@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { llama } from '../../models/llama.js';
 import { mlp } from '../../models/mlp.js';
-import { type CompileOptions, type CompileResult, compile } from '../../src/api/compile.js';
+import { type CompileResult, compile, type NestedCompileOptions } from '../../src/api/compile.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import type { Program } from '../../src/program/program.js';
@@ -18,7 +18,7 @@ interface Compiled extends CompileResult {
 }
 
 /** Compiles and verifies a graph; the folder goes with the test. */
-async function compiled(t: ExecutionContext, graph: Graph, options: Partial<CompileOptions>): Promise<Compiled> {
+async function compiled(t: ExecutionContext, graph: Graph, options: Partial<NestedCompileOptions>): Promise<Compiled> {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const model = join(folder, 'model.onnx');

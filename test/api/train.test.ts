@@ -7,8 +7,8 @@ import { join } from 'node:path';
 import test from 'ava';
 import {
   AutoparError,
+  type CompileOptions,
   compile,
-  type FlatCompileOptions,
   openSession,
   Trainer,
   type TrainOptions,
@@ -24,7 +24,7 @@ const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
 process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
 
 const GPT = 'models/gpt-tiny.onnx';
-const SGD: NonNullable<FlatCompileOptions['training']> = {
+const SGD: NonNullable<CompileOptions['training']> = {
   loss: { kind: 'cross_entropy' },
   optimizer: { kind: 'sgd', learningRate: 0.1, momentum: 0.9 },
 };
@@ -40,7 +40,7 @@ const tokens = ((): string => {
   return file;
 })();
 
-async function compiled(name: string, options: Partial<FlatCompileOptions> = {}): Promise<string> {
+async function compiled(name: string, options: Partial<CompileOptions> = {}): Promise<string> {
   const output = join(folder, name);
   await compile({ model: GPT, output, training: SGD, devices: 1, ...options });
   return output;
@@ -91,7 +91,7 @@ test('losses are those of the same batches fed by hand; each line of metrics.jso
 test('losses, gradient norms and bytes of several ranks are those of one', async (t) => {
   const one = await run(await compiled('one'));
   const reference = await readMetrics(one.metricsFile);
-  const plans: readonly (readonly [string, Partial<FlatCompileOptions>, readers: number])[] = [
+  const plans: readonly (readonly [string, Partial<CompileOptions>, readers: number])[] = [
     ['dp2tp2', { degrees: { dp: 2, tp: 2 } }, 2],
     ['pp2', { degrees: { pp: 2, dp: 1 }, training: { ...SGD, microBatches: 2 } }, 1],
     ['sp2', { degrees: { sp: 2, dp: 1 } }, 2],

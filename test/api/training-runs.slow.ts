@@ -6,19 +6,19 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { compile, type FlatCompileOptions, train } from '../../src/api/index.js';
+import { type CompileOptions, compile, train } from '../../src/api/index.js';
 import { uniform } from '../../src/api/numbers.js';
 import { readMetrics } from '../../src/api/training-run/metrics.js';
 import { missing } from '../missing.js';
 
 const STEPS = 200;
 
-const TRAINING: NonNullable<FlatCompileOptions['training']> = {
+const TRAINING: NonNullable<CompileOptions['training']> = {
   loss: { kind: 'cross_entropy' },
   optimizer: { kind: 'adamw', learningRate: 3e-3, schedule: { warmup: 10, shape: 'cosine', total: STEPS } },
 };
 
-const PLANS: Readonly<Record<string, Partial<FlatCompileOptions>>> = {
+const PLANS: Readonly<Record<string, Partial<CompileOptions>>> = {
   dp4: { degrees: { dp: 4 } },
   tp2: { degrees: { tp: 2, dp: 1 } },
   pp2: { degrees: { pp: 2, dp: 1 }, training: { ...TRAINING, microBatches: 2 } },
@@ -30,7 +30,7 @@ const PLANS: Readonly<Record<string, Partial<FlatCompileOptions>>> = {
 const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
 process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
 
-async function trained(name: string, options: Partial<FlatCompileOptions>, data: string) {
+async function trained(name: string, options: Partial<CompileOptions>, data: string) {
   const directory = join(folder, name);
   await compile({ model: 'models/gpt-tiny.onnx', output: directory, training: TRAINING, ...options });
   return readMetrics((await train({ directory, data: [data], steps: STEPS, seed: 1 })).metricsFile);

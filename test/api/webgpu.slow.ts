@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import type { Training } from '../../src/api/training-request.js';
-import { compile, type FlatCompileOptions, runCompiled, verify } from '../../src/api/verbs.js';
+import { type CompileOptions, compile, runCompiled, verify } from '../../src/api/verbs.js';
 import { AutoparError } from '../../src/ir/error.js';
 import { encodeModel } from '../../src/ir/onnx/schema.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
@@ -22,7 +22,7 @@ const folder = mkdtempSync(join(tmpdir(), 'autopar-webgpu-'));
 const training: Training = { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 0.1, momentum: 0.9 } };
 const tokens: Training = { ...training, loss: { kind: 'cross_entropy' } };
 
-const CASES: Readonly<Record<string, FlatCompileOptions>> = {
+const CASES: Readonly<Record<string, CompileOptions>> = {
   'gpt, dp 2 · tp 2': { model: 'models/gpt-tiny.onnx', dp: 2, tp: 2 },
   'mlp in training, dp 2': { model: 'models/mlp.onnx', dp: 2, training },
   'gpt in training, pp 2': { model: 'models/gpt-tiny.onnx', pp: 2, training: tokens },

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import { generatedModel } from '../../models/families.js';
-import { AutoparError, annotationsOf, compile, explainMemory, type FlatCompileOptions } from '../../src/api/index.js';
+import { AutoparError, annotationsOf, type CompileOptions, compile, explainMemory } from '../../src/api/index.js';
 import { randomInputs } from '../../src/api/inputs.js';
 import { clusterOf, lowerPlan, programOfPlan } from '../../src/api/lower-plan.js';
 import { openCompiled } from '../../src/api/verify.js';
@@ -15,7 +15,7 @@ import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { runProgram } from '../../src/runtime/run-program.js';
 import { readPlan } from '../../src/strategy/plan-json.js';
 
-const TRAINING: NonNullable<FlatCompileOptions['training']> = {
+const TRAINING: NonNullable<CompileOptions['training']> = {
   loss: { kind: 'mse' },
   optimizer: { kind: 'adam', learningRate: 0.01 },
   microBatches: 2,
@@ -30,7 +30,7 @@ async function within<Result>(work: (output: string) => Promise<Result>): Promis
   }
 }
 
-function compiled(output: string, options: Partial<FlatCompileOptions>) {
+function compiled(output: string, options: Partial<CompileOptions>) {
   return compile({ model: 'models/mlp.onnx', output, training: TRAINING, degrees: { dp: 2, tp: 1 }, ...options });
 }
 
@@ -63,7 +63,7 @@ test('a plan that is read again lowers to the same program', async (t) => {
 });
 
 test('weights that are not trained rest in parts too: in inference, in stages, frozen ones', async (t) => {
-  const cases: readonly Partial<FlatCompileOptions>[] = [
+  const cases: readonly Partial<CompileOptions>[] = [
     { degrees: { dp: 2, tp: 2 } },
     { degrees: { pp: 2, dp: 2, tp: 1 } },
     { degrees: { dp: 2, tp: 1 }, training: { ...TRAINING, frozen: ['fc0.*'] } },
@@ -94,7 +94,7 @@ test('weights that are not trained rest in parts too: in inference, in stages, f
 
 test('weights of inference are gathered in messages ahead of their layer, which changes no result', async (t) => {
   const text = 'gpt:layers=6,hidden=16,heads=2,ffn=64,seq=4,vocab=32';
-  const ran = async (options: Partial<FlatCompileOptions>) =>
+  const ran = async (options: Partial<CompileOptions>) =>
     within(async (output) => {
       const model = `${output}.onnx`;
       writeFileSync(model, writeOnnx(generatedModel(text).build(2)));
@@ -132,7 +132,7 @@ test('where a level changes nothing, a note says so', async (t) => {
 
 test('pins that contradict a level are named beside it', async (t) => {
   const pinned = (layout: string) => annotationsOf({ version: 1, pins: [{ match: { tensor: 'fc0.weight' }, layout }] });
-  const refused = async (options: Partial<FlatCompileOptions>) => {
+  const refused = async (options: Partial<CompileOptions>) => {
     const error = await within((output) => t.throwsAsync(compiled(output, options), { instanceOf: AutoparError }));
     return error?.message ?? '';
   };

@@ -10,8 +10,8 @@ import { Checkpoints } from '../../src/api/checkpoints.js';
 import { readCompiled } from '../../src/api/folder.js';
 import {
   AutoparError,
+  type CompileOptions,
   compile,
-  type FlatCompileOptions,
   openSession,
   type Session,
   type Training,
@@ -37,7 +37,7 @@ const TRAINING: Training = {
 const compiled = new Map<string, Promise<string>>();
 
 /** A compiled perceptron; each form once. */
-function program(name: string, options: Partial<FlatCompileOptions>): Promise<string> {
+function program(name: string, options: Partial<CompileOptions>): Promise<string> {
   const known =
     compiled.get(name) ??
     compile({ model: 'models/mlp.onnx', output: join(folder, name), devices: 2, training: TRAINING, ...options }).then(

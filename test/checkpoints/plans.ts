@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Checkpoints } from '../../src/api/checkpoints.js';
 import { readCompiled } from '../../src/api/folder.js';
-import { compile, type FlatCompileOptions } from '../../src/api/index.js';
+import { type CompileOptions, compile } from '../../src/api/index.js';
 import { randomInputs } from '../../src/api/inputs.js';
 import { labelBounds } from '../../src/api/labels.js';
 import { openCompiled } from '../../src/api/verify.js';
@@ -16,7 +16,7 @@ import { openSession, type Session, type WholeTensors } from '../../src/runtime/
 import { writeModel } from '../pipelines/models.js';
 
 /** By name what is asked of the planner; degrees that are left out are 1. */
-export const PLANS: Readonly<Record<string, Partial<FlatCompileOptions> & { readonly microBatches?: number }>> = {
+export const PLANS: Readonly<Record<string, Partial<CompileOptions> & { readonly microBatches?: number }>> = {
   one: {},
   dp4: { degrees: { dp: 4 } },
   tp2: { degrees: { tp: 2 } },

@@ -8,9 +8,9 @@ import { join } from 'node:path';
 import test from 'ava';
 import {
   AutoparError,
+  type CompileOptions,
   compile,
   exportWeights,
-  type FlatCompileOptions,
   importModel,
   type TrainOptions,
   train,
@@ -37,7 +37,7 @@ writeFileSync(
   Uint16Array.from({ length: 16 * 21 + 1 }, () => Math.floor(next() * 64)),
 );
 
-async function compiled(name: string, options: Partial<FlatCompileOptions>): Promise<string> {
+async function compiled(name: string, options: Partial<CompileOptions>): Promise<string> {
   const output = join(folder, name);
   await compile({
     model: MODEL,

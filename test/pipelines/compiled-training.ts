@@ -4,7 +4,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { compile, type FlatCompileOptions, type Training } from '../../src/api/index.js';
+import { type CompileOptions, compile, type Training } from '../../src/api/index.js';
 import { randomInputs } from '../../src/api/inputs.js';
 import { labelBounds } from '../../src/api/labels.js';
 import { type LoweredPlan, lowerPlan } from '../../src/api/lower-plan.js';
@@ -32,7 +32,7 @@ export interface Pipeline extends InnerDegrees {
   readonly stages: number;
   readonly chunks?: number;
   readonly spMethod?: SpMethod;
-  readonly zero?: FlatCompileOptions['zero'];
+  readonly zero?: CompileOptions['zero'];
   /** The mesh of each stage, where they differ. */
   readonly meshes?: string;
   /** As `--recompute` has it. */
@@ -44,7 +44,7 @@ export interface Pipeline extends InnerDegrees {
 }
 
 /** What is asked in words, and what a rank may hold. */
-export type Asked = Pick<FlatCompileOptions, 'offload' | 'annotations'>;
+export type Asked = Pick<CompileOptions, 'offload' | 'annotations'>;
 
 /** Of a stage's ranks, by memory: what the most is that one counts. */
 export type Outside = NonNullable<RankStatistics['outside']>;
@@ -55,7 +55,7 @@ export interface Task {
   readonly microBatches: number;
   readonly training?: Partial<Training>;
   /** How tokens reach experts. */
-  readonly sent?: Pick<FlatCompileOptions, 'dispatch' | 'capacityFactor'>;
+  readonly sent?: Pick<CompileOptions, 'dispatch' | 'capacityFactor'>;
 }
 
 /** What a run leaves. */

@@ -9,8 +9,8 @@ import fc from 'fast-check';
 import {
   AutoparError,
   annotationsOf,
+  type CompileOptions,
   compile,
-  type FlatCompileOptions,
   importModel,
   inspect,
   type Training,
@@ -232,7 +232,7 @@ export async function tryPlan(drawn: DrawnPlan, signal?: AbortSignal): Promise<O
 }
 
 /** What asks for a drawn plan, of a model in a file. */
-export async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promise<FlatCompileOptions> {
+export async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promise<CompileOptions> {
   const {
     dp,
     sp,
@@ -304,7 +304,7 @@ function trainingOf({ model }: DrawnPlan, drawn: NonNullable<DrawnPlan['training
 async function cutOf(
   { cut: { by, at }, pp, virtualStages }: DrawnPlan,
   model: string,
-): Promise<Pick<FlatCompileOptions, 'stages' | 'annotations'>> {
+): Promise<Pick<CompileOptions, 'stages' | 'annotations'>> {
   if (by === 'balance') return {};
 
   if (by === 'stages') {

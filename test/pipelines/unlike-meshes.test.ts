@@ -10,7 +10,7 @@ import { compiledExchanges } from '../../src/api/exchanges.js';
 import { openExplainable } from '../../src/api/explain-compiled.js';
 import { explainOperator } from '../../src/api/explain-operator.js';
 import { processGroups } from '../../src/api/groups.js';
-import { compile, type FlatCompileOptions } from '../../src/api/index.js';
+import { type CompileOptions, compile } from '../../src/api/index.js';
 import { lowerPlan } from '../../src/api/lower-plan.js';
 import { openCompiled } from '../../src/api/verify.js';
 import { mindSporeStrategy } from '../../src/strategy/mindspore/export.js';
@@ -50,7 +50,7 @@ for (const [task, pipeline] of CASES) {
 
 test('meshes that stages cannot have are refused with both values', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
-  const refused = async (options: Partial<FlatCompileOptions>) => {
+  const refused = async (options: Partial<CompileOptions>) => {
     const output = join(folder, 'out');
     const error = await t.throwsAsync(compile({ model: 'models/mlp.onnx', globalBatch: 16, output, ...options }));
     return `${(error as { code?: string }).code}: ${error?.message}`;

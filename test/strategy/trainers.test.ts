@@ -6,7 +6,7 @@ import { mkdtempSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { compile, compileStep, type FlatCompileOptions } from '../../src/api/index.js';
+import { type CompileOptions, compile, compileStep } from '../../src/api/index.js';
 import { convertStrategy } from '../../src/api/strategy.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { Plan } from '../../src/strategy/plan.js';
@@ -28,7 +28,7 @@ async function handedOver(
   return { flags, job, notes: written.flatMap(({ notes }) => notes).join('\n') };
 }
 
-async function planned(options: Partial<FlatCompileOptions>): Promise<string> {
+async function planned(options: Partial<CompileOptions>): Promise<string> {
   const output = path.join(folder, `plan-${count++}`);
   await compile({ model: 'models/gpt-tiny.onnx', planOnly: true, output, ...options });
   return output;
@@ -181,7 +181,7 @@ test('what a trainer has no words for is said, or refused where nothing would be
   const { flags, notes } = await handedOver(from);
   t.regex(notes, /not carried: schedule zero-bubble: Megatron-LM runs 1F1B/);
   t.regex(flags, /^# not carried: schedule zero-bubble/m);
-  const refused = async (options: Partial<FlatCompileOptions>, says: RegExp) => {
+  const refused = async (options: Partial<CompileOptions>, says: RegExp) => {
     const error = await t.throwsAsync(handedOver(await planned(options)), { instanceOf: AutoparError });
     t.is(error.code, 'cannot-convert');
     t.regex(error.message, says);

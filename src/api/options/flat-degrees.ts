@@ -3,9 +3,9 @@
  */
 import { AutoparError } from '../../ir/error.js';
 import { SEARCHED_AXES } from '../../sharding-propagation/roles.js';
-import type { CompileOptions as Compile } from '../compile.js';
+import type { NestedCompileOptions as Compile } from '../compile.js';
 import { checkDegrees, type DegreeOptions, MULTIPLIED } from '../degrees.js';
-import type { PlanningOptions as Planning } from '../plan.js';
+import type { NestedPlanningOptions as Planning } from '../plan.js';
 
 type GivenDegrees = Omit<DegreeOptions, 'devices'>;
 
@@ -17,9 +17,9 @@ interface FlatDegrees extends GivenDegrees {
   readonly degrees?: GivenDegrees;
 }
 
-export interface FlatPlanningOptions extends Omit<Planning, 'degrees'>, FlatDegrees {}
+export interface PlanningOptions extends Omit<Planning, 'degrees'>, FlatDegrees {}
 
-export interface FlatCompileOptions extends Omit<Compile, 'degrees'>, FlatDegrees {}
+export interface CompileOptions extends Omit<Compile, 'degrees'>, FlatDegrees {}
 
 /** Options with degrees as stations take them. @throws AutoparError (usage) for degrees that contradict each other */
 export function nested<Options extends FlatDegrees & Pick<Planning, 'devices' | 'annotations' | 'config'>>({

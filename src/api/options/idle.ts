@@ -3,7 +3,7 @@
  * JavaScript.
  */
 import { AutoparError } from '../../ir/error.js';
-import type { CompileOptions } from '../compile.js';
+import type { NestedCompileOptions } from '../compile.js';
 import type { CompileStepOptions } from '../compile-step.js';
 import type { RunCompiledOptions } from '../run.js';
 import type { SimulateOptions } from '../simulate.js';
@@ -20,12 +20,12 @@ export interface Idle<Options> {
 
 const ONE = 'leave one of the two out';
 
-const isPropagated = ({ complete, searchMode }: CompileOptions) =>
+const isPropagated = ({ complete, searchMode }: NestedCompileOptions) =>
   complete === 'propagate' || searchMode === 'sharding_propagation';
-const howPropagated = ({ searchMode }: CompileOptions) =>
+const howPropagated = ({ searchMode }: NestedCompileOptions) =>
   searchMode === 'sharding_propagation' ? '--search-mode sharding_propagation' : '--complete propagate';
 
-export const COMPILE_IDLE: readonly Idle<CompileOptions>[] = [
+export const COMPILE_IDLE: readonly Idle<NestedCompileOptions>[] = [
   {
     option: 'verify',
     when: ({ planOnly }) => planOnly === true,

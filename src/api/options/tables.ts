@@ -22,7 +22,7 @@ import { TARGETS } from '../targets.js';
 import type { TrainOptions } from '../train.js';
 import { LOSSES, OPTIMIZERS, type Training } from '../training-request.js';
 import type { VerifyOptions } from '../verify.js';
-import type { FlatCompileOptions, FlatPlanningOptions } from './flat-degrees.js';
+import type { CompileOptions, PlanningOptions } from './flat-degrees.js';
 import {
   amount,
   callback,
@@ -135,7 +135,7 @@ const planning = {
   timeLimit: amount,
   top: whole(1),
   signal,
-} satisfies KindsOf<FlatPlanningOptions>;
+} satisfies KindsOf<PlanningOptions>;
 
 const simulating = {
   ...importing,
@@ -174,9 +174,9 @@ const { loss: _loss, trace: _trace, ...stepping } = simulating;
 interface OptionTables {
   readonly importModel: KindsOf<ImportOptions>;
   readonly inspect: KindsOf<InspectOptions>;
-  readonly plan: KindsOf<FlatPlanningOptions>;
+  readonly plan: KindsOf<PlanningOptions>;
   readonly emit: KindsOf<EmitOptions>;
-  readonly compile: KindsOf<FlatCompileOptions>;
+  readonly compile: KindsOf<CompileOptions>;
   readonly compileStep: KindsOf<CompileStepOptions>;
   readonly simulate: KindsOf<SimulateOptions>;
   readonly run: KindsOf<RunCompiledOptions>;

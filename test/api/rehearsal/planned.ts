@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
-import { type CompileOptions, compile } from '../../../src/api/compile.js';
+import { compile, type NestedCompileOptions } from '../../../src/api/compile.js';
 import { generatedFile } from '../../../src/api/generated.js';
 import type { Rehearsal } from '../../../src/api/rehearse.js';
 import type { Training } from '../../../src/api/training.js';
@@ -17,7 +17,10 @@ export const TRAINING: Training = {
   optimizer: { kind: 'adamw', learningRate: 0.01, clipNorm: 0.5 },
 };
 
-export type Asked = Omit<CompileOptions, 'model' | 'output'> & { readonly family?: string; readonly file?: string };
+export type Asked = Omit<NestedCompileOptions, 'model' | 'output'> & {
+  readonly family?: string;
+  readonly file?: string;
+};
 
 /** The folder of a plan; no program is written. */
 export async function planned(t: ExecutionContext, { family, file, ...options }: Asked): Promise<string> {

@@ -6,7 +6,7 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { AutoparError, compile, type FlatCompileOptions, type Training } from '../../../src/api/index.js';
+import { AutoparError, type CompileOptions, compile, type Training } from '../../../src/api/index.js';
 import { randomInputs } from '../../../src/api/inputs.js';
 import { openCompiled } from '../../../src/api/verify.js';
 import { decodeModel } from '../../../src/ir/onnx/schema.js';
@@ -78,7 +78,7 @@ test('the annotated model and the models of ranks name their devices, groups and
   t.deepEqual([annotated.ir_version, annotated.configuration?.[0]?.num_devices].map(Number), [11, 4]);
 });
 
-const REFUSED: readonly (readonly [RegExp, Partial<FlatCompileOptions>])[] = [
+const REFUSED: readonly (readonly [RegExp, Partial<CompileOptions>])[] = [
   [/micro-batches/, { devices: 1, training: { ...TRAINING, microBatches: 2 } }],
   [/receives from a later one/, { pp: 2, training: { ...TRAINING, microBatches: 1 } }],
   [/parameter server/, { dp: 2, training: TRAINING, gradientSync: 'parameter-server' }],

@@ -7,7 +7,7 @@ import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { compile, type FlatCompileOptions, type Training } from '../../../src/api/index.js';
+import { type CompileOptions, compile, type Training } from '../../../src/api/index.js';
 import { randomInputs } from '../../../src/api/inputs.js';
 import { labelBounds } from '../../../src/api/labels.js';
 import { openCompiled } from '../../../src/api/verify.js';
@@ -27,7 +27,7 @@ const TRAINING: Training = { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', mo
 
 interface Case {
   readonly model: ModelName;
-  readonly options: Partial<FlatCompileOptions>;
+  readonly options: Partial<CompileOptions>;
   /** Operators between ranks that the models have. */
   readonly collectives: readonly string[];
   readonly files: number;

@@ -5,7 +5,7 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { compile, type FlatCompileOptions } from '../../../src/api/index.js';
+import { type CompileOptions, compile } from '../../../src/api/index.js';
 import { randomInputs } from '../../../src/api/inputs.js';
 import { labelBounds } from '../../../src/api/labels.js';
 import { openCompiled } from '../../../src/api/verify.js';
@@ -30,7 +30,7 @@ export interface Ran {
 }
 
 /** Compiles a model to `folder` with the torch target, and writes inputs for it. */
-export async function emitted(folder: string, steps: number, options: FlatCompileOptions): Promise<Emitted> {
+export async function emitted(folder: string, steps: number, options: CompileOptions): Promise<Emitted> {
   await compile({ ...options, output: folder, target: 'torch' });
   const { imported, program } = await openCompiled(folder);
   const inputs = randomInputs(imported.graph, 1, labelBounds(imported.training));

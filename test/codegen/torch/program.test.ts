@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import { GraphBuilder } from '../../../models/builder.js';
 import { gpt } from '../../../models/gpt.js';
-import { AutoparError, compile, type FlatCompileOptions, importModel } from '../../../src/api/index.js';
+import { AutoparError, type CompileOptions, compile, importModel } from '../../../src/api/index.js';
 import { type Training, trainedModel } from '../../../src/api/training.js';
 import { programOf } from '../../../src/codegen/program-of.js';
 import { torchProgram } from '../../../src/codegen/torch/emit-torch.js';
@@ -84,7 +84,7 @@ function headerOf(file: string): string {
 }
 
 /** What is compiled of an MLP, and what its program has for it. */
-const PLANS: readonly (readonly [options: Partial<FlatCompileOptions>, file: string, text: RegExp])[] = [
+const PLANS: readonly (readonly [options: Partial<CompileOptions>, file: string, text: RegExp])[] = [
   [{ meshes: 'tp2 | dp2', pp: 2 }, 'mesh.py', /^AXES = \(\("pp", 2\), \("rank", 2\)\)$/m],
   [{ gradientSync: 'parameter-server', degrees: { dp: 2, tp: 1 } }, 'model.py', /if self\.is_first_dp:\n/],
   [{ interleave: 2, degrees: { dp: 1, tp: 2 } }, 'model.py', /= yield from self\./],
@@ -123,7 +123,7 @@ test('an operator without a torch function is refused with its node, and nothing
 
 async function refused(
   t: { readonly deepEqual: (got: unknown, wanted: unknown) => void },
-  options: FlatCompileOptions,
+  options: CompileOptions,
 ): Promise<AutoparError> {
   const parent = mkdtempSync(join(tmpdir(), 'autopar-torch-'));
   try {

@@ -6,7 +6,7 @@ import { mkdirSync, mkdtempSync, readdirSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { annotationsOf, type FlatCompileOptions, type Training } from '../../../src/api/index.js';
+import { annotationsOf, type CompileOptions, type Training } from '../../../src/api/index.js';
 import { AutoparError } from '../../../src/ir/error.js';
 import { numbersOf } from '../../../src/ir/ops/constants.js';
 import { missing } from '../../missing.js';
@@ -42,12 +42,12 @@ const LANGUAGE: Training = { ...TRAINING, loss: { kind: 'cross_entropy' } };
 interface Case {
   readonly name: string;
   readonly model: string | ModelName;
-  readonly options: Partial<FlatCompileOptions>;
+  readonly options: Partial<CompileOptions>;
 }
 
 interface Ranks {
   readonly devices: number;
-  readonly degrees: NonNullable<FlatCompileOptions['degrees']>;
+  readonly degrees: NonNullable<CompileOptions['degrees']>;
 }
 
 const degrees = (dp: number, tp: number): Ranks => ({ devices: dp * tp, degrees: { dp, tp } });
@@ -76,7 +76,7 @@ const PIPELINES = [
 ] as const;
 
 /** What else the lowered list has: micro-batches, ZeRO, recompute, sequence and expert parallelism, buckets, optimizers. */
-const MORE: readonly (Partial<Omit<FlatCompileOptions, 'training' | 'model'>> & {
+const MORE: readonly (Partial<Omit<CompileOptions, 'training' | 'model'>> & {
   readonly model?: ModelName;
   readonly training?: Partial<Training>;
 })[] = [
@@ -260,7 +260,7 @@ else {
   const alone = new Map<string, Promise<Ran>>();
 
   /** The same model and training on one rank of the bundled runtime; micro-batches make one batch. */
-  function unsharded(model: string, { globalBatch, initRandom, training }: Partial<FlatCompileOptions>): Promise<Ran> {
+  function unsharded(model: string, { globalBatch, initRandom, training }: Partial<CompileOptions>): Promise<Ran> {
     const { microBatches: _, ...step } = training ?? ({} as Partial<Training>);
     const whole = {
       ...(globalBatch === undefined ? {} : { globalBatch }),
@@ -283,11 +283,7 @@ else {
     return emitted(join(folder, `drawn-${seed}`), plan.training ? DRAWN_STEPS : 1, options);
   }
 
-  async function compiled(
-    index: number | string,
-    model: string,
-    options: Partial<FlatCompileOptions>,
-  ): Promise<Emitted> {
+  async function compiled(index: number | string, model: string, options: Partial<CompileOptions>): Promise<Emitted> {
     const file = model.endsWith('.onnx') ? model : join(folder, `${index}.onnx`);
     if (file !== model) writeModel(model as ModelName, file);
     return emitted(join(folder, `${index}`), options.training ? STEPS : 1, { ...options, model: file });
