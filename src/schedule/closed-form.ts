@@ -83,7 +83,7 @@ function simulatedSeconds(request: ScheduleRequest, stages: readonly StageSecond
 }
 
 /**
- * Seconds that a schedule of stages that differ takes at least, found in time linear in the stages. For each stage it adds up
+ * Seconds that a schedule of stages that differ takes, nearly, found in time linear in the stages. For each stage it adds up
  * what that stage waits for and does:
  *
  *     until its first forward     Σ over earlier stages (F/v + travel)
@@ -93,7 +93,8 @@ function simulatedSeconds(request: ScheduleRequest, stages: readonly StageSecond
  *     after its last forward      the backwards left, or the last micro-batch's way there and back; then on through the
  *                                 earlier stages
  *
- * and takes the most of them. Every one is a bound from below; the largest is the schedule's length for equal stages, and
+ * and takes the most of them. Where results take no time to travel every one is a bound from below, but for zero-bubble; a
+ * simulation may hide a part of travel. The largest is the schedule's length for equal stages, and
  * within a few per cent where they differ (`test/schedule/closed-form.test.ts`). Of 1F1B's waiting zero-bubble keeps the share
  * that it has for stages equal to the slowest.
  */

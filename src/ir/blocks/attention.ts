@@ -10,8 +10,8 @@
  * with the values; then the operands of both products (attention-operands.ts). Which dimension holds the keys is followed
  * all the way, so a softmax over any other is none.
  *
- * Inputs: queries, keys, values, then the masks from the product on, then a sink (passes/write-sinks.ts). Masks are computed outside, and so are rotary
- * embedding, the split into heads, and what puts the heads back together.
+ * Inputs: queries, keys, values, then the masks from the product on, then a sink (passes/write-sinks.ts). Masks are computed
+ * outside, and so are rotary embedding, the split into heads, and what puts the heads back together.
  *
  * Not recognised, because no fused kernel gives it: attention whose probabilities are read elsewhere or are an output of
  * the graph, or are dropped out in training. Keys or values that are themselves weights are a feed-forward layer.

@@ -1,5 +1,6 @@
 /**
- * @file A plan as the parallel sections of a MindFormers configuration, which `--config` reads (docs/reference/mindformers.md has the keys).
+ * @file A plan as the parallel sections of a MindFormers configuration, which `--config` reads (docs/reference/mindformers.md has
+ * the keys).
  */
 
 import type { PlacedPlan } from '../placed-operators.js';

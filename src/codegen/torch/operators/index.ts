@@ -1,6 +1,6 @@
 /**
- * @file The table of operators in torch functions (docs/reference/torch-operators.md). A program with another operator is refused before
- * anything is written.
+ * @file The table of operators in torch functions (docs/reference/torch-operators.md). A program with another operator is refused
+ * before anything is written.
  */
 import { attentionOperators } from './attention.js';
 import { elementwiseOperators } from './elementwise.js';
