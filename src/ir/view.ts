@@ -13,9 +13,16 @@ import { operatorEntry } from './ops/index.js';
 export function viewOf(graph: Pick<Graph, 'tensors'>, node: Node): OperatorView {
   const known = VIEWS.get(node);
   if (known?.graph === graph) return known.view;
-  const view = madeView(graph, node);
+  const view = known && hasTypesOf(known.view, graph, node) ? known.view : madeView(graph, node);
   VIEWS.set(node, { graph, view });
   return view;
+}
+
+/** Whether a node has the same types in another graph: in that of its pipeline's stage it does. */
+function hasTypesOf({ inputs, outputs }: OperatorView, { tensors }: Pick<Graph, 'tensors'>, node: Node): boolean {
+  const isSame = (types: OperatorView['inputs'], names: Node['inputs']) =>
+    names.every((name, index) => types[index] === (name === null ? null : (tensors.get(name) ?? null)));
+  return isSame(inputs, node.inputs) && isSame(outputs, node.outputs);
 }
 
 /** Neither graphs nor nodes change: of each node the view in the graph that asked last. */

@@ -5,7 +5,6 @@
 import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
-import type { LoweredOperator } from './lower-operator.js';
 
 /** A reader of a tensor: an operator's operand, or a graph output (operand 0 of the output's name). */
 export interface TensorReader {
@@ -41,6 +40,4 @@ export interface Assignment {
    * et al. 2022). Left out where both read one view.
    */
   readonly gathersAgain?: true;
-  /** By operator: what it is lowered to under its strategy, where that is known. Operators of one structure share it. */
-  readonly lowered?: ReadonlyMap<string, LoweredOperator>;
 }

@@ -15,6 +15,8 @@ import type { Graph, Node } from '../ir/graph.js';
 import { needed } from '../ir/needed.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../ir/operator.js';
 import { operatorEntry } from '../ir/ops/index.js';
+import { structureKey } from '../ir/structure-key.js';
+import { viewOf } from '../ir/view.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import { axesOf, type PartialAxis, paddedSize, sameBlocks } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
@@ -42,7 +44,6 @@ import { readsOf, resultsOf } from './sharded-graph.js';
 import { addStreamed } from './streamed.js';
 
 export interface LoweredOperator {
-  readonly strategy: Strategy;
   /** Layout that each operand must have; null for an absent one. */
   readonly operandLayouts: readonly (Layout | null)[];
   /** Layout of each result, after what is owed has been paid. */
@@ -75,6 +76,26 @@ export function contextOf(graph: Graph, node: Node): OperatorContext {
 const READ = new WeakMap<Graph, ReadonlySet<string | null>>();
 
 /**
+ * A node of a graph, lowered. Operators of one structure under one strategy share what they are lowered to: only its names are
+ * partition's to replace.
+ * @throws IllegalStrategy as `lowerOperator`
+ */
+export function lowerNode(graph: Graph, node: Node, strategy: Strategy, mesh: Mesh): LoweredOperator {
+  const view = viewOf(graph, node);
+  const context = contextOf(graph, node);
+  const key = `${structureKey(view)} ${JSON.stringify(context)}`;
+  const byStrategy = LOWERED.get(mesh) ?? new WeakMap<Strategy, Map<string, LoweredOperator>>();
+  LOWERED.set(mesh, byStrategy);
+  const byKey = byStrategy.get(strategy) ?? new Map<string, LoweredOperator>();
+  byStrategy.set(strategy, byKey);
+  const known = byKey.get(key) ?? lowerOperator(view, strategy, mesh, context);
+  byKey.set(key, known);
+  return known;
+}
+
+const LOWERED = new WeakMap<Mesh, WeakMap<Strategy, Map<string, LoweredOperator>>>();
+
+/**
  * Lowers an operator. `context`: left out where no operand is a weight and every result is read.
  * @throws IllegalStrategy (an internal error) where the strategy is illegal for the rule or inside the operator's expansion
  */
@@ -101,7 +122,6 @@ export function lowerOperator(
   markFused(fragment, view, kernel);
   markStored(fragment, new Set(stored.flatMap((isStored, index) => (isStored ? [`in${index}`] : []))));
   return {
-    strategy,
     operandLayouts: operands,
     resultLayouts: results.map((name) => (name === null ? null : fragment.get(name).layout)),
     fragment,

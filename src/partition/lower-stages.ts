@@ -68,7 +68,7 @@ export function lowerStages(
   const stages = cut.stages.map((stage, index): Unconnected => {
     const own = ofStage(stage, index, { ...assignment, views: views[index] ?? [] }, cut, layouts);
     const mesh = layout.meshes?.stages[index] ?? assignment.mesh;
-    const sharded = partition(stage.graph, { ...own, mesh }, redistributor);
+    const sharded = partition(stage.graph, { ...own, mesh }, redistributor, graph);
     return { graph: stage.graph, sharded, pipeline: pipelineOf(stage, index, layout) };
   });
   return connected(stages, cut.transfers, graph);

@@ -13,14 +13,13 @@ import { elementCount, isOnceAStep, typeOf } from '../ir/graph.js';
 import { needed } from '../ir/needed.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { heldWeights, isHeldWeight } from '../ir/passes/held-weights.js';
-import { viewOf } from '../ir/view.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import { layoutKey, localShape, replicated, sameBlocks } from '../sharding-propagation/layout.js';
 import type { Redistributor } from '../sharding-propagation/redistribution.js';
 import { REPLICATED } from '../sharding-propagation/strategy.js';
 import type { Assignment, TensorReader, View } from './assignment.js';
 import { Fragment } from './fragment.js';
-import { contextOf, type LoweredOperator, lowerOperator } from './lower-operator.js';
+import { lowerNode } from './lower-operator.js';
 import { lowerSteps } from './lower-steps.js';
 import {
   type Coordinate,
@@ -33,11 +32,17 @@ import {
 } from './sharded-graph.js';
 
 /**
- * Lowers a whole graph.
+ * Lowers a graph.
+ * @param whole of which it is a stage, whose kernels are decided before it is cut; the graph itself unless told
  * @throws Error (a fault of ours) where the assignment is illegal or incomplete.
  */
-export function partition(graph: Graph, assignment: Assignment, redistributor: Redistributor): ShardedGraph {
-  return new Partitioning(graph, assignment, redistributor).run();
+export function partition(
+  graph: Graph,
+  assignment: Assignment,
+  redistributor: Redistributor,
+  whole: Graph = graph,
+): ShardedGraph {
+  return new Partitioning(graph, assignment, redistributor, whole).run();
 }
 
 /** Where a node of the sharded graph comes from. */
@@ -64,6 +69,7 @@ class Partitioning {
     private readonly graph: Graph,
     private readonly assignment: Assignment,
     private readonly redistributor: Redistributor,
+    private readonly whole: Graph,
   ) {
     this.phases = new Map(
       graph.nodes.flatMap((node) =>
@@ -130,7 +136,8 @@ class Partitioning {
   }
 
   private lower(node: Node): void {
-    const lowered = this.lowered(node);
+    const strategy = this.assignment.strategies.get(node.group) ?? REPLICATED;
+    const lowered = lowerNode(this.whole, node, strategy, this.assignment.mesh);
     const origin: NodeOrigin = { origin: node.name, layer: node.layer, phase: node.phase };
     const names = new Map<string, string>();
     node.inputs.forEach((input, operand) => {
@@ -142,13 +149,6 @@ class Partitioning {
       if (output !== null) names.set(`out${index}`, output);
     });
     this.adopt(lowered.fragment, node.name, names, origin);
-  }
-
-  private lowered(node: Node): LoweredOperator {
-    const strategy = this.assignment.strategies.get(node.group) ?? REPLICATED;
-    const known = this.assignment.lowered?.get(node.name);
-    if (known?.strategy === strategy) return known;
-    return lowerOperator(viewOf(this.graph, node), strategy, this.assignment.mesh, contextOf(this.graph, node));
   }
 
   /** The tensor in the layout that a reader wants (undefined: as its view has it). */

@@ -17,12 +17,7 @@ import { priceFragment } from '../cost-model/price.js';
 import type { Factor, FactorRule } from '../ir/factor-rule.js';
 import type { OperatorEntry } from '../ir/operator.js';
 import { operatorEntry } from '../ir/ops/index.js';
-import {
-  type LoweredOperator,
-  lowerIfLegal,
-  lowerOperator,
-  type OperatorContext,
-} from '../partition/lower-operator.js';
+import { lowerIfLegal, type OperatorContext } from '../partition/lower-operator.js';
 import { borderProblem, type FactorSubAxes } from '../sharding-propagation/halo.js';
 import { type Layout, mergedOnce } from '../sharding-propagation/layout.js';
 import { axesSize, type Mesh, type MeshAxis, type SubAxis, subAxes } from '../sharding-propagation/mesh.js';
@@ -43,11 +38,6 @@ export interface CandidateSet {
   readonly operands: readonly (readonly (Layout | null)[])[];
   /** [strategy][result]. */
   readonly results: readonly (readonly (Layout | null)[])[];
-  /**
-   * What a strategy, by its number, lowers the operator to. All of them would be most of what a search holds, and few are asked
-   * for.
-   */
-  readonly lowered: (strategy: number) => LoweredOperator;
   /** Pinned axes that could not be used, and why. */
   readonly unused: readonly string[];
   /** Pins ask for what roles do not allow. */
@@ -151,13 +141,7 @@ function pricedStrategies(
     operands.push(lowered.operandLayouts.map(merged));
     results.push(lowered.resultLayouts.map(merged));
   }
-  const known = new Map<number, LoweredOperator>();
-  const lowered = (number: number) => {
-    const found = known.get(number) ?? lowerOperator(view, strategies[number] as Strategy, mesh, context);
-    known.set(number, found);
-    return found;
-  };
-  return { strategies, costs: Float64Array.from(costs), operands, results, lowered };
+  return { strategies, costs: Float64Array.from(costs), operands, results };
 }
 
 function sourcesOf(pins: readonly OperatorPin[] = []): readonly PinSource[] {

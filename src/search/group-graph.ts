@@ -18,8 +18,8 @@ import { dtypeBits } from '../ir/dtype.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { runsPerStep, typeOf } from '../ir/graph.js';
 import { isHeldWeight } from '../ir/passes/held-weights.js';
+import { typeKey } from '../ir/structure-key.js';
 import type { Assignment, TensorReader, View } from '../partition/assignment.js';
-import type { LoweredOperator } from '../partition/lower-operator.js';
 import { isReplicated, type Layout, layoutKey, mergedLayout, replicated } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
@@ -29,7 +29,6 @@ import type { CandidateSet } from './candidates.js';
 import type { EdgeCosts, EdgeTable, LayoutPair, LayoutStates } from './edge-costs.js';
 import { LocalMoves, type PricedEdge } from './local-moves.js';
 import { pinnedInputLayouts, type SearchPins } from './pinned.js';
-import { typeKey } from './structure-key.js';
 import type { LayoutRule } from './zero.js';
 
 export interface GroupGraph {
@@ -317,12 +316,8 @@ class Building {
   private assignment(states: readonly number[]): Assignment {
     const layoutOf = (end: EdgeEnd) => end.layouts[end.numbers[states[end.variable] as number] as number] as Layout;
     const strategies = new Map<string, Strategy>();
-    const lowered = new Map<string, LoweredOperator>();
-    for (const [node, { variable, set }] of this.operators) {
-      const state = states[variable] as number;
-      strategies.set(node.group, set.strategies[state] as Strategy);
-      lowered.set(node.name, set.lowered(state));
-    }
+    for (const [{ group }, { variable, set }] of this.operators)
+      strategies.set(group, set.strategies[states[variable] as number] as Strategy);
     const views: View[] = [];
     for (const [tensor, readers] of this.readersOf) {
       const end = this.viewEnds.get(tensor);
@@ -332,7 +327,7 @@ class Building {
       views.push({ tensor, readers, layout: layoutOf(single) });
     }
     const inputs = new Map([...this.inputEnds].map(([input, end]) => [input, layoutOf(end)]));
-    return { mesh: this.mesh, strategies, inputs, views, lowered };
+    return { mesh: this.mesh, strategies, inputs, views };
   }
 
   private whole(tensor: string): Layout {

@@ -8,6 +8,7 @@ import { isOnceAStep } from '../ir/graph.js';
 import type { OperatorView } from '../ir/operator.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { entryOf, operatorEntry } from '../ir/ops/index.js';
+import { structureKey } from '../ir/structure-key.js';
 import { ruleOf, viewOf } from '../ir/view.js';
 import { contextOf } from '../partition/lower-operator.js';
 import { weightTensors } from '../sharding-propagation/annotations/weight-products.js';
@@ -15,7 +16,6 @@ import { type InnerDegrees, type Roles, rolesOf, type SpMethod } from '../shardi
 import type { CandidateQuestion } from './candidates.js';
 import { type FactorFamilies, factorFamilies } from './factor-families.js';
 import { pieceHints } from './piece-hints.js';
-import { structureKey } from './structure-key.js';
 import { type KeptPart, keptParts } from './zero.js';
 
 /** The part of a question for candidates that does not depend on the mesh. */
@@ -54,7 +54,8 @@ export function operatorQuestions(graph: Graph, { sp = 1, ep = 1, spMethod }: As
     const context = contextOf(graph, node);
     const rounded = rounding.has(node);
     const part = partOf(node);
-    const key = structureKey(view, [weights, context, familiesKey(families), [...hints], rounded, part]);
+    const around = [weights, context, familiesKey(families), [...hints], rounded, part];
+    const key = `${structureKey(view)} ${JSON.stringify(around)}`;
     return {
       key,
       part,

@@ -221,6 +221,5 @@ function chosen(set: CandidateSet, numbers: readonly number[]): CandidateSet {
     costs: Float64Array.from(numbers, (number) => set.costs[number] as number),
     operands: at(set.operands),
     results: at(set.results),
-    lowered: (number) => set.lowered(numbers[number] as number),
   };
 }

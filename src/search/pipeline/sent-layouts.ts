@@ -179,8 +179,6 @@ class Sending {
 
   private wanted(node: Node, { operand }: TensorReader): Layout | null {
     const strategy = this.assignment.strategies.get(node.group) ?? REPLICATED;
-    const known = this.assignment.lowered?.get(node.name);
-    if (known?.strategy === strategy) return known.operandLayouts[operand] ?? null;
     const view = viewOf(this.graph, node);
     const entry = operatorEntry(node);
     return operandLayouts(entry.rule(view), strategy, entry.linear(view), this.mesh)[operand] ?? null;

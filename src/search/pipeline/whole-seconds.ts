@@ -4,11 +4,11 @@
 import type { Cluster } from '../../cost-model/cluster.js';
 import { priceFragment } from '../../cost-model/price.js';
 import { type Graph, type Node, runsPerStep } from '../../ir/graph.js';
+import { structureKey } from '../../ir/structure-key.js';
 import { viewOf } from '../../ir/view.js';
 import { lowerOperator } from '../../partition/lower-operator.js';
 import { makeMesh } from '../../sharding-propagation/mesh.js';
 import { REPLICATED } from '../../sharding-propagation/strategy.js';
-import { structureKey } from '../structure-key.js';
 
 /** Seconds of a step by node. Equal operators are priced once. */
 export function wholeSeconds(graph: Graph, cluster: Cluster): ReadonlyMap<Node, number> {
@@ -17,7 +17,7 @@ export function wholeSeconds(graph: Graph, cluster: Cluster): ReadonlyMap<Node, 
   return new Map(
     graph.nodes.map((node) => {
       const view = viewOf(graph, node);
-      const key = structureKey(view, []);
+      const key = structureKey(view);
       const seconds = known.get(key) ?? priceFragment(lowerOperator(view, REPLICATED, mesh).fragment, cluster) / 1e9;
       known.set(key, seconds);
       return [node, runsPerStep(node.phase, graph) * seconds];

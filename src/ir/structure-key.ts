@@ -2,16 +2,25 @@
  * @file Structural keys: two operators with equal keys have the same candidates at the same costs, wherever they stand.
  */
 import { createHash } from 'node:crypto';
-import type { AttributeValue, Graph, TensorType } from '../ir/graph.js';
-import type { OperatorView } from '../ir/operator.js';
+import type { AttributeValue, Graph, TensorType } from './graph.js';
+import type { OperatorView } from './operator.js';
 
-/** Key of an operator by what its price can depend on; `extra` holds what the planner adds (roles, weights). */
-export function structureKey(view: OperatorView, extra: readonly unknown[]): string {
+/** Key of an operator by what its price can depend on, whatever its name. */
+export function structureKey(view: OperatorView): string {
+  const known = KEYS.get(view) ?? keyOf(view);
+  KEYS.set(view, known);
+  return known;
+}
+
+/** Views never change, and every station of a compilation asks for their keys. */
+const KEYS = new WeakMap<OperatorView, string>();
+
+function keyOf(view: OperatorView): string {
   const attributes = Object.keys(view.attributes)
     .sort()
     .map((name) => [name, attributeKey(view.attributes[name] as AttributeValue)]);
   const types = [view.inputs.map(typeKey), view.outputs.map(typeKey)];
-  return JSON.stringify([view.domain, view.op, attributes, ...types, view.body ? bodyKey(view.body) : 0, extra]);
+  return JSON.stringify([view.domain, view.op, attributes, ...types, view.body ? bodyKey(view.body) : 0]);
 }
 
 export function typeKey(type: TensorType | null): string {
