@@ -1,6 +1,7 @@
 /**
  * @file What is asked of a plan in words, by options, else by a configuration; and where a word changes nothing.
  */
+import { repeatedLayers } from '../ir/autodiff/recompute-kinds.js';
 import { AutoparError } from '../ir/error.js';
 import { elementCount, type Graph, isBackward } from '../ir/graph.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
@@ -11,6 +12,7 @@ import type { Mesh } from '../sharding-propagation/mesh.js';
 import { isServed, type PlanRequest, requestIn } from '../strategy/request.js';
 import type { Decisions } from './decisions.js';
 import type { ImportedModel } from './import.js';
+import type { ConfiguredRecompute } from './parallel-config/config-options.js';
 
 interface AskedRequest {
   readonly requested: PlanRequest;
@@ -25,16 +27,18 @@ interface AskedRequest {
 export function requestOf(
   options: PlanRequest & { readonly complete?: 'search' | 'propagate' },
   config: Decisions['config'],
-  { training }: Pick<ImportedModel, 'training'>,
+  { graph, training }: Pick<ImportedModel, 'graph' | 'training'>,
   mode: SearchMode,
 ): AskedRequest {
   const asked = requestIn(options);
-  const { recompute = null, spMethod = null, offload = null, gradientBuckets = null, interleave = 1 } = config ?? {};
+  const { recompute = null, spMethod = null, offload = null, interleave = 1 } = config ?? {};
+  const { gradientBuckets = null, bucketBytes = null } = config ?? {};
   const configured = {
-    ...(training && recompute !== null ? { recompute } : {}),
+    ...(training && recompute !== null ? { recompute: recomputeWords(recompute, graph) } : {}),
     // Inference keeps no activations to swap.
     ...(training && offload !== null ? { offload } : {}),
     ...(training && gradientBuckets !== null ? { bucketMembers: gradientBuckets } : {}),
+    ...(training && bucketBytes !== null ? { bucket: bucketBytes } : {}),
     ...(training && interleave > 1 ? { interleave } : {}),
     ...(spMethod === null ? {} : { spMethod }),
   };
@@ -48,6 +52,35 @@ export function requestOf(
   if (asked.zero !== undefined) throw zeroWithoutSearch(asked.zero, options.complete);
   const left = config?.zero ? ['enable_parallel_optimizer is left out: propagation chooses no layouts'] : [];
   return { requested: { ...configured, ...asked }, notes: [...unswapped, ...left] };
+}
+
+/**
+ * The words for layers that are counted by part of the model. MindFormers gives each part as many layers as the others, the first
+ * ones of which recompute.
+ * @throws AutoparError (input) `config-rule` for more layers than a part has
+ */
+function recomputeWords(said: ConfiguredRecompute, graph: Graph): string {
+  if (typeof said === 'string') return said;
+  const { kind, counts } = said;
+  const layers = repeatedLayers(graph).length;
+  const starts = Array.from({ length: counts.length + 1 }, (_, part) => Math.floor((part * layers) / counts.length));
+  const ranges = counts.flatMap((count, part) => {
+    const [start = 0, end = layers] = starts.slice(part);
+    if (count > end - start) throw tooManyLayers(counts, end - start, layers);
+    return count === 0 ? [] : [count === 1 ? `${start}` : `${start}-${start + count - 1}`];
+  });
+  return ranges.length === 0 ? 'none' : `${kind}:${ranges.join(',')}`;
+}
+
+function tooManyLayers(counts: readonly number[], most: number, layers: number): AutoparError {
+  const parts = counts.length === 1 ? 'one part' : `${counts.length} parts`;
+  return new AutoparError(
+    'config-rule',
+    'input',
+    `recompute [${counts.join(', ')}] is of more layers than there are: the model has ${layers}, in ${parts} of at most ${most}`,
+    {},
+    `give each part ${most} layers at most, or True for all`,
+  );
 }
 
 function cutByConfig(level: number): AutoparError {

@@ -303,13 +303,16 @@ function configNotes(
   const place = (line: number | null) => [config.file, line].filter((part) => part !== null).join(':');
   return [
     ...(configured.microBatches > 1 && !trains(graph)
-      ? [`micro_batch_num ${configured.microBatches} is of training; inference runs one micro-batch`]
+      ? [`${config.pipelineStage > 1 ? 'micro_batch_num' : 'gradient_accumulation_steps'} ${configured.microBatches} is of training; inference runs one micro-batch`]
       : []),
     ...((configured.recompute ?? 'none') !== 'none' && !trains(graph)
-      ? [`recompute ${configured.recompute} is of training; inference keeps nothing that it could recompute`]
+      ? [`recompute is of training; inference keeps nothing that it could recompute`]
       : []),
     ...(configured.gradientBuckets !== null && !trains(graph)
       ? [`gradient_aggregation_group ${configured.gradientBuckets} is of training; inference has no gradients`]
+      : []),
+    ...(configured.bucketBytes !== null && !trains(graph)
+      ? ['comm_fusion joins gradient reductions; inference has none']
       : []),
     ...(configured.interleave > 1 && !trains(graph)
       ? [`micro_batch_interleave_num ${configured.interleave} is of training; inference has no micro-batches`]

@@ -97,8 +97,9 @@ function inPipeline(
   { stages, configured, interleave }: WantedMicroBatches,
   model: ImportedModel,
 ): Training {
-  if (stages === 1 || training.microBatches !== undefined) return training;
+  if (training.microBatches !== undefined) return training;
   if (configured > 1) return { ...training, microBatches: configured };
+  if (stages === 1) return training;
   const batch = batchSize(model.graph) ?? 1;
   if (batch % interleave === 0) return { ...training, microBatches: divisorFrom(stages, batch / interleave) };
   return { ...training, microBatches: divisorFrom(stages, batch) };

@@ -5,16 +5,19 @@
 import { tupleValues } from '../../sharding-propagation/annotations/tuple-text.js';
 import { MOST_DEVICES } from '../../sharding-propagation/mesh.js';
 import {
+  type CommFusion,
   CONFIG_SEARCH_MODES,
   CONTEXT_ALGORITHMS,
   type ConfigKey,
   type ConfigSearchMode,
   type ContextParallelAlgo,
   type DatasetStrategy,
+  FUSED_COLLECTIVES,
   type ParallelMode,
   type ParallelValues,
   PIPELINE_SCHEDULERS,
   type PipelineScheduler,
+  type RecomputedCounts,
 } from './parallel-config.js';
 
 /** A value of the wrong form: what was expected, and the nearest choices where it is one of several. */
@@ -59,6 +62,7 @@ export const DEFAULTS: ParallelValues = {
   useSeqParallel: false,
   microBatchNum: 1,
   gradientAggregationGroup: 4,
+  commFusion: null,
   vocabEmbDp: true,
   microBatchInterleaveNum: 1,
   gradientAccumulationSteps: 1,
@@ -95,9 +99,11 @@ export const KEY_ROWS: readonly KeyRow[] = [
   row('parallel_config.use_seq_parallel', 'useSeqParallel', truth),
   row('parallel_config.micro_batch_num', 'microBatchNum', degree),
   row('parallel_config.gradient_aggregation_group', 'gradientAggregationGroup', degree),
+  row('parallel.comm_fusion', 'commFusion', commFusion),
   row('parallel_config.vocab_emb_dp', 'vocabEmbDp', truth),
   row('micro_batch_interleave_num', 'microBatchInterleaveNum', degree),
   row('runner_config.gradient_accumulation_steps', 'gradientAccumulationSteps', degree),
+  row('parallel.grad_accumulation_step', 'gradientAccumulationSteps', degree),
   row('recompute_config.recompute', 'recompute', recomputed),
   row('recompute_config.select_recompute', 'selectRecompute', recomputed),
   row('parallel_config.recompute', 'recompute', recomputed),
@@ -117,13 +123,11 @@ export const NOTED_KEYS: Readonly<Record<string, string>> = {
   'parallel.gradient_fp32_sync': 'gradients are reduced in the type that the model gives them',
   'parallel.communi_parallel_mode': 'which communication overlaps is planned',
   'parallel.all_reduce_fusion_config':
-    'gradient reductions are joined by --bucket, or parallel_config.gradient_aggregation_group',
-  'parallel.comm_fusion': 'gradient reductions are joined by --bucket, or parallel_config.gradient_aggregation_group',
+    'gradient reductions are joined by their bytes or number: comm_fusion, parallel_config.gradient_aggregation_group',
   'parallel.auto_pipeline':
     'the number of stages is that of parallel_config.pipeline_stage; where they are cut is searched',
   'parallel.pipeline_stages': 'the degree is that of parallel_config.pipeline_stage',
   'parallel.pipeline_result_broadcast': 'results are assembled where they are asked for',
-  'parallel.grad_accumulation_step': 'the steps are those of runner_config.gradient_accumulation_steps',
   'parallel.group_ckpt_save_file': 'autopar groups lists the groups',
   'parallel.optimizer_weight_shard_size': 'state is sharded over all of dp',
   'parallel.optimizer_weight_shard_aggregated_save': 'checkpoints hold shards',
@@ -223,12 +227,43 @@ function degree(value: unknown): ReadValue<number> {
     : { expected: `a whole number of at least 1 and at most ${MOST_DEVICES}` };
 }
 
-/** True, False, or lists and patterns, which say it of some layers or operators. */
-function recomputed(value: unknown): ReadValue<boolean | 'some'> {
+/** True, False, layers by stage, or patterns, which say it of some operators. */
+function recomputed(value: unknown): ReadValue<boolean | 'some' | RecomputedCounts> {
   if (typeof value === 'boolean') return { value };
+  if (isCounts(value) || (Array.isArray(value) && value.length > 0 && value.every(isCounts))) return { value };
   return typeof value === 'object' || value === 'some'
     ? { value: 'some' }
     : { expected: 'True, False, or a list of layers or operators' };
+}
+
+function isCounts(value: unknown): value is readonly number[] {
+  return Array.isArray(value) && value.length > 0 && value.every((count) => Number.isSafeInteger(count) && count >= 0);
+}
+
+function commFusion(value: unknown): ReadValue<CommFusion> {
+  const expected =
+    'a mapping such as {allreduce: {mode: size, config: 32}}, of allreduce, reducescatter and allgather, mode auto, size or index';
+  if (!isMapping(value)) return { expected };
+  const { openstate = true, ...collectives } = value;
+  const fits = Object.entries(collectives).every(
+    ([name, fused]) => FUSED_COLLECTIVES.some((known) => known === name) && isFused(fused),
+  );
+  return fits && typeof openstate === 'boolean' ? { value: value as CommFusion } : { expected };
+}
+
+function isFused(value: unknown): boolean {
+  if (!isMapping(value)) return false;
+  const { mode, config = null, ...others } = value;
+  if (Object.keys(others).length > 0) return false;
+  if (mode === 'size') return typeof config === 'number' && config > 0 && config <= MOST_MEGABYTES;
+  return mode === 'auto' || (mode === 'index' && isCounts(config));
+}
+
+/** Far beyond any model's gradients. */
+const MOST_MEGABYTES = 2 ** 30;
+
+function isMapping(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 function path(value: unknown): ReadValue<string | null> {

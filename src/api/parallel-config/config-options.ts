@@ -3,10 +3,11 @@
  * yet, a sentence each.
  */
 import type { Interleave } from '../../partition/sharded-graph.js';
+import { partAt } from '../../schedule/parts.js';
 import type { ScheduleKind } from '../../schedule/schedule.js';
 import type { SpMethod } from '../../sharding-propagation/roles.js';
 import { DEFAULTS } from './config-keys.js';
-import { checkConfig, keyText, pinsDegrees } from './config-rules.js';
+import { checkConfig, chunksOf, keyText, pinsDegrees } from './config-rules.js';
 import type {
   ConfigKey,
   ConfigRemark,
@@ -15,7 +16,16 @@ import type {
   DatasetStrategy,
   ParallelConfig,
   PipelineScheduler,
+  RecomputedCounts,
 } from './parallel-config.js';
+import { FUSED_COLLECTIVES } from './parallel-config.js';
+
+/** A kind for all layers, or for the first ones of each stage: so many of them, in the order of the model's parts. */
+export type ConfiguredRecompute =
+  | 'full'
+  | 'selective'
+  | 'none'
+  | { readonly kind: 'full' | 'selective'; readonly counts: readonly number[] };
 
 export interface ConfigOptions {
   readonly mode: 'data' | 'semi-auto' | 'auto' | 'hybrid';
@@ -25,19 +35,18 @@ export interface ConfigOptions {
   readonly devices: number | null;
   /** Megatron's sequence parallelism: `on` and `off` where the file says, `auto` otherwise. */
   readonly tpSequence: 'on' | 'off' | 'auto';
-  /** Micro-batches of a pipeline; 1 without one. */
+  /** Micro-batches of a pipeline; without one, the steps whose gradients are added up before weights change. */
   readonly microBatches: number;
   /** What a pipeline runs, and the chunks of its stages; null where the file does not say, or names what is not there. */
   readonly schedule: ScheduleKind | null;
   readonly virtualStages: number | null;
   /** How sp shards attention; null where the file does not say, or cuts no sequence. */
   readonly spMethod: SpMethod | null;
-  /** Steps whose gradients are added up before weights change. */
-  readonly gradientAccumulation: number;
   /** Parts of a micro-batch, the communication of one behind what the other computes. */
   readonly interleave: Interleave;
-  /** Gradient reductions joined to one; null where the file does not say. */
+  /** Gradient reductions joined to one, and their bytes at most; null where the file does not say. */
   readonly gradientBuckets: number | null;
+  readonly bucketBytes: number | null;
   readonly gradientsMean: boolean;
   readonly searchMode: 'auto' | ConfigSearchMode;
   /** The ZeRO level of the parallel optimizer, 0 where it is switched off; null where the file does not say. */
@@ -52,7 +61,7 @@ export interface ConfigOptions {
   /** Whether the embedding's table is whole over tp; null where the file does not say. */
   readonly vocabEmbDp: boolean | null;
   /** What training recomputes, as `--recompute` has it; null where the file does not say. */
-  readonly recompute: 'full' | 'selective' | 'none' | null;
+  readonly recompute: ConfiguredRecompute | null;
   /** What the file says without effect here, for the report. */
   readonly remarks: readonly ConfigRemark[];
   /** What the file asks for and no program can be made for yet; planning goes on without it. */
@@ -76,12 +85,12 @@ export function optionsOf(config: ParallelConfig, devices?: number): ConfigOptio
     devices: all,
     tpSequence:
       given.has('useSeqParallel') && config.modelParallel > 1 ? (config.useSeqParallel ? 'on' : 'off') : 'auto',
-    microBatches: !alone && config.pipelineStage > 1 ? config.microBatchNum : 1,
+    microBatches: !alone && config.pipelineStage > 1 ? config.microBatchNum : config.gradientAccumulationSteps,
     ...(alone ? { schedule: null, virtualStages: null } : scheduleOf(config)),
     spMethod: !alone && config.contextParallel > 1 ? METHODS[config.contextParallelAlgo ?? 'hybrid_cp'] : null,
-    gradientAccumulation: config.gradientAccumulationSteps,
     interleave: !alone && config.modelParallel > 1 && config.microBatchInterleaveNum === HALVES ? HALVES : 1,
     gradientBuckets: given.has('gradientAggregationGroup') ? config.gradientAggregationGroup : null,
+    bucketBytes: bucketOf(config)?.bytes ?? null,
     gradientsMean: config.gradientsMean,
     searchMode: parallelMode === 'auto' ? (config.searchMode ?? 'auto') : 'auto',
     zero: alone ? null : zeroOf(config),
@@ -115,26 +124,66 @@ const METHODS: Readonly<Record<ContextParallelAlgo, SpMethod | null>> = {
 };
 
 /** MindSpore's schedules by the names that they have here; the others are not there. */
-const SCHEDULES: Partial<Record<PipelineScheduler, ScheduleKind>> = { gpipe: 'f-then-b', '1f1b': '1f1b' };
+const SCHEDULES: Partial<Record<PipelineScheduler, ScheduleKind>> = {
+  gpipe: 'f-then-b',
+  '1f1b': '1f1b',
+  zero_bubble_v: 'zbv',
+};
 
 function scheduleOf(config: ParallelConfig): Pick<ConfigOptions, 'schedule' | 'virtualStages'> {
   const { pipelineStage, pipelineScheduler, ppInterleaveNum, given } = config;
-  const isSaid = given.has('pipelineScheduler') || interleaves(config);
+  const isInterleaved = pipelineScheduler === '1f1b' && chunksOf(config) > 1;
+  const isSaid = given.has('pipelineScheduler') || isInterleaved;
   if (pipelineStage === 1 || !isSaid) return { schedule: null, virtualStages: null };
-  if (interleaves(config)) return { schedule: 'interleaved-1f1b', virtualStages: ppInterleaveNum };
+  if (isInterleaved) return { schedule: 'interleaved-1f1b', virtualStages: ppInterleaveNum };
   return { schedule: SCHEDULES[pipelineScheduler] ?? null, virtualStages: null };
 }
 
 /** Of both, the whole layer goes before its attention. */
-function recomputeOf({ given, recompute, selectRecompute }: ParallelConfig): ConfigOptions['recompute'] {
-  if (recompute === true) return 'full';
-  if (selectRecompute === true) return 'selective';
+function recomputeOf(config: ParallelConfig): ConfigOptions['recompute'] {
+  const { given, recompute, selectRecompute } = config;
+  if (recomputes(recompute)) return recompute === true ? 'full' : { kind: 'full', counts: inOrder(recompute, config) };
+  if (recomputes(selectRecompute))
+    return selectRecompute === true ? 'selective' : { kind: 'selective', counts: inOrder(selectRecompute, config) };
   return given.has('recompute') || given.has('selectRecompute') ? 'none' : null;
 }
 
-/** Only 1F1B interleaves chunks. */
-function interleaves({ pipelineScheduler, pipelineInterleave, ppInterleaveNum }: ParallelConfig): boolean {
-  return pipelineInterleave && ppInterleaveNum > 1 && pipelineScheduler === '1f1b';
+/** Counts by chunk and stage in the order of the model's parts. */
+function inOrder(counts: RecomputedCounts, config: ParallelConfig): readonly number[] {
+  const stages = config.pipelineStage;
+  const kind = SCHEDULES[config.pipelineScheduler] ?? '1f1b';
+  const parts: number[] = [];
+  for (const [index, count] of counts.flat().entries())
+    parts[partAt(kind, index % stages, Math.floor(index / stages), stages)] = count;
+  return parts;
+}
+
+function recomputes(said: ParallelConfig['recompute']): said is true | RecomputedCounts {
+  return said !== false && said !== 'some';
+}
+
+/** MindSpore's threshold of mode auto. */
+const AUTO_MEGABYTES = 64;
+
+/** The size of messages that comm_fusion says first, and whether another of its collectives has another one. */
+function bucketOf({ commFusion }: ParallelConfig): { readonly bytes: number | null; readonly isOne: boolean } | null {
+  if (commFusion === null || commFusion.openstate === false) return null;
+  const sizes = FUSED_COLLECTIVES.flatMap((name) => {
+    const { mode, config } = commFusion[name] ?? { mode: 'index' };
+    if (mode === 'index') return [];
+    return [(mode === 'size' && typeof config === 'number' ? config : AUTO_MEGABYTES) * 2 ** 20];
+  });
+  return { bytes: sizes[0] ?? null, isOne: new Set(sizes).size <= 1 };
+}
+
+function fusionRemark(config: ParallelConfig): string | null {
+  const { commFusion } = config;
+  const bucket = bucketOf(config);
+  if (commFusion === null) return null;
+  if (bucket === null) return 'openstate: False, each reduction is a message of its own unless --bucket joins them';
+  if (FUSED_COLLECTIVES.some((name) => commFusion[name]?.mode === 'index'))
+    return 'reductions are joined by their bytes (mode size) or number (gradient_aggregation_group), not by indices';
+  return bucket.isOne ? null : 'gathers and reductions are joined to messages of one size, the first that it says';
 }
 
 /** In a pipeline MindFormers cuts the table whatever vocab_emb_dp says. */
@@ -193,7 +242,9 @@ function withoutEffect(
   for (const key of ['pipelineScheduler', 'pipelineInterleave', 'ppInterleaveNum'] as const)
     if (given.has(key) && config.pipelineStage === 1 && config[key] !== DEFAULTS[key])
       remark(key, 'it is of a pipeline, and pipeline_stage is 1');
-  if (config.pipelineStage > 1 && !interleaves(config)) {
+  if (config.pipelineScheduler === 'zero_bubble_v' && config.pipelineStage > 1) {
+    if (config.ppInterleaveNum > 2) remark('ppInterleaveNum', 'zero_bubble_v has two chunks a stage');
+  } else if (config.pipelineStage > 1 && chunksOf(config) === 1) {
     if (config.ppInterleaveNum > 1)
       remark('ppInterleaveNum', 'chunks are interleaved where pipeline_interleave is True and pipeline_scheduler 1f1b');
     else if (config.pipelineInterleave)
@@ -207,8 +258,12 @@ function withoutEffect(
       remark(key, 'it is of the parallel optimizer, and enable_parallel_optimizer is False');
   if (given.has('vocabEmbDp') && config.vocabEmbDp && config.pipelineStage > 1)
     remark('vocabEmbDp', 'with pipeline_stage above 1 MindFormers sets it to False, and so is it here');
-  if (config.recompute === true && config.selectRecompute !== false)
-    remark('selectRecompute', 'recompute: True goes before it: layers recompute all that they do');
+  if (recomputes(config.recompute) && config.selectRecompute !== false)
+    remark('selectRecompute', 'recompute goes before it: layers recompute all that they do');
+  const fusion = fusionRemark(config);
+  if (fusion !== null) remark('commFusion', fusion);
+  if (config.gradientAccumulationSteps > 1 && config.pipelineStage > 1)
+    remark('gradientAccumulationSteps', 'gradients of a pipeline are added up over its micro-batches, micro_batch_num');
   if (given.has('gradientsMean') && !config.gradientsMean && (used ?? 1) > 1)
     remark('gradientsMean', 'gradients are those of the loss of the whole batch: of a mean the mean, of a sum the sum');
   if (given.has('fullBatch') && !config.fullBatch && (used ?? 1) > 1)
@@ -233,18 +288,13 @@ function notLowered(config: ParallelConfig): readonly ConfigRemark[] {
       'heads and keys are not exchanged over parts of one axis yet: what costs less of the two is planned',
     ],
     [
-      'gradientAccumulationSteps',
-      config.gradientAccumulationSteps > 1,
-      'there are no gradients before training is compiled',
-    ],
-    [
       'recompute',
       config.recompute === 'some',
-      'layers are not counted by stage; --recompute full:LAYERS names those that recompute',
+      'operators are not named by patterns; --recompute full:LAYERS or annotations (recompute: true) name them',
     ],
     [
       'selectRecompute',
-      config.selectRecompute === 'some' && config.recompute !== true,
+      config.selectRecompute === 'some' && !recomputes(config.recompute),
       'operators are not named by patterns; --recompute selective:LAYERS or annotations (recompute: true) name them',
     ],
     [

@@ -54,6 +54,13 @@ function padded(what: string, size: number, table: string, modelParallel: number
   ];
 }
 
+/** Parts of the model that a stage has: of zero_bubble_v two, else as many as are interleaved, which 1F1B alone does. */
+export function chunksOf({ pipelineStage, pipelineScheduler, pipelineInterleave, ppInterleaveNum }: ParallelConfig): number {
+  if (pipelineStage === 1) return 1;
+  if (pipelineScheduler === 'zero_bubble_v') return 2;
+  return pipelineInterleave && pipelineScheduler === '1f1b' ? ppInterleaveNum : 1;
+}
+
 /** Whether the degrees of the file hold as they are: in auto mode they are searched. */
 export function pinsDegrees({ useParallel, parallelMode }: ParallelConfig): boolean {
   return useParallel && (parallelMode === 'semi-auto' || parallelMode === 'hybrid');
@@ -98,6 +105,7 @@ type ConfigRule = (config: ParallelConfig, devices: number | undefined) => Broke
 const RULES: readonly ConfigRule[] = [
   fitsDevices,
   enoughMicroBatches,
+  countsFitStages,
   dataModeShardsTheBatchOnly,
   dataModeFeedsParts,
   expertsDivideRanks,
@@ -135,6 +143,27 @@ function enoughMicroBatches({ useParallel, pipelineStage, microBatchNum }: Paral
       'never work at the same time as others',
     hint: `set micro_batch_num to at least ${pipelineStage}; more of them waste less time at the ends`,
   };
+}
+
+/** Layers that recompute are counted by stage, and by chunk where stages have several. */
+function countsFitStages(config: ParallelConfig): Broken | null {
+  const { pipelineStage } = config;
+  const chunks = chunksOf(config);
+  for (const key of ['recompute', 'selectRecompute'] as const) {
+    const counts = config[key];
+    if (typeof counts !== 'object') continue;
+    const lists = counts.every((count) => typeof count === 'number') ? [counts] : (counts as readonly number[][]);
+    if (lists.length === chunks && lists.every(({ length }) => length === pipelineStage)) continue;
+    const needed = chunks === 1 ? `${pipelineStage} numbers` : `${chunks} lists of ${pipelineStage} numbers`;
+    return {
+      keys: [key, 'pipelineStage'],
+      sentence:
+        `${keyText(key)} is ${JSON.stringify(counts)}, and pipeline_stage ${pipelineStage}` +
+        `${chunks > 1 ? ` of ${chunks} chunks a stage` : ''} has ${chunks * pipelineStage} parts`,
+      hint: `give ${needed}, the layers of each part that recompute, or True for all layers`,
+    };
+  }
+  return null;
 }
 
 function dataModeShardsTheBatchOnly(config: ParallelConfig): Broken | null {

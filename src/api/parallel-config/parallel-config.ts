@@ -22,6 +22,22 @@ export type ContextParallelAlgo = (typeof CONTEXT_ALGORITHMS)[number];
 /** How the inputs lie: each data-parallel rank its part, all of them whole, or split counts per input. */
 export type DatasetStrategy = 'data_parallel' | 'full_batch' | readonly (readonly number[])[];
 
+/** MindSpore's collectives that it joins to messages; the first that says a size is the one that holds for all. */
+export const FUSED_COLLECTIVES = ['allreduce', 'reducescatter', 'allgather'] as const;
+
+/** How MindSpore joins collectives of one kind: messages of 64 MB, of `config` MB, or as the indices in `config` say. */
+export interface FusedCollective {
+  readonly mode: 'auto' | 'size' | 'index';
+  readonly config?: number | readonly number[] | null;
+}
+
+export type CommFusion = Partial<Record<(typeof FUSED_COLLECTIVES)[number], FusedCollective>> & {
+  readonly openstate?: boolean;
+};
+
+/** How many layers of each stage recompute, the first ones; of stages with several chunks a list per chunk. */
+export type RecomputedCounts = readonly number[] | readonly (readonly number[])[];
+
 /** Values of all keys; those that the user left out have the default of MindFormers. */
 export interface ParallelValues {
   readonly useParallel: boolean;
@@ -54,14 +70,15 @@ export interface ParallelValues {
   readonly useSeqParallel: boolean;
   readonly microBatchNum: number;
   readonly gradientAggregationGroup: number;
+  readonly commFusion: CommFusion | null;
   /** Whether the embedding's table is whole on every model-parallel rank. */
   readonly vocabEmbDp: boolean;
   readonly microBatchInterleaveNum: number;
   readonly gradientAccumulationSteps: number;
-  /** Whether layers recompute all that they do; `some`: of each stage as many as a list says. */
-  readonly recompute: boolean | 'some';
+  /** Whether layers recompute all that they do, or how many of them; `some`: patterns say which operators. */
+  readonly recompute: boolean | 'some' | RecomputedCounts;
   /** The same of the operators of attention. */
-  readonly selectRecompute: boolean | 'some';
+  readonly selectRecompute: boolean | 'some' | RecomputedCounts;
   /** Activations are kept on the host from forward to backward. */
   readonly swap: boolean;
 }

@@ -347,7 +347,8 @@ const KEYS: Readonly<Record<string, (t: ExecutionContext) => Promise<void>>> = {
       );
     t.like(await of('gpipe'), { schedule: 'f-then-b', virtualStages: null, notLowered: [] });
     t.like(await of("'1f1b'"), { schedule: '1f1b', virtualStages: null, notLowered: [] });
-    for (const name of ['seqpipe', 'seqvpp', 'seqsmartvpp', 'zero_bubble_v']) {
+    t.like(await of('zero_bubble_v'), { schedule: 'zbv', virtualStages: null, notLowered: [] });
+    for (const name of ['seqpipe', 'seqvpp', 'seqsmartvpp']) {
       const options = await of(name);
       t.is(options.schedule, null);
       t.is(options.notLowered[0]?.says, `there is no schedule ${name}; 1f1b is planned unless --schedule says another`);
@@ -484,7 +485,10 @@ const KEYS: Readonly<Record<string, (t: ExecutionContext) => Promise<void>>> = {
     t.is((await of('True')).recompute, 'full');
     t.is((await of('False')).recompute, 'none');
     t.is(optionsOf(await configOf({})).recompute, null);
-    t.regex((await of('[3, 4]')).notLowered[0]?.says ?? '', /--recompute full:LAYERS/);
+    t.deepEqual((await of('[3]')).recompute, { kind: 'full', counts: [3] });
+    t.regex((await of("['mul']")).notLowered[0]?.says ?? '', /--recompute full:LAYERS/);
+    const uneven = await refused(t, () => of('[3, 4]'));
+    t.regex(`${uneven.message}\n${uneven.hint}`, /recompute is \[3,4\], and pipeline_stage 1 has 1 parts\ngive 1 number/);
     const error = await refused(t, () => configOf({ 'recompute_config.recompute': '3' }));
     t.regex(error.message, /recompute_config\.recompute is 3, where True, False, or a list/);
   },
@@ -493,7 +497,20 @@ const KEYS: Readonly<Record<string, (t: ExecutionContext) => Promise<void>>> = {
     t.is(optionsOf(await configOf({ [key]: 'True' })).recompute, 'selective');
     const both = optionsOf(await configOf({ [key]: 'True', 'recompute_config.recompute': 'True' }));
     t.is(both.recompute, 'full');
-    t.regex(both.remarks[0]?.says ?? '', /recompute: True goes before it/);
+    t.regex(both.remarks[0]?.says ?? '', /recompute goes before it/);
+    const chunked = await configOf({
+      ...{ 'parallel_config.pipeline_stage': '2', 'parallel_config.micro_batch_num': '2' },
+      ...{ 'parallel.pipeline_config.pipeline_interleave': 'True', 'model.model_config.pp_interleave_num': '2' },
+      [key]: '[[1, 0], [0, 1]]',
+    });
+    t.deepEqual(optionsOf(chunked).recompute, { kind: 'selective', counts: [1, 0, 0, 1] });
+    // The second chunk of the first stage is the end of the model.
+    const inShapeOfV = await configOf({
+      ...{ 'parallel_config.pipeline_stage': '2', 'parallel_config.micro_batch_num': '2' },
+      'parallel.pipeline_config.pipeline_scheduler': 'zero_bubble_v',
+      [key]: '[[1, 0], [0, 2]]',
+    });
+    t.deepEqual(optionsOf(inShapeOfV).recompute, { kind: 'selective', counts: [1, 0, 2, 0] });
     t.regex(optionsOf(await configOf({ [key]: "['mul']" })).notLowered[0]?.says ?? '', /annotations/);
   },
   'parallel_config.recompute': async (t) => {
@@ -504,8 +521,33 @@ const KEYS: Readonly<Record<string, (t: ExecutionContext) => Promise<void>>> = {
   },
   'runner_config.gradient_accumulation_steps': async (t) => {
     const options = optionsOf(await configOf({ 'runner_config.gradient_accumulation_steps': '4' }));
-    t.is(options.gradientAccumulation, 4);
-    t.is(options.notLowered[0]?.key, 'gradient_accumulation_steps');
+    t.like(options, { microBatches: 4, remarks: [], notLowered: [] });
+    const staged = await configOf({
+      ...{ 'parallel_config.pipeline_stage': '2', 'parallel_config.micro_batch_num': '2' },
+      'runner_config.gradient_accumulation_steps': '4',
+    });
+    t.is(optionsOf(staged).microBatches, 2);
+    t.regex(optionsOf(staged).remarks[0]?.says ?? '', /added up over its micro-batches, micro_batch_num/);
+  },
+  'parallel.grad_accumulation_step': async (t) => {
+    t.is(optionsOf(await configOf({ 'parallel.grad_accumulation_step': '2' })).microBatches, 2);
+  },
+  'parallel.comm_fusion': async (t) => {
+    const of = async (value: string) => optionsOf(await configOf({ 'parallel.comm_fusion': value }));
+    t.like(await of('{allreduce: {mode: size, config: 32}}'), { bucketBytes: 32 * 2 ** 20, remarks: [] });
+    t.is((await of("{'openstate': True, 'reducescatter': {'mode': 'auto', 'config': None}}")).bucketBytes, 64 * 2 ** 20);
+    t.is(optionsOf(await configOf({})).bucketBytes, null);
+    for (const [value, bytes, says] of [
+      ['{allreduce: {mode: index, config: [2, 4]}}', null, /not by indices/],
+      ['{openstate: False, allreduce: {mode: size, config: 32}}', null, /a message of its own/],
+      ['{allreduce: {mode: size, config: 1}, allgather: {mode: size, config: 2}}', 2 ** 20, /messages of one size/],
+    ] as const) {
+      const options = await of(value);
+      t.is(options.bucketBytes, bytes);
+      t.regex(options.remarks[0]?.says ?? '', says);
+    }
+    for (const value of ['32', '{allreduce: {mode: sise}}', '{allreduse: {mode: auto}}', '{allreduce: {mode: size}}'])
+      t.regex((await refused(t, () => of(value))).message, /comm_fusion is .*, where a mapping such as .* is expected/);
   },
   'swap_config.swap': async (t) => {
     t.is(optionsOf(await configOf({ 'swap_config.swap': 'True' })).offload, 'activations');
@@ -523,6 +565,35 @@ test('every key has its test, and docs/reference/mindformers.md its row', (t) =>
     ...readFileSync(join(ROOT, 'docs/reference/mindformers.md'), 'utf8').matchAll(/^\| `([\w.]+)` \|/gm),
   ].map(([, key]) => key);
   t.deepEqual([...rows].sort(), [...paths, ...Object.keys(NOTED_KEYS)].sort());
+});
+
+test('schedule, accumulated steps, messages and layers that recompute are those of the plan', async (t) => {
+  const training = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'sgd', learningRate: 0.1 } } as const;
+  const folder = await mkdtemp(join(tmpdir(), 'autopar-test-'));
+  const model = join(ROOT, 'models/llama-tiny.onnx');
+  const planWith = async (entries: Readonly<Record<string, string>>) => {
+    const config = await configOf(entries);
+    return (await compile({ model, output: join(folder, 'out'), planOnly: true, globalBatch: 4, config, training })).plan;
+  };
+  const stages = { 'parallel_config.pipeline_stage': '2', 'parallel_config.micro_batch_num': '4' };
+  const staged = await planWith({
+    ...stages,
+    'parallel.pipeline_config.pipeline_scheduler': 'zero_bubble_v',
+    'recompute_config.recompute': '[[0, 0], [1, 0]]',
+  });
+  t.like(staged.schedule, { kind: 'zbv', microBatches: 4 });
+  t.is(staged.requested?.recompute, 'full:1');
+  const recomputed = Object.entries(staged.operators).flatMap(([name, own]) => (own.recompute ? [name] : []));
+  t.true(recomputed.length > 0 && recomputed.every((name) => name.includes('layers.1')), recomputed.join());
+  const alone = await planWith({
+    'parallel_config.data_parallel': '2',
+    'parallel.comm_fusion': '{allreduce: {mode: size, config: 1}}',
+    'runner_config.gradient_accumulation_steps': '2',
+  });
+  t.like(alone.schedule, { kind: 'single', microBatches: 2, bucketBytes: 2 ** 20 });
+  const error = await refused(t, () => planWith({ ...stages, 'recompute_config.recompute': '[2, 0]' }));
+  t.regex(error.message, /recompute \[2, 0\] is of more layers than there are: the model has 2, in 2 parts of at most 1/);
+  await rm(folder, { recursive: true });
 });
 
 /** Entries that are refused: with where and how. */
