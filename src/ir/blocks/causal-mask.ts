@@ -79,8 +79,8 @@ export function showsItself(index: GraphIndex, mask: Mask): boolean {
     ofValue: ({ key, query }, isHidden) => !isHidden || (key !== null && query !== null && key !== query),
     ofComparison: (op, left, right) => {
       if (op === 'Equal') return isSameAcross(index, left, right);
-      const isOrder = op === 'LessOrEqual' || op === 'GreaterOrEqual';
-      return isOrder && (areOrdered(index, left, right) || areOrdered(index, right, left));
+      if (op === 'LessOrEqual') return isAtMostAcross(index, left, right);
+      return op === 'GreaterOrEqual' && isAtMostAcross(index, right, left);
     },
     ofBoth: (one, other) => one && other,
   });
@@ -150,6 +150,16 @@ function areOrdered(index: GraphIndex, keys: string, queries: string): boolean {
   const [columns, rows] = [valuesOf(index, keys), valuesOf(index, queries)];
   if (!columns || !rows || columns.length !== across.at(-1) || rows.length !== columns.length) return false;
   return columns.every((value, at) => value === rows[at] && (at === 0 || value > (columns[at - 1] ?? value)));
+}
+
+/** Whether the least of two, a row for each query and a column for each key, is at most the other at its own position. */
+function isAtMostAcross(index: GraphIndex, least: string, most: string): boolean {
+  const [one, other] = [shapeOf(index, least), shapeOf(index, most)];
+  const isCrossed = (one.at(-1) === 1) !== (other.at(-1) === 1) && (one.at(-2) ?? 1) !== (other.at(-2) ?? 1);
+  const [low, high] = [valuesOf(index, least), valuesOf(index, most)];
+  return (
+    isCrossed && low?.length === high?.length && (low?.every((value, at) => value <= (high?.[at] ?? value)) ?? false)
+  );
 }
 
 /** Whether these are one tensor, as a row for each query and as a column for each key: at its own position it is itself. */

@@ -1,111 +1,71 @@
 /**
- * @file Pass `write-attention`: ONNX's Attention in the operators that exporters wrote before there was one, which recognised blocks
- * then stand for. Where ranks share out a sequence its parts are lowered one by one, and the causal mask is what positions make
- * of it, one for all layers:
- *
- *     mask [s, t] = positions [t] ≤ positions [s, 1]
+ * @file Pass `write-attention`: ONNX's Attention and ONNX Runtime's GroupQueryAttention in plain operators (attention-writer.ts), where
+ * ranks share out a sequence and its parts are lowered one by one.
  */
+import { type GraphIndex, indexGraph } from '../blocks/matching.js';
 import type { Graph, Node } from '../graph.js';
-import { constant } from '../ops/constants.js';
 import { numberOf } from '../ops/operands.js';
 import { viewOf } from '../view.js';
-import { ForwardWriter } from './forward-writer.js';
+import { AttentionWriter } from './attention-writer.js';
+import { ForwardWriter, readIn } from './forward-writer.js';
+import { isWrittenGrouped, writeGrouped } from './grouped-attention-form.js';
 
-/** The graph with every Attention written out that has no cache and leaves nothing but its result. */
+/** How an operator is written, and whether this node of it is. */
+interface Form {
+  readonly isWritten: (graph: Graph, node: Node) => boolean;
+  readonly write: (write: AttentionWriter, index: GraphIndex, node: Node) => void;
+}
+
+const FORMS: Readonly<Record<string, Form>> = {
+  Attention: { isWritten: isWrittenPlain, write: writePlain },
+  'com.microsoft GroupQueryAttention': { isWritten: isWrittenGrouped, write: writeGrouped },
+};
+
+/** The graph with every attention written out that has no cache and leaves nothing but its result. */
 export function writeAttention(graph: Graph): Graph {
-  if (!graph.nodes.some(isWritten)) return graph;
+  const read = readIn(graph, graph.nodes);
+  const formOf = (node: Node) => {
+    const form = FORMS[node.domain === '' ? node.op : `${node.domain} ${node.op}`];
+    const isAlone = node.outputs.slice(1).every((name) => !read.has(name));
+    return form && isAlone && form.isWritten(graph, node) ? form : null;
+  };
+  if (!graph.nodes.some(formOf)) return graph;
   const writer = new ForwardWriter(graph);
   const masks = new Map<string, string>();
-  const nodes = graph.nodes.flatMap((node) => (isWritten(node) ? written(writer, graph, node, masks) : [node]));
+  const index = indexGraph(graph);
+  const nodes = graph.nodes.flatMap((node) => {
+    const form = formOf(node);
+    if (!form) return [node];
+    const write = new AttentionWriter(writer, node, masks);
+    form.write(write, index, node);
+    for (const name of node.outputs.slice(1)) if (name !== null) writer.tensors.delete(name);
+    return write.into(node.outputs[0] as string);
+  });
   return writer.graph(nodes);
 }
 
 /** Operands and attributes beyond these stay with the operator. */
-function isWritten({ op, domain, inputs, outputs, attributes }: Node): boolean {
-  return (
-    op === 'Attention' &&
-    domain === '' &&
-    inputs.slice(4).every((name) => name === null) &&
-    outputs.slice(1).every((name) => name === null) &&
-    attributes['softmax_precision'] === undefined
-  );
+function isWrittenPlain(_: Graph, { inputs, attributes }: Node): boolean {
+  return inputs.slice(4).every((name) => name === null) && attributes['softmax_precision'] === undefined;
 }
 
-/** What hides a key: the least number of float32, as ONNX Runtime's kernel has it; other types take their own. */
-const HIDDEN: Readonly<Record<string, number>> = { float16: -65504, bfloat16: -3.3895313892515355e38 };
-
-function written(writer: ForwardWriter, graph: Graph, node: Node, masks: Map<string, string>): readonly Node[] {
+function writePlain(write: AttentionWriter, { graph }: GraphIndex, node: Node): void {
   const view = viewOf(graph, node);
   const [query = '', key = '', value = '', mask = null] = node.inputs as readonly string[];
-  const output = node.outputs[0] as string;
-  const [q, k, v] = [0, 1, 2].map((index) => view.inputs[index]?.shape ?? []) as [number[], number[], number[]];
-  const isFlat = q.length === 3;
-  const heads = isFlat ? numberOf(view, 'q_num_heads', 1) : (q[1] ?? 1);
-  const keyHeads = isFlat ? numberOf(view, 'kv_num_heads', 1) : (k[1] ?? 1);
-  const dtype = view.inputs[0]?.dtype ?? 'float32';
-  const add = (op: string, inputs: readonly string[], attributes = {}, name = `${node.name}/${op}`) =>
-    writer.add(name, node, op, inputs, attributes);
-  const number = (of: number) => writer.value(`${node.name}/number`, constant(dtype, [of]));
-  const perHead = (name: string, shape: readonly number[], count: number): string => {
-    if (!isFlat) return name;
-    const [batch = 1, positions = 1, width = 1] = shape;
-    const parted = add('Reshape', [name], { shape: [batch, positions, count, width / count] });
-    return add('Transpose', [parted], { perm: [0, 2, 1, 3] });
-  };
-  const repeated = (name: string): string => {
-    const groups = heads / keyHeads;
-    if (groups === 1) return name;
-    const [batch = 1, count = 1, positions = 1, width = 1] = writer.tensors.get(name)?.shape ?? [];
-    const apart = add('Unsqueeze', [name], { axes: [2] });
-    const spread = add('Expand', [apart], { shape: [batch, count, groups, positions, width] });
-    return add('Reshape', [spread], { shape: [batch, heads, positions, width] });
-  };
-  const queries = perHead(query, q, heads);
-  const keys = add('Transpose', [repeated(perHead(key, k, keyHeads))], { perm: [0, 1, 3, 2] });
-  const values = repeated(perHead(value, v, keyHeads));
-  const width = writer.tensors.get(queries)?.shape[3] ?? 1;
-  const scale = numberOf(view, 'scale', 0) || 1 / Math.sqrt(width);
-  let scores = add('Mul', [add('MatMul', [queries, keys]), number(scale)]);
-  const cap = numberOf(view, 'softcap', 0);
-  if (cap !== 0) scores = add('Mul', [add('Tanh', [add('Div', [scores, number(cap)])]), number(cap)]);
-  const hide = (where: string) => add('Where', [where, scores, number(HIDDEN[dtype] ?? -3.4028234663852886e38)]);
-  if (mask !== null) scores = view.inputs[3]?.dtype === 'bool' ? hide(mask) : add('Add', [scores, mask]);
-  if (numberOf(view, 'is_causal', 0) !== 0) {
-    const [rows = 1, columns = 1] = writer.tensors.get(scores)?.shape.slice(-2) ?? [];
-    scores = hide(causalMask(writer, rows, columns, masks));
-  }
-  const probabilities = add('Softmax', [scores], { axis: -1 });
-  const result = add('MatMul', [probabilities, values], {}, node.name);
-  if (isFlat) {
-    const [batch = 1, positions = 1] = q;
-    const turned = add('Transpose', [result], { perm: [0, 2, 1, 3] });
-    const features = heads * (writer.tensors.get(result)?.shape[3] ?? 1);
-    add('Reshape', [turned], { shape: [batch, positions, features] });
-  }
-  const made = writer.take();
-  const last = made.at(-1) as Node;
-  writer.tensors.delete(last.outputs[0] as string);
-  return [...made.slice(0, -1), { ...last, outputs: [output] }];
-}
-
-/** True where a query sees a key: at its own position and before. */
-function causalMask(writer: ForwardWriter, rows: number, columns: number, masks: Map<string, string>): string {
-  const key = `${rows} ${columns}`;
-  const known = masks.get(key);
-  if (known !== undefined) return known;
-  const positions = (count: number, shape: readonly number[]) =>
-    writer.value(
-      'positions',
-      constant(
-        'int64',
-        Array.from({ length: count }, (_, at) => at),
-        shape,
-      ),
-    );
-  const mask = writer.add('causal_mask', { module: [], layer: null }, 'LessOrEqual', [
-    positions(columns, [columns]),
-    positions(rows, [rows, 1]),
-  ]);
-  masks.set(key, mask);
-  return mask;
+  const isFlat = view.inputs[0]?.shape.length === 3;
+  const [heads, keyHeads] = [numberOf(view, 'q_num_heads', 1), numberOf(view, 'kv_num_heads', 1)];
+  const perHead = (name: string, count: number) => (isFlat ? write.perHead(name, count) : name);
+  const queries = perHead(query, heads);
+  const result = write.attended({
+    query: queries,
+    key: perHead(key, keyHeads),
+    value: perHead(value, keyHeads),
+    scale: numberOf(view, 'scale', 0) || 1 / Math.sqrt(write.shapeOf(queries)[3] ?? 1),
+    softcap: numberOf(view, 'softcap', 0),
+    masks: mask === null ? [] : [mask],
+    isCausal: numberOf(view, 'is_causal', 0) !== 0,
+    window: null,
+    sink: null,
+  });
+  if (isFlat) write.joined(result);
 }

@@ -1,0 +1,105 @@
+/**
+ * @file How GroupQueryAttention over whole sequences, without a cache, is written in plain operators: causal, with its window, sinks,
+ * lengths, and with the rotation of queries and keys by tables of angles, one row for each position.
+ */
+import { type GraphIndex, makerOf, valuesOf } from '../blocks/matching.js';
+import type { Graph, Node } from '../graph.js';
+import { numbersOf } from '../ops/constants.js';
+import { numberOf, tensor } from '../ops/operands.js';
+import { viewOf } from '../view.js';
+import type { AttentionWriter } from './attention-writer.js';
+
+const [QUERY, KEY, VALUE, LAST, COSINE, SINE, BIAS, SINK] = [0, 1, 2, 5, 7, 8, 10, 11];
+/** A cache and its scales, positions, and weights that normalise queries and keys. */
+const KEPT = [3, 4, 9, 12, 13, 14, 15];
+
+/** Whether nothing but queries, keys, values, angles, a bias, lengths and sinks takes part. */
+export function isWrittenGrouped(graph: Graph, node: Node): boolean {
+  const view = viewOf(graph, node);
+  const [, positions = 1] = view.inputs[QUERY]?.shape ?? [];
+  const total = tensor(view, 'total_sequence_length');
+  const isWhole = total !== undefined && Number(numbersOf(total)[0]) === positions;
+  const bias = view.inputs[BIAS]?.shape;
+  const isFull = !bias || bias.slice(-2).join() === `${positions},${positions}`;
+  return isWhole && isFull && KEPT.every((index) => !view.inputs[index]);
+}
+
+/** Writes it; its operators end in the result. */
+export function writeGrouped(write: AttentionWriter, index: GraphIndex, node: Node): void {
+  const { graph } = index;
+  const view = viewOf(graph, node);
+  const [heads, keyHeads] = [numberOf(view, 'num_heads', 1), numberOf(view, 'kv_num_heads', 1)];
+  const operandAt = (index: number) => node.inputs[index] ?? '';
+  const [query, key, value] = view.inputs[KEY]
+    ? [QUERY, KEY, VALUE].map(operandAt)
+    : write.parts(operandAt(QUERY), [heads, keyHeads, keyHeads]);
+  const turned = (name: string) => rotated(write, name, graph, node);
+  const queries = write.perHead(query ?? '', heads);
+  const [, , positions = 1, width = 1] = write.shapeOf(queries);
+  const window = numberOf(view, 'local_window_size', -1);
+  const result = write.attended({
+    query: turned(queries),
+    key: turned(write.perHead(key ?? '', keyHeads)),
+    value: write.perHead(value ?? '', keyHeads),
+    scale: numberOf(view, 'scale', 0) || 1 / Math.sqrt(width),
+    softcap: numberOf(view, 'softcap', 0),
+    masks: [...(view.inputs[BIAS] ? [operandAt(BIAS)] : []), ...lengths(write, index, node, positions)],
+    isCausal: true,
+    window: window < 0 ? null : window,
+    sink: sinkOf(write, node, heads, numberOf(view, 'smooth_softmax', 0) > 0),
+  });
+  write.joined(result);
+}
+
+/** True [batch, 1, 1, t] up to each sequence's last token; nothing where all are known to be as long as there is room. */
+function lengths(write: AttentionWriter, index: GraphIndex, node: Node, positions: number): readonly string[] {
+  const last = node.inputs[LAST];
+  if (!last) return [];
+  const spread = makerOf(index, last, 'Expand');
+  const known = valuesOf(index, spread?.inputs[0] ?? last);
+  if (known?.every((value) => value >= positions - 1)) return [];
+  const ends = write.add('Unsqueeze', [write.add('Cast', [last], { to: 7 })], { axes: [1, 2, 3] });
+  return [write.add('GreaterOrEqual', [ends, write.positions(positions)])];
+}
+
+/** [1, heads, 1, 1]: trained, or zero. */
+function sinkOf(write: AttentionWriter, node: Node, heads: number, isSmooth: boolean): string | null {
+  const given = node.inputs[SINK];
+  if (given) return write.add('Reshape', [given], { shape: [1, heads, 1, 1] });
+  return isSmooth ? write.number(0, [1, 1, 1, 1]) : null;
+}
+
+/**
+ * Heads [batch, heads, positions, features] turned through the angles of their positions: of each two features the first and the
+ * second half, or neighbours where interleaved; features beyond the tables' stay.
+ */
+function rotated(write: AttentionWriter, heads: string, graph: Graph, node: Node): string {
+  const view = viewOf(graph, node);
+  const half = view.inputs[COSINE]?.shape[1] ?? 0;
+  if (numberOf(view, 'do_rotary', 0) === 0 || half === 0) return heads;
+  const [batch = 1, count = 1, positions = 1, width = 1] = write.shapeOf(heads);
+  const cut = (name: string, axis: number, start: number, end: number, step = 1) =>
+    write.add('Slice', [name], { starts: [start], ends: [end], axes: [axis], steps: [step] });
+  const [cosine, sine] = [COSINE, SINE].map((index) => cut(node.inputs[index] ?? '', 0, 0, positions)) as [
+    string,
+    string,
+  ];
+  const isInterleaved = numberOf(view, 'rotary_interleaved', 0) !== 0;
+  const [first, second] = isInterleaved
+    ? [cut(heads, 3, 0, 2 * half, 2), cut(heads, 3, 1, 2 * half, 2)]
+    : [cut(heads, 3, 0, half), cut(heads, 3, half, 2 * half)];
+  const product = (name: string, table: string) => write.add('Mul', [name, table]);
+  const made = [
+    write.add('Sub', [product(first, cosine), product(second, sine)]),
+    write.add('Add', [product(first, sine), product(second, cosine)]),
+  ];
+  const rest = 2 * half < width ? [cut(heads, 3, 2 * half, width)] : [];
+  if (!isInterleaved) return write.add('Concat', [...made, ...rest], { axis: 3 });
+  const paired = write.add(
+    'Concat',
+    made.map((name) => write.add('Unsqueeze', [name], { axes: [4] })),
+    { axis: 4 },
+  );
+  const flat = write.add('Reshape', [paired], { shape: [batch, count, positions, 2 * half] });
+  return rest.length === 0 ? flat : write.add('Concat', [flat, ...rest], { axis: 3 });
+}
