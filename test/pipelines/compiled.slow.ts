@@ -5,7 +5,7 @@
  */
 import test from 'ava';
 import { SCHEDULE_KINDS } from '../../src/schedule/schedule.js';
-import { type Pipeline, type Trained, train } from './compiled-training.js';
+import { alone, type Pipeline, train } from './compiled-training.js';
 import { difference, worstDifference } from './difference.js';
 import { pairwise } from './pairwise.js';
 
@@ -50,20 +50,12 @@ function everyChoice(): readonly Choice[] {
   return choices;
 }
 
-const references = new Map<string, Promise<Trained>>();
-
 for (const { model, microBatches, inner: _, ...pipeline } of pairwise(everyChoice())) {
   test.serial(`${model} in ${microBatches} ${JSON.stringify(pipeline)}`, async (t) => {
     const task = { model, microBatches };
-    const alone = (steps: number) => {
-      const key = `${model} ${microBatches} ${steps}`;
-      const known = references.get(key) ?? train(task, steps);
-      references.set(key, known);
-      return known;
-    };
-    const [first, all] = [await train(task, 1, pipeline), await train(task, STEPS, pipeline)];
+    const [one, all] = [await alone(task, STEPS), await train(task, STEPS, pipeline)];
     t.is(all.losses.length, STEPS);
-    const worst = [worstDifference(await alone(1), first), difference((await alone(STEPS)).losses, all.losses)];
+    const worst = [worstDifference(one.first, all.first), difference(one.losses, all.losses)];
     t.log(worst.map((each) => each.toExponential(1)).join(' '));
     t.deepEqual(all.peaks.counted, all.peaks.predicted);
     t.true(Math.max(...worst) <= TOLERANCE);

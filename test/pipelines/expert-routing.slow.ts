@@ -5,8 +5,8 @@
 import test from 'ava';
 import type { Dispatch } from '../../src/ir/experts/dispatch-experts.js';
 import { numbersOf } from '../../src/ir/ops/constants.js';
-import { type Task, type Trained, train } from './compiled-training.js';
-import { worstDifference } from './difference.js';
+import { alone, type Task, train } from './compiled-training.js';
+import { type Left, worstDifference } from './difference.js';
 
 const TOLERANCE = 1e-5;
 
@@ -22,13 +22,13 @@ const PLANS: readonly (readonly [dp: number, ep: number, microBatches: number, d
 ];
 
 /** Momentum of a first step is the gradient. */
-function gradients({ state }: Trained): readonly (readonly [string, readonly number[]])[] {
+function gradients({ state }: Left): readonly (readonly [string, readonly number[]])[] {
   return Object.entries(state).flatMap(([name, value]) =>
     name.endsWith('/momentum') ? [[name, numbersOf(value).map(Number)] as const] : [],
   );
 }
 
-function normOf(of: Trained, pick: (name: string) => boolean = () => true): number {
+function normOf(of: Left, pick: (name: string) => boolean = () => true): number {
   const all = gradients(of).filter(([name]) => pick(name));
   return Math.sqrt(all.flatMap(([, values]) => values).reduce((sum, value) => sum + value * value, 0));
 }
@@ -45,17 +45,17 @@ for (const model of MODELS)
         },
         sent: { dispatch, ...(capacityFactor === null ? {} : { capacityFactor }) },
       });
-      const alone = await train(taskOf(1, 'padded'), 1);
+      const one = await alone(taskOf(1, 'padded'), 1);
       const isRouter = (name: string) => name.includes('router');
       // A router that is sure of its choice has no gradient.
       const picks = model === 'skewed-experts' ? [() => true] : [() => true, isRouter];
-      t.true(picks.every((pick) => normOf(alone, pick) > 1e-3));
+      t.true(picks.every((pick) => normOf(one, pick) > 1e-3));
       for (const [dp, ep, microBatches, dispatch] of PLANS) {
         const found = await train(taskOf(microBatches, dispatch), 1, { stages: 1, dp, ep });
         const name = `dp ${dp}, ep ${ep}, ${microBatches} micro-batches, ${dispatch}`;
-        t.true(worstDifference(alone, found) <= TOLERANCE, name);
+        t.true(worstDifference(one, found) <= TOLERANCE, name);
         for (const pick of picks)
-          t.true(Math.abs(normOf(found, pick) / normOf(alone, pick) - 1) <= TOLERANCE, `${name}: norm`);
+          t.true(Math.abs(normOf(found, pick) / normOf(one, pick) - 1) <= TOLERANCE, `${name}: norm`);
         for (const [stage, peak] of found.peaks.counted.entries())
           t.true(peak <= (found.peaks.predicted[stage] ?? 0), `${name}: ${peak} bytes`);
       }

@@ -8,12 +8,13 @@ import { join } from 'node:path';
 import test from 'ava';
 import { compile, readParallelConfig, verify } from '../../src/api/index.js';
 import { openCompiled } from '../../src/api/verify.js';
-import { type Pipeline, type Task, type Trained, train } from './compiled-training.js';
+import { alone, type Pipeline, type Task, train } from './compiled-training.js';
 import { difference, worstDifference } from './difference.js';
 import { writeModel } from './models.js';
 
 /** Relative to the largest element of a tensor. */
 const TOLERANCE = 1e-5;
+const STEPS = 20;
 
 const DEGREES: readonly Pipeline[] = [
   { stages: 1, sp: 2 },
@@ -27,17 +28,11 @@ const TASKS: readonly Task[] = [
   { model: 'u-net', microBatches: 1 },
 ];
 
-for (const task of TASKS) {
-  const alone = (() => {
-    let known: Promise<readonly [Trained, Trained]> | undefined;
-    return () => (known ??= Promise.all([train(task, 1), train(task, 20)]));
-  })();
+for (const task of TASKS)
   for (const degrees of DEGREES)
     test.serial(`${task.model} ${JSON.stringify(degrees)}`, async (t) => {
-      const [one, twenty] = await alone();
-      const first = await train(task, 1, degrees);
-      const all = await train(task, 20, degrees);
-      const worst = [worstDifference(one, first), difference(twenty.losses, all.losses)];
+      const [one, all] = [await alone(task, STEPS), await train(task, STEPS, degrees)];
+      const worst = [worstDifference(one.first, all.first), difference(one.losses, all.losses)];
       const exchanged = all.lowered.flatMap(({ sharded }) =>
         sharded.nodes.filter((node) => node.kind === 'communicate' && node.collective.kind === 'permute'),
       );
@@ -47,7 +42,6 @@ for (const task of TASKS) {
       t.deepEqual(all.peaks.counted, all.peaks.predicted);
       t.deepEqual(all.sent.counted, all.sent.predicted);
     });
-}
 
 test.serial('dataset_strategy that cuts height has each rank read its rows, and borders exchanged', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));

@@ -5,7 +5,7 @@
  */
 import type { ExecutionContext } from 'ava';
 import type { Instruction } from '../../src/program/program.js';
-import { type Pipeline, type Task, type Trained, train } from './compiled-training.js';
+import { alone, type Pipeline, type Task, type Trained, train } from './compiled-training.js';
 import { worstDifference } from './difference.js';
 import { checkRanks } from './server-mode.js';
 
@@ -27,8 +27,8 @@ export async function checkInterleaved(
   t.deepEqual(halves.losses, twice.losses);
   t.deepEqual(halves.state, twice.state);
   t.deepEqual(halves.sentByRank, twice.sentByRank);
-  const alone = await train({ ...task, microBatches: 1 }, steps);
-  t.true(worstDifference(alone, halves) < 1e-5);
+  const one = await alone({ ...task, microBatches: 1 }, steps);
+  t.true(worstDifference(one, halves) < 1e-5);
 }
 
 /** Whether each collective within a micro-batch but those of the last turn waits behind something that the other half computes. */

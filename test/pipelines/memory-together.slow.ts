@@ -4,7 +4,7 @@
  * predicts; and recompute and offload each take from the fullest rank at every level.
  */
 import test from 'ava';
-import { type Asked, type Pipeline, type Task, type Trained, train } from './compiled-training.js';
+import { type Asked, alone, type Pipeline, type Task, type Trained, train } from './compiled-training.js';
 import { worstDifference } from './difference.js';
 import { gatheredBytes } from './kept-bytes.js';
 import { checkCounted, LEVELS, TOLERANCE } from './zero-levels.js';
@@ -21,9 +21,9 @@ const SAVINGS: readonly (readonly [what: string, pipeline: Partial<Pipeline>, as
 
 for (const zero of LEVELS)
   test.serial(`ZeRO ${zero} on two stages`, async (t) => {
-    const alone = await train(TASK, STEPS);
+    const one = await alone(TASK, STEPS);
     const check = (what: string, trained: Trained) => {
-      t.true(worstDifference(alone, trained) <= TOLERANCE, `${what}: ${worstDifference(alone, trained)}`);
+      t.true(worstDifference(one, trained) <= TOLERANCE, `${what}: ${worstDifference(one, trained)}`);
       checkCounted(t, trained, what);
       const { predicted, counted } = trained.outside;
       t.deepEqual(counted, predicted.length === 0 ? [] : counted.map((_, rank) => predicted[Math.floor(rank / 2)]));

@@ -2,7 +2,7 @@
  * @file What holds of a program that recomputes, against the same without and against one rank.
  */
 import type { ExecutionContext } from 'ava';
-import { type Pipeline, type Task, type Trained, train } from './compiled-training.js';
+import { alone, type Pipeline, type Task, type Trained, train } from './compiled-training.js';
 import { worstDifference } from './difference.js';
 
 /** Relative to the largest element of a tensor. */
@@ -35,13 +35,13 @@ export async function checkRecompute(
   kinds: readonly string[],
   steps: number,
 ): Promise<readonly Trained[]> {
-  const alone = await train(task, steps);
+  const one = await alone(task, steps);
   const kept = await train(task, steps, mesh);
   t.deepEqual(kept.peaks.counted, kept.peaks.predicted);
   const all: Trained[] = [];
   for (const recompute of kinds) {
     const again = await train(task, steps, { ...mesh, recompute });
-    t.true(worstDifference(alone, again) <= TOLERANCE, `${recompute}: ${worstDifference(alone, again)}`);
+    t.true(worstDifference(one, again) <= TOLERANCE, `${recompute}: ${worstDifference(one, again)}`);
     const apart = again.losses.map((loss, step) => Math.abs(loss - (kept.losses[step] ?? Number.NaN)) / Math.abs(loss));
     t.true(Math.max(...apart) <= ROUNDING, `${recompute}: ${Math.max(...apart)}`);
     t.deepEqual(again.peaks.counted, again.peaks.predicted, recompute);

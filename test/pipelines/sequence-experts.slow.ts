@@ -10,7 +10,7 @@ import { compile } from '../../src/api/compile.js';
 import { generatedFile } from '../../src/api/generated.js';
 import { DISPATCHES, type Dispatch } from '../../src/ir/experts/dispatch-experts.js';
 import { SP_METHODS, type SpMethod } from '../../src/sharding-propagation/roles.js';
-import { type Pipeline, type Task, type Trained, train } from './compiled-training.js';
+import { alone, type Pipeline, type Task, train } from './compiled-training.js';
 import { difference, worstDifference } from './difference.js';
 import { pairwise } from './pairwise.js';
 
@@ -67,8 +67,6 @@ function everyChoice(): readonly Choice[] {
   return choices;
 }
 
-const references = new Map<string, Promise<Trained>>();
-
 for (const { model, capacity, dispatch, ...degrees } of pairwise(everyChoice())) {
   test.serial(
     `${model} ${capacity === null ? '' : `${dispatch} ${capacity} `}${JSON.stringify(degrees)}`,
@@ -79,15 +77,9 @@ for (const { model, capacity, dispatch, ...degrees } of pairwise(everyChoice()))
       const task: Task = capacity === null ? written : { ...written, sent: { dispatch, ...factor } };
       const pipeline: Pipeline = { ...degrees, ...(degrees.stages > 1 ? { kind: '1f1b' } : {}) };
       const whole: Task = capacity === null ? written : { ...written, sent: { dispatch: 'padded', ...factor } };
-      const alone = (steps: number) => {
-        const key = `${model} ${capacity} ${steps}`;
-        const known =
-          references.get(key) ?? train({ ...(capacity === 'whole' ? written : whole), microBatches: 1 }, steps);
-        references.set(key, known);
-        return known;
-      };
-      const [first, all] = [await train(task, 1, pipeline), await train(task, STEPS, pipeline)];
-      const worst = [worstDifference(await alone(1), first), difference((await alone(STEPS)).losses, all.losses)];
+      const one = await alone({ ...(capacity === 'whole' ? written : whole), microBatches: 1 }, STEPS);
+      const all = await train(task, STEPS, pipeline);
+      const worst = [worstDifference(one.first, all.first), difference(one.losses, all.losses)];
       t.log(worst.map((each) => each.toExponential(1)).join(' '));
       t.deepEqual(all.peaks.counted, all.peaks.predicted);
       // Thirds of what a collective sends are rounded when they are predicted.

@@ -3,7 +3,7 @@
  * memory is the predicted one.
  */
 import test from 'ava';
-import { type Pipeline, type Task, type Trained, train } from './compiled-training.js';
+import { alone, type Pipeline, type Task, type Trained, train } from './compiled-training.js';
 import { difference, worstDifference } from './difference.js';
 
 /** Relative to the largest element of a tensor. */
@@ -54,10 +54,8 @@ const CASES: readonly (readonly [task: Task, pipeline: Pipeline])[] = [
 
 for (const [task, pipeline] of CASES) {
   test.serial(`${task.model} ${JSON.stringify(pipeline)}`, async (t) => {
-    const alone = [await train(task, 1), await train(task, STEPS)] as const;
-    const first = await train(task, 1, pipeline);
-    const all = await train(task, STEPS, pipeline);
-    const worst = [worstDifference(alone[0], first), difference(alone[1].losses, all.losses)];
+    const [one, all] = [await alone(task, STEPS), await train(task, STEPS, pipeline)];
+    const worst = [worstDifference(one.first, all.first), difference(one.losses, all.losses)];
     t.log(worst.map((each) => each.toExponential(1)).join(' '));
     t.true(Math.max(...worst) <= TOLERANCE);
     t.deepEqual(all.peaks.counted, all.peaks.predicted);

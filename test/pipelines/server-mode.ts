@@ -7,7 +7,7 @@ import { actionsOf } from '../../src/partition/placed-actions.js';
 import { rankMemory } from '../../src/partition/rank-memory.js';
 import type { ShardedGraph } from '../../src/partition/sharded-graph.js';
 import { shardIndex } from '../../src/program/mesh.js';
-import { type Pipeline, sentBytes, type Task, type Trained, train } from './compiled-training.js';
+import { alone, type Pipeline, sentBytes, type Task, type Trained, train } from './compiled-training.js';
 import { difference, worstDifference } from './difference.js';
 import { STEPS, TOLERANCE } from './zero-levels.js';
 
@@ -19,11 +19,10 @@ export const SERVED = { gradientSync: 'parameter-server' } as const;
  */
 export async function checkServer(t: ExecutionContext, task: Task, pipeline: Pipeline): Promise<Trained> {
   const request = { ...pipeline.request, ...SERVED };
-  const [alone, aloneOnce] = [await train(task, STEPS), await train(task, 1)];
-  const once = await train(task, 1, { ...pipeline, request });
-  const all = await train(task, STEPS, { ...pipeline, request });
-  t.true(worstDifference(aloneOnce, once) <= TOLERANCE, `first step: ${worstDifference(aloneOnce, once)}`);
-  t.true(difference(alone.losses, all.losses) <= TOLERANCE, 'losses');
+  const [one, all] = [await alone(task, STEPS), await train(task, STEPS, { ...pipeline, request })];
+  const apart = worstDifference(one.first, all.first);
+  t.true(apart <= TOLERANCE, `first step: ${apart}`);
+  t.true(difference(one.losses, all.losses) <= TOLERANCE, 'losses');
   checkRanks(t, all);
   t.is(all.plan.requested?.gradientSync, 'parameter-server');
   return all;

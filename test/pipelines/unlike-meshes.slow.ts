@@ -4,7 +4,7 @@
  * tied tables.
  */
 import test from 'ava';
-import { type Pipeline, type Task, type Trained, train } from './compiled-training.js';
+import { alone, type Pipeline, type Task, train } from './compiled-training.js';
 import { difference, worstDifference } from './difference.js';
 
 const TOLERANCE = 1e-5;
@@ -28,24 +28,11 @@ const CASES: readonly (readonly [model: Task['model'], microBatches: number, pip
   ['routed-experts', 2, { kind: '1f1b', stages: 2, meshes: 'dp2 sp2 ep4 | sp4' }],
 ];
 
-const references = new Map<string, Promise<Trained>>();
-
-/** The same on one rank; schedules and meshes share it. */
-function alone(task: Task, steps: number): Promise<Trained> {
-  const key = `${task.model} ${task.microBatches} ${steps}`;
-  const known = references.get(key) ?? train(task, steps);
-  references.set(key, known);
-  return known;
-}
-
 for (const [model, microBatches, pipeline] of CASES)
   test.serial(`${model} in ${microBatches} ${JSON.stringify(pipeline)}`, async (t) => {
     const task = { model, microBatches };
-    const [first, all] = [await train(task, 1, pipeline), await train(task, STEPS, pipeline)];
-    const worst = [
-      worstDifference(await alone(task, 1), first),
-      difference((await alone(task, STEPS)).losses, all.losses),
-    ];
+    const [one, all] = [await alone(task, STEPS), await train(task, STEPS, pipeline)];
+    const worst = [worstDifference(one.first, all.first), difference(one.losses, all.losses)];
     t.log(worst.map((each) => each.toExponential(1)).join(' '));
     t.deepEqual(all.peaks.counted, all.peaks.predicted);
     t.true(Math.max(...worst) <= TOLERANCE);
