@@ -19,7 +19,8 @@ import { Deadline } from '../solver/deadline.js';
 import type { NestedCompileOptions } from './compile-options.js';
 import type { ImportedModel } from './import.js';
 import { type NestedPlanningOptions, type PlannedModel, plan } from './plan.js';
-import { askedOf, microBatchesOf, type Propose, proposer, unproposed } from './proposals.js';
+import { askedOf, microBatchesOf, proposer, unproposed } from './proposals.js';
+import type { StepSearch } from './search-step.js';
 import type { Training } from './training.js';
 
 /** What is chosen from. */
@@ -63,8 +64,10 @@ export interface ChosenPlan extends Formed {
   readonly planned: PlannedModel;
   /** What axes of the plan may shard; as it was asked where it is left out. */
   readonly axes?: 'free';
-  /** The fastest first, then what does not fit; null where no proposals were made. */
+  /** The best first, then what does not fit; null where no proposals were made. */
   readonly compared: readonly ComparedPlan[] | null;
+  /** All that was compared by the price of layers before; null where no proposals were made. */
+  readonly searched: StepSearch | null;
   readonly notes: readonly string[];
 }
 
@@ -92,15 +95,18 @@ export async function choosePlan(choices: Choices): Promise<ChosenPlan> {
   const deadline = new Deadline(options.timeLimit, options.signal);
   const reason = training ? unproposed(options, training) : '';
   const isAlone = !training || reason !== null || clusterSize(cluster) === 1;
-  // Ranks of this machine share its memory: stages save none of it, and are looked at where a limit asks for them.
-  if (!isAlone && !cluster.local) return beside(choices, training, deadline);
+  // Ranks of this machine share its memory: stages save none of it, looked at where a limit or the objective asks.
+  if (!isAlone && (!cluster.local || options.objective === 'memory')) return beside(choices, training, deadline);
   const alone = await planned(choices, await choices.form(options, training), null, 'searched').catch(refusal);
-  if (!(alone instanceof AutoparError)) return { ...alone, compared: null, notes: [] };
+  if (!(alone instanceof AutoparError)) return { ...alone, compared: null, searched: null, notes: [] };
   if (isAlone || !(alone instanceof NothingFits)) throw alone;
-  const { fitting, others, notes } = await lowerProposals(choices, training, deadline, { alone: null, work: 0 });
+  const { fitting, others, searched, notes } = await lowerProposals(choices, training, deadline, {
+    alone: null,
+    work: 0,
+  });
   const [best] = taken(fitting, choices);
   if (!best) throw withProposals(alone, others);
-  return { ...best, compared: ranked(fitting, [...others, refused(choices, alone)]), notes };
+  return { ...best, compared: ranked(fitting, [...others, refused(choices, alone)], options), searched, notes };
 }
 
 /** The refusal of dp and tp alone, with the nearest of what else was lowered. */
@@ -132,7 +138,7 @@ async function beside(choices: Choices, training: Training, deadline: Deadline):
   const isPlanned = !(formed instanceof AutoparError) && work <= MOST_WORK;
   const checked = isPlanned ? await planned(choices, formed, deadline, 'checked').catch(refusal) : null;
   const alone = checked instanceof AutoparError ? null : checked;
-  const { fitting, others, notes } = await lowerProposals(choices, training, deadline, {
+  const { fitting, others, searched, notes } = await lowerProposals(choices, training, deadline, {
     alone,
     work: isPlanned ? work : 0,
   });
@@ -145,12 +151,13 @@ async function beside(choices: Choices, training: Training, deadline: Deadline):
     const why = formed instanceof AutoparError ? formed : checked instanceof AutoparError ? checked : null;
     const cut = formed instanceof AutoparError ? choices.training : formed.training;
     const rest = alone ? others : [...others, refused({ ...choices, training: cut }, why)];
-    return { ...best, compared: isMade ? ranked(all, rest) : null, notes: [...notes, ...tightNotes(best, choices)] };
+    const compared = isMade ? ranked(all, rest, choices.options) : null;
+    return { ...best, compared, searched, notes: [...notes, ...tightNotes(best, choices)] };
   }
   if (formed instanceof AutoparError) throw formed;
   const smaller = await planned(choices, formed, deadline, 'searched').catch(refusal);
   if (smaller instanceof AutoparError) throw withProposals(smaller, others);
-  return { ...smaller, compared: isMade ? ranked([smaller], others) : null, notes };
+  return { ...smaller, compared: isMade ? ranked([smaller], others, choices.options) : null, searched, notes };
 }
 
 /** A plan that fits. */
@@ -165,6 +172,8 @@ interface LoweredProposals {
   /** The fastest first. */
   readonly fitting: readonly FittingPlan[];
   readonly others: readonly ComparedPlan[];
+  /** All that was compared by the price of layers; null where nothing could be proposed. */
+  readonly searched: StepSearch | null;
   readonly notes: readonly string[];
 }
 
@@ -201,6 +210,7 @@ function tightNotes({ planned: { found } }: FittingPlan, { options, cluster }: C
   const limit = options.memory ?? usableBytes(cluster);
   const preferences = preferencesOf(options, options.memory !== undefined);
   const most = Math.max(...found.prediction.peakBytes);
+  if (options.objective === 'memory') return [];
   if (limit === undefined || most <= roomyBytes(limit, preferences)) return [];
   return [
     `no plan leaves ${shareWritten(preferences.headroom)} of the memory free: this one needs ${bytesWritten(most)} of ` +
@@ -208,16 +218,17 @@ function tightNotes({ planned: { found } }: FittingPlan, { options, cluster }: C
   ];
 }
 
-/** The plans with the one that is taken first, the others by their seconds. */
+/** The plans with the one that is taken first, the others by what the objective wants little of. */
 function taken(all: readonly FittingPlan[], { options, cluster }: Choices): readonly FittingPlan[] {
-  const sorted = [...all].sort((a, b) => secondsOf(a) - secondsOf(b));
-  if (sorted.length === 0) return sorted;
+  const figure = figureOf(options);
+  const sorted = [...all].sort((a, b) => figure(a) - figure(b));
+  if (sorted.length === 0 || options.objective === 'memory') return sorted;
   const limit = options.memory ?? usableBytes(cluster) ?? null;
   const { taken: first } = preferred(
     sorted,
     (one) => ({
       seconds: secondsOf(one),
-      bytes: Math.max(...one.planned.found.prediction.peakBytes),
+      bytes: peakOf(one),
       degrees: one.planned.plan.degrees,
       isOffloaded: (one.planned.plan.requested?.offload ?? 'none') !== 'none',
       liftsRoles: one.axes === 'free',
@@ -261,21 +272,25 @@ async function lowerProposals(
   options.onProgress?.('searching training steps');
   // Half of the time is for proposing.
   const half = new Deadline(Number.isFinite(deadline.left()) ? deadline.left() / 2 : undefined, options.signal);
-  const propose = await proposer(options, training, read, half).catch(refusal);
-  if (propose instanceof AutoparError) return { fitting: [], others: [], notes: [unproposedText(propose)] };
+  const proposing = await proposer(options, training, read, half).catch(refusal);
+  if (proposing instanceof AutoparError)
+    return { fitting: [], others: [], searched: null, notes: [unproposedText(proposing)] };
   const limit = options.memory ?? usableBytes(cluster) ?? Number.POSITIVE_INFINITY;
   const fitting: FittingPlan[] = [];
   const others = new Map<string, ComparedPlan>();
   const notes: string[] = [];
+  let searched: StepSearch | null = null;
   let { work } = before;
   const seen = new Set<string>();
   let asked = Number.isFinite(limit) ? deviceBytes(limit, cluster) : null;
   for (let round = 0; round < ROUNDS; round++) {
-    const proposals = await proposed(propose, asked);
-    if (proposals instanceof AutoparError) {
-      if (round === 0) notes.push(unproposedText(proposals));
+    const proposed = await proposing.propose(asked).catch(refusal);
+    if (proposed instanceof AutoparError) {
+      if (round === 0) notes.push(unproposedText(proposed));
       break;
     }
+    const { proposals } = proposed;
+    searched ??= { ...proposed.searched, fewer: await proposing.fewer(proposed.searched) };
     let least = Number.POSITIVE_INFINITY;
     for (const priced of proposals.slice(0, LOWERED)) {
       const key = JSON.stringify(priced.configuration);
@@ -304,8 +319,9 @@ async function lowerProposals(
     if (!Number.isFinite(least)) break;
     asked = deviceBytes(limit / least, cluster);
   }
-  fitting.sort((a, b) => secondsOf(a) - secondsOf(b));
-  return { fitting, others: [...others.values()], notes };
+  const figure = figureOf(options);
+  fitting.sort((a, b) => figure(a) - figure(b));
+  return { fitting, others: [...others.values()], searched, notes };
 }
 
 /** The best of dp and tp alone with the estimate of its degrees, where both are there. */
@@ -343,10 +359,6 @@ const SLOWER = 'not lowered: estimated to be no faster';
 const LATE = 'not lowered before the time limit';
 const TOO_LARGE = 'not lowered: the model has too many operators to plan several times';
 
-function proposed(propose: Propose, limit: number | null): Promise<readonly PricedConfiguration[] | AutoparError> {
-  return propose(limit).catch(refusal);
-}
-
 /**
  * A proposal, planned operator by operator; or why it is not.
  * @throws AutoparError where it has no plan, or none that fits
@@ -377,8 +389,17 @@ function within(options: NestedPlanningOptions, deadline: Deadline): NestedPlann
   return options.timeLimit === undefined ? options : { ...options, timeLimit: deadline.left() };
 }
 
+/** What the objective wants little of, as lowered: bytes of the fullest stage, or seconds. */
+function figureOf({ objective }: Pick<NestedCompileOptions, 'objective'>): (plan: FittingPlan) => number {
+  return objective === 'memory' ? peakOf : secondsOf;
+}
+
 function secondsOf({ planned }: FittingPlan): number {
   return planned.found.prediction.stepSeconds;
+}
+
+function peakOf({ planned }: FittingPlan): number {
+  return Math.max(...planned.found.prediction.peakBytes);
 }
 
 /** What has no plan, to be compared with what has. @throws whatever is not the user's to mend */
@@ -391,20 +412,26 @@ function unproposedText(error: AutoparError): string {
   return `dp and tp alone were planned, since no training step could be proposed: ${error.message}`;
 }
 
-/** @param all the fastest first, which is taken */
-function ranked(all: readonly FittingPlan[], others: readonly ComparedPlan[]): readonly ComparedPlan[] {
-  const least = secondsOf(all[0] as FittingPlan);
+/** @param all the one that is taken first */
+function ranked(
+  all: readonly FittingPlan[],
+  others: readonly ComparedPlan[],
+  options: Pick<NestedCompileOptions, 'objective'>,
+): readonly ComparedPlan[] {
+  const figure = figureOf(options);
+  const least = figure(all[0] as FittingPlan);
+  const more = options.objective === 'memory' ? 'times as much memory' : 'times as long';
   const fitting = all.map((lowered, index): ComparedPlan => {
     const { planned, priced, training, axes } = lowered;
-    const stepSeconds = secondsOf(lowered);
+    const own = figure(lowered);
     return {
       degrees: planned.plan.degrees,
       microBatches: training?.microBatches ?? 1,
       ...estimated(priced),
       ...(axes ? { axes } : {}),
-      stepSeconds,
-      peakBytes: Math.max(...planned.found.prediction.peakBytes),
-      reason: index === 0 ? null : `${(stepSeconds / least).toPrecision(4)} times as long${asFast(stepSeconds, least)}`,
+      stepSeconds: secondsOf(lowered),
+      peakBytes: peakOf(lowered),
+      reason: index === 0 ? null : `${(own / least).toPrecision(4)} ${more}${asFast(own, least)}`,
     };
   });
   return [...fitting, ...others];

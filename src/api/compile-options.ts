@@ -4,6 +4,7 @@
 import type { TrainingPrecision } from '../ir/autodiff/training-graph.js';
 import type { DispatchOptions } from '../ir/experts/dispatch-experts.js';
 import type { ConstantTensor } from '../ir/graph.js';
+import type { Objective } from './objective.js';
 import type { NestedPlanningOptions } from './plan.js';
 import type { Target } from './targets.js';
 import type { Training } from './training.js';
@@ -17,7 +18,12 @@ export interface NestedCompileOptions extends NestedPlanningOptions, DispatchOpt
   readonly output?: string;
   /** Replace a folder that autopar did not write. */
   readonly force?: boolean;
+  /** Write the plan, the same that a program is written of, and leave the program out. */
   readonly planOnly?: boolean;
+  /** What the plan is chosen by; `time` where it is left out, and `memory` of training alone. */
+  readonly objective?: Objective;
+  /** Seconds that a step may take, for `devices`. */
+  readonly within?: number;
   /** What the program is written for; the bundled runtime by default. */
   readonly target?: Target;
   readonly dims?: Readonly<Record<string, number>>;

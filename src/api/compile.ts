@@ -18,9 +18,13 @@ import { type ImportedModel, importModel } from './import.js';
 import { inPrecision, loweredPrecision } from './inference-precision.js';
 import { leftOut } from './left-out.js';
 import { inMicroBatches } from './micro-batches.js';
+import { onPart } from './objective.js';
 import { type PlanSummary, summaryOf } from './plan-summary.js';
+import { asSearched, keptQuestion } from './proposals.js';
 import { withRandomWeights } from './random-weights.js';
 import { refuseUntrained } from './recompute.js';
+import type { ClusterSize } from './search-clusters.js';
+import type { StepSearch } from './search-step.js';
 import type { ModelOptions } from './strategy-files.js';
 import { type Training, trainedModel } from './training.js';
 import { importedFor, sharedBy } from './training-form.js';
@@ -39,8 +43,12 @@ export interface CompileResult extends PlanSummary {
   readonly top: PlanResult['top'];
   /** What else was proposed and lowered, the chosen one first; null where nothing was proposed. */
   readonly compared: readonly ComparedPlan[] | null;
+  /** All training steps that were compared by the price of layers; null where nothing was proposed. */
+  readonly searched: StepSearch | null;
   /** Dimensions, by the names of their options, that were not looked at. */
   readonly leftOut: readonly string[];
+  /** Parts of the cluster that were compared, small ones first; null where the whole cluster was planned for. */
+  readonly sizes: readonly ClusterSize[] | null;
   readonly programWritten: boolean;
   /** Why there is no program, in a sentence. */
   readonly programReason?: string;
@@ -77,21 +85,28 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
     ...(options.globalBatch === undefined ? {} : { globalBatch: options.globalBatch }),
   };
   const loaded = await loadedPins(options.config, options.annotations, modelOptions);
+  const trained = options.training && (await trainingOn(options.training, options.cluster));
+  const { options: placed, sizes } = await onPart(
+    loaded ? { ...options, annotations: loaded } : options,
+    trained,
+    read,
+  );
   const {
     imported: chosen,
     training,
     planned: found,
     axes,
     compared,
+    searched,
     notes,
   } = await choosePlan({
-    cluster: parseCluster(options.cluster, options.devices, {
-      ...(await clusterSources(options.cluster)),
-      degrees: options.degrees ?? {},
+    cluster: parseCluster(placed.cluster, placed.devices, {
+      ...(placed.clusterHints ?? (await clusterSources(placed.cluster))),
+      degrees: placed.degrees ?? {},
     }),
     read,
-    options: loaded ? { ...options, annotations: loaded } : options,
-    training: options.training && (await trainingOn(options.training, options.cluster)),
+    options: placed,
+    training: trained,
     form: (asked, training) => formed(read, asked, training, at),
   });
   // Values come after whatever may refuse: of a large model they take minutes.
@@ -102,7 +117,11 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
   const { targetNotes, ...emitted } = await emit(planned, {
     directory,
     randomWeights: random ? seed : null,
-    decisions: { ...options, ...(axes ? { axes } : {}) },
+    decisions: {
+      ...options,
+      ...(axes ? { axes } : {}),
+      ...(searched ? { proposals: keptQuestion(asSearched(placed, trained, read)) } : {}),
+    },
     ...(training ? { training } : {}),
     ...(options.generated === undefined ? {} : { generated: options.generated }),
     ...(options.constants ? { constants: options.constants } : {}),
@@ -151,6 +170,8 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
     rejected: planned.found.rejected,
     top: planned.found.top,
     compared,
+    searched,
+    sizes,
     leftOut: compared
       ? []
       : leftOut(imported.graph, {
@@ -177,7 +198,8 @@ async function formed(
     const lowered = isLow ? loweredPrecision(options.precision, await isLocal(options.cluster)) : undefined;
     return { imported: inPrecision(read, lowered), training };
   }
-  const stages = stagesAsked(read, { ...options, clusterHints: await clusterSources(options.cluster) });
+  const clusterHints = options.clusterHints ?? (await clusterSources(options.cluster));
+  const stages = stagesAsked(read, { ...options, clusterHints });
   const config = options.config ? optionsOf(options.config, options.devices) : undefined;
   const configured = config?.microBatches ?? 1;
   const interleave = options.interleave ?? config?.interleave ?? 1;

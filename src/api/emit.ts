@@ -12,7 +12,6 @@ import { writeFileAtomic, writeFolderAtomic, writeJsonAtomic } from '../program/
 import { planToJson } from '../strategy/plan-json.js';
 import { absentText, refuseWrongData } from './absent-weights.js';
 import { type Arrays, writeArrays } from './arrays.js';
-import { relativeTo } from './emit-plan.js';
 import { targetFolder } from './emit-target.js';
 import { CONSTANTS_FILE, checkTarget, type ProgramSource, type SourceDecisions } from './folder.js';
 import { programOfPlan } from './lower-plan.js';
@@ -42,7 +41,8 @@ export interface EmitOptions {
   readonly decisions?: Pick<
     NestedPlanningOptions,
     'mode' | 'annotations' | 'config' | 'axes' | 'memory' | 'searchMode' | 'complete' | 'solver'
-  >;
+  > &
+    Pick<SourceDecisions, 'proposals'>;
   readonly signal?: AbortSignal;
 }
 
@@ -112,7 +112,17 @@ function withWeights(lowered: readonly LoweredStage[], { weights, initial }: Gra
 }
 
 function sourceDecisions(
-  { mode, annotations, config, axes, memory, searchMode, complete, solver }: NonNullable<EmitOptions['decisions']>,
+  {
+    mode,
+    annotations,
+    config,
+    axes,
+    memory,
+    searchMode,
+    complete,
+    solver,
+    proposals,
+  }: NonNullable<EmitOptions['decisions']>,
   fromHere: (file: string) => string,
 ): SourceDecisions {
   return {
@@ -123,6 +133,7 @@ function sourceDecisions(
     ...(memory === undefined ? {} : { memoryBytes: memory }),
     ...(complete === 'propagate' ? { searchMode: 'sharding_propagation' } : searchMode ? { searchMode } : {}),
     ...(solver ? { solver } : {}),
+    ...(proposals ? { proposals } : {}),
   };
 }
 
@@ -131,4 +142,9 @@ function reasonWithout({ imported }: PlannedModel, options: EmitOptions): string
   if (imported.weightsPresent) return null;
   refuseWrongData(imported);
   return `no program was written: ${absentText(imported)} (--init random makes some)`;
+}
+
+/** A file as seen from a folder, with forward slashes. */
+function relativeTo(directory: string, file: string): string {
+  return path.relative(path.resolve(directory), path.resolve(file)).split(path.sep).join('/');
 }

@@ -62,14 +62,6 @@ export async function explainMemory(
  */
 export async function openExplainable(directory: string, model?: string): Promise<ExplainableFolder> {
   const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
-  if (plan.search.mode === 'step')
-    throw new AutoparError(
-      'not-there-yet',
-      'usage',
-      `the plan in ${directory} is of whole steps; explain --tensor and --op look at plans of operators.`,
-      {},
-      'explain --rejected and --sensitivity say why it was taken; strategy show lists its operators',
-    );
   const { planned: imported } = await compiledModel(directory, source, plan, model);
   const { graph, pipeline } = stagedGraph(plan, imported.graph);
   const assignment = assignmentOf(plan, graph);

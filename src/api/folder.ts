@@ -11,6 +11,7 @@ import type { Program } from '../program/program.js';
 import type { SearchMode, SolverName } from '../search/search-mode.js';
 import type { Plan } from '../strategy/plan.js';
 import { planDigest, readPlan } from '../strategy/plan-json.js';
+import type { StepSearchOptions } from './search-step.js';
 import { LOSSES, OPTIMIZERS, type Training } from './training-request.js';
 
 export interface ProgramSource {
@@ -42,7 +43,25 @@ export interface SourceDecisions {
   readonly memoryBytes?: number;
   readonly searchMode?: SearchMode;
   readonly solver?: SolverName;
+  /** What training steps were compared for, where they were. */
+  readonly proposals?: ProposalQuestion;
 }
+
+/** All that a search over training steps is asked but the model file and the cluster. */
+export type ProposalQuestion = Omit<
+  StepSearchOptions,
+  | 'model'
+  | 'dims'
+  | 'shapes'
+  | 'constants'
+  | 'weights'
+  | 'cluster'
+  | 'devices'
+  | 'on'
+  | 'signal'
+  | 'deadline'
+  | 'onProgress'
+>;
 
 /** Name of the file that holds the values inputs were fixed to. */
 export const CONSTANTS_FILE = 'constants.npz';
@@ -211,7 +230,8 @@ export function isTraining(value: unknown): value is Training {
 
 function isDecisions(value: unknown): value is SourceDecisions {
   if (typeof value !== 'object' || value === null) return false;
-  const { memoryBytes, ...texts } = value as Readonly<Record<string, unknown>>;
+  const { memoryBytes, proposals = {}, ...texts } = value as Readonly<Record<string, unknown>>;
   const isSize = memoryBytes === undefined || (typeof memoryBytes === 'number' && memoryBytes >= 0);
-  return isSize && Object.values(texts).every((text) => typeof text === 'string');
+  const isQuestion = typeof proposals === 'object' && proposals !== null;
+  return isSize && isQuestion && Object.values(texts).every((text) => typeof text === 'string');
 }

@@ -31,7 +31,6 @@ export {
   writeAnnotations,
 } from './annotations.js';
 export type { CompileResult } from './compile.js';
-export type { CompiledStep } from './compile-step.js';
 export type { Emitted } from './emit.js';
 export {
   type Explainable,
@@ -61,9 +60,7 @@ export { Trainer, type TrainerConfig, type TrainerOptions } from './trainer.js';
 export { type Training, withTraining } from './training.js';
 export {
   type CompileOptions,
-  type CompileStepOptions,
   compile,
-  compileStep,
   type EmitOptions,
   type ExportOptions,
   emit,

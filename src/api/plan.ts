@@ -68,7 +68,8 @@ export async function plan(
   options: NestedPlanningOptions = {},
   memory: 'searched' | 'checked' = 'searched',
 ): Promise<PlannedModel> {
-  const decided = decide(imported, { ...options, clusterHints: await clusterSources(options.cluster) });
+  const clusterHints = options.clusterHints ?? (await clusterSources(options.cluster));
+  const decided = decide(imported, { ...options, clusterHints });
   const { cluster, degrees, pipeline, config } = decided;
   const mode = searchModeOf(options, config);
   const request = requestOf(options, config, imported, mode);

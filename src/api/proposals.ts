@@ -15,26 +15,39 @@ import { type StageUnit, unitsOf } from '../search/pipeline/units.js';
 import { AXIS_ORDER } from '../sharding-propagation/mesh.js';
 import type { Deadline } from '../solver/deadline.js';
 import type { NestedCompileOptions } from './compile-options.js';
+import { type FewerDevices, fewerDevices } from './fewer-devices.js';
+import type { ProposalQuestion } from './folder.js';
 import type { ImportedModel } from './import.js';
 import type { NestedPlanningOptions } from './plan.js';
 import { readRecompute } from './recompute.js';
 import { pricedOffload } from './requests.js';
 import { PIPELINE_SCHEDULES } from './schedule-kinds.js';
-import { prepareStep, type StepSearchOptions, searchPrepared } from './search-step.js';
+import { prepareStep, type StepSearch, type StepSearchOptions, searchPrepared } from './search-step.js';
 import type { Training } from './training.js';
 
-/** The best of each combination of degrees, first by the price of layers: the best of each number of stages before others. */
-export type Propose = (limitBytes: number | null) => Promise<readonly PricedConfiguration[]>;
+/** What is proposed within a memory limit. */
+export interface Proposed {
+  /** The best of each combination of degrees by the price of layers: the best of each number of stages before others. */
+  readonly proposals: readonly PricedConfiguration[];
+  /** All that was compared for it. */
+  readonly searched: StepSearch;
+}
+
+export interface Proposer {
+  readonly propose: (limitBytes: number | null) => Promise<Proposed>;
+  /** Fewer devices that are as fast as what was found; not looked for under a time limit. */
+  readonly fewer: (found: StepSearch) => Promise<FewerDevices | null>;
+}
 
 /** Options that pin single operators or stages: with one of them nothing is proposed. */
 const OF_OPERATORS = [
   ...(['axes', 'mode', 'annotations', 'config', 'complete', 'searchMode', 'stages', 'meshes'] as const),
 ] as const satisfies readonly (keyof NestedPlanningOptions)[];
 
-/** Why nothing is proposed, in words; null where proposals can be made. */
+/** Why nothing is proposed for a training step, in words; null where proposals can be made. */
 export function unproposed(options: NestedCompileOptions, { batchStatistics, loss }: Training): string | null {
-  const given = OF_OPERATORS.find((name) => options[name] !== undefined && options[name] !== 'auto');
-  if (given !== undefined) return `--${dashed(given)} says what operators or stages do`;
+  const said = saidOfOperators(options);
+  if (said !== null) return said;
   if (batchStatistics !== undefined && batchStatistics !== 'batch')
     return `--batch-statistics ${batchStatistics} has other statistics for every other dp or number of micro-batches`;
   const { schedule, interleave, dispatch } = options;
@@ -44,6 +57,12 @@ export function unproposed(options: NestedCompileOptions, { batchStatistics, los
   if (schedule !== undefined && pricedSchedule(schedule) === undefined)
     return `steps with --schedule ${schedule} have no price in layers`;
   return null;
+}
+
+/** What says how operators or stages are planned, so that layers have no price for it; null where nothing does. */
+export function saidOfOperators(options: NestedCompileOptions): string | null {
+  const given = OF_OPERATORS.find((name) => options[name] !== undefined && options[name] !== 'auto');
+  return given === undefined ? null : `--${dashed(given)} says what operators or stages do`;
 }
 
 /**
@@ -56,14 +75,20 @@ export async function proposer(
   training: Training,
   read: ImportedModel,
   deadline?: Pick<Deadline, 'isOver'>,
-): Promise<Propose> {
-  const prepared = await prepareStep({ ...asSearched(options, training, read), top: LOOKED_AT });
+): Promise<Proposer> {
+  const asked = { ...asSearched(options, training, read), top: LOOKED_AT };
+  const prepared = await prepareStep(asked);
   const { searching, ...rest } = prepared;
   const timed = deadline ? { ...searching, isOver: () => deadline.isOver() } : searching;
-  return async (limitBytes) => {
-    const { best } = await searchPrepared({ ...rest, searching: timed, limitBytes });
-    return unlike(best);
+  const propose: Proposer['propose'] = async (limitBytes) => {
+    const searched = await searchPrepared({ ...rest, searching: timed, limitBytes });
+    return { proposals: unlike(searched.best), searched };
   };
+  const fewer = async (found: StepSearch) =>
+    options.timeLimit === undefined
+      ? fewerDevices((on) => prepareStep({ ...asked, on }, prepared.read), prepared, found)
+      : null;
+  return { propose, fewer };
 }
 
 /** Combinations of degrees that are priced in full. */
@@ -79,7 +104,11 @@ function unlike(best: readonly PricedConfiguration[]): readonly PricedConfigurat
 }
 
 /** The question as a search over steps is asked it: what is given is kept, and what programs have no lowering for left out. */
-function asSearched(options: NestedCompileOptions, training: Training, read: ImportedModel): StepSearchOptions {
+export function asSearched(
+  options: NestedCompileOptions,
+  training: Training | undefined,
+  read: ImportedModel,
+): StepSearchOptions {
   const { generated, model, dims, shapes, constants, weights, degrees, cluster, devices, memory, signal } = options;
   const { microBatch, zero, virtualStages, schedule, recompute, offload, prefer, headroom } = options;
   const isOfFile = generated === undefined || [dims, shapes, constants, weights].some((given) => given !== undefined);
@@ -88,16 +117,24 @@ function asSearched(options: NestedCompileOptions, training: Training, read: Imp
   const given = {
     ...(isOfFile ? { model, dims, shapes, constants, weights } : { generate: generated }),
     ...{ ...degrees, cluster, devices, memory, signal, microBatch, zero, virtualStages, globalBatch, prefer, headroom },
-    microBatches: training.microBatches,
+    microBatches: training?.microBatches,
     schedule: priced,
     recompute: recompute === undefined ? undefined : readRecompute(recompute).kind,
     offload: offload === undefined ? undefined : pricedWords(offload),
-    loss: training.loss,
-    precision: training.precision ?? 'fp32',
+    loss: training?.loss,
+    precision: (training ?? options).precision ?? 'fp32',
+    objective: options.objective === 'memory' ? 'memory' : undefined,
+    on: options.clusterHints?.file,
     // Programs have their ranks in this order.
     meshOrder: AXIS_ORDER,
   };
   return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as StepSearchOptions;
+}
+
+/** The same without what a folder says otherwise, of a model file and of the cluster. It is kept: `explain` asks again. */
+export function keptQuestion(asked: StepSearchOptions): ProposalQuestion {
+  const elsewhere = new Set(['model', 'dims', 'shapes', 'constants', 'weights', 'cluster', 'devices', 'on', 'signal']);
+  return Object.fromEntries(Object.entries(asked).filter(([name]) => !elsewhere.has(name)));
 }
 
 /** What has no price in layers is left to the lowered plan. */

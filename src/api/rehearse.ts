@@ -192,14 +192,14 @@ async function run(
   }
 }
 
-/** @throws AutoparError (input) `no-operator-entries` for a plan of the search over training steps */
-function refuseUnplanned({ operators, search }: Plan, directory: string): void {
-  if (search.mode !== 'step' && Object.keys(operators).length > 0) return;
+/** @throws AutoparError (input) `no-operator-entries` */
+function refuseUnplanned({ operators }: Plan, directory: string): void {
+  if (Object.keys(operators).length > 0) return;
   throw new AutoparError(
     'no-operator-entries',
     'input',
-    `the plan in ${directory} has no entries of operators yet: it was planned as a training step`,
+    `the plan in ${directory} has no entries of operators`,
     { file: path.join(directory, 'plan.json') },
-    'plan with --axes roles (and --dp, --tp, --pp) to have them; a rehearsal lowers the entries of operators',
+    'compile the model again: a rehearsal lowers the entries of operators',
   );
 }

@@ -27,19 +27,10 @@ export interface Replanning {
 
 /**
  * Reads what the search of a folder's plan was given.
- * @throws AutoparError (usage) `not-of-operators` for a plan of whole steps; (input) where the folder, its model or the files
- * that its pins came from are not what they were
+ * @throws AutoparError (input) where the folder, its model or the files that its pins came from are not what they were
  */
 export async function openReplanning(directory: string, model?: string): Promise<Replanning> {
   const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
-  if (plan.step)
-    throw new AutoparError(
-      'not-of-operators',
-      'usage',
-      `the plan in ${directory} was searched over whole steps, whose layers lie as Megatron's do: no operator has a choice`,
-      { file: path.join(directory, 'plan.json') },
-      'explain --rejected and --sensitivity say why it was taken; compile with --dp and --tp alone plans operators',
-    );
   const { planned } = await compiledModel(directory, source, plan, model);
   const { graph, pipeline } = stagedGraph(plan, planned.graph);
   const imported = { ...planned, graph };

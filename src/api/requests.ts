@@ -5,14 +5,7 @@ import { AutoparError } from '../ir/error.js';
 import { offloadParts, offloadWords } from '../strategy/offload-words.js';
 import type { SimulateOptions } from './simulate.js';
 
-export {
-  GRADIENT_SYNCS,
-  type GradientSync,
-  PREFERENCES,
-  type Preference,
-  REQUESTS,
-  requestIn,
-} from '../strategy/request.js';
+export { GRADIENT_SYNCS, type GradientSync, PREFERENCES, type Preference, requestIn } from '../strategy/request.js';
 
 /** The words of `--offload` as they were typed. @throws AutoparError `bad-option` (usage) */
 export function offloadAsked(text: string): string {
@@ -30,7 +23,7 @@ export function pricedOffload(text: string | undefined): SimulateOptions['offloa
     'usage',
     `--offload ${text}: a step without a program is priced with optimizer and activations on the host alone`,
     {},
-    'give none, optimizer, activations or all; or compile a program, for ranks of this machine or without --plan-only',
+    'give none, optimizer, activations or all; or compile, which plans every part',
   );
 }
 

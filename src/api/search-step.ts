@@ -1,6 +1,6 @@
 /**
  * @file searchStep: the fastest way to train a model on a cluster, over every dimension that a step can be priced in: pp · dp ·
- * sp · tp, ep, micro-batches, schedules, ZeRO, recomputation. Nothing is lowered; it is what `compile --plan-only` chooses from.
+ * sp · tp, ep, micro-batches, schedules, ZeRO, recomputation. Nothing is lowered; it is what `compile` lowers proposals of.
  */
 import { type GeneratedModel, generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';

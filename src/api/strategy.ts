@@ -194,7 +194,7 @@ async function writePlan(
     return [];
   }
   if (to === 'megatron' || to === 'torchtitan') {
-    const placed = plan.search.mode === 'step' ? undefined : (await placedIn(read, plan, options)).placed;
+    const { placed } = await placedIn(read, plan, options);
     const { text, lost } = WRITERS[to](trainerChoices(plan, placed), titleOf(plan));
     await writeFileAtomic(output, text);
     return lost.map((what) => `not carried: ${what}`);

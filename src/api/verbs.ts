@@ -4,7 +4,6 @@
  */
 import { AutoparError } from '../ir/error.js';
 import type { CompileResult } from './compile.js';
-import type { CompiledStep, CompileStepOptions } from './compile-step.js';
 import { checkDegrees } from './degrees.js';
 import type { EmitOptions, Emitted } from './emit.js';
 import type { Exported, ExportOptions } from './export-weights.js';
@@ -17,7 +16,6 @@ import {
   RUN_IDLE,
   refuseIdle,
   SIMULATE_IDLE,
-  STEP_IDLE,
   TRAIN_IDLE,
   VERIFY_IDLE,
 } from './options/idle.js';
@@ -35,7 +33,6 @@ import type { VerifyOptions, VerifyResult } from './verify.js';
 
 export type {
   CompileOptions,
-  CompileStepOptions,
   EmitOptions,
   ExportOptions,
   ImportOptions,
@@ -77,13 +74,6 @@ export function compile(options: CompileOptions): Promise<CompileResult> {
     refuseIdle(inner, COMPILE_IDLE);
     return (await import('./compile.js')).compile(inner);
   });
-}
-
-/** Plans a training step, or one of inference, over every dimension that can be priced; writes plan.json alone. */
-export function compileStep(options: CompileStepOptions): Promise<CompiledStep> {
-  return checked('compileStep', options, STEP_IDLE, async () =>
-    (await import('./compile-step.js')).compileStep(options),
-  );
 }
 
 /** Prices one choice of degrees, batches and savings. */

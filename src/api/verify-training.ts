@@ -61,7 +61,7 @@ const PROBES = 2;
  * the rounding of tensors is what counts, which the probes do to every weight. New state is computed element by element.
  */
 const MARGIN = { sums: 16, narrow: 2, elements: 4 } as const;
-/** New state is rounded to its type on both sides, and gradients to the type that the step computes in before they are added up. */
+/** New state is rounded to its type on both sides, gradients to the type that the step computes in before they are added up. */
 const ROUNDED_SIDES = 2;
 
 const RECIPES: Readonly<Record<string, readonly DType[]>> = { fp16: ['float16'], bf16: ['bfloat16'] };

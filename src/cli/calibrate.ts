@@ -169,10 +169,10 @@ function adviceLines({ scores, layers }: Calibration, file: string | undefined):
   const attention = [...new Set(layers.map((layer) => layer.attention))];
   return [
     ...unknown,
-    `The runs are of ${software.join(' and ')}, attention in ${attention.join(' and ')}: plan with --software and ` +
-      '--attention to match.',
+    `The runs are of ${software.join(' and ')}, attention in ${attention.join(' and ')}: simulate with --software ` +
+      'and --attention to match.',
     file === undefined
       ? 'nothing is written: -o my-cluster.yaml keeps what was learned'
-      : `written to ${file}; next: autopar compile MODEL --train --plan-only --cluster ${file}`,
+      : `written to ${file}; next: autopar simulate MODEL --train --cluster ${file}`,
   ];
 }

@@ -8,19 +8,22 @@ import { devicesText } from './cluster-text.js';
 import { heldLines, keptText, kindsText, outsideLines, serverText } from './memory-report.js';
 import { microBatchesText, stageMeshesText } from './mesh-report.js';
 import type { Output } from './output.js';
+import { proposalLines, proposalsJson } from './proposals-report.js';
 import { bytesText, secondsText, shareText } from './quantity.js';
 import { configurationText } from './simulate-report.js';
 import { tableLines } from './table.js';
 import { verificationLines } from './verify.js';
 
-/** The table for people. */
-export function resultLines(result: CompileResult, output: Output): readonly string[] {
+/** The table for people. @param top how many of what was compared are shown; few where it is left out */
+export function resultLines(result: CompileResult, output: Output, top?: number): readonly string[] {
   const { bold, dim } = output.colors;
   return [
     ...planLines(result, output),
+    ...section('parts of the cluster', sizeLines(result.sizes ?? []), bold),
     ...section('compared', comparedLines(result), bold),
     ...section('best degrees', topLines(result), bold),
     ...section('not chosen', rejectedLines(result), bold),
+    ...section('training steps compared by their layers', proposedLines(result, top), bold),
     '',
     result.programWritten
       ? `plan and program are in ${bold(result.directory)}`
@@ -50,7 +53,9 @@ export function resultJson(result: CompileResult): Readonly<Record<string, unkno
     schema: 'autopar-compile-v1',
     directory: result.directory,
     ...planJson(result),
+    ...(result.sizes ? { sizes: result.sizes } : {}),
     ...(result.compared ? { compared: result.compared.map(comparedJson) } : {}),
+    ...(result.searched ? { proposals: proposalsJson(result.searched) } : {}),
     top: result.top.map(({ stepNanoseconds, boundNanoseconds, ...ranked }) => ({
       ...ranked,
       stepSeconds: stepNanoseconds / 1e9,
@@ -97,14 +102,12 @@ export function predictedJson({ predicted }: CompileResult['plan']): Readonly<Re
 }
 
 /** What was not looked at, and who does. */
-function leftOutLines({ leftOut, cluster }: CompileResult): readonly string[] {
+function leftOutLines({ leftOut }: CompileResult): readonly string[] {
   if (leftOut.length === 0) return [];
   const train = leftOut.includes('offload');
   const who = train
     ? 'compile without what is said of operators or stages searches them'
-    : cluster.local
-      ? 'autopar simulate prices them'
-      : '--plan-only --objective time, with nothing said of operators, searches them';
+    : 'autopar simulate prices them';
   const stages = leftOut.includes('pp') ? '; --pp N plans stages' : '';
   return [`not looked at: ${leftOut.join(', ')} (${who}${stages})`];
 }
@@ -279,6 +282,27 @@ function memoryLines({ memory, plan }: PlanSummary): readonly string[] {
     ...memory.flatMap((stage) => [`  ${kindsText(stage)}`, ...heldLines(stage, 4)]),
     ...outsideLines(plan.predicted.outside ?? []),
   ];
+}
+
+function sizeLines(sizes: NonNullable<CompileResult['sizes']>): readonly string[] {
+  if (sizes.length === 0) return [];
+  return tableLines(
+    [{ title: 'devices' }, { title: 'estimate', right: true }, { title: 'device-seconds', right: true }],
+    sizes.map(({ nodes, perNode, firstNode, stepSeconds, deviceSeconds }) => [
+      firstNode === undefined ? `${nodes}x${perNode}` : `${nodes}x${perNode}, ${nodesText(firstNode, nodes)}`,
+      stepSeconds === null ? 'no plan' : secondsText(stepSeconds),
+      deviceSeconds === null ? '' : secondsText(deviceSeconds),
+    ]),
+  );
+}
+
+/** Nodes as cluster files count them: the first is 1. */
+function nodesText(first: number, count: number): string {
+  return count === 1 ? `node ${first + 1}` : `nodes ${first + 1} to ${first + count}`;
+}
+
+function proposedLines({ searched }: CompileResult, top: number | undefined): readonly string[] {
+  return searched ? proposalLines(searched, top) : [];
 }
 
 /** What was proposed and lowered, the chosen one first. */

@@ -4,6 +4,7 @@
 import type { Mode } from '../api/decisions.js';
 import type { DegreeOptions } from '../api/degrees.js';
 import { DISPATCHES, type DispatchOptions, dispatchIn } from '../api/dispatch.js';
+import { OBJECTIVES, type Objective } from '../api/objective.js';
 import { type GradientSync, PREFERENCES, type Preference, requestIn } from '../api/requests.js';
 import { SCHEDULE_KINDS } from '../api/schedule-kinds.js';
 import { SEARCH_MODES, type SearchMode, SOLVERS, type SolverName, SP_METHODS, SP_ORDERS } from '../api/search-modes.js';
@@ -13,17 +14,16 @@ import { writePage } from '../api/write-page.js';
 import type { ExitKind } from '../ir/error.js';
 import type { Command, CommandContext, CommandOption } from './command.js';
 import { resultJson, resultLines, summaryLines } from './compile-report.js';
-import { runCompileStep, searchesStep } from './compile-step.js';
 import { degreeOptions, givenDegrees } from './degrees.js';
 import { clusterOptions } from './machine.js';
 import { importOptionsOf, type ModelFlags, modelFile, modelOptions } from './model-options.js';
 import { factsIn, planPage, reportLine } from './plan-page.js';
-import { gradientOptions, RECOMPUTED_LAYERS, type StepFlags, stepOptions } from './step-options.js';
+import { gradientOptions, type ProgramFlags, programOptions, RECOMPUTED_LAYERS } from './step-options.js';
 import { parameterOptions } from './training-form-options.js';
 import { type TrainingFlags, trainingOf, trainingOptions } from './training-options.js';
 import { byteSize, nonNegative, oneOf, shareOf, wholeNumber } from './values.js';
 
-interface CompileFlags extends DegreeOptions, DispatchOptions, ModelFlags, TrainingFlags, StepFlags {
+interface CompileFlags extends DegreeOptions, DispatchOptions, ModelFlags, TrainingFlags, ProgramFlags {
   readonly output?: string;
   readonly report?: string;
   readonly force?: boolean;
@@ -45,7 +45,7 @@ interface CompileFlags extends DegreeOptions, DispatchOptions, ModelFlags, Train
   readonly interleave?: 1 | 2;
   readonly gradientSync?: GradientSync;
   readonly searchMode?: SearchMode;
-  readonly objective?: 'time' | 'memory' | 'cost' | 'devices';
+  readonly objective?: Objective;
   readonly within?: number;
   readonly solver?: SolverName;
   readonly timeLimit?: number;
@@ -78,7 +78,7 @@ export const compileCommand: Command<CompileFlags> = {
     { flags: '-o, --output <dir>', says: 'folder to write (default: ./<model file stem>.autopar)' },
     { flags: '--report <file>', says: 'HTML page of the step, its time and memory, and what was compared' },
     { flags: '--force', says: 'replace the folder even if it holds other files' },
-    { flags: '--plan-only', says: 'write plan.json and no program' },
+    { flags: '--plan-only', says: 'write plan.json and leave the program out' },
     {
       flags: '--target <runtime|torch|onnx|mindspore>',
       says: 'also write a folder for torchrun, ONNX engines or MindSpore (docs/torch.md, docs/checkpoints.md)',
@@ -136,7 +136,7 @@ export const compileCommand: Command<CompileFlags> = {
     },
     {
       flags: '--top <k>',
-      says: 'show the k best combinations of degrees (default: 1); of whole steps, k runners-up (5)',
+      says: 'show the k best combinations of degrees (default: 1), and k runners-up of training steps (5)',
       parse: wholeNumber('--top', 1),
     },
     {
@@ -145,8 +145,8 @@ export const compileCommand: Command<CompileFlags> = {
     },
     {
       flags: '--objective <what>',
-      says: 'of a search over whole steps: time, memory, cost (device-seconds) or devices (the fewest, --within a time); default: time',
-      parse: oneOf('--objective', ['time', 'memory', 'cost', 'devices']),
+      says: 'least time, memory (of training), cost (device-seconds) or devices (the fewest, --within a time); default: time',
+      parse: oneOf('--objective', OBJECTIVES),
     },
     {
       flags: '--prefer <simple|fastest>',
@@ -159,7 +159,7 @@ export const compileCommand: Command<CompileFlags> = {
       parse: shareOf('--headroom'),
     },
     { flags: '--within <seconds>', says: 'a step may take, for --objective devices', parse: nonNegative('--within') },
-    ...stepOptions({}, SCHEDULE_KINDS, RECOMPUTED_LAYERS),
+    ...programOptions({}, SCHEDULE_KINDS, RECOMPUTED_LAYERS),
     ...gradientOptions,
     {
       flags: '--stages <layout>',
@@ -192,7 +192,6 @@ export const compileCommand: Command<CompileFlags> = {
 };
 
 async function runCompile(context: CommandContext, [file]: readonly string[], flags: CompileFlags): Promise<ExitKind> {
-  if (searchesStep(flags)) return runCompileStep(context, file, flags);
   const model = await modelFile(file, flags, 'compile');
   const { output } = context;
   const result = await compile({
@@ -202,7 +201,7 @@ async function runCompile(context: CommandContext, [file]: readonly string[], fl
   });
   for (const note of result.notes) output.note(`note: ${note}`);
   for (const { operator, reason } of result.exceptions) output.note(`note: ${operator}: ${reason}`);
-  for (const line of resultLines(result, output)) output.print(line);
+  for (const line of resultLines(result, output, flags.top)) output.print(line);
   const json = resultJson(result);
   if (flags.report !== undefined) {
     await writePage(flags.report, planPage(result, factsIn(summaryLines(result)), json));
@@ -215,10 +214,11 @@ async function runCompile(context: CommandContext, [file]: readonly string[], fl
 async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOptions> {
   const { output, force, planOnly, target, verify, devices, cluster, memory, axes, init, seed } = flags;
   const { mode, complete, searchMode, solver, timeLimit, top, precision, schedule, virtualStages } = flags;
-  const { stages, meshes } = flags;
+  const { stages, meshes, objective, within } = flags;
   const sizes = { output, force, planOnly, target, verify, devices, cluster, memory, seed };
   const pipeline = { schedule, virtualStages, stages, meshes };
-  const given = { ...sizes, ...pipeline, axes, mode, complete, searchMode, solver, timeLimit, top };
+  const searched = { axes, mode, complete, searchMode, objective, within, solver, timeLimit, top };
+  const given = { ...sizes, ...pipeline, ...searched };
   return {
     model,
     ...(flags.model === undefined ? {} : { generated: flags.model }),

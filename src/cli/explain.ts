@@ -8,7 +8,7 @@ import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, CommandContext } from './command.js';
 import { runExplainChoices } from './explain-choices.js';
 import { runExplainPins } from './explain-pins.js';
-import { runExplainStep } from './explain-step.js';
+import { runExplainProposals } from './explain-proposals.js';
 import { heldLines, keptText, kindsText, serverText } from './memory-report.js';
 import { meshLines } from './mesh-report.js';
 import { bytesText, secondsText } from './quantity.js';
@@ -64,7 +64,7 @@ export const explainCommand: Command<ExplainFlags> = {
     },
     {
       flags: '--memory',
-      says: 'what a rank holds when its memory is fullest, largest first; of a plan of whole steps by kind, hosts included',
+      says: 'what a rank holds when its memory is fullest, largest first',
     },
     { flags: '--mesh', says: 'where each axis lies, over which link, and what that costs' },
   ],
@@ -104,9 +104,7 @@ async function runExplain(
   checkQuestion(flags);
   if (flags.rejected || flags.sensitivity) return runExplainChosen({ output, signal }, directory, flags);
   if (flags.pins) return runExplainPins({ output, signal }, directory, { ...flags, top: flags.top ?? SHOWN_PINS });
-  const { tensor, op, mesh, memory } = flags;
-  if ((memory || mesh) && (await (await import('../api/explain-step.js')).isStepPlan(directory)))
-    return runExplainStep(output, directory, flags);
+  const { tensor, op, mesh } = flags;
   if (flags.memory) {
     const { explainMemory } = await import('../api/explain-compiled.js');
     const { stages, kept, server } = await explainMemory(directory, flags.model);
@@ -146,8 +144,6 @@ async function runExplain(
 
 /** Without a question: what the plan is and what it takes. */
 async function runExplainPlan({ output }: CommandContext, directory: string, flags: ExplainFlags): Promise<ExitKind> {
-  const { isStepPlan } = await import('../api/explain-step.js');
-  if (await isStepPlan(directory)) return runExplainStep(output, directory, { ...flags, memory: true, mesh: true });
   const { explainPlan } = await import('../api/plan-summary.js');
   const summary = await explainPlan(directory, flags.model);
   const { planJson, planLines, summaryLines } = await import('./compile-report.js');
@@ -165,6 +161,19 @@ async function runExplainPlan({ output }: CommandContext, directory: string, fla
   return 'done';
 }
 
+/** Of what a search over training steps compared, where it did; of meshes of the plan's operators elsewhere. */
+async function runExplainChosen(context: CommandContext, directory: string, flags: ExplainFlags): Promise<ExitKind> {
+  const { explainProposals } = await import('../api/explain-proposals.js');
+  const explained = await explainProposals(directory, {
+    sensitivity: flags.sensitivity === true,
+    signal: context.signal,
+    ...(flags.model === undefined ? {} : { model: flags.model }),
+  });
+  return explained
+    ? runExplainProposals(context.output, explained, flags)
+    : runExplainChoices(context, directory, flags);
+}
+
 const QUESTIONS = ['tensor', 'op', 'memory', 'mesh', 'pins', 'rejected', 'sensitivity'] as const;
 
 /** One question is answered at a time, but for --rejected and --sensitivity, which go together. */
@@ -179,22 +188,6 @@ function checkQuestion(flags: ExplainFlags): void {
     {},
     'ask one after the other; autopar explain DIR alone is the summary',
   );
-}
-
-/** Of plans of whole steps and of operators. */
-async function runExplainChosen(context: CommandContext, directory: string, flags: ExplainFlags): Promise<ExitKind> {
-  const { isStepPlan } = await import('../api/explain-step.js');
-  if (await isStepPlan(directory)) {
-    if (flags.top === undefined) return runExplainStep(context.output, directory, flags);
-    throw new AutoparError(
-      'bad-option',
-      'usage',
-      '--top is for sharding plans, and this plans a training step',
-      {},
-      'leave it out: every combination has its figure',
-    );
-  }
-  return runExplainChoices(context, directory, flags);
 }
 
 const ROLE_TEXT: Readonly<Record<Exclude<TensorExplanation['role'], 'computed'>, string>> = {

@@ -1,11 +1,8 @@
-/** @file `--report` of a priced configuration (`simulate`, plans of whole steps): the pipeline, its time and memory. */
-import type { StepSearch } from '../api/search-step.js';
+/** @file `--report` of `simulate`: the pipeline, its time and memory. */
 import type { Simulation } from '../api/simulate.js';
 import type { Page } from '../api/write-page.js';
-import { degreesText } from './choices-report.js';
 import { type ChoiceRow, choicesSection, memoryPicture, partsSection, timelineSection } from './plan-page.js';
 import { bytesText } from './quantity.js';
-import { configurationText } from './simulate-report.js';
 
 /** What of a stage's memory is told apart. */
 const KINDS = ['parameters', 'gradients', 'optimizer', 'activations', 'temporaries', 'overhead'] as const;
@@ -54,22 +51,3 @@ export function simulationPage(
     json,
   };
 }
-
-/** The same of a search over whole steps, with the best of each combination of degrees. */
-export function searchPage(search: StepSearch, facts: Page['facts'], json: unknown): Page {
-  const [taken] = search.best;
-  const choices = search.fitting.map((own): ChoiceRow => {
-    const { configuration, seconds, bytes } = own;
-    return {
-      name: `${degreesText(configuration.degrees)}, ${configurationText(configuration)}`,
-      stepSeconds: seconds,
-      peakBytes: bytes,
-      reason: own === taken ? null : 'not the best',
-    };
-  });
-  const shown = choices.toSorted((a, b) => a.stepSeconds - b.stepSeconds).slice(0, SHOWN);
-  return simulationPage(search.simulation, facts, shown, json);
-}
-
-/** Configurations that a picture shows, the fastest. */
-const SHOWN = 500;

@@ -66,7 +66,7 @@ export function simulationLines(simulation: Simulation, { colors }: Output): rea
 }
 
 /** What each stage holds, by kind; a column more where something lies on hosts. */
-export function memoryTable({ stages, host }: Pick<Simulation, 'stages' | 'host'>): readonly string[] {
+function memoryTable({ stages, host }: Pick<Simulation, 'stages' | 'host'>): readonly string[] {
   const kinds = ['parameters', 'gradients', 'optimizer', 'activations', 'temporaries', 'overhead', 'total'] as const;
   const shown = [...kinds, ...(host ? (['host'] as const) : [])];
   return tableLines(
@@ -141,7 +141,7 @@ function shownStages(stages: Simulation['stages']): Simulation['stages'] {
   );
 }
 
-export function fitLines(simulation: Simulation): readonly string[] {
+function fitLines(simulation: Simulation): readonly string[] {
   const { fits, memoryBytes, stages, tightestStage } = simulation;
   const fullest = stages[tightestStage] as Simulation['stages'][number];
   if (memoryBytes === null)
@@ -169,7 +169,7 @@ function remedyLines({ remedy }: Simulation): readonly string[] {
 }
 
 /** What the fullest node's host holds; nothing where nothing lies there. */
-export function hostLines({ host }: Pick<Simulation, 'host'>): readonly string[] {
+function hostLines({ host }: Pick<Simulation, 'host'>): readonly string[] {
   if (!host) return [];
   const { node, bytes, memoryBytes } = host;
   return [
@@ -214,7 +214,7 @@ export function simulationJson(simulation: Simulation): Readonly<Record<string, 
   };
 }
 
-export function stagesJson({ stages }: Pick<Simulation, 'stages'>): readonly Readonly<Record<string, number>>[] {
+function stagesJson({ stages }: Pick<Simulation, 'stages'>): readonly Readonly<Record<string, number>>[] {
   return stages.map(({ stage, inFlight, ...held }) => ({ stage, inFlight, ...named(held, 'Bytes') }));
 }
 

@@ -169,19 +169,14 @@ async function runSimulatePlan(output: Output, file: string, flags: SimulateFlag
       {},
       'leave it out, or compile another plan',
     );
-  const simulated = await simulatePlan(file);
-  if (simulated.kind === 'step') {
-    for (const line of simulationLines(simulated.simulation, output)) output.print(line);
-    output.data(simulationJson(simulated.simulation));
-    return 'done';
-  }
-  const { stepSeconds, priceLevel = 'lowered', precision, peakBytes } = simulated.prediction;
+  const { plan, prediction } = await simulatePlan(file);
+  const { stepSeconds, priceLevel = 'lowered', precision, peakBytes } = prediction;
   output.print(
     `${secondsText(stepSeconds)} per step in ${precision} (${priceLevel}), ${bytesText(Math.max(...peakBytes))} of memory per rank`,
   );
   output.data({
     schema: 'autopar-simulate-v1',
-    ...predictedJson({ ...simulated.plan, predicted: simulated.prediction }),
+    ...predictedJson({ ...plan, predicted: prediction }),
   });
   return 'done';
 }

@@ -28,15 +28,19 @@ export const gradientOptions: readonly CommandOption[] = [
 ];
 
 /** Their values, by the names that the parser gives them. */
-export interface StepFlags {
-  readonly tpSequence?: 'on' | 'off' | 'auto';
+export interface ProgramFlags {
   readonly zero?: 0 | 1 | 2 | 3;
   /** A kind; of programs also with the layers that do so. */
   readonly recompute?: string;
   readonly schedule?: ScheduleKind;
   readonly virtualStages?: number;
-  readonly meshOrder?: NonNullable<SimulateOptions['meshOrder']>;
   readonly offload?: string;
+}
+
+/** Those, and what a price without a program has besides. */
+export interface StepFlags extends ProgramFlags {
+  readonly tpSequence?: 'on' | 'off' | 'auto';
+  readonly meshOrder?: NonNullable<SimulateOptions['meshOrder']>;
   readonly software?: NonNullable<SimulateOptions['software']>;
   readonly attention?: NonNullable<SimulateOptions['attention']>;
 }
@@ -51,13 +55,16 @@ export const RECOMPUTED_LAYERS: CommandOption = {
   },
 };
 
+type Otherwise = Readonly<Partial<Record<keyof StepFlags, string>>>;
+
 /**
+ * What programs are asked.
  * @param otherwise what holds where an option is left out, by option; a search decides what it does not name
  * @param schedules those that there are
  * @param recompute how what is recomputed is written
  */
-export function stepOptions(
-  otherwise: Readonly<Partial<Record<keyof StepFlags, string>>>,
+export function programOptions(
+  otherwise: Otherwise,
   schedules: readonly ScheduleKind[] = PIPELINE_SCHEDULES,
   recompute: CommandOption = {
     flags: '--recompute <kind>',
@@ -65,16 +72,8 @@ export function stepOptions(
     parse: oneOf('--recompute', LAYER_RECOMPUTE_KINDS),
   },
 ): readonly CommandOption[] {
-  const says = (text: string, option: keyof StepFlags) => {
-    const value = otherwise[option];
-    return value === undefined ? text : `${text} (default: ${value})`;
-  };
+  const says = worded(otherwise);
   return [
-    {
-      flags: '--tp-sequence <on|off|auto>',
-      says: says("Megatron's sequence parallelism: norms along the sequence over tp", 'tpSequence'),
-      parse: oneOf('--tp-sequence', ['on', 'off', 'auto']),
-    },
     {
       flags: '--zero <0..3>',
       says: says('what dp shards: 1 optimizer state, 2 gradients too, 3 parameters too', 'zero'),
@@ -92,14 +91,27 @@ export function stepOptions(
       parse: wholeNumber('--virtual-stages', 1),
     },
     {
-      flags: '--mesh-order <axes>',
-      says: says('axes from outermost to innermost, the last over neighbouring devices', 'meshOrder'),
-      parse: orderOf('--mesh-order', ['pp', 'dp', 'sp', 'tp']),
-    },
-    {
       flags: '--offload <parts>',
       says: says('none, all, or PART[:host|disk],… kept outside of the devices', 'offload'),
       parse: offloadAsked,
+    },
+  ];
+}
+
+/** What a price is asked that needs no program. */
+export function stepOptions(otherwise: Otherwise): readonly CommandOption[] {
+  const says = worded(otherwise);
+  return [
+    {
+      flags: '--tp-sequence <on|off|auto>',
+      says: says("Megatron's sequence parallelism: norms along the sequence over tp", 'tpSequence'),
+      parse: oneOf('--tp-sequence', ['on', 'off', 'auto']),
+    },
+    ...programOptions(otherwise),
+    {
+      flags: '--mesh-order <axes>',
+      says: says('axes from outermost to innermost, the last over neighbouring devices', 'meshOrder'),
+      parse: orderOf('--mesh-order', ['pp', 'dp', 'sp', 'tp']),
     },
     {
       flags: '--software <profile>',
@@ -112,4 +124,12 @@ export function stepOptions(
       parse: oneOf('--attention', ['fused', 'portable', 'parts']),
     },
   ];
+}
+
+/** An option's words with what holds where it is left out. */
+function worded(otherwise: Otherwise): (text: string, option: keyof StepFlags) => string {
+  return (text, option) => {
+    const value = otherwise[option];
+    return value === undefined ? text : `${text} (default: ${value})`;
+  };
 }

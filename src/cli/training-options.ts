@@ -163,10 +163,7 @@ function refuseStray(found: object): Record<string, never> {
   const [stray] = Object.entries(found).filter(([, value]) => value !== undefined);
   if (!stray) return {};
   const flag = stray[0].replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
-  const steps = flag.startsWith('micro-batch')
-    ? ', or --plan-only on a named cluster, where whole steps are searched'
-    : '';
-  throw new AutoparError('bad-option', 'usage', `--${flag} is an option of training`, {}, `add --train${steps}`);
+  throw new AutoparError('bad-option', 'usage', `--${flag} is an option of training`, {}, 'add --train');
 }
 
 function camelCase(flag: string): string {

@@ -52,10 +52,10 @@ export function assignmentOf(plan: Plan, graph: Graph): Assignment {
 
 /** The mesh that strategies and layouts are over: of a pipeline that of one stage, or what stages of unlike meshes share. */
 function sharedMesh(plan: Plan): Mesh {
-  const { mesh, step, degrees } = plan;
+  const { mesh, degrees } = plan;
   const meshes = meshesOf(plan);
   if (meshes) return meshes.common;
-  const own = step ? mesh : mesh.filter(({ axis }) => axis !== STAGE_AXIS);
+  const own = mesh.filter(({ axis }) => axis !== STAGE_AXIS);
   return withExperts(makeMesh(own.map(({ axis, size }) => [axis, size] as const)), degrees.ep);
 }
 
@@ -64,9 +64,9 @@ export function meshesOf({ meshes }: Pick<Plan, 'meshes'>): StageMeshes | undefi
   return meshes && stageMeshes(meshes.map((axes) => axes.map(({ axis, size }) => [axis, size] as const)));
 }
 
-function checkMicroBatches({ schedule, step }: Plan, graph: Graph): void {
+function checkMicroBatches({ schedule }: Plan, graph: Graph): void {
   const count = graph.microBatches?.count ?? 1;
-  if (step || schedule.microBatches === count) return;
+  if (schedule.microBatches === count) return;
   throw unfit(
     'plan-contradicts-itself',
     `schedule.microBatches is ${schedule.microBatches}, the model's step has ${count}`,

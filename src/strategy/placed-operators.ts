@@ -64,7 +64,7 @@ export function placePlan(plan: Plan, model: Graph): PlacedPlan {
     return {
       node,
       ...placeOf(node),
-      recompute: plan.step ? (said?.recompute ?? false) : cloned.has(node.name),
+      recompute: cloned.has(node.name),
       place: said?.place ?? 'device',
       strategy,
       operands: operandLayouts(rule, strategy, linear, assignment.mesh),

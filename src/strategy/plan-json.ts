@@ -75,6 +75,14 @@ export function planFromJson(text: string, file: string): Plan {
       'plan again: compile the model with this version',
     );
   }
+  if ('step' in current) {
+    throw invalid(
+      'plan-older',
+      'the plan is of a training step whose operators have no strategies over all axes',
+      file,
+      'plan again: compile the model with this version',
+    );
+  }
   const validate = planCheck();
   if (!validate(current)) {
     throw invalid('plan-invalid', `the plan is not valid: ${describe(validate.errors?.[0], current)}`, file, AGAIN);

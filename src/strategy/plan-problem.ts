@@ -35,9 +35,9 @@ export function planProblem(plan: Plan): string | null {
   );
 }
 
-function meshProblem({ mesh, degrees, step }: Plan): string | null {
+function meshProblem({ mesh, degrees }: Plan): string | null {
   const stageAxis = mesh.findIndex(({ axis }) => axis === STAGE_AXIS);
-  if (!step && stageAxis > 0)
+  if (stageAxis > 0)
     return `mesh.${stageAxis}.axis is ${STAGE_AXIS}, which is outermost: mesh.0.axis is ${mesh[0]?.axis}`;
   for (const [index, { axis, size }] of mesh.entries()) {
     const before = mesh.findIndex((other) => other.axis === axis);
@@ -54,9 +54,8 @@ function meshProblem({ mesh, degrees, step }: Plan): string | null {
 }
 
 /** Of stages that differ: as many as there are, the first as `mesh` says, and sub-axes that all of them share. */
-function meshesProblem({ meshes, mesh, degrees, step }: Plan): string | null {
+function meshesProblem({ meshes, mesh, degrees }: Plan): string | null {
   if (!meshes) return null;
-  if (step) return 'meshes is there beside step, whose stages have one mesh';
   if (meshes.length !== degrees.pp) return `meshes has ${meshes.length} entries, degrees.pp is ${degrees.pp}`;
   const own = mesh.filter(({ axis }) => axis !== STAGE_AXIS);
   const text = (axes: Plan['mesh']) => axes.map(({ axis, size }) => `${axis} ${size}`).join(' · ');
@@ -122,32 +121,28 @@ function stagesProblem({ stages, degrees, predicted, operators, layerClasses, sc
 }
 
 function scheduleProblem(plan: Plan): string | null {
-  const { schedule, degrees, step, training, model } = plan;
+  const { schedule, degrees, training, model } = plan;
   const { kind, microBatches, microBatch, batch, interleave, virtualStages = 1 } = schedule;
   if ((kind === 'single') !== (degrees.pp === 1)) return `schedule.kind is ${kind}, degrees.pp is ${degrees.pp}`;
   if (kind === 'single' && virtualStages > 1)
     return `schedule.virtualStages is ${virtualStages}, schedule.kind is ${kind}`;
-  if (interleave === 2 && step) return 'schedule.interleave is 2 beside step, which has no halves of micro-batches';
   if (interleave === 2 && microBatches % 2 === 1)
     return `schedule.interleave is 2, schedule.microBatches is ${microBatches}: halves come in pairs`;
   const unordered = kind === 'single' ? null : orderProblem({ ...schedule, kind }, plan);
   if (unordered !== null) return unordered;
-  if (step && step.globalBatch !== model.globalBatch)
-    return `step.globalBatch is ${step.globalBatch}, model.globalBatch is ${model.globalBatch}`;
-  if (!step && !training && microBatches > 1)
+  if (!training && microBatches > 1)
     return `schedule.microBatches is ${microBatches}, training is null: inference has no micro-batches`;
-  const total = step?.globalBatch ?? batch;
-  if (microBatch === undefined || total === undefined) {
+  if (microBatch === undefined || batch === undefined) {
     if (microBatches === 1) return null;
     return `schedule.microBatches is ${microBatches}, schedule.${microBatch === undefined ? 'microBatch' : 'batch'} is missing`;
   }
-  if (!step && microBatches === 1) return `schedule.microBatches is 1, schedule.batch is ${total}`;
+  if (microBatches === 1) return `schedule.microBatches is 1, schedule.batch is ${batch}`;
   const product = microBatches * microBatch * degrees.dp;
-  if (product !== total)
-    return `schedule.microBatches · schedule.microBatch · degrees.dp is ${product}, ${step ? 'step.globalBatch' : 'schedule.batch'} is ${total}`;
-  return model.globalBatch === null || model.globalBatch === total
+  if (product !== batch)
+    return `schedule.microBatches · schedule.microBatch · degrees.dp is ${product}, schedule.batch is ${batch}`;
+  return model.globalBatch === null || model.globalBatch === batch
     ? null
-    : `schedule.batch is ${total}, model.globalBatch is ${model.globalBatch}`;
+    : `schedule.batch is ${batch}, model.globalBatch is ${model.globalBatch}`;
 }
 
 /** Whether a schedule of the kind runs so many micro-batches through so many stages and chunks. */
@@ -166,7 +161,7 @@ function orderProblem(
 }
 
 /** Degrees that were decided before the search are the plan's. */
-function decisionsProblem({ pins, step, degrees, schedule }: Plan): string | null {
+function decisionsProblem({ pins, degrees, schedule }: Plan): string | null {
   for (const [index, pin] of pins.entries()) {
     const [, axis, size] = /^(dp|tp|pp|sp|ep)=(\d+)$/.exec(pin) ?? [];
     const degree = degrees[axis as keyof Plan['degrees']];
@@ -174,13 +169,6 @@ function decisionsProblem({ pins, step, degrees, schedule }: Plan): string | nul
     const [, name = '', value] = /^(schedule|virtual-stages)=(\S+)$/.exec(pin) ?? [];
     const [key, own] = name === 'schedule' ? ['kind', schedule.kind] : ['virtualStages', schedule.virtualStages ?? 1];
     if (value !== undefined && value !== String(own)) return `pins.${index} is ${pin}, schedule.${key} is ${own}`;
-  }
-  const { microBatches, microBatch } = schedule;
-  for (const [place, values] of Object.entries({ degrees, schedule: { microBatches, microBatch } })) {
-    for (const [name, value] of Object.entries(values)) {
-      const said = step?.decided[name];
-      if (said !== undefined && said !== value) return `step.decided.${name} is ${said}, ${place}.${name} is ${value}`;
-    }
   }
   return null;
 }
@@ -214,10 +202,9 @@ function layersProblem({ layerClasses: layers, stages, operators }: Plan): strin
 }
 
 /** One rank updates for those of data axes of a training step, whose stages have one mesh and cut no state over them. */
-function serverProblem({ server, meshes, training, step }: Plan, mesh: Mesh): string | null {
+function serverProblem({ server, meshes, training }: Plan, mesh: Mesh): string | null {
   if (!server) return null;
-  if (training === null || step)
-    return `server is ${server.join(', ')}, and ${step ? 'step is there' : 'training is null'}`;
+  if (training === null) return `server is ${server.join(', ')}, and training is null`;
   if (meshes) return `server is ${server.join(', ')} beside meshes, of which each has a first rank of its own`;
   const data = dataAxes(mesh).flatMap(({ name, size }) => (size > 1 ? [name] : []));
   return server.join() === data.join()

@@ -139,24 +139,6 @@ export const PLAN_SCHEMA = record(
       },
       ['interleave', 'microBatch', 'batch', 'virtualStages', 'bucketBytes', 'bucketMembers', 'recompute'],
     ),
-    step: record(
-      {
-        globalBatch: positive,
-        zero: { enum: [0, 1, 2, 3] },
-        recompute: text,
-        stageLayers: listOf(count),
-        recomputedLayers: listOf(count),
-        offload: { enum: ['optimizer', 'activations', 'all'] },
-        tpSequence: { type: 'boolean' },
-        precision: text,
-        software: text,
-        attention: text,
-        objective: { enum: ['time', 'memory'] },
-        memoryBytes: { type: ['number', 'null'] },
-        decided: mapOf({ type: ['string', 'number', 'boolean'] }),
-      },
-      ['stageLayers', 'recomputedLayers', 'offload', 'attention'],
-    ),
     predicted: record(
       {
         stepSeconds: amount,
@@ -173,11 +155,8 @@ export const PLAN_SCHEMA = record(
       ['outside', 'precision', 'hiddenSeconds', 'priceLevel'],
     ),
     search: record(
-      {
-        ...{ mode: text, costSeconds: amount, boundSeconds: amount, gap: amount },
-        ...{ timeLimited: { const: true }, uncompared: { const: true } },
-      },
-      ['timeLimited', 'uncompared'],
+      { mode: text, costSeconds: amount, boundSeconds: amount, gap: amount, timeLimited: { const: true } },
+      ['timeLimited'],
     ),
     pins: texts,
     requested: mapOf({ type: ['string', 'number', 'boolean'] }),
@@ -188,5 +167,5 @@ export const PLAN_SCHEMA = record(
     ]),
     allToAll: { const: false },
   },
-  ['allToAll', 'meshes', 'places', 'requested', 'sequence', 'server', 'step'],
+  ['allToAll', 'meshes', 'places', 'requested', 'sequence', 'server'],
 );

@@ -59,8 +59,6 @@ export interface Plan {
   /** What a step of training computes; null for inference. */
   readonly training: PlanTraining | null;
   readonly schedule: PlanSchedule;
-  /** What a search over whole steps chose besides; left out where operators alone were searched. */
-  readonly step?: PlanStep;
   readonly predicted: PlanPrediction;
   readonly search: {
     readonly mode: string;
@@ -69,8 +67,6 @@ export interface Plan {
     readonly gap: number;
     /** A limit in seconds ended the search, so that the plan depends on the machine. */
     readonly timeLimited?: true;
-    /** It was over before any plan of a whole step was compared with another: this is the first that fits. */
-    readonly uncompared?: true;
   };
   readonly pins: readonly string[];
   /** What was asked for in words; left out where nothing was. Layouts and places of the plan say it in full. */
@@ -139,7 +135,7 @@ export interface PlanSchedule {
   readonly interleave?: 2;
   /** Samples of a rank of dp. */
   readonly microBatch?: number;
-  /** Samples of a step, where it has several micro-batches and `step` does not say it. */
+  /** Samples of a step, where it has several micro-batches. */
   readonly batch?: number;
   /** Model chunks per stage, where more than one. */
   readonly virtualStages?: number;
@@ -157,30 +153,6 @@ export interface PlanSchedule {
     /** The backward gathers activations again that the forward gathered. */
     readonly gathers?: true;
   };
-}
-
-/** Choices of a step that no operator's strategy holds. */
-export interface PlanStep {
-  readonly globalBatch: number;
-  readonly zero: number;
-  readonly recompute: string;
-  /** Layers of each chunk (chunk c of stage s at c · pp + s); as even as they go where it is left out. */
-  readonly stageLayers?: readonly number[];
-  /** Layers of each stage that recompute; all where it is left out. */
-  readonly recomputedLayers?: readonly number[];
-  /** What is kept in the host's memory; nothing where it is left out. */
-  readonly offload?: string;
-  /** Norms and dropout lie along the sequence over tp. */
-  readonly tpSequence: boolean;
-  readonly precision: string;
-  readonly software: string;
-  /** How attention runs; in one kernel where it is left out. */
-  readonly attention?: string;
-  readonly objective: 'time' | 'memory';
-  /** What a device may hold; null for no limit. */
-  readonly memoryBytes: number | null;
-  /** What was said before the search, as options. */
-  readonly decided: Readonly<Record<string, string | number | boolean>>;
 }
 
 export interface PlanPass {

@@ -44,7 +44,7 @@ export const GRADIENT_SYNCS = ['all-reduce', 'parameter-server'] as const;
 export type GradientSync = (typeof GRADIENT_SYNCS)[number];
 
 /** Its words. */
-export const REQUESTS = [
+const REQUESTS = [
   ...([
     'zero',
     'gradientSync',

@@ -89,12 +89,11 @@ export function inPlannedOrder({ sequence, degrees }: Pick<Plan, 'sequence' | 'd
   return found.graph;
 }
 
-/** Forward operators that the backward runs again. Planned without a program, layers recompute without clones. */
-export function recomputedIn({ layerClasses, operators, schedule, step }: Plan, graph: Graph): Recomputed {
+/** Forward operators that the backward runs again. */
+export function recomputedIn({ layerClasses, operators, schedule }: Plan, graph: Graph): Recomputed {
   const { from, exceptLast } = schedule.recompute ?? {};
   // A step's only micro-batch is its last.
-  if (step || (exceptLast && (graph.microBatches?.count ?? 1) === (schedule.interleave ?? 1)))
-    return NOTHING_RECOMPUTED;
+  if (exceptLast && (graph.microBatches?.count ?? 1) === (schedule.interleave ?? 1)) return NOTHING_RECOMPUTED;
   const leaders = leadersOf(graph, layerClasses).operators;
   const kept = new Set(
     layerClasses.flatMap(({ instances, recompute }) => instances.filter((_, index) => recompute?.[index] === false)),

@@ -104,27 +104,6 @@ test('compile, explain, strategy show and simulate name the precision that was p
   t.regex((await autopar(['simulate', model('mlp'), '--cluster', H100])).stdout, /step +\S+ \S+ in bf16/);
 });
 
-test('whole steps of inference are priced in the precision that is asked for', async (t) => {
-  const output = await folder(t);
-  const line = [
-    'compile',
-    '--model',
-    'gpt:layers=2',
-    '--cluster',
-    H100,
-    '--plan-only',
-    '--objective',
-    'time',
-    '-o',
-    output,
-  ];
-  const { stdout, stderr } = await autopar([...line, '--precision', 'fp32', '--force']);
-  t.regex(stdout, /per step in fp32 \(simulated\),/, stderr);
-  const plan = await readPlan(path.join(output, 'plan.json'));
-  t.deepEqual([plan.step?.precision, plan.predicted.precision], ['fp32', 'fp32']);
-  t.regex((await autopar(['explain', output, '--rejected'])).stdout, /per step in fp32/);
-});
-
 test('precision beside training is refused: training has its own', async (t) => {
   const training = { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 0.1 } } as const;
   const error = await t.throwsAsync(verbs.compile({ model: model('mlp'), precision: 'bf16', training }), {

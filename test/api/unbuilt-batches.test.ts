@@ -1,11 +1,8 @@
 /**
  * @file Whole steps of a file that cannot be rebuilt at other batches than its own: these micro-batches are left out, its own stays.
  */
-import { mkdtemp } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import test from 'ava';
-import { compileStep } from '../../src/api/compile-step.js';
+import { type StepSearchOptions, searchStep } from '../../src/api/search-step.js';
 import { AutoparError } from '../../src/ir/error.js';
 import { node, ramp, saved, small, tensor, value } from '../ir/model-maker.js';
 
@@ -28,24 +25,21 @@ async function counting(): Promise<string> {
   );
 }
 
-type Asked = Omit<Parameters<typeof compileStep>[0], 'model' | 'cluster' | 'output'>;
-
-async function step(asked: Asked) {
-  const output = path.join(await mkdtemp(path.join(tmpdir(), 'autopar-unbuilt-')), 'out');
-  return compileStep({ model: await counting(), cluster: '1x2:h100-sxm-80', output, ...asked });
+async function step(asked: StepSearchOptions) {
+  return searchStep({ model: await counting(), cluster: '1x2:h100-sxm-80', ...asked });
 }
 
 test('the batch of the file is taken where it need not change', async (t) => {
-  const { search, notes } = await step({ dp: 1 });
-  const { configuration, microBatches } = search.simulation;
+  const { simulation, unbuilt } = await step({ dp: 1 });
+  const { configuration, microBatches } = simulation;
   t.deepEqual([configuration.microBatch, microBatches], [BATCH, 1]);
-  t.is(search.simulation.modelFlops, 2 * BATCH * 8 * 8, 'of the whole batch, once');
-  for (const size of [1, 2]) t.true(notes.some((note) => note.startsWith(`micro-batches of ${size} are left out: `)));
-  t.false(notes.some((note) => note.startsWith(`micro-batches of ${BATCH} `)));
+  t.is(simulation.modelFlops, 2 * BATCH * 8 * 8, 'of the whole batch, once');
+  for (const size of [1, 2]) t.true(unbuilt.some((note) => note.startsWith(`micro-batches of ${size} are left out: `)));
+  t.false(unbuilt.some((note) => note.startsWith(`micro-batches of ${BATCH} `)));
 });
 
 test('degrees that would need another batch are rejected with the reason, and others taken', async (t) => {
-  const { search } = await step({});
+  const search = await step({});
   t.is(search.simulation.configuration.degrees.dp, 1);
   const rejected = search.verdicts.find(({ degrees }) => degrees.dp === 2);
   t.is(rejected?.kind, 'impossible');
@@ -56,7 +50,7 @@ test('degrees that would need another batch are rejected with the reason, and ot
 });
 
 test('a larger batch is of several micro-batches of the file’s own', async (t) => {
-  const { configuration, microBatches } = (await step({ globalBatch: 12, dp: 1 })).search.simulation;
+  const { configuration, microBatches } = (await step({ globalBatch: 12, dp: 1 })).simulation;
   t.deepEqual([configuration.microBatch, microBatches], [BATCH, 3]);
 });
 

@@ -5,7 +5,6 @@ import { fileURLToPath } from 'node:url';
 import test, { type ExecutionContext } from 'ava';
 import { llama } from '../../models/llama.js';
 import { compile } from '../../src/api/compile.js';
-import { compileStep } from '../../src/api/compile-step.js';
 import { type ImportedModel, importModel } from '../../src/api/import.js';
 import { inspect } from '../../src/api/inspect.js';
 import { makeTensorInTurns } from '../../src/api/numbers.js';
@@ -117,8 +116,14 @@ test.serial('Ctrl-C is seen between pieces of work that never wait', async (t) =
   await interrupted(t, folder, () => simulate({ generate, loss, signal: soon() }));
   await interrupted(t, folder, () => inspect({ model: mlp(folder), signal: soon() }));
   const training = { loss, optimizer: { kind: 'sgd' as const, learningRate: 0.1 } };
-  const step = { generate, cluster: '1x4:a100-sxm-80', training, output: join(folder, 'step') };
-  await interrupted(t, folder, () => compileStep({ ...step, signal: soon() }));
+  const step = {
+    model: mlp(folder),
+    cluster: '1x4:a100-sxm-80',
+    training,
+    planOnly: true,
+    output: join(folder, 'step'),
+  };
+  await interrupted(t, folder, () => compile({ ...step, signal: soon() }));
   const weightless = { ...(await importModel(mlp(folder))) };
   const { graph } = weightless;
   const absent = [...graph.weights].map(([name, weight]) => [name, { ...weight, source: { kind: 'absent' } }] as const);

@@ -86,19 +86,12 @@ const USES: Readonly<Record<string, Uses>> = {
       'top',
       'train',
     ),
-    stages: ['compile models/mlp.onnx --stages t|t', `${STEP} --zero 1 --stages t|t`],
-    meshes: [
-      'compile x.onnx --meshes tp2|dp2 --complete propagate',
-      'compile x.onnx --meshes tp2|dp2 --mode data',
-      `${STEP} --zero 1 --meshes tp2|dp2`,
-    ],
+    stages: ['compile models/mlp.onnx --stages t|t'],
+    meshes: ['compile x.onnx --meshes tp2|dp2 --complete propagate', 'compile x.onnx --meshes tp2|dp2 --mode data'],
     dispatch: ALWAYS,
     'capacity-factor': ['compile x.onnx --capacity-factor 1'],
-    'sp-order': [
-      'compile models/gpt-tiny.onnx --sp 2 --sp-order zigzag',
-      `${STEP} --objective memory --sp-order zigzag`,
-    ],
-    'sp-method': ['compile models/gpt-tiny.onnx --sp-method gather', `${STEP} --objective memory --sp-method gather`],
+    'sp-order': ['compile models/gpt-tiny.onnx --sp 2 --sp-order zigzag'],
+    'sp-method': ['compile models/gpt-tiny.onnx --sp-method gather'],
     ...ofTraining('compile'),
     ...parameters('compile'),
     precision: ALWAYS,
@@ -107,17 +100,19 @@ const USES: Readonly<Record<string, Uses>> = {
       'compile x.onnx --dropout-seed 1',
       'compile x.onnx --train --train-mode as-exported --dropout-seed 1',
     ],
-    verify: ['compile x.onnx --verify --plan-only', `${STEP} --train --verify`],
-    init: ['compile x.onnx --init random --plan-only', `${STEP} --train --init random`],
-    seed: ['compile x.onnx --seed 1', `${STEP} --train --seed 1`],
+    verify: ['compile x.onnx --verify --plan-only'],
+    init: ['compile x.onnx --init random --plan-only'],
+    seed: ['compile x.onnx --seed 1'],
     solver: [
       'compile x.onnx --solver glpk --complete propagate',
       'compile x.onnx --solver highs --search-mode dynamic_programming',
-      `${STEP} --train --solver highs`,
     ],
     complete: ['compile x.onnx --complete search --search-mode sharding_propagation'],
-    axes: ['compile x.onnx --axes free --complete propagate', `${STEP} --zero 1 --axes free`],
-    objective: ['compile x.onnx --objective memory'],
+    axes: ['compile x.onnx --axes free --complete propagate', `${STEP} --objective cost --axes free`],
+    objective: [
+      'compile x.onnx --objective memory',
+      'compile models/mlp.onnx --train --objective memory --mode hybrid',
+    ],
     within: [`${STEP} --train --within 2`],
     prefer: [`${STEP} --train --objective memory --prefer fastest`],
     headroom: [`${STEP} --train --objective memory --headroom 0.2`],
@@ -127,16 +122,11 @@ const USES: Readonly<Record<string, Uses>> = {
     'gradient-sync': [
       'compile models/mlp.onnx --gradient-sync parameter-server',
       'compile models/mlp.onnx --train --dp 2 --gradient-sync parameter-server --zero 1',
-      `${STEP} --zero 1 --gradient-sync parameter-server`,
     ],
-    recompute: ['compile x.onnx --recompute full', `${STEP} --recompute full`],
-    offload: ['compile models/mlp.onnx --offload optimizer', `${STEP} --offload parameters`],
-    schedule: ['compile models/mlp.onnx --schedule 1f1b', `${STEP} --train --pp 1 --schedule 1f1b`],
-    'virtual-stages': ['compile models/mlp.onnx --virtual-stages 2', `${STEP} --train --pp 1 --virtual-stages 2`],
-    'tp-sequence': ['compile x.onnx --tp-sequence on'],
-    'mesh-order': ['compile x.onnx --mesh-order pp,dp,sp,tp'],
-    software: ['compile x.onnx --software eager'],
-    attention: ['compile x.onnx --attention parts'],
+    recompute: ['compile x.onnx --recompute full'],
+    offload: ['compile models/mlp.onnx --offload optimizer'],
+    schedule: ['compile models/mlp.onnx --schedule 1f1b'],
+    'virtual-stages': ['compile models/mlp.onnx --virtual-stages 2'],
   },
   run: {
     ...always('steps', 'backend', 'memory', 'report', 'trace'),
@@ -262,12 +252,19 @@ for (const [name, uses] of Object.entries(USES)) {
   });
 }
 
-test('a schedule is noted where the best plan has no pipeline', async (t) => {
-  const { code, stderr } = await autopar(
-    `${STEP} --train --schedule 1f1b --global-batch 2 -o ${process.env['TMPDIR'] ?? '/tmp'}/asked`.split(' '),
-  );
-  t.is(code, 0, stderr);
-  t.regex(stderr, /note: --schedule 1f1b has no effect: the best plan has no pipeline/);
+test('an option of one value that is given twice is refused with both, on every command; lists and flags are not', async (t) => {
+  for (const [name, { options }] of leaves(COMMANDS)) {
+    const one = options.find(({ flags, repeats, parse }) => /[<[]/.test(flags) && !repeats && !parse);
+    const flag = /--[\w-]+/.exec(one?.flags ?? '')?.[0];
+    if (flag === undefined) continue;
+    const { code, stderr } = await autopar([...name.split(' '), flag, 'a', flag, 'b']);
+    t.is(code, 2, name);
+    t.true(stderr.startsWith(`error[bad-option]: ${flag} is given twice: a and b\n`), `${name}: ${stderr}`);
+  }
+  const tp = await autopar('compile x.onnx --tp 2 --tp 4'.split(' '));
+  t.regex(tp.stderr, /^error\[bad-option\]: --tp is given twice: 2 and 4\n/);
+  const several = await autopar('inspect models/mlp.onnx --weights a --weights b --json --json'.split(' '));
+  t.notRegex(several.stderr, /given twice/);
 });
 
 test('an option of one value that is given twice is refused with both, on every command; lists and flags are not', async (t) => {

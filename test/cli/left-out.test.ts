@@ -12,11 +12,7 @@ const LINES: readonly (readonly [line: string, leftOut: readonly string[], who: 
     ['pp', 'sp', 'ep'],
     /autopar simulate prices them/,
   ],
-  [
-    'models/mlp.onnx --cluster 1x2:a100-sxm-80',
-    ['pp'],
-    /^--plan-only --objective time, with nothing said of operators, searches them; --pp N plans stages$/,
-  ],
+  ['models/mlp.onnx --cluster 1x2:a100-sxm-80', ['pp'], /^autopar simulate prices them; --pp N plans stages$/],
   ['models/mlp.onnx --dp 2 --tp 1', [], null],
   ['models/mlp.onnx --dp 2 --tp 1 --train', ['recompute'], /autopar simulate prices them/],
   ['models/gpt-tiny.onnx --dp 2 --tp 1 --train --recompute full', [], null],

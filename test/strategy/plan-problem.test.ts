@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path';
 import test from 'ava';
 import fc from 'fast-check';
 import { compile } from '../../src/api/compile.js';
-import { compileStep } from '../../src/api/compile-step.js';
+import { generatedFile } from '../../src/api/generated.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { Plan } from '../../src/strategy/plan.js';
 import { planFromJson, planToJson } from '../../src/strategy/plan-json.js';
@@ -40,13 +40,13 @@ test('drawn plans of shipped models: as written they are read, each single edit 
 
 test('plans of training steps', async (t) => {
   const folder = workplace(t);
-  const generate = 'gpt:layers=8,hidden=32,heads=4,seq=16,vocab=64';
-  const cases = [{}, { pp: 2 }, { pp: 4, schedule: 'interleaved-1f1b' as const }, { sp: 2, tp: 2 }];
-  for (const degrees of cases) {
-    const { plan } = await compileStep({
-      ...{ generate, cluster: '2x4:a100-sxm-80', globalBatch: 16, training },
-      ...degrees,
-      output: join(folder, 'd'),
+  const model = await generatedFile('gpt:layers=8,hidden=32,heads=4,seq=16,vocab=64', 16);
+  const cases = [{}, { pp: 2 }, { pp: 4, schedule: 'interleaved-1f1b' as const, microBatches: 4 }, { sp: 2, tp: 2 }];
+  for (const { schedule, microBatches = 1, ...degrees } of cases) {
+    const { plan } = await compile({
+      ...{ model, cluster: '2x4:a100-sxm-80', planOnly: true, degrees, output: join(folder, 'd') },
+      ...(schedule ? { schedule } : {}),
+      training: { ...training, microBatches },
     });
     checkEdits(plan);
   }

@@ -6,7 +6,8 @@ import { mkdtempSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { type CompileOptions, compile, compileStep } from '../../src/api/index.js';
+import { generatedFile } from '../../src/api/generated.js';
+import { type CompileOptions, compile } from '../../src/api/index.js';
 import { convertStrategy } from '../../src/api/strategy.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { Plan } from '../../src/strategy/plan.js';
@@ -147,12 +148,12 @@ test('a lowered pipeline of dp · tp with ZeRO, buckets and recompute', async (t
     t.true(job.includes(`\n${line}\n`), line);
 });
 
-test('a plan of whole steps on a named cluster', async (t) => {
+test('a plan without a program on a named cluster', async (t) => {
   const output = path.join(folder, 'step');
-  await compileStep({
-    generate: 'llama:layers=12,hidden=1024,heads=8,seq=1024',
+  await compile({
+    model: await generatedFile('llama:layers=12,hidden=1024,heads=8,seq=1024', 64),
     cluster: '2x8:h100-sxm-80',
-    globalBatch: 64,
+    planOnly: true,
     ...{ pp: 4, dp: 2, tp: 2 },
     training: { loss: { kind: 'cross_entropy' }, optimizer: ADAMW, precision: 'bf16' },
     output,
@@ -167,7 +168,7 @@ test('a plan of whole steps on a named cluster', async (t) => {
     12,
   );
   t.regex(flags, /--bf16/);
-  t.is(flags.includes('--sequence-parallel'), plan.step?.tpSequence === true);
+  t.is(flags.includes('--sequence-parallel'), (plan.predicted.parts['reduce-scatter(tp)'] ?? 0) > 0);
   const [, modules = '[]'] = /^module_fqns_per_model_part = (.*)$/m.exec(job) ?? [];
   t.deepEqual(
     (JSON.parse(modules) as string[][]).map((names) => names.filter((name) => name.startsWith('layers.')).length),

@@ -4,7 +4,6 @@
  */
 import { AutoparError } from '../../ir/error.js';
 import type { NestedCompileOptions } from '../compile.js';
-import type { CompileStepOptions } from '../compile-step.js';
 import type { RunCompiledOptions } from '../run.js';
 import type { SimulateOptions } from '../simulate.js';
 import type { TrainOptions } from '../train.js';
@@ -128,18 +127,26 @@ export const COMPILE_IDLE: readonly Idle<NestedCompileOptions>[] = [
       `--gradient-sync parameter-server has the same rank of each stage update, and --meshes '${meshes}' gives stages other ranks of dp`,
     hint: ONE,
   },
-  ofInference(),
-];
-
-/** Beside `training`, which has its own; on the command line they are one. */
-function ofInference<Options extends { readonly training?: unknown; readonly precision?: unknown }>(): Idle<Options> {
-  return {
+  {
+    option: 'objective',
+    when: ({ training, objective }) => training === undefined && objective === 'memory',
+    says: () => '--objective memory chooses among training steps, and nothing is trained',
+    hint: 'add --train, or leave it out',
+  },
+  {
+    option: 'within',
+    when: ({ objective }) => objective !== 'devices',
+    says: ({ within, objective }) =>
+      `--within ${within} is the time that --objective devices allows, and the objective is ${objective ?? 'time'}`,
+    hint: 'add --objective devices, or leave it out',
+  },
+  {
     option: 'precision',
     when: ({ training }) => training !== undefined,
     says: () => 'precision beside training is of inference',
     hint: 'say it in training: training.precision',
-  };
-}
+  },
+];
 
 /** Of a pipeline that there is not. */
 function ofPipelines<Options extends { readonly pp?: number }>(
@@ -154,28 +161,6 @@ function ofPipelines<Options extends { readonly pp?: number }>(
     hint: 'add --pp 2 or more stages, or leave it out',
   };
 }
-
-export const STEP_IDLE: readonly Idle<CompileStepOptions>[] = [
-  {
-    option: 'within',
-    when: ({ objective }) => objective !== 'devices',
-    says: ({ within, objective }) =>
-      `--within ${within} is the time that --objective devices allows, and the objective is ${objective ?? 'time'}`,
-    hint: 'add --objective devices, or leave it out',
-  },
-  ...(['prefer', 'headroom'] as const).map(
-    (option): Idle<CompileStepOptions> => ({
-      option,
-      when: ({ objective }) => objective === 'memory',
-      says: () =>
-        `--${option} chooses among plans by their time, and --objective memory takes the one with the least memory`,
-      hint: 'leave out --objective memory, or the option',
-    }),
-  ),
-  ofPipelines('schedule', ({ pp }) => pp === 1),
-  ofPipelines('virtualStages', ({ pp }) => pp === 1),
-  ofInference(),
-];
 
 export const SIMULATE_IDLE: readonly Idle<SimulateOptions>[] = [
   ofPipelines('schedule', ({ pp = 1 }) => pp === 1),

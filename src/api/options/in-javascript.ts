@@ -56,7 +56,6 @@ const OF_VERBS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
     '--gradients': 'gradientBytes',
     '--model': 'generate',
   },
-  compileStep: { '--model': 'generate' },
 };
 
 /** Options whose value is a property's value only in part. */

@@ -4,12 +4,12 @@
 
 import { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-kinds.js';
 import { COMPUTING_BACKENDS, RUN_BACKENDS } from '../backends.js';
-import type { CompileStepOptions } from '../compile-step.js';
 import { DISPATCHES } from '../dispatch.js';
 import type { EmitOptions } from '../emit.js';
 import type { ExportOptions } from '../export-weights.js';
 import type { ImportOptions } from '../import.js';
 import type { InspectOptions } from '../inspect.js';
+import { OBJECTIVES } from '../objective.js';
 import type { PlotOptions } from '../plot.js';
 import type { ProfileOptions } from '../profile.js';
 import type { RehearseOptions } from '../rehearse.js';
@@ -33,7 +33,6 @@ import {
   numbers,
   type OptionKind,
   object,
-  objectOrNull,
   oneOf,
   options,
   record,
@@ -169,15 +168,12 @@ const simulating = {
   trace: text,
 } satisfies KindsOf<SimulateOptions>;
 
-const { loss: _loss, trace: _trace, ...stepping } = simulating;
-
 interface OptionTables {
   readonly importModel: KindsOf<ImportOptions>;
   readonly inspect: KindsOf<InspectOptions>;
   readonly plan: KindsOf<PlanningOptions>;
   readonly emit: KindsOf<EmitOptions>;
   readonly compile: KindsOf<CompileOptions>;
-  readonly compileStep: KindsOf<CompileStepOptions>;
   readonly simulate: KindsOf<SimulateOptions>;
   readonly run: KindsOf<RunCompiledOptions>;
   readonly train: KindsOf<TrainOptions>;
@@ -237,26 +233,14 @@ export const TABLES: OptionTables = {
     force: flag,
     planOnly: flag,
     target: oneOf(...TARGETS),
+    objective: oneOf(...OBJECTIVES),
+    within: amount,
     precision: recipe,
     training,
     microBatch: whole(1),
     verify: flag,
     seed: whole(0),
     initRandom: flag,
-    onProgress: callback,
-  },
-  compileStep: {
-    ...stepping,
-    ...preferring,
-    on: objectOrNull,
-    objective: oneOf('time', 'memory', 'cost', 'devices'),
-    within: amount,
-    top: whole(1),
-    timeLimit: amount,
-    deadline: object,
-    output: text,
-    force: flag,
-    training,
     onProgress: callback,
   },
   simulate: simulating,

@@ -36,35 +36,35 @@ export interface TrainerChoices {
 }
 
 /**
- * @param placed the plan on its model; left out for a plan of whole steps, which says itself where layers are
+ * @param placed the plan on its model
  * @throws AutoparError `cannot-convert` (usage) for a plan of inference, or of stages with meshes of their own
  */
-export function trainerChoices(plan: Plan, placed?: PlacedPlan): TrainerChoices {
-  const { degrees, training, schedule, step, requested = {} } = plan;
+export function trainerChoices(plan: Plan, placed: PlacedPlan): TrainerChoices {
+  const { degrees, training, schedule, requested = {} } = plan;
   if (!training) throw refused('trainers take plans of training, and this one is of inference', 'compile with --train');
   if (plan.meshes)
     throw refused('stages have meshes of their own, for which trainers have no words', 'compile without --meshes');
   const { kind, virtualStages = 1, microBatches, interleave } = schedule;
-  const layers = placed ? placedLayers(plan, placed) : saidLayers(plan);
+  const layers = placedLayers(plan, placed);
   const parts = Array.from({ length: degrees.pp * virtualStages }, (_, part) =>
     layers.filter((layer) => layer.part === part).map(({ name }) => name),
   );
-  const batch = step?.globalBatch ?? schedule.batch ?? plan.model.globalBatch;
-  const updates = (placed?.operators ?? []).filter(({ node }) => node.phase === 'update');
+  const batch = schedule.batch ?? plan.model.globalBatch;
+  const updates = placed.operators.filter(({ node }) => node.phase === 'update');
   const cutsState = updates.some(({ strategy }) => Object.values(strategy.axes).flat().some(isDataAxis));
-  const [word = 'none'] = (step?.recompute ?? requested.recompute ?? 'none').split(':');
+  const [word = 'none'] = (requested.recompute ?? 'none').split(':');
   return {
     degrees,
     order: plan.mesh.flatMap(({ axis, size }) => (size > 1 ? [axis] : [])).reverse(),
     parts,
     ...{ schedule: kind, virtualStages, microBatches },
     microBatch: schedule.microBatch ?? (batch === null ? null : batch / (degrees.dp * microBatches)),
-    zero: step?.zero ?? requested.zero ?? Number(cutsState),
+    zero: requested.zero ?? Number(cutsState),
     recompute: { kind: word, isOfAllLayers: layers.every(({ recomputes }) => recomputes) },
-    tpSequence: step?.tpSequence ?? (plan.predicted.parts['reduce-scatter(tp)'] ?? 0) > 0,
+    tpSequence: (plan.predicted.parts['reduce-scatter(tp)'] ?? 0) > 0,
     spMethod: degrees.sp > 1 ? (requested.spMethod ?? 'auto') : null,
     precision: training.precision ?? 'fp32',
-    offload: step?.offload ?? requested.offload ?? 'none',
+    offload: requested.offload ?? 'none',
     bucketBytes: schedule.bucketBytes ?? null,
     optimizer: training.optimizer,
     own: [
@@ -93,18 +93,6 @@ function placedLayers(plan: Plan, { operators }: PlacedPlan): readonly TrainerLa
     layers.set(node.layer, { name: node.layer, part, recomputes: recomputes || recompute });
   }
   return [...layers.values()];
-}
-
-/** The same of repeated layers, part after part. */
-function saidLayers(plan: Plan): readonly TrainerLayer[] {
-  const all = plan.layerClasses.flatMap(({ instances, stages, chunks, recompute }) =>
-    instances.map((name, index) => ({
-      name,
-      part: partOf(plan, stages?.[index] ?? 0, chunks?.[index] ?? 0),
-      recomputes: recompute?.[index] ?? true,
-    })),
-  );
-  return all.sort((a, b) => a.part - b.part);
 }
 
 function partOf({ schedule: { kind }, degrees }: Plan, stage: number, chunk: number): number {

@@ -8,7 +8,7 @@ import { inJavaScript } from '../../../src/api/options/in-javascript.js';
 import { failureOf } from '../../../src/cli/failure.js';
 import { AutoparError } from '../../../src/ir/error.js';
 
-const { compile, compileStep, importModel, inspect, plan, profile, run, simulate, verify } = autopar;
+const { compile, importModel, inspect, plan, profile, run, simulate, verify } = autopar;
 const model = fileURLToPath(new URL('../../../../models/mlp.onnx', import.meta.url));
 const output = async () => path.join(await mkdtemp(path.join(tmpdir(), 'autopar-verbs-')), 'out');
 const optimizer = { kind: 'adamw', learningRate: 1e-3 } as const;
@@ -40,7 +40,7 @@ test('unknown options: the nearest is offered, or where the option belongs', asy
   t.regex(await refusal(t, compile({ model, dpp: 2 }), 'unknown-option'), /'dpp' of compile\(\)\ndid you mean dp\?/);
   // @ts-expect-error an option of others
   const other = compile({ model, meshOrder: ['dp'] });
-  t.regex(await refusal(t, other, 'unknown-option'), /option of compileStep\(\), simulate\(\)/);
+  t.regex(await refusal(t, other, 'unknown-option'), /option of simulate\(\)/);
   // @ts-expect-error an option inside of another
   t.regex(await refusal(t, compile({ model, momentum: 0.9 }), 'unknown-option'), /it is training\.optimizer\.momentum/);
   // @ts-expect-error a name misspelt, inside of another
@@ -58,8 +58,6 @@ test('unknown options: the nearest is offered, or where the option belongs', asy
   await refusal(t, inspect({ model, seed: 2 }), 'unknown-option');
   // @ts-expect-error no such option
   await refusal(t, profile({ fast: true }), 'unknown-option');
-  // @ts-expect-error an option of plans of operators
-  await refusal(t, compileStep({ model, cluster: '1x2:a100-sxm-80', solver: 'highs' }), 'unknown-option');
 });
 
 test('values of another form: both are said', async (t) => {
@@ -106,7 +104,7 @@ test('misplaced options are refused as on the command line, in words of JavaScri
     await says(simulate({ model, cluster, gradientBytes: 2 })),
     /gradientBytes is an option of training\nadd loss/,
   );
-  t.regex(await says(compileStep({ model, cluster, within: 2 })), /add objective: 'devices'/);
+  t.regex(await says(compile({ model, cluster, within: 2 })), /add objective: 'devices'/);
   const training = { loss, optimizer: { ...optimizer, momentum: 0.9 } };
   t.regex(await says(compile({ model, training })), /training\.optimizer\.momentum is an option of sgd/);
 });
