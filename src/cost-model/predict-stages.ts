@@ -9,7 +9,7 @@ import { halvesIn } from '../partition/interleave.js';
 import type { Liveness } from '../partition/liveness.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import { localBytes } from '../partition/partition.js';
-import { lastList, listName, phasesOf, runsOfList, UPDATE } from '../partition/phase-lists.js';
+import { lastList, listName, nodesByList, phasesOf, runsOfList, UPDATE } from '../partition/phase-lists.js';
 import { actionsOf } from '../partition/placed-actions.js';
 import {
   type CommunicationNode,
@@ -147,11 +147,12 @@ interface PricedStage {
 }
 
 function priceStage(graph: ShardedGraph, cluster: Cluster): PricedStage {
+  const last = graph.microBatches?.exceptLast ? lastForm(graph) : null;
   const phases = phasesOf(graph).flatMap((list) =>
-    graph.microBatches?.exceptLast && list.runs === 'micro'
+    last && list.runs === 'micro'
       ? [
           { name: list.phase, list, form: graph },
-          { name: lastList(list.phase), list: { ...list, isLast: true as const }, form: lastForm(graph) },
+          { name: lastList(list.phase), list: { ...list, isLast: true as const }, form: last },
         ]
       : [{ name: list.phase, list, form: graph }],
   );
@@ -164,7 +165,7 @@ function priceStage(graph: ShardedGraph, cluster: Cluster): PricedStage {
   for (const { name, list, form } of phases) {
     const runs = runsOfList(list, graph);
     const each = halvesIn(list.runs, graph).length;
-    const nodes = form.nodes.filter(list.includes);
+    const nodes = nodesByList(form).get(list.phase) ?? [];
     let seconds = (each * launchNanoseconds(nodes, graph, cluster, isHidden)) / 1e9;
     if (seconds > 0) parts.set(LAUNCHES, (parts.get(LAUNCHES) ?? 0) + runs * seconds);
     for (const node of nodes) {

@@ -4,7 +4,7 @@
  */
 import { halvesIn } from '../partition/interleave.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
-import { phasesOf, runsOfList } from '../partition/phase-lists.js';
+import { nodesByList, phasesOf, runsOfList } from '../partition/phase-lists.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import type { Schedule } from '../schedule/schedule.js';
 import type { Cluster } from './cluster.js';
@@ -59,7 +59,7 @@ function spansOfOne(graph: ShardedGraph, cluster: Cluster): readonly StepSpan[] 
     const runs = list.runs === 'micro' ? Math.max(1, Math.round(runsOfList(list, graph))) : 1;
     const halves = halvesIn(list.runs, graph).length;
     const spans: { kind: string; seconds: number; count: number; first: string }[] = [];
-    for (const node of graph.nodes.filter(list.includes)) {
+    for (const node of nodesByList(graph).get(list.phase) ?? []) {
       const waited = node.kind === 'communicate' ? exposed?.get(node.name) : undefined;
       const seconds = (halves * (waited === undefined ? priceNode(node, graph, cluster) : waited / runs)) / 1e9;
       const kind = node.kind === 'compute' ? node.phase : partName(node, graph);

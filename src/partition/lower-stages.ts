@@ -3,7 +3,7 @@
  * that another stage reads leaves in the layout in which its first reader there wants it, so that equal ranks of the two stages
  * exchange equal blocks.
  */
-import type { Graph, Node } from '../ir/graph.js';
+import { type Graph, isOnceAStep, type Node } from '../ir/graph.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Redistributor } from '../sharding-propagation/redistribution.js';
@@ -18,7 +18,7 @@ import {
   stageOfOperators,
 } from './cut-stages.js';
 import { partition } from './partition.js';
-import { computeLists } from './phase-lists.js';
+import { listOf } from './phase-lists.js';
 import { type PipelineStage, resultsOf, type ShardedGraph, type StageTransfer } from './sharded-graph.js';
 
 /** How a graph is laid on the stages of a pipeline. */
@@ -226,13 +226,12 @@ function connected(
   });
 }
 
-/** The list of instructions that makes a tensor of a stage; undefined where none does. */
+/** The list of instructions that makes a tensor of a stage for each micro-batch; undefined where none does. */
 function makingLists({ sharded, pipeline }: Unconnected): (tensor: string) => string | undefined {
   const makers = new Map(sharded.nodes.flatMap((node) => resultsOf(node).map((name) => [name, node] as const)));
-  const lists = computeLists(pipeline);
   return (tensor) => {
     const maker = makers.get(tensor);
-    return maker && lists.find(({ includes }) => includes(maker))?.phase;
+    return maker && !isOnceAStep(maker.phase) ? listOf(maker, { pipeline }) : undefined;
   };
 }
 

@@ -14,7 +14,7 @@
 import { type Graph, isOnceAStep, type Node, type OuterMemory, passOf } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { localBytes } from './partition.js';
-import { BEGIN, type PhaseList, phasesOf, transferList, UPDATE } from './phase-lists.js';
+import { BEGIN, listOf, type PhaseList, phasesOf, transferList, UPDATE } from './phase-lists.js';
 import {
   type ComputeNode,
   type MoveNode,
@@ -308,7 +308,8 @@ class Offloading {
   }
 
   private list(node: ShardedNode): string {
-    const list = this.lists.find(({ includes }) => includes(node));
+    const name = listOf(node, this.graph);
+    const list = this.lists.find(({ phase }) => phase === name);
     if (!list) throw new Error(`${node.name} is in no list of its stage`);
     return list.phase;
   }

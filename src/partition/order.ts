@@ -11,7 +11,7 @@
 import { passOf } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { deferrals, samePlace, weightGathers } from './defer.js';
-import { type PhaseList, phasesOf, type TransferStep } from './phase-lists.js';
+import { listOf, nodesByList, type PhaseList, phasesOf, type TransferStep } from './phase-lists.js';
 import { Prefetch, placeOf } from './prefetch.js';
 import {
   type CommunicationNode,
@@ -67,7 +67,7 @@ export function orderLists(graph: ShardedGraph, staying: ReadonlySet<ShardedNode
     // What waits for a later transfer would keep an earlier one waiting.
     const isDeferring = list.transfers.length === 0;
     const deferred: OrderedList['deferred'] = isDeferring
-      ? deferrals({ ...graph, nodes: graph.nodes.filter(list.includes) }, graph)
+      ? deferrals({ ...graph, nodes: nodesByList(graph).get(list.phase) ?? [] }, graph)
       : new Map();
     const steps = orderPhase(graph, list, deferred, { ahead, begun: here, next });
     for (const step of steps) {
@@ -98,7 +98,8 @@ export function addedIn(graph: ShardedGraph): ReadonlyMap<string, string> {
   return new Map(
     graph.nodes.flatMap((node) => {
       if (node.kind !== 'compute' || !isAccumulator(node)) return [];
-      const list = lists.find(({ includes }) => includes(node));
+      const name = listOf(node, graph);
+      const list = lists.find(({ phase }) => phase === name);
       return list ? resultsOf(node).map((name) => [name, list.phase] as const) : [];
     }),
   );

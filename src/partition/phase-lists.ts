@@ -3,7 +3,6 @@
  */
 
 import type { Phase } from '../ir/graph.js';
-import { isOnceAStep } from '../ir/graph.js';
 import {
   type PipelineStage,
   readsOf,
@@ -49,17 +48,58 @@ export function phasesOf(graph: ShardedGraph): readonly PhaseList[] {
 const LISTS = new WeakMap<ShardedGraph, readonly PhaseList[]>();
 
 function listsOf(graph: ShardedGraph): readonly PhaseList[] {
-  const isUpdate = ({ phase }: ShardedNode) => phase === 'update';
-  const begins = ({ phase }: ShardedNode) => phase === 'begin';
   const { pipeline } = graph;
   if (pipeline) return listsOfStage(graph, pipeline);
-  if (!graph.microBatches) return [{ phase: 'forward', runs: 'step', includes: () => true, transfers: [] }];
-  return [
-    ...(graph.nodes.some(begins) ? [{ phase: BEGIN, runs: 'step', includes: begins, transfers: [] } as const] : []),
-    { phase: 'micro', runs: 'micro', includes: (node) => !isOnceAStep(node.phase), transfers: [] },
-    { phase: 'step', runs: 'step', includes: isUpdate, transfers: [] },
-  ];
+  const list = (phase: string, runs: ListRuns): PhaseList => ({
+    ...{ phase, runs, transfers: [] },
+    includes: (node) => listOf(node, graph) === phase,
+  });
+  if (!graph.microBatches) return [list('forward', 'step')];
+  const begins = graph.nodes.some(({ phase }) => phase === 'begin');
+  return [...(begins ? [list(BEGIN, 'step')] : []), list('micro', 'micro'), list('step', 'step')];
 }
+
+/** The name of the list that a node of a graph is in. */
+export function listOf(node: ShardedNode, { pipeline, microBatches }: ListedGraph): string {
+  if (pipeline) return listOfStage(node, pipeline);
+  if (!microBatches) return 'forward';
+  if (node.phase === 'begin') return BEGIN;
+  return node.phase === 'update' ? 'step' : 'micro';
+}
+
+interface ListedGraph extends Pick<ShardedGraph, 'microBatches'> {
+  readonly pipeline?: ComputingStage;
+}
+
+function listOfStage(node: ShardedNode, { chunkOf, splitsBackward }: ComputingStage): string {
+  if (node.kind === 'move') return node.list;
+  if (node.phase === 'begin') return BEGIN;
+  if (node.phase === 'update') return UPDATE;
+  return listName(doneIn(node.phase, splitsBackward), chunkOf.get(node.origin) ?? 0);
+}
+
+function doneIn(phase: Phase, splitsBackward: boolean): string {
+  if (phase === 'forward') return phase;
+  if (!splitsBackward) return 'backward';
+  return phase === 'backward-weight' ? 'weight-gradient' : 'input-gradient';
+}
+
+/** The nodes of a graph by the names of their lists, in order. */
+export function nodesByList(graph: ShardedGraph): ReadonlyMap<string, readonly ShardedNode[]> {
+  const known = NODES.get(graph);
+  if (known) return known;
+  const found = new Map<string, ShardedNode[]>();
+  for (const node of graph.nodes) {
+    const name = listOf(node, graph);
+    const own = found.get(name);
+    if (own) own.push(node);
+    else found.set(name, [node]);
+  }
+  NODES.set(graph, found);
+  return found;
+}
+
+const NODES = new WeakMap<ShardedGraph, ReadonlyMap<string, readonly ShardedNode[]>>();
 
 /** The name of a stage's list: of an action of its schedule. */
 export function listName(phase: string, chunk: number): string {
@@ -90,34 +130,22 @@ export function transferList(kind: TransferStep['kind'], list: string, stage: nu
 }
 
 /** The lists of a stage that compute, in the order in which a micro-batch runs through them. */
-export function computeLists({
-  chunks,
-  chunkOf,
-  splitsBackward,
-}: Pick<PipelineStage, 'chunks' | 'chunkOf' | 'splitsBackward'>): readonly ChunkList[] {
-  const list = (does: string, chunk: number, phases: readonly Phase[]): ChunkList => ({
-    phase: listName(does, chunk),
-    does,
-    chunk,
-    runs: 'micro',
-    includes: (node) =>
-      node.kind === 'move'
-        ? node.list === listName(does, chunk)
-        : phases.includes(node.phase) && (chunkOf.get(node.origin) ?? 0) === chunk,
-    transfers: [],
-  });
-  const inOrder = Array.from({ length: chunks }, (_, chunk) => chunk);
-  const backward = splitsBackward
-    ? ([
-        ['input-gradient', ['recompute', 'backward-input']],
-        ['weight-gradient', ['backward-weight']],
-      ] as const)
-    : ([['backward', ['recompute', 'backward-input', 'backward-weight']]] as const);
+export function computeLists(stage: ComputingStage): readonly ChunkList[] {
+  const list = (does: string, chunk: number): ChunkList => {
+    const phase = listName(does, chunk);
+    const includes = (node: ShardedNode) => listOfStage(node, stage) === phase;
+    return { phase, does, chunk, runs: 'micro', includes, transfers: [] };
+  };
+  const inOrder = Array.from({ length: stage.chunks }, (_, chunk) => chunk);
+  const backward = stage.splitsBackward ? ['input-gradient', 'weight-gradient'] : ['backward'];
   return [
-    ...inOrder.map((chunk) => list('forward', chunk, ['forward'])),
-    ...inOrder.reverse().flatMap((chunk) => backward.map(([phase, phases]) => list(phase, chunk, phases))),
+    ...inOrder.map((chunk) => list('forward', chunk)),
+    ...inOrder.reverse().flatMap((chunk) => backward.map((does) => list(does, chunk))),
   ];
 }
+
+/** What of a stage says which lists compute. */
+type ComputingStage = Pick<PipelineStage, 'chunks' | 'chunkOf' | 'splitsBackward'>;
 
 /** Each list that computes between what it is the first to read of other stages and what it makes for them. */
 function listsOfStage(graph: ShardedGraph, pipeline: PipelineStage): readonly PhaseList[] {
@@ -125,8 +153,9 @@ function listsOfStage(graph: ShardedGraph, pipeline: PipelineStage): readonly Ph
     ...pipeline.sends.map((transfer) => ({ kind: 'send', transfer }) as const),
     ...pipeline.receives.map((transfer) => ({ kind: 'recv', transfer }) as const),
   ].sort((a, b) => a.transfer.order - b.transfer.order);
-  const once = (phase: string, when: StageTransfer['when'], includes: PhaseList['includes']): PhaseList => ({
-    ...{ phase, runs: 'step', includes: (node) => (node.kind === 'move' ? node.list === phase : includes(node)) },
+  const includes = (phase: string) => (node: ShardedNode) => listOfStage(node, pipeline) === phase;
+  const once = (phase: string, when: StageTransfer['when']): PhaseList => ({
+    ...{ phase, runs: 'step', includes: includes(phase) },
     transfers: transfers.filter(({ transfer }) => transfer.when === when),
   });
   const exchanges = new Map<string, TransferStep[]>();
@@ -141,19 +170,19 @@ function listsOfStage(graph: ShardedGraph, pipeline: PipelineStage): readonly Ph
     [...exchanges].flatMap(([phase, steps]) => {
       if (taken.has(phase) || !steps.some(isNow)) return [];
       taken.add(phase);
-      const includes = (node: ShardedNode) => node.kind === 'move' && node.list === phase;
-      return [{ phase, runs: 'micro', includes, transfers: steps } as const];
+      return [{ phase, runs: 'micro', includes: includes(phase), transfers: steps } as const];
     });
+  const nodes = nodesByList(graph);
   const inTurn = computeLists(pipeline).flatMap((list) => {
-    const reads = new Set(graph.nodes.filter(list.includes).flatMap(readsOf));
+    const reads = new Set(nodes.get(list.phase)?.flatMap(readsOf));
     const before = take(({ kind, transfer }) => kind === 'recv' && reads.has(transfer.tensor));
     return [...before, list, ...take(({ kind, transfer }) => kind === 'send' && transfer.list === list.phase)];
   });
   return [
-    once(BEGIN, 'begin', ({ phase }) => phase === 'begin'),
+    once(BEGIN, 'begin'),
     ...inTurn,
     ...take(() => true),
-    once(UPDATE, 'update', ({ phase }) => phase === 'update'),
+    once(UPDATE, 'update'),
   ];
 }
 
