@@ -14,6 +14,7 @@ import { leadersOf } from '../../strategy/layer-classes.js';
 import type { Plan, PlanOperator } from '../../strategy/plan.js';
 import { placesIn } from '../../strategy/staged-graph.js';
 import { assignedPlan, lowerAssigned } from '../lower-plan.js';
+import { checkSteps } from './said-steps.js';
 import { type AskedRoute, recording } from './same-routes.js';
 
 export interface BigPlan {
@@ -43,6 +44,7 @@ export function bigPlan(plan: Plan, model: Graph): BigPlan {
   const redistributor = recording(assigned.redistributor);
   const { lowered, schedule } = lowerAssigned(plan, { ...assigned, redistributor });
   checkFirst(plan, graph, lowered);
+  checkSteps(plan, assigned, staged.pipeline?.layout, lowered);
   const leaders = leadersOf(graph, plan.layerClasses);
   return {
     plan,

@@ -27,6 +27,7 @@ export function mindFormersConfig(plan: Plan, placed: PlacedPlan, strategy: stri
     parallel: {
       parallel_mode: SEMI_AUTO,
       full_batch: true,
+      ...(choices?.bucketBytes ? { comm_fusion: { allreduce: fusedBy(choices.bucketBytes) } } : {}),
       ...(choices && choices.zero > 0
         ? { enable_parallel_optimizer: true, parallel_optimizer_config: { optimizer_level: `level${choices.zero}` } }
         : {}),
@@ -51,12 +52,17 @@ export function mindFormersConfig(plan: Plan, placed: PlacedPlan, strategy: stri
     ...(degrees.sp > 1 && !algorithm ? ['how attention over sp communicates'] : []),
     ...(plan.server ? ['the parameter server'] : []),
     ...(plan.schedule.recompute?.exceptLast ? ['keeping what the last micro-batch would recompute'] : []),
-    ...(choices ? lostOf(choices, degrees.pp) : []),
+    ...(choices ? lostOf(choices) : []),
   ];
   return { text: lines(sections, '').join(''), lost: all };
 }
 
 const SEMI_AUTO = 1;
+
+/** Whole megabytes, as MindSpore counts them. */
+function fusedBy(bytes: number): MindFormersSection {
+  return { mode: 'size', config: Math.max(1, Math.round(bytes / 2 ** 20)) };
+}
 
 /** Words of `--sp-method`. */
 const CONTEXT: Readonly<Record<string, string>> = { gather: 'colossalai_cp', ulysses: 'ulysses_cp' };
@@ -72,6 +78,8 @@ function scheduleOf({ schedule, virtualStages }: TrainerChoices): {
       return { schedule: { pipeline_scheduler: '1f1b' }, lost: [] };
     case 'f-then-b':
       return { schedule: { pipeline_scheduler: 'gpipe' }, lost: [] };
+    case 'zbv':
+      return { schedule: { pipeline_scheduler: 'zero_bubble_v', pipeline_interleave: true }, lost: [] };
     case 'interleaved-1f1b':
       return { schedule: { pipeline_scheduler: '1f1b', pipeline_interleave: true }, lost: [] };
     default:
@@ -83,11 +91,14 @@ function scheduleOf({ schedule, virtualStages }: TrainerChoices): {
 }
 
 function trainingSections(
-  { recompute, offload, virtualStages, schedule }: TrainerChoices,
+  { recompute, offload, virtualStages, schedule, degrees, microBatches }: TrainerChoices,
   plan: Plan,
 ): MindFormersSection {
   return {
-    ...(schedule === 'interleaved-1f1b' ? { model: { model_config: { pp_interleave_num: virtualStages } } } : {}),
+    ...(schedule === 'interleaved-1f1b' || schedule === 'zbv'
+      ? { model: { model_config: { pp_interleave_num: virtualStages } } }
+      : {}),
+    ...(degrees.pp === 1 && microBatches > 1 ? { runner_config: { gradient_accumulation_steps: microBatches } } : {}),
     ...(recompute.kind === 'full' ? { recompute_config: { recompute: true } } : {}),
     ...(recompute.kind === 'selective' ? { recompute_config: { select_recompute: true } } : {}),
     ...(plan.schedule.interleave ? { micro_batch_interleave_num: plan.schedule.interleave } : {}),
@@ -95,14 +106,12 @@ function trainingSections(
   };
 }
 
-function lostOf({ recompute, offload, bucketBytes, microBatches }: TrainerChoices, stages: number): readonly string[] {
+function lostOf({ recompute, offload }: TrainerChoices): readonly string[] {
   const isKnown = ['none', 'full', 'selective'].includes(recompute.kind);
   return [
     ...(isKnown ? [] : [`recompute ${recompute.kind}`]),
     ...(recompute.kind === 'full' && !recompute.isOfAllLayers ? ['which layers recompute: all of them do'] : []),
     ...(offload === 'none' || offload === 'activations' ? [] : [`offload ${offload}`]),
-    ...(bucketBytes === null ? [] : ['the size of buckets']),
-    ...(stages === 1 && microBatches > 1 ? [`${microBatches} micro-batches of one stage`] : []),
     'the optimizer and its learning rate, which the section optimizer of your configuration has',
   ];
 }

@@ -117,6 +117,10 @@ test('what is wrong with a plan or with its lowered form fails its rehearsal', a
   await edited((plan) => {
     Object.assign(plan.redistributions[moved]?.[0] ?? {}, { readers: [] });
   });
+  for (const steps of [[], ['all-reduce(dp)'], ['all-gather(tp)', 'all-gather(tp)', 'all-gather(tp)']])
+    await edited((plan) => {
+      Object.assign(plan.redistributions[moved]?.[0] ?? {}, { steps });
+    });
   await edited((plan) => {
     plan.operators = {};
   });

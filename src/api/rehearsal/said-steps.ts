@@ -1,0 +1,36 @@
+/**
+ * @file The collectives that plan.json names between layouts (`redistributions.TENSOR.steps`) against those that its layouts take.
+ * Programs are made from the layouts; a rehearsal holds a plan to all that it says.
+ */
+import type { LoweredStage, PipelineLayout } from '../../partition/lower-stages.js';
+import { servedSteps, viewSteps } from '../../search/view-steps.js';
+import type { Plan } from '../../strategy/plan.js';
+import { readerText } from '../../strategy/readers.js';
+import { unfit } from '../../strategy/unfit.js';
+import type { AssignedPlan } from '../lower-plan.js';
+
+/** @throws AutoparError (input) `plan-contradicts-itself` with both */
+export function checkSteps(
+  { redistributions }: Plan,
+  { staged: { graph }, assignment, redistributor }: AssignedPlan,
+  layout: PipelineLayout | undefined,
+  lowered: readonly LoweredStage[],
+): void {
+  const steps = servedSteps(viewSteps(graph, assignment, redistributor, layout), assignment, lowered);
+  for (const [index, { tensor, readers }] of assignment.views.entries()) {
+    const texts = readers.map(readerText);
+    const own = Object.hasOwn(redistributions, tensor) ? redistributions[tensor] : undefined;
+    const said = own?.find((entry) => entry.readers.some((reader) => texts.includes(reader)))?.steps;
+    const taken = steps[index] ?? [];
+    if (said === undefined || said.join() === taken.join()) continue;
+    throw unfit(
+      'plan-contradicts-itself',
+      `the plan says that tensor ${tensor} comes to ${texts.join(', ')} by ${stepsText(said)}, its layouts make it ${stepsText(taken)}`,
+      { tensor },
+    );
+  }
+}
+
+function stepsText(steps: readonly string[]): string {
+  return steps.length === 0 ? 'nothing' : steps.join(', ');
+}
