@@ -2,6 +2,9 @@
  * @file Each way to share out a sequence trains as one rank does, in each model and beside dp, tp and pp; counted bytes are the
  * predicted ones, and what a rank holds of activations falls with the number of ranks.
  */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import test from 'ava';
 import {
   activationBytes,
@@ -11,6 +14,7 @@ import {
   trainedApart,
   trainedLong,
 } from './sequence-methods.js';
+import { PRICED, pricedMethods } from './sequence-prices.js';
 
 const TOLERANCE = 1e-5;
 
@@ -43,4 +47,16 @@ for (const method of METHODS)
       t.log(`${ranks} ranks: ${ratio.toFixed(3)}`);
       t.true(ratio <= (MOST[method][index] as number));
     }
+  });
+
+for (const each of PRICED)
+  test.serial(`prices of ${JSON.stringify(each)}`, async (t) => {
+    const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+    t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+    const priced = await pricedMethods(each, folder);
+    t.log(priced);
+    const first = (of: 'bytes' | 'seconds') =>
+      priced.toSorted((a, b) => (a[of] ?? Number.POSITIVE_INFINITY) - (b[of] ?? Number.POSITIVE_INFINITY))[0]?.method;
+    t.is(first('seconds'), each.fastest);
+    t.is(first('bytes'), each.least);
   });

@@ -39,8 +39,11 @@ export type SequenceModel = keyof typeof SEQUENCE_MODELS;
 /** Degrees beside each other, the sequence's own last. */
 export type SequenceDegrees = 'n 2' | 'n 4' | 'dp 2, n 2' | 'tp 2, n 2' | 'pp 2, n 2';
 
-/** Megatron's is over tp itself: no row of it has tp besides. */
-export const DEGREES: readonly SequenceDegrees[] = ['n 2', 'n 4', 'dp 2, n 2', 'tp 2, n 2', 'pp 2, n 2'];
+const ALONE: readonly SequenceDegrees[] = ['n 2', 'n 4'];
+const COMBINED: readonly SequenceDegrees[] = ['dp 2, n 2', 'tp 2, n 2', 'pp 2, n 2'];
+
+/** Models that are trained beside dp, tp and pp too; sequence-experts.slow.ts draws pairs of degrees of others. */
+const ALL_DEGREES: ReadonlySet<SequenceModel> = new Set(['llama', 'grouped-operators', 'cross-attention']);
 
 export interface SequenceCase {
   readonly model: SequenceModel;
@@ -51,8 +54,9 @@ export interface SequenceCase {
 export function sequenceCases(): readonly SequenceCase[] {
   const models = Object.keys(SEQUENCE_MODELS) as SequenceModel[];
   return models.flatMap((model) =>
-    METHODS.flatMap((method) =>
-      DEGREES.filter((degrees) => method !== 'megatron' || !degrees.startsWith('tp')).map((degrees) => ({
+    [...ALONE, ...(ALL_DEGREES.has(model) ? COMBINED : [])].flatMap((degrees) =>
+      // Megatron's is over tp itself.
+      METHODS.filter((method) => method !== 'megatron' || !degrees.startsWith('tp')).map((method) => ({
         model,
         method,
         degrees,
@@ -61,7 +65,7 @@ export function sequenceCases(): readonly SequenceCase[] {
   );
 }
 
-/** `predicted` and `counted`: bytes at the fullest moment of a rank, by stage. */
+/** How far a case is from one rank. */
 export interface SequenceResult {
   /** Relative to the largest: of the losses. */
   readonly loss: number;
