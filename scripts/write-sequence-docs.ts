@@ -104,7 +104,8 @@ export function sequenceDocs({ errors, bytes, prices }: Measured): string {
     ),
     '',
     'Gathering wins on one node, and where few key heads make keys and values small; Ulysses between nodes where keys have all heads,',
-    'since it sends an sp-th of what is gathered; a ring needs least memory, and no heads that sp divides.',
+    'since it sends an sp-th of what is gathered; a ring needs least memory, and no heads that sp divides. With ulysses every rank has',
+    'the causal mask of all positions, a byte for each pair.',
     '',
   ].join('\n');
 }
