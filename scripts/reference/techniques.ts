@@ -257,6 +257,11 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
       tests: ['test/pipelines/sequence-experts.slow.ts', 'test/ir/blocks/causal-mask.test.ts'],
     },
     {
+      does: 'Every method on 2 and 4 ranks and beside dp, tp and pp, by how attention is written; activations falling with sp',
+      commands: ['autopar compile MODEL --train --sp 4 --sp-method ulysses --verify'],
+      tests: ['test/pipelines/sequence-methods.slow.ts', 'test/ir/passes/write-attention.test.ts'],
+    },
+    {
       does: 'Experts whose tokens are picked out by NonZero, as PyTorch exports Mixtral of transformers',
       commands: ['autopar compile MODEL --train --dp 4 --ep 2 --dispatch padded --verify'],
       tests: ['test/ir/passes/picked-rows.test.ts', 'test/reference/module-exports.slow.ts'],

@@ -2,6 +2,8 @@
  * @file Degrees that a model has nothing for: sp without a sequence, ulysses with heads that sp does not divide, ep without
  * experts.
  */
+import { BLOCK_DOMAIN } from '../ir/blocks/block.js';
+import { blockKindOf } from '../ir/blocks/block-kinds.js';
 import { sequenceDimensions } from '../ir/dimension-roles.js';
 import { AutoparError } from '../ir/error.js';
 import { type Graph, type Node, typeOf } from '../ir/graph.js';
@@ -72,7 +74,9 @@ export function refuseRing(graph: Graph, questionOf: OperatorQuestions, spOf: (n
     const rule = ruleOf(view);
     const sequences = [...families.factors.sequence];
     const family = entryOf(node.op, node.domain)?.family ?? 'other';
-    if (sequences.length < 2 || !ATTENDING.has(family)) continue;
+    // An operator of its own has no form for blocks: those that could be written in plain operators were.
+    const isOperator = blockKindOf(node) === 'Attention' && node.domain !== BLOCK_DOMAIN;
+    if (!isOperator && (sequences.length < 2 || !ATTENDING.has(family))) continue;
     if (!sequences.some((name) => rule.factors.get(name)?.streams))
       throw doesNotFit(
         `--sp-method ring passes keys and values round, and ${node.op} ${node.name} cannot take them in blocks`,

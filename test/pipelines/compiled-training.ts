@@ -68,6 +68,8 @@ export interface Trained extends Left {
   readonly plan: Plan;
   /** Bytes that each rank sends in a step. */
   readonly sentByRank: readonly number[];
+  /** Permutes that each rank runs in a step. */
+  readonly permutesByRank: readonly number[];
   /** Bytes of each rank's fullest moment. */
   readonly peakByRank: readonly number[];
   /** What a pipeline's stages run. */
@@ -178,6 +180,7 @@ export async function train(
       program,
       peaks,
       sentByRank,
+      permutesByRank: run.ranks.map(({ byKind }) => byKind['permute']?.count ?? 0),
       peakByRank: run.ranks.map(({ peakBytes }) => peakBytes),
       schedule,
       freed,

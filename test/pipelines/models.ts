@@ -22,6 +22,7 @@ import {
 import type { Graph } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { constant } from '../../src/ir/ops/constants.js';
+import { attentionOperators, crossAttention, groupedOperators } from './attention-models.js';
 import { routedExperts, SMALL } from './expert-models.js';
 
 const BATCH = 8;
@@ -37,6 +38,22 @@ export const MODELS = {
       { batch: BATCH, sequence: 8, layers: 4, width: 16, heads: 4, keyHeads: 2, feedForward: 32, vocabulary: 32 },
       1,
     ),
+  uneven: () =>
+    llama(
+      'uneven',
+      { batch: BATCH, sequence: 7, layers: 2, width: 16, heads: 4, keyHeads: 2, feedForward: 32, vocabulary: 32 },
+      1,
+    ),
+  /** Whose activations are most of what a rank holds. */
+  long: () =>
+    llama(
+      'long',
+      { batch: BATCH, sequence: 128, layers: 2, width: 32, heads: 8, keyHeads: 8, feedForward: 64, vocabulary: 32 },
+      1,
+    ),
+  'attention-operators': attentionOperators,
+  'grouped-operators': groupedOperators,
+  'cross-attention': crossAttention,
   windows,
   documents,
   sinks,

@@ -2,14 +2,9 @@
  * @file Every pair of model, dp, sp, tp, pp, ep and method in some plan, each trained against one rank: every gradient, losses over 20
  * steps, and the counted peak of memory is the predicted one.
  */
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import test from 'ava';
-import { compile } from '../../src/api/compile.js';
-import { generatedFile } from '../../src/api/generated.js';
 import { DISPATCHES, type Dispatch } from '../../src/ir/experts/dispatch-experts.js';
-import { SP_METHODS, type SpMethod } from '../../src/sharding-propagation/roles.js';
+import { SP_METHODS } from '../../src/sharding-propagation/roles.js';
 import { alone, type Pipeline, type Task, train } from './compiled-training.js';
 import { difference, worstDifference } from './difference.js';
 import { pairwise } from './pairwise.js';
@@ -91,39 +86,3 @@ for (const { model, capacity, dispatch, ...degrees } of pairwise(everyChoice()))
     },
   );
 }
-
-/** Rows of the table in docs/parallelism.md: which method needs the least memory. */
-const LEAST: readonly (readonly [positions: number, heads: number, cluster: string, SpMethod])[] = [
-  [1024, 4, '1x4', 'ring'],
-  [8192, 4, '1x4', 'ring'],
-  [8192, 4, '4x1', 'ring'],
-  [8192, 6, '1x4', 'ring'],
-];
-
-for (const [positions, heads, nodes, least] of LEAST)
-  test.serial(`least memory: ${positions} positions, ${heads} heads on ${nodes}: ${least}`, async (t) => {
-    const spec = `llama:layers=2,hidden=384,heads=${heads},kv_heads=${heads},seq=${positions},vocab=64,ffn=256,batch=1`;
-    const model = await generatedFile(spec);
-    const methods = (['gather', 'ulysses', 'ring'] as const).filter(
-      (method) => method !== 'ulysses' || heads % 4 === 0,
-    );
-    const found: { readonly method: SpMethod; readonly bytes: number; readonly seconds: number }[] = [];
-    for (const spMethod of methods) {
-      const output = mkdtempSync(join(tmpdir(), 'autopar-test-'));
-      try {
-        const { plan } = await compile({
-          ...{ model, output: join(output, 'out'), planOnly: true, spMethod, cluster: `${nodes}:a100-sxm-80` },
-          degrees: { dp: 1, tp: 1, sp: 4 },
-          training: { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw', learningRate: 1e-3 } },
-        });
-        const { peakBytes, stepSeconds } = plan.predicted;
-        found.push({ method: spMethod, bytes: Math.max(...peakBytes), seconds: stepSeconds });
-      } finally {
-        rmSync(output, { recursive: true, force: true });
-      }
-    }
-    t.log(found);
-    const first = (of: 'bytes' | 'seconds') => found.toSorted((a, b) => a[of] - b[of])[0]?.method;
-    t.is(first('bytes'), least);
-    t.is(first('seconds'), 'gather');
-  });

@@ -134,6 +134,7 @@ test('a ring is refused by name where an attention cannot take its keys in block
     }).message;
   };
   t.regex(await refused('moe', 2), /^--sp-method ring passes keys .* Attention \S+ cannot take them in blocks$/);
+  t.regex(await refused('grouped-operators', 2), / GroupQueryAttention \S+ cannot take them in blocks$/);
   t.regex(await refused('encoder-decoder', 5), /--sp 5 is more than the 4 positions of /);
 });
 

@@ -45,6 +45,8 @@ export const groupedAttentionEntries: readonly OperatorEntry[] = [
         const { batch, query, heads, head } = groupedSizes(view);
         return { flops: batch * heads * query * totalLength(view) * (4 * head + 12) };
       },
+      // Sinks.
+      parameterInputs: [11],
       note:
         'Positions stay whole (it is causal) and so do the features of a head; heads too where queries and ' +
         'fewer keys and values lie in one tensor, or the cache is scaled per channel.',

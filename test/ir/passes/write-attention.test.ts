@@ -5,12 +5,13 @@
 import test from 'ava';
 import { importModel } from '../../../src/api/import.js';
 import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
+import type { ConstantTensor } from '../../../src/ir/graph.js';
 import { encodeModel } from '../../../src/ir/onnx/schema.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
 import { constant } from '../../../src/ir/ops/constants.js';
 import { ruleOf, viewOf } from '../../../src/ir/view.js';
 import { runOnnx } from '../../../src/runtime/reference.js';
-import { float, type Given, model, node, saved, value } from '../model-maker.js';
+import { float, type Given, model, node, saved, tensor, value } from '../model-maker.js';
 import { compare, noise } from '../same-results.js';
 
 /** [batch, heads, positions, width], or with heads and width as one. */
@@ -90,6 +91,77 @@ for (const { says, shapes, result, attributes, mask } of CASES)
     };
     const { graph: written } = await importModel(await saved(graph), { sharesSequence: true });
     compare(t, await runOnnx(writeOnnx(flattenBlocks(written)), feeds), await runOnnx(encodeModel(graph), feeds));
+    const block = written.nodes.find(({ op }) => op === 'Attention');
+    t.true(block !== undefined && ruleOf(viewOf(written, block)).factors.get('t')?.streams);
+  });
+
+/** Of GroupQueryAttention, over 6 positions and heads of 16 features. */
+interface GroupedCase {
+  readonly says: string;
+  readonly attributes: Readonly<Record<string, Given>>;
+  readonly operands?: readonly ('sink' | 'bias' | 'angles')[];
+  readonly isPacked?: boolean;
+  /** Last positions of the samples. */
+  readonly last?: readonly number[];
+}
+
+const GROUPED: readonly GroupedCase[] = [
+  { says: 'a window and sinks', attributes: { local_window_size: 3 }, operands: ['sink'] },
+  {
+    says: 'a sink of zero, a soft cap and a bias',
+    attributes: { smooth_softmax: 1, softcap: float(0.7) },
+    operands: ['bias'],
+  },
+  {
+    says: 'halves rotated, side by side in one tensor',
+    attributes: { do_rotary: 1 },
+    operands: ['angles'],
+    isPacked: true,
+  },
+  { says: 'neighbours rotated', attributes: { do_rotary: 1, rotary_interleaved: 1 }, operands: ['angles'] },
+  { says: 'a shorter sample', attributes: { scale: float(0.4) }, last: [5, 3] },
+];
+
+for (const { says, attributes, operands = [], isPacked = false, last = [5, 5] } of GROUPED)
+  test(`GroupQueryAttention written out: ${says}`, async (t) => {
+    const [batch, positions, heads, keyHeads, width] = [2, 6, 4, 2, 16];
+    const whole = noise([batch, positions, (heads + 2 * keyHeads) * width], 3);
+    const separate = {
+      q: noise([batch, positions, heads * width], 3),
+      k: noise([batch, positions, keyHeads * width], 5),
+      v: noise([batch, positions, keyHeads * width], 7),
+    };
+    const given: Readonly<Record<string, ConstantTensor>> = {
+      ...(isPacked ? { q: whole } : separate),
+      ...(operands.includes('bias') ? { bias: noise([1, heads, positions, positions], 9) } : {}),
+      ...(operands.includes('sink') ? { sink: noise([heads], 11) } : {}),
+      ...(operands.includes('angles') ? { cos: noise([9, width / 2], 13), sin: noise([9, width / 2], 15) } : {}),
+    };
+    const named = (name: string) => (Object.hasOwn(given, name) ? name : '');
+    const operandNames = [...['q', 'k', 'v'].map(named), '', '', 'last', 'total', ...['cos', 'sin'].map(named), ''];
+    operandNames.push(...['bias', 'sink'].map(named));
+    const names = { num_heads: heads, kv_num_heads: keyHeads };
+    const graph = model(
+      {
+        node: [
+          node('GroupQueryAttention', operandNames, ['y'], { ...names, ...attributes }, { domain: 'com.microsoft' }),
+        ],
+        input: Object.entries(given).map(([name, { shape }]) => value(name, shape)),
+        output: [value('y', [batch, positions, heads * width])],
+        initializer: [tensor('last', [batch], last, 'int32'), tensor('total', [], [positions], 'int32')],
+      },
+      23,
+      { opset_import: ['', 'com.microsoft'].map((domain) => ({ domain, version: domain === '' ? 23 : 1 })) },
+    );
+    const { graph: written } = await importModel(await saved(graph), { sharesSequence: true });
+    t.false(written.nodes.some(({ op }) => op === 'GroupQueryAttention'));
+    compare(
+      t,
+      await runOnnx(writeOnnx(flattenBlocks(written)), given),
+      await runOnnx(encodeModel(graph), given),
+      1e-5,
+      1e-5,
+    );
     const block = written.nodes.find(({ op }) => op === 'Attention');
     t.true(block !== undefined && ruleOf(viewOf(written, block)).factors.get('t')?.streams);
   });

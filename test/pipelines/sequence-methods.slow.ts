@@ -1,0 +1,62 @@
+/**
+ * @file Each way to share out a sequence trains as one rank does, in each model and beside dp, tp and pp; counted bytes are the
+ * predicted ones, and what a rank holds of activations falls with the number of ranks.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'ava';
+import {
+  activationBytes,
+  METHODS,
+  type SequenceMethod,
+  sequenceCases,
+  trainedApart,
+  trainedLong,
+} from './sequence-methods.js';
+import { PRICED, pricedMethods } from './sequence-prices.js';
+
+const TOLERANCE = 1e-5;
+
+for (const each of sequenceCases())
+  test.serial(`${each.model}, ${each.method}, ${each.degrees}`, async (t) => {
+    const { loss, gradient, trained } = await trainedApart(each);
+    t.log(loss.toExponential(1), gradient.toExponential(1));
+    t.true(Math.max(loss, gradient) <= TOLERANCE);
+    t.deepEqual(trained.peaks.counted, trained.peaks.predicted);
+    t.deepEqual(trained.sent.counted, trained.sent.predicted);
+    if (each.method !== 'megatron') t.is(trained.plan.sequence?.method, each.method);
+  });
+
+/** Of what one rank holds, times the ranks. Keys and values gathered, and operands of products over tp, are there whole. */
+const MOST: Readonly<Record<SequenceMethod, readonly [two: number, four: number, eight: number]>> = {
+  ulysses: [1, 1, 1],
+  ring: [1, 1, 1],
+  gather: [1.1, 1.25, 1.55],
+  megatron: [1.1, 1.25, 1.55],
+};
+
+for (const method of METHODS)
+  test.serial(`activations of ${method} on 2, 4 and 8 ranks`, async (t) => {
+    const one = await trainedLong(method, 1);
+    t.deepEqual(one.peaks.counted, one.peaks.predicted);
+    for (const [index, ranks] of [2, 4, 8].entries()) {
+      const shared = await trainedLong(method, ranks);
+      t.deepEqual(shared.peaks.counted, shared.peaks.predicted);
+      const ratio = (activationBytes(shared) * ranks) / activationBytes(one);
+      t.log(`${ranks} ranks: ${ratio.toFixed(3)}`);
+      t.true(ratio <= (MOST[method][index] as number));
+    }
+  });
+
+for (const each of PRICED)
+  test.serial(`prices of ${JSON.stringify(each)}`, async (t) => {
+    const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+    t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+    const priced = await pricedMethods(each, folder);
+    t.log(priced);
+    const first = (of: 'bytes' | 'seconds') =>
+      priced.toSorted((a, b) => (a[of] ?? Number.POSITIVE_INFINITY) - (b[of] ?? Number.POSITIVE_INFINITY))[0]?.method;
+    t.is(first('seconds'), each.fastest);
+    t.is(first('bytes'), each.least);
+  });

@@ -1,0 +1,128 @@
+/**
+ * @file Each way to share out a sequence, in each model, on two and four ranks and beside dp, tp and pp: two steps of training
+ * against one rank. What docs/reference/sequences.md shows of them, and sequence-methods.slow.ts holds.
+ */
+import { annotationsOf } from '../../src/api/index.js';
+import { peakMemory } from '../../src/api/peak-memory.js';
+import { parseCluster } from '../../src/cost-model/cluster.js';
+import type { SpMethod } from '../../src/sharding-propagation/roles.js';
+import { type Asked, type Pipeline, type Task, type Trained, train } from './compiled-training.js';
+import { difference, worstDifference } from './difference.js';
+import type { ModelName } from './models.js';
+
+/** A method of `--sp`, or Megatron's: tp, with the sequence shared out between its products. */
+export type SequenceMethod = Exclude<SpMethod, 'auto'> | 'megatron';
+
+export const METHODS: readonly SequenceMethod[] = ['megatron', 'ulysses', 'ring', 'gather'];
+
+interface SequenceModelText {
+  /** What is particular about it. */
+  readonly says: string;
+  /** Its layers' modules, as a glob. */
+  readonly layers: string;
+}
+
+export const SEQUENCE_MODELS = {
+  gpt: { says: 'MatMul, Softmax, MatMul; learned positions', layers: 'h.*' },
+  llama: { says: 'grouped heads, rotary positions', layers: 'model.layers.*' },
+  uneven: { says: 'the same, 7 positions', layers: 'model.layers.*' },
+  'attention-operators': { says: "ONNX's Attention: grouped heads, a soft cap", layers: 'layers.*' },
+  'grouped-operators': { says: 'GroupQueryAttention: rotary inside, a window, sinks', layers: 'layers.*' },
+  windows: { says: 'a window and the first position, grouped heads', layers: 'layers.*' },
+  documents: { says: 'packed samples, masks from data', layers: 'layers.*' },
+  sinks: { says: 'sinks as one more column of the scores', layers: 'layers.*' },
+  'cross-attention': { says: 'an encoder with padding, a decoder that attends to it', layers: '*coder.*' },
+} as const satisfies Partial<Record<ModelName, SequenceModelText>>;
+
+export type SequenceModel = keyof typeof SEQUENCE_MODELS;
+
+/** Degrees beside each other, the sequence's own last. */
+export type SequenceDegrees = 'n 2' | 'n 4' | 'dp 2, n 2' | 'tp 2, n 2' | 'pp 2, n 2';
+
+const ALONE: readonly SequenceDegrees[] = ['n 2', 'n 4'];
+const COMBINED: readonly SequenceDegrees[] = ['dp 2, n 2', 'tp 2, n 2', 'pp 2, n 2'];
+
+/** Models that are trained beside dp, tp and pp too; sequence-experts.slow.ts draws pairs of degrees of others. */
+const ALL_DEGREES: ReadonlySet<SequenceModel> = new Set(['llama', 'grouped-operators', 'cross-attention']);
+
+export interface SequenceCase {
+  readonly model: SequenceModel;
+  readonly method: SequenceMethod;
+  readonly degrees: SequenceDegrees;
+}
+
+export function sequenceCases(): readonly SequenceCase[] {
+  const models = Object.keys(SEQUENCE_MODELS) as SequenceModel[];
+  return models.flatMap((model) =>
+    [...ALONE, ...(ALL_DEGREES.has(model) ? COMBINED : [])].flatMap((degrees) =>
+      // Megatron's is over tp itself.
+      METHODS.filter((method) => method !== 'megatron' || !degrees.startsWith('tp')).map((method) => ({
+        model,
+        method,
+        degrees,
+      })),
+    ),
+  );
+}
+
+/** How far a case is from one rank. */
+export interface SequenceResult {
+  /** Relative to the largest: of the losses. */
+  readonly loss: number;
+  /** Of an element of any weight or moment, relative to its tensor's largest: both are linear in the gradients. */
+  readonly gradient: number;
+  readonly trained: Trained;
+}
+
+const STEPS = 2;
+const references = new Map<SequenceModel, Promise<Trained>>();
+
+/** Trains a case and one rank; the one rank of a model once. */
+export async function trainedApart({ model, method, degrees }: SequenceCase): Promise<SequenceResult> {
+  const microBatches = degrees.startsWith('pp') ? 2 : 1;
+  const alone = references.get(model) ?? train({ model, microBatches: 1 }, STEPS);
+  references.set(model, alone);
+  const asked = method === 'megatron' ? alongSequence(SEQUENCE_MODELS[model].layers) : {};
+  const trained = await train({ model, microBatches }, STEPS, pipelineOf(method, degrees), asked);
+  const one = await alone;
+  return {
+    loss: difference(one.losses, trained.losses),
+    gradient: worstDifference({ ...one, losses: [1] }, { ...trained, losses: [1] }),
+    trained,
+  };
+}
+
+function pipelineOf(method: SequenceMethod, degrees: SequenceDegrees): Partial<Pipeline> {
+  const count = degrees === 'n 4' ? 4 : 2;
+  const beside = degrees.startsWith('dp') ? { dp: 2 } : degrees.startsWith('tp') ? { tp: 2 } : {};
+  const stages: Partial<Pipeline> = degrees.startsWith('pp') ? { stages: 2, kind: '1f1b' } : { stages: 1 };
+  return { ...beside, ...stages, ...ranksOf(method, count) };
+}
+
+/** What is computed position by position between the products has the sequence on tp. */
+function alongSequence(layers: string): Asked {
+  return { annotations: annotationsOf({ version: 1, pins: [{ match: { module: layers }, style: 'sequence' }] }) };
+}
+
+function ranksOf(method: SequenceMethod, count: number): Partial<Pipeline> {
+  return method === 'megatron' ? { tp: count } : { sp: count, spMethod: method };
+}
+
+/** Bytes of activations, of what is computed beside them and of the runtime's buffers, at a rank's fullest moment. */
+export function activationBytes({ lowered, schedule }: Pick<Trained, 'lowered' | 'schedule'>): number {
+  const [{ kinds } = { kinds: {} }] = peakMemory({ lowered, schedule }, parseCluster(undefined, lowered.length), 0);
+  const held = kinds as Readonly<Record<string, number>>;
+  return ['activation', 'temporary', 'communication buffer'].reduce((sum, kind) => sum + (held[kind] ?? 0), 0);
+}
+
+/** Trains the model of long sequences on so many ranks. */
+export function trainedLong(method: SequenceMethod, ranks: number): Promise<Trained> {
+  const task: Task = { model: 'long', microBatches: 1 };
+  if (ranks === 1) return train(task, 1, { zero: 0 });
+  return train(
+    task,
+    1,
+    { ...ranksOf(method, ranks), zero: 0 },
+    method === 'megatron' ? alongSequence('model.layers.*') : {},
+  );
+}
