@@ -17,10 +17,13 @@ export interface GptSizes {
   readonly dropout?: number;
 }
 
-/** ids [batch, sequence] int64 → logits [batch, sequence, vocabulary]. */
-export function gpt(name: string, sizes: GptSizes, seed: number): Graph {
+/**
+ * ids [batch, sequence] int64 → logits [batch, sequence, vocabulary].
+ * @param values of parameters; planning needs none
+ */
+export function gpt(name: string, sizes: GptSizes, seed: number, values: 'random' | 'absent' = 'random'): Graph {
   const { batch, sequence, width, vocabulary } = sizes;
-  const builder = new GraphBuilder(name, seed);
+  const builder = new GraphBuilder(name, seed, values);
   const ids = builder.input('ids', 'int64', [batch, sequence]);
   const mask = causalMask(builder, sequence);
   const table = builder.within('wte', () => builder.parameter('weight', [vocabulary, width], { deviation: 0.2 }));

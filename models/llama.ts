@@ -17,9 +17,12 @@ export interface LlamaSizes {
   readonly vocabulary: number;
 }
 
-/** ids [batch, sequence] int64 → logits [batch, sequence, vocabulary]. */
-export function llama(name: string, sizes: LlamaSizes, seed: number): Graph {
-  const builder = new GraphBuilder(name, seed);
+/**
+ * ids [batch, sequence] int64 → logits [batch, sequence, vocabulary].
+ * @param values of parameters; planning needs none
+ */
+export function llama(name: string, sizes: LlamaSizes, seed: number, values: 'random' | 'absent' = 'random'): Graph {
+  const builder = new GraphBuilder(name, seed, values);
   const ids = builder.input('ids', 'int64', [sizes.batch, sizes.sequence]);
   const logits = builder.within('model', () => {
     const rotary = rotaryTables(builder, sizes);

@@ -54,7 +54,7 @@ export interface HeldShard {
   /** The graph's weight. */
   readonly source: string;
   /** Elements' bytes by rank, in no order of meaning. */
-  readonly ranks: readonly (readonly string[])[];
+  readonly ranks: readonly BigUint64Array[];
 }
 
 /** What the ranks of a compiled folder hold of every weight. */
@@ -64,7 +64,7 @@ export async function heldShards(directory: string): Promise<readonly HeldShard[
   const weights = program.stages.flatMap((stage) => Object.values(stage.weights));
   const held: HeldShard[] = [];
   for (const weight of weights) {
-    const ranks: string[][] = [];
+    const ranks: BigUint64Array[] = [];
     for (let rank = 0; rank < count; rank++) {
       const shard = shardIndex(program.mesh, weight.axes, rank);
       const elements = weight.localShape.reduce((product, size) => product * size, 1);
@@ -82,10 +82,12 @@ export async function heldShards(directory: string): Promise<readonly HeldShard[
   return held;
 }
 
-/** Elements as texts, sorted. */
-export function elementsOf(data: Uint8Array, count: number, positions?: readonly number[]): string[] {
-  const bytes = Buffer.from(data.buffer, data.byteOffset, data.byteLength).toString('hex');
-  const width = bytes.length / count;
-  const all = positions ?? Array.from({ length: count }, (_, index) => index);
-  return all.map((index) => bytes.slice(index * width, (index + 1) * width)).sort();
+/** Elements of a tensor, all of them or those at given positions: their bytes as numbers, sorted. */
+export function elementsOf(data: Uint8Array, count: number, positions?: readonly number[]): BigUint64Array {
+  const width = data.byteLength / count;
+  const chosen = positions ?? Array.from({ length: count }, (_, index) => index);
+  const wide = new Uint8Array(8 * chosen.length);
+  for (const [place, index] of chosen.entries())
+    for (let byte = 0; byte < width; byte++) wide[8 * place + byte] = data[width * index + byte] as number;
+  return new BigUint64Array(wide.buffer).sort();
 }

@@ -5,6 +5,7 @@
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import test from 'ava';
 import { compile } from '../../src/api/compile.js';
 import { importModel } from '../../src/api/import.js';
@@ -42,10 +43,9 @@ for (const shared of cases) {
       const own = shards.filter(({ source }) => (fileTensorOf(graph, source)?.name ?? source) === name);
       const count = elementCount(stored.shape);
       const expected = positions.map((of) => elementsOf(data, count, of));
-      const differs = (ranks: readonly (readonly string[])[]) => JSON.stringify(ranks) !== JSON.stringify(expected);
       if (own.length === 0) continue;
-      t.false(
-        own.every(({ ranks }) => differs(ranks)),
+      t.true(
+        own.some(({ ranks }) => isDeepStrictEqual(ranks, expected)),
         name,
       );
       compared++;

@@ -101,8 +101,8 @@ function cutElements(shape: readonly number[], counts: readonly number[], parts:
 async function heldElements(directory: string): Promise<readonly (readonly number[])[]> {
   const [weight] = await heldShards(directory);
   if (!weight) throw new Error('the program has no weight');
-  const value = (text: string) => Buffer.from(text, 'hex').readFloatLE();
-  return weight.ranks.map((elements) => elements.map(value).sort((a, b) => a - b));
+  const value = (bytes: bigint) => new Float32Array(BigUint64Array.of(bytes).buffer)[0] ?? Number.NaN;
+  return weight.ranks.map((elements) => Array.from(elements, value).sort((a, b) => a - b));
 }
 
 async function compiled(file: string, layout: string): Promise<string> {

@@ -55,7 +55,7 @@ test('where no method fits the error is that of the one that needs least', async
 test('heads are exchanged where that sends less than keys and values gathered, and a ring comes last', (t) => {
   const order = (keyHeads: number, sp: number) => {
     const sizes = { batch: 1, sequence: 2048, width: 2048, heads: 16, keyHeads, feedForward: 4096, vocabulary: 64 };
-    const graph = recogniseBlocks(llama('llama', { ...sizes, layers: 1 }, 1));
+    const graph = recogniseBlocks(llama('llama', { ...sizes, layers: 1 }, 1, 'absent'));
     const figures = methodsInOrder(graph, { sp, tp: 1, ranks: sp }, parseCluster(`1x${sp}:h100-sxm-80`, undefined));
     return figures.map(({ method }) => method);
   };

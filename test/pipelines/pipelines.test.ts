@@ -4,7 +4,7 @@
  */
 import test from 'ava';
 import { SCHEDULE_KINDS } from '../../src/schedule/schedule.js';
-import { difference, worstDifference } from './difference.js';
+import { worstDifference } from './difference.js';
 import { skipModel } from './skip-model.js';
 import { type Pipeline, type Trained, train, trainingStep } from './staged-training.js';
 
@@ -26,10 +26,20 @@ const CASES: readonly (readonly [model: string, pipeline: Pipeline])[] = [
   ['llama-tiny', { kind: 'zbv', stages: 3, microBatches: 4, chunks: 2 }],
 ];
 
+const references = new Map<string, ReturnType<typeof reference>>();
+
+/** A step of a model, and what it leaves on one rank. */
+async function reference(model: string, microBatches: number) {
+  const step = await trainingStep(model, microBatches);
+  return { step, alone: await train(step, STEPS) };
+}
+
 for (const [model, pipeline] of CASES) {
   test.serial(`${model} ${JSON.stringify(pipeline)}`, async (t) => {
-    const step = await trainingStep(model, pipeline.microBatches);
-    const alone = await train(step, STEPS);
+    const key = `${model} ${pipeline.microBatches}`;
+    const known = references.get(key) ?? reference(model, pipeline.microBatches);
+    references.set(key, known);
+    const { step, alone } = await known;
     const staged = await train(step, STEPS, pipeline);
     t.is(staged.program.stages.length, pipeline.stages);
     t.log(`worst ${worstDifference(alone, staged).toExponential(1)}`);
@@ -38,16 +48,6 @@ for (const [model, pipeline] of CASES) {
     t.deepEqual(alone.peaks.counted, alone.peaks.predicted);
   });
 }
-
-test.serial('AdamW, whose moments and scalars every stage keeps, loses as on one rank', async (t) => {
-  const step = await trainingStep('llama-tiny', 2, {
-    optimizer: { kind: 'adamw', learningRate: 1e-2, clipNorm: 0.5, schedule: { warmup: 3 } },
-  });
-  const alone = await train(step, STEPS);
-  const staged = await train(step, STEPS, { kind: '1f1b', stages: 3, microBatches: 2 });
-  t.true(difference(alone.losses, staged.losses) <= TOLERANCE);
-  t.true((alone.losses.at(-1) ?? Number.NaN) < (alone.losses[0] ?? Number.NaN));
-});
 
 /** Kinds that cut the model alike. */
 const ALIKE: readonly (readonly Pipeline['kind'][])[] = [

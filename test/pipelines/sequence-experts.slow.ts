@@ -83,6 +83,7 @@ for (const { model, capacity, dispatch, ...degrees } of pairwise(everyChoice()))
         for (const [stage, bytes] of counted.entries()) t.true(bytes <= (predicted[stage] ?? 0));
       else if (degrees.sp !== 3) t.deepEqual(counted, predicted);
       t.true(Math.max(...worst) <= TOLERANCE);
+      if (model === 'documents' && degrees.spMethod === 'ring') t.is(all.plan.sequence?.order, 'zigzag');
     },
   );
 }

@@ -28,26 +28,27 @@ test.serial('without clipping ZeRO 0 and 1 leave the same bits', async (t) => {
   t.deepEqual(cut.state, whole.state);
 });
 
-test.serial('the peak falls from level to level by as much as is predicted', async (t) => {
-  const task: Task = { model: 'gpt', microBatches: 2, training: { optimizer: { kind: 'adam', learningRate: 0.01 } } };
-  const peaks: number[] = [];
-  for (const zero of LEVELS) {
-    const trained: Trained = await train(task, 1, { dp: 4, zero });
-    checkCounted(t, trained, `zero ${zero}`);
-    peaks.push(...trained.peaks.counted);
-  }
-  t.deepEqual(
-    peaks,
-    [...new Set(peaks)].sort((a, b) => b - a),
-  );
-});
-
-test.serial('in ZeRO 3 whole parameters are those of two layers at most', async (t) => {
-  const { lowered } = await train({ model: 'gpt', microBatches: 2 }, 1, { dp: 2, zero: 3 });
-  const { most, layer } = gatheredBytes(lowered);
-  t.true(most > 0);
-  t.true(most <= 2 * layer, `${most} B of ${layer} B a layer`);
-});
+test.serial(
+  'the peak falls from level to level by as much as is predicted, in ZeRO 3 to two whole layers at most',
+  async (t) => {
+    const task: Task = { model: 'gpt', microBatches: 2, training: { optimizer: { kind: 'adam', learningRate: 0.01 } } };
+    const peaks: number[] = [];
+    for (const zero of LEVELS) {
+      const trained: Trained = await train(task, 1, { dp: 4, zero });
+      checkCounted(t, trained, `zero ${zero}`);
+      peaks.push(...trained.peaks.counted);
+      if (zero !== 3) continue;
+      // Whole parameters are those of two layers at most.
+      const { most, layer } = gatheredBytes(trained.lowered);
+      t.true(most > 0);
+      t.true(most <= 2 * layer, `${most} B of ${layer} B a layer`);
+    }
+    t.deepEqual(
+      peaks,
+      [...new Set(peaks)].sort((a, b) => b - a),
+    );
+  },
+);
 
 test.serial('dimensions that dp does not divide are padded, LAMB and its norms with them', async (t) => {
   const task: Task = {

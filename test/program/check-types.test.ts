@@ -15,15 +15,13 @@ const SAMPLE = [
   'gpt-tiny, training, dp 4, tp 1, parameter server, in buckets',
   'cnn-tiny, inference, dp 2, tp 2, axes roles',
   'cnn-tiny, training in micro-batches, sp 2',
-  'gpt-tiny, training, dp 2, tp 2, axes roles',
   'gpt-tiny, {"kind":"1f1b","stages":2,"microBatches":2,"meshes":"dp2 tp2 | tp4"}',
-  'gpt-tiny, training in micro-batches, dp 2, tp 2, recompute operators',
   'mlp, training in micro-batches, {"offload":"all:disk"}',
   'gpt-tiny, training in micro-batches, {"zero":3,"bucket":20000}',
   'mlp, {"kind":"f-then-b","stages":2,"microBatches":2,"dp":2,"tp":2,"recompute":"full"}',
   'llama-tiny, {"kind":"interleaved-1f1b","stages":2,"microBatches":2,"chunks":2,"tp":2}',
 ];
-const MOST = 4;
+const MOST = 2;
 
 for (const { name, lowered } of SHIPPED.filter((shipped) => SAMPLE.includes(shipped.name)))
   test(`corruptions are refused: ${name}`, async (t) => {

@@ -115,7 +115,7 @@ test('tensor parallelism cuts the first matrix by columns and the second by rows
 
 test('a fused projection of query, key and value is cut inside each of the three; the mask follows the heads', async (t) => {
   const sizes = { batch: 8, sequence: 256, layers: 2, width: 1024, heads: 16, vocabulary: 2048 };
-  const graph: Graph = { ...gpt('gpt', sizes, 1), batch: [{ input: 'ids', axis: 0 }] };
+  const graph: Graph = { ...gpt('gpt', sizes, 1, 'absent'), batch: [{ input: 'ids', axis: 0 }] };
   const found = await plan(graph, parseCluster('1x4:a100-sxm-80', undefined), { degrees: { dp: 1, tp: 4 } });
   const strategyOf = (name: string) => found.assignment.strategies.get(`/h.1/${name}`);
   const tp = ['tp.0', 'tp.1'];

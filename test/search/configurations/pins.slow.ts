@@ -25,7 +25,7 @@ const MODELS: Readonly<Record<string, StepSearchOptions>> = {
 };
 
 const SEED = 20261123;
-const PINS_OF_EACH = 10;
+const PINS_OF_EACH = 6;
 
 const pins = fc.record(
   {
