@@ -83,8 +83,8 @@ export class ExpertWriter {
   }
 
   private step({ node, kind, operands }: ExpertStep): void {
-    const inside = (index: number) =>
-      this.canonical.get(node.inputs[index] ?? '') ?? this.canonical.get(this.block.root) ?? '';
+    const root = this.canonical.get(this.block.root) ?? '';
+    const inside = (index: number) => this.canonical.get(node.inputs[index] ?? '') ?? root;
     const [result] = node.outputs;
     if (kind === 'weights') {
       const [weights = ''] = node.inputs;
@@ -94,7 +94,8 @@ export class ExpertWriter {
       return;
     }
     if (kind === 'move') {
-      this.canonical.set(result ?? '', inside(0));
+      const own = node.inputs.findIndex((input) => this.canonical.has(input ?? ''));
+      this.canonical.set(result ?? '', inside(own));
       return;
     }
     if (kind === 'product') {

@@ -247,9 +247,11 @@ class ExpertWalk {
       if (this.gate || !isGate || (node.op !== 'Mul' && family !== 'contraction')) return null;
       this.gate = { tensor: node.inputs[outside] ?? '', roles: gate };
       this.weighted = node.inputs[own] ?? '';
-      if (!roles.includes('expert')) return this.isEnd(roles) ? 'end' : null;
-      return node.op === 'Mul' ? this.keep(node, made) : null;
+      if (!roles.includes('expert') && this.copies > 1) return this.isEnd(roles) ? 'end' : null;
+      const isWhole = roleSize(made, 'token') === roleSize(operands[own] ?? [], 'token');
+      return isWhole && this.isCanonical(made) ? this.step(node, 'move', operands, made) : null;
     }
+    if (this.gate && family === 'contraction') return this.summingProduct(node, own, operands, roles);
     if (!roles.includes('expert') && this.copies > 1) return this.gate && node.op === 'ReduceSum' && this.isEnd(roles) ? 'end' : null;
     if (MOVES.has(node.op) && node.domain === '') return this.step(node, 'move', operands, made);
     if (this.gate) return null;
@@ -277,6 +279,22 @@ class ExpertWalk {
     const isPlain = weight?.every((names) => names.length === 1) && made?.[last]?.length === 1;
     if (this.gate || !made || !isPlain || !this.isCanonical(made)) return null;
     return this.step(node, 'product', operands, made);
+  }
+
+  /** What is weighted already, multiplied with the matrices and added up: products and gates change places. */
+  private summingProduct(
+    node: Node,
+    own: number,
+    operands: readonly (RoleDims | null)[],
+    roles: readonly string[],
+  ): 'end' | null {
+    const [place, weight] = [1 - own, node.inputs[1 - own] ?? ''];
+    const isStack = roleList(operands[place] ?? []).join() === 'expert,feature,feature';
+    const isOfWeights = this.weights.constant.has(weight) && typeOf(this.graph, weight).shape.length === 3;
+    if (!isStack || !isOfWeights || node.inputs.length !== 2 || !this.isEnd(roles)) return null;
+    this.steps.push({ node, kind: 'product', operands: operands.with(place, null) });
+    this.weighted = node.outputs[0] ?? null;
+    return 'end';
   }
 
   private step(

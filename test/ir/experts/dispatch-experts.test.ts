@@ -13,6 +13,8 @@ import {
 } from '../../../src/ir/experts/dispatch-experts.js';
 import { expandExperts } from '../../../src/ir/experts/expand-experts.js';
 import { sumGathered } from '../../../src/ir/experts/gathered-results.js';
+import { sumGatheredWeights } from '../../../src/ir/experts/gathered-weights.js';
+import { splitEinsums } from '../../../src/ir/experts/split-einsum.js';
 import { stackExperts } from '../../../src/ir/experts/stack-experts.js';
 import type { Graph, Node } from '../../../src/ir/graph.js';
 import { numbersOf } from '../../../src/ir/ops/constants.js';
@@ -21,7 +23,7 @@ import { EXPERT_FORMS, type ExpertSizes, routedExperts, SMALL } from '../../pipe
 const batched = (graph: Graph): Graph => ({ ...graph, batch: [{ input: 'ids', axis: 0 }] });
 
 /** As import does. */
-const plainOf = (graph: Graph) => sumGathered(stackExperts(expandExperts(graph)));
+const plainOf = (graph: Graph) => sumGathered(sumGatheredWeights(stackExperts(splitEinsums(expandExperts(graph)))));
 const dispatchExperts = (graph: Graph, options: DispatchOptions) => dispatchPlain(plainOf(graph), options);
 
 async function resultsOf(graph: Graph): Promise<Readonly<Record<string, readonly number[]>>> {
