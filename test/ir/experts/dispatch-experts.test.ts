@@ -140,6 +140,19 @@ test('gathered results are a sum over experts, unless something else reads them'
   t.is(sumGathered(read), read);
 });
 
+test('gathered weights are those of all experts, unless something else reads a result', (t) => {
+  for (const form of ['chosen', 'lookup'] as const) {
+    const graph = batched(routedExperts(form));
+    const summed = sumGatheredWeights(graph);
+    const gathers = ({ nodes, weights }: Graph) =>
+      nodes.filter(({ op, inputs }) => op === 'Gather' && weights.get(inputs[0] ?? '')?.shape.length === 3).length;
+    t.deepEqual([gathers(graph), gathers(summed)], [2 * SMALL.layers, 0]);
+    const inner = graph.nodes.flatMap(({ op, outputs }) => (['Tanh', 'Relu'].includes(op) ? (outputs[0] ?? []) : []));
+    const read = { ...graph, outputs: [...graph.outputs, ...inner] };
+    t.is(sumGatheredWeights(read), read);
+  }
+});
+
 test('a result of the experts that something else reads stays as it is written', (t) => {
   const graph = batched(routedExperts('einsum'));
   const [inner = ''] = graph.nodes.flatMap(({ op, outputs }) => (op === 'Sigmoid' ? (outputs[0] ?? []) : []));
