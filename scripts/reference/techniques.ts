@@ -267,6 +267,11 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
       tests: ['test/ir/passes/picked-rows.test.ts', 'test/reference/module-exports.slow.ts'],
     },
     {
+      does: 'Experts whose weights are gathered by each token’s choice, as transformers 5 exports Mixtral and DeepSeek',
+      commands: ['autopar compile MODEL --train --dp 4 --ep 2 --dispatch padded --verify'],
+      tests: ['test/ir/experts/dispatch-experts.test.ts', 'test/reference/exported-training.slow.ts'],
+    },
+    {
       does: 'Models of several kinds of layers in turns: state space, attention, experts',
       commands: ['autopar compile --model hybrid:pattern=M*E --init random --tp 2 --verify'],
       tests: ['test/models/hybrid.test.ts', 'test/models/state-space.test.ts'],

@@ -8,6 +8,8 @@ import { AutoparError } from '../ir/error.js';
 import { type Dispatched, type DispatchOptions, dispatchExperts } from '../ir/experts/dispatch-experts.js';
 import { expandExperts } from '../ir/experts/expand-experts.js';
 import { sumGathered } from '../ir/experts/gathered-results.js';
+import { sumGatheredWeights } from '../ir/experts/gathered-weights.js';
+import { splitEinsums } from '../ir/experts/split-einsum.js';
 import { stackExperts } from '../ir/experts/stack-experts.js';
 import { fingerprint } from '../ir/fingerprint.js';
 import { type ConstantTensor, type Graph, INTERNAL_OPSET } from '../ir/graph.js';
@@ -156,9 +158,9 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
   const attending = options.sharesSequence ? writeAttention(resized) : resized;
   // Dispatch knows experts in the same form.
   const isShared = options.sharesExperts || options.dispatch !== undefined;
-  const expanded = isShared ? expandExperts(attending) : attending;
+  const expanded = isShared ? splitEinsums(expandExperts(attending)) : attending;
   const stacked = isShared || options.stacksExperts ? stackExperts(expanded, identities) : expanded;
-  const summed = isShared ? sumGathered(stacked) : stacked;
+  const summed = isShared ? sumGathered(sumGatheredWeights(stacked)) : stacked;
   const { graph: dispatched, layers } =
     options.dispatch === undefined ? { graph: summed, layers: [] } : dispatchExperts(summed, dispatchIn(options));
   const graph = findLayers(options.blocks === false ? dispatched : recogniseBlocks(writeSinks(dispatched)));

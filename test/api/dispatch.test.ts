@@ -120,6 +120,7 @@ const REFUSED: readonly (readonly [ExpertForm, Partial<CompileOptions>, string, 
   ['einsum', { dispatch: 'padded', ep: 4, dp: 4 }, 'degree-does-not-fit', /4 does not divide the 6 experts/],
   ['einsum', { dispatch: 'padded', ep: 8, dp: 8 }, 'degree-does-not-fit', /8 does not divide the 6 experts/],
   ['unrolled', { ep: 4, dp: 4 }, 'degree-does-not-fit', /4 does not divide the 6 experts/],
+  ['chosen', { ep: 4, dp: 4 }, 'degree-does-not-fit', /4 does not divide the 6 experts/],
   ['masked', { ep: 8, dp: 8, dispatch: 'padded' }, 'degree-does-not-fit', /8 does not divide the 6 experts/],
   ['einsum', { dispatch: 'padded', capacityFactor: -1 }, 'bad-option', /expected a number/],
   ['capacity', { dispatch: 'padded' }, 'no-experts', /no layer of experts that is written so/],
@@ -135,7 +136,7 @@ for (const [form, options, code, message] of REFUSED)
     });
   });
 
-for (const form of ['operator', 'quantised', 'unrolled', 'together'] as const)
+for (const form of ['operator', 'quantised', 'unrolled', 'together', 'chosen'] as const)
   test(`experts written as ${form} are sharded over ep as they are`, async (t) => {
     await inFolder(form, SIX, async (model, output) => {
       const asked = { model, output, devices: 2, dp: 2, tp: 1, ep: 2, verify: true };
@@ -151,4 +152,5 @@ for (const form of ['operator', 'quantised', 'unrolled', 'together'] as const)
 
 test('more experts for a token than there are is a fault of the model', (t) => {
   t.throws(() => routedExperts('operator', { ...SIX, chosen: 7 }), { message: /k = 7 of 6 experts/ });
+  t.throws(() => routedExperts('chosen', { ...SIX, chosen: 7 }), { message: /k = 7 of 6 elements/ });
 });

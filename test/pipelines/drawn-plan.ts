@@ -84,6 +84,7 @@ const RECOMPUTES = [
 /** Models with what sp and ep shard. */
 const ROUTED: ReadonlySet<ModelName> = new Set([
   ...(['routed-experts', 'batched-experts', 'operator-experts', 'unrolled-experts', 'skewed-experts'] as const),
+  ...(['chosen-experts', 'einsum-experts'] as const),
 ]);
 const EXPERTS: ReadonlySet<ModelName> = new Set(['soft-experts', 'moe', 'capacity-experts', ...ROUTED]);
 const SEQUENCES: ReadonlySet<ModelName> = new Set([

@@ -10,7 +10,8 @@ import { constant } from '../../src/ir/ops/constants.js';
  * `einsum`: dense dispatch, products and sum by Einsum. `batched`: copies of the tokens through batched MatMuls with biases and a
  * gate beside. `operator`, `quantised`: ONNX Runtime's MoE and QMoE. `capacity`: GShard's masks of tokens, experts and slots.
  * Experts that are modules with weights of their own: `unrolled`, each with its column of the gate, added up; `masked`, each where
- * it was chosen; `together`, put side by side first; `gathered`, of these the chosen ones.
+ * it was chosen; `together`, put side by side first; `gathered`, of these the chosen ones. `three`: gates, activations and weights
+ * in one Einsum. Weights of the chosen experts gathered for each token: `chosen`, as transformers' `batched_mm`; `lookup`, by Einsum.
  */
 export const EXPERT_FORMS = [
   'einsum',
@@ -22,6 +23,9 @@ export const EXPERT_FORMS = [
   'masked',
   'together',
   'gathered',
+  'three',
+  'chosen',
+  'lookup',
 ] as const;
 export type ExpertForm = (typeof EXPERT_FORMS)[number];
 
@@ -200,6 +204,48 @@ const FORMS: Readonly<Record<ExpertForm, Writer>> = {
     const spread = builder.operator('Expand', [choice], { shape: [batch * steps, chosen, width] });
     const best = builder.operator('GatherElements', [all, spread], { axis: 1 });
     return builder.operator('Einsum', [best, shares], { equation: 'tkd,tk->td' });
+  },
+  three: (builder, flat, sizes) => {
+    const { inner, width, experts } = sizes;
+    const up = weight(builder, 'up', [experts, width, inner]);
+    const down = weight(builder, 'down', [experts, inner, width]);
+    const wide = builder.operator('Tanh', [builder.operator('Einsum', [flat, up], { equation: 'td,edf->tef' })]);
+    return builder.operator('Einsum', [gateOf(builder, flat, sizes), wide, down], { equation: 'te,tef,efd->td' });
+  },
+  chosen: (builder, flat, sizes) => {
+    const { inner, width, experts, chosen, batch, steps } = sizes;
+    const both = weight(builder, 'gate_up', [experts, 2 * inner, width]);
+    const shift = builder.parameter('gate_up_bias', [experts, 2 * inner]);
+    const down = weight(builder, 'down', [experts, width, inner]);
+    const [shares, places] = choiceOf(builder, flat, sizes);
+    const [tokens, pairs] = [batch * steps, batch * steps * chosen];
+    const view = (tensor: string, shape: readonly number[]) =>
+      builder.operator('Reshape', [tensor], { shape, allowzero: 0 });
+    const number = view(places, [pairs]);
+    const own = (stack: string) => builder.operator('Gather', [stack, number], { axis: 0 });
+    const product = (stack: string, rows: string) => {
+      const column = builder.operator('Unsqueeze', [rows], { axes: [2] });
+      return builder.operator('Squeeze', [builder.operator('MatMul', [own(stack), column])], { axes: [2] });
+    };
+    const each = builder.operator('Unsqueeze', [flat], { axes: [1] });
+    const copies = view(builder.operator('Expand', [each], { shape: [tokens, chosen, width] }), [pairs, width]);
+    const wide = builder.operator('Add', [product(both, copies), own(shift)]);
+    const [open = '', value = ''] = builder.operators('Split', [wide], { axis: 1, split: [inner, inner] }, 2);
+    const narrow = product(down, builder.operator('Mul', [builder.operator('Tanh', [open]), value]));
+    const weighted = builder.operator('Mul', [narrow, view(shares, [pairs, 1])]);
+    return builder.operator('ReduceSum', [view(weighted, [tokens, chosen, width])], { axes: [1], keepdims: 0 });
+  },
+  lookup: (builder, flat, sizes) => {
+    const { inner, width, experts } = sizes;
+    const [shares, places] = choiceOf(builder, flat, sizes);
+    const own = (name: string, shape: readonly number[]) =>
+      builder.operator('Gather', [weight(builder, name, shape), places], { axis: 0 });
+    const wide = builder.operator('Einsum', [own('up', [experts, inner, width]), flat], { equation: 'tkfd,td->tkf' });
+    const open = builder.operator('Relu', [wide]);
+    const narrow = builder.operator('Einsum', [own('down', [experts, width, inner]), open], {
+      equation: 'tkdf,tkf->tkd',
+    });
+    return builder.operator('Einsum', [narrow, shares], { equation: 'tkd,tk->td' });
   },
 };
 

@@ -1,5 +1,5 @@
 /**
- * @file `npm run training:exported [-- WORD…]`: ten models of two exporters with five optimizers on four meshes, 400 runs, or those
+ * @file `npm run training:exported [-- WORD…]`: eleven models of two exporters, five optimizers, four meshes: 440 runs, or those
  * whose names have all the words. A line per run that is not PyTorch's, a table at the end. Exit code 1 where one is not.
  */
 import { ALL_RUNS, type Comparison, ExportedModels, type ExportedRun, MODELS, runName } from './exported-training.js';

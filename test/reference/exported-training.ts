@@ -23,6 +23,7 @@ export const MODELS = [
   'gpt',
   'lstm',
   'llama',
+  'moe',
   'gru',
   'embedding-bag',
   'prelu',
@@ -117,7 +118,10 @@ export class ExportedModels {
     const directory = join(this.folder, 'out');
     const training = { loss: { kind: 'cross_entropy' }, optimizer: OPTIMIZERS[optimizer] } as const;
     const { dp, tp } = mesh;
-    await compile({ model: file, output: directory, force: true, training, devices: dp * tp, degrees: { dp, tp } });
+    // Experts on the ranks of dp, each token sent to its own.
+    const [ep, sent] = model === 'moe' ? ([dp, { dispatch: 'padded' }] as const) : ([1, {}] as const);
+    const devices = dp * tp;
+    await compile({ model: file, output: directory, force: true, training, devices, degrees: { dp, tp, ep }, ...sent });
     const data = join(this.folder, 'data.npz');
     const { graph } = (await openCompiled(directory)).imported;
     const input = graph.inputs.find((name) => name !== 'labels') ?? '';

@@ -1,5 +1,5 @@
 """
-Ten modules as PyTorch's two exporters write them, settings left as they are, and as PyTorch trains them.
+Eleven modules as PyTorch's two exporters write them, settings left as they are, and as PyTorch trains them.
 
     python exported_models.py FOLDER JOB
 
@@ -128,6 +128,33 @@ class Llama(nn.Module):
         return self.head(self.normed(hidden, self.norms[4]))
 
 
+class Mixture(nn.Module):
+    """Two layers of experts as transformers' `batched_mm` computes them: the weights of a token's top two are gathered for it."""
+
+    def __init__(self):
+        super().__init__()
+        self.wte, self.head = nn.Embedding(CLASSES, WIDTH), nn.Linear(WIDTH, CLASSES)
+        self.routers = nn.ModuleList(nn.Linear(WIDTH, 4) for _ in range(2))
+        self.gate_up = nn.ParameterList(torch.randn(4, 24, WIDTH) / 4 for _ in range(2))
+        self.gate_up_bias = nn.ParameterList(torch.randn(4, 24) / 4 for _ in range(2))
+        self.down = nn.ParameterList(torch.randn(4, WIDTH, 12) / 4 for _ in range(2))
+
+    def mixture(self, layer, tokens):
+        shares, chosen = torch.topk(F.softmax(self.routers[layer](tokens), dim=-1), 2, dim=-1)
+        shares = shares / shares.sum(dim=-1, keepdim=True)
+        experts, copies = chosen.reshape(-1), tokens.repeat_interleave(2, dim=0)
+        wide = torch.bmm(self.gate_up[layer][experts], copies.unsqueeze(-1)).squeeze(-1)
+        gate, up = (wide + self.gate_up_bias[layer][experts]).chunk(2, dim=-1)
+        results = torch.bmm(self.down[layer][experts], (F.silu(gate) * up).unsqueeze(-1)).squeeze(-1)
+        return (results * shares.reshape(-1).unsqueeze(-1)).view(-1, 2, WIDTH).sum(dim=1)
+
+    def forward(self, x):
+        hidden = self.wte(x)
+        for layer in range(2):
+            hidden = hidden + self.mixture(layer, hidden.reshape(-1, WIDTH)).reshape(hidden.shape)
+        return self.head(hidden)
+
+
 class Recurrent(nn.Module):
     def __init__(self, make):
         super().__init__()
@@ -185,6 +212,7 @@ CASES = {
     "encoder": (Encoder, lambda: torch.randn(STEPS * BATCH, LENGTH, WIDTH)),
     "gpt": (Gpt, tokens),
     "llama": (Llama, tokens),
+    "moe": (Mixture, tokens),
     "lstm": (lambda: Recurrent(nn.LSTM), tokens),
     "gru": (lambda: Recurrent(nn.GRU), tokens),
     "embedding-bag": (Bag, lambda: tokens(32)),

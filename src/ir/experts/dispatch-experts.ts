@@ -14,13 +14,12 @@
  * which is an all-to-all.
  */
 import { AutoparError } from '../error.js';
-import { type Attributes, type Graph, type Node, type TensorType, typeOf } from '../graph.js';
+import { type Graph, type Node, typeOf } from '../graph.js';
 import { needed } from '../needed.js';
 import { constant } from '../ops/constants.js';
-import { ForwardWriter, type Neighbourhood } from '../passes/forward-writer.js';
-import { ruleOf, viewOf } from '../view.js';
-import { type ExpertBlock, type ExpertStep, findExperts } from './find-experts.js';
-import { type RoleDims, roleList } from './roles.js';
+import { ForwardWriter } from '../passes/forward-writer.js';
+import { ExpertWriter } from './expert-writer.js';
+import { type ExpertBlock, findExperts } from './find-experts.js';
 import { chosenPerToken } from './routers.js';
 import { samplesIn } from './samples.js';
 
@@ -65,7 +64,7 @@ export function dispatchExperts(
   const made = new Map<Node, readonly Node[]>();
   const gone = new Set<Node>();
   for (const block of findExperts(graph)) {
-    const chosen = chosenPerToken(graph, block);
+    const chosen = block.choice === null ? chosenPerToken(graph, block) : null;
     const samples = samplesOf(block.root);
     // Samples of one token have no capacity to share.
     if (chosen === null || !samples || samples.tokens === 1) continue;
@@ -73,7 +72,7 @@ export function dispatchExperts(
     const share = ((capacityFactor ?? block.experts) * chosen * tokens) / block.experts;
     const capacity = Math.max(1, Math.min(tokens, Math.ceil(share - 1e-9)));
     const layer = new DispatchLayer(graph, write, block, { groups, tokens, capacity }, dispatch);
-    const counts = layer.write();
+    const counts = layer.layer();
     made.set(block.end, write.take());
     for (const node of block.nodes) gone.add(node);
     for (const tensor of block.tensors) write.tensors.delete(tensor);
@@ -108,80 +107,67 @@ interface DispatchSizes {
 
 /** One layer while it is written. */
 class DispatchLayer {
-  /** Tensors of the block as [experts, slots, features]. */
-  private readonly canonical = new Map<string, string>();
-  private readonly place: Neighbourhood;
-  private readonly prefix: string;
+  private readonly write: ExpertWriter;
 
   constructor(
     private readonly graph: Graph,
-    private readonly writer: ForwardWriter,
+    writer: ForwardWriter,
     private readonly block: ExpertBlock,
     private readonly sizes: DispatchSizes,
     private readonly dispatch: Dispatch,
   ) {
-    const [first] = block.steps;
-    this.place = { module: block.end.module, layer: block.end.layer };
-    this.prefix = `${first?.node.name ?? block.end.name}/dispatch`;
+    this.write = new ExpertWriter(graph, writer, block, 'dispatch');
   }
 
   /** Returns the name of the counts. */
-  write(): string {
+  layer(): string {
+    const { write } = this;
     const { experts, end } = this.block;
     const { groups, tokens, capacity } = this.sizes;
-    const root = this.typeOf(this.block.root);
+    const root = write.typeOf(this.block.root);
     const width = root.shape.at(-1) ?? 1;
     const slots = experts * capacity;
-    const gate = this.gate();
-    const isNot = this.add('Equal', [gate, this.scalar(this.typeOf(gate), 0)]);
+    const gate = write.reshape(write.gate(), [groups, tokens, experts]);
+    const isNot = write.add('Equal', [gate, write.scalar(gate, 0)]);
     const counts = this.counts(isNot);
     const earlier = constant(
       'int64',
       Array.from({ length: tokens }, (_, index) => tokens - index),
       [1, tokens, 1],
     );
-    const zero = this.writer.value(`${this.prefix}/none`, constant('int64', [0]));
-    const order = this.writer.value(`${this.prefix}/earlier`, earlier);
-    const key = this.add('Where', [isNot, zero, order]);
-    const places = this.top(key, capacity);
+    const zero = write.value('none', constant('int64', [0]));
+    const order = write.value('earlier', earlier);
+    const key = write.add('Where', [isNot, zero, order]);
+    const places = write.addAll('TopK', [key], { k: [capacity], axis: 1, largest: 1, sorted: 1 }, 2)[1] ?? '';
     const flat = this.perExpert(places);
-    const column = this.add('Unsqueeze', [flat], { axes: [2] });
-    const rows = this.add('GatherND', [this.reshape(this.block.root, [groups, tokens, width]), column], {
+    const column = write.add('Unsqueeze', [flat], { axes: [2] });
+    const rows = write.add('GatherND', [write.reshape(this.block.root, [groups, tokens, width]), column], {
       batch_dims: 1,
     });
-    const shares = this.add('Unsqueeze', [this.shares(gate, flat)], { axes: [2] });
-    const isEmpty =
-      this.dispatch === 'variable' ? this.add('Equal', [shares, this.scalar(this.typeOf(shares), 0)]) : null;
-    this.canonical.set(this.block.root, this.toExperts(this.orZero(isEmpty, rows), width));
-    for (const step of this.block.steps) this.step(step);
-    const weighted = this.orZero(isEmpty && this.toExperts(isEmpty, 1), this.canonical.get(this.block.weighted) ?? '');
-    const across = this.typeOf(weighted).shape.at(-1) ?? 1;
+    const shares = write.add('Unsqueeze', [this.shares(gate, flat)], { axes: [2] });
+    const isEmpty = this.dispatch === 'variable' ? write.add('Equal', [shares, write.scalar(shares, 0)]) : null;
+    const made = write.results(this.toExperts(this.orZero(isEmpty, rows), width));
+    const weighted = this.orZero(isEmpty && this.toExperts(isEmpty, 1), made);
+    const across = write.typeOf(weighted).shape.at(-1) ?? 1;
     const back = this.toTokens(weighted, across);
-    const scaled = this.add('Mul', [back, shares]);
-    const indices = this.add('Expand', [column], { shape: [groups, slots, across] });
-    const { dtype } = this.typeOf(scaled);
-    const zeros = this.add('ConstantOfShape', [], {
-      shape: [groups, tokens, across],
-      value: constant(dtype, [0], [1]),
-    });
-    const summed = this.add('ScatterElements', [zeros, indices, scaled], { axis: 1, reduction: 'add' });
+    const scaled = write.add('Mul', [back, shares]);
+    const indices = write.add('Expand', [column], { shape: [groups, slots, across] });
+    const zeros = write.zeros(scaled, [groups, tokens, across]);
+    const summed = write.add('ScatterElements', [zeros, indices, scaled], { axis: 1, reduction: 'add' });
     const [result = ''] = end.outputs;
-    this.writer.into(result ?? '', this.place, 'Reshape', [summed], {
-      shape: typeOf(this.graph, result ?? '').shape,
-      allowzero: 0,
-    });
+    write.into(result ?? '', 'Reshape', [summed], { shape: typeOf(this.graph, result ?? '').shape, allowzero: 0 });
     return counts;
   }
 
   /** [g, experts, int64]: tokens that chose each expert. */
   private counts(isNot: string): string {
-    const chosen = this.add('Cast', [this.add('Not', [isNot])], { to: INT64 });
-    return this.add('ReduceSum', [chosen], { axes: [1], keepdims: 0 }, COUNTS);
+    const chosen = this.write.add('Cast', [this.write.add('Not', [isNot])], { to: INT64 });
+    return this.write.add('ReduceSum', [chosen], { axes: [1], keepdims: 0 }, COUNTS);
   }
 
   /** Rows with zero in those that are empty. */
   private orZero(isEmpty: string | null, rows: string): string {
-    return isEmpty === null ? rows : this.add('Where', [isEmpty, this.scalar(this.typeOf(rows), 0), rows]);
+    return isEmpty === null ? rows : this.write.add('Where', [isEmpty, this.write.scalar(rows, 0), rows]);
   }
 
   /**
@@ -195,132 +181,39 @@ class DispatchLayer {
       { length: experts * capacity },
       (_, slot) => (slot % capacity) * experts + Math.floor(slot / capacity),
     );
-    const order = this.writer.value(`${this.prefix}/order`, constant('int64', from, [from.length]));
-    return this.add('Gather', [this.reshape(places, [groups, capacity * experts]), order], { axis: 1 });
+    const order = this.write.value('order', constant('int64', from, [from.length]));
+    return this.write.add('Gather', [this.write.reshape(places, [groups, capacity * experts]), order], { axis: 1 });
   }
 
   /** What each slot's token is multiplied by, [g, slots]: zero for a slot that no token fills. */
   private shares(gate: string, flat: string): string {
+    const { write } = this;
     const { experts } = this.block;
     const { groups, tokens, capacity } = this.sizes;
-    const all = this.reshape(gate, [groups, tokens * experts]);
+    const all = write.reshape(gate, [groups, tokens * experts]);
     const own = Array.from({ length: experts * capacity }, (_, slot) => Math.floor(slot / capacity));
-    const column = this.writer.value(`${this.prefix}/expert`, constant('int64', own, [1, own.length]));
-    const many = this.writer.value(`${this.prefix}/experts`, constant('int64', [experts]));
-    const index = this.add('Add', [this.add('Mul', [flat, many]), column]);
-    return this.add('GatherElements', [all, index], { axis: 1 });
-  }
-
-  /** The gate as [g, tokens, experts]. */
-  private gate(): string {
-    const { tensor, roles } = this.block.gate;
-    const { groups, tokens } = this.sizes;
-    const { experts } = this.block;
-    const parts = roleList(roles);
-    const isLast = parts.at(-1) === 'expert';
-    const real = roles.flat().map(({ size }) => size);
-    const at = parts.indexOf('expert');
-    const perm = [...real.keys()].filter((axis) => axis !== at).concat(at);
-    const turned = isLast ? tensor : this.add('Transpose', [this.reshape(tensor, real)], { perm });
-    return this.reshape(turned, [groups, tokens, experts]);
+    const column = write.value('expert', constant('int64', own, [1, own.length]));
+    const many = write.value('experts', constant('int64', [experts]));
+    const index = write.add('Add', [write.add('Mul', [flat, many]), column]);
+    return write.add('GatherElements', [all, index], { axis: 1 });
   }
 
   /** [g, experts · capacity, width] → [experts, g · capacity, width]. */
   private toExperts(rows: string, width: number): string {
     const { experts } = this.block;
     const { groups, capacity } = this.sizes;
-    const apart = this.reshape(rows, [groups, experts, capacity, width]);
-    const turned = this.add('Transpose', [apart], { perm: [1, 0, 2, 3] });
-    return this.reshape(turned, [experts, groups * capacity, width]);
+    const apart = this.write.reshape(rows, [groups, experts, capacity, width]);
+    const turned = this.write.add('Transpose', [apart], { perm: [1, 0, 2, 3] });
+    return this.write.reshape(turned, [experts, groups * capacity, width]);
   }
 
   private toTokens(rows: string, width: number): string {
     const { experts } = this.block;
     const { groups, capacity } = this.sizes;
-    const apart = this.reshape(rows, [experts, groups, capacity, width]);
-    const turned = this.add('Transpose', [apart], { perm: [1, 0, 2, 3] });
-    return this.reshape(turned, [groups, experts * capacity, width]);
+    const apart = this.write.reshape(rows, [experts, groups, capacity, width]);
+    const turned = this.write.add('Transpose', [apart], { perm: [1, 0, 2, 3] });
+    return this.write.reshape(turned, [groups, experts * capacity, width]);
   }
-
-  private step({ node, kind, operands }: ExpertStep): void {
-    const inside = (index: number) =>
-      this.canonical.get(node.inputs[index] ?? '') ?? this.canonical.get(this.block.root) ?? '';
-    if (kind === 'move') {
-      this.canonical.set(node.outputs[0] ?? '', inside(0));
-      return;
-    }
-    if (kind === 'product') {
-      const place = operands.indexOf(null);
-      this.canonical.set(node.outputs[0] ?? '', this.add('MatMul', [inside(1 - place), this.matrices(node, place)]));
-      return;
-    }
-    const inputs = node.inputs.map((input, index) => {
-      if (input === null) return null;
-      return this.canonical.get(input) ?? this.beside(input, operands[index] ?? []);
-    });
-    const names = this.writer.addAll(
-      `${node.name}/dispatched`,
-      node,
-      node.op,
-      inputs,
-      cutAttributes(node),
-      node.domain,
-      node.outputs.length,
-    );
-    for (const [index, output] of node.outputs.entries())
-      if (output !== null) this.canonical.set(output, names[index] ?? '');
-  }
-
-  /** Weights of a product as [experts, rows, columns]. */
-  private matrices(node: Node, place: number): string {
-    const rule = ruleOf(viewOf(this.graph, node));
-    const weight = node.inputs[place] ?? '';
-    const [middle = ''] = rule.inputs[place]?.[1] ?? [];
-    const isMade = rule.outputs[0]?.flat().includes(middle) === true;
-    return isMade ? this.add('Transpose', [weight], { perm: [0, 2, 1] }) : weight;
-  }
-
-  /** A bias or the like as [experts or 1, 1, features or 1]; a scalar as it is. */
-  private beside(tensor: string, roles: RoleDims): string {
-    const parts = roles.flat();
-    if (parts.length === 0) return tensor;
-    const sizes = (['expert', 'feature'] as const).map((role) => parts.find((part) => part.role === role)?.size ?? 1);
-    const [experts = 1, features = 1] = sizes;
-    const isTurned = parts.length === 2 && parts[0]?.role === 'feature';
-    const flat = isTurned
-      ? this.add('Transpose', [this.reshape(tensor, [features, experts])], { perm: [1, 0] })
-      : tensor;
-    return this.reshape(flat, [experts, 1, features]);
-  }
-
-  private top(key: string, count: number): string {
-    const attributes = { k: [count], axis: 1, largest: 1, sorted: 1 };
-    return this.writer.addAll(`${this.prefix}/TopK`, this.place, 'TopK', [key], attributes, '', 2)[1] ?? '';
-  }
-
-  private reshape(tensor: string, shape: readonly number[]): string {
-    if (this.typeOf(tensor).shape.join() === shape.join()) return tensor;
-    return this.add('Reshape', [tensor], { shape, allowzero: 0 });
-  }
-
-  private scalar({ dtype }: TensorType, value: number): string {
-    return this.writer.value(`${this.prefix}/zero`, constant(dtype, [value]));
-  }
-
-  private add(op: string, inputs: readonly string[], attributes: Attributes = {}, wanted = op): string {
-    return this.writer.add(`${this.prefix}/${wanted}`, this.place, op, inputs, attributes);
-  }
-
-  private typeOf(tensor: string): TensorType {
-    return typeOf({ ...this.graph, tensors: this.writer.tensors }, tensor);
-  }
-}
-
-/** Features are the last of three dimensions now. */
-function cutAttributes({ op, attributes }: Node): Attributes {
-  if (op === 'Split') return { ...attributes, axis: 2 };
-  if (op === 'Slice') return { ...attributes, axes: [2] };
-  return attributes;
 }
 
 const INT64 = 7;

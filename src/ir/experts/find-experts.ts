@@ -4,24 +4,38 @@
  * what each expert counts for each token, and the sum over experts.
  *
  *     root [tokens, d] ─► products ─► activation ─► products ─► · gate [tokens, experts] ─► Σ experts ─► result [tokens, d]
+ *
+ * The same where each token goes through its chosen experts alone, whose weights are gathered for it (chosen-weights.ts): what is
+ * said of experts is said of the chosen ones then.
  */
 import { isFloating } from '../dtype.js';
-import type { FactorRule } from '../factor-rule.js';
 import { elementCount, type Graph, type Node, typeOf } from '../graph.js';
 import { entryOf } from '../ops/index.js';
 import { ruleOf, viewOf } from '../view.js';
-import { dimensionRoles, factorRoles, plainRoles, type RoleDims, roleList, roleSize, tokenOrder } from './roles.js';
+import { type ChosenWeights, chosenWeights } from './chosen-weights.js';
+import {
+  dimensionRoles,
+  factorRoles,
+  plainRoles,
+  type RoleDims,
+  roleList,
+  roleSize,
+  rolesBehind,
+  sidesOf,
+} from './roles.js';
 
 /** An operator between root and gate. `axis`: of operators that cut features. */
 export interface ExpertStep {
   readonly node: Node;
-  readonly kind: 'product' | 'plain' | 'cut' | 'move';
+  readonly kind: 'product' | 'plain' | 'cut' | 'move' | 'weights';
   /** Roles of the dimensions of each operand; null for operands that are left out, and for weights of products. */
   readonly operands: readonly (RoleDims | null)[];
 }
 
 export interface ExpertBlock {
   readonly experts: number;
+  /** Where weights are gathered: the experts of each token, [..., chosen]; null where every token goes through every expert. */
+  readonly choice: string | null;
   /** [..., features], tokens in their order. */
   readonly root: string;
   readonly steps: readonly ExpertStep[];
@@ -45,26 +59,33 @@ const CUTS: ReadonlySet<string> = new Set(['Split', 'Slice']);
 
 /** The blocks of a graph, in its order. */
 export function findExperts(graph: Graph): readonly ExpertBlock[] {
-  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
-  const constant = constantTensors(graph);
+  const weights = expertWeights(graph);
   const seeds = new Map<string, Seed[]>();
   for (const node of graph.nodes) {
-    const seed = seedOf(graph, node, makers, constant);
+    const seed = seedOf(graph, node, weights);
     if (seed) seeds.set(seed.root, [...(seeds.get(seed.root) ?? []), seed]);
   }
-  return [...seeds.values()].flatMap((group) => new ExpertWalk(graph, constant, group).block() ?? []);
+  return [...seeds.values()].flatMap((group) => new ExpertWalk(graph, weights, group).block() ?? []);
 }
 
 /** How many experts products have, expert by expert. */
 export function expertCounts(graph: Graph): ReadonlySet<number> {
+  const weights = expertWeights(graph);
+  return new Set(graph.nodes.flatMap((node) => stackOf(graph, node, weights)?.experts ?? []));
+}
+
+interface ExpertWeights {
+  readonly makers: Makers;
+  /** Weights, and what is computed of them alone. */
+  readonly constant: ReadonlySet<string>;
+  /** What is gathered of them, by the result. */
+  readonly chosen: ReadonlyMap<string, ChosenWeights>;
+}
+
+function expertWeights(graph: Graph): ExpertWeights {
+  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
   const constant = constantTensors(graph);
-  return new Set(
-    graph.nodes.flatMap((node) => {
-      if (node.phase !== 'forward' || entryOf(node.op, node.domain)?.family !== 'contraction') return [];
-      const place = stackedOperand(graph, node, ruleOf(viewOf(graph, node)), constant);
-      return typeOf(graph, node.inputs[place] ?? node.outputs[0] ?? '').shape.slice(0, place < 0 ? 0 : 1);
-    }),
-  );
+  return { makers, constant, chosen: chosenWeights(graph, makers, constant) };
 }
 
 /** Weights, and what is computed of them alone. */
@@ -77,44 +98,61 @@ function constantTensors(graph: Graph): ReadonlySet<string> {
 }
 
 /** A product of tokens with a matrix per expert. */
-interface Seed {
+interface Seed extends Stack {
   readonly node: Node;
-  readonly experts: number;
   readonly root: string;
   /** The roles of its operands, by their places; of its weights null. */
   readonly operands: readonly (RoleDims | null)[];
-  /** What brings the tokens before it, the last first. */
-  readonly path: readonly Node[];
 }
 
 type Makers = ReadonlyMap<string | null, Node>;
 
-/** The place of the operand [experts, rows, columns] of a product, expert by expert; -1 where it has none. */
-function stackedOperand(graph: Graph, node: Node, rule: FactorRule, constant: ReadonlySet<string>): number {
-  if (entryOf(node.op, node.domain)?.family !== 'contraction' || node.inputs.length !== 2) return -1;
-  return node.inputs.findIndex((input, index) => {
-    if (input === null || !constant.has(input)) return false;
-    const { dtype, shape } = typeOf(graph, input);
-    const [first] = rule.inputs[index]?.[0] ?? [];
-    const isEach = first !== undefined && rule.outputs[0]?.flat().includes(first) === true;
-    return shape.length === 3 && (shape[0] ?? 1) > 1 && isFloating(dtype) && isEach;
-  });
+/** The matrices of a product. */
+interface Stack {
+  /** The operand that they are: [experts, rows, columns], or those that tokens chose. */
+  readonly place: number;
+  readonly experts: number;
+  /** Positions of experts in the result: all, or the chosen ones of a token. */
+  readonly copies: number;
+  readonly choice: string | null;
+  readonly roles: RoleDims;
+  /** The factor with a position for each expert. */
+  readonly each: string;
 }
 
-function seedOf(graph: Graph, node: Node, makers: Makers, constant: ReadonlySet<string>): Seed | null {
+/** The operand of a product with a matrix for each expert; null where it has none. */
+function stackOf(graph: Graph, node: Node, { constant, chosen }: ExpertWeights): Stack | null {
   if (node.phase !== 'forward' || entryOf(node.op, node.domain)?.family !== 'contraction') return null;
+  if (node.inputs.length !== 2) return null;
   const rule = ruleOf(viewOf(graph, node));
-  const place = stackedOperand(graph, node, rule, constant);
-  const data = node.inputs[1 - place];
-  if (place < 0 || !data || constant.has(data)) return null;
-  const [expert = ''] = rule.inputs[place]?.[0] ?? [];
-  const experts = rule.factors.get(expert)?.size ?? 1;
-  const isCopied = rule.inputs[1 - place]?.flat().includes(expert) === true;
-  const tokens = elementCount(typeOf(graph, data).shape) / (isCopied ? experts : 1);
+  const made = rule.outputs[0]?.flat() ?? [];
+  for (const [place, input] of node.inputs.entries()) {
+    const gathered = chosen.get(input ?? '');
+    if (input === null || !(constant.has(input) || gathered)) continue;
+    const { dtype, shape } = typeOf(graph, input);
+    const lead = rule.inputs[place]?.slice(0, -2) ?? [];
+    const isEach = lead.flat().every((name) => made.includes(name));
+    const [experts = 1] = gathered ? typeOf(graph, gathered.weights).shape : shape;
+    const isOwn = gathered ? typeOf(graph, gathered.weights).shape.length === 3 : shape.length === 3;
+    const each = lead.at(-1)?.at(-1);
+    if (!isOwn || !isEach || each === undefined || experts < 2 || !isFloating(dtype)) continue;
+    const roles = gathered?.roles ?? plainRoles(shape, (axis) => (axis === 0 ? 'expert' : 'feature'));
+    return { place, experts, copies: gathered?.chosen ?? experts, choice: gathered?.choice ?? null, roles, each };
+  }
+  return null;
+}
+
+function seedOf(graph: Graph, node: Node, weights: ExpertWeights): Seed | null {
+  const stack = stackOf(graph, node, weights);
+  const data = stack && node.inputs[1 - stack.place];
+  if (!data || weights.constant.has(data)) return null;
+  const { copies, place, each } = stack;
+  const isCopied = ruleOf(viewOf(graph, node)).inputs[1 - place]?.flat().includes(each) === true;
+  const tokens = elementCount(typeOf(graph, data).shape) / (isCopied ? copies : 1);
   const path: Node[] = [];
   let from = data;
   for (;;) {
-    const maker = makers.get(from);
+    const maker = weights.makers.get(from);
     const size = elementCount(typeOf(graph, from).shape);
     const allowed = size > tokens ? MOVES : IN_ORDER;
     const [source] = maker?.inputs ?? [];
@@ -127,31 +165,11 @@ function seedOf(graph: Graph, node: Node, makers: Makers, constant: ReadonlySet<
   if (elementCount(shape) !== tokens || shape.length < 2) return null;
   let roles: RoleDims = plainRoles(shape, (axis) => (axis === shape.length - 1 ? 'feature' : 'token'));
   for (const step of path.toReversed()) {
-    const next = rolesBehind(graph, step, [roles], (size) => (size === experts ? 'expert' : null));
+    const next = rolesBehind(ruleOf(viewOf(graph, step)), [roles], (size) => (size === copies ? 'expert' : null));
     if (!next) return null;
     roles = next;
   }
-  const operands = [place === 0 ? null : roles, place === 1 ? null : roles];
-  return { node, experts, root: from, operands, path };
-}
-
-/** Roles of the first result's dimensions; null where they do not follow, or tokens change their order. */
-function rolesBehind(
-  graph: Graph,
-  node: Node,
-  operands: readonly (RoleDims | null)[],
-  missing?: Parameters<typeof dimensionRoles>[3],
-): RoleDims | null {
-  const rule = ruleOf(viewOf(graph, node));
-  const factors = factorRoles(rule, sidesOf(rule, operands));
-  if (!factors) return null;
-  const order = tokenOrder(rule.outputs[0], rule, factors);
-  const isKept = rule.inputs.every((names) => ['', order].includes(tokenOrder(names, rule, factors)));
-  return isKept ? dimensionRoles(rule.outputs[0], rule, factors, missing) : null;
-}
-
-function sidesOf(rule: FactorRule, operands: readonly (RoleDims | null)[]) {
-  return operands.flatMap((roles, index) => (roles ? [{ names: rule.inputs[index], roles }] : []));
+  return { ...stack, node, root: from, operands: [place === 0 ? null : roles, place === 1 ? null : roles] };
 }
 
 /** From the first products on to the sum over experts. */
@@ -162,28 +180,35 @@ class ExpertWalk {
   private gate: ExpertBlock['gate'] | null = null;
   private weighted: string | null = null;
   private readonly seeds: ReadonlyMap<Node, Seed>;
-  private readonly experts: number;
+  private readonly copies: number;
 
   constructor(
     private readonly graph: Graph,
-    private readonly constant: ReadonlySet<string>,
+    private readonly weights: ExpertWeights,
     private readonly group: readonly Seed[],
   ) {
     this.seeds = new Map(group.map((seed) => [seed.node, seed]));
-    this.experts = group[0]?.experts ?? 1;
+    this.copies = group[0]?.copies ?? 1;
   }
 
   /** null where something else than experts of one token each reads what is inside. */
   block(): ExpertBlock | null {
-    const { group, experts } = this;
+    const { group } = this;
     const [first] = group;
-    if (!first || group.some((seed) => seed.experts !== experts)) return null;
+    if (!first || group.some(({ experts, choice }) => experts !== first.experts || choice !== first.choice)) return null;
+    const { experts, choice } = first;
     let end: Node | null = null;
     for (const node of this.graph.nodes) {
+      const gathered = this.weights.chosen.get(node.outputs[0] ?? '');
+      if (gathered && gathered.choice === choice) {
+        this.nodes.add(node);
+        this.step(node, 'weights', [], gathered.roles);
+        continue;
+      }
       const seed = this.seeds.get(node);
       if (!seed && !node.inputs.some((input) => input !== null && this.inside.has(input))) continue;
       if (end) return null;
-      const found = seed ? this.product(node, seed.operands) : this.visit(node);
+      const found = seed ? this.product(node, seed, seed.operands) : this.visit(node);
       if (!found) return null;
       this.nodes.add(node);
       if (found === 'end') end = node;
@@ -193,20 +218,23 @@ class ExpertWalk {
     if (this.graph.outputs.some((output) => this.inside.has(output))) return null;
     const { steps, nodes } = this;
     const tensors = new Set(this.inside.keys());
-    return { experts, root: first.root, steps, gate, weighted, end, nodes, tensors };
+    return { experts, choice, root: first.root, steps, gate, weighted, end, nodes, tensors };
   }
 
   private visit(node: Node): 'inside' | 'end' | null {
     const family = entryOf(node.op, node.domain)?.family;
-    const isStacked = stackedOperand(this.graph, node, ruleOf(viewOf(this.graph, node)), this.constant) >= 0;
-    if (isStacked)
-      return this.product(
-        node,
-        node.inputs.map((input) => this.inside.get(input ?? '') ?? null),
-      );
+    const stack = stackOf(this.graph, node, this.weights);
+    if (stack) {
+      const { experts, choice } = this.group[0] ?? stack;
+      if (stack.experts !== experts || stack.choice !== choice) return null;
+      const roles = (input: string | null, index: number) =>
+        index === stack.place ? null : (this.inside.get(input ?? '') ?? null);
+      return this.product(node, stack, node.inputs.map(roles));
+    }
     const operands = this.operandRoles(node);
     if (!operands) return null;
-    const made = rolesBehind(this.graph, node, operands);
+    const isCut = CUTS.has(node.op) && node.domain === '';
+    const made = rolesBehind(ruleOf(viewOf(this.graph, node)), operands, () => (isCut ? 'feature' : null));
     if (!made) return null;
     const roles = roleList(made);
     const outside = node.inputs.findIndex(
@@ -215,17 +243,22 @@ class ExpertWalk {
     const own = node.inputs.findIndex((input) => this.inside.has(input ?? ''));
     if (outside >= 0) {
       const gate = operands[outside] ?? [];
-      const isGate = !roleList(gate).includes('feature') && roleSize(gate, 'expert') === this.experts;
+      const isGate = !roleList(gate).includes('feature') && roleSize(gate, 'expert') === this.copies;
       if (this.gate || !isGate || (node.op !== 'Mul' && family !== 'contraction')) return null;
       this.gate = { tensor: node.inputs[outside] ?? '', roles: gate };
       this.weighted = node.inputs[own] ?? '';
-      if (!roles.includes('expert')) return this.isEnd(roles) ? 'end' : null;
-      return node.op === 'Mul' ? this.keep(node, made) : null;
+      if (!roles.includes('expert') && this.copies > 1) return this.isEnd(roles) ? 'end' : null;
+      const isWhole = roleSize(made, 'token') === roleSize(operands[own] ?? [], 'token');
+      return isWhole && this.isCanonical(made) ? this.step(node, 'move', operands, made) : null;
     }
-    if (!roles.includes('expert')) return this.gate && node.op === 'ReduceSum' && this.isEnd(roles) ? 'end' : null;
+    if (this.gate && family === 'contraction') return this.summingProduct(node, own, operands, roles);
+    if (!roles.includes('expert') && this.copies > 1) return this.gate && node.op === 'ReduceSum' && this.isEnd(roles) ? 'end' : null;
     if (MOVES.has(node.op) && node.domain === '') return this.step(node, 'move', operands, made);
     if (this.gate) return null;
-    if (CUTS.has(node.op) && node.domain === '') return this.step(node, 'cut', operands, made);
+    if (isCut) {
+      const isOfFeatures = roleSize(made, 'token') === roleSize(operands[0] ?? [], 'token');
+      return isOfFeatures ? this.step(node, 'cut', operands, made) : null;
+    }
     if (family === 'elementwise') return this.step(node, 'plain', operands, made);
     return null;
   }
@@ -237,17 +270,31 @@ class ExpertWalk {
     );
   }
 
-  private product(node: Node, operands: readonly (RoleDims | null)[]): 'inside' | null {
+  private product(node: Node, stack: Stack, operands: readonly (RoleDims | null)[]): 'inside' | null {
     const rule = ruleOf(viewOf(this.graph, node));
-    const place = operands.indexOf(null);
-    const weight = rule.inputs[place];
-    const shape = typeOf(this.graph, node.inputs[place] ?? '').shape;
-    const all = operands.map((roles) => roles ?? plainRoles(shape, (axis) => (axis === 0 ? 'expert' : 'feature')));
-    const made = rolesBehind(this.graph, node, all);
+    const weight = rule.inputs[stack.place]?.slice(-2);
+    const all = operands.map((roles, index) => (index === stack.place ? stack.roles : roles));
+    const made = rolesBehind(rule, all);
     const last = made?.findLastIndex((parts) => parts.some(({ role }) => role === 'feature')) ?? -1;
     const isPlain = weight?.every((names) => names.length === 1) && made?.[last]?.length === 1;
     if (this.gate || !made || !isPlain || !this.isCanonical(made)) return null;
     return this.step(node, 'product', operands, made);
+  }
+
+  /** What is weighted already, multiplied with the matrices and added up: products and gates change places. */
+  private summingProduct(
+    node: Node,
+    own: number,
+    operands: readonly (RoleDims | null)[],
+    roles: readonly string[],
+  ): 'end' | null {
+    const [place, weight] = [1 - own, node.inputs[1 - own] ?? ''];
+    const isStack = roleList(operands[place] ?? []).join() === 'expert,feature,feature';
+    const isOfWeights = this.weights.constant.has(weight) && typeOf(this.graph, weight).shape.length === 3;
+    if (!isStack || !isOfWeights || node.inputs.length !== 2 || !this.isEnd(roles)) return null;
+    this.steps.push({ node, kind: 'product', operands: operands.with(place, null) });
+    this.weighted = node.outputs[0] ?? null;
+    return 'end';
   }
 
   private step(
@@ -256,7 +303,7 @@ class ExpertWalk {
     operands: ExpertStep['operands'],
     made: RoleDims,
   ): 'inside' | null {
-    if (kind !== 'move' && !this.isCanonical(made)) return null;
+    if (kind !== 'move' && kind !== 'weights' && !this.isCanonical(made)) return null;
     this.steps.push({ node, kind, operands });
     return this.keep(node, made);
   }
@@ -265,7 +312,7 @@ class ExpertWalk {
   private isCanonical(made: RoleDims): boolean {
     const features = made.filter((parts) => parts.some(({ role }) => role === 'feature'));
     return (
-      features.length <= 1 && features.every((parts) => parts.length === 1) && roleSize(made, 'expert') === this.experts
+      features.length <= 1 && features.every((parts) => parts.length === 1) && roleSize(made, 'expert') === this.copies
     );
   }
 

@@ -21,8 +21,8 @@ const entries: readonly OperatorEntry[] = [
       const { dtype, shape } = operand(view, 0);
       const axis = axisOf(view, 'axis', shape.length, -1);
       const k = integers(view, 'k')?.[0];
-      if (k === undefined || k > (shape[axis] ?? 1))
-        throw mismatch(view, `k must be a constant of at most ${shape[axis]}`);
+      if (k === undefined) throw mismatch(view, 'k must be a constant');
+      if (k > (shape[axis] ?? 1)) throw mismatch(view, `k = ${k} of ${shape[axis]} elements`);
       const sizes = shape.map((size, index) => (index === axis ? k : size));
       return [
         { dtype, shape: sizes },

@@ -5,6 +5,7 @@
  *     Identity, Dropout     another name of their operand (Dropout stays where the model is to be trained)
  *     Reshape ∘ Reshape     one Reshape; Transpose ∘ Transpose one Transpose; none where they undo each other
  *     GatherND in order     a Reshape (exporters index a mask by [n, t] for all n and t), and so does Gather by 0, 1, 2, …
+ *     GatherND of rows      Gather (exporters write table[index] so), the lookup that tables of parameters are known by
  */
 import { type DType, dtypeOfOnnx, isFloating, onnxOfDtype } from '../dtype.js';
 import { AutoparError } from '../error.js';
@@ -87,7 +88,7 @@ const normalisations: Readonly<Record<string, Rewrite>> = {
   Range: scalarBounds,
   Gemm: gemm,
   Gather: gatherAll,
-  GatherND: gatherInOrder,
+  GatherND: async (node, context) => (await gatherInOrder(node, context)) ?? gatherRows(node, context),
 };
 
 /** Compress keeps what a condition holds for: where that is known, elements of known places. */
@@ -259,6 +260,22 @@ async function gatherInOrder(node: SourceNode, context: RewriteContext): Promise
   return [
     { ...node, op: 'Reshape', attributes: { shape: [...rows.slice(0, -1), ...shape.slice(depth)] }, inputs: [data] },
   ];
+}
+
+/** Indices of one coordinate each: rows of a table. */
+function gatherRows(node: SourceNode, context: RewriteContext): readonly SourceNode[] | null {
+  const [data, indices] = node.inputs;
+  if (!data || !indices || numberAttribute(node.attributes, 'batch_dims', 0) !== 0) return null;
+  const { shape } = context.typeOf(indices);
+  if (shape.at(-1) !== 1) return null;
+  const rows = shape.slice(0, -1);
+  const gather = (by: string): SourceNode => ({ ...node, op: 'Gather', attributes: { axis: 0 }, inputs: [data, by] });
+  const before = context.producerOf(indices);
+  const [source] = before?.op === 'Unsqueeze' && before.domain === '' ? before.inputs : [];
+  if (source && context.typeOf(source).shape.join() === rows.join()) return [gather(source)];
+  const flat = `${resultOf(node)}/rows`;
+  const view = { op: 'Reshape', attributes: { shape: rows }, inputs: [indices], outputs: [flat] };
+  return [{ ...node, name: `${node.name}/rows`, ...view }, gather(flat)];
 }
 
 function runsInOrder(coordinates: readonly number[], sizes: readonly number[]): boolean {

@@ -13,6 +13,8 @@ import {
 } from '../../../src/ir/experts/dispatch-experts.js';
 import { expandExperts } from '../../../src/ir/experts/expand-experts.js';
 import { sumGathered } from '../../../src/ir/experts/gathered-results.js';
+import { sumGatheredWeights } from '../../../src/ir/experts/gathered-weights.js';
+import { splitEinsums } from '../../../src/ir/experts/split-einsum.js';
 import { stackExperts } from '../../../src/ir/experts/stack-experts.js';
 import type { Graph, Node } from '../../../src/ir/graph.js';
 import { numbersOf } from '../../../src/ir/ops/constants.js';
@@ -21,7 +23,7 @@ import { EXPERT_FORMS, type ExpertSizes, routedExperts, SMALL } from '../../pipe
 const batched = (graph: Graph): Graph => ({ ...graph, batch: [{ input: 'ids', axis: 0 }] });
 
 /** As import does. */
-const plainOf = (graph: Graph) => sumGathered(stackExperts(expandExperts(graph)));
+const plainOf = (graph: Graph) => sumGathered(sumGatheredWeights(stackExperts(splitEinsums(expandExperts(graph)))));
 const dispatchExperts = (graph: Graph, options: DispatchOptions) => dispatchPlain(plainOf(graph), options);
 
 async function resultsOf(graph: Graph): Promise<Readonly<Record<string, readonly number[]>>> {
@@ -136,6 +138,19 @@ test('gathered results are a sum over experts, unless something else reads them'
   const results = graph.nodes.flatMap(({ op, outputs }) => (op === 'GatherElements' ? (outputs[0] ?? []) : []));
   const read = { ...graph, outputs: [...graph.outputs, ...results] };
   t.is(sumGathered(read), read);
+});
+
+test('gathered weights are those of all experts, unless something else reads a result', (t) => {
+  for (const form of ['chosen', 'lookup'] as const) {
+    const graph = batched(routedExperts(form));
+    const summed = sumGatheredWeights(graph);
+    const gathers = ({ nodes, weights }: Graph) =>
+      nodes.filter(({ op, inputs }) => op === 'Gather' && weights.get(inputs[0] ?? '')?.shape.length === 3).length;
+    t.deepEqual([gathers(graph), gathers(summed)], [2 * SMALL.layers, 0]);
+    const inner = graph.nodes.flatMap(({ op, outputs }) => (['Tanh', 'Relu'].includes(op) ? (outputs[0] ?? []) : []));
+    const read = { ...graph, outputs: [...graph.outputs, ...inner] };
+    t.is(sumGatheredWeights(read), read);
+  }
 });
 
 test('a result of the experts that something else reads stays as it is written', (t) => {
