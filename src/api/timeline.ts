@@ -51,7 +51,7 @@ export async function writeTimeline(file: string, configuration: StepConfigurati
 
 /**
  * Writes when ranks ran the actions and instructions of a step, in the same form: a line per rank, instructions inside of their
- * action.
+ * action, or of their pass (forward, backward, update) where an action has several.
  * @throws AutoparError (cannotWrite)
  */
 export async function writeSpans(file: string, program: Program, spans: StepResult['spans']): Promise<void> {

@@ -4,7 +4,7 @@
 
 import { createHash } from 'node:crypto';
 import type { Graph } from '../ir/graph.js';
-import { isOnceAStep } from '../ir/graph.js';
+import { isOnceAStep, passOf } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import type { SecondHalf } from '../partition/order.js';
@@ -132,6 +132,8 @@ function stageOf(
   const around: SegmentSurroundings = { graph: sharded, bound, inline, models: new Map() };
   const segments: Record<string, ProgramSegment> = {};
   const types = typesIn(sharded);
+  // A pipeline has a list per pass.
+  const hasPasses = !sharded.pipeline && sharded.nodes.some(({ phase }) => phase !== 'forward');
   const written = (step: PlacedStep): Unmarked => {
     if (step.kind === 'wait') return { kind: 'wait', id: step.id };
     if (step.kind === 'send' || step.kind === 'recv') {
@@ -181,6 +183,7 @@ function stageOf(
       weights: segment.weights.map((binding) => binding.tensor),
       outputs: segment.outputs.map((binding) => binding.tensor),
       label: labelOf(first.layer, first.origin),
+      ...(hasPasses ? { pass: passOf(first.phase) } : {}),
     };
   };
   const free = (tensors: readonly string[]): readonly Unmarked[] =>

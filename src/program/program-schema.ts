@@ -47,7 +47,7 @@ const instruction: ProgramSchema = {
   oneOf: [
     record(
       { kind: { const: 'compute' }, segment: text, inputs: texts, weights: texts, outputs: texts, label: text },
-      half,
+      { pass: text, ...half },
     ),
     record(
       { kind: { const: 'start' }, id: whole, collective, axes: texts, input: text, output: text, label: text },

@@ -176,6 +176,8 @@ export type Instruction = { readonly half?: 1 } & (
       readonly outputs: readonly string[];
       /** Layer and first operator, for reports and errors. */
       readonly label: string;
+      /** In training without stages, where a list has several: `forward`, `backward`, `update`, `begin`. */
+      readonly pass?: string;
     }
   /**
    * Begins a collective; `output` is defined by the `wait` with the same id. One that is marked `last` begins only where its list

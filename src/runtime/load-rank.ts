@@ -26,6 +26,7 @@ export type LoadedStep<Tensor> = { readonly half?: 1 } & (
       readonly memory: Memory;
       readonly inputs: readonly string[];
       readonly outputs: readonly string[];
+      readonly pass?: string;
     }
   | {
       readonly kind: 'start';
@@ -209,8 +210,9 @@ function resolve<Tensor>(
     if (instruction.kind === 'compute') {
       const segment = sessions.get(sessionKey(stage, instruction)) as LoadedSegment<Tensor>;
       const { temporaryBytes = 0 } = stage.segments[instruction.segment] ?? {};
-      const { inputs, outputs, label } = instruction;
-      return { kind: 'compute', label, segment, temporaryBytes, memory: placeOf(stage, outputs[0]), inputs, outputs };
+      const { kind, inputs, outputs, label, pass } = instruction;
+      const memory = placeOf(stage, outputs[0]);
+      return { kind, label, segment, temporaryBytes, memory, inputs, outputs, ...(pass === undefined ? {} : { pass }) };
     }
     if (instruction.kind === 'start') {
       const own = instruction.last ? ahead.get(instruction.id) : undefined;

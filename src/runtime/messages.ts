@@ -126,11 +126,11 @@ export interface RankStep {
   readonly spans: readonly TraceSpan[];
 }
 
-/** When a rank ran an action, or an instruction of it. */
+/** When a rank ran an action, a pass of one that has several, or an instruction of it. */
 export interface TraceSpan {
-  /** `compute`, `send`, `recv`, `accumulate`, a move, or a collective; of an action its phase. */
+  /** `compute`, `send`, `recv`, `accumulate`, a move, or a collective; of an action its phase, or the pass. */
   readonly kind: string;
-  /** Layer and operator, or tensor; null for an action. */
+  /** Layer and operator, or tensor; null for an action or pass. */
   readonly label: string | null;
   readonly chunk: number;
   readonly microBatch: number | null;

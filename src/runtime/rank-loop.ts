@@ -27,6 +27,12 @@ import { ValueWatch } from './value-watch.js';
 
 type StepCommand = Extract<RankCommand, { kind: 'step' }>;
 
+/** When something ran: a step of an action has a label, an action whose kind is not said is of its phase. */
+interface Ran extends Pick<TraceSpan, 'from' | 'until'> {
+  readonly kind?: string;
+  readonly label?: string;
+}
+
 /** A loaded rank. Its methods throw Stopped when it is told to stop. */
 export class RankLoop<Tensor extends object> {
   private readonly stopwatch = new Stopwatch();
@@ -61,9 +67,7 @@ export class RankLoop<Tensor extends object> {
     for (const [action, { steps, isLast }] of this.loaded.actions.entries()) {
       const microBatch = actions[action]?.microBatch ?? null;
       this.enter(microBatch);
-      const began = performance.now();
       await this.run({ action, microBatch, isLast }, steps);
-      this.span(action, began);
     }
     this.control.barrier(rank);
     const seconds = this.backend.stepSeconds?.() ?? (performance.now() - from) / 1000;
@@ -151,8 +155,8 @@ export class RankLoop<Tensor extends object> {
     );
   }
 
-  /** Notes that an action, or a step of it, ran from then until now. */
-  private span(action: number, from: number, kind?: string, label?: string): void {
+  /** Notes when an action, one pass of it, or a step of it ran. */
+  private span(action: number, { from, until, kind, label }: Ran): void {
     const { phase = '', chunk = 0, microBatch = null } = this.setup.actions[action] ?? {};
     const { timeOrigin } = performance;
     this.spans?.push({
@@ -161,7 +165,7 @@ export class RankLoop<Tensor extends object> {
       chunk,
       microBatch,
       from: timeOrigin + from,
-      until: timeOrigin + performance.now(),
+      until: timeOrigin + until,
     });
   }
 
@@ -170,6 +174,8 @@ export class RankLoop<Tensor extends object> {
     steps: readonly LoadedStep<Tensor>[],
   ): Promise<void> {
     let current = 0;
+    const began = performance.now();
+    let pass = null as Ran | null;
     for (let index = 0; index < steps.length; index++) {
       const step = steps[index] as LoadedStep<Tensor>;
       if (step.kind === 'start' && step.last && !isLast) continue;
@@ -192,11 +198,17 @@ export class RankLoop<Tensor extends object> {
       const kind = this.kindOf(step);
       const count = step.kind === 'wait' ? 0 : 1;
       const copied = this.copied();
-      const milliseconds = performance.now() - from - copied;
-      this.span(action, from, kind, step.label);
+      const until = performance.now();
+      const milliseconds = until - from - copied;
+      this.span(action, { from, until, kind, label: step.label });
+      if (step.kind === 'compute' && step.pass !== undefined) {
+        if (pass && pass.kind !== step.pass) this.span(action, pass);
+        pass = { from: pass?.kind === step.pass ? pass.from : from, until, kind: step.pass };
+      }
       this.stopwatch.add(kind, milliseconds, this.transport.blocked() - blocked, bytes, count);
       if (copied > 0) this.stopwatch.add('copy', copied, 0, 0, 1);
     }
+    this.span(action, pass ?? { from: began, until: performance.now() });
   }
 
   private async compute(step: Extract<LoadedStep<Tensor>, { kind: 'compute' }>): Promise<number> {
