@@ -310,7 +310,7 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
     },
     {
       does: "The order of the mesh's axes is part of the search",
-      commands: ['autopar compile --train --plan-only --cluster NxM:ID --mesh-order AXES'],
+      commands: ['autopar simulate --mesh-order AXES'],
       tests: ['test/search/configurations/placings.test.ts'],
     },
     {
@@ -350,7 +350,7 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
     },
     {
       does: 'Offload of optimizer state and activations to the host, priced',
-      commands: ['autopar simulate --offload all', 'autopar compile --train --plan-only'],
+      commands: ['autopar simulate --offload all'],
       tests: ['test/cost-model/step/offload.test.ts', 'test/search/configurations/placings.test.ts'],
     },
     {
@@ -458,7 +458,7 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
     },
     {
       does: 'Training steps proven optimal over all even stages, and compared with every cut of small spaces',
-      commands: ['autopar compile MODEL --train --plan-only --cluster NxM:ID', 'npm run bench:search'],
+      commands: ['autopar compile MODEL --train --cluster NxM:ID', 'npm run bench:search'],
       tests: ['test/search/configurations/at-least.test.ts', 'test/search/configurations/every-cut.slow.ts'],
     },
     {
@@ -528,14 +528,14 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
       tests: ['test/search/behaviour/resnet-head.slow.ts'],
     },
     {
-      does: 'Speed and memory of GPT-3 sized models balanced (priced, no program)',
+      does: 'Speed and memory of GPT-3 sized models balanced',
       commands: [
         'autopar compile --model gpt:layers=96,hidden=12288,heads=96 --train --plan-only --cluster 128x8:a100-sxm-80',
       ],
       tests: ['test/api/simulate.test.ts', 'test/search/configurations/'],
     },
     {
-      does: 'Devices of unequal speed get unequal shares of the layers (priced, no program)',
+      does: 'Devices of unequal speed get unequal shares of the layers',
       commands: ['autopar compile MODEL --train --plan-only --cluster FILE.yaml --pp 2'],
       tests: ['test/search/configurations/cut-layers.test.ts'],
     },

@@ -19,8 +19,8 @@ import { Deadline } from '../solver/deadline.js';
 import type { NestedCompileOptions } from './compile-options.js';
 import type { ImportedModel } from './import.js';
 import { type NestedPlanningOptions, type PlannedModel, plan } from './plan.js';
-import { askedOf, microBatchesOf, proposer, unproposed } from './proposals.js';
-import type { StepSearch } from './search-step.js';
+import { askedOf, asSearched, microBatchesOf, proposer, unproposed } from './proposals.js';
+import { type StepSearch, stepRemedy } from './search-step.js';
 import type { Training } from './training.js';
 
 /** What is chosen from. */
@@ -128,6 +128,18 @@ function withProposals(alone: AutoparError, others: readonly ComparedPlan[]): Au
   );
 }
 
+/** A refusal with what of the options leaves no training step either. */
+async function withRemedy(
+  error: AutoparError,
+  unmade: AutoparError | null,
+  { options, training, read }: Choices,
+): Promise<AutoparError> {
+  const remedy = unmade && (await stepRemedy(asSearched(options, training, read), unmade));
+  if (!remedy) return error;
+  const hint = [remedy, error.hint].filter((one) => one).join('; else ');
+  return new AutoparError(error.code, error.exit, error.message, error.where, hint);
+}
+
 /**
  * dp · tp alone, and proposals beside it. Proposals say how memory is saved, so that operators are searched within it where none
  * of them fits.
@@ -138,7 +150,13 @@ async function beside(choices: Choices, training: Training, deadline: Deadline):
   const isPlanned = !(formed instanceof AutoparError) && work <= MOST_WORK;
   const checked = isPlanned ? await planned(choices, formed, deadline, 'checked').catch(refusal) : null;
   const alone = checked instanceof AutoparError ? null : checked;
-  const { fitting, others, searched, notes } = await lowerProposals(choices, training, deadline, {
+  const {
+    fitting,
+    others,
+    searched,
+    refusal: unmade,
+    notes,
+  } = await lowerProposals(choices, training, deadline, {
     alone,
     work: isPlanned ? work : 0,
   });
@@ -154,9 +172,9 @@ async function beside(choices: Choices, training: Training, deadline: Deadline):
     const compared = isMade ? ranked(all, rest, choices.options) : null;
     return { ...best, compared, searched, notes: [...notes, ...tightNotes(best, choices)] };
   }
-  if (formed instanceof AutoparError) throw formed;
+  if (formed instanceof AutoparError) throw await withRemedy(formed, unmade, choices);
   const smaller = await planned(choices, formed, deadline, 'searched').catch(refusal);
-  if (smaller instanceof AutoparError) throw withProposals(smaller, others);
+  if (smaller instanceof AutoparError) throw await withRemedy(withProposals(smaller, others), unmade, choices);
   return { ...smaller, compared: isMade ? ranked([smaller], others, choices.options) : null, searched, notes };
 }
 
@@ -174,6 +192,8 @@ interface LoweredProposals {
   readonly others: readonly ComparedPlan[];
   /** All that was compared by the price of layers; null where nothing could be proposed. */
   readonly searched: StepSearch | null;
+  /** Why nothing could be proposed; null where something was. */
+  readonly refusal: AutoparError | null;
   readonly notes: readonly string[];
 }
 
@@ -274,19 +294,23 @@ async function lowerProposals(
   const half = new Deadline(Number.isFinite(deadline.left()) ? deadline.left() / 2 : undefined, options.signal);
   const proposing = await proposer(options, training, read, half).catch(refusal);
   if (proposing instanceof AutoparError)
-    return { fitting: [], others: [], searched: null, notes: [unproposedText(proposing)] };
+    return { fitting: [], others: [], searched: null, refusal: proposing, notes: [unproposedText(proposing)] };
   const limit = options.memory ?? usableBytes(cluster) ?? Number.POSITIVE_INFINITY;
   const fitting: FittingPlan[] = [];
   const others = new Map<string, ComparedPlan>();
   const notes: string[] = [];
   let searched: StepSearch | null = null;
+  let unmade: AutoparError | null = null;
   let { work } = before;
   const seen = new Set<string>();
   let asked = Number.isFinite(limit) ? deviceBytes(limit, cluster) : null;
   for (let round = 0; round < ROUNDS; round++) {
     const proposed = await proposing.propose(asked).catch(refusal);
     if (proposed instanceof AutoparError) {
-      if (round === 0) notes.push(unproposedText(proposed));
+      if (round === 0) {
+        notes.push(unproposedText(proposed));
+        unmade = proposed;
+      }
       break;
     }
     const { proposals } = proposed;
@@ -321,7 +345,7 @@ async function lowerProposals(
   }
   const figure = figureOf(options);
   fitting.sort((a, b) => figure(a) - figure(b));
-  return { fitting, others: [...others.values()], searched, notes };
+  return { fitting, others: [...others.values()], searched, refusal: unmade, notes };
 }
 
 /** The best of dp and tp alone with the estimate of its degrees, where both are there. */

@@ -76,15 +76,18 @@ export async function searchStep(options: StepSearchOptions): Promise<StepSearch
     const prepare = (on: Cluster) => prepareStep({ ...options, on }, prepared.read);
     return { ...found, fewer: await fewerDevices(prepare, prepared, found) };
   } catch (error) {
-    if (!(error instanceof AutoparError) || !WITHOUT_PLAN.has(error.code)) throw error;
-    const isTimed = options.timeLimit !== undefined || options.deadline !== undefined;
-    if (isTimed && error.code === 'nothing-fits') throw error;
-    const wider = isTimed ? null : await widerThanUsual(options);
-    const hint = [wider ?? (await conflict(options, error.code)), error.hint]
-      .filter((remedy) => remedy)
-      .join('; else ');
+    if (!(error instanceof AutoparError)) throw error;
+    const hint = [await stepRemedy(options, error), error.hint].filter((remedy) => remedy).join('; else ');
     throw new AutoparError(error.code, error.exit, error.message, error.where, hint);
   }
+}
+
+/** What of the options leaves no step, or none that fits, in words; null where no option does, or time is limited. */
+export async function stepRemedy(options: StepSearchOptions, { code }: AutoparError): Promise<string | null> {
+  const isTimed = options.timeLimit !== undefined || options.deadline !== undefined;
+  if (!WITHOUT_PLAN.has(code) || (isTimed && code === 'nothing-fits')) return null;
+  const wider = isTimed ? null : await widerThanUsual(options);
+  return wider ?? conflict(options, code);
 }
 
 /** Errors that other pins may mend, or a tp which is not looked at unless it is asked for. */

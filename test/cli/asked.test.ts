@@ -266,18 +266,3 @@ test('an option of one value that is given twice is refused with both, on every 
   const several = await autopar('inspect models/mlp.onnx --weights a --weights b --json --json'.split(' '));
   t.notRegex(several.stderr, /given twice/);
 });
-
-test('an option of one value that is given twice is refused with both, on every command; lists and flags are not', async (t) => {
-  for (const [name, { options }] of leaves(COMMANDS)) {
-    const one = options.find(({ flags, repeats, parse }) => /[<[]/.test(flags) && !repeats && !parse);
-    const flag = /--[\w-]+/.exec(one?.flags ?? '')?.[0];
-    if (flag === undefined) continue;
-    const { code, stderr } = await autopar([...name.split(' '), flag, 'a', flag, 'b']);
-    t.is(code, 2, name);
-    t.true(stderr.startsWith(`error[bad-option]: ${flag} is given twice: a and b\n`), `${name}: ${stderr}`);
-  }
-  const tp = await autopar('compile x.onnx --tp 2 --tp 4'.split(' '));
-  t.regex(tp.stderr, /^error\[bad-option\]: --tp is given twice: 2 and 4\n/);
-  const several = await autopar('inspect models/mlp.onnx --weights a --weights b --json --json'.split(' '));
-  t.notRegex(several.stderr, /given twice/);
-});

@@ -100,7 +100,7 @@ export function singleEdits(plan: Plan): readonly Edit[] {
   }
   for (const [name, layout] of Object.entries(plan.tensors).slice(0, MOST_OPERATORS))
     edit(`tensors.${name} on an axis that is not there`, (copy) => {
-      copy.tensors[name] = layout.replace(/dp|tp|rank/, 'up');
+      copy.tensors[name] = layout.replace(/dp|sp|tp|rank/, 'up');
     });
   for (const [index, { instances }] of plan.layerClasses.entries())
     edit(`layerClasses.${index}: one more`, (copy) => {

@@ -140,6 +140,15 @@ export const COMPILE_IDLE: readonly Idle<NestedCompileOptions>[] = [
       `--within ${within} is the time that --objective devices allows, and the objective is ${objective ?? 'time'}`,
     hint: 'add --objective devices, or leave it out',
   },
+  ...(['prefer', 'headroom'] as const).map(
+    (option): Idle<NestedCompileOptions> => ({
+      option,
+      when: ({ objective }) => objective === 'memory',
+      says: () =>
+        `--${option} chooses among plans by their time, and --objective memory takes the one with the least memory`,
+      hint: 'leave out --objective memory, or the option',
+    }),
+  ),
   {
     option: 'precision',
     when: ({ training }) => training !== undefined,
