@@ -85,7 +85,7 @@ export function sequenceDocs({ errors, bytes, prices }: Measured): string {
       ]),
     ),
     '',
-    'Ulysses has whole rows of its own heads, a ring blocks of rows of all heads and no more than two blocks of keys and values.',
+    'Ulysses has whole rows of its own heads, a ring its rows of all heads, and two blocks of values and three of keys at most.',
     'Gathered keys and values, and operands of products over tp, are whole on every rank.',
     '',
     '## Prices',

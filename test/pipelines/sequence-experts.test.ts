@@ -57,33 +57,12 @@ for (const [task, pipeline] of CASES) {
       t.deepEqual(sendsOfRing(all), RING_SENDS);
       const sends = RING_SENDS.forward + RING_SENDS.backward;
       t.deepEqual(all.permutesByRank, [sends, sends, sends, sends]);
-      t.is(blocksOfRing(all), 2);
     }
   });
 }
 
 /** Of four layers on four ranks: keys and values in forward; those and their gradients in backward. */
 const RING_SENDS = { forward: 4 * 3 * 2, backward: 4 * 3 * 4 };
-
-/** The most blocks that have arrived or are on their way, of those that keys or values of a layer are passed round in. */
-function blocksOfRing({ program }: Trained): number {
-  const firstOf = new Map<string, string>();
-  const held = new Map<string, Set<string>>();
-  let most = 0;
-  for (const { phases } of program.stages)
-    for (const instruction of Object.values(phases).flat()) {
-      if (instruction.kind === 'free')
-        for (const name of instruction.tensors) held.get(firstOf.get(name) ?? '')?.delete(name);
-      if (instruction.kind !== 'start' || instruction.collective.kind !== 'permute') continue;
-      const { input, output } = instruction;
-      const first = firstOf.get(input) ?? input;
-      firstOf.set(output, first);
-      const blocks = held.get(first) ?? new Set();
-      held.set(first, blocks.add(output));
-      most = Math.max(most, blocks.size);
-    }
-  return most;
-}
 
 function sendsOfRing({ lowered }: Trained): Readonly<Record<'forward' | 'backward', number>> {
   const sends = lowered.flatMap(({ sharded }) =>

@@ -126,3 +126,23 @@ export function trainedLong(method: SequenceMethod, ranks: number): Promise<Trai
     method === 'megatron' ? alongSequence('model.layers.*') : {},
   );
 }
+
+/** The most blocks that have arrived or are on their way, of those that keys or values of a layer are passed round in. */
+export function blocksOfRing({ program }: Pick<Trained, 'program'>): number {
+  const firstOf = new Map<string, string>();
+  const held = new Map<string, Set<string>>();
+  let most = 0;
+  for (const { phases } of program.stages)
+    for (const instruction of Object.values(phases).flat()) {
+      if (instruction.kind === 'free')
+        for (const name of instruction.tensors) held.get(firstOf.get(name) ?? '')?.delete(name);
+      if (instruction.kind !== 'start' || instruction.collective.kind !== 'permute') continue;
+      const { input, output } = instruction;
+      const first = firstOf.get(input) ?? input;
+      firstOf.set(output, first);
+      const blocks = held.get(first) ?? new Set();
+      held.set(first, blocks.add(output));
+      most = Math.max(most, blocks.size);
+    }
+  return most;
+}
