@@ -1,50 +1,95 @@
 /**
- * @file `--plan-only` leaves the program out and nothing else: the same plan.json, the same printed figures; and what a plan is
- * chosen by.
+ * @file `--plan-only` leaves the program out and nothing else: the same plan.json and the same figures, which explain and simulate
+ * give again; and what a plan is chosen by.
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
+import fc from 'fast-check';
+import { languageModel } from '../../models/language-model.js';
+import { type CompileResult, compile, type NestedCompileOptions } from '../../src/api/compile.js';
+import { simulatePlan } from '../../src/api/simulate-plan.js';
+import { resultJson } from '../../src/cli/compile-report.js';
+import { writeOnnx } from '../../src/ir/onnx/writer.js';
+import { gptSizes } from '../cost-model/step/sizes.js';
 import { autopar, workplace } from './autopar.js';
 
 const FAMILY = 'gpt:layers=2,hidden=32,heads=4,seq=16,vocab=64';
 const STEP = `compile --model ${FAMILY} --cluster 1x4:a100-sxm-80 --train --global-batch 8`;
+const TRAINING = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw', learningRate: 1e-3 } } as const;
 
 const planIn = (folder: string): string => readFileSync(join(folder, 'plan.json'), 'utf8');
+
+/** All that is reported but what is said of the program. */
+function reported(result: CompileResult): unknown {
+  const { directory: _, programWritten, programReason, notes, ...rest } = resultJson(result);
+  return JSON.parse(JSON.stringify(rest));
+}
+
+test('drawn options: the same plan and figures with and without a program, and simulate gives them again', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const model = join(folder, 'model.onnx');
+  const sizes = gptSizes({ hidden: 16, heads: 2, sequence: 8, vocabulary: 32, layers: 2, batch: 8 });
+  writeFileSync(model, writeOnnx(languageModel('gpt', sizes, 1)));
+  const place = fc.constantFrom({ devices: 2 }, { cluster: '1x2:a100-sxm-80' }, { cluster: '2x2:h100-sxm-80' });
+  const given = fc.constantFrom<Partial<NestedCompileOptions>>(
+    {},
+    { degrees: { pp: 2 } },
+    { degrees: { tp: 2 }, prefer: 'fastest' },
+    { degrees: { sp: 2 }, headroom: 0.5 },
+  );
+  const step = fc.constantFrom<Partial<NestedCompileOptions>>(
+    {},
+    { training: TRAINING },
+    { training: { ...TRAINING, microBatches: 2 }, recompute: 'full' },
+    { training: TRAINING, zero: 1, objective: 'memory' },
+  );
+  await fc.assert(
+    fc.asyncProperty(place, given, step, async (on, pinned, trained) => {
+      const { prefer: _, headroom: _room, ...degrees } = pinned;
+      const wish = trained.objective === 'memory' ? degrees : pinned;
+      const options = { model, force: true, ...on, ...wish, ...trained };
+      const whole = await compile({ ...options, output: join(folder, 'whole'), initRandom: true });
+      const alone = await compile({ ...options, output: join(folder, 'alone'), planOnly: true });
+      t.is(planIn(join(folder, 'alone')), planIn(join(folder, 'whole')));
+      t.deepEqual(reported(alone), reported(whole));
+      t.deepEqual([whole.programWritten, alone.programWritten], [true, false]);
+      t.false(existsSync(join(folder, 'alone', 'program')));
+      const { prediction } = await simulatePlan(join(folder, 'alone'));
+      t.deepEqual(JSON.parse(JSON.stringify(prediction)), JSON.parse(planIn(join(folder, 'alone'))).predicted);
+    }),
+    { numRuns: 8, seed: 3 },
+  );
+});
 
 interface Answer {
   readonly degrees: Readonly<Record<string, number>>;
   readonly predicted: { readonly stepSeconds: number; readonly peakBytes: readonly number[] };
   readonly sizes?: readonly { readonly deviceSeconds: number }[];
   readonly cluster: { readonly nodes: number; readonly perNode: number };
+  readonly proposals: { readonly verdicts: readonly { readonly kind: string }[] };
 }
 
-const LINES: readonly string[] = [
-  `${STEP} --init random`,
-  `${STEP} --pp 2 --micro-batches 4 --schedule zero-bubble --init random`,
-  'compile models/gpt-tiny.onnx --cluster 1x4:a100-sxm-80 --train --global-batch 4',
-  'compile models/gpt-tiny.onnx --devices 2 --pp 2',
-];
-
-for (const line of LINES) {
-  test(`the same plan with and without a program: ${line}`, async (t) => {
-    const { folder, remove } = workplace();
-    t.teardown(remove);
-    const run = async (words: string) => {
-      const { code, stdout, stderr } = await autopar(words.split(' '), { cwd: folder });
-      t.is(code, 0, stderr);
-      return stdout.split('\n').filter((one) => one !== '' && !/^(the plan is in|plan and program|next:)/.test(one));
-    };
-    const whole = await run(`${line} -o whole`);
-    const alone = await run(`${line.replace(' --init random', '')} --plan-only -o alone`);
-    t.deepEqual(alone, whole);
-    t.is(planIn(join(folder, 'alone')), planIn(join(folder, 'whole')));
-    t.deepEqual(
-      ['whole', 'alone'].map((name) => existsSync(join(folder, name, 'program'))),
-      [true, false],
-    );
-  });
-}
+test('the report has what was compared, and explain of the folder the same verdicts', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const run = async (line: string) => {
+    const { code, stdout, stderr } = await autopar(line.split(' '), { cwd: folder });
+    t.is(code, 0, stderr);
+    return stdout;
+  };
+  const { proposals, predicted } = JSON.parse(await run(`${STEP} --plan-only -o out --json`)) as Answer;
+  t.true(proposals.verdicts.length > 5);
+  const explained = JSON.parse(await run('explain out --rejected --sensitivity --json')) as {
+    verdicts: Answer['proposals']['verdicts'];
+    sensitivities: readonly unknown[];
+    stepSeconds: number;
+  };
+  t.deepEqual(explained.verdicts, proposals.verdicts);
+  t.is(explained.stepSeconds, predicted.stepSeconds);
+  t.true(explained.sensitivities.length >= 4);
+});
 
 test('the objective memory takes the least of what is compared, cost and devices a part of the cluster', async (t) => {
   const { folder, remove } = workplace();
@@ -78,16 +123,14 @@ test('the plan of a training step of earlier versions says to plan again', async
 
 const REFUSED: readonly (readonly [line: string, code: string, exit: number, says: RegExp])[] = [
   [`${STEP} --dp 3`, 'degrees-do-not-match-devices', 2, /dp 3/],
-  [`${STEP} --pp 9 --devices 9`, 'devices-do-not-match', 2, /--devices 9 contradicts --cluster/],
-  [`${STEP} --zero 4`, 'bad-option', 2, /--zero/],
   [`${STEP} --objective devices`, 'bad-option', 2, /--objective devices wants a time/],
   [`${STEP} --objective memory --axes free`, 'bad-option', 2, /^--objective memory compares steps .* --axes says what/],
   [`${STEP} --objective devices --within 1e-9`, 'not-in-time', 4, /no part of the cluster makes a step in 1e-9 s/],
   [
-    'compile models/mlp.onnx --micro-batches 2 --plan-only',
-    'bad-option',
+    `${STEP} --dp 2 --micro-batch 64 --zero 1`,
+    'micro-batch',
     2,
-    /^--micro-batches is an option of training$/,
+    /batch of 8 .* micro-batch 64[\s\S]*--micro-batch 64 leaves? no combination/,
   ],
 ];
 
@@ -97,9 +140,11 @@ for (const [line, code, exit, says] of REFUSED) {
     t.teardown(remove);
     const result = await autopar([...line.split(' '), '--plan-only', '--json', '-o', 'out'], { cwd: folder });
     t.is(result.code, exit, result.stderr);
-    const { error } = JSON.parse(result.stdout || result.stderr) as { error: { code: string; message: string } };
+    const { error } = JSON.parse(result.stdout || result.stderr) as {
+      error: { code: string; message: string; hint: string };
+    };
     t.is(error.code, code);
-    t.regex(error.message, says);
+    t.regex(`${error.message}\n${error.hint}`, says);
     t.false(existsSync(join(folder, 'out')));
   });
 }
