@@ -4,10 +4,12 @@
 import type { TrainingPrecision } from '../ir/autodiff/training-graph.js';
 import type { DispatchOptions } from '../ir/experts/dispatch-experts.js';
 import type { ConstantTensor } from '../ir/graph.js';
-import type { Objective } from './objective.js';
 import type { NestedPlanningOptions } from './plan.js';
 import type { Target } from './targets.js';
 import type { Training } from './training.js';
+
+export const OBJECTIVES = ['time', 'memory', 'cost', 'devices'] as const;
+export type Objective = (typeof OBJECTIVES)[number];
 
 export interface NestedCompileOptions extends NestedPlanningOptions, DispatchOptions {
   /** The model file. */

@@ -303,7 +303,9 @@ function configNotes(
   const place = (line: number | null) => [config.file, line].filter((part) => part !== null).join(':');
   return [
     ...(configured.microBatches > 1 && !trains(graph)
-      ? [`${config.pipelineStage > 1 ? 'micro_batch_num' : 'gradient_accumulation_steps'} ${configured.microBatches} is of training; inference runs one micro-batch`]
+      ? [
+          `${config.pipelineStage > 1 ? 'micro_batch_num' : 'gradient_accumulation_steps'} ${configured.microBatches} is of training; inference runs one micro-batch`,
+        ]
       : []),
     ...((configured.recompute ?? 'none') !== 'none' && !trains(graph)
       ? [`recompute is of training; inference keeps nothing that it could recompute`]

@@ -10,9 +10,6 @@ import { asSearched, saidOfOperators, unproposed } from './proposals.js';
 import type { ClusterSize } from './search-clusters.js';
 import type { Training } from './training.js';
 
-export const OBJECTIVES = ['time', 'memory', 'cost', 'devices'] as const;
-export type Objective = (typeof OBJECTIVES)[number];
-
 /** The options on the part of the cluster that is planned for; `sizes` of all parts, null where the whole cluster is. */
 export interface OnPart {
   readonly options: NestedCompileOptions;

@@ -1,10 +1,11 @@
 /**
  * @file `autopar compile`: model and cluster in, plan and program out.
  */
+
+import { OBJECTIVES, type Objective } from '../api/compile-options.js';
 import type { Mode } from '../api/decisions.js';
 import type { DegreeOptions } from '../api/degrees.js';
 import { DISPATCHES, type DispatchOptions, dispatchIn } from '../api/dispatch.js';
-import { OBJECTIVES, type Objective } from '../api/objective.js';
 import { type GradientSync, PREFERENCES, type Preference, requestIn } from '../api/requests.js';
 import { SCHEDULE_KINDS } from '../api/schedule-kinds.js';
 import { SEARCH_MODES, type SearchMode, SOLVERS, type SolverName, SP_METHODS, SP_ORDERS } from '../api/search-modes.js';

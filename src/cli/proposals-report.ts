@@ -178,7 +178,7 @@ function pricedJson({ configuration, seconds, priceLevel, bytes, stage, host }: 
   };
 }
 
-export function verdictJson(verdict: DegreesVerdict, search: StepSearch): object {
+function verdictJson(verdict: DegreesVerdict, search: StepSearch): object {
   const { kind, degrees } = verdict;
   const times = search.objective === 'time' ? 'timesAsLong' : 'timesAsMuch';
   return {

@@ -55,7 +55,7 @@ export const RECOMPUTED_LAYERS: CommandOption = {
   },
 };
 
-type Otherwise = Readonly<Partial<Record<keyof StepFlags, string>>>;
+type DefaultOf = Readonly<Partial<Record<keyof StepFlags, string>>>;
 
 /**
  * What programs are asked.
@@ -64,7 +64,7 @@ type Otherwise = Readonly<Partial<Record<keyof StepFlags, string>>>;
  * @param recompute how what is recomputed is written
  */
 export function programOptions(
-  otherwise: Otherwise,
+  otherwise: DefaultOf,
   schedules: readonly ScheduleKind[] = PIPELINE_SCHEDULES,
   recompute: CommandOption = {
     flags: '--recompute <kind>',
@@ -99,7 +99,7 @@ export function programOptions(
 }
 
 /** What a price is asked that needs no program. */
-export function stepOptions(otherwise: Otherwise): readonly CommandOption[] {
+export function stepOptions(otherwise: DefaultOf): readonly CommandOption[] {
   const says = worded(otherwise);
   return [
     {
@@ -127,7 +127,7 @@ export function stepOptions(otherwise: Otherwise): readonly CommandOption[] {
 }
 
 /** An option's words with what holds where it is left out. */
-function worded(otherwise: Otherwise): (text: string, option: keyof StepFlags) => string {
+function worded(otherwise: DefaultOf): (text: string, option: keyof StepFlags) => string {
   return (text, option) => {
     const value = otherwise[option];
     return value === undefined ? text : `${text} (default: ${value})`;

@@ -178,12 +178,7 @@ function listsOfStage(graph: ShardedGraph, pipeline: PipelineStage): readonly Ph
     const before = take(({ kind, transfer }) => kind === 'recv' && reads.has(transfer.tensor));
     return [...before, list, ...take(({ kind, transfer }) => kind === 'send' && transfer.list === list.phase)];
   });
-  return [
-    once(BEGIN, 'begin'),
-    ...inTurn,
-    ...take(() => true),
-    once(UPDATE, 'update'),
-  ];
+  return [once(BEGIN, 'begin'), ...inTurn, ...take(() => true), once(UPDATE, 'update')];
 }
 
 /** What one stage sends, or receives. */

@@ -19,7 +19,15 @@ interface Choice extends Required<Pick<Pipeline, 'spMethod' | 'dp' | 'sp' | 'tp'
   readonly dispatch: Dispatch;
 }
 
-const ROUTED = ['routed-experts', 'batched-experts', 'operator-experts', 'unrolled-experts', 'skewed-experts', 'chosen-experts', 'einsum-experts'] as const;
+const ROUTED = [
+  'routed-experts',
+  'batched-experts',
+  'operator-experts',
+  'unrolled-experts',
+  'skewed-experts',
+  'chosen-experts',
+  'einsum-experts',
+] as const;
 const MODELS = [
   'gpt',
   'llama',

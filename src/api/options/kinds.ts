@@ -39,10 +39,6 @@ export const numbers: OptionKind = {
 export const callback: OptionKind = { expected: 'a function', holds: (value) => typeof value === 'function' };
 export const signal: OptionKind = { expected: 'an AbortSignal', holds: (value) => value instanceof AbortSignal };
 export const object: OptionKind = { expected: 'an object', holds: isObject };
-export const objectOrNull: OptionKind = {
-  expected: 'an object or null',
-  holds: (value) => value === null || isObject(value),
-};
 export const integer: OptionKind = { expected: 'a whole number', holds: Number.isSafeInteger };
 
 /** Whole numbers of at least `least`. */

@@ -4,12 +4,12 @@
 
 import { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-kinds.js';
 import { COMPUTING_BACKENDS, RUN_BACKENDS } from '../backends.js';
+import { OBJECTIVES } from '../compile-options.js';
 import { DISPATCHES } from '../dispatch.js';
 import type { EmitOptions } from '../emit.js';
 import type { ExportOptions } from '../export-weights.js';
 import type { ImportOptions } from '../import.js';
 import type { InspectOptions } from '../inspect.js';
-import { OBJECTIVES } from '../objective.js';
 import type { PlotOptions } from '../plot.js';
 import type { ProfileOptions } from '../profile.js';
 import type { RehearseOptions } from '../rehearse.js';

@@ -5,9 +5,9 @@
 import { tupleValues } from '../../sharding-propagation/annotations/tuple-text.js';
 import { MOST_DEVICES } from '../../sharding-propagation/mesh.js';
 import {
-  type CommFusion,
   CONFIG_SEARCH_MODES,
   CONTEXT_ALGORITHMS,
+  type CommFusion,
   type ConfigKey,
   type ConfigSearchMode,
   type ContextParallelAlgo,

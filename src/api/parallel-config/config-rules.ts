@@ -55,7 +55,12 @@ function padded(what: string, size: number, table: string, modelParallel: number
 }
 
 /** Parts of the model that a stage has: of zero_bubble_v two, else as many as are interleaved, which 1F1B alone does. */
-export function chunksOf({ pipelineStage, pipelineScheduler, pipelineInterleave, ppInterleaveNum }: ParallelConfig): number {
+export function chunksOf({
+  pipelineStage,
+  pipelineScheduler,
+  pipelineInterleave,
+  ppInterleaveNum,
+}: ParallelConfig): number {
   if (pipelineStage === 1) return 1;
   if (pipelineScheduler === 'zero_bubble_v') return 2;
   return pipelineInterleave && pipelineScheduler === '1f1b' ? ppInterleaveNum : 1;

@@ -98,7 +98,7 @@ function constantTensors(graph: Graph): ReadonlySet<string> {
 }
 
 /** A product of tokens with a matrix per expert. */
-interface Seed extends Stack {
+interface Seed extends ExpertMatrices {
   readonly node: Node;
   readonly root: string;
   /** The roles of its operands, by their places; of its weights null. */
@@ -108,7 +108,7 @@ interface Seed extends Stack {
 type Makers = ReadonlyMap<string | null, Node>;
 
 /** The matrices of a product. */
-interface Stack {
+interface ExpertMatrices {
   /** The operand that they are: [experts, rows, columns], or those that tokens chose. */
   readonly place: number;
   readonly experts: number;
@@ -121,7 +121,7 @@ interface Stack {
 }
 
 /** The operand of a product with a matrix for each expert; null where it has none. */
-function stackOf(graph: Graph, node: Node, { constant, chosen }: ExpertWeights): Stack | null {
+function stackOf(graph: Graph, node: Node, { constant, chosen }: ExpertWeights): ExpertMatrices | null {
   if (node.phase !== 'forward' || entryOf(node.op, node.domain)?.family !== 'contraction') return null;
   if (node.inputs.length !== 2) return null;
   const rule = ruleOf(viewOf(graph, node));
@@ -195,7 +195,8 @@ class ExpertWalk {
   block(): ExpertBlock | null {
     const { group } = this;
     const [first] = group;
-    if (!first || group.some(({ experts, choice }) => experts !== first.experts || choice !== first.choice)) return null;
+    if (!first || group.some(({ experts, choice }) => experts !== first.experts || choice !== first.choice))
+      return null;
     const { experts, choice } = first;
     let end: Node | null = null;
     for (const node of this.graph.nodes) {
@@ -252,7 +253,8 @@ class ExpertWalk {
       return isWhole && this.isCanonical(made) ? this.step(node, 'move', operands, made) : null;
     }
     if (this.gate && family === 'contraction') return this.summingProduct(node, own, operands, roles);
-    if (!roles.includes('expert') && this.copies > 1) return this.gate && node.op === 'ReduceSum' && this.isEnd(roles) ? 'end' : null;
+    if (!roles.includes('expert') && this.copies > 1)
+      return this.gate && node.op === 'ReduceSum' && this.isEnd(roles) ? 'end' : null;
     if (MOVES.has(node.op) && node.domain === '') return this.step(node, 'move', operands, made);
     if (this.gate) return null;
     if (isCut) {
@@ -270,7 +272,7 @@ class ExpertWalk {
     );
   }
 
-  private product(node: Node, stack: Stack, operands: readonly (RoleDims | null)[]): 'inside' | null {
+  private product(node: Node, stack: ExpertMatrices, operands: readonly (RoleDims | null)[]): 'inside' | null {
     const rule = ruleOf(viewOf(this.graph, node));
     const weight = rule.inputs[stack.place]?.slice(-2);
     const all = operands.map((roles, index) => (index === stack.place ? stack.roles : roles));

@@ -7,7 +7,7 @@
 import { elementCount, type Graph, type Node, typeOf } from '../graph.js';
 import { ForwardWriter } from '../passes/forward-writer.js';
 
-interface Term {
+interface Operand {
   readonly tensor: string;
   readonly letters: string;
 }
@@ -26,7 +26,7 @@ export function splitEinsums(graph: Graph): Graph {
   return isChanged ? writer.graph(nodes) : graph;
 }
 
-function termsOf({ op, domain, inputs, attributes, phase }: Node): readonly Term[] | null {
+function termsOf({ op, domain, inputs, attributes, phase }: Node): readonly Operand[] | null {
   const equation = attributes['equation'];
   if (op !== 'Einsum' || domain !== '' || phase !== 'forward' || inputs.length < 3 || typeof equation !== 'string')
     return null;
@@ -36,7 +36,7 @@ function termsOf({ op, domain, inputs, attributes, phase }: Node): readonly Term
   return isPlain && equation.includes('->') ? terms : null;
 }
 
-function split(graph: Graph, writer: ForwardWriter, node: Node, given: readonly Term[]): void {
+function split(graph: Graph, writer: ForwardWriter, node: Node, given: readonly Operand[]): void {
   const equation = String(node.attributes['equation']);
   const result = equation.split('->')[1]?.trim() ?? '';
   const sizes = new Map<string, number>();
@@ -51,8 +51,16 @@ function split(graph: Graph, writer: ForwardWriter, node: Node, given: readonly 
     const priced = pairs.map(([first, second]) => {
       const rest = terms.filter((term) => term !== first && term !== second);
       const all = [...new Set(first.letters + second.letters)];
-      const kept = all.filter((letter) => result.includes(letter) || rest.some(({ letters }) => letters.includes(letter)));
-      return { first, second, rest, letters: kept.join(''), flops: elementCount(all.map((one) => sizes.get(one) ?? 1)) };
+      const kept = all.filter(
+        (letter) => result.includes(letter) || rest.some(({ letters }) => letters.includes(letter)),
+      );
+      return {
+        first,
+        second,
+        rest,
+        letters: kept.join(''),
+        flops: elementCount(all.map((one) => sizes.get(one) ?? 1)),
+      };
     });
     const [best] = priced.toSorted((one, other) => one.flops - other.flops);
     if (!best) return;

@@ -488,7 +488,10 @@ const KEYS: Readonly<Record<string, (t: ExecutionContext) => Promise<void>>> = {
     t.deepEqual((await of('[3]')).recompute, { kind: 'full', counts: [3] });
     t.regex((await of("['mul']")).notLowered[0]?.says ?? '', /--recompute full:LAYERS/);
     const uneven = await refused(t, () => of('[3, 4]'));
-    t.regex(`${uneven.message}\n${uneven.hint}`, /recompute is \[3,4\], and pipeline_stage 1 has 1 parts\ngive 1 number/);
+    t.regex(
+      `${uneven.message}\n${uneven.hint}`,
+      /recompute is \[3,4\], and pipeline_stage 1 has 1 parts\ngive 1 number/,
+    );
     const error = await refused(t, () => configOf({ 'recompute_config.recompute': '3' }));
     t.regex(error.message, /recompute_config\.recompute is 3, where True, False, or a list/);
   },
@@ -535,7 +538,10 @@ const KEYS: Readonly<Record<string, (t: ExecutionContext) => Promise<void>>> = {
   'parallel.comm_fusion': async (t) => {
     const of = async (value: string) => optionsOf(await configOf({ 'parallel.comm_fusion': value }));
     t.like(await of('{allreduce: {mode: size, config: 32}}'), { bucketBytes: 32 * 2 ** 20, remarks: [] });
-    t.is((await of("{'openstate': True, 'reducescatter': {'mode': 'auto', 'config': None}}")).bucketBytes, 64 * 2 ** 20);
+    t.is(
+      (await of("{'openstate': True, 'reducescatter': {'mode': 'auto', 'config': None}}")).bucketBytes,
+      64 * 2 ** 20,
+    );
     t.is(optionsOf(await configOf({})).bucketBytes, null);
     for (const [value, bytes, says] of [
       ['{allreduce: {mode: index, config: [2, 4]}}', null, /not by indices/],
@@ -573,7 +579,8 @@ test('schedule, accumulated steps, messages and layers that recompute are those 
   const model = join(ROOT, 'models/llama-tiny.onnx');
   const planWith = async (entries: Readonly<Record<string, string>>) => {
     const config = await configOf(entries);
-    return (await compile({ model, output: join(folder, 'out'), planOnly: true, globalBatch: 4, config, training })).plan;
+    return (await compile({ model, output: join(folder, 'out'), planOnly: true, globalBatch: 4, config, training }))
+      .plan;
   };
   const stages = { 'parallel_config.pipeline_stage': '2', 'parallel_config.micro_batch_num': '4' };
   const staged = await planWith({
@@ -592,7 +599,10 @@ test('schedule, accumulated steps, messages and layers that recompute are those 
   });
   t.like(alone.schedule, { kind: 'single', microBatches: 2, bucketBytes: 2 ** 20 });
   const error = await refused(t, () => planWith({ ...stages, 'recompute_config.recompute': '[2, 0]' }));
-  t.regex(error.message, /recompute \[2, 0\] is of more layers than there are: the model has 2, in 2 parts of at most 1/);
+  t.regex(
+    error.message,
+    /recompute \[2, 0\] is of more layers than there are: the model has 2, in 2 parts of at most 1/,
+  );
   await rm(folder, { recursive: true });
 });
 

@@ -99,7 +99,7 @@ const MORE: readonly (Partial<Omit<CompileOptions, 'training' | 'model'>> & {
   { devices: 4, degrees: { sp: 4 }, spMethod: 'ring' },
   { devices: 2, degrees: { dp: 2, ep: 2 }, model: 'moe' },
   ...(['padded', 'variable'] as const).map((dispatch) => ({
-    ...{ devices: 2, degrees: { dp: 2, ep: 2 }, model: 'routed-experts', dispatch, capacityFactor: 1 } as const,
+    ...({ devices: 2, degrees: { dp: 2, ep: 2 }, model: 'routed-experts', dispatch, capacityFactor: 1 } as const),
     training: { optimizer: SMOOTH },
   })),
   { devices: 2, degrees: { sp: 2 }, model: 'resnet' },
