@@ -477,7 +477,7 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
       tests: [
         'test/search/modes.test.ts',
         'test/cli/search.test.ts',
-        'test/cli/compile-step.test.ts',
+        'test/cli/plan-only.test.ts',
         'test/search/configurations/best-configurations.test.ts',
       ],
     },
@@ -614,7 +614,7 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
     {
       does: '`pipeline_stage`, `micro_batch_num` ≥ `pipeline_stage`, layers over stages',
       commands: ['autopar compile MODEL --train --config FILE'],
-      tests: ['test/api/parallel-config/config.test.ts', 'test/cli/compile-step.test.ts'],
+      tests: ['test/api/parallel-config/config.test.ts', 'test/cli/plan-only.test.ts'],
     },
     {
       does: '`use_seq_parallel`',

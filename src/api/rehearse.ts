@@ -8,14 +8,12 @@ import { availableParallelism, tmpdir } from 'node:os';
 import path from 'node:path';
 import { emitProgram } from '../codegen/emit.js';
 import type { GeneratedProgram } from '../codegen/program-of.js';
-import { AutoparError } from '../ir/error.js';
 import { interruptible } from '../ir/interruption.js';
 import { checkStages } from '../partition/check.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import { checkProgram } from '../program/check-program.js';
 import type { Program } from '../program/program.js';
 import { readProgram } from '../program/reader.js';
-import type { Plan } from '../strategy/plan.js';
 import { readPlan } from '../strategy/plan-json.js';
 import { compiledModel } from './compiled-model.js';
 import { readSource } from './folder.js';
@@ -113,7 +111,6 @@ async function rehearsed(
 ): Promise<Rehearsal> {
   const { directory, ranks = MOST_RANKS, seed = 0, signal, onProgress } = options;
   const plan = await readPlan(path.join(directory, 'plan.json'));
-  refuseUnplanned(plan, directory);
   const source = await readSource(directory);
   onProgress('lowering the plan');
   const { planned, file, constants } = await compiledModel(directory, source, plan, options.model);
@@ -190,16 +187,4 @@ async function run(
   } finally {
     await rm(directory, { recursive: true, force: true });
   }
-}
-
-/** @throws AutoparError (input) `no-operator-entries` */
-function refuseUnplanned({ operators }: Plan, directory: string): void {
-  if (Object.keys(operators).length > 0) return;
-  throw new AutoparError(
-    'no-operator-entries',
-    'input',
-    `the plan in ${directory} has no entries of operators`,
-    { file: path.join(directory, 'plan.json') },
-    'compile the model again: a rehearsal lowers the entries of operators',
-  );
 }

@@ -116,7 +116,7 @@ const USES: Readonly<Record<string, Uses>> = {
     within: [`${STEP} --train --within 2`],
     prefer: [`${STEP} --train --objective memory --prefer fastest`],
     headroom: [`${STEP} --train --objective memory --headroom 0.2`],
-    zero: ['compile models/mlp.onnx --zero 1 --complete propagate', `${STEP} --zero 1`],
+    zero: ['compile models/mlp.onnx --zero 1 --complete propagate'],
     bucket: [`${STEP} --zero 1 --bucket 1MB`],
     interleave: ['compile x.onnx --interleave 2', `${STEP} --zero 1 --interleave 2`],
     'gradient-sync': [

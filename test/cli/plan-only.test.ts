@@ -68,7 +68,14 @@ interface Answer {
   readonly predicted: { readonly stepSeconds: number; readonly peakBytes: readonly number[] };
   readonly sizes?: readonly { readonly deviceSeconds: number }[];
   readonly cluster: { readonly nodes: number; readonly perNode: number };
-  readonly proposals: { readonly verdicts: readonly { readonly kind: string }[] };
+  readonly proposals: { readonly verdicts: readonly Verdict[] };
+}
+
+interface Verdict {
+  readonly kind: string;
+  readonly degrees: Readonly<Record<string, number>>;
+  readonly stepSeconds?: number;
+  readonly atLeastSeconds?: number;
 }
 
 test('the report has what was compared, and explain of the folder the same verdicts', async (t) => {
@@ -86,7 +93,18 @@ test('the report has what was compared, and explain of the folder the same verdi
     sensitivities: readonly unknown[];
     stepSeconds: number;
   };
-  t.deepEqual(explained.verdicts, proposals.verdicts);
+  const by = (verdicts: readonly Verdict[]) => new Map(verdicts.map((one) => [JSON.stringify(one.degrees), one]));
+  const priced = by(explained.verdicts);
+  t.deepEqual([...priced.keys()].sort(), [...by(proposals.verdicts).keys()].sort());
+  for (const [degrees, one] of by(proposals.verdicts)) {
+    const other = priced.get(degrees);
+    if (other?.kind === one.kind) t.deepEqual(other, one, degrees);
+    else {
+      const [slower, whole] = one.kind === 'slower' ? [one, other] : [other, one];
+      t.is(slower?.kind, 'slower', degrees);
+      t.true((whole?.stepSeconds ?? 0) >= (slower?.atLeastSeconds ?? Number.POSITIVE_INFINITY), degrees);
+    }
+  }
   t.is(explained.stepSeconds, predicted.stepSeconds);
   t.true(explained.sensitivities.length >= 4);
 });

@@ -176,8 +176,8 @@ test('folders without entries of operators, and folders that are none, are refus
   });
   const file = join(directory, 'plan.json');
   const plan = JSON.parse(readFileSync(file, 'utf8')) as Plan;
-  writeFileSync(file, JSON.stringify({ ...plan, search: { ...plan.search, mode: 'step' } }));
-  t.like(await t.throwsAsync(rehearse({ directory })), { code: 'no-operator-entries', exit: 'input' });
+  writeFileSync(file, JSON.stringify({ ...plan, operators: {} }));
+  t.like(await t.throwsAsync(rehearse({ directory })), { code: 'plan-invalid', exit: 'input' });
   t.like(await t.throwsAsync(rehearse({ directory: join(directory, 'none') })), {
     code: 'plan-missing',
     exit: 'input',
