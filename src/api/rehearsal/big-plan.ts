@@ -88,7 +88,7 @@ function kindsOf(plan: Plan, graph: Graph, { strategies, views }: Assignment): R
       return [
         ...[node.op, node.domain, node.phase, attributesKey(node.attributes), types, strategies.get(node.group)],
         node.inputs.map((_, operand) => read.get(`${node.name}:${operand}`)),
-        [stage === own.stage, chunk === own.chunk],
+        [stage === own.stage, chunk === own.chunk, plan.meshes?.[stage]],
       ];
     });
     const key = JSON.stringify(described);

@@ -24,7 +24,7 @@ const MOST_STAGES = 4;
 const MOST_CHUNKS = 2;
 
 /**
- * @param most stages that the ranks suffice for
+ * @param most stages that the ranks suffice for; null where all parts stay, whose meshes differ
  * @param placeOf of forward operators in the plan
  */
 export function fewerParts(
@@ -33,11 +33,11 @@ export function fewerParts(
   placeOf: ReadonlyMap<string, StagePlace>,
   views: readonly View[],
   leader: CoverageNames['leader'],
-  most: number,
+  most: number | null,
 ): FewerParts {
   const { kind } = schedule;
-  const stages = Math.min(schedule.stages, MOST_STAGES, most);
-  const virtualStages = Math.min(schedule.virtualStages, MOST_CHUNKS);
+  const stages = most === null ? schedule.stages : Math.min(schedule.stages, MOST_STAGES, most);
+  const virtualStages = most === null ? schedule.virtualStages : Math.min(schedule.virtualStages, MOST_CHUNKS);
   const parts = schedule.stages * schedule.virtualStages;
   const cuts = chosenCuts(signatures(graph, schedule, placeOf, views, leader), stages * virtualStages - 1);
   const partOf = Array.from({ length: parts }, (_, part) => cuts.filter((cut) => cut < part).length);

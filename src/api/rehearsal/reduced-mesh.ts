@@ -1,12 +1,15 @@
 /**
  * @file The mesh of a rehearsal: every axis of a stage's mesh at the least size that keeps its sub-axes apart where the plan uses
  * them apart. Sub-axes that always stand together become one of size 2; where they cut a width that stays to single elements, they
- * stay too, as long as the ranks suffice.
+ * stay too, as long as the ranks suffice. Axes of stages whose meshes differ are lists of sub-axes as well: none is reduced with a part
+ * of another.
  */
 import type { Assignment } from '../../partition/assignment.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
 import type { Layout } from '../../sharding-propagation/layout.js';
-import { type Mesh, type MeshAxis, makeMesh, type SubAxis } from '../../sharding-propagation/mesh.js';
+import { axesSize, type Mesh, type MeshAxis, makeMesh, type SubAxis } from '../../sharding-propagation/mesh.js';
+import { EXPERTS } from '../../sharding-propagation/roles.js';
+import { type AxisSizes, type StageMeshes, stageMeshes } from '../../sharding-propagation/stage-meshes.js';
 import type { Strategy } from '../../sharding-propagation/strategy.js';
 
 export interface ReducedMesh {
@@ -14,6 +17,8 @@ export interface ReducedMesh {
   readonly mesh: Mesh;
   /** That of the plan. */
   readonly from: Mesh;
+  /** Of every stage, where they differ: sub-axes of `mesh`, grouped to the stage's axes. */
+  readonly stages?: StageMeshes;
   /** Sub-axes of the plan in those of the rehearsal, each once; without the lost ones. */
   readonly axes: (names: readonly SubAxis[]) => readonly SubAxis[];
   /** Sub-axes of the plan that the ranks do not suffice for. */
@@ -38,14 +43,19 @@ interface AxisBundles {
  * The mesh at reduced sizes.
  * @param most ranks of a stage
  * @param wholes lists of sub-axes that cut a width that stays to single elements, or padded
+ * @param stages meshes of the plan's stages where they differ; `mesh` is what they share
  */
 export function reducedMesh(
   { mesh, strategies }: Pick<Assignment, 'mesh' | 'strategies'>,
   lowered: readonly LoweredStage[],
   most: number,
   wholes: readonly (readonly SubAxis[])[] = [],
+  stages?: StageMeshes,
 ): ReducedMesh {
-  const orders = [...ordersIn(lowered, [...strategies.values()])];
+  const ofStages = (stages?.stages ?? []).flatMap(({ axes }) =>
+    axes.map(({ subAxes }) => subAxes.map(({ name }) => name)),
+  );
+  const orders = [...ordersIn(lowered, [...strategies.values()]), ...ofStages];
   const bundled = mesh.axes.map((axis) => ({ axis, bundles: bundlesOf(axis, orders) }));
   const whole = new Set(wholes.flat());
   const grown = bundled.map(({ axis, bundles }) => ({
@@ -70,12 +80,21 @@ export function reducedMesh(
     }
   }
   const all = mesh.axes.flatMap(({ subAxes }) => subAxes.map(({ name }) => name));
+  const axes = (given: readonly SubAxis[]) => [...new Set(given.flatMap((name) => names.get(name) ?? []))];
+  const sizeOf = (given: readonly SubAxis[]) => axesSize(reduced, axes(given));
   return {
     mesh: reduced,
     from: mesh,
-    axes: (given) => [...new Set(given.flatMap((name) => names.get(name) ?? []))],
+    ...(stages ? { stages: stageMeshes(stages.stages.map((stage) => reducedSizes(stage, sizeOf))) } : {}),
+    axes,
     lost: new Set(all.filter((name) => !names.has(name))),
   };
+}
+
+/** A stage's axes at reduced sizes. */
+function reducedSizes({ axes, experts = [] }: Mesh, sizeOf: (axes: readonly SubAxis[]) => number): AxisSizes {
+  const ranks = axes.map(({ name, subAxes }) => [name, sizeOf(subAxes.map((sub) => sub.name))] as const);
+  return experts.length > 0 ? [...ranks, [EXPERTS, sizeOf(experts)]] : ranks;
 }
 
 function product(bundles: readonly Bundle[]): number {

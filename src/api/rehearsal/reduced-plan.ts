@@ -11,6 +11,7 @@ import { partAt, placeOfPart } from '../../schedule/parts.js';
 import { tensorLayoutText } from '../../sharding-propagation/file-form.js';
 import { isReplicated, type Layout, mergedLayout, normalise, sameBlocks } from '../../sharding-propagation/layout.js';
 import { deviceCount, STAGE_AXIS } from '../../sharding-propagation/mesh.js';
+import { type AxisSizes, rankAxes, sizesOf } from '../../sharding-propagation/stage-meshes.js';
 import { operandLayouts, REPLICATED, type Strategy } from '../../sharding-propagation/strategy.js';
 import type { Plan, PlanOperator, PlanView } from '../../strategy/plan.js';
 import { producedLayouts } from '../../strategy/produced-layouts.js';
@@ -98,8 +99,9 @@ export function reducedPlan(big: BigPlan, small: SmallModel): Plan {
     cluster: { nodes: 1, perNode: devices * stages, device: plan.cluster.device },
     mesh: [
       ...(stages > 1 ? [{ axis: STAGE_AXIS, size: stages }] : []),
-      ...mesh.mesh.axes.map(({ name, size }) => ({ axis: name, size })),
+      ...axesOf(rankAxes(sizesOf(mesh.stages?.stages[0] ?? mesh.mesh))),
     ],
+    ...(mesh.stages ? { meshes: mesh.stages.stages.map((stage) => axesOf(sizesOf(stage))) } : {}),
     degrees: reducedDegrees(plan, mesh, stages),
     stages: counts.map((count) => ({ operators: count, devices })),
     layerClasses: [],
@@ -115,9 +117,13 @@ export function reducedPlan(big: BigPlan, small: SmallModel): Plan {
   };
 }
 
+function axesOf(sizes: AxisSizes): Plan['mesh'] {
+  return sizes.map(([axis, size]) => ({ axis, size }));
+}
+
 /** The degrees of a rehearsal over so many stages. */
-export function reducedDegrees(plan: Plan, { mesh }: ReducedMesh, stages: number): Plan['degrees'] {
-  const sizes = new Map(mesh.axes.map(({ name, size }) => [name, size]));
+export function reducedDegrees(plan: Plan, { mesh, stages: own }: ReducedMesh, stages: number): Plan['degrees'] {
+  const sizes = new Map((own?.stages[0] ?? mesh).axes.map(({ name, size }) => [name, size]));
   const degree = (axis: string) => sizes.get(axis) ?? 1;
   return { dp: degree('dp'), tp: degree('tp'), sp: degree('sp'), pp: stages, ep: Math.min(plan.degrees.ep, 2) };
 }

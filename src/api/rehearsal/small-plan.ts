@@ -9,6 +9,7 @@ import type { LoweredStage } from '../../partition/lower-stages.js';
 import type { Schedule } from '../../schedule/schedule.js';
 import { batchSize } from '../../search/degrees.js';
 import { deviceCount } from '../../sharding-propagation/mesh.js';
+import { meshesOf } from '../../strategy/assignment-of.js';
 import type { Plan } from '../../strategy/plan.js';
 import { planFromJson, planToJson } from '../../strategy/plan-json.js';
 import { inPlannedOrder } from '../../strategy/staged-graph.js';
@@ -51,10 +52,14 @@ const LEAST_STAGES = 2;
 /** @throws AutoparError (noPlan) `no-rehearsal` where the plan has no form at reduced sizes */
 export async function smallPlan(big: BigPlan, request: SmallRequest): Promise<SmallPlan> {
   const { pipeline, assignment } = big;
-  const ranks = Math.floor(request.ranks / (pipeline ? LEAST_STAGES : 1));
-  // Widths of a file stay, so that axes that cut one to single elements, or padded, stay as well.
-  const wholes = request.source.generated === undefined ? wholeCuts(big.graph, assignment, batchSize(big.graph)) : [];
-  const mesh = reducedMesh(assignment, big.lowered, ranks, wholes);
+  const unlike = meshesOf(big.plan);
+  const stages = unlike?.stages.length ?? (pipeline ? LEAST_STAGES : 1);
+  if (stages > request.ranks) throw unreduced(`its ${stages} stages, whose meshes differ, have ${request.ranks} ranks`);
+  // Widths of a file stay, so that axes that cut one to single elements, or padded, stay as well; of unlike meshes halves alone do,
+  // which are sub-axes of every stage.
+  const isOfFile = request.source.generated === undefined && !unlike;
+  const wholes = isOfFile ? wholeCuts(big.graph, assignment, batchSize(big.graph)) : [];
+  const mesh = reducedMesh(assignment, big.lowered, Math.floor(request.ranks / stages), wholes, unlike);
   const leader = leadersIn(big.graph, big.kindOf);
   const parts = pipeline
     ? fewerParts(
@@ -63,7 +68,7 @@ export async function smallPlan(big: BigPlan, request: SmallRequest): Promise<Sm
         pipeline.placeOf,
         assignment.views,
         leader,
-        Math.floor(request.ranks / deviceCount(mesh.mesh)),
+        unlike ? null : Math.floor(request.ranks / deviceCount(mesh.mesh)),
       )
     : null;
   const narrow = narrowSizes(big, mesh);
@@ -80,10 +85,14 @@ export async function smallPlan(big: BigPlan, request: SmallRequest): Promise<Sm
       reasons.push(`${attempt.name}: ${error.message}`);
     }
   }
-  throw new AutoparError(
+  throw unreduced(reasons.at(-1) ?? '');
+}
+
+function unreduced(reason: string): AutoparError {
+  return new AutoparError(
     'no-rehearsal',
     'noPlan',
-    `the plan has no form at reduced sizes: ${reasons.at(-1)}`,
+    `the plan has no form at reduced sizes: ${reason}`,
     {},
     'give more --ranks, or rehearse a plan of fewer axes',
   );

@@ -68,6 +68,19 @@ const PLANS: Readonly<Record<string, Asked>> = {
   'mlp, training': { family: 'mlp:layers=8,hidden=512', ...at(4, 4), training: SGD },
   'cnn-tiny, training': { file: 'models/cnn-tiny.onnx', ...at(4, 4), training: TRAINING },
   'gpt-tiny, training, heads cut to one': { file: 'models/gpt-tiny.onnx', ...at(2, 8), training: TRAINING },
+  'gpt, stages of unlike meshes': {
+    family: 'gpt:layers=6,hidden=128,heads=8,vocab=500,seq=32',
+    globalBatch: 32,
+    cluster: '3x4:h100-sxm-80',
+    meshes: 'tp4 | dp2 tp2 | dp4',
+    training: CUT,
+  },
+  'llama, sequences on one stage, samples on the other': {
+    family: LLAMA,
+    globalBatch: 32,
+    meshes: 'sp2 tp4 | dp8',
+    training: CUT,
+  },
   'llama-tiny, stages': { file: 'models/llama-tiny.onnx', ...at(1, 4, 4), training: CUT },
 };
 
