@@ -77,7 +77,7 @@ const PLANS: Readonly<Record<string, Asked>> = {
   },
   'llama, sequences on one stage, samples on the other': {
     family: LLAMA,
-    globalBatch: 32,
+    globalBatch: 64,
     meshes: 'sp2 tp4 | dp8',
     training: CUT,
   },
