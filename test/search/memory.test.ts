@@ -22,9 +22,11 @@ import { makeMesh } from '../../src/sharding-propagation/mesh.js';
 import { Deadline } from '../../src/solver/deadline.js';
 import { generator } from '../../src/solver/generator.js';
 import { costOf } from '../../src/solver/problem.js';
-import { draws, EVERYTHING } from '../selection.js';
+import { draws, EVERYTHING, slowTests } from '../selection.js';
 import { diamond, everyPlan } from './every-plan.js';
 import { GraphBuilder, llamaGraph, mlpGraph, SMALL_LLAMA } from './small-graphs.js';
+
+const slow = slowTests(test);
 
 const MESH = makeMesh([
   ['dp', 1],
@@ -58,8 +60,8 @@ const everyPlanOf = ((): ((graph: Graph, text: string) => ReturnType<typeof ever
   };
 })();
 
-for (const [name, graph, text] of ENUMERATED.slice(0, EVERYTHING ? ENUMERATED.length : 1)) {
-  test(`within a memory limit no combination is cheaper: ${name}, ${text}`, async (t) => {
+for (const [name, graph, text] of ENUMERATED) {
+  slow(`within a memory limit no combination is cheaper: ${name}, ${text}`, async (t) => {
     const cluster = parseCluster(text, 2);
     const all = everyPlanOf(graph, text);
     const peaks = [...new Set(all.map(({ peak }) => peak))].sort((a, b) => a - b);
@@ -260,7 +262,7 @@ test('where the cheapest plan is too large, the cheapest that fits is found unde
   t.true(dynamic.costNanoseconds >= tight.boundNanoseconds && dynamic.boundNanoseconds <= tight.costNanoseconds);
 });
 
-test('where nothing fits, the least figure and what would help are named', async (t) => {
+slow('where nothing fits, the least figure and what would help are named', async (t) => {
   const graph = llamaGraph(SMALL_LLAMA);
   const error = await t.throwsAsync(plan(graph, parseCluster('1x2:a100-sxm-80', undefined), { memoryBytes: 100_000 }), {
     instanceOf: AutoparError,
