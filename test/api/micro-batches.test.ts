@@ -96,7 +96,7 @@ const CASES: readonly { readonly name: string; readonly graph: Graph; readonly t
   },
 ];
 
-for (const { name, graph, training } of EVERYTHING ? CASES : CASES.slice(0, 2)) {
+for (const { name, graph, training } of EVERYTHING ? CASES : CASES.slice(0, 1)) {
   test(`micro-batches change nothing but the memory: ${name}`, async (t) => {
     const file = saved(t, graph);
     const whole = await train(file, training, { dp: 1, tp: 1 });

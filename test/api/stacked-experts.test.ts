@@ -19,6 +19,8 @@ import { difference } from '../pipelines/difference.js';
 import { type ExpertForm, routedExperts, SMALL } from '../pipelines/expert-models.js';
 import { slowTests } from '../selection.js';
 
+const slow = slowTests(test);
+
 const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
 test.after.always(() => rmSync(folder, { recursive: true, force: true }));
 
@@ -55,7 +57,7 @@ async function weightsOf(file: string): Promise<Readonly<Record<string, readonly
   return Object.fromEntries((await Promise.all(values)).flat());
 }
 
-test('weights of experts that ep has stacked are exported under their own names', async (t) => {
+slow('weights of experts that ep has stacked are exported under their own names', async (t) => {
   const model = written('unrolled');
   const apart = await exported(model, 'apart', { devices: 2, degrees: { dp: 2, tp: 1, ep: 2 } });
   const alone = await exported(model, 'alone', { devices: 1 });

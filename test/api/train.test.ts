@@ -19,7 +19,9 @@ import { readMetrics } from '../../src/api/training-run/metrics.js';
 import { writeNpy } from '../../src/program/arrays/npy.js';
 import { writeNpz } from '../../src/program/arrays/npz.js';
 import type { ConstantTensor } from '../../src/program/values.js';
-import { EVERYTHING } from '../selection.js';
+import { EVERYTHING, slowTests } from '../selection.js';
+
+const slow = slowTests(test);
 
 const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
 process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
@@ -123,7 +125,7 @@ test('losses, gradient norms and bytes of several ranks are those of one', async
   }
 });
 
-test('the last batch is padded with rows that do not count', async (t) => {
+slow('the last batch is padded with rows that do not count', async (t) => {
   const still = { ...SGD, optimizer: { kind: 'sgd', learningRate: 0 } } as const;
   const directory = await compiled('padded', { degrees: { dp: 2 }, devices: undefined, training: still } as never);
   const next = uniform(9);

@@ -244,6 +244,7 @@ const REFUSED: Readonly<Record<string, Refusal & { readonly content: () => Model
 /** Of these smaller ones are above and below. */
 const TAKES_SECONDS: ReadonlySet<string> = new Set([
   'ten million sizes for four elements',
+  'two of ten million sizes',
   'a circle of 100,000 nodes',
   '100,000 inputs with open dimensions',
   'a shape that takes 10,000 steps',

@@ -132,7 +132,7 @@ test('a wrong result of the program fails the case, one of ONNX Runtime refuses 
 
 const FLOATS = { tensor_type: { elem_type: 1, shape: { dim: [{ dim_param: 'n' }] } } };
 
-test('sequences and optionals are read by the model’s type and run as their elements', async (t) => {
+slow('sequences and optionals are read by the model’s type and run as their elements', async (t) => {
   const folder = temporary(t);
   const sequence = { sequence_type: { elem_type: FLOATS } };
   const longer = model({

@@ -38,7 +38,7 @@ test.serial('data parallel ranks keep the optimizer on the host', async (t) => {
   t.true((whole.peaks.counted[0] ?? 0) - (kept.peaks.counted[0] ?? 0) > 0);
 });
 
-test.serial('tensor parallel ranks keep activations on the host and gradients on disk', async (t) => {
+slow('tensor parallel ranks keep activations on the host and gradients on disk', async (t) => {
   const { kept } = await compareOffload(
     t,
     { model: 'mlp', microBatches: 2 },
