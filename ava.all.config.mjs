@@ -1,10 +1,13 @@
-/** Everything `npm test` runs, and what takes minutes: `npm run test:all`. */
+/**
+ * What `npm run test:all` adds to `npm test`: the slow suites, and whole those test files of which `npm test` runs a part. A file
+ * that does the same in both is not run again.
+ */
 import fast from './ava.config.mjs';
-import { testFiles } from './scripts/suites.mjs';
+import { doesMore, testFiles } from './scripts/suites.mjs';
 
 export default {
   ...fast,
-  files: [testFiles(4), 'dist/test/**/*.slow.js'],
+  files: [testFiles(4, doesMore), 'dist/test/**/*.slow.js'],
   environmentVariables: { ...fast.environmentVariables, AUTOPAR_TESTS: 'all' },
   timeout: '15m',
   // The longest first, so that no core waits at the end.

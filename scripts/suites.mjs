@@ -11,6 +11,8 @@ import { fileURLToPath } from 'node:url';
 
 const output = join(dirname(dirname(fileURLToPath(import.meta.url))), 'dist');
 const tests = join(output, 'test');
+/** What the compiler itself reads does not change what a test does. */
+const COMPILER = ['src', 'bundle'].map((folder) => join(output, folder));
 
 const ENDING = '.test.js';
 const IMPORT = /^import test(?:, \{\s*\})? from 'ava';$/m;
@@ -20,15 +22,17 @@ const slashed = (path) => path.split(sep).join('/');
 const named = process.argv.slice(2).some((word) => /^(\.[\\/])?dist[\\/]/.test(word));
 
 /**
- * Where ava finds the built tests: in a folder of dist/suites, neighbours together, `most` files in each. More of them save little,
- * and one core waits longer for the last suite of the other.
+ * Where ava finds the built tests, those that `takes` says yes to: in a folder of dist/suites, neighbours together, `most` files in
+ * each. More of them save little, and one core waits longer for the last suite of the other.
  * @throws Error for a test file that imports ava in a way of its own.
  */
-export function testFiles(most) {
+export function testFiles(most, takes = () => true) {
   if (named) return `dist/test/**/*${ENDING}`;
   const suites = `suites/of-${most}`;
   mkdirSync(join(output, suites), { recursive: true });
-  const files = readdirSync(tests, { recursive: true }).filter((file) => file.endsWith(ENDING));
+  const files = readdirSync(tests, { recursive: true }).filter(
+    (file) => file.endsWith(ENDING) && takes(join(tests, file)),
+  );
   const parts = files.map(slashed).sort().map(writePart);
   const made = new Set();
   for (let first = 0; first < parts.length; first += most) {
@@ -39,6 +43,24 @@ export function testFiles(most) {
   }
   for (const name of readdirSync(join(output, suites))) if (!made.has(name)) rmSync(join(output, suites, name));
   return `dist/${suites}/*${ENDING}`;
+}
+
+/** What a run is told: that all is asked for (test/selection.ts), where shared models lie, which Python has PyTorch. */
+const TOLD = /process\.env(?:\.|\[['"])AUTOPAR_/;
+/** A module that is imported, loaded later or started as a process: all name it by its path. */
+const MODULE = /['"](\.{1,2}\/[^'"]+\.js)['"]/g;
+
+/**
+ * Whether a built test file does more in `npm run test:all` than in `npm test`: it, or what it loads beside the compiler, reads what
+ * the run is told.
+ */
+export function doesMore(file, seen = new Set()) {
+  seen.add(file);
+  const text = readFileSync(file, 'utf8');
+  if (TOLD.test(text)) return true;
+  const loaded = [...text.matchAll(MODULE)].map(([, path]) => join(dirname(file), path));
+  const isOwn = (path) => existsSync(path) && !COMPILER.some((folder) => path.startsWith(folder));
+  return loaded.some((path) => !seen.has(path) && isOwn(path) && doesMore(path, seen));
 }
 
 /** Writes the part of a test file, and returns its name. */

@@ -3,6 +3,8 @@
  * first few of each kind, so that no kind goes untried.
  */
 
+import type { ExecutionContext } from 'ava';
+
 /** Whether all is run: ava.all.config.mjs says so. */
 export const EVERYTHING: boolean = process.env.AUTOPAR_TESTS === 'all';
 
@@ -20,6 +22,13 @@ export function selection<T>(
     return EVERYTHING || before < most;
   });
 }
+
+/** In place of ava's `test` for what takes seconds and has a shorter test beside it: declared by `npm run test:all` alone. */
+export function slowTests(test: Declare, areSlow = true): Declare {
+  return EVERYTHING || !areSlow ? test : () => {};
+}
+
+type Declare = (title: string, run: (t: ExecutionContext) => Promise<void> | void) => void;
 
 /** How many random inputs a property is held against: all that it is worth in `npm run test:all`, a third in `npm test`. */
 export function draws(all: number): number {

@@ -21,7 +21,9 @@ import type { Graph } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { findLayers } from '../../src/ir/passes/find-layers.js';
 import { gptSizes } from '../cost-model/step/sizes.js';
-import { EVERYTHING } from '../selection.js';
+import { EVERYTHING, slowTests } from '../selection.js';
+
+const slow = slowTests(test);
 
 const TRAINING: Training = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw', learningRate: 1e-3 } };
 
@@ -51,24 +53,27 @@ function gpt(layers: number, batch: number): Graph {
 
 const GPT = gpt(2, 8);
 
-test('where dp and tp alone do not fit, compile finds stages, ZeRO, recompute or offload that do, and the program is right', async (t) => {
-  const options: NestedCompileOptions = {
-    ...saved(t, GPT),
-    training: TRAINING,
-    cluster: '1x2:a100-sxm-80',
-    force: true,
-    memory: 100_000,
-  };
-  const error = await t.throwsAsync(alone(options), { instanceOf: AutoparError, code: 'nothing-fits' });
-  t.regex(error?.message ?? '', /needs/);
-  const { plan: found, compared, verification } = await compile({ ...options, verify: true });
-  t.true(Math.max(...found.predicted.peakBytes) <= 100_000);
-  t.true(verification?.passed);
-  t.true(Object.keys(found.operators).length > 0);
-  t.truthy(found.requested?.zero ?? found.requested?.recompute ?? found.requested?.offload);
-  t.is(compared?.[0]?.reason, null);
-  t.true(compared?.some(({ proposed, reason }) => proposed === null && /needs .* as lowered/.test(reason ?? '')));
-});
+slow(
+  'where dp and tp alone do not fit, compile finds stages, ZeRO, recompute or offload that do, and the program is right',
+  async (t) => {
+    const options: NestedCompileOptions = {
+      ...saved(t, GPT),
+      training: TRAINING,
+      cluster: '1x2:a100-sxm-80',
+      force: true,
+      memory: 100_000,
+    };
+    const error = await t.throwsAsync(alone(options), { instanceOf: AutoparError, code: 'nothing-fits' });
+    t.regex(error?.message ?? '', /needs/);
+    const { plan: found, compared, verification } = await compile({ ...options, verify: true });
+    t.true(Math.max(...found.predicted.peakBytes) <= 100_000);
+    t.true(verification?.passed);
+    t.true(Object.keys(found.operators).length > 0);
+    t.truthy(found.requested?.zero ?? found.requested?.recompute ?? found.requested?.offload);
+    t.is(compared?.[0]?.reason, null);
+    t.true(compared?.some(({ proposed, reason }) => proposed === null && /needs .* as lowered/.test(reason ?? '')));
+  },
+);
 
 test('a number of stages that is given is kept, whatever else is proposed', async (t) => {
   const { plan: found } = await compile({

@@ -17,6 +17,7 @@ import { numbersOf } from '../../src/ir/ops/constants.js';
 import type { ComputeNode, ShardedGraph } from '../../src/partition/sharded-graph.js';
 import { sentBytes } from '../pipelines/compiled-training.js';
 import { type ExpertForm, type ExpertSizes, routedExperts } from '../pipelines/expert-models.js';
+import { slowTests } from '../selection.js';
 
 const SIX: ExpertSizes = { batch: 2, steps: 12, width: 16, inner: 8, experts: 6, chosen: 2, layers: 1, attends: false };
 const CAPACITY = 4;
@@ -79,7 +80,7 @@ test('six experts on two ranks: three on each, with capacity · local experts ro
 const SKEWS: readonly Partial<ExpertSizes>[] = [{}, { bias: 50 }, { bias: 50, chosen: 1 }];
 
 for (const [index, skew] of SKEWS.entries())
-  test(`variable dispatch sends filled slots alone: ${JSON.stringify(skew)}`, async (t) => {
+  slowTests(test, index === 0)(`variable dispatch sends filled slots alone: ${JSON.stringify(skew)}`, async (t) => {
     const sizes = { ...SIX, ...skew };
     await inFolder('batched', sizes, async (model, output) => {
       const asked = { model, output, devices: 2, dp: 2, tp: 1, ep: 2, dispatch: 'variable', verify: true } as const;

@@ -13,6 +13,9 @@ import { generatedFile } from '../../src/api/generated.js';
 import { lowerPlan } from '../../src/api/lower-plan.js';
 import type { ShardedGraph } from '../../src/partition/sharded-graph.js';
 import { annotationsOf } from '../../src/sharding-propagation/annotations/read-annotations.js';
+import { slowTests } from '../selection.js';
+
+const slow = slowTests(test);
 
 const TRAINING = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw', learningRate: 1e-3 } } as const;
 
@@ -37,11 +40,11 @@ const MIXED = {
   planOnly: true,
 } as const satisfies Partial<NestedCompileOptions>;
 
-for (const [title, asked] of [
-  ['one stage', { degrees: { dp: 2, tp: 2 } }],
-  ['two stages', { degrees: { pp: 2, dp: 2, tp: 1 } }],
+for (const [isSlow, title, asked] of [
+  [false, 'one stage', { degrees: { dp: 2, tp: 2 } }],
+  [true, 'two stages', { degrees: { pp: 2, dp: 2, tp: 1 } }],
 ] as const) {
-  test(`parameters are cast once a step, and ZeRO 1 cuts the main weights: ${title}`, async (t) => {
+  slowTests(test, isSlow)(`parameters are cast once a step, and ZeRO 1 cuts the main weights: ${title}`, async (t) => {
     const { stages } = await compiled(t, { ...MIXED, ...asked, zero: 1 });
     for (const { nodes, tensors, state } of stages) {
       const weights = new Set(state.map(({ to }) => to));
@@ -70,12 +73,12 @@ for (const [title, asked] of [
   });
 }
 
-test('ZeRO 3 keeps no whole copy of parameters in 16 bit', async (t) => {
+slow('ZeRO 3 keeps no whole copy of parameters in 16 bit', async (t) => {
   const { stages } = await compiled(t, { ...MIXED, degrees: { dp: 2, tp: 2 }, zero: 3 });
   t.false(stages.some(({ nodes }) => nodes.some(({ phase }) => phase === 'begin')));
 });
 
-test('recompute runs no cast of a parameter again', async (t) => {
+slow('recompute runs no cast of a parameter again', async (t) => {
   const { stages } = await compiled(t, { ...MIXED, degrees: { dp: 2, tp: 2 }, recompute: 'full' });
   const weights = new Set(stages.flatMap(({ state }) => state.map(({ to }) => to)));
   const again = stages.flatMap(({ nodes }) =>
@@ -103,7 +106,7 @@ test('on accelerators a step gives its loss; ranks of this machine give outputs 
   t.deepEqual(await outputs({ devices: 2 }), ['loss', 'logits']);
 });
 
-test('where memory asks for it the backward gathers again, and computes the same', async (t) => {
+slow('where memory asks for it the backward gathers again, and computes the same', async (t) => {
   const asked = {
     cluster: '1x4:a100-sxm-80',
     degrees: { dp: 1, tp: 4 },

@@ -4,6 +4,9 @@
  */
 import test from 'ava';
 import { type StepSearchOptions, searchStep } from '../../src/api/search-step.js';
+import { slowTests } from '../selection.js';
+
+const slow = slowTests(test);
 
 const STEP: StepSearchOptions = {
   generate: 'gpt:layers=4,hidden=256,heads=4,seq=128,vocab=1000',
@@ -25,7 +28,7 @@ test('what is taken is within 2 % of the fastest with headroom, no less simple, 
   else t.is(taken.passed, null);
 });
 
-test('headroom chooses: a plan with it before a faster one without, and none where no plan leaves it', async (t) => {
+slow('headroom chooses: a plan with it before a faster one without, and none where no plan leaves it', async (t) => {
   const fastest = await searchStep(FASTEST);
   const [{ bytes = 0 } = {}] = fastest.best;
   const least = Math.min(...(await searchStep({ ...STEP, objective: 'memory' })).best.map((own) => own.bytes));

@@ -10,6 +10,9 @@ import { parseCluster } from '../../src/cost-model/cluster.js';
 import { CPU_RANK } from '../../src/cost-model/device.js';
 import type { AutoparError } from '../../src/ir/error.js';
 import { model, node, ramp, saved, value } from '../ir/model-maker.js';
+import { slowTests } from '../selection.js';
+
+const slow = slowTests(test);
 
 /** GPT-3's family (Brown et al. 2020, table 2.1). */
 const PRESETS = [
@@ -190,7 +193,7 @@ test('the change that makes it fit is one: run as it says, it fits and takes as 
   t.true(changes.size >= 2, [...changes].join());
 });
 
-test('more sp in place of dp, and more ep, are changes that are looked at, wherever simulate takes them', async (t) => {
+slow('more sp in place of dp, and more ep, are changes that are looked at, wherever simulate takes them', async (t) => {
   const loss = { kind: 'cross_entropy' as const };
   const cluster = '1x8:h100-sxm-80';
   const long = 'llama:layers=8,hidden=2048,heads=16,kv_heads=4,seq=32768,vocab=8000';
@@ -228,7 +231,7 @@ test('more sp in place of dp, and more ep, are changes that are looked at, where
   t.true(offered.has('--sp') && offered.has('--ep'), [...offered].join());
 });
 
-test('the change is the cheapest: of recomputations, ZeRO over sp too, and every micro-batch', async (t) => {
+slow('the change is the cheapest: of recomputations, ZeRO over sp too, and every micro-batch', async (t) => {
   const generate = 'llama:layers=4,hidden=1024,heads=16,kv_heads=4,seq=1024,vocab=8000';
   const asked = { generate, cluster: '1x8:a100-sxm-80', loss: { kind: 'cross_entropy' as const }, globalBatch: 36 };
   const offered = new Set<string>();

@@ -17,6 +17,9 @@ import { numbersOf } from '../../src/ir/ops/constants.js';
 import { openSafetensors } from '../../src/program/safetensors.js';
 import { difference } from '../pipelines/difference.js';
 import { type ExpertForm, routedExperts, SMALL } from '../pipelines/expert-models.js';
+import { slowTests } from '../selection.js';
+
+const slow = slowTests(test);
 
 const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
 test.after.always(() => rmSync(folder, { recursive: true, force: true }));
@@ -54,7 +57,7 @@ async function weightsOf(file: string): Promise<Readonly<Record<string, readonly
   return Object.fromEntries((await Promise.all(values)).flat());
 }
 
-test('weights of experts that ep has stacked are exported under their own names', async (t) => {
+slow('weights of experts that ep has stacked are exported under their own names', async (t) => {
   const model = written('unrolled');
   const apart = await exported(model, 'apart', { devices: 2, degrees: { dp: 2, tp: 1, ep: 2 } });
   const alone = await exported(model, 'alone', { devices: 1 });
@@ -106,34 +109,37 @@ async function losses(directory: string, from?: string): Promise<readonly number
   }
 }
 
-for (const form of ['unrolled', 'operator'] as const)
-  test(`experts written as ${form} go on from checkpoints of every plan, their own to the bit`, async (t) => {
-    const model = written(form);
-    const plans: Readonly<Record<string, Partial<CompileOptions>>> = {
-      one: { devices: 1 },
-      ep2: { devices: 2, degrees: { dp: 2, tp: 1, ep: 2 } },
-      sent: { devices: 2, degrees: { dp: 2, tp: 1, ep: 2 }, dispatch: 'padded' },
-    };
-    const runs = new Map<string, readonly number[]>();
-    const at = (name: string) => join(folder, `${form}-${name}`);
-    for (const [name, options] of Object.entries(plans)) {
-      const optimizer = { kind: 'adamw', learningRate: 1e-2 } as const;
-      await compile({ model, output: at(name), training: { loss: { kind: 'mse' }, optimizer }, ...options });
-      runs.set(name, await losses(at(name)));
-    }
-    for (const [to, from] of [
-      ['one', 'ep2'],
-      ['ep2', 'ep2'],
-      ['ep2', 'one'],
-      ['sent', 'ep2'],
-      ['one', 'sent'],
-    ] as const) {
-      const [own = [], found] = [runs.get(from), await losses(at(to), at(from))];
-      if (to === from) t.deepEqual(found, own);
-      else t.true(difference(own, found) < 1e-5, `${to} from ${from}: ${found} and ${own}`);
-    }
-    t.true(difference(runs.get('one') ?? [], (runs.get('one') ?? []).toReversed()) > 1e-3, 'losses change');
-  });
+for (const form of ['operator', 'unrolled'] as const)
+  slowTests(test, form === 'unrolled')(
+    `experts written as ${form} go on from checkpoints of every plan, their own to the bit`,
+    async (t) => {
+      const model = written(form);
+      const plans: Readonly<Record<string, Partial<CompileOptions>>> = {
+        one: { devices: 1 },
+        ep2: { devices: 2, degrees: { dp: 2, tp: 1, ep: 2 } },
+        sent: { devices: 2, degrees: { dp: 2, tp: 1, ep: 2 }, dispatch: 'padded' },
+      };
+      const runs = new Map<string, readonly number[]>();
+      const at = (name: string) => join(folder, `${form}-${name}`);
+      for (const [name, options] of Object.entries(plans)) {
+        const optimizer = { kind: 'adamw', learningRate: 1e-2 } as const;
+        await compile({ model, output: at(name), training: { loss: { kind: 'mse' }, optimizer }, ...options });
+        runs.set(name, await losses(at(name)));
+      }
+      for (const [to, from] of [
+        ['one', 'ep2'],
+        ['ep2', 'ep2'],
+        ['ep2', 'one'],
+        ['sent', 'ep2'],
+        ['one', 'sent'],
+      ] as const) {
+        const [own = [], found] = [runs.get(from), await losses(at(to), at(from))];
+        if (to === from) t.deepEqual(found, own);
+        else t.true(difference(own, found) < 1e-5, `${to} from ${from}: ${found} and ${own}`);
+      }
+      t.true(difference(runs.get('one') ?? [], (runs.get('one') ?? []).toReversed()) > 1e-3, 'losses change');
+    },
+  );
 
 test('a loss that balances experts knows those with weights of their own, on one rank too', async (t) => {
   const loss = { kind: 'mse', moeBalance: 0.5 } as const;

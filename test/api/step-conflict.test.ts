@@ -7,7 +7,9 @@ import fc from 'fast-check';
 import { prepareStep, type StepSearchOptions, searchPrepared, searchStep } from '../../src/api/search-step.js';
 import { conflictingPins, pinsTyped } from '../../src/api/step-conflict.js';
 import { AutoparError } from '../../src/ir/error.js';
-import { EVERYTHING } from '../selection.js';
+import { EVERYTHING, slowTests } from '../selection.js';
+
+const slow = slowTests(test);
 
 const STEP: StepSearchOptions = {
   generate: 'gpt:layers=4,hidden=1024,heads=16,seq=512,vocab=1024',
@@ -55,7 +57,7 @@ test('of degrees and batches what the error names leaves none, and all of it is 
   t.deepEqual(sets.slice(0, 2), [['dp', 'microBatch'], ['dp']]);
 });
 
-test('of what takes memory too; where nothing fits whatever is said, nothing is named', async (t) => {
+slow('of what takes memory too; where nothing fits whatever is said, nothing is named', async (t) => {
   for (const [memory, set] of [
     [3e9, ['dp', 'offload', 'zero']],
     [1e9, []],

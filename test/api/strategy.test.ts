@@ -30,7 +30,10 @@ import { annotationPins } from '../../src/strategy/onnx/read-annotations.js';
 import { planFromJson, planToJson, readPlan } from '../../src/strategy/plan-json.js';
 import { ROOT } from '../cli/autopar.js';
 import { missing } from '../missing.js';
+import { slowTests } from '../selection.js';
 import { ABSENT, sharedCases } from './shared-models.js';
+
+const slow = slowTests(test);
 
 const MODELS = path.join(ROOT, 'models');
 const GPT = path.join(MODELS, 'gpt-tiny.onnx');
@@ -218,7 +221,7 @@ async function externalModel(folder: string): Promise<string> {
   return file;
 }
 
-test('weights are recut to the bytes that compiling gives', async (t) => {
+slow('weights are recut to the bytes that compiling gives', async (t) => {
   const folder = await workFolder(t);
   const at = (name: string) => path.join(folder, name);
   const degrees = { 'tp-2': { dp: 1, tp: 2 }, 'tp-4': { dp: 1, tp: 4 }, 'dp-2-tp-2': { dp: 2, tp: 2 } };

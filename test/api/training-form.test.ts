@@ -21,6 +21,7 @@ import { AutoparError } from '../../src/ir/error.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { runProgram } from '../../src/runtime/run-program.js';
+import { slowTests } from '../selection.js';
 
 const PLAIN: Training = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'sgd', learningRate: 0.05 } };
 const CNN = { batch: 8, channels: 3, size: 8, widths: [4, 8], classes: 4, dropout: 0.25 };
@@ -76,19 +77,22 @@ const MODELS: Readonly<Record<string, Graph>> = {
 };
 
 for (const [name, model] of Object.entries(MODELS)) {
-  test(`one rank and dp × tp take the same steps with the same masks: ${name}`, async (t) => {
-    const alone = await lossesOf(await compiled(t, model), 4);
-    t.is(alone.length, 4);
-    const shared = await compiled(t, model, {}, [2, 2]);
-    const losses = await lossesOf(shared, 4);
-    for (const [step, loss] of alone.entries())
-      t.true(Math.abs((losses[step] ?? Number.NaN) - loss) < 1e-5 * loss, `step ${step}`);
-    const { passed, tensors } = await verify({ directory: shared.output, tensors: true });
-    t.true(passed);
-    const masks = tensors.filter((tensor) => tensor.name.endsWith('/kept'));
-    t.true(masks.length > 0);
-    for (const { dtype, worstAbsolute } of masks) t.deepEqual([dtype, worstAbsolute], ['bool', 0]);
-  });
+  slowTests(test, name !== 'shared layers')(
+    `one rank and dp × tp take the same steps with the same masks: ${name}`,
+    async (t) => {
+      const alone = await lossesOf(await compiled(t, model), 4);
+      t.is(alone.length, 4);
+      const shared = await compiled(t, model, {}, [2, 2]);
+      const losses = await lossesOf(shared, 4);
+      for (const [step, loss] of alone.entries())
+        t.true(Math.abs((losses[step] ?? Number.NaN) - loss) < 1e-5 * loss, `step ${step}`);
+      const { passed, tensors } = await verify({ directory: shared.output, tensors: true });
+      t.true(passed);
+      const masks = tensors.filter((tensor) => tensor.name.endsWith('/kept'));
+      t.true(masks.length > 0);
+      for (const { dtype, worstAbsolute } of masks) t.deepEqual([dtype, worstAbsolute], ['bool', 0]);
+    },
+  );
 }
 
 test('a seed gives one training, another seed another', async (t) => {

@@ -67,11 +67,11 @@ async function passes(
   t.is(steps?.updates, 2);
 }
 
-// Each model with each training on half of the meshes: each training meets all meshes twice.
+// Each model with each training on one of the meshes: each training meets all meshes, each model all of them twice.
 for (const [row, model] of ['mlp', 'cnn-tiny', 'gpt-tiny', 'llama-tiny'].entries()) {
   for (const [column, [name, training]] of Object.entries(TRAININGS).entries()) {
     test.serial(`${model} trains as its unsharded graph does: ${name}`, async (t) => {
-      for (const mesh of MESHES.filter((_, place) => (place + row + column) % 2 === 0)) {
+      for (const mesh of MESHES.filter((_, place) => (place + row + column) % MESHES.length === 0)) {
         // Statistics of a batch are no sums over micro-batches.
         const form = model === 'cnn-tiny' && 'microBatches' in mesh ? { freezeBatchStatistics: true } : {};
         await passes(t, join(models, `${model}.onnx`), { ...training, ...form }, mesh);

@@ -77,8 +77,8 @@ test('running statistics of a module that is called twice are state that each st
   t.true(result.passed, JSON.stringify(comparisons(result).filter(({ passed }) => !passed)));
 });
 
-for (const [index, { name, degrees, training, ...more }] of (EVERYTHING ? PROGRAMS : PROGRAMS.slice(0, 2)).entries()) {
-  const corruptions = EVERYTHING ? CORRUPTIONS : CORRUPTIONS.filter((_, at) => (index === 0 ? at % 2 === 0 : at < 2));
+for (const { name, degrees, training, ...more } of EVERYTHING ? PROGRAMS : PROGRAMS.slice(0, 1)) {
+  const corruptions = EVERYTHING ? CORRUPTIONS : CORRUPTIONS.filter((_, at) => at % 2 === 0);
 
   test(`what is wrong with a program that trains is found and named: ${name}`, async (t) => {
     const directory = await compiled(t, training, degrees, 'recompute' in more);

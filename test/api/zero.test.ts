@@ -14,6 +14,9 @@ import { openCompiled } from '../../src/api/verify.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { runProgram } from '../../src/runtime/run-program.js';
 import { readPlan } from '../../src/strategy/plan-json.js';
+import { slowTests } from '../selection.js';
+
+const slow = slowTests(test);
 
 const TRAINING: NonNullable<CompileOptions['training']> = {
   loss: { kind: 'mse' },
@@ -62,7 +65,7 @@ test('a plan that is read again lowers to the same program', async (t) => {
   });
 });
 
-test('weights that are not trained rest in parts too: in inference, in stages, frozen ones', async (t) => {
+slow('weights that are not trained rest in parts too: in inference, in stages, frozen ones', async (t) => {
   const cases: readonly Partial<CompileOptions>[] = [
     { degrees: { dp: 2, tp: 2 } },
     { degrees: { pp: 2, dp: 2, tp: 1 } },
@@ -92,7 +95,7 @@ test('weights that are not trained rest in parts too: in inference, in stages, f
   }
 });
 
-test('weights of inference are gathered in messages ahead of their layer, which changes no result', async (t) => {
+slow('weights of inference are gathered in messages ahead of their layer, which changes no result', async (t) => {
   const text = 'gpt:layers=6,hidden=16,heads=2,ffn=64,seq=4,vocab=32';
   const ran = async (options: Partial<CompileOptions>) =>
     within(async (output) => {

@@ -2,7 +2,10 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { autopar, type Ended } from '../cli/autopar.js';
+import { slowTests } from '../selection.js';
 import { listing, workplace } from './refusal.js';
+
+const slow = slowTests(test);
 
 /** A heap that a small model takes up, which any machine can give. */
 const SMALL = '--max-old-space-size=24';
@@ -35,7 +38,7 @@ test('command: a full heap is an error with its limit and how to raise it, and t
   t.notRegex(stderr, /FATAL|\n\s+at |Last few GCs/);
 });
 
-test('command: a full heap is one JSON object under --json', async (t) => {
+slow('command: a full heap is one JSON object under --json', async (t) => {
   const { stdout, stderr } = await inSmallHeap(t, workplace(t), ['compile', ...MODEL, '-o', 'd', '--json']);
   t.is(stderr, '');
   const { error } = JSON.parse(stdout) as { readonly error: { readonly code: string; readonly message: string } };

@@ -11,7 +11,7 @@ import { convertStrategy } from '../../src/api/strategy.js';
 import type { Command } from '../../src/cli/command.js';
 import { COMMANDS } from '../../src/cli/commands.js';
 import type { Answer } from '../cli/warm.js';
-import { EVERYTHING } from '../selection.js';
+import { EVERYTHING, selection } from '../selection.js';
 import { workplace } from './refusal.js';
 
 /** Milliseconds that no line takes, however busy the machine is. */
@@ -181,7 +181,9 @@ test.serial('sizes of generated models', async (t) => {
   const keys = families().flatMap(({ name, keys: all }) =>
     risky.filter((key) => all.includes(`${key}=`)).map((key) => `${name}:${key}`),
   );
-  const lines = keys.map((key) => `inspect --model ${key}=2147483648`);
+  // One of each in `npm test`.
+  const some = selection(keys, (key) => key.split(':')[1] ?? '', 1);
+  const lines = some.map(([, key]) => `inspect --model ${key}=2147483648`);
   await runAll(t, workplace(t), [
     ...lines,
     'inspect --model swin:image=65536',

@@ -18,7 +18,10 @@ import { writeFolderAtomic } from '../../src/program/atomic.js';
 import { temporaryName } from '../../src/program/leftovers.js';
 import { autopar } from '../cli/autopar.js';
 import { canMount, missing } from '../missing.js';
+import { slowTests } from '../selection.js';
 import { listing, workplace } from './refusal.js';
+
+const slow = slowTests(test.serial);
 
 const MAIN = fileURLToPath(new URL('../../bundle/cli/main.js', import.meta.url));
 const mlp = (folder: string): string => join(folder, 'models', 'mlp.onnx');
@@ -192,7 +195,7 @@ function shell(
   return spawnSync('bash', ['-c', line.replaceAll('$AUTOPAR', env.AUTOPAR)], { cwd, env, encoding: 'utf8' });
 }
 
-test.serial('a reader that goes away changes no exit code', (t) => {
+slow('a reader that goes away changes no exit code', (t) => {
   const folder = workplace(t);
   for (const [words, code] of [
     ['hardware', 0],

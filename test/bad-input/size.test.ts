@@ -11,6 +11,7 @@ import { importModel } from '../../src/api/import.js';
 import { plan } from '../../src/api/plan.js';
 import { encodeModel, type FunctionProto, type GraphProto, type ModelProto } from '../../src/ir/onnx/schema.js';
 import { model, node, tensor, value } from '../ir/model-maker.js';
+import { EVERYTHING, slowTests } from '../selection.js';
 import type { Measured } from './plan-alone.js';
 import { type Refusal, refused, workplace } from './refusal.js';
 import { field, graphBytes, modelOf, nestedIfs, repeated, writeHole, writeHollow } from './wire.js';
@@ -240,8 +241,20 @@ const REFUSED: Readonly<Record<string, Refusal & { readonly content: () => Model
   },
 };
 
+/** Of these smaller ones are above and below. */
+const TAKES_SECONDS: ReadonlySet<string> = new Set([
+  'ten million sizes for four elements',
+  'two of ten million sizes',
+  'a circle of 100,000 nodes',
+  '100,000 inputs with open dimensions',
+  'a shape that takes 10,000 steps',
+  '10,000 nodes of one name, in the wrong order',
+  '10,000 inputs',
+  '10,000 outputs',
+]);
+
 for (const [name, { content, ...refusal }] of Object.entries(REFUSED)) {
-  test.serial(`refused: ${name}`, async (t) => {
+  slowTests(test.serial, TAKES_SECONDS.has(name))(`refused: ${name}`, async (t) => {
     const folder = workplace(t);
     const file = join(folder, 'm.onnx');
     const made = content();
@@ -250,6 +263,7 @@ for (const [name, { content, ...refusal }] of Object.entries(REFUSED)) {
   });
 }
 
+const READERS = EVERYTHING ? 10_000 : 2_000;
 const MILLIONS = field(5, TEN_MILLION);
 
 /** What looks bad and is not: planned, within seconds. */
@@ -296,11 +310,11 @@ const PLANNED: Readonly<Record<string, () => ModelProto | Uint8Array>> = {
     const graph = chain(10_000, () => 'same');
     return model({ ...graph, node: [...(graph.node ?? [])].reverse() });
   },
-  '10,000 readers of one tensor': () =>
+  'thousands of readers of one tensor': () =>
     model({
       ...io([4]),
-      node: range(10_000, (index) =>
-        node('Add', [index === 0 ? 'x' : `t${index - 1}`, 'x'], [index === 9999 ? 'y' : `t${index}`]),
+      node: range(READERS, (index) =>
+        node('Add', [index === 0 ? 'x' : `t${index - 1}`, 'x'], [index === READERS - 1 ? 'y' : `t${index}`]),
       ),
     }),
   '10,000 inputs': () =>
@@ -331,7 +345,7 @@ const PLANNED: Readonly<Record<string, () => ModelProto | Uint8Array>> = {
 };
 
 for (const [name, content] of Object.entries(PLANNED)) {
-  test.serial(`planned: ${name}`, async (t) => {
+  slowTests(test.serial, TAKES_SECONDS.has(name))(`planned: ${name}`, async (t) => {
     const file = join(workplace(t), 'm.onnx');
     const made = content();
     writeFileSync(file, made instanceof Uint8Array ? made : encodeModel(made));

@@ -13,6 +13,9 @@ import { boundedSearch } from '../../src/solver/bounds/bounded-search.js';
 import { type ContestInstance, problemOf, readInstance } from '../../src/solver/contest.js';
 import { generator } from '../../src/solver/generator.js';
 import { NoAssignment } from '../../src/solver/problem.js';
+import { slowTests } from '../selection.js';
+
+const slow = slowTests(test);
 
 /** The contest's own example: five nodes, whose best solution costs 445 and takes 50 of 50 bytes. */
 const EXAMPLE = {
@@ -298,68 +301,71 @@ for (const [name, change, message] of MALFORMED) {
   });
 }
 
-test('files that cannot be read or hold no JSON, a limit that nothing meets, and bad options end without a stack trace', (t) => {
-  const dear = { ...EXAMPLE.problem.nodes, costs: EXAMPLE.problem.nodes.costs.map((row) => row.map(() => 2 ** 54)) };
-  const blocked = join(folder, 'blocked');
-  mkdirSync(join(blocked, 'blocked.json'), { recursive: true });
-  const cases: readonly (readonly [readonly string[], number, RegExp])[] = [
-    [[join(folder, 'absent.json')], 3, /^error\[unreadable-contest-file\]: cannot read the contest file \(ENOENT\)/],
-    [
-      [written('text.json', '{\n"problem": {} "more"}')],
-      3,
-      /^error\[bad-contest-file\]: the file, line 2: expected JSON, or JSON in gzip/,
-    ],
-    [
-      [written('bytes.json', Buffer.of(0x7b, 0x1b, 0x9b, 0, 7))],
-      3,
-      /^error\[bad-contest-file\]: the file[^\n]*: expected JSON, or JSON in gzip, found [\x20-\x7e]+\n/,
-    ],
-    [
+slow(
+  'files that cannot be read or hold no JSON, a limit that nothing meets, and bad options end without a stack trace',
+  (t) => {
+    const dear = { ...EXAMPLE.problem.nodes, costs: EXAMPLE.problem.nodes.costs.map((row) => row.map(() => 2 ** 54)) };
+    const blocked = join(folder, 'blocked');
+    mkdirSync(join(blocked, 'blocked.json'), { recursive: true });
+    const cases: readonly (readonly [readonly string[], number, RegExp])[] = [
+      [[join(folder, 'absent.json')], 3, /^error\[unreadable-contest-file\]: cannot read the contest file \(ENOENT\)/],
       [
-        written(
-          'nested.json',
-          `{"problem": {"nodes": {"costs": [[${'['.repeat(1e5)}${']'.repeat(1e5)}]]}, "edges": {}}}`,
-        ),
+        [written('text.json', '{\n"problem": {} "more"}')],
+        3,
+        /^error\[bad-contest-file\]: the file, line 2: expected JSON, or JSON in gzip/,
       ],
-      3,
-      /^error\[bad-contest-file\]: problem\.nodes\.costs\[0\]\[0\]: expected a whole number from 0, found a list\n/,
-    ],
-    [
-      ['x.json', '--solutions', written('taken.json', '')],
-      2,
-      /^error\[unwritable-folder\]: cannot write solutions to .*taken\.json \(EEXIST\)/,
-    ],
-    [
-      [written('small.json', JSON.stringify({ problem: { ...EXAMPLE.problem, usage_limit: 3 } }))],
-      3,
-      /^error\[contest-limit-too-small\]: every assignment takes more than the limit: usage_limit 3/,
-    ],
-    [
-      [written('dear.json', JSON.stringify({ problem: { ...EXAMPLE.problem, nodes: dear } }))],
-      3,
-      /every assignment is forbidden: usage_limit 50\n.*\n {2}hint: costs past 2\^53 are not taken/,
-    ],
-    [
-      [written('blocked.json', JSON.stringify(EXAMPLE)), '--solutions', blocked],
-      3,
-      /^error\[unwritable-solution\]: cannot write the solution \(EISDIR\)\n {2}in .*blocked\.json\n/,
-    ],
-    [
-      ['a/x.json', 'b/x.json.gz', '--solutions', folder],
-      2,
-      /^error\[bad-usage\]: a\/x\.json and b\/x\.json\.gz would both have the solution x\.json/,
-    ],
-    [['x.json', '--seconds', 'Infinity'], 2, /^error\[bad-usage\]: --seconds takes a number above 0, not Infinity/],
-    [[], 2, /^error\[bad-usage\]: no instance is named/],
-    [['x.json', '--seconds', 'soon'], 2, /^error\[bad-usage\]: --seconds takes a number above 0, not soon/],
-    [['x.json', '--solver', 'other'], 2, /^error\[bad-usage\]: --solver takes highs, glpk, none, not other/],
-    [['x.json', '--fast'], 2, /^error\[bad-usage\]: Unknown option '--fast'/],
-  ];
-  for (const [words, status, message] of cases) {
-    const result = run(...words);
-    t.is(result.status, status, result.stderr);
-    t.regex(result.stderr, message);
-    t.regex(result.stderr, /\n {2}hint: /);
-    t.notRegex(result.stderr, /\n {4}at /);
-  }
-});
+      [
+        [written('bytes.json', Buffer.of(0x7b, 0x1b, 0x9b, 0, 7))],
+        3,
+        /^error\[bad-contest-file\]: the file[^\n]*: expected JSON, or JSON in gzip, found [\x20-\x7e]+\n/,
+      ],
+      [
+        [
+          written(
+            'nested.json',
+            `{"problem": {"nodes": {"costs": [[${'['.repeat(1e5)}${']'.repeat(1e5)}]]}, "edges": {}}}`,
+          ),
+        ],
+        3,
+        /^error\[bad-contest-file\]: problem\.nodes\.costs\[0\]\[0\]: expected a whole number from 0, found a list\n/,
+      ],
+      [
+        ['x.json', '--solutions', written('taken.json', '')],
+        2,
+        /^error\[unwritable-folder\]: cannot write solutions to .*taken\.json \(EEXIST\)/,
+      ],
+      [
+        [written('small.json', JSON.stringify({ problem: { ...EXAMPLE.problem, usage_limit: 3 } }))],
+        3,
+        /^error\[contest-limit-too-small\]: every assignment takes more than the limit: usage_limit 3/,
+      ],
+      [
+        [written('dear.json', JSON.stringify({ problem: { ...EXAMPLE.problem, nodes: dear } }))],
+        3,
+        /every assignment is forbidden: usage_limit 50\n.*\n {2}hint: costs past 2\^53 are not taken/,
+      ],
+      [
+        [written('blocked.json', JSON.stringify(EXAMPLE)), '--solutions', blocked],
+        3,
+        /^error\[unwritable-solution\]: cannot write the solution \(EISDIR\)\n {2}in .*blocked\.json\n/,
+      ],
+      [
+        ['a/x.json', 'b/x.json.gz', '--solutions', folder],
+        2,
+        /^error\[bad-usage\]: a\/x\.json and b\/x\.json\.gz would both have the solution x\.json/,
+      ],
+      [['x.json', '--seconds', 'Infinity'], 2, /^error\[bad-usage\]: --seconds takes a number above 0, not Infinity/],
+      [[], 2, /^error\[bad-usage\]: no instance is named/],
+      [['x.json', '--seconds', 'soon'], 2, /^error\[bad-usage\]: --seconds takes a number above 0, not soon/],
+      [['x.json', '--solver', 'other'], 2, /^error\[bad-usage\]: --solver takes highs, glpk, none, not other/],
+      [['x.json', '--fast'], 2, /^error\[bad-usage\]: Unknown option '--fast'/],
+    ];
+    for (const [words, status, message] of cases) {
+      const result = run(...words);
+      t.is(result.status, status, result.stderr);
+      t.regex(result.stderr, message);
+      t.regex(result.stderr, /\n {2}hint: /);
+      t.notRegex(result.stderr, /\n {4}at /);
+    }
+  },
+);

@@ -6,7 +6,6 @@ import { mkdtempSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { EVERYTHING } from '../selection.js';
 import type { Answer, Asked } from './warm.js';
 
 const MAIN = fileURLToPath(new URL('../../bundle/cli/main.js', import.meta.url));
@@ -37,23 +36,13 @@ export interface RunOptions {
 
 /**
  * Runs `autopar` with the words given, without a terminal; what was measured of this machine before is not seen. Commands that nobody
- * interrupts share a process, in which they take turns; in `npm run test:all` the first two of each name have their own.
+ * interrupts share a process, in which they take turns; examples.slow.ts runs each in its own.
  */
 export function autopar(words: readonly string[], options: RunOptions = {}): Promise<Ended> {
-  const { cwd = ROOT, meanwhile, alone = EVERYTHING && isAmongFirst(words[0] ?? '') } = options;
+  const { cwd = ROOT, meanwhile, alone = false } = options;
   const env = { AUTOPAR_DEBUG: '', XDG_CACHE_HOME: CACHE, ...options.env };
   return alone || meanwhile ? inItsOwnProcess({ words, cwd, env }, meanwhile) : inTurn({ words, cwd, env });
 }
-
-/** Whether a command of this name has been asked for less than twice. */
-const isAmongFirst = ((): ((name: string) => boolean) => {
-  const asked = new Map<string, number>();
-  return (name) => {
-    const before = asked.get(name) ?? 0;
-    asked.set(name, before + 1);
-    return before < 2;
-  };
-})();
 
 function inItsOwnProcess({ words, cwd, env }: Asked, meanwhile: RunOptions['meanwhile']): Promise<Ended> {
   const child = spawn(process.execPath, [MAIN, ...words], {

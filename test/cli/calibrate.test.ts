@@ -4,7 +4,10 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
+import { slowTests } from '../selection.js';
 import { autopar, workplace } from './autopar.js';
+
+const slow = slowTests(test);
 
 interface Scored {
   readonly mape: number;
@@ -33,7 +36,7 @@ const table = (...changes: readonly Readonly<Record<string, string>>[]): string 
   return `${[HEADER, ...rows].join('\n')}\n`;
 };
 
-test('what runs taught is kept, and simulate prices with it', async (t) => {
+slow('what runs taught is kept, and simulate prices with it', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);
   const run = (line: string) => autopar(line.split(' '), { cwd: folder });

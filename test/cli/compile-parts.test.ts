@@ -7,7 +7,10 @@ import { join } from 'node:path';
 import test from 'ava';
 import { type ClusterSearchOptions, searchClusters } from '../../src/api/search-clusters.js';
 import { AutoparError } from '../../src/ir/error.js';
+import { slowTests } from '../selection.js';
 import { autopar, workplace } from './autopar.js';
+
+const slow = slowTests(test);
 
 const SEARCH = 'compile --model gpt:layers=2,hidden=256,heads=4,seq=128,vocab=512 --plan-only --global-batch 16';
 
@@ -80,7 +83,7 @@ test('inference takes a part of the cluster too', async (t) => {
   t.is(explained.code, 0, explained.stderr);
 });
 
-test('a time limit that is over says so, and that no part was in time is another thing', async (t) => {
+slow('a time limit that is over says so, and that no part was in time is another thing', async (t) => {
   const run = place(t);
   const line = `${SEARCH} --cluster mixed.yaml --train --objective cost --time-limit 0`;
   const late = await run(`${line} --memory 5MB -o out`);

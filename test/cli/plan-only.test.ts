@@ -4,7 +4,7 @@
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import test from 'ava';
+import test, { type ExecutionContext } from 'ava';
 import fc from 'fast-check';
 import { languageModel } from '../../models/language-model.js';
 import { type CompileResult, compile, type NestedCompileOptions } from '../../src/api/compile.js';
@@ -12,7 +12,10 @@ import { simulatePlan } from '../../src/api/simulate-plan.js';
 import { resultJson } from '../../src/cli/compile-report.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { gptSizes } from '../cost-model/step/sizes.js';
+import { EVERYTHING, slowTests } from '../selection.js';
 import { autopar, workplace } from './autopar.js';
+
+const slow = slowTests(test);
 
 const FAMILY = 'gpt:layers=2,hidden=32,heads=4,seq=16,vocab=64';
 const STEP = `compile --model ${FAMILY} --cluster 1x4:a100-sxm-80 --train --global-batch 8`;
@@ -59,7 +62,7 @@ test('drawn options: the same plan and figures with and without a program, and s
       const { prediction } = await simulatePlan(join(folder, 'alone'));
       t.deepEqual(JSON.parse(JSON.stringify(prediction)), JSON.parse(planIn(join(folder, 'alone'))).predicted);
     }),
-    { numRuns: 8, seed: 3 },
+    { numRuns: EVERYTHING ? 8 : 1, seed: 3 },
   );
 });
 
@@ -109,22 +112,30 @@ test('the report has what was compared, and explain of the folder the same verdi
   t.true(explained.sensitivities.length >= 4);
 });
 
-test('the objective memory takes the least of what is compared, cost and devices a part of the cluster', async (t) => {
+/** What is planned for an objective. */
+async function answered(t: ExecutionContext, folder: string, step: string, objective: string): Promise<Answer> {
+  const line = `${step} --plan-only --objective ${objective} -o out --force --json`;
+  const { code, stdout, stderr } = await autopar(line.split(' '), { cwd: folder });
+  t.is(code, 0, stderr);
+  return JSON.parse(stdout) as Answer;
+}
+
+test('the objective memory takes the least of what is compared', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);
-  const answer = async (objective: string) => {
-    const line = `${STEP} --plan-only --objective ${objective} -o out --force --json`;
-    const { code, stdout, stderr } = await autopar(line.split(' '), { cwd: folder });
-    t.is(code, 0, stderr);
-    return JSON.parse(stdout) as Answer;
-  };
-  const [fast, small] = [await answer('time'), await answer('memory')];
+  const step = EVERYTHING ? STEP : STEP.replace('1x4', '1x2');
+  const [fast, small] = [await answered(t, folder, step, 'time'), await answered(t, folder, step, 'memory')];
   const peak = ({ predicted }: Answer) => Math.max(...predicted.peakBytes);
   t.true(peak(small) <= peak(fast) && small.predicted.stepSeconds >= fast.predicted.stepSeconds);
-  const { cluster, sizes = [] } = await answer('devices --within 1000');
+});
+
+slow('the objectives cost and devices take a part of the cluster', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const { cluster, sizes = [] } = await answered(t, folder, STEP, 'devices --within 1000');
   t.deepEqual([cluster.nodes, cluster.perNode], [1, 1], 'one device is in time');
   t.deepEqual(sizes.length, 1);
-  t.is((await answer('cost')).sizes?.length, 3);
+  t.is((await answered(t, folder, STEP, 'cost')).sizes?.length, 3);
 });
 
 test('the plan of a training step of earlier versions says to plan again', async (t) => {

@@ -6,7 +6,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import type { Picture } from '../../src/pictures/picture.js';
+import { slowTests } from '../selection.js';
 import { autopar } from './autopar.js';
+
+const slow = slowTests(test);
 
 interface Read {
   readonly json: Readonly<Record<string, unknown>>;
@@ -81,7 +84,7 @@ test('of a plan in one stage with micro-batches: what ranks do one after the oth
   t.true(endOf(page) > 0.5 * stepSeconds && endOf(page) <= stepSeconds * (1 + 1e-9));
 });
 
-test('of a configuration that is priced, and of a search over whole steps', async (t) => {
+slow('of a configuration that is priced, and of a search over whole steps', async (t) => {
   const degrees = ['--dp', '2', '--tp', '2', '--pp', '2', '--global-batch', '16'];
   const priced = await reported(t, [
     'simulate',

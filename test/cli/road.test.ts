@@ -3,7 +3,10 @@ import { join } from 'node:path';
 import test from 'ava';
 import { llama } from '../../models/llama.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
+import { slowTests } from '../selection.js';
 import { autopar, workplace } from './autopar.js';
+
+const slow = slowTests(test);
 
 test('compile, run and verify as JSON', async (t) => {
   const { folder, remove } = workplace();
@@ -74,7 +77,7 @@ test('another folder is not overwritten without --force', async (t) => {
   t.true(existsSync(join(folder, 'mine', 'plan.json')));
 });
 
-test('Ctrl-C ends a compilation and leaves nothing behind', async (t) => {
+slow('Ctrl-C ends a compilation and leaves nothing behind', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);
   const sizes = {

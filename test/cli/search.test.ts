@@ -5,8 +5,10 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { SEARCH_MODES } from '../../src/search/search-mode.js';
-import { EVERYTHING } from '../selection.js';
+import { EVERYTHING, slowTests } from '../selection.js';
 import { autoparLine, type Ended, ROOT, workplace } from './autopar.js';
+
+const slow = slowTests(test);
 
 interface Printed {
   readonly search: { readonly mode: string; readonly gap: number; readonly costSeconds: number };
@@ -81,7 +83,7 @@ test('a time limit that is not reached leaves the bytes of plan.json as they are
     `--model gpt:layers=8,hidden=64,heads=4,seq=32,vocab=64 ${step} --pp 4`,
     `--model gpt:layers=8,hidden=64,heads=4,seq=32,vocab=64 ${step} --objective devices --within 1`,
   ];
-  for (const line of lines.slice(0, EVERYTHING ? lines.length : 3)) {
+  for (const line of EVERYTHING ? lines : lines.slice(2, 3)) {
     for (const [name, more] of [
       ['free', ''],
       ['limited', '--time-limit 10000'],
@@ -117,19 +119,22 @@ test('--top shows the best combinations of degrees with their figures', async (t
   t.deepEqual(top[0]?.peakBytes, predicted.peakBytes);
 });
 
-test('what the cheapest plan needs too much of is found cheaper in memory; what nothing meets is refused with the figure', async (t) => {
-  const compile = place(t);
-  const line = 'models/gpt-tiny.onnx --cluster 1x4:a100-sxm-80 --dp 1 --tp 4';
-  const free = printed(await compile(`${line} --json`));
-  const [peak = 0] = free.predicted.peakBytes;
-  const tight = printed(await compile(`${line} --memory ${Math.floor(0.9 * peak)} --json`));
-  t.true((tight.predicted.peakBytes[0] ?? peak) <= 0.9 * peak);
-  t.true(tight.predicted.stepSeconds > free.predicted.stepSeconds);
-  const { code, stderr } = await compile(`${line} --memory 1000`);
-  t.is(code, 4);
-  t.regex(stderr, /^error\[nothing-fits\]: .*needs at least [\d.]+ kB of 1\.00 kB on each device/);
-  t.regex(stderr, /hint: use devices with more memory .* more of them/);
-});
+slow(
+  'what the cheapest plan needs too much of is found cheaper in memory; what nothing meets is refused with the figure',
+  async (t) => {
+    const compile = place(t);
+    const line = 'models/gpt-tiny.onnx --cluster 1x4:a100-sxm-80 --dp 1 --tp 4';
+    const free = printed(await compile(`${line} --json`));
+    const [peak = 0] = free.predicted.peakBytes;
+    const tight = printed(await compile(`${line} --memory ${Math.floor(0.9 * peak)} --json`));
+    t.true((tight.predicted.peakBytes[0] ?? peak) <= 0.9 * peak);
+    t.true(tight.predicted.stepSeconds > free.predicted.stepSeconds);
+    const { code, stderr } = await compile(`${line} --memory 1000`);
+    t.is(code, 4);
+    t.regex(stderr, /^error\[nothing-fits\]: .*needs at least [\d.]+ kB of 1\.00 kB on each device/);
+    t.regex(stderr, /hint: use devices with more memory .* more of them/);
+  },
+);
 
 test('pins that leave no plan are refused; only those that do are named', async (t) => {
   const pins = ['version: 1', 'mesh: {dp: 2, tp: 2}', 'pins:', '  - match: {tensor: x}', "    layout: '[dp, -]'"];
@@ -144,7 +149,7 @@ test('pins that leave no plan are refused; only those that do are named', async 
   }
 });
 
-test('pins with which nothing fits are named too, beside what else would', async (t) => {
+slow('pins with which nothing fits are named too, beside what else would', async (t) => {
   const pins = ['h.*.mlp', 'h.*.attn'].map((module) => `  - match: {module: '${module}'}\n    style: replicate\n`);
   const compile = place(t, { 'pins.yaml': `version: 1\npins:\n${pins.join('')}` });
   const line = 'models/gpt-tiny.onnx --cluster 1x4:a100-sxm-80 --dp 1 --tp 4 --annotations pins.yaml';
@@ -158,7 +163,7 @@ test('pins with which nothing fits are named too, beside what else would', async
   );
 });
 
-test('docs/planner.md shows what its lines print', async (t) => {
+slow('docs/planner.md shows what its lines print', async (t) => {
   const compile = place(t);
   const text = readFileSync(join(ROOT, 'docs', 'planner.md'), 'utf8');
   const examples = [...text.matchAll(/```\n(autopar compile .*)\n([^`]*)```/g)];

@@ -7,7 +7,10 @@ import { join } from 'node:path';
 import test from 'ava';
 import type { Program } from '../../src/program/program.js';
 import type { Plan } from '../../src/strategy/plan.js';
+import { slowTests } from '../selection.js';
 import { autopar, autoparLine, workplace } from './autopar.js';
+
+const slow = slowTests(test);
 
 const { folder, remove } = workplace();
 test.after.always(remove);
@@ -27,13 +30,13 @@ const stagesOf = (name: string) => {
   };
 };
 
-for (const [name, degrees, step] of [
-  ['training', '--devices 8 --pp 2 --dp 2 --tp 2', STEP],
-  ['three', '--devices 3 --pp 3 --dp 1 --tp 1', STEP],
-  ['inference', '--devices 4 --pp 2 --dp 1 --tp 2', ''],
-  ['chunks', '--devices 2 --pp 2 --dp 1 --tp 1 --virtual-stages 2', STEP],
+for (const [isSlow, name, degrees, step] of [
+  [true, 'training', '--devices 8 --pp 2 --dp 2 --tp 2', STEP],
+  [true, 'three', '--devices 3 --pp 3 --dp 1 --tp 1', STEP],
+  [false, 'inference', '--devices 4 --pp 2 --dp 1 --tp 2', ''],
+  [false, 'chunks', '--devices 2 --pp 2 --dp 1 --tp 1 --virtual-stages 2', STEP],
 ] as const)
-  test(`stages survive every notation: ${name}`, async (t) => {
+  slowTests(test, isSlow)(`stages survive every notation: ${name}`, async (t) => {
     const done = async (line: string) => {
       const { code, stderr } = await run(line);
       t.is(code, 0, `${line}: ${stderr}`);
@@ -107,7 +110,7 @@ test("a configuration of MindFormers' says stages, schedule and micro-batches", 
   }
 });
 
-test('weights of a pipeline are cut for other stages', async (t) => {
+slow('weights of a pipeline are cut for other stages', async (t) => {
   const options = `${GPT} --devices 2 --pp 2 --dp 1 --tp 1 ${STEP} --micro-batches 2 --quiet`.split(' ');
   for (const more of [
     ['-o', 'whole', '--stages', 'E t | t H'],

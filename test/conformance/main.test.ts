@@ -9,11 +9,14 @@ import type { ConstantTensor } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { constant } from '../../src/ir/ops/constants.js';
 import { runOnnx } from '../../src/runtime/reference.js';
+import { slowTests } from '../selection.js';
 import { fallen } from './case.js';
 import { findCases } from './find-cases.js';
 import { readMask, runFolders } from './main.js';
 import { isSharded, overLimit, verdictOf } from './report.js';
 import { tiled } from './tiled.js';
+
+const slow = slowTests(test);
 
 const ROWS = Array.from({ length: 2 * 8 }, (_, index) => Math.sin(index));
 
@@ -81,7 +84,7 @@ test('passed and refused cases are told apart, links are followed, every case co
   t.true(share <= 0.55, String(share));
 });
 
-test('a mask sets cases apart, a filter leaves them out, modes can be chosen', async (t) => {
+slow('a mask sets cases apart, a filter leaves them out, modes can be chosen', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   for (const name of ['first', 'second', 'other']) await writeCase(join(folder, name));
@@ -104,7 +107,7 @@ test('a mask sets cases apart, a filter leaves them out, modes can be chosen', a
   t.is(lines.at(-1), '1 passed (1 sharded), 0 refused, 0 failed of 1');
 });
 
-test('a model given as a file runs on noise, and is trained where that is asked for', async (t) => {
+slow('a model given as a file runs on noise, and is trained where that is asked for', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   await writeCase(folder);

@@ -8,9 +8,12 @@ import type { ConstantTensor } from '../../src/ir/graph.js';
 import { encodeModel, type ModelProto } from '../../src/ir/onnx/schema.js';
 import { constant } from '../../src/ir/ops/constants.js';
 import { model, node, value } from '../ir/model-maker.js';
+import { slowTests } from '../selection.js';
 import { findCases } from './find-cases.js';
 import { runCases } from './pool.js';
 import { caseLines, isSharded, modeTable, refusedLines, totalLine, verdictOf } from './report.js';
+
+const slow = slowTests(test);
 
 const LYING = fileURLToPath(new URL('./lie.js', import.meta.url));
 const CRASHING = fileURLToPath(new URL('./crash.js', import.meta.url));
@@ -80,7 +83,7 @@ const reduced = model({
   output: [value('y', ['n'])],
 });
 
-test('every data set of a case is run, at its own sizes', async (t) => {
+slow('every data set of a case is run, at its own sizes', async (t) => {
   const folder = temporary(t);
   writeCase(
     join(folder, 'sets'),
@@ -129,7 +132,7 @@ test('a wrong result of the program fails the case, one of ONNX Runtime refuses 
 
 const FLOATS = { tensor_type: { elem_type: 1, shape: { dim: [{ dim_param: 'n' }] } } };
 
-test('sequences and optionals are read by the model’s type and run as their elements', async (t) => {
+slow('sequences and optionals are read by the model’s type and run as their elements', async (t) => {
   const folder = temporary(t);
   const sequence = { sequence_type: { elem_type: FLOATS } };
   const longer = model({
@@ -218,7 +221,7 @@ test('strings and sequences are refused by class', async (t) => {
   t.deepEqual(refusedLines(results), ['    1  sequence or optional: sequence', '    1  string: string']);
 });
 
-test('a crash fails the mode it was in and nothing else; the results keep their order', async (t) => {
+slow('a crash fails the mode it was in and nothing else; the results keep their order', async (t) => {
   const folder = temporary(t);
   const set = { inputs: [floats([1, -2], [1, 2])], outputs: [floats([-1, 2], [1, 2])] };
   for (const name of ['a', 'crash', 'native', 'slow', 'z']) writeCase(join(folder, name), negation, set);
@@ -240,7 +243,7 @@ test('a crash fails the mode it was in and nothing else; the results keep their 
   t.regex(modeTable(results).join('\n'), /dp 2 +0 +2 +0 +2/);
 });
 
-test('ONNX’s light models: inputs are not stored, outputs lie beside the model', async (t) => {
+slow('ONNX’s light models: inputs are not stored, outputs lie beside the model', async (t) => {
   const folder = temporary(t);
   const small = model({ node: [node('Neg', ['x'], ['y'])], input: [value('x', [1, 4])], output: [value('y', [1, 4])] });
   writeFileSync(join(folder, 'light_small.onnx'), encodeModel(small));

@@ -17,6 +17,7 @@ import { priceStep } from '../../src/cost-model/step/step-price.js';
 import type { PartWork } from '../../src/cost-model/step/work.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { trained } from '../cost-model/step/trained.js';
+import { slowTests } from '../selection.js';
 
 const CLUSTER = parseCluster('1x8:h100-sxm-80', undefined);
 const TEXT =
@@ -31,29 +32,32 @@ function sizesOf(text: string, batch: number): LanguageModelSizes {
 const GPT_OSS =
   'moe:layers=2,hidden=32,heads=4,kv_heads=2,head_width=16,ffn=32,experts=4,topk=2,vocab=64,seq=16,window=4,sinks=1,bias=1,clamp=7';
 
-for (const [text, degrees, isTraining] of [
-  [TEXT, { tp: 2 }, true],
-  [TEXT, { dp: 2 }, true],
-  [TEXT, { dp: 2, tp: 2 }, false],
-  [GPT_OSS, { tp: 2 }, true],
-  [GPT_OSS, { dp: 2 }, false],
+for (const [isSlow, text, degrees, isTraining] of [
+  [true, TEXT, { tp: 2 }, true],
+  [true, TEXT, { dp: 2 }, true],
+  [false, TEXT, { dp: 2, tp: 2 }, false],
+  [false, GPT_OSS, { tp: 2 }, true],
+  [true, GPT_OSS, { dp: 2 }, false],
 ] as const)
-  test(`all kinds of layers of ${text.slice(0, 6)} compute the same under ${JSON.stringify(degrees)}${isTraining ? ', in training' : ''}`, async (t) => {
-    const folder = mkdtempSync(join(tmpdir(), 'autopar-hybrid-'));
-    t.teardown(() => rmSync(folder, { recursive: true, force: true }));
-    const model = join(folder, 'model.onnx');
-    writeFileSync(model, writeOnnx(languageModel('model', sizesOf(text, 4), 1)));
-    const training = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'sgd', learningRate: 0.1 } } as const;
-    const result = await compile({
-      model,
-      output: join(folder, 'out'),
-      devices: Object.values(degrees).reduce((product, size) => product * size, 1),
-      degrees,
-      verify: true,
-      ...(isTraining ? { training } : {}),
-    });
-    t.true(result.verification?.passed);
-  });
+  slowTests(test, isSlow)(
+    `all kinds of layers of ${text.slice(0, 6)} compute the same under ${JSON.stringify(degrees)}${isTraining ? ', in training' : ''}`,
+    async (t) => {
+      const folder = mkdtempSync(join(tmpdir(), 'autopar-hybrid-'));
+      t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+      const model = join(folder, 'model.onnx');
+      writeFileSync(model, writeOnnx(languageModel('model', sizesOf(text, 4), 1)));
+      const training = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'sgd', learningRate: 0.1 } } as const;
+      const result = await compile({
+        model,
+        output: join(folder, 'out'),
+        devices: Object.values(degrees).reduce((product, size) => product * size, 1),
+        degrees,
+        verify: true,
+        ...(isTraining ? { training } : {}),
+      });
+      t.true(result.verification?.passed);
+    },
+  );
 
 test('a layer of each kind is read once, and counted as often as the pattern has it', (t) => {
   const sizes = sizesOf(TEXT.replace('M*-E', 'MEM*EME-'), 1);

@@ -10,6 +10,7 @@ import { makeMesh, type SubAxis } from '../../src/sharding-propagation/mesh.js';
 import { checkStrategy, type Owed, type Strategy } from '../../src/sharding-propagation/strategy.js';
 import { CASES, viewOfCase } from '../ir/ops/cases.js';
 import { needEntry } from '../ir/ops/simulate.js';
+import { selection } from '../selection.js';
 import { findingsOf } from './fragment-types.js';
 
 const MESH = makeMesh([
@@ -27,7 +28,7 @@ for (const [family, samples] of byFamily)
   test(`lowered operators have the types that they say: ${family}`, (t) => {
     const wrong: string[] = [];
     let count = 0;
-    for (const [number, sample] of samples) {
+    for (const [, [number, sample]] of selection(samples, ([, { op }]) => op, 1)) {
       const view = viewOfCase(sample);
       const entry = needEntry(sample.op, sample.domain);
       const rule = entry.rule(view);

@@ -5,11 +5,13 @@
  */
 import test from 'ava';
 import type { Instruction } from '../../src/program/program.js';
-import { EVERYTHING } from '../selection.js';
+import { EVERYTHING, slowTests } from '../selection.js';
 import { type Pipeline, type Task, type Trained, train } from './compiled-training.js';
 import { gatheredBytes } from './kept-bytes.js';
 
-const STEPS = 3;
+const slow = slowTests(test.serial);
+
+const STEPS = EVERYTHING ? 3 : 2;
 
 const CASES: readonly (readonly [model: Task['model'], pipeline: Pipeline])[] = [
   ['mlp', { stages: 1, dp: 2, tp: 2 }],
@@ -23,7 +25,7 @@ const CASES: readonly (readonly [model: Task['model'], pipeline: Pipeline])[] = 
 const SIZES = [1, 5000, 25e6];
 
 for (const [model, pipeline] of EVERYTHING ? CASES : CASES.slice(0, 1))
-  for (const microBatches of pipeline.kind ? [4] : [1, 4])
+  for (const microBatches of pipeline.kind || !EVERYTHING ? [4] : [1, 4])
     test.serial(`${model} ${JSON.stringify(pipeline)}, ${microBatches} micro-batches`, async (t) => {
       const task: Task = { model, microBatches };
       const plain = await train(task, STEPS, pipeline);
@@ -49,8 +51,8 @@ const GATHERED: readonly (readonly [model: Task['model'], pipeline: Partial<Pipe
   ['cnn', { dp: 4 }, 2],
 ];
 
-for (const [model, pipeline, microBatches] of EVERYTHING ? GATHERED : GATHERED.slice(0, 1))
-  test.serial(`${model} ${JSON.stringify(pipeline)}, ZeRO 3`, async (t) => {
+for (const [model, pipeline, microBatches] of GATHERED)
+  slow(`${model} ${JSON.stringify(pipeline)}, ZeRO 3`, async (t) => {
     const task: Task = { model, microBatches };
     const plain = await train(task, STEPS, { ...pipeline, zero: 3 });
     const messages: number[] = [];

@@ -4,8 +4,11 @@
  * chunks included.
  */
 import test from 'ava';
+import { EVERYTHING, slowTests } from '../selection.js';
 import { type Pipeline, type Task, train } from './compiled-training.js';
 import { difference, worstDifference } from './difference.js';
+
+const slow = slowTests(test.serial);
 
 /** Relative to the largest element of a tensor. */
 const TOLERANCE = 1e-5;
@@ -34,7 +37,7 @@ const CASES: readonly (readonly [task: Task, pipeline: Pipeline])[] = [
   ],
 ];
 
-for (const [task, pipeline] of CASES) {
+for (const [task, pipeline] of EVERYTHING ? CASES : CASES.slice(0, 2)) {
   test.serial(`${task.model} ${JSON.stringify(pipeline)}`, async (t) => {
     const alone = await train(task, STEPS);
     const staged = await train(task, STEPS, pipeline);
@@ -52,7 +55,7 @@ test.serial('a loss scale that follows the gradients is one of all stages', asyn
   t.true(worstDifference(alone, staged) <= TOLERANCE);
 });
 
-test.serial('AdamW, whose moments and scalars every stage keeps, loses as on one rank', async (t) => {
+slow('AdamW, whose moments and scalars every stage keeps, loses as on one rank', async (t) => {
   const task: Task = {
     model: 'llama',
     microBatches: 2,
@@ -64,7 +67,7 @@ test.serial('AdamW, whose moments and scalars every stage keeps, loses as on one
   t.true((alone.losses.at(-1) ?? Number.NaN) < (alone.losses[0] ?? Number.NaN));
 });
 
-test.serial('schedules of one plan give the same bits', async (t) => {
+slow('schedules of one plan give the same bits', async (t) => {
   const task: Task = { model: 'shared-layer', microBatches: 4 };
   const [first, ...others] = await Promise.all(
     (['naive', 'f-then-b', '1f1b', 'zero-bubble'] as const).map((kind) => train(task, STEPS, { kind, stages: 2 })),

@@ -39,7 +39,7 @@ const CASES: readonly {
 ];
 
 /** Of each model the first cases: between them they have every kind of option. */
-for (const [, { model, degrees, ...options }] of selection(CASES, ({ model }) => model)) {
+for (const [, { model, degrees, ...options }] of selection(CASES, ({ model }) => model, 1)) {
   const name = Object.entries(degrees).map(([axis, size]) => `${axis} ${size}`);
   test(`counted bytes are those of the lowered stages: ${[model, ...name, options.meshes ?? ''].join(' ')}`, async (t) => {
     const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));

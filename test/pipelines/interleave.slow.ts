@@ -6,7 +6,7 @@ import { checkRecompute } from './recomputing.js';
 import { SERVED } from './server-mode.js';
 
 /** Bit for bit what twice as many micro-batches give, which few steps show; those run 20 against one rank in compiled.slow.ts. */
-const STEPS = 5;
+const STEPS = 3;
 
 const CASES: readonly (readonly [task: Task, pipeline: Pipeline])[] = [
   [

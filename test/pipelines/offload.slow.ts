@@ -1,6 +1,6 @@
 /**
- * @file Every part that can be kept outside of the devices, in each memory, on data, tensor and pipeline parallel ranks and under
- * every schedule: losses of some steps and the state behind them are bit for bit those of the program that keeps all on its devices
+ * @file Every part that can be kept outside of the devices, in each memory, on data, tensor and pipeline parallel ranks (each two of
+ * these together in some plan) and under every schedule: losses of some steps and the state behind them are bit for bit those of the program that keeps all on its devices
  * (which a few steps show as well as many), and what is kept and moved is what is predicted.
  */
 import test from 'ava';
@@ -9,8 +9,9 @@ import { OFFLOAD_PARTS } from '../../src/partition/offload.js';
 import { SCHEDULE_KINDS } from '../../src/schedule/schedule.js';
 import type { Pipeline } from './compiled-training.js';
 import { compareOffload } from './offloaded.js';
+import { pairwise } from './pairwise.js';
 
-const STEPS = 5;
+const STEPS = 3;
 const TRAINING = { optimizer: { kind: 'adamw' as const, learningRate: 1e-2, clipNorm: 0.5 } };
 
 const MESHES: readonly Pipeline[] = [
@@ -19,19 +20,23 @@ const MESHES: readonly Pipeline[] = [
   { kind: '1f1b', stages: 2 },
 ];
 
-for (const mesh of MESHES)
-  for (const part of [...OFFLOAD_PARTS, 'all'] as const)
-    for (const memory of OUTER_MEMORIES)
-      test.serial(`${JSON.stringify(mesh)} ${part}:${memory}`, async (t) => {
-        const task = { model: 'mlp', microBatches: 2, training: TRAINING } as const;
-        const { whole, kept } = await compareOffload(t, task, mesh, `${part}:${memory}`, STEPS);
-        t.true(kept.outside.predicted.some((own) => own[memory].peakBytes > 0));
-        const fall = whole.peaks.counted.map((bytes, stage) => bytes - (kept.peaks.counted[stage] ?? 0));
-        t.log(`device peaks fall by ${fall.join(', ')} bytes`);
-        // These ranks are fullest in the update; those of dp there have the gradients of all weights, to reduce them.
-        const isElsewhere = part === 'activations' || (part === 'gradients' && mesh.dp !== undefined);
-        t.true(isElsewhere || Math.max(...fall) > 0);
-      });
+const EVERY = MESHES.flatMap((mesh) =>
+  ([...OFFLOAD_PARTS, 'all'] as const).flatMap((part) =>
+    OUTER_MEMORIES.map((memory) => ({ mesh, on: JSON.stringify(mesh), part, memory })),
+  ),
+);
+
+for (const { mesh, on, part, memory } of pairwise(EVERY))
+  test.serial(`${on} ${part}:${memory}`, async (t) => {
+    const task = { model: 'mlp', microBatches: 2, training: TRAINING } as const;
+    const { whole, kept } = await compareOffload(t, task, mesh, `${part}:${memory}`, STEPS);
+    t.true(kept.outside.predicted.some((own) => own[memory].peakBytes > 0));
+    const fall = whole.peaks.counted.map((bytes, stage) => bytes - (kept.peaks.counted[stage] ?? 0));
+    t.log(`device peaks fall by ${fall.join(', ')} bytes`);
+    // These ranks are fullest in the update; those of dp there have the gradients of all weights, to reduce them.
+    const isElsewhere = part === 'activations' || (part === 'gradients' && mesh.dp !== undefined);
+    t.true(isElsewhere || Math.max(...fall) > 0);
+  });
 
 for (const kind of SCHEDULE_KINDS)
   test.serial(`the stages of ${kind} keep all outside`, async (t) => {

@@ -11,11 +11,14 @@ import { randomInputs } from '../../src/api/inputs.js';
 import { openCompiled } from '../../src/api/verify.js';
 import type { ProgramTensor } from '../../src/program/program.js';
 import { runProgram } from '../../src/runtime/run-program.js';
+import { EVERYTHING, slowTests } from '../selection.js';
 import { train } from './compiled-training.js';
 import { LOOKUP_TABLE, writeModel } from './models.js';
 import { compareOffload } from './offloaded.js';
 
-const STEPS = 3;
+const slow = slowTests(test.serial);
+
+const STEPS = EVERYTHING ? 3 : 2;
 
 test.serial('data parallel ranks keep the optimizer on the host', async (t) => {
   const training = { optimizer: { kind: 'adamw' as const, learningRate: 1e-2, clipNorm: 0.5 } };
@@ -35,7 +38,7 @@ test.serial('data parallel ranks keep the optimizer on the host', async (t) => {
   t.true((whole.peaks.counted[0] ?? 0) - (kept.peaks.counted[0] ?? 0) > 0);
 });
 
-test.serial('tensor parallel ranks keep activations on the host and gradients on disk', async (t) => {
+slow('tensor parallel ranks keep activations on the host and gradients on disk', async (t) => {
   const { kept } = await compareOffload(
     t,
     { model: 'mlp', microBatches: 2 },
@@ -48,7 +51,7 @@ test.serial('tensor parallel ranks keep activations on the host and gradients on
   t.true((disk?.storedBytes ?? 0) > 0);
 });
 
-test.serial('the stages of a pipeline keep all on disk', async (t) => {
+slow('the stages of a pipeline keep all on disk', async (t) => {
   await compareOffload(t, { model: 'mlp', microBatches: 4 }, { kind: '1f1b', stages: 2 }, 'all:disk', STEPS);
 });
 
@@ -78,7 +81,7 @@ test.serial('a table that is looked up on the host never comes to the device', a
   t.true((kept.outside.counted[0]?.host.storedBytes ?? bytes) < bytes, 'rows alone cross the link');
 });
 
-test.serial('a limit on the device refuses what a program without offload would hold', async (t) => {
+slow('a limit on the device refuses what a program without offload would hold', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   try {
     const model = join(folder, 'mlp.onnx');

@@ -4,6 +4,7 @@
  */
 import test from 'ava';
 import { SCHEDULE_KINDS } from '../../src/schedule/schedule.js';
+import { selection } from '../selection.js';
 import { worstDifference } from './difference.js';
 import { skipModel } from './skip-model.js';
 import { type Pipeline, type Trained, train, trainingStep } from './staged-training.js';
@@ -16,14 +17,14 @@ const CASES: readonly (readonly [model: string, pipeline: Pipeline])[] = [
   ['mlp', { kind: 'naive', stages: 2, microBatches: 2 }],
   ['mlp', { kind: 'f-then-b', stages: 3, microBatches: 4, tp: 2 }],
   ['cnn-tiny', { kind: '1f1b', stages: 2, microBatches: 1 }],
+  ['gpt-tiny', { kind: 'interleaved-1f1b', stages: 2, microBatches: 4, chunks: 2 }],
+  ['llama-tiny', { kind: 'zbv', stages: 3, microBatches: 4, chunks: 2 }],
   ['gpt-tiny', { kind: '1f1b', stages: 2, microBatches: 4 }],
   ['gpt-tiny', { kind: 'zero-bubble', stages: 2, microBatches: 2, dp: 2 }],
-  ['gpt-tiny', { kind: 'interleaved-1f1b', stages: 2, microBatches: 4, chunks: 2 }],
   ['llama-tiny', { kind: 'zero-bubble', stages: 4, microBatches: 4 }],
   ['llama-tiny', { kind: 'interleaved-1f1b', stages: 2, microBatches: 2, chunks: 2, tp: 2 }],
   ['llama-tiny', { kind: '1f1b', stages: 2, microBatches: 2, dp: 2, tp: 2 }],
   ['gpt-tiny', { kind: 'interleaved-zero-bubble', stages: 2, microBatches: 4, chunks: 2 }],
-  ['llama-tiny', { kind: 'zbv', stages: 3, microBatches: 4, chunks: 2 }],
 ];
 
 const references = new Map<string, ReturnType<typeof reference>>();
@@ -34,7 +35,7 @@ async function reference(model: string, microBatches: number) {
   return { step, alone: await train(step, STEPS) };
 }
 
-for (const [model, pipeline] of CASES) {
+for (const [, [model, pipeline]] of selection(CASES, ([name]) => name, 1)) {
   test.serial(`${model} ${JSON.stringify(pipeline)}`, async (t) => {
     const key = `${model} ${pipeline.microBatches}`;
     const known = references.get(key) ?? reference(model, pipeline.microBatches);

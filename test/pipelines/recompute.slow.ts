@@ -1,6 +1,6 @@
 /**
- * @file Every kind of recompute on every mesh and under every schedule of a small GPT, over 20 steps; and of other models a kind on
- * each.
+ * @file Recompute of a small GPT on every mesh and under every schedule, over 20 steps: of its kinds every second, in turn; and of
+ * other models a kind on each.
  */
 import test from 'ava';
 import { checkRecompute, KINDS, MESHES } from './recomputing.js';
@@ -10,7 +10,8 @@ const OTHERS = ['llama', 'dropout', 'encoder-decoder'] as const;
 
 for (const [index, [name, mesh]] of Object.entries(MESHES).entries()) {
   test.serial(`gpt, ${name}`, async (t) => {
-    await checkRecompute(t, { model: 'gpt', microBatches: 4 }, mesh, KINDS, STEPS);
+    const kinds = KINDS.filter((_, place) => (place + index) % 2 === 0);
+    await checkRecompute(t, { model: 'gpt', microBatches: 4 }, mesh, kinds, STEPS);
   });
 
   for (const [place, model] of OTHERS.entries())

@@ -4,8 +4,11 @@
  */
 import test from 'ava';
 import type { ProgramStage } from '../../src/program/program.js';
+import { slowTests } from '../selection.js';
 import { train } from './compiled-training.js';
 import { checkRecompute, MESHES } from './recomputing.js';
+
+const slow = slowTests(test.serial);
 
 const STEPS = 3;
 
@@ -20,7 +23,7 @@ function keptForBackward({ phases, tensors }: ProgramStage): readonly string[] {
   return made.filter((name) => read.has(name) && tensors[name]?.lifetime === 'micro').sort();
 }
 
-test.serial('less memory than a plan needs that keeps everything is enough for one that recomputes', async (t) => {
+slow('less memory than a plan needs that keeps everything is enough for one that recomputes', async (t) => {
   const task = { model: 'gpt', microBatches: 4 } as const;
   const mesh = { stages: 1, tp: 2 };
   const kept = await train(task, 1, mesh);
@@ -33,7 +36,7 @@ test.serial('less memory than a plan needs that keeps everything is enough for o
   t.deepEqual(within.peaks.counted, within.peaks.predicted);
 });
 
-test.serial('layers that keep their inputs alone, on two stages of two ranks', async (t) => {
+slow('layers that keep their inputs alone, on two stages of two ranks', async (t) => {
   const task = { model: 'gpt', microBatches: 4 } as const;
   const [full] = await checkRecompute(t, task, { ...MESHES['f-then-b'], tp: 2 }, ['full'], STEPS);
   t.true(full?.freed.every((bytes) => bytes > 0));
@@ -41,7 +44,7 @@ test.serial('layers that keep their inputs alone, on two stages of two ranks', a
   t.deepEqual(keptForBackward(full?.program.stages[0] as ProgramStage), ['/Add_output', '/h.0/mlp/Add_output']);
 });
 
-test.serial('stages that keep their inputs alone hold one micro-batch and the inputs of the others', async (t) => {
+slow('stages that keep their inputs alone hold one micro-batch and the inputs of the others', async (t) => {
   const task = { model: 'gpt', microBatches: 8 } as const;
   const mesh = { stages: 2, recompute: 'stage' } as const;
   const all = await train(task, 1, { ...mesh, kind: 'f-then-b' });
@@ -71,7 +74,7 @@ test.serial('operators of a model without repeated layers', async (t) => {
   await checkRecompute(t, { model: 'recurrent', microBatches: 2 }, MESHES['dp 2'], ['operators'], STEPS);
 });
 
-test.serial('where the last micro-batch has lists of its own, each collective has a number of its own', async (t) => {
+slow('where the last micro-batch has lists of its own, each collective has a number of its own', async (t) => {
   const { program } = await train({ model: 'gpt', microBatches: 2 }, 1, {
     ...{ stages: 1, dp: 2, tp: 2, recompute: 'full:except-last' },
     request: { gradientSync: 'parameter-server' },

@@ -4,10 +4,13 @@
 import test from 'ava';
 import { elementCount } from '../../src/ir/graph.js';
 import { localBytes } from '../../src/partition/partition.js';
+import { slowTests } from '../selection.js';
 import { type Task, type Trained, train } from './compiled-training.js';
 import { difference } from './difference.js';
 import { gatheredBytes } from './kept-bytes.js';
 import { checkCounted, checkLevels, type Degrees, LEVELS, type Level, STEPS, TOLERANCE } from './zero-levels.js';
+
+const slow = slowTests(test.serial);
 
 const CASES: readonly (readonly [task: Task, degrees: Degrees, levels: readonly Level[]])[] = [
   [{ model: 'mlp', microBatches: 2 }, { dp: 2, tp: 2 }, [1, 3]],
@@ -17,7 +20,7 @@ for (const [task, degrees, levels] of CASES) {
   test.serial(`${task.model} ${JSON.stringify(degrees)}`, (t) => checkLevels(t, task, degrees, levels));
 }
 
-test.serial('without clipping ZeRO 0 and 1 leave the same bits', async (t) => {
+slow('without clipping ZeRO 0 and 1 leave the same bits', async (t) => {
   const task: Task = {
     model: 'gpt',
     microBatches: 2,
@@ -28,7 +31,7 @@ test.serial('without clipping ZeRO 0 and 1 leave the same bits', async (t) => {
   t.deepEqual(cut.state, whole.state);
 });
 
-test.serial(
+slow(
   'the peak falls from level to level by as much as is predicted, in ZeRO 3 to two whole layers at most',
   async (t) => {
     const task: Task = { model: 'gpt', microBatches: 2, training: { optimizer: { kind: 'adam', learningRate: 0.01 } } };
@@ -50,7 +53,7 @@ test.serial(
   },
 );
 
-test.serial('dimensions that dp does not divide are padded, LAMB and its norms with them', async (t) => {
+slow('dimensions that dp does not divide are padded, LAMB and its norms with them', async (t) => {
   const task: Task = {
     model: 'cnn',
     microBatches: 2,

@@ -4,6 +4,7 @@
  */
 import test from 'ava';
 import { checkProgram } from '../../src/program/check-program.js';
+import { slowTests } from '../selection.js';
 import { corruptionsOf } from './corruptions.js';
 import { SHIPPED } from './shipped-programs.js';
 
@@ -24,7 +25,7 @@ const SAMPLE = [
 const MOST = 2;
 
 for (const { name, lowered } of SHIPPED.filter((shipped) => SAMPLE.includes(shipped.name)))
-  test(`corruptions are refused: ${name}`, async (t) => {
+  slowTests(test, SAMPLE.indexOf(name) % 3 > 0)(`corruptions are refused: ${name}`, async (t) => {
     const { program } = (await lowered()).generated;
     t.is(checkProgram(program), null);
     const counts = new Map<string, number>();

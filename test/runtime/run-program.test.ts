@@ -6,6 +6,7 @@ import { AutoparError, byteLength, type ConstantTensor } from '../../src/program
 import { BACKENDS } from '../../src/runtime/backend.js';
 import type { Fault } from '../../src/runtime/messages.js';
 import { type RunOptions, runProgram } from '../../src/runtime/run-program.js';
+import { slowTests } from '../selection.js';
 import { axis, float32, floats, programOf, stageOf, tensor, tinyMatmul, tinyModel, writeTiny } from './tiny-program.js';
 
 const x = float32([1, -1, 2, 3, -4, 5, 6, 7], [2, 4]);
@@ -51,7 +52,7 @@ for (const kind of ['throw', 'exit', 'stall'] as const) {
     [0, /instruction 0 \(compute layer 0 MatMul\), tensor p/],
     [3, /instruction 3 \(all-reduce layer 0 MatMul\), tensor y/],
   ] as const) {
-    test.serial(
+    slowTests(test.serial, instruction === 0 && kind !== 'throw')(
       `a rank that fails (${kind}) at instruction ${instruction} ends the run soon, and is named`,
       async (t) => {
         const dir = await tinyMatmul();

@@ -4,6 +4,7 @@
 import test from 'ava';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { plan } from '../../src/search/plan.js';
+import { slowTests } from '../selection.js';
 import { convGraph, llamaGraph, mlpGraph, SMALL_LLAMA } from './small-graphs.js';
 
 const CLUSTER = parseCluster('1x4:a100-sxm-80', undefined);
@@ -14,7 +15,7 @@ const GRAPHS = {
 };
 
 for (const [name, graph] of Object.entries(GRAPHS)) {
-  test(`lifting the roles costs nothing: ${name}`, async (t) => {
+  slowTests(test, name === 'llama')(`lifting the roles costs nothing: ${name}`, async (t) => {
     for (const degrees of [{ dp: 2, tp: 2 }, { dp: 4, tp: 1 }, {}]) {
       const options = { degrees, mode: 'dynamic_programming' } as const;
       const roles = await plan(graph, CLUSTER, options);

@@ -22,9 +22,11 @@ import { makeMesh } from '../../src/sharding-propagation/mesh.js';
 import { Deadline } from '../../src/solver/deadline.js';
 import { generator } from '../../src/solver/generator.js';
 import { costOf } from '../../src/solver/problem.js';
-import { draws, EVERYTHING } from '../selection.js';
+import { draws, EVERYTHING, slowTests } from '../selection.js';
 import { diamond, everyPlan } from './every-plan.js';
 import { GraphBuilder, llamaGraph, mlpGraph, SMALL_LLAMA } from './small-graphs.js';
+
+const slow = slowTests(test);
 
 const MESH = makeMesh([
   ['dp', 1],
@@ -58,8 +60,8 @@ const everyPlanOf = ((): ((graph: Graph, text: string) => ReturnType<typeof ever
   };
 })();
 
-for (const [name, graph, text] of ENUMERATED.slice(0, EVERYTHING ? ENUMERATED.length : 1)) {
-  test(`within a memory limit no combination is cheaper: ${name}, ${text}`, async (t) => {
+for (const [name, graph, text] of ENUMERATED) {
+  slow(`within a memory limit no combination is cheaper: ${name}, ${text}`, async (t) => {
     const cluster = parseCluster(text, 2);
     const all = everyPlanOf(graph, text);
     const peaks = [...new Set(all.map(({ peak }) => peak))].sort((a, b) => a - b);
@@ -219,7 +221,7 @@ const LIMITED = [
   ['a decoder', llamaGraph({ ...SMALL_LLAMA, layers: 1 }), '1x4:l40s'],
 ] as const;
 
-for (const [name, graph, text] of LIMITED.slice(0, EVERYTHING ? LIMITED.length : 2)) {
+for (const [name, graph, text] of EVERYTHING ? LIMITED : LIMITED.slice(0, 1)) {
   test(`with more memory no plan is slower, and what needs less fits: ${name}`, async (t) => {
     const cluster = parseCluster(text, undefined);
     const [most = 0] = (await plan(graph, cluster)).prediction.peakBytes;
@@ -241,7 +243,7 @@ for (const [name, graph, text] of LIMITED.slice(0, EVERYTHING ? LIMITED.length :
 }
 
 test('where the cheapest plan is too large, the cheapest that fits is found under the same degrees', async (t) => {
-  const graph = llamaGraph(SMALL_LLAMA);
+  const graph = llamaGraph(EVERYTHING ? SMALL_LLAMA : { ...SMALL_LLAMA, layers: 1 });
   const cluster = parseCluster('1x4:a100-sxm-80', undefined);
   const degrees = { dp: 1, tp: 4 };
   const free = await plan(graph, cluster, { degrees });
@@ -260,7 +262,7 @@ test('where the cheapest plan is too large, the cheapest that fits is found unde
   t.true(dynamic.costNanoseconds >= tight.boundNanoseconds && dynamic.boundNanoseconds <= tight.costNanoseconds);
 });
 
-test('where nothing fits, the least figure and what would help are named', async (t) => {
+slow('where nothing fits, the least figure and what would help are named', async (t) => {
   const graph = llamaGraph(SMALL_LLAMA);
   const error = await t.throwsAsync(plan(graph, parseCluster('1x2:a100-sxm-80', undefined), { memoryBytes: 100_000 }), {
     instanceOf: AutoparError,

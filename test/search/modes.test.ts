@@ -19,8 +19,11 @@ import type { Pin } from '../../src/sharding-propagation/pin.js';
 import { Deadline, OutOfTime } from '../../src/solver/deadline.js';
 import { eliminate } from '../../src/solver/elimination/elimination.js';
 import { ROOT } from '../cli/autopar.js';
+import { slowTests } from '../selection.js';
 import { checkModes } from './check-modes.js';
 import { llamaGraph, mlpGraph, SMALL_LLAMA } from './small-graphs.js';
+
+const slow = slowTests(test);
 
 const CLUSTER = parseCluster('1x4:a100-sxm-80', undefined);
 
@@ -152,7 +155,7 @@ class Looks extends Deadline {
   }
 }
 
-test('whenever the time is over, there is no plan, or one at its price, with a bound that holds', async (t) => {
+slow('whenever the time is over, there is no plan, or one at its price, with a bound that holds', async (t) => {
   const graph = llamaGraph({ ...SMALL_LLAMA, layers: 1 });
   const mesh = makeMesh([
     ['dp', 1],

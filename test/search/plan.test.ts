@@ -18,6 +18,7 @@ import { makeMesh } from '../../src/sharding-propagation/mesh.js';
 import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
 import { eliminate } from '../../src/solver/elimination/elimination.js';
 import { TableAlgebra } from '../../src/solver/elimination/table-algebra.js';
+import { slowTests } from '../selection.js';
 import { convGraph, GraphBuilder, llamaGraph, mlpGraph, SMALL_LLAMA } from './small-graphs.js';
 
 const GRAPHS: Readonly<Record<string, Graph>> = {
@@ -41,29 +42,34 @@ for (const [name, graph] of Object.entries(GRAPHS)) {
     { degrees: { dp: 1, tp: 4 } },
     { degrees: { dp: 1, tp: 2 }, axes: 'free' },
   ] as const satisfies readonly PlanOptions[]) {
-    test(`the search minimises the price of the lowered graph: ${name} ${JSON.stringify(options)}`, async (t) => {
-      const devices = options.degrees.dp * options.degrees.tp;
-      for (const text of ['local', `1x${devices}:h100-sxm-80`, `${devices}x1:a100-sxm-80`]) {
-        const cluster = parseCluster(text, devices);
-        const found = await plan(graph, cluster, options);
-        const sharded = lowered(graph, cluster, found);
-        t.is(priceGraph(sharded, cluster), found.costNanoseconds);
-        t.is(found.boundNanoseconds, found.costNanoseconds);
-        t.deepEqual(checkSharded(sharded), []);
-        const {
-          segments = 0,
-          copies = 0,
-          [LAUNCHES]: launches = 0,
-          [OUTSIDE]: outside = 0,
-          ...parts
-        } = found.prediction.parts;
-        const searched = Object.values(parts).reduce((sum, part) => sum + part, 0);
-        t.true(Math.abs(searched * 1e9 - found.costNanoseconds) < 1);
-        t.true(Math.abs(searched + segments + copies + launches + outside - found.prediction.stepSeconds) < 1e-9);
-        t.is(segments + copies > 0, cluster.local);
-        t.is(launches > 0, !cluster.local);
-      }
-    });
+    // In `npm test` with both degrees, and with every axis on every factor.
+    const isSlow = !('axes' in options) && Math.min(options.degrees.dp, options.degrees.tp) === 1;
+    slowTests(test, isSlow)(
+      `the search minimises the price of the lowered graph: ${name} ${JSON.stringify(options)}`,
+      async (t) => {
+        const devices = options.degrees.dp * options.degrees.tp;
+        for (const text of ['local', `1x${devices}:h100-sxm-80`, `${devices}x1:a100-sxm-80`]) {
+          const cluster = parseCluster(text, devices);
+          const found = await plan(graph, cluster, options);
+          const sharded = lowered(graph, cluster, found);
+          t.is(priceGraph(sharded, cluster), found.costNanoseconds);
+          t.is(found.boundNanoseconds, found.costNanoseconds);
+          t.deepEqual(checkSharded(sharded), []);
+          const {
+            segments = 0,
+            copies = 0,
+            [LAUNCHES]: launches = 0,
+            [OUTSIDE]: outside = 0,
+            ...parts
+          } = found.prediction.parts;
+          const searched = Object.values(parts).reduce((sum, part) => sum + part, 0);
+          t.true(Math.abs(searched * 1e9 - found.costNanoseconds) < 1);
+          t.true(Math.abs(searched + segments + copies + launches + outside - found.prediction.stepSeconds) < 1e-9);
+          t.is(segments + copies > 0, cluster.local);
+          t.is(launches > 0, !cluster.local);
+        }
+      },
+    );
   }
 }
 

@@ -10,7 +10,10 @@ import type { Program } from '../../../src/program/program.js';
 import type { Plan } from '../../../src/strategy/plan.js';
 import { corruptionsOf as graphCorruptions, withoutStages } from '../../partition/graph-corruptions.js';
 import { corruptionsOf } from '../../program/corruptions.js';
+import { slowTests } from '../../selection.js';
 import { faults, planned, TRAINING } from './planned.js';
+
+const slow = slowTests(test);
 
 const LLAMA = 'llama:layers=4,hidden=256,heads=16,kv_heads=4,vocab=512,seq=64';
 const GPT = 'gpt:layers=4,hidden=128,heads=8,vocab=500,seq=32';
@@ -42,7 +45,7 @@ test('ranks that do not suffice reduce a sub-axis to 1, and what goes with it is
   t.true(result.coverage.lost.every(({ reason }) => reason === 'axis tp.2 is reduced to 1'));
 });
 
-test('a training step in stages: losses, every gradient and the state are those of one rank', async (t) => {
+slow('a training step in stages: losses, every gradient and the state are those of one rank', async (t) => {
   const directory = await planned(t, {
     family: GPT,
     globalBatch: 32,
@@ -57,7 +60,7 @@ test('a training step in stages: losses, every gradient and the state are those 
   t.true(names.has('embed.weight') && names.has('layers.3.attention.qkv.weight'));
 });
 
-test('a ring in zig-zag order is rehearsed in that order', async (t) => {
+slow('a ring in zig-zag order is rehearsed in that order', async (t) => {
   const family = 'llama:layers=3,hidden=64,heads=4,kv_heads=2,ffn=64,vocab=64,seq=64';
   const degrees = { dp: 2, tp: 1, sp: 8 };
   const directory = await planned(t, { family, globalBatch: 4, degrees, spMethod: 'ring', training: TRAINING });

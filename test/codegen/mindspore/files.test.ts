@@ -10,6 +10,9 @@ import { readParallelConfig } from '../../../src/api/annotations.js';
 import { compile, type Training } from '../../../src/api/index.js';
 import { diffStrategies, mergeStrategies } from '../../../src/api/strategy.js';
 import { readPlan } from '../../../src/strategy/plan-json.js';
+import { slowTests } from '../../selection.js';
+
+const slow = slowTests(test.serial);
 
 const folder = mkdtempSync(join(tmpdir(), 'autopar-mindspore-'));
 const training: Training = {
@@ -25,7 +28,7 @@ interface RankTable {
   }[];
 }
 
-test.serial('a pipeline of training: the configuration and the strategies give the plan back', async (t) => {
+slow('a pipeline of training: the configuration and the strategies give the plan back', async (t) => {
   const output = join(folder, 'pipeline');
   const options = { pp: 2, dp: 2, tp: 2, zero: 1, recompute: 'full', schedule: '1f1b' } as const;
   const micro = { ...training, microBatches: 4 };

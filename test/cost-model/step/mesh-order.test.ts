@@ -9,6 +9,9 @@ import { groupPlace } from '../../../src/cost-model/group-place.js';
 import type { MeshOrder } from '../../../src/cost-model/step/configuration.js';
 import { type GroupName, groupRuns } from '../../../src/cost-model/step/mesh-order.js';
 import { groupsOn, makeMesh } from '../../../src/sharding-propagation/mesh.js';
+import { slowTests } from '../../selection.js';
+
+const slow = slowTests(test);
 
 const AXES = ['pp', 'dp', 'sp', 'tp'] as const;
 const degree = fc.constantFrom<number>(1, 2, 4);
@@ -121,22 +124,25 @@ test('on 2x8 with pp 4 · dp 2 · tp 2 only pp crosses nodes, with tp 8 · dp 2 
   }
 });
 
-test('tensor parallelism that leaves the node is dearer for these models, whichever of these degrees are with it', async (t) => {
-  for (const generate of ['gpt:layers=24,hidden=2048,heads=16', 'llama:layers=16,seq=8192'])
-    for (const degrees of [
-      { pp: 2, dp: 4, tp: 2 },
-      { pp: 4, tp: 4 },
-      { dp: 2, sp: 2, tp: 4 },
-      { pp: 2, tp: 8 },
-    ]) {
-      const inside: number[] = [];
-      const outside: number[] = [];
-      for (const meshOrder of orders(degrees)) {
-        const { axes, stepSeconds } = await simulate({ ...STEP, generate, ...degrees, meshOrder });
-        const tp = axes.find(({ axis }) => axis === 'tp');
-        (tp?.link?.level === 'node' ? inside : outside).push(stepSeconds);
+slow(
+  'tensor parallelism that leaves the node is dearer for these models, whichever of these degrees are with it',
+  async (t) => {
+    for (const generate of ['gpt:layers=24,hidden=2048,heads=16', 'llama:layers=16,seq=8192'])
+      for (const degrees of [
+        { pp: 2, dp: 4, tp: 2 },
+        { pp: 4, tp: 4 },
+        { dp: 2, sp: 2, tp: 4 },
+        { pp: 2, tp: 8 },
+      ]) {
+        const inside: number[] = [];
+        const outside: number[] = [];
+        for (const meshOrder of orders(degrees)) {
+          const { axes, stepSeconds } = await simulate({ ...STEP, generate, ...degrees, meshOrder });
+          const tp = axes.find(({ axis }) => axis === 'tp');
+          (tp?.link?.level === 'node' ? inside : outside).push(stepSeconds);
+        }
+        t.true(inside.length > 0 && outside.length > 0);
+        t.true(Math.min(...outside) > Math.min(...inside), `${generate} ${JSON.stringify(degrees)}`);
       }
-      t.true(inside.length > 0 && outside.length > 0);
-      t.true(Math.min(...outside) > Math.min(...inside), `${generate} ${JSON.stringify(degrees)}`);
-    }
-});
+  },
+);

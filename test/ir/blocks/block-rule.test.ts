@@ -6,8 +6,11 @@ import { rememberedRule } from '../../../src/ir/blocks/remembered-rule.js';
 import type { Graph, Node } from '../../../src/ir/graph.js';
 import { operatorEntry } from '../../../src/ir/ops/index.js';
 import { ruleOf, viewOf } from '../../../src/ir/view.js';
+import { slowTests } from '../../selection.js';
 import { asBlock, crossEntropy, groupedAttention, layerNormalization } from './block-graphs.js';
 import { provesRight } from './every-strategy.js';
+
+const slow = slowTests(test);
 
 /** An activation over heads that are split inside: one dimension is one factor here and two there. */
 function splitInside(): Graph {
@@ -32,7 +35,7 @@ test('a normalised dimension is expanded, the others pass', (t) => {
   if (node) t.is(ruleOf(viewOf(graph, node)).text, 'b s d%, d%, d% -> b s d%');
 });
 
-test('an attention is right under every strategy', async (t) => {
+slow('an attention is right under every strategy', async (t) => {
   t.true((await provesRight(asBlock(groupedAttention(), 'Attention'), 1)) > 60);
 });
 

@@ -13,8 +13,10 @@ import { ATTRIBUTE_TYPE, decodeModel, encodeModel, type TensorProto } from '../.
 import { readWeight } from '../../../src/ir/onnx/tensors.js';
 import { numbersOf } from '../../../src/ir/ops/constants.js';
 import { ROOT } from '../../cli/autopar.js';
-import { draws } from '../../selection.js';
+import { draws, slowTests } from '../../selection.js';
 import { model, node, ramp, saved, value } from '../model-maker.js';
+
+const slow = slowTests(test);
 
 /** A message without protobufjs's classes. */
 function plain(message: unknown): unknown {
@@ -33,7 +35,7 @@ test('the shipped models are read as protobufjs reads them', (t) => {
   }
 });
 
-test('a file of many megabytes is put together from its parts', async (t) => {
+slow('a file of many megabytes is put together from its parts', async (t) => {
   const nodes = Array.from({ length: 60_000 }, (_, index) =>
     node(
       'Relu',

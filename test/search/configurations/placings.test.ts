@@ -10,9 +10,11 @@ import { type CollectiveKind, collectiveSeconds } from '../../../src/cost-model/
 import { evenPlace, groupPlace } from '../../../src/cost-model/group-place.js';
 import { neverSlower } from '../../../src/cost-model/place-dominance.js';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
-import { EVERYTHING } from '../../selection.js';
+import { EVERYTHING, slowTests } from '../../selection.js';
 import { drawnFactors, FASTEST } from './base.js';
 import { againstBruteForce, ORDERED_STEP } from './every-order.js';
+
+const slow = slowTests(test);
 
 test('the search finds what brute force over all orders and offload finds, on the host where nothing else fits', async (t) => {
   const options = {
@@ -30,7 +32,7 @@ test('the search finds what brute force over all orders and offload finds, on th
   );
 });
 
-test('the search finds what brute force finds where groups straddle nodes', async (t) => {
+slow('the search finds what brute force finds where groups straddle nodes', async (t) => {
   const generate = 'gpt:layers=6,hidden=768,heads=12,seq=384,vocab=1024';
   const options = { ...ORDERED_STEP, ...FASTEST, generate, globalBatch: 12, cluster: '3x4:a100-pcie-80' } as const;
   await againstBruteForce(t, { ...options, schedule: '1f1b', zero: 1, pp: 1 }, [8e10]);
@@ -58,7 +60,7 @@ test('norms are whole where runs have shown layers to be the faster for it, howe
   t.true((large?.degrees.tp ?? 1) > 1 && large?.tpSequence === false, JSON.stringify(large));
 });
 
-test('brute force finds the same where layers take what was measured, however they differ', async (t) => {
+slow('brute force finds the same where layers take what was measured, however they differ', async (t) => {
   const options = { ...ORDERED_STEP, ...FASTEST, schedule: '1f1b', zero: 1, sp: 1 } as const;
   const { microBatch: _, ...free } = options;
   for (const seed of EVERYTHING ? [1, 2, 3] : [1]) {

@@ -12,11 +12,14 @@ import { AutoparError } from '../../../src/ir/error.js';
 import type { PricedConfiguration } from '../../../src/search/configurations/priced.js';
 import { type Combination, combinations, divisors, variants } from '../../../src/search/configurations/space.js';
 import { pricingOf } from '../../../src/search/configurations/step-pricing.js';
+import { slowTests } from '../../selection.js';
 import { BASE, FASTEST } from './base.js';
+
+const slow = slowTests(test);
 
 const LOSS = { kind: 'cross_entropy' } as const;
 
-test('no micro-batch of a batch that is no power of two is faster than the one that is taken', async (t) => {
+slow('no micro-batch of a batch that is no power of two is faster than the one that is taken', async (t) => {
   const asked: SimulateOptions = {
     generate: 'gpt:layers=4,hidden=256,heads=4,seq=128,vocab=1000',
     cluster: '1x2:a100-sxm-80',
@@ -97,7 +100,7 @@ for (const [decided, reason] of [
   });
 }
 
-test('of all that was priced none is faster by simulation than what is taken', async (t) => {
+slow('of all that was priced none is faster by simulation than what is taken', async (t) => {
   // Here the best closed form is that of chunks of 3 and 4 layers beside some of 2, which wait for each other.
   const on = fasterLinks(parseCluster('2x8:h100-sxm-80', undefined), 'between', 2);
   const prepared = await prepareStep({

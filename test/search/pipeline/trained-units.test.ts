@@ -12,6 +12,7 @@ import { importedFor } from '../../../src/api/training-form.js';
 import type { Graph } from '../../../src/ir/graph.js';
 import { lettersOf, type StageUnit, unitsOf } from '../../../src/search/pipeline/units.js';
 import { MODELS, type ModelName, writeModel } from '../../pipelines/models.js';
+import { EVERYTHING } from '../../selection.js';
 
 const FORMS = [
   { precision: 'fp32', microBatches: 1, kind: 'mse' },
@@ -43,7 +44,7 @@ for (const name of (Object.keys(MODELS) as ModelName[]).filter((own) => !OTHERWI
     const file = join(tmpdir(), `${name}.onnx`);
     writeModel(name, file);
     const shown = unitsOf((await importModel(file)).graph, 1);
-    for (const { precision, microBatches, kind } of FORMS) {
+    for (const { precision, microBatches, kind } of EVERYTHING ? FORMS : FORMS.slice(0, 2)) {
       if (WHOLE.has(name) && microBatches > 1) continue;
       const isPart = name === 'unrelated';
       const training: Training = {
