@@ -82,8 +82,9 @@ export const MODELS = {
   lookup,
 } as const satisfies Readonly<Record<string, () => Graph>>;
 
-/** One layer of experts in the written forms that are not among them; no plans are drawn of these. */
 const ONE_LAYER = { ...SMALL, layers: 1 };
+
+/** Experts in the written forms that are not among them; no plans are drawn of these. */
 const MORE_EXPERTS = {
   'quantised-experts': () => routedExperts('quantised', ONE_LAYER),
   'separate-experts': () => routedExperts('unrolled', ONE_LAYER),

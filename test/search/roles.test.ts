@@ -100,7 +100,12 @@ test('where neither sp nor ep is asked for nothing is a sequence, an expert or a
   }
 });
 
-const REFUSED: readonly (readonly [keyof typeof MODELS, Parameters<typeof refuseAbsentFactors>[1][number], RegExp, string?])[] = [
+const REFUSED: readonly (readonly [
+  keyof typeof MODELS,
+  Parameters<typeof refuseAbsentFactors>[1][number],
+  RegExp,
+  string?,
+])[] = [
   ['mlp', { sp: 2 }, /--sp 2 shards sequences, and .* has none/],
   ['gpt', { sp: 16 }, /--sp 16 shards sequences, and the longest of .* has 8 positions/],
   ['gpt', { sp: 8 }, /--sp 8 does not divide the 4 heads of .*\ntake --sp 2 or 4, --sp-method ring or /, 'ulysses'],
