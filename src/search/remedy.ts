@@ -7,6 +7,7 @@ import { memoryOf } from '../cost-model/predict.js';
 import { type Graph, isBackward } from '../ir/graph.js';
 import { type TensorKind, tensorKinds } from '../partition/tensor-kinds.js';
 import { chooseDegrees, lowered, type SolvedDegrees } from './choose-degrees.js';
+import { batchSize } from './degrees.js';
 import { bytesWritten, timeWritten } from './figures.js';
 
 /**
@@ -27,14 +28,16 @@ export async function remedyOf(
     return `--dp ${dp} --tp ${tp} fits, at ${timeWritten(fastest.prediction.stepSeconds * 1e9)} a step`;
   }
   if (graph.microBatches || !graph.nodes.some(({ phase }) => isBackward(phase))) return null;
+  const samples = batchSize(graph) ?? 1;
   for (const solved of tried) {
+    const { dp, tp } = solved.degrees;
     const sharded = lowered(graph, cluster, solved);
     const { peakBytes, held } = memoryOf(sharded, cluster);
     const kinds = tensorKinds(sharded);
     const shrinking = [...held()].reduce((sum, [name, bytes]) => sum + (BY_SAMPLE.has(kinds.get(name)) ? bytes : 0), 0);
-    const times = [2, 4, 8, 16].find((count) => peakBytes - shrinking * (1 - 1 / count) <= limit);
+    const counts = [2, 4, 8, 16].filter((count) => samples % (dp * count) === 0);
+    const times = counts.find((count) => peakBytes - shrinking * (1 - 1 / count) <= limit);
     if (times === undefined) continue;
-    const { dp, tp } = solved.degrees;
     return (
       `--dp ${dp} --tp ${tp} --micro-batches ${times} may fit: ${bytesWritten(shrinking)} grow with the ` +
       'samples taken at once'

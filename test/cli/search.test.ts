@@ -133,6 +133,9 @@ slow(
     t.is(code, 4);
     t.regex(stderr, /^error\[nothing-fits\]: .*needs at least [\d.]+ kB of 1\.00 kB on each device/);
     t.regex(stderr, /hint: use devices with more memory .* more of them/);
+    const training = `models/gpt-tiny.onnx --cluster 1x1:a100-sxm-80 --train --plan-only --dp 1 --tp 1 --memory 450kB`;
+    t.regex((await compile(`${training} --global-batch 8`)).stderr, /hint: --dp 1 --tp 1 --micro-batches 8 may fit/);
+    t.notRegex((await compile(`${training} --global-batch 1`)).stderr, /micro-batches \d/, 'one sample is not cut');
   },
 );
 

@@ -1,12 +1,14 @@
 /**
  * @file Gradients of experts and routers at every degree, however tokens are spread: even, and all to one expert, so that ranks have
- * none. Gradients are not clipped, so that a factor of ep or of micro-batches in all of them would be seen too.
+ * none; and however experts are written. Gradients are not clipped, so that a factor of ep or of micro-batches in all of them would be
+ * seen too.
  */
 import test from 'ava';
 import type { Dispatch } from '../../src/ir/experts/dispatch-experts.js';
 import { numbersOf } from '../../src/ir/ops/constants.js';
-import { alone, type Task, train } from './compiled-training.js';
+import { alone, type Pipeline, type Task, train } from './compiled-training.js';
 import { type Left, worstDifference } from './difference.js';
+import { pairwise } from './pairwise.js';
 
 const TOLERANCE = 1e-5;
 
@@ -33,16 +35,18 @@ function normOf(of: Left, pick: (name: string) => boolean = () => true): number 
   return Math.sqrt(all.flatMap(([, values]) => values).reduce((sum, value) => sum + value * value, 0));
 }
 
+const TRAINING: Task['training'] = {
+  loss: { kind: 'mse', moeBalance: 0.5 },
+  optimizer: { kind: 'sgd', momentum: 0.9, learningRate: 0.1 },
+};
+
 for (const model of MODELS)
   for (const capacityFactor of [null, 1.25])
     test.serial(`${model}, capacity ${capacityFactor ?? 'whole'}: gradients of one rank at every degree`, async (t) => {
       const taskOf = (microBatches: number, dispatch: Dispatch): Task => ({
         model,
         microBatches,
-        training: {
-          loss: { kind: 'mse', moeBalance: 0.5 },
-          optimizer: { kind: 'sgd', momentum: 0.9, learningRate: 0.1 },
-        },
+        training: TRAINING,
         sent: { dispatch, ...(capacityFactor === null ? {} : { capacityFactor }) },
       });
       const one = await alone(taskOf(1, 'padded'), 1);
@@ -60,3 +64,33 @@ for (const model of MODELS)
           t.true(peak <= (found.peaks.predicted[stage] ?? 0), `${name}: ${peak} bytes`);
       }
     });
+
+/** Written forms that sequence-experts.slow.ts has not. */
+const FORMS = [
+  ...(['quantised-experts', 'separate-experts', 'together-experts', 'gathered-experts', 'lookup-experts'] as const),
+];
+
+const BESIDE: Readonly<Record<string, Pipeline>> = {
+  'ep 2': { stages: 1, dp: 2, ep: 2 },
+  'ep 4': { stages: 1, dp: 4, ep: 4 },
+  'sp 2, ep 4': { stages: 1, dp: 2, sp: 2, ep: 4 },
+  'tp 2, ep 2': { stages: 1, dp: 2, tp: 2, ep: 2 },
+  'pp 2, ep 2': { stages: 2, kind: '1f1b', dp: 2, ep: 2 },
+};
+
+const WRITTEN = FORMS.flatMap((model) =>
+  Object.keys(BESIDE).flatMap((degrees) => [null, 'padded', 'variable'].map((sent) => ({ model, degrees, sent }))),
+);
+
+for (const { model, degrees, sent } of pairwise(WRITTEN))
+  test.serial(
+    `${model}, ${degrees}, ${sent ?? 'every token through every expert'}: gradients of one rank`,
+    async (t) => {
+      const dispatch = sent as Dispatch | null;
+      const task: Task = { model, microBatches: 2, training: TRAINING, ...(dispatch ? { sent: { dispatch } } : {}) };
+      const one = await alone({ model, microBatches: 1, training: TRAINING }, 1);
+      const found = await train(task, 1, BESIDE[degrees]);
+      t.true(worstDifference(one, found) <= TOLERANCE);
+      t.true(normOf(one, (name) => name.includes('router')) > 1e-3);
+    },
+  );

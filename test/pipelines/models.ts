@@ -82,11 +82,24 @@ export const MODELS = {
   lookup,
 } as const satisfies Readonly<Record<string, () => Graph>>;
 
-export type ModelName = keyof typeof MODELS;
+const ONE_LAYER = { ...SMALL, layers: 1 };
+
+/** Experts in the written forms that are not among them; no plans are drawn of these. */
+const MORE_EXPERTS = {
+  'quantised-experts': () => routedExperts('quantised', ONE_LAYER),
+  'separate-experts': () => routedExperts('unrolled', ONE_LAYER),
+  'together-experts': () => routedExperts('together', ONE_LAYER),
+  'gathered-experts': () => routedExperts('gathered', ONE_LAYER),
+  'lookup-experts': () => routedExperts('lookup', ONE_LAYER),
+} as const satisfies Readonly<Record<string, () => Graph>>;
+
+const ALL = { ...MODELS, ...MORE_EXPERTS };
+
+export type ModelName = keyof typeof ALL;
 
 /** Writes a model as ONNX. */
 export function writeModel(name: ModelName, file: string): void {
-  writeFileSync(file, writeOnnx(MODELS[name]()));
+  writeFileSync(file, writeOnnx(ALL[name]()));
 }
 
 /** As in a U-Net: each level on the way up reads what the same level made on the way down. */

@@ -6,6 +6,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
+import { compile } from '../../src/api/compile.js';
+import { generatedFile } from '../../src/api/generated.js';
+import type { AutoparError } from '../../src/ir/error.js';
 import {
   activationBytes,
   blocksOfRing,
@@ -63,3 +66,21 @@ for (const each of PRICED)
     t.is(first('seconds'), each.fastest);
     t.is(first('bytes'), each.least);
   });
+
+test.serial('32K positions are planned as 8 × 4K, and one device lacks memory for them by a figure', async (t) => {
+  const model = await generatedFile('llama:layers=64,hidden=2048,heads=16,seq=32768', 1);
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const planned = (devices: number) =>
+    compile({
+      ...{ model, output: join(folder, 'plan'), planOnly: true, globalBatch: 1, cluster: `1x${devices}:a100-sxm-80` },
+      ...(devices > 1 ? { degrees: { sp: devices } } : {}),
+      training: { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw', learningRate: 1e-3 } },
+    });
+  const { plan } = await planned(8);
+  t.deepEqual([plan.sequence?.positions, plan.degrees.sp], [32768, 8]);
+  t.true(Math.max(...plan.predicted.peakBytes) < 80e9);
+  const error = await t.throwsAsync(planned(1), { code: 'nothing-fits' });
+  t.is((error as AutoparError).exit, 'noPlan');
+  t.regex(error?.message ?? '', /needs at least \d+ GB of 74\.3 GB on each device/);
+});

@@ -9,6 +9,7 @@ import type { SpMethod } from '../../src/sharding-propagation/roles.js';
 import { type Asked, type Pipeline, type Task, type Trained, train } from './compiled-training.js';
 import { difference, worstDifference } from './difference.js';
 import type { ModelName } from './models.js';
+import { pairwise } from './pairwise.js';
 
 /** A method of `--sp`, or Megatron's: tp, with the sequence shared out between its products. */
 export type SequenceMethod = Exclude<SpMethod, 'auto'> | 'megatron';
@@ -42,7 +43,7 @@ export type SequenceDegrees = 'n 2' | 'n 4' | 'dp 2, n 2' | 'tp 2, n 2' | 'pp 2,
 const ALONE: readonly SequenceDegrees[] = ['n 2', 'n 4'];
 const COMBINED: readonly SequenceDegrees[] = ['dp 2, n 2', 'tp 2, n 2', 'pp 2, n 2'];
 
-/** Models that are trained beside dp, tp and pp too; sequence-experts.slow.ts draws pairs of degrees of others. */
+/** Models that are trained beside dp, tp and pp by every method; of the others every pair of model, method and degrees in some case. */
 const ALL_DEGREES: ReadonlySet<SequenceModel> = new Set(['llama', 'grouped-operators', 'cross-attention']);
 
 export interface SequenceCase {
@@ -53,15 +54,22 @@ export interface SequenceCase {
 
 export function sequenceCases(): readonly SequenceCase[] {
   const models = Object.keys(SEQUENCE_MODELS) as SequenceModel[];
-  return models.flatMap((model) =>
-    [...ALONE, ...(ALL_DEGREES.has(model) ? COMBINED : [])].flatMap((degrees) =>
-      // Megatron's is over tp itself.
-      METHODS.filter((method) => method !== 'megatron' || !degrees.startsWith('tp')).map((method) => ({
-        model,
-        method,
-        degrees,
-      })),
-    ),
+  const combined = models.flatMap((model) => everyMethod(model, COMBINED));
+  const drawn = pairwise(combined.filter(({ model }) => !ALL_DEGREES.has(model)));
+  return models.flatMap((model) => [
+    ...everyMethod(model, ALONE),
+    ...combined.filter((each) => each.model === model && (ALL_DEGREES.has(model) || drawn.includes(each))),
+  ]);
+}
+
+/** Megatron's is over tp itself. */
+function everyMethod(model: SequenceModel, all: readonly SequenceDegrees[]): readonly SequenceCase[] {
+  return all.flatMap((degrees) =>
+    METHODS.filter((method) => method !== 'megatron' || !degrees.startsWith('tp')).map((method) => ({
+      model,
+      method,
+      degrees,
+    })),
   );
 }
 

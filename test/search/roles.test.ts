@@ -19,14 +19,14 @@ import { candidateSets } from '../../src/search/mesh-problem.js';
 import { type AskedRoles, operatorQuestions } from '../../src/search/operator-questions.js';
 import { innerMesh } from '../../src/sharding-propagation/roles.js';
 import { model, node, ramp, saved, tensor, value } from '../ir/model-maker.js';
-import { MODELS, type ModelName } from '../pipelines/models.js';
+import { MODELS } from '../pipelines/models.js';
 
 const FOLDER = mkdtempSync(join(tmpdir(), 'autopar-test-'));
 
 /** Tests run side by side: each reads a file of its own. */
 let files = 0;
 
-async function imported(name: ModelName): Promise<Graph> {
+async function imported(name: keyof typeof MODELS): Promise<Graph> {
   const file = join(FOLDER, `${files++}.onnx`);
   writeFileSync(file, writeOnnx(MODELS[name]()));
   return (await importModel(file)).graph;
@@ -100,7 +100,12 @@ test('where neither sp nor ep is asked for nothing is a sequence, an expert or a
   }
 });
 
-const REFUSED: readonly (readonly [ModelName, Parameters<typeof refuseAbsentFactors>[1][number], RegExp, string?])[] = [
+const REFUSED: readonly (readonly [
+  keyof typeof MODELS,
+  Parameters<typeof refuseAbsentFactors>[1][number],
+  RegExp,
+  string?,
+])[] = [
   ['mlp', { sp: 2 }, /--sp 2 shards sequences, and .* has none/],
   ['gpt', { sp: 16 }, /--sp 16 shards sequences, and the longest of .* has 8 positions/],
   ['gpt', { sp: 8 }, /--sp 8 does not divide the 4 heads of .*\ntake --sp 2 or 4, --sp-method ring or /, 'ulysses'],
@@ -127,7 +132,7 @@ for (const [model, degrees, says, method] of REFUSED) {
 }
 
 test('a ring is refused by name where an attention cannot take its keys in blocks, or has fewer than ranks', async (t) => {
-  const refused = async (model: ModelName, sp: number) => {
+  const refused = async (model: keyof typeof MODELS, sp: number) => {
     const graph = await imported(model);
     return t.throws(() => refuseRing(graph, operatorQuestions(graph, { sp, spMethod: 'ring' }), () => sp), {
       instanceOf: AutoparError,

@@ -72,7 +72,8 @@ export const expertEntries: readonly OperatorEntry[] = [
         return bound(view, parts, { w: pack });
       },
       work: (view) => expertWork(view, 5, 8 / numberOf(view, 'expert_weight_bits', 4)),
-      parameterInputs: [2, 3, 4, 5, 6, 7, 8, 9, 10],
+      // Scales are what quantising made of the weights: not trained, whether the operator is written in plain ones or not.
+      parameterInputs: [4, 7, 10],
       note: `${NOTE} So do they where scales are per block.`,
     }),
     quantisedExpertsGradient,

@@ -14,6 +14,7 @@ import type { Training } from '../../../src/api/training.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
 import { checkProgram } from '../../../src/program/check-program.js';
 import type { Program } from '../../../src/program/program.js';
+import { writeModel } from '../../pipelines/models.js';
 import { corruptionsOf } from '../../program/corruptions.js';
 import { CORRUPTIONS, LEARNING_RATE } from '../corrupted-program.js';
 import { type Asked, faults, planned, TRAINING } from './planned.js';
@@ -110,6 +111,25 @@ for (const [name, text, asked] of [
     const layers = result.reduced.find(({ name: of }) => of === 'layers');
     t.true((layers?.to ?? 0) < (layers?.from ?? 0));
     t.deepEqual(result.notes, []);
+  });
+
+const SHARED = [
+  ['u-net', { dp: 4, tp: 1, sp: 4 }, {}],
+  ['chosen-experts', { dp: 4, tp: 2, sp: 2, ep: 4 }, { dispatch: 'variable' }],
+] as const;
+
+for (const [name, degrees, sent] of SHARED)
+  test(`borders of images and dispatched experts are rehearsed: ${name}`, async (t) => {
+    const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+    t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+    const file = join(folder, 'model.onnx');
+    writeModel(name, file);
+    const result = await rehearse({
+      directory: await planned(t, { file, globalBatch: 32, degrees, ...sent, training: SGD }),
+    });
+    t.deepEqual(faults(result), []);
+    t.true(result.passed);
+    t.is(result.coverage.covered, result.coverage.kinds);
   });
 
 test('every corruption of a program of a rehearsal is refused, and those that types do not show are found', async (t) => {

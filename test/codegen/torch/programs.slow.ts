@@ -102,7 +102,12 @@ const MORE: readonly (Partial<Omit<CompileOptions, 'training' | 'model'>> & {
     ...({ devices: 2, degrees: { dp: 2, ep: 2 }, model: 'routed-experts', dispatch, capacityFactor: 1 } as const),
     training: { optimizer: SMOOTH },
   })),
+  {
+    ...({ devices: 4, degrees: { dp: 4, ep: 4 }, model: 'chosen-experts', dispatch: 'variable' } as const),
+    training: { optimizer: SMOOTH },
+  },
   { devices: 2, degrees: { sp: 2 }, model: 'resnet' },
+  { devices: 4, degrees: { sp: 4 }, model: 'u-net' },
   { devices: 4, degrees: { dp: 2, sp: 2 }, model: 'cnn' },
   { ...degrees(1, 2), model: 'skips' },
   { ...degrees(2, 2), model: 'lookup' },
