@@ -84,7 +84,7 @@ export function randomInputs(given: Graph, seed: number, bounds: Readonly<Record
 }
 
 /** Inputs that a user feeds: not what one step keeps for the next. */
-function dataInputs(graph: Graph): readonly string[] {
+export function dataInputs(graph: Graph): readonly string[] {
   return graph.inputs.filter((name) => !graph.initial?.has(name));
 }
 

@@ -161,14 +161,7 @@ async function runSimulate(
 /** A written plan is priced as it is: all that options say is in it. */
 async function runSimulatePlan(output: Output, file: string, flags: SimulateFlags): Promise<ExitKind> {
   const [stray] = Object.keys(flags).filter((flag) => !OF_OUTPUT.has(flag));
-  if (stray !== undefined)
-    throw new AutoparError(
-      'bad-option',
-      'usage',
-      `--${stray.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)} contradicts the plan in ${file}`,
-      {},
-      'leave it out, or compile another plan',
-    );
+  if (stray !== undefined) throw strayOption(stray, file);
   const { plan, prediction } = await simulatePlan(file);
   const { stepSeconds, priceLevel = 'lowered', precision, peakBytes } = prediction;
   output.print(
@@ -181,8 +174,24 @@ async function runSimulatePlan(output: Output, file: string, flags: SimulateFlag
   return 'done';
 }
 
+function strayOption(stray: string, file: string): AutoparError {
+  const elsewhere = SHOWN_ELSEWHERE[stray];
+  const option = `--${stray.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
+  const [message, hint] = elsewhere
+    ? [`simulate prints the price of the plan in ${file}, and has no ${option} of it`, elsewhere]
+    : [`${option} contradicts the plan in ${file}`, 'leave it out, or compile another plan'];
+  return new AutoparError('bad-option', 'usage', message, {}, hint);
+}
+
 /** Options of every command, which say nothing of a plan. */
 const OF_OUTPUT: ReadonlySet<string> = new Set(['json', 'quiet', 'color']);
+
+/** What other commands show of a written plan. */
+const SHOWN_ELSEWHERE: Readonly<Record<string, string>> = {
+  trace: 'steps as they run: autopar run DIR --trace FILE, or on data autopar train DIR --data F --trace FILE',
+  report: 'autopar explain DIR --report FILE',
+  mesh: 'autopar explain DIR --mesh',
+};
 
 /** A loss that nothing is trained for would change no figure. */
 function checkLoss({ train, loss, lossOutput }: SimulateFlags): void {

@@ -33,6 +33,8 @@ interface TrainFlags {
   readonly trace?: string;
 }
 
+const ONE_EPOCH = 'leave it out to read every sample once; steps that a resumed run has taken count';
+
 export const trainCommand: Command<TrainFlags> = {
   name: 'train',
   says: 'train a compiled program on data files',
@@ -44,8 +46,16 @@ export const trainCommand: Command<TrainFlags> = {
       parse: listed,
       repeats: true,
     },
-    { flags: '--epochs <n>', says: 'passes over the data (default: 1)', parse: wholeNumber('--epochs', 1, 1e6) },
-    { flags: '--steps <n>', says: 'steps to take, in place of --epochs', parse: wholeNumber('--steps', 1, 1e9) },
+    {
+      flags: '--epochs <n>',
+      says: 'passes over the data (default: 1)',
+      parse: wholeNumber('--epochs', 1, 1e6, ONE_EPOCH),
+    },
+    {
+      flags: '--steps <n>',
+      says: 'steps to take, in place of --epochs',
+      parse: wholeNumber('--steps', 1, 1e9, ONE_EPOCH),
+    },
     {
       flags: '--token-type <type>',
       says: 'type of raw tokens: uint16 (default) or uint32',

@@ -17,15 +17,20 @@ const SIZE_FACTORS: Readonly<Record<string, number>> = {
   tib: 2 ** 40,
 };
 
-/** A parser of whole numbers from `least` to `most`; `name` is the option's, for the error. */
-export function wholeNumber(name: string, least: number, most = Number.MAX_SAFE_INTEGER): (text: string) => number {
+/** A parser of whole numbers from `least` to `most`; `name` is the option's, for the error, as `hint` is. */
+export function wholeNumber(
+  name: string,
+  least: number,
+  most = Number.MAX_SAFE_INTEGER,
+  hint?: string,
+): (text: string) => number {
   const limit = most === Number.MAX_SAFE_INTEGER ? '' : ` and at most ${most}`;
   return (text) => {
     const value = Number(text);
     if (/^[+-]?\d+$/.test(text) && Number.isSafeInteger(value) && value >= least && value <= most) return value;
     const range =
       least === 1 && limit === '' ? 'a positive whole number' : `a whole number of at least ${least}${limit}`;
-    throw badOption(name, text, range);
+    throw badOption(name, text, range, hint);
   };
 }
 
@@ -126,6 +131,6 @@ export function listed(text: string, before: unknown): readonly string[] {
   return [...((before ?? []) as readonly string[]), text];
 }
 
-function badOption(name: string, text: string, expected: string): AutoparError {
-  return new AutoparError('bad-option', 'usage', `${name} ${text}: expected ${expected}`);
+function badOption(name: string, text: string, expected: string, hint?: string): AutoparError {
+  return new AutoparError('bad-option', 'usage', `${name} ${text}: expected ${expected}`, {}, hint);
 }

@@ -4,7 +4,7 @@
  *     word 0  stop           1 once the run is over for whatever reason
  *     word 1  arrived        ranks at the current barrier
  *     word 2  barriers       barriers passed so far
- *     then per rank, a cache line each: state, progress, action, instruction
+ *     then per rank, a cache line each: state, progress, action, instruction, looks
  */
 
 /**
@@ -20,6 +20,8 @@ export type RankState = (typeof RANK_STATES)[number];
 export interface RankPosition {
   readonly state: RankState;
   readonly progress: number;
+  /** How often it has found, while it waits, that what it waits for is not there. */
+  readonly looks: number;
   /** Index in the rank's list of actions and in the phase's list of instructions; -1 before the first. */
   readonly action: number;
   readonly instruction: number;
@@ -67,6 +69,7 @@ export class Control {
     return {
       state: RANK_STATES[Atomics.load(this.words, at + STATE)] as RankState,
       progress: Atomics.load(this.words, at + PROGRESS),
+      looks: Atomics.load(this.words, at + LOOKS),
       action: Atomics.load(this.words, at + ACTION) - 1,
       instruction: Atomics.load(this.words, at + INSTRUCTION) - 1,
     };
@@ -106,11 +109,17 @@ export class Control {
     for (;;) {
       const seen = Atomics.load(counters, index);
       if (seen - target >= 0) break;
+      this.lookedInVain(rank);
       if (Atomics.load(this.words, STOP) !== 0) throw new Stopped();
       Atomics.wait(counters, index, seen, STOP_CHECK_MILLISECONDS);
     }
     this.enter(rank, 'running');
     return performance.now() - from;
+  }
+
+  /** Notes that a waiting rank had a turn, and that what it waits for is not there. */
+  lookedInVain(rank: number): void {
+    Atomics.add(this.words, HEADER + rank * LINE + LOOKS, 1);
   }
 
   /** Blocks until all ranks are here. Gives the milliseconds blocked. Throws Stopped. */
@@ -135,5 +144,6 @@ const STATE = 0;
 const PROGRESS = 1;
 const ACTION = 2;
 const INSTRUCTION = 3;
+const LOOKS = 4;
 const SPINS = 200;
 const STOP_CHECK_MILLISECONDS = 100;

@@ -43,9 +43,18 @@ const SLOW_COPY_BYTES_PER_SECOND = 1e8;
 /** How often the watch looks. */
 export const LOOK_MILLISECONDS = 100;
 
+interface Standing {
+  readonly rank: number;
+  readonly state: RankState;
+  readonly seconds: number;
+  readonly looks: number;
+}
+
 /** Looks at the control block every LOOK_MILLISECONDS. */
 export class StallWatch {
   private readonly last: { progress: number; seconds: number }[];
+  /** By rank, looks in vain when no rank had made progress for the first time; null where one just has. */
+  private quiet: readonly number[] | null = null;
 
   constructor(
     private readonly control: Control,
@@ -63,9 +72,11 @@ export class StallWatch {
   look(now: number): Stall | null {
     const passed = Math.min(now - this.before, 2 * LOOK_MILLISECONDS) / 1000;
     this.before = now;
-    const unfinished = this.last
-      .map((_, rank) => this.standing(rank, passed))
-      .filter(({ state }) => state !== 'idle' && state !== 'finished');
+    const standings = this.last.map((_, rank) => this.standing(rank, passed));
+    this.quiet = standings.some(({ seconds }) => seconds === 0)
+      ? null
+      : (this.quiet ?? standings.map(({ looks }) => looks));
+    const unfinished = standings.filter(({ state }) => state !== 'idle' && state !== 'finished');
     const waiting = unfinished.filter(({ state }) => state === 'waiting');
     const waited = waiting.reduce((most, { seconds }) => Math.max(most, seconds), 0);
     // Others must have waited as long: a rank that computes for a minute holds nobody up before somebody waits for it.
@@ -75,18 +86,26 @@ export class StallWatch {
     });
     if (busy) return { rank: busy.rank, seconds: busy.seconds, all: false };
     const [first] = waiting;
-    const stuck = waiting.every(({ seconds }) => seconds > this.limits.waiting);
+    const stuck = waiting.every((rank) => rank.seconds > this.limits.waiting && this.hasLooked(rank));
     return first && stuck && waiting.length === unfinished.length
       ? { rank: first.rank, seconds: first.seconds, all: true }
       : null;
   }
 
+  /**
+   * Whether a waiting rank has looked since nobody made progress any more: on a crowded machine it may have been given what it
+   * waits for, and no turn since. The first of two looks may have begun before.
+   */
+  private hasLooked({ rank, looks }: Standing): boolean {
+    return this.quiet !== null && looks - (this.quiet[rank] ?? looks) >= 2;
+  }
+
   /** What a rank is doing, and for how long without progress. */
-  private standing(rank: number, passed: number): { rank: number; state: RankState; seconds: number } {
-    const { progress, state } = this.control.position(rank);
+  private standing(rank: number, passed: number): Standing {
+    const { progress, state, looks } = this.control.position(rank);
     const before = this.last[rank];
     const seconds = before?.progress === progress ? before.seconds + passed : 0;
     this.last[rank] = { progress, seconds };
-    return { rank, state, seconds };
+    return { rank, state, seconds, looks };
   }
 }

@@ -10,6 +10,7 @@ import {
   type CompileOptions,
   compile,
   openSession,
+  readParallelConfig,
   Trainer,
   type TrainOptions,
   train,
@@ -123,6 +124,31 @@ test('losses, gradient norms and bytes of several ranks are those of one', async
       `${name}: ${bytesRead.join()}`,
     );
   }
+});
+
+test('dataset_strategy that cuts features too: each rank reads its slice of its samples, counted', async (t) => {
+  const config = join(folder, 'parallel.yaml');
+  const lines = [
+    'parallel:',
+    '  dataset_strategy: [[2, 2], [2]]',
+    'parallel_config:',
+    '  data_parallel: 2',
+    '  model_parallel: 2',
+  ];
+  writeFileSync(config, lines.join('\n'));
+  const options = { model: 'models/mlp.onnx', config: await readParallelConfig(config), devices: 4 };
+  const [x, labels] = [
+    makeTensor({ dtype: 'float32', shape: [24, 32] }, (index) => ((index * 7) % 13) / 13),
+    makeTensor({ dtype: 'int64', shape: [24] }, (index) => index % 10),
+  ];
+  const data = [join(folder, 'features.npz')];
+  writeFileSync(data[0] as string, writeNpz({ x, labels }));
+  const whole = await train({ directory: await compiled('features-whole', { model: 'models/mlp.onnx' }), data });
+  const cut = await train({ directory: await compiled('features-cut', options), data });
+  // A rank has half of the features, 16 floats, of 12 samples; one of those that share their samples reads labels for both.
+  t.deepEqual(cut.bytesRead, [12 * (16 * 4 + 8), 12 * 16 * 4, 12 * (16 * 4 + 8), 12 * 16 * 4]);
+  t.deepEqual(whole.bytesRead, [24 * (32 * 4 + 8)]);
+  for (const [step, loss] of cut.losses.entries()) t.true(near(loss, whole.losses[step] ?? 0, 1e-5), `${loss}`);
 });
 
 slow('the last batch is padded with rows that do not count', async (t) => {

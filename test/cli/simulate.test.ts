@@ -86,6 +86,11 @@ test('--mesh shows where axes lie, of a simulation and of a compiled plan alike'
   t.like(json, { schema: 'autopar-explain-v1', mesh: [{ axis: 'tp', ranks: 2 }, { axis: 'dp' }] });
   const both = await run('autopar explain out --mesh --op x');
   t.regex(both.stderr, /explain answers one of .*, and there are --op and --mesh/);
+  const traced = await run('autopar simulate out --trace trace.json');
+  t.is(traced.code, 2);
+  t.regex(traced.stderr, /has no --trace of it\n {2}hint: .*autopar run DIR --trace FILE.*autopar train DIR --data/);
+  const contrary = await run('autopar simulate out --tp 4');
+  t.regex(contrary.stderr, /--tp contradicts the plan in out\n {2}hint: leave it out/);
 });
 
 test('explain without a question is the summary that compile printed', async (t) => {

@@ -70,7 +70,7 @@ const REFUSALS: readonly { readonly line: string; readonly code: string; readonl
   {
     line: 'train x --data y --steps 0',
     code: 'bad-option',
-    says: /^error\[bad-option\]: --steps 0: expected a whole number of at least 1/,
+    says: /^error\[bad-option\]: --steps 0: expected a whole number of at least 1 .*\n {2}hint: leave it out/,
   },
   { line: 'inspect x.onnx --optimizer sgd', code: 'bad-option', says: /--optimizer is an option of training/ },
   { line: 'compile x.onnx --tie a=b', code: 'bad-option', says: /--tie is an option of training\n.*add --train/ },

@@ -8,6 +8,7 @@ import { tensorDemands } from '../../sharding-propagation/annotations/demands.js
 import type { Mesh } from '../../sharding-propagation/mesh.js';
 import type { OperatorPin, Pin, PinSource } from '../../sharding-propagation/pin.js';
 import { weightAxis } from '../../sharding-propagation/roles.js';
+import { dataInputs } from '../inputs.js';
 import { keepsTableWhole } from './config-options.js';
 import { pinsDegrees } from './config-rules.js';
 import type { ConfigKey, ParallelConfig } from './parallel-config.js';
@@ -41,18 +42,19 @@ function inputPins(config: ParallelConfig, graph: Graph, mesh: Mesh): readonly P
   const { datasetStrategy, fullBatch, file, given } = config;
   if (fullBatch || datasetStrategy === null || typeof datasetStrategy === 'string') return [];
   const source = sourceOf(config, 'datasetStrategy', 'dataset_strategy');
-  if (datasetStrategy.length !== graph.inputs.length) {
+  const inputs = dataInputs(graph);
+  if (datasetStrategy.length !== inputs.length) {
     const line = given.get('datasetStrategy');
     throw new AutoparError(
       'config-rule',
       'input',
-      `dataset_strategy has ${datasetStrategy.length} entries, the model has ${graph.inputs.length} inputs ` +
-        `(${graph.inputs.join(', ')})`,
+      `dataset_strategy has ${datasetStrategy.length} entries, the model has ${inputs.length} inputs ` +
+        `(${inputs.join(', ')})`,
       { ...(file === null ? {} : { file }), ...(typeof line === 'number' ? { line } : {}) },
       'give one list of split counts per input, in the model’s order',
     );
   }
-  return graph.inputs.flatMap((tensor, index): readonly Pin[] => {
+  return inputs.flatMap((tensor, index): readonly Pin[] => {
     const split = datasetStrategy[index] ?? [];
     const subject = { says: `input ${tensor}`, shape: typeOf(graph, tensor).shape };
     const [demand] = tensorDemands({ split }, subject, mesh, source);
