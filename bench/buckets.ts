@@ -1,15 +1,15 @@
 /**
- * @file `npm run bench:buckets`: what of its gradients' reductions, and under ZeRO 3 of its parameters' gathers, a step waits for, with
- * and without buckets, as it is predicted and on emulated ranks (milliseconds). A model whose backward takes as long as its
- * reduction: the exposed time in buckets is to be at most half of that without, wherever that is predicted.
+ * @file `npm run bench:buckets`: what of its gradients' reductions, and under ZeRO 3 of its parameters' gathers, a step waits
+ * for, with and without buckets, as it is predicted and on emulated ranks (milliseconds). A model whose backward takes as long as
+ * its reduction: the exposed time in buckets is to be at most half of that without, wherever that is predicted.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { mlp } from '../models/mlp.js';
-import { readRunnable } from '../src/api/compiled-model.js';
-import { emulationOf } from '../src/api/emulation.js';
+import { emulationOf } from '../src/api/execution/emulation.js';
 import { compile } from '../src/api/index.js';
+import { readRunnable } from '../src/api/models/compiled-model.js';
 import { writeOnnx } from '../src/ir/onnx/writer.js';
 import type { Program } from '../src/program/program.js';
 import { type RunResult, runProgram } from '../src/runtime/run-program.js';

@@ -1,15 +1,16 @@
 /**
  * @file `npm run bench:checkpoints [-- FOLDER]`: seconds and bytes of a checkpoint of a perceptron with AdamW on two ranks (dp 2,
- * tp 2), written and read, against the disk's own rate: the same bytes written and synced from memory, by turns with it. The fastest
- * of each are compared, since whatever else the machine and its disk do can only add time; processor time says what is ours.
+ * tp 2), written and read, against the disk's own rate: the same bytes written and synced from memory, by turns with it. The
+ * fastest of each are compared, since whatever else the machine and its disk do can only add time; processor time says what is
+ * ours.
  */
 import { closeSync, fsyncSync, mkdtempSync, openSync, rmSync, writeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Checkpoints } from '../src/api/checkpoints.js';
-import { readCompiled } from '../src/api/folder.js';
-import { generatedFile } from '../src/api/generated.js';
+import { Checkpoints } from '../src/api/execution/checkpoints.js';
 import { compile, openSession } from '../src/api/index.js';
+import { generatedFile } from '../src/api/models/generated.js';
+import { readCompiled } from '../src/api/output/folder.js';
 
 const ROUNDS = 5;
 const PIECE = 4 * 2 ** 20;

@@ -1,10 +1,10 @@
 /**
- * @file `npm run bench:depth`: what each station of `compile` takes of a GPT of 2 and of 96 layers, inference and training, on two
- * ranks of this machine, in milliseconds. Every compilation is a process of its own, with the start of Node left out.
+ * @file `npm run bench:depth`: what each station of `compile` takes of a GPT of 2 and of 96 layers, inference and training, on
+ * two ranks of this machine, in milliseconds. Every compilation is a process of its own, with the start of Node left out.
  * `npm run bench:depth -- FILE.onnx OPTIONS…`: the same of one compilation, as `autopar compile` takes it.
  *
- * V8 samples the thread once a millisecond; a sample belongs to the innermost function of a station, garbage collection to what ran
- * before it. Of a sample that came late two milliseconds count, so that time in which the thread did not run hardly does.
+ * V8 samples the thread once a millisecond; a sample belongs to the innermost function of a station, garbage collection to what
+ * ran before it. Of a sample that came late two milliseconds count, so that time in which the thread did not run hardly does.
  */
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -25,8 +25,8 @@ const RANKS = ['--devices', '2', '--dp', '1', '--tp', '2'];
 
 /** Which files are which station; code that several of them call belongs to the caller. */
 const STATIONS: readonly (readonly [station: string, files: RegExp])[] = [
-  ['import', /src\/api\/import\.js/],
-  ['training graph', /src\/(api\/training|ir\/autodiff\/)/],
+  ['import', /src\/api\/models\/import\.js/],
+  ['training graph', /src\/(api\/models\/training|ir\/autodiff\/)/],
   ['questions', /src\/search\/(operator-questions|factor-families|piece-hints)\.js/],
   ['candidates', /src\/search\/candidates\.js/],
   ['problem', /src\/search\/(mesh-problem|group-graph|edge-costs)\.js/],
@@ -36,7 +36,7 @@ const STATIONS: readonly (readonly [station: string, files: RegExp])[] = [
   ['walk, memory', /src\/partition\/(stage-walk|rank-memory|occupancy)\.js/],
   ['price', /src\/cost-model\//],
   ['plan.json', /src\/(strategy\/|search\/view-steps\.js)/],
-  ['report', /src\/(api\/(peak-memory|report|kept-state)|partition\/tensor-kinds)/],
+  ['report', /src\/(api\/reports\/(peak-memory|report|kept-state)|partition\/tensor-kinds)/],
   ['segments', /src\/codegen\//],
   ['checks', /src\/(partition|program)\/check/],
   ['writing', /src\/program\/atomic\.js/],

@@ -1,15 +1,15 @@
 /**
  * @file `npm run bench:interleave`: a step of training in micro-batches that run whole, in twice as many, and in two interleaved
- * halves each, as it is predicted and on emulated ranks (milliseconds). What halves save against twice as many micro-batches is the
- * communication that they hide: on emulated ranks it is to be within a tenth of what is predicted.
+ * halves each, as it is predicted and on emulated ranks (milliseconds). What halves save against twice as many micro-batches is
+ * the communication that they hide: on emulated ranks it is to be within a tenth of what is predicted.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { mlp } from '../models/mlp.js';
-import { readRunnable } from '../src/api/compiled-model.js';
-import { emulationOf } from '../src/api/emulation.js';
+import { emulationOf } from '../src/api/execution/emulation.js';
 import { compile } from '../src/api/index.js';
+import { readRunnable } from '../src/api/models/compiled-model.js';
 import { writeOnnx } from '../src/ir/onnx/writer.js';
 import type { Emulation } from '../src/runtime/messages.js';
 import { runProgram } from '../src/runtime/run-program.js';

@@ -1,12 +1,12 @@
 /**
  * @file Models and plans of `npm run bench:local`: what a user of a machine with few cores would choose between. Small enough
- * that a step takes milliseconds, and different enough that plans differ: weights that outweigh activations (data parallelism pays
- * for its gradients), activations that outweigh weights, operators that nobody shards for nothing.
+ * that a step takes milliseconds, and different enough that plans differ: weights that outweigh activations (data parallelism
+ * pays for its gradients), activations that outweigh weights, operators that nobody shards for nothing.
  */
 import { cnn } from '../models/cnn.js';
 import { llama } from '../models/llama.js';
 import { mlp } from '../models/mlp.js';
-import type { Training } from '../src/api/training.js';
+import type { Training } from '../src/api/models/training.js';
 import type { Graph } from '../src/ir/graph.js';
 
 export interface BenchModel {

@@ -18,7 +18,7 @@ import { availableParallelism, loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { compile } from '../src/api/compile.js';
-import { randomInputs } from '../src/api/inputs.js';
+import { randomInputs } from '../src/api/execution/inputs.js';
 import { profile } from '../src/api/profile.js';
 import { openCompiled } from '../src/api/verify.js';
 import type { ConstantTensor } from '../src/ir/graph.js';

@@ -3,10 +3,10 @@
  * that it is the same is checked at the end, by fingerprint and cost.
  */
 import { basename } from 'node:path';
-import { importModel } from '../src/api/import.js';
+import { importModel } from '../src/api/models/import.js';
+import { type Training, withTraining } from '../src/api/models/training.js';
 import { plan } from '../src/api/plan.js';
-import { communicationOf, heaviestOf } from '../src/api/report.js';
-import { type Training, withTraining } from '../src/api/training.js';
+import { communicationOf, heaviestOf } from '../src/api/reports/report.js';
 import { parseCluster } from '../src/cost-model/cluster.js';
 import { stepPrice } from '../src/cost-model/price.js';
 import { redistributionBound } from '../src/cost-model/redistribution-bound.js';
@@ -135,7 +135,10 @@ export async function trainingParts(
   planToJson(planOf(found, step, cluster));
   clock.end();
   const { costNanoseconds: cost, boundNanoseconds: bound } = found;
-  return `${step.graph.nodes.length} operators, ${(cost / 1e6).toFixed(1)} ms a step, gap ${(100 * (1 - bound / cost)).toFixed(2)} %`;
+  return (
+    `${step.graph.nodes.length} operators, ${(cost / 1e6).toFixed(1)} ms a step, gap ` +
+    `${(100 * (1 - bound / cost)).toFixed(2)} %`
+  );
 }
 
 /** The search on one mesh, as search-mesh.ts does it. What follows it is the lowering of the best. */

@@ -50,7 +50,8 @@ try {
     const middle = median(seconds) / median(alone);
     const verdict = `(aim ≤ ${AIM})${ratio > AIM ? '  missed' : ''}`;
     console.log(
-      `${kind.padEnd(12)} fastest ${milliseconds(Math.min(...seconds))} ms: ${ratio.toFixed(3)} × ${verdict}; medians ${middle.toFixed(3)} ×`,
+      `${kind.padEnd(12)} fastest ${milliseconds(Math.min(...seconds))} ms: ${ratio.toFixed(3)} × ${verdict}; ` +
+        `medians ${middle.toFixed(3)} ×`,
     );
     const processor = (name: string) =>
       median((results.get(name) ?? []).map(({ processorSeconds }) => processorSeconds));

@@ -11,7 +11,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { GraphBuilder } from '../models/builder.js';
 import { llama } from '../models/llama.js';
-import { importModel } from '../src/api/import.js';
+import { importModel } from '../src/api/models/import.js';
 import { plan } from '../src/api/plan.js';
 import type { Graph } from '../src/ir/graph.js';
 import { writeOnnx } from '../src/ir/onnx/writer.js';

@@ -79,7 +79,7 @@ console.log(JSON.stringify({
 `;
 
 function measured(one: Case): Row {
-  const module = fileURLToPath(new URL('../src/api/search-step.js', import.meta.url));
+  const module = fileURLToPath(new URL('../src/api/planning/search-step.js', import.meta.url));
   const start = performance.now();
   const { stdout, stderr, status } = spawnSync(
     process.execPath,

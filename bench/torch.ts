@@ -1,13 +1,13 @@
 /**
- * @file `npm run bench:torch`: emitted programs of a GPT-2 and a Llama layer stack in one process against the same models written by
- * hand for PyTorch eager: the same dtype, attention, optimizer and one thread. `-- --compile` adds torch.compile.
+ * @file `npm run bench:torch`: emitted programs of a GPT-2 and a Llama layer stack in one process against the same models written
+ * by hand for PyTorch eager: the same dtype, attention, optimizer and one thread. `-- --compile` adds torch.compile.
  */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { generatedModel } from '../models/families.js';
-import type { Training } from '../src/api/training-request.js';
+import type { Training } from '../src/api/requests/training-request.js';
 import { compile } from '../src/api/verbs.js';
 import { writeOnnx } from '../src/ir/onnx/writer.js';
 import { median } from './measure.js';

@@ -24,7 +24,9 @@ const WIDTHS: Readonly<Record<string, number>> = {
   growth: 4,
 };
 
-/** Texts of narrower models, the narrowest first. Sizes that are equal may be cut in several ways, which the text does not tell. */
+/**
+ * Texts of narrower models, the narrowest first. Sizes that are equal may be cut in several ways, which the text does not tell.
+ */
 export function* narrowerTexts(text: string, sizes: NarrowSizes): Generator<string> {
   const seen = new Set<string>();
   for (const scale of SCALES)

@@ -1,6 +1,6 @@
 /**
- * @file Checks the import column of docs/architecture.md (import-rules.ts), that no file imports itself by a detour, and that a type
- * name means one thing. Type-only imports obey as well: a circle of types is a circle in the reader's head.
+ * @file Checks the import column of docs/architecture.md (import-rules.ts), that no file imports itself by a detour, and that a
+ * type name means one thing. Type-only imports obey as well: a circle of types is a circle in the reader's head.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, posix, relative } from 'node:path';

@@ -1,6 +1,6 @@
 /**
- * @file `npm run docs:backends -- NAME=FILE.json …`: writes the table operators × backends of docs/reference/backends.md from the results
- * (`--json`) of `npm run conformance -- FOLDER --backend NAME`.
+ * @file `npm run docs:backends -- NAME=FILE.json …`: writes the table operators × backends of docs/reference/backends.md from the
+ * results (`--json`) of `npm run conformance -- FOLDER --backend NAME`.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';

@@ -1,6 +1,6 @@
 /**
- * @file `npm run docs:sequences`: trains every way to share out a sequence against one rank, measures what ranks hold, prices the ways
- * on clusters, and writes docs/reference/sequences.md. Half an hour.
+ * @file `npm run docs:sequences`: trains every way to share out a sequence against one rank, measures what ranks hold, prices the
+ * ways on clusters, and writes docs/reference/sequences.md. Half an hour.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -59,13 +59,16 @@ export function sequenceDocs({ errors, bytes, prices }: Measured): string {
   return [
     '# Sequences over ranks',
     '',
-    'Written by `npm run docs:sequences`; `test/pipelines/sequence-methods.slow.ts` holds the bounds of the first two tables. How the',
+    'Written by `npm run docs:sequences`; `test/pipelines/sequence-methods.slow.ts` holds the bounds of the first ' +
+      'two tables. How the',
     'methods work: [parallelism](../parallelism.md#sequence-parallelism).',
     '',
     '## Errors against one rank',
     '',
-    'Two steps of training on ranks of this machine: the largest difference of a loss, then of an element of any weight or momentum,',
-    'relative to the largest element of its tensor. Momentum and weights are linear in the gradients. n is the degree of sp, or of tp',
+    'Two steps of training on ranks of this machine: the largest difference of a loss, then of an element of any ' +
+      'weight or momentum,',
+    'relative to the largest element of its tensor. Momentum and weights are linear in the gradients. n is the ' +
+      'degree of sp, or of tp',
     'with the sequence shared out between products. Counted bytes sent and counted peaks equal the predicted ones in every case.',
     '',
     ...header('model', 'degrees', ...names),
@@ -73,8 +76,10 @@ export function sequenceDocs({ errors, bytes, prices }: Measured): string {
     '',
     '## Activations of a rank',
     '',
-    `A Llama of 2 layers × 32 and 8 heads, 16 samples of 128 positions: activations, what is computed beside them and the runtime's`,
-    `buffers at a rank's fullest moment in a training step, where one rank holds ${(one / 1e6).toFixed(1)} MB. Counted peaks are the predicted`,
+    'A Llama of 2 layers × 32 and 8 heads, 16 samples of 128 positions: activations, what is computed beside them ' +
+      "and the runtime's",
+    `buffers at a rank's fullest moment in a training step, where one rank holds ${(one / 1e6).toFixed(1)} MB. ` +
+      'Counted peaks are the predicted',
     'ones, to the byte. In brackets: the share of one rank.',
     '',
     ...header('method', ...RANKS.slice(1).map((ranks) => `${ranks} ranks`)),
@@ -90,7 +95,8 @@ export function sequenceDocs({ errors, bytes, prices }: Measured): string {
     '',
     '## Prices',
     '',
-    'Predicted for a training step of a Llama of one layer × 1,024 over sp 8 on A100: seconds of a step, memory of a rank. Bold: least.',
+    'Predicted for a training step of a Llama of one layer × 1,024 over sp 8 on A100: seconds of a step, memory of a ' +
+      'rank. Bold: least.',
     '',
     ...header('positions', 'heads', 'key heads', 'nodes × GPUs', 'gather', 'ulysses', 'ring'),
     ...PRICED.map(({ positions, heads, keyHeads, nodes }, index) =>
@@ -103,8 +109,10 @@ export function sequenceDocs({ errors, bytes, prices }: Measured): string {
       ]),
     ),
     '',
-    'Gathering wins on one node, and where few key heads make keys and values small; Ulysses between nodes where keys have all heads,',
-    'since it sends an sp-th of what is gathered; a ring needs least memory, and no heads that sp divides. With ulysses every rank has',
+    'Gathering wins on one node, and where few key heads make keys and values small; Ulysses between nodes where ' +
+      'keys have all heads,',
+    'since it sends an sp-th of what is gathered; a ring needs least memory, and no heads that sp divides. With ' +
+      'ulysses every rank has',
     'the causal mask of all positions, a byte for each pair.',
     '',
   ].join('\n');

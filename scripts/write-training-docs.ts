@@ -6,11 +6,11 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { loadavg, tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { generatedFile } from '../src/api/generated.js';
 import { type CompileOptions, compile, plot, train } from '../src/api/index.js';
-import { uniform } from '../src/api/numbers.js';
+import { generatedFile } from '../src/api/models/generated.js';
 import { profile } from '../src/api/profile.js';
 import { readMetrics, type StepMetrics } from '../src/api/training-run/metrics.js';
+import { uniform } from '../src/api/verification/numbers.js';
 
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), '../..');
 const PAGE = join(ROOT, 'docs/training.md');

@@ -1,6 +1,6 @@
 /**
- * @file Predictions of `bench:accuracy --calibrated`: each run as the runs of all other models of its table on the same device have it,
- * none of its own model's.
+ * @file Predictions of `bench:accuracy --calibrated`: each run as the runs of all other models of its table on the same device
+ * have it, none of its own model's.
  */
 
 import { groupBy } from '../../src/api/calibration/score.js';

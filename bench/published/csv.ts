@@ -1,6 +1,6 @@
 /**
- * @file Tables as people publish them: comma-separated values, or semicolons or tabs where the first line has no comma; columns by
- * names that mean the same.
+ * @file Tables as people publish them: comma-separated values, or semicolons or tabs where the first line has no comma; columns
+ * by names that mean the same.
  */
 import { type CsvRow, csvLines } from '../../src/api/calibration/csv.js';
 

@@ -1,7 +1,7 @@
 /**
- * @file `node dist/bench/published/fit-step.js FILES.csv… [--rounds N] [--most N] [--rows] [--hold-out [--only-families NAME,…]]`: fits the
- * constants of whole-step prediction to published runs (`robust-fit.ts`), each family of runs by its weight; prints them, and
- * with --hold-out the error on each family when it is left out of the fit. Half a minute for each fit.
+ * @file `node dist/bench/published/fit-step.js FILES.csv… [--rounds N] [--most N] [--rows] [--hold-out [--only-families
+ * NAME,…]]`: fits the constants of whole-step prediction to published runs (`robust-fit.ts`), each family of runs by its weight;
+ * prints them, and with --hold-out the error on each family when it is left out of the fit. Half a minute for each fit.
  */
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';

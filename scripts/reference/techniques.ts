@@ -1,6 +1,6 @@
 /**
- * @file Techniques of distributed training: what each does, the commands that show it, and the tests that prove it. From this table
- * docs/reference/coverage.md is written; test/docs/reference.test.ts checks that commands, options and tests exist.
+ * @file Techniques of distributed training: what each does, the commands that show it, and the tests that prove it. From this
+ * table docs/reference/coverage.md is written; test/docs/reference.test.ts checks that commands, options and tests exist.
  */
 
 export interface Technique {
@@ -22,7 +22,7 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
     {
       does: 'Gradients are all-reduced (DDP)',
       commands: ['autopar compile MODEL --train --dp 2', 'autopar run DIR --steps N'],
-      tests: ['test/api/training.test.ts'],
+      tests: ['test/api/models/training.test.ts'],
     },
     {
       does: 'Parameter server: one rank updates; why it does not scale',
@@ -67,7 +67,7 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
     {
       does: 'Gradient accumulation',
       commands: ['autopar compile MODEL --train --micro-batches 4'],
-      tests: ['test/api/micro-batches.test.ts'],
+      tests: ['test/api/requests/micro-batches.test.ts'],
     },
     {
       does: 'Communication fusion (`gradient_aggregation_group`), overlapped with the backward',
@@ -179,7 +179,7 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
     {
       does: 'GPipe, gradient accumulation, recomputation of stages',
       commands: ['autopar compile --train --pp 4 --micro-batches 4 --schedule f-then-b --recompute stage'],
-      tests: ['test/pipelines/recompute.test.ts', 'test/api/micro-batches.test.ts'],
+      tests: ['test/pipelines/recompute.test.ts', 'test/api/requests/micro-batches.test.ts'],
     },
     {
       does: 'Small micro-batches against pipeline bubbles',
@@ -229,7 +229,7 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
         'autopar compile MODEL --dp 4 --ep 2 --dispatch padded --capacity-factor 1.25',
         'autopar compile MODEL --dp 4 --ep 2 --dispatch variable --capacity-factor 1.25',
       ],
-      tests: ['test/ir/experts/dispatch-experts.test.ts', 'test/api/dispatch.test.ts'],
+      tests: ['test/ir/experts/dispatch-experts.test.ts', 'test/api/models/dispatch.test.ts'],
     },
     {
       does: 'Load-balancing loss',
@@ -383,7 +383,7 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
     {
       does: 'SGD, momentum, Nesterov, Adam, AdamW, LAMB',
       commands: ['autopar compile MODEL --train --optimizer KIND'],
-      tests: ['test/api/training.test.ts', 'test/ir/autodiff/torch-training.slow.ts'],
+      tests: ['test/api/models/training.test.ts', 'test/ir/autodiff/torch-training.slow.ts'],
     },
     {
       does: 'The update of a weight is one operator, fused, and shared out over dp where that costs less (ZeRO-1)',
@@ -413,7 +413,7 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
     {
       does: 'Batch statistics of the whole batch, of each micro-batch, of each shard',
       commands: ['autopar compile MODEL --train --dp 2 --micro-batches 2 --batch-statistics shard'],
-      tests: ['test/api/micro-batches.test.ts'],
+      tests: ['test/api/requests/micro-batches.test.ts'],
     },
     {
       does: 'A training stops and goes on, to the bit, and under another plan or number of devices',
@@ -487,9 +487,15 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
       tests: ['test/cli/left-out.test.ts'],
     },
     {
-      does: "What a pin on each operator costs, what each pin that there is costs; other degrees and other clusters beside the plan's",
+      does:
+        'What a pin on each operator costs, what each pin that there is costs; other degrees and other clusters ' +
+        "beside the plan's",
       commands: ['autopar explain DIR --pins', 'autopar explain DIR --rejected --sensitivity'],
-      tests: ['test/api/explain-pins.test.ts', 'test/api/explain-pins.slow.ts', 'test/api/explain-choices.test.ts'],
+      tests: [
+        'test/api/explanations/explain-pins.test.ts',
+        'test/api/explanations/explain-pins.slow.ts',
+        'test/api/explanations/explain-choices.test.ts',
+      ],
     },
     {
       does: 'Of options that leave no step, or none that fits, and of pins with which nothing fits, a smallest set is named',
@@ -497,10 +503,12 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
         'autopar compile MODEL --train --plan-only --cluster NxM:ID --pp P --micro-batch B',
         'autopar compile MODEL --annotations FILE --memory 24GB',
       ],
-      tests: ['test/api/step-conflict.test.ts', 'test/search/smallest-conflict.test.ts'],
+      tests: ['test/api/requests/step-conflict.test.ts', 'test/search/smallest-conflict.test.ts'],
     },
     {
-      does: 'The cheapest part of a cluster, or the smallest that is fast enough; of cluster files, of unequal nodes, for inference too',
+      does:
+        'The cheapest part of a cluster, or the smallest that is fast enough; of cluster files, of unequal ' +
+        'nodes, for inference too',
       commands: [
         'autopar compile MODEL --plan-only --cluster FILE.yaml --objective cost',
         'autopar compile MODEL --plan-only --cluster FILE.yaml --objective devices --within 4',
@@ -562,7 +570,9 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
       tests: ['test/api/profile/profile.test.ts', 'test/cost-model/fit-profile.test.ts'],
     },
     {
-      does: 'Measured runs correct what layers are predicted to take, in searches too; scored by models and shapes that were left out',
+      does:
+        'Measured runs correct what layers are predicted to take, in searches too; scored by models and shapes ' +
+        'that were left out',
       commands: [
         'autopar calibrate RUNS.csv --cluster NxM:ID -o FILE.yaml',
         'npm run bench:accuracy -- FILES --calibrated',
@@ -582,7 +592,7 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
     {
       does: 'Attention of exported models is one kernel, whatever its exporter wrote',
       commands: ['autopar simulate MODEL'],
-      tests: ['test/api/graph-work.test.ts'],
+      tests: ['test/api/planning/graph-work.test.ts'],
     },
   ],
   "MindSpore's modes and options": [

@@ -20,7 +20,7 @@ import { Predictor } from './calibration/predictor.js';
 import { mergedRuns, runOn, type UsableRun } from './calibration/runs-on.js';
 import { type Score, scoreOf } from './calibration/score.js';
 import { writeClusterFile } from './calibration/write-cluster.js';
-import { clusterSources } from './cluster-sources.js';
+import { clusterSources } from './requests/cluster-sources.js';
 
 export type { Score } from './calibration/score.js';
 

@@ -26,9 +26,9 @@ import { makeRedistributor, type Redistributor } from '../sharding-propagation/r
 import { firstTexts } from '../strategy/first-only.js';
 import type { Plan } from '../strategy/plan.js';
 import { producedLayouts } from '../strategy/produced-layouts.js';
-import { operandsOf } from './explain-layouts.js';
-import { asServed, servedStages } from './explain-served.js';
-import { type ExplainedTransfer, placesOfTensor, transfersOf } from './explain-stages.js';
+import { operandsOf } from './explanations/explain-layouts.js';
+import { asServed, servedStages } from './explanations/explain-served.js';
+import { type ExplainedTransfer, placesOfTensor, transfersOf } from './explanations/explain-stages.js';
 import type { PlannedModel } from './plan.js';
 
 /** A plan as explanations look at it. */

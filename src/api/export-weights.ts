@@ -27,10 +27,10 @@ import { writeFileAtomic } from '../program/atomic.js';
 import { type Checkpoint, readManifest } from '../program/checkpoint.js';
 import { BoxReader } from '../program/checkpoint-boxes.js';
 import { writeSafetensors } from '../program/safetensors.js';
-import { checkpointIn, checkSameModel } from './checkpoints.js';
-import { importedAgain } from './compiled-model.js';
-import { readCompiled } from './folder.js';
-import { withRandomWeights } from './random-weights.js';
+import { checkpointIn, checkSameModel } from './execution/checkpoints.js';
+import { importedAgain } from './models/compiled-model.js';
+import { withRandomWeights } from './models/random-weights.js';
+import { readCompiled } from './output/folder.js';
 
 export interface ExportOptions {
   /** What compile wrote. */

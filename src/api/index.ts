@@ -11,6 +11,28 @@ export {
   type StepResult,
 } from '../runtime/session.js';
 export type { Plan } from '../strategy/plan.js';
+export type { CompileResult } from './compile.js';
+export {
+  type Explainable,
+  explainablePlan,
+  explainTensor,
+  type TensorExplanation,
+} from './explain.js';
+export { type ExplainableFolder, explainMemory, openExplainable } from './explanations/explain-compiled.js';
+export { explainMesh } from './explanations/explain-mesh.js';
+export { explainOperator, type OperatorExplanation } from './explanations/explain-operator.js';
+export type { Exported } from './export-weights.js';
+export type { Inspection } from './inspect.js';
+export type { ImportedModel } from './models/import.js';
+export { type Training, withTraining } from './models/training.js';
+export type { Emitted } from './output/emit.js';
+export type { PlannedModel } from './plan.js';
+export type { Plot } from './plot.js';
+export type { MachineProfile } from './profile.js';
+export type { Rehearsal } from './rehearse.js';
+export type { AxisUse } from './reports/mesh-axes.js';
+export { type Held, type HeldKind, type PeakMemory, peakMemory } from './reports/peak-memory.js';
+export { explainPlan, type PlanSummary } from './reports/plan-summary.js';
 export {
   type AnnotationEdit,
   type AnnotationRecord,
@@ -29,35 +51,13 @@ export {
   resolveAnnotations,
   setParallelConfig,
   writeAnnotations,
-} from './annotations.js';
-export type { CompileResult } from './compile.js';
-export type { Emitted } from './emit.js';
-export {
-  type Explainable,
-  explainablePlan,
-  explainTensor,
-  type TensorExplanation,
-} from './explain.js';
-export { type ExplainableFolder, explainMemory, openExplainable } from './explain-compiled.js';
-export { explainMesh } from './explain-mesh.js';
-export { explainOperator, type OperatorExplanation } from './explain-operator.js';
-export type { Exported } from './export-weights.js';
-export type { ImportedModel } from './import.js';
-export type { Inspection } from './inspect.js';
-export type { AxisUse } from './mesh-axes.js';
-export { type Held, type HeldKind, type PeakMemory, peakMemory } from './peak-memory.js';
-export type { PlannedModel } from './plan.js';
-export { explainPlan, type PlanSummary } from './plan-summary.js';
-export type { Plot } from './plot.js';
-export type { MachineProfile } from './profile.js';
-export type { Rehearsal } from './rehearse.js';
+} from './requests/annotations.js';
 export type { RunReport } from './run.js';
 export type { Simulation } from './simulate.js';
+export { type RecutOptions, recut } from './strategies/strategy-weights.js';
 export * from './strategy.js';
-export { type RecutOptions, recut } from './strategy-weights.js';
 export type { TrainReport } from './train.js';
 export { Trainer, type TrainerConfig, type TrainerOptions } from './trainer.js';
-export { type Training, withTraining } from './training.js';
 export {
   type CompileOptions,
   compile,

@@ -5,9 +5,9 @@ import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
 import { byteLength, type DType } from '../ir/dtype.js';
 import { elementCount, type Graph, type TensorType, typeOf } from '../ir/graph.js';
 import { fileShape } from '../sharding-propagation/file-form.js';
-import type { ImportedModel } from './import.js';
-import { decayOf, trainingGraphOf } from './training.js';
-import type { Training } from './training-request.js';
+import type { ImportedModel } from './models/import.js';
+import { decayOf, trainingGraphOf } from './models/training.js';
+import type { Training } from './requests/training-request.js';
 
 /** Bytes of a parameter, or of all, on a device that holds them whole. */
 export interface TrainingBytes {

@@ -16,8 +16,6 @@ import { sameValues } from '../ir/parameters/same-values.js';
 import { inlineFunctions } from '../ir/passes/inline-functions.js';
 import { orderNodes } from '../ir/passes/order.js';
 import { lettersOf, unitsOf } from '../search/pipeline/units.js';
-import { importAssuming, type OpenDimension } from './assumed-dimensions.js';
-import type { ImportOptions } from './import.js';
 import {
   type BlockRow,
   blockRows,
@@ -30,8 +28,10 @@ import {
   workOf,
 } from './inspect-operators.js';
 import { inspectTraining, type TrainingInspection } from './inspect-training.js';
-import { importedFor } from './training-form.js';
-import type { Training } from './training-request.js';
+import { importAssuming, type OpenDimension } from './models/assumed-dimensions.js';
+import type { ImportOptions } from './models/import.js';
+import { importedFor } from './models/training-form.js';
+import type { Training } from './requests/training-request.js';
 
 export interface InspectOptions extends ImportOptions, ParameterOptions {
   /** Says what training would keep, besides. */

@@ -11,7 +11,7 @@ import { writeOnnx } from '../ir/onnx/writer.js';
 import { BACKENDS, type BackendTraits, type SegmentSource } from '../runtime/backend.js';
 import { openDevice } from '../runtime/device-client.js';
 import { loadOrt } from '../runtime/ort.js';
-import type { RunBackend } from './backends.js';
+import type { RunBackend } from './execution/backends.js';
 
 /** All devices that `--cluster` can name. */
 export function hardware(): readonly DeviceSpec[] {

@@ -17,14 +17,14 @@ import type { Plan } from '../strategy/plan.js';
 import { planOf, type SearchResult } from '../strategy/plan-of.js';
 import type { PlanRequest } from '../strategy/request.js';
 import { asRun } from '../strategy/staged-graph.js';
-import { checkHalves, idleHalves, requestOf, unusedBucket, unusedServer, zeroNotes } from './asked-words.js';
-import { clusterSources } from './cluster-sources.js';
-import { type DecisionSources, type Decisions, decide } from './decisions.js';
-import type { ImportedModel } from './import.js';
-import { recomputedOperators } from './recompute.js';
-import { type RecomputeEffect, recomputeEffect } from './recompute-effect.js';
-import { firstMethod, hasAttention, methodsInOrder } from './sequence-method.js';
-import { orderedGraph } from './sequence-order.js';
+import type { ImportedModel } from './models/import.js';
+import { type RecomputeEffect, recomputeEffect } from './planning/recompute-effect.js';
+import { firstMethod, hasAttention, methodsInOrder } from './planning/sequence-method.js';
+import { checkHalves, idleHalves, requestOf, unusedBucket, unusedServer, zeroNotes } from './requests/asked-words.js';
+import { clusterSources } from './requests/cluster-sources.js';
+import { type DecisionSources, type Decisions, decide } from './requests/decisions.js';
+import { recomputedOperators } from './requests/recompute.js';
+import { orderedGraph } from './requests/sequence-order.js';
 
 export interface NestedPlanningOptions extends DecisionSources, PlanRequest {
   /** Bytes per device that a plan may need. */

@@ -1,7 +1,7 @@
 /**
- * @file rehearse: a plan for more devices than this machine has, at reduced sizes on ranks of this machine. The plan's own entries
- * are lowered for a smaller model on a smaller mesh, run, and compared with one rank; and it is compared by code what the plan does
- * with what the rehearsal did.
+ * @file rehearse: a plan for more devices than this machine has, at reduced sizes on ranks of this machine. The plan's own
+ * entries are lowered for a smaller model on a smaller mesh, run, and compared with one rank; and it is compared by code what the
+ * plan does with what the rehearsal did.
  */
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { availableParallelism, tmpdir } from 'node:os';
@@ -15,10 +15,10 @@ import { checkProgram } from '../program/check-program.js';
 import type { Program } from '../program/program.js';
 import { readProgram } from '../program/reader.js';
 import { readPlan } from '../strategy/plan-json.js';
-import { compiledModel } from './compiled-model.js';
-import { readSource } from './folder.js';
-import { loweredOfPlan } from './inference-precision.js';
-import { clusterOf, programOfPlan } from './lower-plan.js';
+import { compiledModel } from './models/compiled-model.js';
+import { loweredOfPlan } from './models/inference-precision.js';
+import { readSource } from './output/folder.js';
+import { clusterOf, programOfPlan } from './planning/lower-plan.js';
 import {
   limitsOf,
   needOf,

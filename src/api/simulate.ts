@@ -28,14 +28,14 @@ import { AutoparError } from '../ir/error.js';
 import { interruptible } from '../ir/interruption.js';
 import { checkRequest } from '../schedule/make-schedule.js';
 import { factsOf, type SpaceOptions } from '../search/configurations/space.js';
-import { clusterSources } from './cluster-sources.js';
-import type { Purpose } from './graph-work.js';
-import type { ImportOptions } from './import.js';
-import { type AxisUse, stepAxes } from './mesh-axes.js';
-import { limitsOf, missingOf } from './missing-memory.js';
-import { type Remedy, remedyOf } from './step-remedy.js';
-import { statedBatch, workReader } from './step-works.js';
-import { pipelineSpans, writeTimeline } from './timeline.js';
+import type { ImportOptions } from './models/import.js';
+import type { Purpose } from './planning/graph-work.js';
+import { limitsOf, missingOf } from './planning/missing-memory.js';
+import { type Remedy, remedyOf } from './planning/step-remedy.js';
+import { statedBatch, workReader } from './planning/step-works.js';
+import { type AxisUse, stepAxes } from './reports/mesh-axes.js';
+import { pipelineSpans, writeTimeline } from './reports/timeline.js';
+import { clusterSources } from './requests/cluster-sources.js';
 
 export interface SimulateOptions extends Omit<ImportOptions, 'globalBatch'>, Partial<Degrees> {
   /** The model file; left out where `generate` is given. */
@@ -317,7 +317,8 @@ function batchOf({ globalBatch, microBatch, microBatches: count }: SimulateOptio
   throw usage(
     'batch-does-not-divide',
     `the global batch ${globalBatch} is ${exact ? 'not' : 'no multiple of'} ${given.join(' · ')}`,
-    `global batch = dp · micro-batch · micro-batches: for example --global-batch ${exact ? unit : Math.ceil(globalBatch / unit) * unit}`,
+    'global batch = dp · micro-batch · micro-batches: for example --global-batch ' +
+      `${exact ? unit : Math.ceil(globalBatch / unit) * unit}`,
   );
 }
 
@@ -359,7 +360,8 @@ function checkStages(work: ModelWork, { degrees, virtualStages }: StepConfigurat
   if (degrees.pp * virtualStages <= layers) return;
   throw usage(
     'too-many-stages',
-    `pp ${degrees.pp} with ${virtualStages === 1 ? '1 chunk' : `${virtualStages} chunks`} a stage needs ${degrees.pp * virtualStages} layers, and the model has ${layers}`,
+    `pp ${degrees.pp} with ${virtualStages === 1 ? '1 chunk' : `${virtualStages} chunks`} a stage needs ` +
+      `${degrees.pp * virtualStages} layers, and the model has ${layers}`,
     'lower --pp or --virtual-stages',
   );
 }

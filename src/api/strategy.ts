@@ -28,7 +28,7 @@ import { tpPlan } from '../strategy/tp-plan.js';
 import { trainerChoices } from '../strategy/trainers/choices.js';
 import { megatronFlags } from '../strategy/trainers/megatron.js';
 import { torchtitanJob } from '../strategy/trainers/torchtitan.js';
-import { importModel } from './import.js';
+import { importModel } from './models/import.js';
 import {
   formOf,
   type ModelOptions,
@@ -38,8 +38,8 @@ import {
   type StrategyFile,
   type StrategyForm,
   trainingOfPlan,
-} from './strategy-files.js';
-import { writeAnnotated } from './strategy-onnx.js';
+} from './strategies/strategy-files.js';
+import { writeAnnotated } from './strategies/strategy-onnx.js';
 
 export { operatorText } from '../strategy/diff.js';
 
@@ -340,7 +340,8 @@ function checkNotEdited(nodes: readonly string[], file: string): void {
   throw new AutoparError(
     'plan-contradicts-itself',
     'input',
-    `the annotations of ${nodes.length} nodes were changed after the plan was written into the model: ${shown}${nodes.length > 5 ? ', …' : ''}`,
+    `the annotations of ${nodes.length} nodes were changed after the plan was written into the model: ` +
+      `${shown}${nodes.length > 5 ? ', …' : ''}`,
     { file, node: nodes[0] ?? '' },
     'read the annotations as pins, without the plan: autopar strategy import --pins-only',
   );

@@ -1,5 +1,6 @@
 /**
- * @file train: a compiled program trained on data files. What each step does is recorded in metrics.jsonl in the program's folder.
+ * @file train: a compiled program trained on data files. What each step does is recorded in metrics.jsonl in the program's
+ * folder.
  */
 import { TOKEN_TYPES, type TokenType } from '../data/data-file.js';
 import { batchesPerEpoch, type LastBatch, type SampleOrder } from '../data/sampler.js';
@@ -14,12 +15,12 @@ import {
   type WholeTensors,
 } from '../runtime/session.js';
 import type { PlanTraining } from '../strategy/plan.js';
-import type { Saved } from './checkpoints.js';
-import { readRunnable } from './compiled-model.js';
-import type { CompiledParts } from './folder.js';
-import type { ImportedModel } from './import.js';
-import { writeSpans } from './timeline.js';
-import type { Training } from './training-request.js';
+import type { Saved } from './execution/checkpoints.js';
+import { readRunnable } from './models/compiled-model.js';
+import type { ImportedModel } from './models/import.js';
+import type { CompiledParts } from './output/folder.js';
+import { writeSpans } from './reports/timeline.js';
+import type { Training } from './requests/training-request.js';
 import {
   type Checkpointing,
   type CheckpointOptions,

@@ -4,10 +4,10 @@
  */
 import { AutoparError } from '../ir/error.js';
 import { openSession, type WholeTensors } from '../runtime/session.js';
-import type { NestedCompileOptions } from './compile-options.js';
-import { defaultFolder, readCompiled } from './folder.js';
+import { defaultFolder, readCompiled } from './output/folder.js';
+import type { NestedCompileOptions } from './requests/compile-options.js';
+import type { Training } from './requests/training-request.js';
 import type { TrainOptions, TrainReport } from './train.js';
-import type { Training } from './training-request.js';
 import type { Evaluation } from './training-run/evaluate.js';
 
 /** A model and how it is trained, as `compile` takes them. */

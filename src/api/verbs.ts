@@ -4,11 +4,9 @@
  */
 import { AutoparError } from '../ir/error.js';
 import type { CompileResult } from './compile.js';
-import { checkDegrees } from './degrees.js';
-import type { EmitOptions, Emitted } from './emit.js';
 import type { Exported, ExportOptions } from './export-weights.js';
-import type { ImportedModel, ImportOptions } from './import.js';
 import type { Inspection, InspectOptions } from './inspect.js';
+import type { ImportedModel, ImportOptions } from './models/import.js';
 import { type CompileOptions, nested, type PlanningOptions } from './options/flat-degrees.js';
 import {
   COMPILE_IDLE,
@@ -22,10 +20,12 @@ import {
 import { errorInJavaScript } from './options/in-javascript.js';
 import { checkKinds } from './options/kinds.js';
 import { NEEDED, TABLES, trainingPath, type Verb, verbsWith } from './options/tables.js';
+import type { EmitOptions, Emitted } from './output/emit.js';
 import type { PlannedModel } from './plan.js';
 import type { Plot, PlotOptions } from './plot.js';
 import type { MachineProfile, ProfileOptions } from './profile.js';
 import type { Rehearsal, RehearseOptions } from './rehearse.js';
+import { checkDegrees } from './requests/degrees.js';
 import type { RunCompiledOptions, RunReport } from './run.js';
 import type { SimulateOptions, Simulation } from './simulate.js';
 import type { TrainOptions, TrainReport } from './train.js';
@@ -49,7 +49,9 @@ export type {
 
 /** @throws AutoparError as `importModel` of import.ts; (usage) for options that there are not */
 export function importModel(file: string, options: ImportOptions = {}): Promise<ImportedModel> {
-  return checked('importModel', options, [], async () => (await import('./import.js')).importModel(file, options));
+  return checked('importModel', options, [], async () =>
+    (await import('./models/import.js')).importModel(file, options),
+  );
 }
 
 /** What autopar understood of a model, without a plan. */
@@ -64,7 +66,7 @@ export function plan(imported: ImportedModel, options: PlanningOptions = {}): Pr
 
 /** Writes a planned model as a folder. */
 export function emit(planned: PlannedModel, options: EmitOptions): Promise<Emitted> {
-  return checked('emit', options, [], async () => (await import('./emit.js')).emit(planned, options));
+  return checked('emit', options, [], async () => (await import('./output/emit.js')).emit(planned, options));
 }
 
 /** Plans a model and writes plan and program; nothing is left behind where it fails. */

@@ -11,20 +11,20 @@ import { runOnnx } from '../runtime/reference.js';
 import { type RunOptions, runProgram } from '../runtime/run-program.js';
 import { type RankResources, resourcesOf } from '../runtime/session.js';
 import { stagedGraph } from '../strategy/staged-graph.js';
-import type { Arrays } from './arrays.js';
-import { type Comparison, compareTensors, defaultTolerance, type TieTest } from './compare.js';
-import { compiledModel, readRunnable } from './compiled-model.js';
-import { dropsTokens } from './dispatch.js';
-import type { CompiledParts } from './folder.js';
-import type { ImportedModel } from './import.js';
-import { loweredOfPlan } from './inference-precision.js';
-import { randomInputs, readInputs } from './inputs.js';
-import { checkLabels, labelBounds } from './labels.js';
-import { numberReader } from './numbers.js';
-import { isQuantised, ownDifferences } from './own-difference.js';
-import { withRandomWeights } from './random-weights.js';
-import { runGraph } from './reference.js';
-import { compareSteps, type StepComparison, type StepPart } from './verify-training.js';
+import type { Arrays } from './execution/arrays.js';
+import { randomInputs, readInputs } from './execution/inputs.js';
+import { checkLabels, labelBounds } from './execution/labels.js';
+import { compiledModel, readRunnable } from './models/compiled-model.js';
+import { dropsTokens } from './models/dispatch.js';
+import type { ImportedModel } from './models/import.js';
+import { loweredOfPlan } from './models/inference-precision.js';
+import { withRandomWeights } from './models/random-weights.js';
+import type { CompiledParts } from './output/folder.js';
+import { type Comparison, compareTensors, defaultTolerance, type TieTest } from './verification/compare.js';
+import { numberReader } from './verification/numbers.js';
+import { isQuantised, ownDifferences } from './verification/own-difference.js';
+import { runGraph } from './verification/reference.js';
+import { compareSteps, type StepComparison, type StepPart } from './verification/verify-training.js';
 
 export interface VerifyOptions extends RankResources {
   /** The folder that compile wrote. */

@@ -2,14 +2,17 @@
  * @file The thread in which a command does its work, so that `main.ts` stays free for signals and outlives a heap that is full.
  */
 import { parentPort, workerData } from 'node:worker_threads';
-import { LISTEN } from '../api/interruption.js';
+import { LISTEN } from '../api/execution/interruption.js';
 import { outputFlags, reportFailure, runCommandLine } from './command-line.js';
 import { Output } from './output.js';
 
 /** What the thread is given. */
 export interface CommandSetup {
   readonly line: readonly string[];
-  /** How many pieces of work want signals to abort them; at 0 a signal ends the process. Shared: it holds from the moment it is written. */
+  /**
+   * How many pieces of work want signals to abort them; at 0 a signal ends the process. Shared: it holds from the moment it is
+   * written.
+   */
   readonly listeners: Int32Array;
   /** The terminals behind stdout and stderr; nothing of what is none. */
   readonly out: Terminal;

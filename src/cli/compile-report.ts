@@ -1,9 +1,10 @@
 /**
  * @file What `autopar compile` prints: degrees, predictions, the heaviest operators, what communicates, the verdict.
  */
-import type { ComparedPlan } from '../api/choose-plan.js';
+
 import type { CompileResult } from '../api/compile.js';
-import type { PlanSummary } from '../api/plan-summary.js';
+import type { ComparedPlan } from '../api/planning/choose-plan.js';
+import type { PlanSummary } from '../api/reports/plan-summary.js';
 import { devicesText } from './cluster-text.js';
 import { heldLines, keptText, kindsText, outsideLines, serverText } from './memory-report.js';
 import { microBatchesText, stageMeshesText } from './mesh-report.js';
@@ -177,7 +178,8 @@ function recomputeLines({ recompute, plan }: PlanSummary): readonly string[] {
   const share = shareText(seconds / (plan.predicted.stepSeconds - seconds));
   const stages = freedBytes.length > 1 ? ' on the stage that it frees most' : '';
   return [
-    `  recompute  ${which}: ${secondsText(seconds)} more per step (${share}), ${bytesText(Math.max(0, most))} less at the peak${stages}`,
+    `  recompute  ${which}: ${secondsText(seconds)} more per step (${share}), ${bytesText(Math.max(0, most))} less ` +
+      `at the peak${stages}`,
   ];
 }
 

@@ -2,16 +2,23 @@
  * @file `autopar compile`: model and cluster in, plan and program out.
  */
 
-import { OBJECTIVES, type Objective } from '../api/compile-options.js';
-import type { Mode } from '../api/decisions.js';
-import type { DegreeOptions } from '../api/degrees.js';
-import { DISPATCHES, type DispatchOptions, dispatchIn } from '../api/dispatch.js';
-import { type GradientSync, PREFERENCES, type Preference, requestIn } from '../api/requests.js';
-import { SCHEDULE_KINDS } from '../api/schedule-kinds.js';
-import { SEARCH_MODES, type SearchMode, SOLVERS, type SolverName, SP_METHODS, SP_ORDERS } from '../api/search-modes.js';
-import { TARGETS, type Target } from '../api/targets.js';
+import { DISPATCHES, type DispatchOptions, dispatchIn } from '../api/models/dispatch.js';
+import { writePage } from '../api/reports/write-page.js';
+import { OBJECTIVES, type Objective } from '../api/requests/compile-options.js';
+import type { Mode } from '../api/requests/decisions.js';
+import type { DegreeOptions } from '../api/requests/degrees.js';
+import { type GradientSync, PREFERENCES, type Preference, requestIn } from '../api/requests/requests.js';
+import { SCHEDULE_KINDS } from '../api/requests/schedule-kinds.js';
+import {
+  SEARCH_MODES,
+  type SearchMode,
+  SOLVERS,
+  type SolverName,
+  SP_METHODS,
+  SP_ORDERS,
+} from '../api/requests/search-modes.js';
+import { TARGETS, type Target } from '../api/requests/targets.js';
 import { type CompileOptions, compile } from '../api/verbs.js';
-import { writePage } from '../api/write-page.js';
 import type { ExitKind } from '../ir/error.js';
 import type { Command, CommandContext, CommandOption } from './command.js';
 import { resultJson, resultLines, summaryLines } from './compile-report.js';
@@ -238,7 +245,7 @@ async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOpt
 /** The files that say what is decided already, read. */
 async function decisionsOf({ annotations, config }: CompileFlags): Promise<Partial<CompileOptions>> {
   if (annotations === undefined && config === undefined) return {};
-  const { readAnnotations, readParallelConfig } = await import('../api/annotations.js');
+  const { readAnnotations, readParallelConfig } = await import('../api/requests/annotations.js');
   return {
     ...(annotations === undefined ? {} : { annotations: await readAnnotations(annotations) }),
     ...(config === undefined ? {} : { config: await readParallelConfig(config) }),

@@ -1,7 +1,7 @@
 /**
  * @file `autopar explain --rejected` and `--sensitivity` of a plan of operators.
  */
-import type { ExplainedChoices } from '../api/explain-choices.js';
+import type { ExplainedChoices } from '../api/explanations/explain-choices.js';
 import type { ExitKind } from '../ir/error.js';
 import { degreesText, sensitivityTable } from './choices-report.js';
 import type { CommandContext } from './command.js';
@@ -20,7 +20,7 @@ export async function runExplainChoices(
   directory: string,
   { rejected, sensitivity, top, model }: ExplainChoicesFlags,
 ): Promise<ExitKind> {
-  const { explainChoices } = await import('../api/explain-choices.js');
+  const { explainChoices } = await import('../api/explanations/explain-choices.js');
   const explained = await explainChoices(directory, {
     sensitivity: sensitivity === true,
     signal,

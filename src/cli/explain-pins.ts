@@ -1,8 +1,8 @@
 /**
  * @file `autopar explain --pins`: the operators of which a pin would cost most, and what each pin that there is costs.
  */
-import type { DroppedPin } from '../api/dropped-pins.js';
-import type { AddedSeconds, OperatorPinPrice, PinsExplanation } from '../api/explain-pins.js';
+import type { DroppedPin } from '../api/explanations/dropped-pins.js';
+import type { AddedSeconds, OperatorPinPrice, PinsExplanation } from '../api/explanations/explain-pins.js';
 import type { ExitKind } from '../ir/error.js';
 import type { CommandContext } from './command.js';
 import { bytesText, countText, secondsText } from './quantity.js';
@@ -18,7 +18,7 @@ export async function runExplainPins(
   directory: string,
   { model, top }: ExplainPinsFlags,
 ): Promise<ExitKind> {
-  const { explainPins } = await import('../api/explain-pins.js');
+  const { explainPins } = await import('../api/explanations/explain-pins.js');
   const explained = await explainPins(directory, {
     top,
     signal,

@@ -1,9 +1,10 @@
 /**
  * @file `autopar groups`: process groups for given degrees, and what a rank exchanges with whom.
  */
-import { checkDegrees, type DegreeOptions } from '../api/degrees.js';
-import type { GroupExchange, ProgramExchange } from '../api/exchanges.js';
+
 import type { Degrees, GroupKind } from '../api/groups.js';
+import type { GroupExchange, ProgramExchange } from '../api/reports/exchanges.js';
+import { checkDegrees, type DegreeOptions } from '../api/requests/degrees.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, CommandContext } from './command.js';
 import { degreeOptions } from './degrees.js';
@@ -65,7 +66,7 @@ async function runGroups(
   const { output } = context;
   if (directory !== undefined) refuseDegrees(flags);
   const { placeOf, processGroups } = await import('../api/groups.js');
-  const { clusterDevices, compiledExchanges, exchangesOf } = await import('../api/exchanges.js');
+  const { clusterDevices, compiledExchanges, exchangesOf } = await import('../api/reports/exchanges.js');
   const { rank } = flags;
   const cluster = flags.cluster === undefined ? undefined : await clusterDevices(flags.cluster, flags.devices);
   const compiled = directory === undefined ? undefined : await compiledExchanges(directory, rank ?? 0);

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /**
- * @file The `autopar` command: the thread that does its work, and what that thread cannot do itself: signals, broken pipes, and an end
- * in our words where the JavaScript heap is full.
+ * @file The `autopar` command: the thread that does its work, and what that thread cannot do itself: signals, broken pipes, and
+ * an end in our words where the JavaScript heap is full.
  */
 import { setFlagsFromString } from 'node:v8';
 import { SHARE_ENV, Worker } from 'node:worker_threads';

@@ -1,10 +1,10 @@
 /**
  * @file Memory at the fullest moment, as people read it: how much of each kind, and the largest tensors by name.
  */
-import type { KeptState } from '../api/kept-state.js';
-import type { PeakMemory } from '../api/peak-memory.js';
+import type { KeptState } from '../api/reports/kept-state.js';
+import type { PeakMemory } from '../api/reports/peak-memory.js';
+import type { Server } from '../api/reports/server.js';
 import type { OutsideBytes } from '../api/run.js';
-import type { Server } from '../api/server.js';
 import { bytesText, shareText } from './quantity.js';
 import { tableLines } from './table.js';
 
@@ -35,7 +35,9 @@ export function keptText({ level, axes, parts }: KeptState): string {
 /** `the first rank of dp: 1.2 MB of memory, others 800 kB; 400 kB pass through it in a step, 100 kB through each other`. */
 export function serverText({ axes, peakBytes, passedBytes }: Server): string {
   const memory = `${bytesText(peakBytes.server)} of memory, others ${bytesText(peakBytes.others)}`;
-  const passed = `${bytesText(passedBytes.server)} pass through it in a step, ${bytesText(passedBytes.others)} through each other`;
+  const passed =
+    `${bytesText(passedBytes.server)} pass through it in a step, ${bytesText(passedBytes.others)} ` +
+    'through each other';
   return `the first rank of ${axes.join(' · ')}: ${memory}; ${passed}`;
 }
 

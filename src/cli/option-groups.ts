@@ -10,12 +10,15 @@ const GROUPS: Readonly<Record<string, string>> = {
   Model: 'model dim shape const global-batch weights init seed',
   Cluster: 'devices cluster memory software attention',
   Parallelism:
-    'dp tp pp sp ep config annotations mode axes mesh mesh-order stages meshes schedule virtual-stages micro-batches micro-batch ' +
+    'dp tp pp sp ep config annotations mode axes mesh mesh-order stages meshes schedule virtual-stages micro-batches ' +
+    'micro-batch ' +
     'sp-method sp-order dispatch capacity-factor tp-sequence bucket interleave gradient-sync',
   'Memory of a step': 'zero recompute offload',
   Training:
-    'train loss optimizer learning-rate precision dtype gradients clip-norm weight-decay momentum nesterov betas epsilon schedule-lr ' +
-    'warmup total-steps min-lr-ratio loss-scale loss-output ignore-index class-weights label-smoothing moe-balance train-mode batch-statistics ' +
+    'train loss optimizer learning-rate precision dtype gradients clip-norm weight-decay momentum nesterov betas ' +
+    'epsilon schedule-lr ' +
+    'warmup total-steps min-lr-ratio loss-scale loss-output ignore-index class-weights label-smoothing moe-balance ' +
+    'train-mode batch-statistics ' +
     'freeze-batch-statistics dropout-seed parameters trainable frozen tie untie decayed undecayed',
   Search: 'objective within prefer headroom top time-limit complete search-mode solver',
   Output: 'output report force plan-only target verify trace',

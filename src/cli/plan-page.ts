@@ -3,8 +3,8 @@
  * operator is sharded, and what was compared.
  */
 import type { CompileResult } from '../api/compile.js';
-import type { PlanSummary } from '../api/plan-summary.js';
-import type { Page, PageSection, StepSpan } from '../api/write-page.js';
+import type { PlanSummary } from '../api/reports/plan-summary.js';
+import type { Page, PageSection, StepSpan } from '../api/reports/write-page.js';
 import { bytesText, secondsText } from './quantity.js';
 
 /** What a command's report says of itself in lines of a name and its value: `  predicted  1.2 ms per step`. */

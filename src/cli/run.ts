@@ -1,10 +1,10 @@
 /**
  * @file `autopar run`: runs a compiled program on ranks of this machine.
  */
-import { RUN_BACKENDS, type RunBackend } from '../api/backends.js';
+import { RUN_BACKENDS, type RunBackend } from '../api/execution/backends.js';
+import { writePage } from '../api/reports/write-page.js';
 import type { RunReport } from '../api/run.js';
 import { runCompiled } from '../api/verbs.js';
-import { writePage } from '../api/write-page.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, CommandContext } from './command.js';
 import { substitutesNote } from './devices.js';
@@ -44,7 +44,9 @@ export const runCommand: Command<RunFlags> = {
     { flags: '--steps <n>', says: 'how often to run (default: 1)', parse: wholeNumber('--steps', 1, 1e6) },
     {
       flags: '--backend <name>',
-      says: 'what computes on a rank: cpu, webgpu or cuda (default: cpu); or emulated, which waits as long as it is predicted to take',
+      says:
+        'what computes on a rank: cpu, webgpu or cuda (default: cpu); or emulated, which waits as long as it is ' +
+        'predicted to take',
       parse: oneOf('--backend', RUN_BACKENDS),
     },
     {
@@ -86,7 +88,7 @@ async function runRun(
   const { output, signal } = context;
   const { outputs, report: page, ...rest } = flags;
   if (outputs !== undefined && flags.backend === 'emulated') throw withoutOutputs();
-  const { checkArchiveName, writeArrays } = await import('../api/arrays.js');
+  const { checkArchiveName, writeArrays } = await import('../api/execution/arrays.js');
   if (outputs !== undefined) checkArchiveName(outputs);
   const report = await runCompiled({
     directory,
@@ -176,7 +178,8 @@ function expertLines({ experts = [] }: RunReport, bold: (text: string) => string
 function emulationLines({ link }: RunReport): readonly string[] {
   if (!link) return [];
   return [
-    `emulated: ranks waited as long as their work is predicted to take, over links of ${bytesText(link.bytesPerSecond)}/s and ${secondsText(link.latency)};`,
+    'emulated: ranks waited as long as their work is predicted to take, over links of ' +
+      `${bytesText(link.bytesPerSecond)}/s and ${secondsText(link.latency)};`,
     'nothing was computed, and outputs have no values',
   ];
 }

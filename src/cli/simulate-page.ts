@@ -1,6 +1,7 @@
 /** @file `--report` of `simulate`: the pipeline, its time and memory. */
+
+import type { Page } from '../api/reports/write-page.js';
 import type { Simulation } from '../api/simulate.js';
-import type { Page } from '../api/write-page.js';
 import { type ChoiceRow, choicesSection, memoryPicture, partsSection, timelineSection } from './plan-page.js';
 import { bytesText } from './quantity.js';
 

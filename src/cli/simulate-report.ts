@@ -36,7 +36,8 @@ export function simulationLines(simulation: Simulation, { colors }: Output): rea
     `  degrees    dp ${dp} · tp ${tp} · pp ${pp} · sp ${sp}${ep > 1 ? ` · ep ${ep}` : ''}; batch ` +
       `${configuration.globalBatch} in ${countText(simulation.microBatches, 'micro-batch', 'micro-batches')} of ` +
       `${configuration.microBatch}`,
-    `  step       ${secondsText(stepSeconds)} in ${configuration.precision} (${simulation.priceLevel}), ${throughputText(simulation)}`,
+    `  step       ${secondsText(stepSeconds)} in ${configuration.precision} (${simulation.priceLevel}), ` +
+      `${throughputText(simulation)}`,
     `  work       ${flopsText(simulation.modelFlops)}, ${shareText(simulation.utilisation)} of the ` +
       `${simulation.cluster.local ? 'fp32' : '16-bit'} peak`,
     '',

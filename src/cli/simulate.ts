@@ -1,11 +1,12 @@
 /**
  * @file `autopar simulate`: what a choice of degrees, batches and savings costs, without a search.
  */
-import type { DegreeOptions } from '../api/degrees.js';
-import { pricedOffload } from '../api/requests.js';
-import { isPlanPath, simulatePlan } from '../api/simulate-plan.js';
+
+import { isPlanPath, simulatePlan } from '../api/reports/simulate-plan.js';
+import { writePage } from '../api/reports/write-page.js';
+import type { DegreeOptions } from '../api/requests/degrees.js';
+import { pricedOffload } from '../api/requests/requests.js';
 import { type SimulateOptions, simulate } from '../api/verbs.js';
-import { writePage } from '../api/write-page.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, CommandContext } from './command.js';
 import { predictedJson } from './compile-report.js';
@@ -165,7 +166,8 @@ async function runSimulatePlan(output: Output, file: string, flags: SimulateFlag
   const { plan, prediction } = await simulatePlan(file);
   const { stepSeconds, priceLevel = 'lowered', precision, peakBytes } = prediction;
   output.print(
-    `${secondsText(stepSeconds)} per step in ${precision} (${priceLevel}), ${bytesText(Math.max(...peakBytes))} of memory per rank`,
+    `${secondsText(stepSeconds)} per step in ${precision} (${priceLevel}), ${bytesText(Math.max(...peakBytes))} of ` +
+      'memory per rank',
   );
   output.data({
     schema: 'autopar-simulate-v1',

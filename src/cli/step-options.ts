@@ -1,9 +1,9 @@
 /**
  * @file Options of a whole step that no operator's strategy holds: what is recomputed, what ZeRO shards, how a pipeline runs.
  */
-import { LAYER_RECOMPUTE_KINDS, readRecompute } from '../api/recompute.js';
-import { GRADIENT_SYNCS, offloadAsked } from '../api/requests.js';
-import { PIPELINE_SCHEDULES, type ScheduleKind } from '../api/schedule-kinds.js';
+import { LAYER_RECOMPUTE_KINDS, readRecompute } from '../api/requests/recompute.js';
+import { GRADIENT_SYNCS, offloadAsked } from '../api/requests/requests.js';
+import { PIPELINE_SCHEDULES, type ScheduleKind } from '../api/requests/schedule-kinds.js';
 import type { SimulateOptions } from '../api/simulate.js';
 import type { CommandOption } from './command.js';
 import { byteSize, oneOf, orderOf, wholeNumber } from './values.js';
@@ -12,7 +12,9 @@ import { byteSize, oneOf, orderOf, wholeNumber } from './values.js';
 export const gradientOptions: readonly CommandOption[] = [
   {
     flags: '--bucket <size>',
-    says: 'reduce gradients, and gather parameters of --zero 3, in messages of at most this size, such as 25MB, while ranks compute (default: each when it is needed)',
+    says:
+      'reduce gradients, and gather parameters of --zero 3, in messages of at most this size, such as 25MB, ' +
+      'while ranks compute (default: each when it is needed)',
     parse: byteSize('--bucket'),
   },
   {

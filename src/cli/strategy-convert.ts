@@ -1,7 +1,7 @@
 /**
  * @file `autopar strategy convert`: any checkpoint into any form that can hold it, and compiled weights for another plan.
  */
-import type { StrategyForm } from '../api/strategy-files.js';
+import type { StrategyForm } from '../api/strategies/strategy-files.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, CommandContext } from './command.js';
 import { report } from './strategy-forms.js';
@@ -132,7 +132,7 @@ async function recutTo(
   if (to === undefined)
     throw missing('convert --weights: the plan to cut for is missing', 'name a folder or plan.json');
   const { output, force } = flags;
-  const { recut } = await import('../api/strategy-weights.js');
+  const { recut } = await import('../api/strategies/strategy-weights.js');
   const folder = await recut({
     from,
     to,

@@ -2,8 +2,8 @@
  * @file `autopar strategy export`, `import` and `merge`: between our checkpoint and those of others.
  */
 import path from 'node:path';
+import type { StrategyForm } from '../api/strategies/strategy-files.js';
 import type { Converted, ConvertOptions } from '../api/strategy.js';
-import type { StrategyForm } from '../api/strategy-files.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, CommandContext } from './command.js';
 import { degreeOptions } from './degrees.js';

@@ -81,7 +81,8 @@ function planLines(
       .map(([name, size]) => `, ${name} ${size}`)
       .join('')}`,
     `  devices    ${cluster.nodes}x${cluster.perNode}:${cluster.device}, ${axes}`,
-    `  predicted  ${secondsText(predicted.stepSeconds)} per step${precision}, ${predicted.peakBytes.map(bytesText).join(' + ')} of memory, ${bytesText(predicted.bytesCommunicated)} received per rank`,
+    `  predicted  ${secondsText(predicted.stepSeconds)} per step${precision}, ` +
+      `${predicted.peakBytes.map(bytesText).join(' + ')} of memory, ${bytesText(predicted.bytesCommunicated)} received per rank`,
     ...(pins.length > 0 ? [`  pinned     ${pins.join(', ')}`] : []),
     ...(plan.server ? [`  server     the first rank of ${plan.server.join(' · ')} updates`] : []),
     ...Object.entries(requested).map(([name, word]) => `  requested  ${name} ${word}`),
@@ -121,7 +122,9 @@ function documentLines(
 ): readonly string[] {
   const stages = new Set([...document.operators.values()].map(({ stage }) => stage));
   return [
-    `MindSpore strategy checkpoint${form === 'mindspore-json' ? ' in JSON' : ''}: ${countText(document.operators.size, 'operator')}, ${countText(document.parameters.size, 'parameter')}, ${countText(stages.size, 'stage')}`,
+    `MindSpore strategy checkpoint${form === 'mindspore-json' ? ' in JSON' : ''}: ` +
+      `${countText(document.operators.size, 'operator')}, ${countText(document.parameters.size, 'parameter')}, ` +
+      `${countText(stages.size, 'stage')}`,
     '',
     ...table(
       output,
@@ -147,7 +150,8 @@ function documentLines(
 function pinLines({ pins }: Extract<Shown, { pins: unknown }>, output: Output, most: number): readonly string[] {
   const mesh = Object.entries(pins.mesh ?? {}).map(([axis, size]) => `${axis} ${size}`);
   return [
-    `multi-device annotations of an ONNX model: ${countText(pins.pins.length, 'pin')}${mesh.length > 0 ? ` on ${mesh.join(' · ')}` : ''}`,
+    'multi-device annotations of an ONNX model: ' +
+      `${countText(pins.pins.length, 'pin')}${mesh.length > 0 ? ` on ${mesh.join(' · ')}` : ''}`,
     '',
     ...table(
       output,

@@ -1,7 +1,7 @@
 /**
  * @file `autopar train`: trains a compiled program on data files.
  */
-import { type BackendName, COMPUTING_BACKENDS } from '../api/backends.js';
+import { type BackendName, COMPUTING_BACKENDS } from '../api/execution/backends.js';
 import { TOKEN_TYPES, type TokenType, type TrainReport } from '../api/train.js';
 import { train } from '../api/verbs.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
@@ -151,7 +151,8 @@ function reportLines(report: TrainReport, output: Output): readonly string[] {
   const { losses, seconds, last, samples, stepsPerEpoch, bytesRead, metricsFile, checkpoint } = report;
   const readers = bytesRead.filter((bytes) => bytes > 0);
   return [
-    `${bold(countText(losses.length, 'step'))} in ${secondsText(seconds)}, ${Math.round(last.tokensPerSecond)} tokens/s in the last; ` +
+    `${bold(countText(losses.length, 'step'))} in ${secondsText(seconds)}, ${Math.round(last.tokensPerSecond)} ` +
+      'tokens/s in the last; ' +
       `${countText(samples, 'sample')}, ${countText(stepsPerEpoch, 'step')} per epoch`,
     `loss ${(losses[0] ?? Number.NaN).toPrecision(6)} at first, ${last.loss.toPrecision(6)} at last`,
     ...evaluationLines(report),
@@ -161,7 +162,8 @@ function reportLines(report: TrainReport, output: Output): readonly string[] {
     `every step is in ${metricsFile}`,
     ...(checkpoint
       ? [
-          `weights and optimizer are in ${checkpoint.folder} (${bytesText(checkpoint.bytes)} in ${secondsText(checkpoint.seconds)})`,
+          `weights and optimizer are in ${checkpoint.folder} (${bytesText(checkpoint.bytes)} in ` +
+            `${secondsText(checkpoint.seconds)})`,
         ]
       : []),
   ];

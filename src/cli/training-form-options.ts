@@ -1,7 +1,7 @@
 /**
  * @file Options of the form that a model is trained in: what of it is switched to training, which weights are one.
  */
-import { BATCH_STATISTICS, type BatchStatistics, type TrainingFormOptions } from '../api/training-form.js';
+import { BATCH_STATISTICS, type BatchStatistics, type TrainingFormOptions } from '../api/models/training-form.js';
 import type { CommandOption } from './command.js';
 import { listed, oneOf, wholeNumber } from './values.js';
 

@@ -1,7 +1,7 @@
 /**
  * @file Options of training: which loss, which optimizer, which weights, in which precision.
  */
-import { checkTraining, LOSSES, OPTIMIZERS, type Training } from '../api/training-request.js';
+import { checkTraining, LOSSES, OPTIMIZERS, type Training } from '../api/requests/training-request.js';
 import { AutoparError } from '../ir/error.js';
 import type { CommandOption } from './command.js';
 import { type TrainingFormFlags, trainingFormOf, trainingFormOptions } from './training-form-options.js';
@@ -179,7 +179,8 @@ async function lossOf(flags: TrainingFlags): Promise<Training['loss']> {
     labelSmoothing,
     moeBalance,
   } = flags;
-  const classWeights = file === undefined ? undefined : await (await import('../api/arrays.js')).readNumbers(file);
+  const classWeights =
+    file === undefined ? undefined : await (await import('../api/execution/arrays.js')).readNumbers(file);
   return { kind: loss, ...withoutUndefined({ output, ignoreIndex, classWeights, labelSmoothing, moeBalance }) };
 }
 

@@ -2,7 +2,7 @@
  * @file `autopar verify`: the sharded program against the unsharded model, and which tolerance each tensor is within.
  */
 
-import { type BackendName, COMPUTING_BACKENDS } from '../api/backends.js';
+import { type BackendName, COMPUTING_BACKENDS } from '../api/execution/backends.js';
 import { verify } from '../api/verbs.js';
 import type { VerifyResult } from '../api/verify.js';
 import type { ExitKind } from '../ir/error.js';

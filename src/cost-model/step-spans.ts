@@ -1,6 +1,6 @@
 /**
- * @file When the ranks of a lowered plan do what in a step, as it is predicted: of a pipeline the simulated schedule, of one stage its
- * nodes one after the other, neighbours of one kind together.
+ * @file When the ranks of a lowered plan do what in a step, as it is predicted: of a pipeline the simulated schedule, of one
+ * stage its nodes one after the other, neighbours of one kind together.
  */
 import { halvesIn } from '../partition/interleave.js';
 import type { LoweredStage } from '../partition/lower-stages.js';

@@ -1,6 +1,6 @@
 /**
- * @file Elements of a data file as a program's input takes them: whole numbers widened without loss, and checked against what they
- * may be.
+ * @file Elements of a data file as a program's input takes them: whole numbers widened without loss, and checked against what
+ * they may be.
  */
 import { byteLength, type DType } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';

@@ -1,6 +1,6 @@
 /**
- * @file The samples that a program is trained with: for every input an array whose batch dimension counts samples, or one stream of
- * tokens of which a sample is so many and the labels are the tokens that follow. Several files are one after the other.
+ * @file The samples that a program is trained with: for every input an array whose batch dimension counts samples, or one stream
+ * of tokens of which a sample is so many and the labels are the tokens that follow. Several files are one after the other.
  */
 import { byteLength } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';

@@ -1,9 +1,9 @@
 /**
- * @file Which sample is read when: a pure function of seed, epoch and index, so that a run that is resumed reads what it would have
- * read, and no order is kept.
+ * @file Which sample is read when: a pure function of seed, epoch and index, so that a run that is resumed reads what it would
+ * have read, and no order is kept.
  *
- * An epoch's order is a permutation of the samples: a Feistel network over the next power of four, walked until the number is that
- * of a sample (Black and Rogaway 2002).
+ * An epoch's order is a permutation of the samples: a Feistel network over the next power of four, walked until the number is
+ * that of a sample (Black and Rogaway 2002).
  */
 
 export interface SampleOrder {

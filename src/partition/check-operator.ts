@@ -204,7 +204,8 @@ function checkAxes(
     for (const axis of rule ? varying : before) {
       if (anywhere.has(axis) || (partial.has(axis) && (contracted === null || contracted.has(axis)))) continue;
       report(
-        `operands of ${node.op} differ between the ranks of ${axis}, but ${output.name} is neither cut nor partial nor varying there`,
+        `operands of ${node.op} differ between the ranks of ${axis}, but ${output.name} is neither cut nor partial ` +
+          'nor varying there',
       );
     }
     if (node.lowering) continue;

@@ -7,12 +7,13 @@
  *
  *     it has slack          a chain of operators through it is shorter than one that joins it
  *     deferring is free     its operands are alive until then anyway: weights, state, and for backward what the forward stored;
- *                           or they are made by deferred operators; or, in the forward, they take less memory than its results, as
+ *                           or they are made by deferred operators; or, in the forward, they take less memory than its results,
+ * as
  *                           those of DequantizeLinear do, which ONNX Runtime fuses with a reader in the same segment; what one
  *                           operator was lowered to stays together then
  *
- * What a hop of a ring takes of an operand that stays where it is (streamed.ts) is taken when the hop's block is there: other hops
- * read the operand as well.
+ * What a hop of a ring takes of an operand that stays where it is (streamed.ts) is taken when the hop's block is there: other
+ * hops read the operand as well.
  *
  * Gradients of weights have slack too, but their operands would be held for them; so they are not deferred.
  */

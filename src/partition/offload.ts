@@ -2,9 +2,11 @@
  * @file What is kept outside of the device's memory, as copies in the sharded graph: a pass over what partition made, that
  * changes no operator and no layout.
  *
- *     parameters, optimizer   state and stored weights are resident in the other memory; a copy comes to the device for the readers of
+ *     parameters, optimizer   state and stored weights are resident in the other memory; a copy comes to the device for the
+ * readers of
  *                             each layer and pass, and a new value leaves behind its maker
- *     activations             what the forward stores for the backward leaves behind its maker, and comes back for the backward of a
+ *     activations             what the forward stores for the backward leaves behind its maker, and comes back for the backward
+ * of a
  *                             layer
  *     gradients               sums over micro-batches are added up in the other memory, and come to the device for the update
  *

@@ -1,6 +1,6 @@
 /**
- * @file Pictures as data, and the charts that draw them: ECharts and our drawings of each kind (charts.ts), which the build puts into
- * one script. Node draws SVG with it; a page holds it and draws in the browser.
+ * @file Pictures as data, and the charts that draw them: ECharts and our drawings of each kind (charts.ts), which the build puts
+ * into one script. Node draws SVG with it; a page holds it and draws in the browser.
  */
 import { readFile } from 'node:fs/promises';
 import vm from 'node:vm';

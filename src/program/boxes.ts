@@ -1,6 +1,6 @@
 /**
- * @file Boxes of a whole tensor: which parts of it a rank's block is, whatever the layout, and copying what two boxes share. Boxes
- * are in the tensor's own coordinates, so that what one layout has cut any other finds again.
+ * @file Boxes of a whole tensor: which parts of it a rank's block is, whatever the layout, and copying what two boxes share.
+ * Boxes are in the tensor's own coordinates, so that what one layout has cut any other finds again.
  */
 import { byteLength, type DType } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
@@ -20,8 +20,8 @@ export interface PlacedBox extends Box {
 }
 
 /**
- * The boxes that a rank's block consists of, in the order of its elements: one, unless a dimension is cut inside of its pieces (of
- * fused queries, keys and values a rank has three). Padding is in none of them.
+ * The boxes that a rank's block consists of, in the order of its elements: one, unless a dimension is cut inside of its pieces
+ * (of fused queries, keys and values a rank has three). Padding is in none of them.
  * `axes` is the mesh that `rank` counts in.
  */
 export function boxesOf(

@@ -13,7 +13,10 @@ export function halvesFlaw({ phases }: ProgramStage): string | null {
       (index) => first[index] !== second[index],
     );
     if (at !== undefined)
-      return `phase ${phase}: the halves of a micro-batch differ in their instruction ${at}: ${first[at] ?? 'none'} and ${second[at] ?? 'none'}`;
+      return (
+        `phase ${phase}: the halves of a micro-batch differ in their instruction ${at}: ${first[at] ?? 'none'} ` +
+        `and ${second[at] ?? 'none'}`
+      );
   }
   return null;
 }

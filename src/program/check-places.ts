@@ -1,6 +1,6 @@
 /**
- * @file Whether every instruction finds its tensors in the memory that it works in: a segment and a collective in one memory, never
- * in files; a copy between the device's memory and another one; all that is fed, sent, received and given in the device's.
+ * @file Whether every instruction finds its tensors in the memory that it works in: a segment and a collective in one memory,
+ * never in files; a copy between the device's memory and another one; all that is fed, sent, received and given in the device's.
  */
 import type { OuterMemory } from '../ir/graph.js';
 import type { Instruction, Program, ProgramStage } from './program.js';

@@ -72,7 +72,8 @@ function checkMesh(program: Program): void {
     checkSizes(mesh);
     if (subAxesText(mesh) !== subAxesText(shared))
       throw new Flaw(
-        `stage ${index} groups sub-axes ${subAxesText(mesh) || 'none'}, and those of a stage are ${subAxesText(shared) || 'none'}`,
+        `stage ${index} groups sub-axes ${subAxesText(mesh) || 'none'}, and those of a stage are ` +
+          `${subAxesText(shared) || 'none'}`,
       );
   }
 }
@@ -148,7 +149,8 @@ function checkBuckets({ tensors }: ProgramStage, instructions: readonly Instruct
       seen.add(start.bucket);
     } else if (start && before && sameMessage(start, tensors) !== sameMessage(before, tensors))
       throw new Flaw(
-        `instruction ${position}: bucket ${start.bucket} holds ${sameMessage(before, tensors)} and ${sameMessage(start, tensors)}`,
+        `instruction ${position}: bucket ${start.bucket} holds ${sameMessage(before, tensors)} and ` +
+          `${sameMessage(start, tensors)}`,
       );
     before = start;
   }
@@ -156,7 +158,10 @@ function checkBuckets({ tensors }: ProgramStage, instructions: readonly Instruct
 
 function sameMessage({ collective, axes, input, last }: StartInstruction, tensors: ProgramStage['tensors']): string {
   const reduction = 'reduction' in collective ? ` (${collective.reduction})` : '';
-  return `${collective.kind}${reduction} of ${tensors[input]?.dtype} over ${axes.join(', ')}${last ? ' in the last micro-batch' : ''}`;
+  return (
+    `${collective.kind}${reduction} of ${tensors[input]?.dtype} over ` +
+    `${axes.join(', ')}${last ? ' in the last micro-batch' : ''}`
+  );
 }
 
 /** What a stage keeps from step to step: same blocks, and a first value. */

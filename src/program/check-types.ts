@@ -85,7 +85,10 @@ function instructionProblem(
         const weight = role === 'weights' ? stage.weights[name] : undefined;
         const found = weight ? weightType(weight) : typeOf(name);
         if (found !== expected)
-          return `${instruction.label}: segment ${instruction.segment} ${role === 'outputs' ? 'makes' : 'reads'} ${expected}, but ${name} is ${found}`;
+          return (
+            `${instruction.label}: segment ${instruction.segment} ${role === 'outputs' ? 'makes' : 'reads'} ` +
+            `${expected}, but ${name} is ${found}`
+          );
       }
     const problem = absenceProblem(stage, [...instruction.inputs, ...instruction.weights], instruction.outputs);
     if (problem !== null) return `${instruction.label}: ${problem}`;
@@ -94,7 +97,10 @@ function instructionProblem(
     const { collective, axes, input, output, label } = instruction;
     const problem = collectiveProblem(collective, axes, heldAs(stage, input), heldAs(stage, output), sizeOf);
     if (problem !== null)
-      return `${label}: ${collective.kind} over ${axes.join(', ') || 'none'} of ${input} (${typeOf(input)}) to ${output} (${typeOf(output)}): ${problem}`;
+      return (
+        `${label}: ${collective.kind} over ${axes.join(', ') || 'none'} of ${input} (${typeOf(input)}) to ` +
+        `${output} (${typeOf(output)}): ${problem}`
+      );
   }
   if (instruction.kind === 'accumulate' || instruction.kind === 'move') {
     const { kind, input, output } = instruction;

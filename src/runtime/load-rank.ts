@@ -275,7 +275,9 @@ class ShardReader {
     const key = shardText(weight.key, shard);
     const { dtype, data } = await opened.read(key);
     if (dtype !== weight.dtype || data.byteLength !== bytes) {
-      const message = `${file} holds ${key} as ${dtype} of ${data.byteLength} bytes, but the program wants ${weight.dtype} of ${bytes}`;
+      const message =
+        `${file} holds ${key} as ${dtype} of ${data.byteLength} bytes, but the program wants ` +
+        `${weight.dtype} of ${bytes}`;
       throw new AutoparError('bad-weights', 'input', message, { file, tensor: name }, 'compile the model again');
     }
     return data;

@@ -1,7 +1,7 @@
 /**
  * @file The tensors that a rank holds, by lifetime: those of the run and of the step by name, those of a micro-batch by it and
- * name. Each is in the device's memory, in the host's or in a file. What is defined here is counted, memory by memory, and what is
- * freed here gives its memory to the results that come after it.
+ * name. Each is in the device's memory, in the host's or in a file. What is defined here is counted, memory by memory, and what
+ * is freed here gives its memory to the results that come after it.
  */
 import { placeOf } from '../program/check-places.js';
 import type { Program, ProgramStage } from '../program/program.js';

@@ -1,6 +1,6 @@
 /**
- * @file What a rank observes of values as they pass: the sum of squares of tensors that are named, and which tensors hold a number
- * that is not finite.
+ * @file What a rank observes of values as they pass: the sum of squares of tensors that are named, and which tensors hold a
+ * number that is not finite.
  */
 import { BFLOAT16, FLOAT16 } from '../program/half.js';
 import { typedView } from '../program/typed.js';

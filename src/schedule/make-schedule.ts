@@ -37,7 +37,8 @@ export function checkRequest({ kind, stages, microBatches, virtualStages }: Requ
   const plain = splitsBackward(kind) ? 'zero-bubble' : '1f1b';
   if (kind === 'zbv' && virtualStages !== 2) {
     throw refused(
-      `schedule zbv runs 2 chunks per stage, the first and the last of the model on stage 0, not ${virtualStages} virtual ${virtualStages === 1 ? 'stage' : 'stages'}`,
+      `schedule zbv runs 2 chunks per stage, the first and the last of the model on stage 0, not ${virtualStages} ` +
+        `virtual ${virtualStages === 1 ? 'stage' : 'stages'}`,
       'give 2 virtual stages, or choose interleaved-zero-bubble for more and zero-bubble for 1',
     );
   }
@@ -57,7 +58,8 @@ export function checkRequest({ kind, stages, microBatches, virtualStages }: Requ
     const below = Math.floor(microBatches / stages) * stages;
     const near = below > 0 ? `${below} or ${below + stages}` : `${stages}`;
     throw refused(
-      `schedule ${kind} takes micro-batches in groups as large as its ${stages} stages, and ${microBatches} is no multiple of ${stages}`,
+      `schedule ${kind} takes micro-batches in groups as large as its ${stages} stages, and ${microBatches} is no ` +
+        `multiple of ${stages}`,
       `give ${near} micro-batches, or choose ${plain}`,
     );
   }
@@ -70,7 +72,8 @@ function checkLength({ kind, stages, microBatches, virtualStages, training }: Re
   const actions = stages * microBatches * virtualStages * phasesOf({ kind, training }).length;
   if (actions > MOST_ACTIONS) {
     throw refused(
-      `a schedule of ${stages} stages, ${microBatches} micro-batches and ${virtualStages} virtual stages has ${actions} actions; at most ${MOST_ACTIONS} can be planned`,
+      `a schedule of ${stages} stages, ${microBatches} micro-batches and ${virtualStages} virtual stages has ` +
+        `${actions} actions; at most ${MOST_ACTIONS} can be planned`,
       'give fewer, larger micro-batches',
     );
   }

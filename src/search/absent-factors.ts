@@ -56,7 +56,8 @@ function refuseStates(graph: Graph, sp: number): void {
   );
   if (scanning)
     throw doesNotFit(
-      `--sp ${sp} shards sequences, and ${scanning.op} ${scanning.name} of a state-space layer carries a state from position to position`,
+      `--sp ${sp} shards sequences, and ${scanning.op} ${scanning.name} of a state-space layer carries a state from ` +
+        'position to position',
       'leave out --sp; --tp shards the heads of such layers',
       scanning.name,
     );
@@ -86,7 +87,8 @@ export function refuseRing(graph: Graph, questionOf: OperatorQuestions, spOf: (n
     const sizes = sequences.map((name) => rule.factors.get(name)?.size ?? sp);
     if (sizes.some((size) => size < sp))
       throw doesNotFit(
-        `--sp-method ring gives every rank a block of keys, and --sp ${sp} is more than the ${Math.min(...sizes)} positions of ${node.name}`,
+        `--sp-method ring gives every rank a block of keys, and --sp ${sp} is more than the ${Math.min(...sizes)} ` +
+          `positions of ${node.name}`,
         `take --sp ${Math.min(...sizes)} at most, or --sp-method gather`,
         node.name,
       );

@@ -1,6 +1,6 @@
 /**
- * @file Which degrees are possible: dp · sp · tp = devices, as pinned, with dp dividing the batch. sp and ep are 1 unless they are
- * given: every axis more makes an operator's strategies several times as many.
+ * @file Which degrees are possible: dp · sp · tp = devices, as pinned, with dp dividing the batch. sp and ep are 1 unless they
+ * are given: every axis more makes an operator's strategies several times as many.
  */
 import { AutoparError } from '../ir/error.js';
 import { type Graph, typeOf } from '../ir/graph.js';
@@ -81,7 +81,8 @@ function checkPins(devices: number, pins: Pins): void {
     'usage',
     exact ? `${text} is ${product}, but there are ${devices} devices` : `${text} does not divide ${devices} devices`,
     {},
-    `devices = pp · dp${(pins.sp ?? 1) > 1 ? ' · sp' : ''} · tp: leave out --devices, or give --devices ${exact ? product : Math.ceil(devices / product) * product}`,
+    `devices = pp · dp${(pins.sp ?? 1) > 1 ? ' · sp' : ''} · tp: leave out --devices, or give --devices ` +
+      `${exact ? product : Math.ceil(devices / product) * product}`,
   );
 }
 

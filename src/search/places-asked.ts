@@ -9,7 +9,10 @@ import type { Pin } from '../sharding-propagation/pin.js';
 import { offloadParts, offloadWords } from '../strategy/offload-words.js';
 import type { PlanRequest } from '../strategy/request.js';
 
-/** @throws AutoparError (usage) `bad-option` for parts that inference lacks, `no-host` where nothing is known of the devices' hosts */
+/**
+ * @throws AutoparError (usage) `bad-option` for parts that inference lacks, `no-host` where nothing is known of the devices'
+ * hosts
+ */
 export function partsAsked(graph: Graph, cluster: Cluster, { offload = 'none' }: PlanRequest): OffloadPlaces['parts'] {
   const parts = offloadParts(offload);
   const asked = `--offload ${offloadWords(parts)}`;

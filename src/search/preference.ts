@@ -1,6 +1,6 @@
 /**
- * @file Which of the plans that fit is taken. A plan that leaves headroom goes before one that does not. Among plans within 2 % of
- * the fastest of these, the criteria below decide one after another: predictions are no more exact than that
+ * @file Which of the plans that fit is taken. A plan that leaves headroom goes before one that does not. Among plans within 2 %
+ * of the fastest of these, the criteria below decide one after another: predictions are no more exact than that
  * (docs/reference/accuracy.md).
  */
 import type { Degrees } from '../cost-model/step/configuration.js';

@@ -4,7 +4,8 @@
  *
  *     level   parameter at rest   state and update   accumulator   collectives that follow
  *     0       whole               whole              whole         all-reduce of a gradient once a step
- *     1       whole               cut                whole         reduce-scatter once a step, all-gather of the parameter behind it
+ *     1       whole               cut                whole         reduce-scatter once a step, all-gather of the parameter behind
+ * it
  *     2       whole               cut                cut           reduce-scatter in each micro-batch, all-gather once a step
  *     3       cut                 cut                cut           reduce-scatter, all-gather at each use, in each micro-batch
  *

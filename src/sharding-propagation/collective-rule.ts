@@ -50,7 +50,8 @@ export interface HeldLayout {
 }
 
 /**
- * Rows of a dimension that is cut in blocks, other ones than a rank's own: rank r of `axes` holds positions from r · block + from on.
+ * Rows of a dimension that is cut in blocks, other ones than a rank's own: rank r of `axes` holds positions from r · block + from
+ * on.
  */
 export interface Border {
   readonly axes: readonly string[];

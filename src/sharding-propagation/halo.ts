@@ -81,7 +81,8 @@ export function borderProblem(rule: FactorRule, name: string, blocks: number): s
     const remedy = degree > 1 ? `${degree} parts would do` : 'it has to stay whole';
     return size < blocks
       ? `factor ${own}: its size ${size} is less than ${blocks} parts; ${remedy}`
-      : `factor ${own}: in ${blocks} parts its blocks have ${block} of ${size} positions, and windows of ${halo.reach} reach ${most} beyond; ${remedy}`;
+      : `factor ${own}: in ${blocks} parts its blocks have ${block} of ${size} positions, and windows of ` +
+          `${halo.reach} reach ${most} beyond; ${remedy}`;
   }
   return null;
 }

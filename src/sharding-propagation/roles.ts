@@ -2,7 +2,8 @@
  * @file Roles: which factors an axis of the mesh may take, as data. Nothing else compares names of axes.
  *
  *     dp    the batch, wherever an operator has one; anything elsewhere
- *     sp    the sequence, wherever an operator has one; with `ulysses` the heads of attention, with `ring` queries and keys at once;
+ *     sp    the sequence, wherever an operator has one; with `ulysses` the heads of attention, with `ring` queries and keys at
+ * once;
  *           of images the rows
  *     tp    everything but the batch, dimensions of weights first, and positions under windows
  *     ep    sub-axes of dp · sp: the experts, where an operator has them; there alone they are not data parallel

@@ -38,7 +38,10 @@ export function stageMeshesProblem(stages: readonly AxisSizes[]): string | null 
       for (const a of before)
         for (const b of own)
           if (a % b !== 0 && b % a !== 0)
-            return `stage ${first} (${sizesText(stages[first])}) has ${a} blocks of ranks where stage ${second} (${sizesText(stages[second])}) has ${b}, and neither divides the other`;
+            return (
+              `stage ${first} (${sizesText(stages[first])}) has ${a} blocks of ranks where stage ${second} ` +
+              `(${sizesText(stages[second])}) has ${b}, and neither divides the other`
+            );
   return null;
 }
 

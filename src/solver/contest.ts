@@ -5,8 +5,8 @@
  *                edges: {nodes: [[i, j]], costs: [[…]]}, usage_limit}}
  *
  * costs and usages by node and strategy; edge costs row-major over the strategies of i and j; intervals half-open, empty
- * where their ends are equal; a cost of 10^18 or more is forbidden. Several edges may join two nodes, either way round, and an edge a
- * node with itself. Without usage_limit, memory does not matter; then usages and intervals may be missing as well.
+ * where their ends are equal; a cost of 10^18 or more is forbidden. Several edges may join two nodes, either way round, and an
+ * edge a node with itself. Without usage_limit, memory does not matter; then usages and intervals may be missing as well.
  */
 import { readFileSync } from 'node:fs';
 import { gunzipSync } from 'node:zlib';

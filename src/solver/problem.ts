@@ -9,9 +9,9 @@
  * The planner and the contest on intra-operator parallelism (contest.ts) state their problems so.
  *
  * Numbers are doubles. Costs (the planner's are nanoseconds) and bytes are integers, and sums of them below 2^53 are exact in any
- * order; costs are not negative, so that no part of a sum is larger than the whole; `Infinity` forbids. A solution that costs 2^53
- * or more is refused (`cost-too-large` of the callers), never rounded. Bounds that come from non-integer prices are rounded down by
- * more than their error (bounds/dual.ts).
+ * order; costs are not negative, so that no part of a sum is larger than the whole; `Infinity` forbids. A solution that costs
+ * 2^53 or more is refused (`cost-too-large` of the callers), never rounded. Bounds that come from non-integer prices are rounded
+ * down by more than their error (bounds/dual.ts).
  */
 
 /** Row-major over `sizes`, the last one fastest. Equal tables should be one object: work on them is then done once. */

@@ -5,8 +5,9 @@
  *     bounded search   on a thread of its own (bounds/): reduction, bounds, local search, branches, integer programs
  *     elimination      over large tables, where that leaves a gap
  *
- * Layered networks are eliminated in small tables. Where everything reads everything before it (DenseNet), tables grow with the depth,
- * and what reduction and messages leave is next to nothing. Each stage begins where the one before has left something open.
+ * Layered networks are eliminated in small tables. Where everything reads everything before it (DenseNet), tables grow with the
+ * depth, and what reduction and messages leave is next to nothing. Each stage begins where the one before has left something
+ * open.
  */
 import type { SearchEffort } from './bounds/bounded-search.js';
 import type { IntegerSolver } from './bounds/integer-solvers.js';
@@ -34,7 +35,9 @@ export interface Effort extends SearchEffort {
   readonly accompanied?: boolean;
   /** What was done for earlier problems of the same tables, and is not done again. */
   readonly algebra?: TableAlgebra;
-  /** The user's limit and interruption: both end the bounded search with its best answer so far; until then it works as without. */
+  /**
+   * The user's limit and interruption: both end the bounded search with its best answer so far; until then it works as without.
+   */
   readonly deadline?: Deadline;
   readonly better?: (answer: Answer) => void;
 }
@@ -56,10 +59,10 @@ const PASSES = 50;
 const MANY_ENTRIES = 200_000;
 
 /**
- * Solves a problem as far as the effort goes; an effort whose `work` is 0 is elimination alone. The best of the costs and the best of
- * the bounds that were found.
- * @throws NoAssignment where every assignment is forbidden, or takes more than the limit; OutOfTime, or the interruption's reason,
- * where an elimination ends by the deadline before there is an answer
+ * Solves a problem as far as the effort goes; an effort whose `work` is 0 is elimination alone. The best of the costs and the
+ * best of the bounds that were found.
+ * @throws NoAssignment where every assignment is forbidden, or takes more than the limit; OutOfTime, or the interruption's
+ * reason, where an elimination ends by the deadline before there is an answer
  */
 export function solve(problem: LimitedProblem, effort: Effort): Promise<Solved>;
 export function solve(
@@ -91,8 +94,8 @@ export async function solve(problem: LimitedProblem | CostProblem, effort: Effor
 }
 
 /**
- * Whether a problem is large, and so dense that some table is split in whatever order it is eliminated: elimination in much smaller
- * tables says in a tenth of the time about what an answer will be.
+ * Whether a problem is large, and so dense that some table is split in whatever order it is eliminated: elimination in much
+ * smaller tables says in a tenth of the time about what an answer will be.
  */
 export function isLaborious(problem: CostProblem): boolean {
   return entriesOf(problem) > MANY_ENTRIES && 2 ** leastTableDoublings(problem) > SMALL.tableEntries;

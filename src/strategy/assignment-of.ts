@@ -156,7 +156,8 @@ function viewsOf(
   const own = entries(tensor);
   if (own) {
     const byText = new Map(readers.map((reader) => [readerText(reader), reader]));
-    // What leaves its stage without leaving the graph has such a reader where stages have unlike meshes (staged-graph.ts checks it).
+    // What leaves its stage without leaving the graph has such a reader where stages have unlike meshes (staged-graph.ts checks
+    // it).
     const sent = { kind: 'output', name: tensor, operand: 0 } as const;
     if (plan.meshes && own.some((entry) => entry.readers.includes(readerText(sent))))
       byText.set(readerText(sent), sent);

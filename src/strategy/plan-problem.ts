@@ -63,7 +63,10 @@ function meshesProblem({ meshes, mesh, degrees }: Plan): string | null {
   for (const [stage, axes] of meshes.entries()) {
     const ranks = ranksIn(axes);
     if (ranks.map(({ axis }) => axis).join() !== own.map(({ axis }) => axis).join())
-      return `meshes.${stage} has axes ${ranks.map(({ axis }) => axis).join(', ')}, mesh has ${own.map(({ axis }) => axis).join(', ')} inside a stage`;
+      return (
+        `meshes.${stage} has axes ${ranks.map(({ axis }) => axis).join(', ')}, mesh has ` +
+        `${own.map(({ axis }) => axis).join(', ')} inside a stage`
+      );
     const devices = ranks.reduce((product, { size }) => product * size, 1);
     if (devices > MOST_DEVICES)
       return `meshes.${stage} makes ${devices} devices; autopar plans for at most ${MOST_DEVICES}`;
@@ -156,7 +159,10 @@ function orderProblem(
     return null;
   } catch (error) {
     if (!(error instanceof AutoparError)) throw error;
-    return `schedule.kind is ${kind}, schedule.microBatches ${microBatches}, schedule.virtualStages ${virtualStages}, degrees.pp ${degrees.pp}: ${error.message}`;
+    return (
+      `schedule.kind is ${kind}, schedule.microBatches ${microBatches}, schedule.virtualStages ` +
+      `${virtualStages}, degrees.pp ${degrees.pp}: ${error.message}`
+    );
   }
 }
 
@@ -177,7 +183,10 @@ function layersProblem({ layerClasses: layers, stages, operators }: Plan): strin
   const seen = new Map<string, string>();
   for (const [index, { name, instances, recompute }] of layers.entries()) {
     if (recompute && recompute.length !== instances.length)
-      return `layerClasses.${index}.recompute has ${recompute.length} entries, layerClasses.${index}.instances has ${instances.length}`;
+      return (
+        `layerClasses.${index}.recompute has ${recompute.length} entries, layerClasses.${index}.instances has ` +
+        `${instances.length}`
+      );
     if (instances[0] !== name) return `layerClasses.${index}.name is ${name}, its first instance is ${instances[0]}`;
     for (const [place, instance] of instances.entries()) {
       const here = `layerClasses.${index}.instances.${place}`;
@@ -196,7 +205,10 @@ function layersProblem({ layerClasses: layers, stages, operators }: Plan): strin
     for (const [index] of instances.entries()) if (index > 0) place(of?.[index] ?? 0, count);
   const other = stages.findIndex(({ operators: count }, stage) => count !== placed[stage]);
   if (other >= 0)
-    return `stages.${other}.operators is ${stages[other]?.operators}; operators, with those of the layers that repeat, has ${placed[other]} on stage ${other}`;
+    return (
+      `stages.${other}.operators is ${stages[other]?.operators}; operators, with those of the layers that ` +
+      `repeat, has ${placed[other]} on stage ${other}`
+    );
   const empty = stages.length === 1 ? -1 : placed.indexOf(0);
   return empty < 0 ? null : `stages.${empty}.operators is 0, and a stage has at least one`;
 }

@@ -145,7 +145,8 @@ function checkOrder(
       if (!maker || partOf(maker.place) <= partOf(place)) continue;
       throw unfit(
         'plan-contradicts-itself',
-        `the plan has operator ${name} on ${placeText(place)}, and it reads ${tensor}, which ${maker.name} makes on ${placeText(maker.place)}`,
+        `the plan has operator ${name} on ${placeText(place)}, and it reads ${tensor}, which ${maker.name} makes on ` +
+          `${placeText(maker.place)}`,
         { node: name },
       );
     }

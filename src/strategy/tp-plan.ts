@@ -1,6 +1,6 @@
 /**
- * @file A plan's tensor parallelism by names of modules, as Hugging Face's `tp_plan` has it: a style for each module with a weight.
- * A rowwise module reads the shards that a colwise one leaves; other results are gathered.
+ * @file A plan's tensor parallelism by names of modules, as Hugging Face's `tp_plan` has it: a style for each module with a
+ * weight. A rowwise module reads the shards that a colwise one leaves; other results are gathered.
  */
 import type { Graph, Node } from '../ir/graph.js';
 import {
@@ -105,7 +105,9 @@ function styleOf(
   return makers.some((maker) => sharded.get(maker)?.side === 'column') ? 'rowwise' : 'rowwise_rep';
 }
 
-/** The products that read a product's result, or make its data, with no other product between; what is added up ends the search. */
+/**
+ * The products that read a product's result, or make its data, with no other product between; what is added up ends the search.
+ */
 function nearest(
   graph: Graph,
   from: Node,

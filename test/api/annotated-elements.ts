@@ -3,7 +3,7 @@
  */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { readCompiled } from '../../src/api/folder.js';
+import { readCompiled } from '../../src/api/output/folder.js';
 import { byteLength } from '../../src/ir/dtype.js';
 import { decodeModel, type ShardingSpecProto } from '../../src/ir/onnx/schema.js';
 import { integerOf } from '../../src/ir/onnx/tensors.js';

@@ -1,6 +1,7 @@
 /**
- * @file Annotations of models of PyTorch's exporters: the file's initializers, cut as the exported annotations say, are the shards
- * that ranks hold. TorchScript and dynamo write linear layers as Gemm, as MatMul of stored transposes, and as Transpose and MatMul.
+ * @file Annotations of models of PyTorch's exporters: the file's initializers, cut as the exported annotations say, are the
+ * shards that ranks hold. TorchScript and dynamo write linear layers as Gemm, as MatMul of stored transposes, and as Transpose
+ * and MatMul.
  */
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -8,7 +9,7 @@ import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import test from 'ava';
 import { compile } from '../../src/api/compile.js';
-import { importModel } from '../../src/api/import.js';
+import { importModel } from '../../src/api/models/import.js';
 import { convertStrategy } from '../../src/api/strategy.js';
 import { elementCount, fileTensorOf } from '../../src/ir/graph.js';
 import { readOnnx } from '../../src/ir/onnx/reader.js';

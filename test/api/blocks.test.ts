@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import test from 'ava';
-import { importModel } from '../../src/api/import.js';
+import { importModel } from '../../src/api/models/import.js';
 import { plan } from '../../src/api/plan.js';
 import { ROOT } from '../cli/autopar.js';
 

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { GraphBuilder } from '../../models/builder.js';
 import { compile } from '../../src/api/compile.js';
-import { randomInputs } from '../../src/api/inputs.js';
+import { randomInputs } from '../../src/api/execution/inputs.js';
 import { openCompiled } from '../../src/api/verify.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { runProgram } from '../../src/runtime/run-program.js';

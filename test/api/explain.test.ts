@@ -3,8 +3,8 @@
  */
 import test from 'ava';
 import { type Explainable, explainTensor } from '../../src/api/explain.js';
-import { explainMesh } from '../../src/api/explain-mesh.js';
-import { explainOperator } from '../../src/api/explain-operator.js';
+import { explainMesh } from '../../src/api/explanations/explain-mesh.js';
+import { explainOperator } from '../../src/api/explanations/explain-operator.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { LAUNCHES, OUTSIDE, priceGraph } from '../../src/cost-model/predict.js';
 import { trainingGraph } from '../../src/ir/autodiff/training-graph.js';

@@ -4,7 +4,7 @@
  */
 import test from 'ava';
 import { generatedModel } from '../../models/families.js';
-import { workReader } from '../../src/api/step-works.js';
+import { workReader } from '../../src/api/planning/step-works.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import type { StepConfiguration } from '../../src/cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../src/cost-model/step/constants.js';

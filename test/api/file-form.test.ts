@@ -1,17 +1,17 @@
 /**
- * @file Weights whose dimensions import moves are pinned, reported and exported in those of the file. Every claim about a weight is
- * checked by cutting the file's tensor as it says: a rank must hold just the elements that the cut gives it.
+ * @file Weights whose dimensions import moves are pinned, reported and exported in those of the file. Every claim about a weight
+ * is checked by cutting the file's tensor as it says: a rank must hold just the elements that the cut gives it.
  */
 import { mkdtemp, readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { annotationsOf } from '../../src/api/annotations.js';
 import { compile } from '../../src/api/compile.js';
 import { explainTensor } from '../../src/api/explain.js';
-import { openExplainable } from '../../src/api/explain-compiled.js';
-import { readCompiled } from '../../src/api/folder.js';
+import { openExplainable } from '../../src/api/explanations/explain-compiled.js';
 import { inspect } from '../../src/api/inspect.js';
+import { readCompiled } from '../../src/api/output/folder.js';
+import { annotationsOf } from '../../src/api/requests/annotations.js';
 import { convertStrategy } from '../../src/api/strategy.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { GraphProto, NodeProto } from '../../src/ir/onnx/schema.js';

@@ -2,7 +2,7 @@ import { mkdir, mkdtemp, open, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { type ImportOptions, importModel } from '../../src/api/import.js';
+import { type ImportOptions, importModel } from '../../src/api/models/import.js';
 import { AutoparError } from '../../src/ir/error.js';
 import { encodeModel, type ModelProto, type NodeProto, type TensorProto } from '../../src/ir/onnx/schema.js';
 import { constant } from '../../src/ir/ops/constants.js';

@@ -47,7 +47,8 @@ const PYTORCH: Readonly<Record<string, number>> = {
   'torch-1.13.1-llama_d64_l2_gqa': llamaCount(128, 64, 16, 96, 2),
   'torch-1.13.1-mlp_gemm': linear(48, 128) + linear(128, 128) + linear(128, 16),
   'torch-1.13.1-moe_top2_dense': 32 * 4 + 2 * 4 * 32 * 64,
-  // One vector of zeros serves ten biases. Zero biases behind the encoder are left out, and rows of the position table that are not read.
+  // One vector of zeros serves ten biases. Zero biases behind the encoder are left out, and rows of the position table that are
+  // not read.
   'torch-2.13.0-hf_bert_mask':
     (12 + 130) * 64 + 2 * 64 + 2 * (4 * linear(64, 64) + linear(64, 128) + linear(128, 64) + 4 * 64) + 64 * 64 + 64 * 3,
   // Zero biases are left out, and in the first file rows of the position table that are not read.

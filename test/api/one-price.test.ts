@@ -1,6 +1,6 @@
 /**
- * @file One price: `compile`, `explain`, `simulate` of the written plan and the JSON that they print give the same seconds and bytes
- * to the digit, and say what was priced.
+ * @file One price: `compile`, `explain`, `simulate` of the written plan and the JSON that they print give the same seconds and
+ * bytes to the digit, and say what was priced.
  */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -8,8 +8,8 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { languageModel } from '../../models/language-model.js';
 import { compile, type NestedCompileOptions } from '../../src/api/compile.js';
-import { explainPlan } from '../../src/api/plan-summary.js';
-import { simulatePlan } from '../../src/api/simulate-plan.js';
+import { explainPlan } from '../../src/api/reports/plan-summary.js';
+import { simulatePlan } from '../../src/api/reports/simulate-plan.js';
 import { resultJson } from '../../src/cli/compile-report.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import type { Plan } from '../../src/strategy/plan.js';

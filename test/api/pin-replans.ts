@@ -1,13 +1,13 @@
 /**
- * @file What `explain` says of other plans, beside those plans made: prices of pins and what planning again with those pins gives: the model is imported and planned as by compile, the
- * pins are annotations as a user would write them.
+ * @file What `explain` says of other plans, beside those plans made: prices of pins and what planning again with those pins
+ * gives: the model is imported and planned as by compile, the pins are annotations as a user would write them.
  */
 
-import { annotationsOf, type PinRecord } from '../../src/api/annotations.js';
 import { compile, type NestedCompileOptions } from '../../src/api/compile.js';
-import { type AddedSeconds, explainPins, type PinsExplanation } from '../../src/api/explain-pins.js';
+import { type AddedSeconds, explainPins, type PinsExplanation } from '../../src/api/explanations/explain-pins.js';
 import { plan } from '../../src/api/plan.js';
-import { openReplanning } from '../../src/api/replan.js';
+import { openReplanning } from '../../src/api/planning/replan.js';
+import { annotationsOf, type PinRecord } from '../../src/api/requests/annotations.js';
 import { AutoparError } from '../../src/ir/error.js';
 import { exactly } from '../../src/strategy/pin-document.js';
 

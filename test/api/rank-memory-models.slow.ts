@@ -1,5 +1,6 @@
 /**
- * @file Predicted memory against counted memory, on models as PyTorch's exporters write them: of each every third choice, in turn.
+ * @file Predicted memory against counted memory, on models as PyTorch's exporters write them: of each every third choice, in
+ * turn.
  */
 import test from 'ava';
 import { missing } from '../missing.js';

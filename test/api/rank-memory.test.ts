@@ -3,10 +3,10 @@
  */
 import { join } from 'node:path';
 import test from 'ava';
-import { importModel } from '../../src/api/import.js';
-import { peakMemory } from '../../src/api/peak-memory.js';
+import { importModel } from '../../src/api/models/import.js';
+import { withTraining } from '../../src/api/models/training.js';
 import { plan } from '../../src/api/plan.js';
-import { withTraining } from '../../src/api/training.js';
+import { peakMemory } from '../../src/api/reports/peak-memory.js';
 import { onlyStage } from '../../src/partition/lower-stages.js';
 import { tensorKinds } from '../../src/partition/tensor-kinds.js';
 import { EVERYTHING } from '../selection.js';

@@ -5,8 +5,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { compile } from '../../src/api/compile.js';
-import { randomInputs } from '../../src/api/inputs.js';
-import type { Training } from '../../src/api/training.js';
+import { randomInputs } from '../../src/api/execution/inputs.js';
+import type { Training } from '../../src/api/models/training.js';
 import { openCompiled } from '../../src/api/verify.js';
 import { runProgram } from '../../src/runtime/run-program.js';
 

@@ -22,19 +22,23 @@ const PRESETS = [
   'gpt:layers=96,hidden=12288,heads=96,seq=2048',
 ];
 
-test('from 1.3B to 175B parameters tensor parallelism moves more bytes than data parallelism, and that more than pipelines', async (t) => {
-  for (const generate of PRESETS) {
-    const { bytes } = await simulate({
-      generate,
-      cluster: '8x8:a100-sxm-80',
-      tp: 8,
-      pp: 4,
-      globalBatch: 32,
-      loss: { kind: 'cross_entropy' },
-    });
-    t.true(bytes.tp > bytes.dp && bytes.dp > bytes.pp && bytes.pp > 0, `${generate} ${JSON.stringify(bytes)}`);
-  }
-});
+test(
+  'from 1.3B to 175B parameters tensor parallelism moves more bytes than data parallelism, and that more ' +
+    'than pipelines',
+  async (t) => {
+    for (const generate of PRESETS) {
+      const { bytes } = await simulate({
+        generate,
+        cluster: '8x8:a100-sxm-80',
+        tp: 8,
+        pp: 4,
+        globalBatch: 32,
+        loss: { kind: 'cross_entropy' },
+      });
+      t.true(bytes.tp > bytes.dp && bytes.dp > bytes.pp && bytes.pp > 0, `${generate} ${JSON.stringify(bytes)}`);
+    }
+  },
+);
 
 test('tokens, FLOPs and utilisation go together', async (t) => {
   const result = await simulate({
@@ -352,27 +356,31 @@ test('degrees that cut what the model does not have are refused: its figures wou
   t.is(both.configuration.degrees.ep, 2);
 });
 
-test('ranks of this machine are what compile plans for: as many, in float32, with nothing of an accelerator around them', async (t) => {
-  const generate = 'gpt:layers=2,hidden=64,heads=4,seq=32,vocab=64';
-  const loss = { kind: 'cross_entropy' as const };
-  const usual = await simulate({ generate, loss });
-  t.deepEqual(usual.cluster.perNode, parseCluster(undefined, undefined).perNode);
-  t.is((await simulate({ generate, tp: 2, pp: 2 })).cluster.perNode % 4, 0);
-  t.is((await simulate({ generate, dp: 3, tp: 2 })).cluster.perNode, 6);
-  t.is(usual.configuration.precision, 'fp32');
-  t.is(usual.parts.other, 0);
-  const parameters = usual.stages[0]?.parameters ?? 0;
-  t.is(usual.stages[0]?.overhead, 0);
-  const half = await simulate({ generate, loss, precision: 'bf16' });
-  t.is(half.stages[0]?.parameters, parameters / 2, 'what is asked for is priced');
-  const named = await simulate({ generate, loss, cluster: '1x2:a100-sxm-80' });
-  t.is(named.configuration.precision, 'bf16');
-  t.true(named.parts.other > 0 && (named.stages[0]?.overhead ?? 0) > 1e9);
-  t.is(
-    usual.utilisation,
-    usual.modelFlops / (usual.stepSeconds * usual.cluster.perNode * (CPU_RANK.peakFlops.fp32 ?? 0)),
-  );
-});
+test(
+  'ranks of this machine are what compile plans for: as many, in float32, with nothing of an accelerator ' +
+    'around them',
+  async (t) => {
+    const generate = 'gpt:layers=2,hidden=64,heads=4,seq=32,vocab=64';
+    const loss = { kind: 'cross_entropy' as const };
+    const usual = await simulate({ generate, loss });
+    t.deepEqual(usual.cluster.perNode, parseCluster(undefined, undefined).perNode);
+    t.is((await simulate({ generate, tp: 2, pp: 2 })).cluster.perNode % 4, 0);
+    t.is((await simulate({ generate, dp: 3, tp: 2 })).cluster.perNode, 6);
+    t.is(usual.configuration.precision, 'fp32');
+    t.is(usual.parts.other, 0);
+    const parameters = usual.stages[0]?.parameters ?? 0;
+    t.is(usual.stages[0]?.overhead, 0);
+    const half = await simulate({ generate, loss, precision: 'bf16' });
+    t.is(half.stages[0]?.parameters, parameters / 2, 'what is asked for is priced');
+    const named = await simulate({ generate, loss, cluster: '1x2:a100-sxm-80' });
+    t.is(named.configuration.precision, 'bf16');
+    t.true(named.parts.other > 0 && (named.stages[0]?.overhead ?? 0) > 1e9);
+    t.is(
+      usual.utilisation,
+      usual.modelFlops / (usual.stepSeconds * usual.cluster.perNode * (CPU_RANK.peakFlops.fp32 ?? 0)),
+    );
+  },
+);
 
 test('what is said of inputs and losses of a generated model is heard', async (t) => {
   const generate = 'gpt:layers=2,hidden=64,heads=4,seq=32,vocab=64';

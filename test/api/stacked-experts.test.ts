@@ -1,14 +1,15 @@
 /**
- * @file Experts with weights of their own, trained over ep: exported weights are under the file's own names, and what one rank trains.
+ * @file Experts with weights of their own, trained over ep: exported weights are under the file's own names, and what one rank
+ * trains.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { Checkpoints } from '../../src/api/checkpoints.js';
-import { readCompiled } from '../../src/api/folder.js';
+import { Checkpoints } from '../../src/api/execution/checkpoints.js';
+import { randomInputs } from '../../src/api/execution/inputs.js';
 import { type CompileOptions, compile, exportWeights, importModel, openSession } from '../../src/api/index.js';
-import { randomInputs } from '../../src/api/inputs.js';
+import { readCompiled } from '../../src/api/output/folder.js';
 import { openCompiled } from '../../src/api/verify.js';
 import type { AutoparError } from '../../src/ir/error.js';
 import { loadWeight } from '../../src/ir/onnx/tensors.js';

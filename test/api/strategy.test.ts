@@ -9,11 +9,12 @@ import os from 'node:os';
 import path from 'node:path';
 import test from 'ava';
 import { floats, GraphBuilder } from '../../models/builder.js';
-import { readAnnotations } from '../../src/api/annotations.js';
 import { compile } from '../../src/api/compile.js';
-import { readCompiled } from '../../src/api/folder.js';
-import { importModel } from '../../src/api/import.js';
-import { randomInputs } from '../../src/api/inputs.js';
+import { randomInputs } from '../../src/api/execution/inputs.js';
+import { importModel } from '../../src/api/models/import.js';
+import { readCompiled } from '../../src/api/output/folder.js';
+import { readAnnotations } from '../../src/api/requests/annotations.js';
+import { recut } from '../../src/api/strategies/strategy-weights.js';
 import {
   convertStrategy,
   diffStrategies,
@@ -21,7 +22,6 @@ import {
   ranksForTransform,
   showStrategy,
 } from '../../src/api/strategy.js';
-import { recut } from '../../src/api/strategy-weights.js';
 import { AutoparError } from '../../src/ir/error.js';
 import { decodeModel, encodeModel, type NodeDeviceConfigurationProto } from '../../src/ir/onnx/schema.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';

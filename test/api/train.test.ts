@@ -15,8 +15,8 @@ import {
   type TrainOptions,
   train,
 } from '../../src/api/index.js';
-import { makeTensor, numberReader, uniform } from '../../src/api/numbers.js';
 import { readMetrics } from '../../src/api/training-run/metrics.js';
+import { makeTensor, numberReader, uniform } from '../../src/api/verification/numbers.js';
 import { writeNpy } from '../../src/program/arrays/npy.js';
 import { writeNpz } from '../../src/program/arrays/npz.js';
 import type { ConstantTensor } from '../../src/program/values.js';

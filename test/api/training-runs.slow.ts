@@ -7,8 +7,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import { type CompileOptions, compile, train } from '../../src/api/index.js';
-import { uniform } from '../../src/api/numbers.js';
 import { readMetrics } from '../../src/api/training-run/metrics.js';
+import { uniform } from '../../src/api/verification/numbers.js';
 import { missing } from '../missing.js';
 
 const STEPS = 200;

@@ -1,14 +1,18 @@
 /**
- * @file Whole steps of a file that cannot be rebuilt at other batches than its own: these micro-batches are left out, its own stays.
+ * @file Whole steps of a file that cannot be rebuilt at other batches than its own: these micro-batches are left out, its own
+ * stays.
  */
 import test from 'ava';
-import { type StepSearchOptions, searchStep } from '../../src/api/search-step.js';
+import { type StepSearchOptions, searchStep } from '../../src/api/planning/search-step.js';
 import { AutoparError } from '../../src/ir/error.js';
 import { node, ramp, saved, small, tensor, value } from '../ir/model-maker.js';
 
 const BATCH = 4;
 
-/** Products of each sample, and how many samples came before: a running count over the batch, as a router's places in a capacity. */
+/**
+ * Products of each sample, and how many samples came before: a running count over the batch, as a router's places in a
+ * capacity.
+ */
 async function counting(): Promise<string> {
   return saved(
     small(

@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import test from 'ava';
-import { compareTensors } from '../../src/api/compare.js';
 import { compile } from '../../src/api/compile.js';
-import { makeTensor } from '../../src/api/numbers.js';
+import { compareTensors } from '../../src/api/verification/compare.js';
+import { makeTensor } from '../../src/api/verification/numbers.js';
 import { verify } from '../../src/api/verify.js';
 import { slowTests } from '../selection.js';
 

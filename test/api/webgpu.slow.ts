@@ -5,7 +5,7 @@ import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import type { Training } from '../../src/api/training-request.js';
+import type { Training } from '../../src/api/requests/training-request.js';
 import { type CompileOptions, compile, runCompiled, verify } from '../../src/api/verbs.js';
 import { AutoparError } from '../../src/ir/error.js';
 import { encodeModel } from '../../src/ir/onnx/schema.js';

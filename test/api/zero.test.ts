@@ -1,15 +1,15 @@
 /**
- * @file A ZeRO level as a person asks for it: what the result says of it, what it changes nothing of, what contradicts it, and that
- * a plan that is read again gives the same program.
+ * @file A ZeRO level as a person asks for it: what the result says of it, what it changes nothing of, what contradicts it, and
+ * that a plan that is read again gives the same program.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import { generatedModel } from '../../models/families.js';
+import { randomInputs } from '../../src/api/execution/inputs.js';
 import { AutoparError, annotationsOf, type CompileOptions, compile, explainMemory } from '../../src/api/index.js';
-import { randomInputs } from '../../src/api/inputs.js';
-import { clusterOf, lowerPlan, programOfPlan } from '../../src/api/lower-plan.js';
+import { clusterOf, lowerPlan, programOfPlan } from '../../src/api/planning/lower-plan.js';
 import { openCompiled } from '../../src/api/verify.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { runProgram } from '../../src/runtime/run-program.js';

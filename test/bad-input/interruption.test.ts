@@ -5,12 +5,12 @@ import { fileURLToPath } from 'node:url';
 import test, { type ExecutionContext } from 'ava';
 import { llama } from '../../models/llama.js';
 import { compile } from '../../src/api/compile.js';
-import { type ImportedModel, importModel } from '../../src/api/import.js';
 import { inspect } from '../../src/api/inspect.js';
-import { makeTensorInTurns } from '../../src/api/numbers.js';
-import { withRandomWeights } from '../../src/api/random-weights.js';
+import { type ImportedModel, importModel } from '../../src/api/models/import.js';
+import { withRandomWeights } from '../../src/api/models/random-weights.js';
 import { runCompiled } from '../../src/api/run.js';
 import { simulate } from '../../src/api/simulate.js';
+import { makeTensorInTurns } from '../../src/api/verification/numbers.js';
 import { verify } from '../../src/api/verify.js';
 import { failureOf } from '../../src/cli/failure.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
@@ -176,7 +176,8 @@ test.serial('what a killed process left is removed by the next one, and nothing 
     readdirSync(folder).filter((name) => name.startsWith('.')),
     [...strangers].sort(),
   );
-  // Killed between moving the old folder aside and putting the new one in its place: the old one returns, and stays where writing fails.
+  // Killed between moving the old folder aside and putting the new one in its place: the old one returns, and stays where writing
+  // fails.
   renameSync(output, join(folder, dead.replace('.new.', '.old.')));
   await t.throwsAsync(
     writeFolderAtomic(output, () => {

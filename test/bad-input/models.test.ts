@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import onnxProto from 'onnx-proto';
 import { compile } from '../../src/api/compile.js';
-import { importModel } from '../../src/api/import.js';
+import { importModel } from '../../src/api/models/import.js';
 import { encodeModel, type GraphProto, type ModelProto, type TensorProto } from '../../src/ir/onnx/schema.js';
 import { autopar } from '../cli/autopar.js';
 import { model, node, ramp, small, tensor, value } from '../ir/model-maker.js';

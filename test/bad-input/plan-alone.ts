@@ -3,7 +3,7 @@
  * process's, and tests share theirs.
  */
 import { readFileSync } from 'node:fs';
-import { importModel } from '../../src/api/import.js';
+import { importModel } from '../../src/api/models/import.js';
 import { plan } from '../../src/api/plan.js';
 
 /** What it prints, as JSON. */

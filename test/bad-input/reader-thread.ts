@@ -4,10 +4,10 @@
 import { dirname } from 'node:path';
 import { parentPort, workerData } from 'node:worker_threads';
 import { evaluate } from '../../bench/contest/evaluate.js';
-import { readAnnotations, readParallelConfig } from '../../src/api/annotations.js';
-import { readArrays } from '../../src/api/arrays.js';
 import { calibrate } from '../../src/api/calibrate.js';
-import { readInputs } from '../../src/api/inputs.js';
+import { readArrays } from '../../src/api/execution/arrays.js';
+import { readInputs } from '../../src/api/execution/inputs.js';
+import { readAnnotations, readParallelConfig } from '../../src/api/requests/annotations.js';
 import { diffStrategies, mergeStrategies, ranksForTransform, showStrategy } from '../../src/api/strategy.js';
 import { readClusterFile } from '../../src/cost-model/cluster-file.js';
 import { AutoparError } from '../../src/ir/error.js';

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import test, { type ExecutionContext } from 'ava';
-import { importModel } from '../../src/api/import.js';
+import { importModel } from '../../src/api/models/import.js';
 import { plan } from '../../src/api/plan.js';
 import { encodeModel, type FunctionProto, type GraphProto, type ModelProto } from '../../src/ir/onnx/schema.js';
 import { model, node, tensor, value } from '../ir/model-maker.js';

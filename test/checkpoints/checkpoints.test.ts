@@ -6,8 +6,9 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, truncateSyn
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { Checkpoints } from '../../src/api/checkpoints.js';
-import { readCompiled } from '../../src/api/folder.js';
+import { Checkpoints } from '../../src/api/execution/checkpoints.js';
+import { randomInputs } from '../../src/api/execution/inputs.js';
+import { labelBounds } from '../../src/api/execution/labels.js';
 import {
   AutoparError,
   type CompileOptions,
@@ -16,8 +17,7 @@ import {
   type Session,
   type Training,
 } from '../../src/api/index.js';
-import { randomInputs } from '../../src/api/inputs.js';
-import { labelBounds } from '../../src/api/labels.js';
+import { readCompiled } from '../../src/api/output/folder.js';
 import { openCompiled } from '../../src/api/verify.js';
 import { stableJson } from '../../src/program/atomic.js';
 import { readManifest } from '../../src/program/checkpoint.js';
@@ -135,7 +135,9 @@ test.serial('one run at a time; the lock of a process that is no more is taken o
   t.deepEqual([second.code, second.exit], ['folder-in-use', 'cannotWrite']);
   await run.end();
   const file = join(directory, 'checkpoints', 'lock');
-  const script = `import('${new URL('../../src/program/lock.js', import.meta.url).href}').then(({ takeLock }) => takeLock('${file}', 'x')).then(() => process.kill(process.pid, 'SIGKILL'))`;
+  const script =
+    `import('${new URL('../../src/program/lock.js', import.meta.url).href}').then(({ takeLock }) => ` +
+    `takeLock('${file}', 'x')).then(() => process.kill(process.pid, 'SIGKILL'))`;
   t.is(spawnSync(process.execPath, ['-e', script]).signal, 'SIGKILL');
   t.true(existsSync(file));
   const contenders = await Promise.allSettled(Array.from({ length: 5 }, () => takeLock(file, 'x')));

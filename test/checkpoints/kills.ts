@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { checkpointIn } from '../../src/api/checkpoints.js';
+import { checkpointIn } from '../../src/api/execution/checkpoints.js';
 import { compile, train } from '../../src/api/index.js';
 import { readMetrics, type StepMetrics } from '../../src/api/training-run/metrics.js';
 import { type Checkpoint, readManifest } from '../../src/program/checkpoint.js';

@@ -15,7 +15,8 @@ try {
   const worst = Math.max(...pairs.map(({ difference }) => difference));
   console.log(
     `${pairs.length} pairs of ${names.length} plans: ${pairs.length - bad.length} go on as they were, ${bad.length} do not;`,
-    `largest difference of a loss ${worst.toExponential(1)}; losses at least ${(100 * runs.leastProgress).toFixed(0)} % from the first`,
+    `largest difference of a loss ${worst.toExponential(1)}; losses at least ` +
+      `${(100 * runs.leastProgress).toFixed(0)} % from the first`,
   );
   process.exitCode = bad.length > 0 ? 1 : 0;
 } finally {

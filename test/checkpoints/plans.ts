@@ -5,11 +5,11 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Checkpoints } from '../../src/api/checkpoints.js';
-import { readCompiled } from '../../src/api/folder.js';
+import { Checkpoints } from '../../src/api/execution/checkpoints.js';
+import { randomInputs } from '../../src/api/execution/inputs.js';
+import { labelBounds } from '../../src/api/execution/labels.js';
 import { type CompileOptions, compile } from '../../src/api/index.js';
-import { randomInputs } from '../../src/api/inputs.js';
-import { labelBounds } from '../../src/api/labels.js';
+import { readCompiled } from '../../src/api/output/folder.js';
 import { openCompiled } from '../../src/api/verify.js';
 import type { ConstantTensor } from '../../src/program/values.js';
 import { openSession, type Session, type WholeTensors } from '../../src/runtime/session.js';

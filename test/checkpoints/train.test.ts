@@ -15,8 +15,8 @@ import {
   type TrainOptions,
   train,
 } from '../../src/api/index.js';
-import { uniform } from '../../src/api/numbers.js';
 import { readMetrics } from '../../src/api/training-run/metrics.js';
+import { uniform } from '../../src/api/verification/numbers.js';
 import { loadWeight } from '../../src/ir/onnx/tensors.js';
 import { readManifest } from '../../src/program/checkpoint.js';
 import { BoxReader } from '../../src/program/checkpoint-boxes.js';

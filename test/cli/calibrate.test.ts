@@ -67,65 +67,69 @@ slow('what runs taught is kept, and simulate prices with it', async (t) => {
   t.true(learned < 0.98 * (await seconds('8x8:h100-sxm-80')));
 });
 
-test('one run is learned from, runs of one configuration are one that is known better, and rows that are none are said', async (t) => {
-  const { folder, remove } = workplace();
-  t.teardown(remove);
-  const calibrated = async (text: string): Promise<Calibrated> => {
-    writeFileSync(join(folder, 'runs.csv'), text);
-    const ended = await autopar(['calibrate', 'runs.csv', '--cluster', '1x8:a100-sxm-80', '--json'], { cwd: folder });
-    t.is(ended.code, 0, ended.stderr);
-    return JSON.parse(ended.stdout) as Calibrated;
-  };
-  const one = await calibrated(table({}));
-  t.deepEqual([one.rows, one.runs, one.layers.length, one.scores.otherShapes], [1, 1, 1, null]);
-  const many = await calibrated(table(...Array.from({ length: 2000 }, () => ({}))));
-  t.deepEqual([many.rows, many.runs, many.configurations], [2000, 2000, 1]);
-  t.is(many.layers[0]?.runs, 2000);
-  t.true(many.scores.after.mape <= one.scores.after.mape);
+test(
+  'one run is learned from, runs of one configuration are one that is known better, and rows that are ' +
+    'none are said',
+  async (t) => {
+    const { folder, remove } = workplace();
+    t.teardown(remove);
+    const calibrated = async (text: string): Promise<Calibrated> => {
+      writeFileSync(join(folder, 'runs.csv'), text);
+      const ended = await autopar(['calibrate', 'runs.csv', '--cluster', '1x8:a100-sxm-80', '--json'], { cwd: folder });
+      t.is(ended.code, 0, ended.stderr);
+      return JSON.parse(ended.stdout) as Calibrated;
+    };
+    const one = await calibrated(table({}));
+    t.deepEqual([one.rows, one.runs, one.layers.length, one.scores.otherShapes], [1, 1, 1, null]);
+    const many = await calibrated(table(...Array.from({ length: 2000 }, () => ({}))));
+    t.deepEqual([many.rows, many.runs, many.configurations], [2000, 2000, 1]);
+    t.is(many.layers[0]?.runs, 2000);
+    t.true(many.scores.after.mape <= one.scores.after.mape);
 
-  const mixed = await calibrated(
-    table(
-      {},
-      { seconds: '0' },
-      { seconds: '-1' },
-      { seconds: '' },
-      { seconds: '60 ms' },
-      { seconds: '900' },
-      { device: 'H100' },
-      { device: 'h100-sxm-80' },
-      { devices: '16', dp: '8' },
-      { dp: '3' },
-      { layers: '' },
-      { recompute: 'uniform' },
-    ),
-  );
-  t.deepEqual([mixed.rows, mixed.runs], [12, 1]);
-  t.is(
-    Object.values(mixed.skipped).reduce((sum, count) => sum + count, 0),
-    11,
-  );
-  t.deepEqual(mixed.layers, one.layers);
-  const reasons = Object.keys(mixed.skipped).join('\n');
-  for (const reason of [
-    /seconds is 0, and takes a number above 0/,
-    /seconds is -1/,
-    /no time/,
-    /seconds is 60 ms/,
-    /more than 10 times/,
-    /device H100 is not in the catalogue/,
-    /ran on h100/,
-    /ran on 16 devices/,
-    /do not multiply/,
-    /layers is not stated/,
-    /recompute is uniform, and takes one of none, selective, operators, full/,
-  ])
-    t.regex(reasons, reason);
+    const mixed = await calibrated(
+      table(
+        {},
+        { seconds: '0' },
+        { seconds: '-1' },
+        { seconds: '' },
+        { seconds: '60 ms' },
+        { seconds: '900' },
+        { device: 'H100' },
+        { device: 'h100-sxm-80' },
+        { devices: '16', dp: '8' },
+        { dp: '3' },
+        { layers: '' },
+        { recompute: 'uniform' },
+      ),
+    );
+    t.deepEqual([mixed.rows, mixed.runs], [12, 1]);
+    t.is(
+      Object.values(mixed.skipped).reduce((sum, count) => sum + count, 0),
+      11,
+    );
+    t.deepEqual(mixed.layers, one.layers);
+    const reasons = Object.keys(mixed.skipped).join('\n');
+    for (const reason of [
+      /seconds is 0, and takes a number above 0/,
+      /seconds is -1/,
+      /no time/,
+      /seconds is 60 ms/,
+      /more than 10 times/,
+      /device H100 is not in the catalogue/,
+      /ran on h100/,
+      /ran on 16 devices/,
+      /do not multiply/,
+      /layers is not stated/,
+      /recompute is uniform, and takes one of none, selective, operators, full/,
+    ])
+      t.regex(reasons, reason);
 
-  const { stdout } = await autopar(['calibrate', 'runs.csv', '--cluster', '1x8:a100-sxm-80'], { cwd: folder });
-  t.regex(stdout, /1 of 12 runs used/);
-  t.regex(stdout, /hardly known from one/);
-  t.regex(stdout, /nothing is written/);
-});
+    const { stdout } = await autopar(['calibrate', 'runs.csv', '--cluster', '1x8:a100-sxm-80'], { cwd: folder });
+    t.regex(stdout, /1 of 12 runs used/);
+    t.regex(stdout, /hardly known from one/);
+    t.regex(stdout, /nothing is written/);
+  },
+);
 
 test('what cannot be calibrated is refused with the reason, and nothing is written', async (t) => {
   const { folder, remove } = workplace();

@@ -5,7 +5,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
-import { type ClusterSearchOptions, searchClusters } from '../../src/api/search-clusters.js';
+import { type ClusterSearchOptions, searchClusters } from '../../src/api/planning/search-clusters.js';
 import { AutoparError } from '../../src/ir/error.js';
 import { slowTests } from '../selection.js';
 import { autopar, workplace } from './autopar.js';

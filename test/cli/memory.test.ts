@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import test from 'ava';
-import type { PeakMemory } from '../../src/api/peak-memory.js';
+import type { PeakMemory } from '../../src/api/reports/peak-memory.js';
 import { autopar } from './autopar.js';
 
 const MODEL = resolve('models/mlp.onnx');

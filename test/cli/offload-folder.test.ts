@@ -1,7 +1,7 @@
 /**
- * @file A folder that cannot keep what is offloaded to disk ends a run with exit code 7: on a file system without room, on one that
- * is read-only, under a limit on the size of files. The message names the folder and the bytes that it is asked for, and nothing is
- * left in it.
+ * @file A folder that cannot keep what is offloaded to disk ends a run with exit code 7: on a file system without room, on one
+ * that is read-only, under a limit on the size of files. The message names the folder and the bytes that it is asked for, and
+ * nothing is left in it.
  */
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';

@@ -93,7 +93,8 @@ const REFUSED: readonly (readonly [words: string, code: number, says: string, hi
   [
     `${MLP} --pp 2 --virtual-stages 2 --micro-batches 1`,
     2,
-    'error[bad-schedule]: schedule interleaved-1f1b takes micro-batches in groups as large as its 2 stages, and 1 is no multiple of 2',
+    'error[bad-schedule]: schedule interleaved-1f1b takes micro-batches in groups as large as its 2 stages, and 1 is ' +
+      'no multiple of 2',
     'give 2 micro-batches',
   ],
   [

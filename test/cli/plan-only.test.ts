@@ -1,6 +1,6 @@
 /**
- * @file `--plan-only` leaves the program out and nothing else: the same plan.json and the same figures, which explain and simulate
- * give again; and what a plan is chosen by.
+ * @file `--plan-only` leaves the program out and nothing else: the same plan.json and the same figures, which explain and
+ * simulate give again; and what a plan is chosen by.
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -8,7 +8,7 @@ import test, { type ExecutionContext } from 'ava';
 import fc from 'fast-check';
 import { languageModel } from '../../models/language-model.js';
 import { type CompileResult, compile, type NestedCompileOptions } from '../../src/api/compile.js';
-import { simulatePlan } from '../../src/api/simulate-plan.js';
+import { simulatePlan } from '../../src/api/reports/simulate-plan.js';
 import { resultJson } from '../../src/cli/compile-report.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { gptSizes } from '../cost-model/step/sizes.js';

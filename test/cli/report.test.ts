@@ -1,5 +1,6 @@
 /**
- * @file `--report` and `plot`: a page holds what `--json` prints, its timeline ends when the step does, and its parts add up to it.
+ * @file `--report` and `plot`: a page holds what `--json` prints, its timeline ends when the step does, and its parts add up to
+ * it.
  */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

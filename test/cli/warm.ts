@@ -1,6 +1,6 @@
 /**
- * @file A process that runs command lines one after the other, as its parent asks for them: what `autopar` of `npm test` speaks to,
- * because loading three hundred modules takes longer than most commands do.
+ * @file A process that runs command lines one after the other, as its parent asks for them: what `autopar` of `npm test` speaks
+ * to, because loading three hundred modules takes longer than most commands do.
  */
 import { runCommandLine } from '../../src/cli/command-line.js';
 

@@ -3,7 +3,7 @@
  * them. They are looked for only where import says that a shape or a loop depends on the data, among inputs of at most one
  * dimension, and no more are bound than it takes.
  */
-import { importModel } from '../../src/api/import.js';
+import { importModel } from '../../src/api/models/import.js';
 import { isFloating } from '../../src/ir/dtype.js';
 import { AutoparError } from '../../src/ir/error.js';
 import { elementCount } from '../../src/ir/graph.js';

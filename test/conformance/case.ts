@@ -4,7 +4,7 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { compile } from '../../src/api/compile.js';
-import { importModel } from '../../src/api/import.js';
+import { importModel } from '../../src/api/models/import.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { ConstantTensor } from '../../src/ir/graph.js';
 import { readOnnx } from '../../src/ir/onnx/reader.js';

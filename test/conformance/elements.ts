@@ -73,7 +73,10 @@ export function asTensors(values: CaseValues, isOutput: boolean): Readonly<Recor
   );
 }
 
-/** The model with elements for inputs and outputs, as many as there are in the values given. Throws a Refusal for optional outputs. */
+/**
+ * The model with elements for inputs and outputs, as many as there are in the values given. Throws a Refusal for optional
+ * outputs.
+ */
 export function withElements(model: ModelProto, inputs: CaseValues, outputs: CaseValues): ModelProto {
   const graph = model.graph ?? {};
   const before = (graph.input ?? []).map((value) => packed(value, inputs[value.name ?? '']));

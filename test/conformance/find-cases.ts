@@ -19,7 +19,10 @@ export interface CaseReference {
   readonly model: string;
 }
 
-/** All cases in the folders given, and the models given as files, sorted, each once; symbolic links are followed. Throws where a folder does not exist. */
+/**
+ * All cases in the folders given, and the models given as files, sorted, each once; symbolic links are followed. Throws where a
+ * folder does not exist.
+ */
 export function findCases(folders: readonly string[]): readonly CaseReference[] {
   const found: CaseReference[] = [];
   const seen = new Set<string>();

@@ -1,12 +1,12 @@
 /**
- * @file `npm run conformance -- FOLDER…`: cases through import, export, sharding and running. docs/reference/conformance.md describes
- * layouts, modes, verdicts and options. Exit code 1 only where a case fails.
+ * @file `npm run conformance -- FOLDER…`: cases through import, export, sharding and running. docs/reference/conformance.md
+ * describes layouts, modes, verdicts and options. Exit code 1 only where a case fails.
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { type BackendName, COMPUTING_BACKENDS } from '../../src/api/backends.js';
+import { type BackendName, COMPUTING_BACKENDS } from '../../src/api/execution/backends.js';
 import { findCases } from './find-cases.js';
 import { runCases } from './pool.js';
 import {

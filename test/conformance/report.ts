@@ -149,7 +149,10 @@ function shortened(detail: string): string {
   return line.length > 240 ? `${line.slice(0, 239)}…` : line;
 }
 
-/** Cases of a single operator: how many there are and how many a backend ran. What ONNX Runtime itself does not run does not count. */
+/**
+ * Cases of a single operator: how many there are and how many a backend ran. What ONNX Runtime itself does not run does not
+ * count.
+ */
 export function operatorCounts(
   results: readonly CaseResult[],
 ): ReadonlyMap<string, { readonly all: number; readonly ran: number }> {
@@ -164,7 +167,9 @@ export function operatorCounts(
   return new Map([...counts].sort(([left], [right]) => (left < right ? -1 : 1)));
 }
 
-/** Operators of which a backend ran some cases of a single operator and not others, or none: each with how many of how many ran. */
+/**
+ * Operators of which a backend ran some cases of a single operator and not others, or none: each with how many of how many ran.
+ */
 export function lackingOperators(results: readonly CaseResult[]): readonly string[] {
   return [...operatorCounts(results)]
     .filter(([, { all, ran }]) => ran < all)

@@ -6,7 +6,7 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { compile } from '../../src/api/compile.js';
-import type { Training } from '../../src/api/training-request.js';
+import type { Training } from '../../src/api/requests/training-request.js';
 import { verify } from '../../src/api/verify.js';
 import { isFloating } from '../../src/ir/dtype.js';
 import { elementCount } from '../../src/ir/graph.js';

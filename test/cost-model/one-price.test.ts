@@ -3,11 +3,11 @@
  * off the same model, and what goes through memory is told apart by the kernels that operators form.
  */
 import test from 'ava';
-import { generatedFile } from '../../src/api/generated.js';
-import { importModel } from '../../src/api/import.js';
+import { generatedFile } from '../../src/api/models/generated.js';
+import { importModel } from '../../src/api/models/import.js';
+import { trainedModel } from '../../src/api/models/training.js';
 import { plan } from '../../src/api/plan.js';
 import { simulate } from '../../src/api/simulate.js';
-import { trainedModel } from '../../src/api/training.js';
 import { priceNode } from '../../src/cost-model/price.js';
 import { onlyStage } from '../../src/partition/lower-stages.js';
 

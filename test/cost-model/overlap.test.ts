@@ -1,12 +1,12 @@
 /**
- * @file The price of buckets and of halves of micro-batches on a named cluster: no cheaper than what cannot be hidden, no dearer than one message after the
- * other, and the parts with what is hidden are what all messages take.
+ * @file The price of buckets and of halves of micro-batches on a named cluster: no cheaper than what cannot be hidden, no dearer
+ * than one message after the other, and the parts with what is hidden are what all messages take.
  */
 import test, { type ExecutionContext } from 'ava';
-import { importModel } from '../../src/api/import.js';
-import { planAxes } from '../../src/api/mesh-axes.js';
+import { importModel } from '../../src/api/models/import.js';
+import { trainedModel } from '../../src/api/models/training.js';
 import { plan } from '../../src/api/plan.js';
-import { trainedModel } from '../../src/api/training.js';
+import { planAxes } from '../../src/api/reports/mesh-axes.js';
 import type { Cluster } from '../../src/cost-model/cluster.js';
 import { overlapOf } from '../../src/cost-model/overlap.js';
 import { LAUNCHES, OUTSIDE } from '../../src/cost-model/predict.js';

@@ -88,15 +88,19 @@ test('the places of a step are those of its mesh, in whatever order the axes are
   );
 });
 
-test('tp 6 on nodes of eight: the group of ranks 6 to 11 has two devices in a node, and crosses the network over their cards', (t) => {
-  const { levels } = parseCluster('12x8:a100-sxm-80', undefined);
-  const place = (stride: number, ranks: number) => groupPlace({ runs: [{ stride, ranks }], devices: 96 }, levels);
-  t.deepEqual(place(1, 6), { ...place(1, 6), ranks: 6, members: [4, 2], cards: [1, 2] });
-  t.deepEqual(place(1, 8), evenPlace([8, 1]));
-  t.deepEqual(place(1, 24), evenPlace([8, 3]));
-  t.deepEqual(place(8, 12), evenPlace([1, 12]));
-  t.deepEqual(place(4, 3), { ...place(4, 3), ranks: 3, members: [2, 2], cards: [1, 1] });
-});
+test(
+  'tp 6 on nodes of eight: the group of ranks 6 to 11 has two devices in a node, and crosses the network over ' +
+    'their cards',
+  (t) => {
+    const { levels } = parseCluster('12x8:a100-sxm-80', undefined);
+    const place = (stride: number, ranks: number) => groupPlace({ runs: [{ stride, ranks }], devices: 96 }, levels);
+    t.deepEqual(place(1, 6), { ...place(1, 6), ranks: 6, members: [4, 2], cards: [1, 2] });
+    t.deepEqual(place(1, 8), evenPlace([8, 1]));
+    t.deepEqual(place(1, 24), evenPlace([8, 3]));
+    t.deepEqual(place(8, 12), evenPlace([1, 12]));
+    t.deepEqual(place(4, 3), { ...place(4, 3), ranks: 3, members: [2, 2], cards: [1, 1] });
+  },
+);
 
 test('the level of a sub-axis is the innermost that no group of it straddles', (t) => {
   fc.assert(

@@ -1,5 +1,6 @@
 /**
- * @file What docs/torch.md says to those who come from PyTorch: its options exist, and the plan of modules that it shows is kept in training.
+ * @file What docs/torch.md says to those who come from PyTorch: its options exist, and the plan of modules that it shows is kept
+ * in training.
  */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -38,7 +38,9 @@ for (const [dp, figures] of ROWS)
     const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
     t.teardown(() => rmSync(folder, { recursive: true, force: true }));
     const compiled = async (sync: string): Promise<Compiled> => {
-      const line = `compile --model ${MODEL} --global-batch ${2 * dp} --train --plan-only --dp ${dp} --tp 1 --optimizer adam --zero 0`;
+      const line =
+        `compile --model ${MODEL} --global-batch ${2 * dp} --train --plan-only --dp ${dp} --tp 1 ` +
+        '--optimizer adam --zero 0';
       const { stdout } = await autopar(
         [...line.split(' '), '--gradient-sync', sync, '--json', '--force', '-o', 'out'],
         {

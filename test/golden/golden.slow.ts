@@ -1,6 +1,6 @@
 /**
- * @file Plans and predictions are those on record (goldens.json). Where a change is meant to move one, `npm run goldens` writes the
- * record anew, and the commit says why each difference is right.
+ * @file Plans and predictions are those on record (goldens.json). Where a change is meant to move one, `npm run goldens` writes
+ * the record anew, and the commit says why each difference is right.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { type ImportedModel, importModel } from '../../src/api/import.js';
+import { type ImportedModel, importModel } from '../../src/api/models/import.js';
 import { followBatch } from '../../src/ir/batch.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { Node } from '../../src/ir/graph.js';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { importModel } from '../../src/api/import.js';
+import { importModel } from '../../src/api/models/import.js';
 import { fingerprint } from '../../src/ir/fingerprint.js';
 import { model, node, ramp, saved, tensor, value } from './model-maker.js';
 

@@ -3,7 +3,7 @@
  * graph written back.
  */
 import type { ExecutionContext } from 'ava';
-import { type ImportedModel, type ImportOptions, importModel } from '../../src/api/import.js';
+import { type ImportedModel, type ImportOptions, importModel } from '../../src/api/models/import.js';
 import type { ConstantTensor } from '../../src/ir/graph.js';
 import { elementCount } from '../../src/ir/graph.js';
 import { encodeModel, type ModelProto } from '../../src/ir/onnx/schema.js';

@@ -5,7 +5,7 @@ import test from 'ava';
 import { families, generatedModel } from '../../models/families.js';
 import { languageModel } from '../../models/language-model.js';
 import { GPT_STYLE, LLAMA_STYLE } from '../../models/language-sizes.js';
-import { runGraph } from '../../src/api/reference.js';
+import { runGraph } from '../../src/api/verification/reference.js';
 import { elementCount } from '../../src/ir/graph.js';
 import { constant, numbersOf } from '../../src/ir/ops/constants.js';
 import { gptSizes } from '../cost-model/step/sizes.js';

@@ -4,8 +4,8 @@
 import test from 'ava';
 import { generatedModel } from '../../models/families.js';
 import { languageModel } from '../../models/language-model.js';
-import { modelWork } from '../../src/api/layer-classes.js';
-import { runGraph } from '../../src/api/reference.js';
+import { modelWork } from '../../src/api/planning/layer-classes.js';
+import { runGraph } from '../../src/api/verification/reference.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { elementCount } from '../../src/ir/graph.js';
 import { constant, numbersOf } from '../../src/ir/ops/constants.js';

@@ -1,5 +1,6 @@
 /**
- * @file Models whose layers are of several kinds in turns: computed alike on several ranks, and priced as the layers that they have.
+ * @file Models whose layers are of several kinds in turns: computed alike on several ranks, and priced as the layers that they
+ * have.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -9,7 +10,7 @@ import { generatedModel } from '../../models/families.js';
 import { languageModel } from '../../models/language-model.js';
 import type { LanguageModelSizes } from '../../models/language-sizes.js';
 import { compile } from '../../src/api/compile.js';
-import { layerGraph, layerWork, modelWork } from '../../src/api/layer-classes.js';
+import { layerGraph, layerWork, modelWork } from '../../src/api/planning/layer-classes.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { STEP_CONSTANTS } from '../../src/cost-model/step/constants.js';
 import { flopsOf } from '../../src/cost-model/step/model-flops.js';
@@ -40,7 +41,8 @@ for (const [isSlow, text, degrees, isTraining] of [
   [true, GPT_OSS, { dp: 2 }, false],
 ] as const)
   slowTests(test, isSlow)(
-    `all kinds of layers of ${text.slice(0, 6)} compute the same under ${JSON.stringify(degrees)}${isTraining ? ', in training' : ''}`,
+    `all kinds of layers of ${text.slice(0, 6)} compute the same under ` +
+      `${JSON.stringify(degrees)}${isTraining ? ', in training' : ''}`,
     async (t) => {
       const folder = mkdtempSync(join(tmpdir(), 'autopar-hybrid-'));
       t.teardown(() => rmSync(folder, { recursive: true, force: true }));

@@ -5,7 +5,7 @@
 import test from 'ava';
 import { GraphBuilder } from '../../models/builder.js';
 import { type StateSpaceSizes, stateSpace } from '../../models/state-space.js';
-import { runGraph } from '../../src/api/reference.js';
+import { runGraph } from '../../src/api/verification/reference.js';
 import { differentiate } from '../../src/ir/autodiff/differentiate.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { constant, numbersOf } from '../../src/ir/ops/constants.js';

@@ -1,6 +1,7 @@
 /**
- * @file Stages are a partition of the training graph: every operator that depends on a parameter is on one stage, every tensor that
- * a stage reads is fed, kept, made or received there, and what is received was sent by an earlier place in the whole graph's order.
+ * @file Stages are a partition of the training graph: every operator that depends on a parameter is on one stage, every tensor
+ * that a stage reads is fed, kept, made or received there, and what is received was sent by an earlier place in the whole graph's
+ * order.
  */
 import test from 'ava';
 import fc from 'fast-check';

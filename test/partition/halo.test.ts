@@ -1,6 +1,6 @@
 /**
- * @file Operators whose windows reach over the borders of blocks: lowered on two to six ranks, with windows, strides, dilations, pads
- * and sizes of all kinds, run rank by rank and compared with the operator run whole; the lowered operators are typed too.
+ * @file Operators whose windows reach over the borders of blocks: lowered on two to six ranks, with windows, strides, dilations,
+ * pads and sizes of all kinds, run rank by rank and compared with the operator run whole; the lowered operators are typed too.
  */
 import test from 'ava';
 import { lowerOperator } from '../../src/partition/lower-operator.js';

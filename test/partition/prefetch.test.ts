@@ -1,6 +1,6 @@
 /**
- * @file Gathers of weights that begin early never keep anything waiting: of random graphs with collectives in random buckets every
- * node runs once, behind its operands, and the collectives of a bucket begin one
+ * @file Gathers of weights that begin early never keep anything waiting: of random graphs with collectives in random buckets
+ * every node runs once, behind its operands, and the collectives of a bucket begin one
  * after the other.
  */
 import test from 'ava';

@@ -3,9 +3,9 @@
  * collective that makes nothing.
  */
 import test from 'ava';
-import { importModel } from '../../src/api/import.js';
+import { importModel } from '../../src/api/models/import.js';
+import { withTraining } from '../../src/api/models/training.js';
 import { plan } from '../../src/api/plan.js';
-import { withTraining } from '../../src/api/training.js';
 import { programOf } from '../../src/codegen/program-of.js';
 import { needed } from '../../src/ir/needed.js';
 import type { NodeProto, TensorProto, ValueInfoProto } from '../../src/ir/onnx/schema.js';

@@ -1,6 +1,6 @@
 /**
- * @file Pages and pictures: what is in them is what went in, names of files are no markup, and a page's script draws every picture
- * without a complaint (in a headless browser, where there is one).
+ * @file Pages and pictures: what is in them is what went in, names of files are no markup, and a page's script draws every
+ * picture without a complaint (in a headless browser, where there is one).
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

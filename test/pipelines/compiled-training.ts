@@ -4,10 +4,10 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { randomInputs } from '../../src/api/execution/inputs.js';
+import { labelBounds } from '../../src/api/execution/labels.js';
 import { type CompileOptions, compile, type Training } from '../../src/api/index.js';
-import { randomInputs } from '../../src/api/inputs.js';
-import { labelBounds } from '../../src/api/labels.js';
-import { type LoweredPlan, lowerPlan } from '../../src/api/lower-plan.js';
+import { type LoweredPlan, lowerPlan } from '../../src/api/planning/lower-plan.js';
 import { openCompiled } from '../../src/api/verify.js';
 import { communicatedBytes } from '../../src/cost-model/price.js';
 import type { Graph } from '../../src/ir/graph.js';

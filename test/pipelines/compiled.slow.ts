@@ -1,7 +1,7 @@
 /**
- * @file Every pair of schedule, stages, micro-batches, chunks, inner degrees, recompute and model in some pipeline, each compiled and run
- * against one rank: losses over 20 steps with clipping active, weights and momentum after the first; and the counted peak of
- * memory is the predicted one.
+ * @file Every pair of schedule, stages, micro-batches, chunks, inner degrees, recompute and model in some pipeline, each compiled
+ * and run against one rank: losses over 20 steps with clipping active, weights and momentum after the first; and the counted peak
+ * of memory is the predicted one.
  */
 import test from 'ava';
 import { SCHEDULE_KINDS } from '../../src/schedule/schedule.js';

@@ -15,7 +15,7 @@ import {
   inspect,
   type Training,
 } from '../../src/api/index.js';
-import { OPTIMIZERS } from '../../src/api/training-request.js';
+import { OPTIMIZERS } from '../../src/api/requests/training-request.js';
 import { DISPATCHES, type Dispatch } from '../../src/ir/experts/dispatch-experts.js';
 import { OUTER_MEMORIES } from '../../src/ir/graph.js';
 import { OFFLOAD_PARTS } from '../../src/partition/offload.js';
@@ -188,7 +188,10 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
     };
   });
 
-/** Axes of a stage with so many devices, as three numbers choose them: dp and sp, experts on some of their ranks, tp of the rest. */
+/**
+ * Axes of a stage with so many devices, as three numbers choose them: dp and sp, experts on some of their ranks, tp of the
+ * rest.
+ */
 function meshIn(devices: number, model: ModelName): (choice: readonly [number, number, number]) => string {
   const one = (size: number, choice: number) => {
     const divisors = Array.from({ length: size }, (_, index) => index + 1).filter((each) => size % each === 0);

@@ -9,9 +9,10 @@ import { constant } from '../../src/ir/ops/constants.js';
 /**
  * `einsum`: dense dispatch, products and sum by Einsum. `batched`: copies of the tokens through batched MatMuls with biases and a
  * gate beside. `operator`, `quantised`: ONNX Runtime's MoE and QMoE. `capacity`: GShard's masks of tokens, experts and slots.
- * Experts that are modules with weights of their own: `unrolled`, each with its column of the gate, added up; `masked`, each where
- * it was chosen; `together`, put side by side first; `gathered`, of these the chosen ones. `three`: gates, activations and weights
- * in one Einsum. Weights of the chosen experts gathered for each token: `chosen`, as transformers' `batched_mm`; `lookup`, by Einsum.
+ * Experts that are modules with weights of their own: `unrolled`, each with its column of the gate, added up; `masked`, each
+ * where it was chosen; `together`, put side by side first; `gathered`, of these the chosen ones. `three`: gates, activations and
+ * weights in one Einsum. Weights of the chosen experts gathered for each token: `chosen`, as transformers' `batched_mm`;
+ * `lookup`, by Einsum.
  */
 export const EXPERT_FORMS = [
   'einsum',

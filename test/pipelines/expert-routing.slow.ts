@@ -1,7 +1,7 @@
 /**
- * @file Gradients of experts and routers at every degree, however tokens are spread: even, and all to one expert, so that ranks have
- * none; and however experts are written. Gradients are not clipped, so that a factor of ep or of micro-batches in all of them would be
- * seen too.
+ * @file Gradients of experts and routers at every degree, however tokens are spread: even, and all to one expert, so that ranks
+ * have none; and however experts are written. Gradients are not clipped, so that a factor of ep or of micro-batches in all of
+ * them would be seen too.
  */
 import test from 'ava';
 import type { Dispatch } from '../../src/ir/experts/dispatch-experts.js';

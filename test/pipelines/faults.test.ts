@@ -65,32 +65,35 @@ test('a program that lacks one instruction, or has a collective or transfer twic
   }
 });
 
-test('lifetimes are held: a list of once a step reads nothing of a micro-batch, and nothing makes what lasts the run', async (t) => {
-  const { graph } = await trainingStep('mlp', 4);
-  const { program } = programOf(await lower(graph, SMALL), { name: 'm', fingerprint: '0' }, scheduledFor(SMALL));
-  const [first] = program.stages;
-  const made = first?.phases['forward']?.find((instruction) => instruction.kind === 'compute');
-  if (!first || made?.kind !== 'compute') throw new Error('no forward');
-  const [activation = ''] = made.outputs;
-  t.is(first.tensors[activation]?.lifetime, 'micro');
-  const update = first.phases['update'] ?? [];
-  const read: Instruction = { ...made, inputs: made.inputs.map(() => activation) };
-  t.regex(
-    checkProgram(withList(program, 0, 'update', [read, ...update])) ?? '',
-    /belongs to a micro-batch, and the phase runs once a step/,
-  );
-  const [state] = (program.state ?? []).filter(({ stage }) => stage === 0);
-  const write: Instruction = { ...made, inputs: made.inputs.map(() => state?.to ?? ''), outputs: [state?.to ?? ''] };
-  t.regex(
-    checkProgram(withList(program, 0, 'update', [write, ...update])) ?? '',
-    /is there for the whole run, and is made anew/,
-  );
-  const early: Instruction = { kind: 'free', tensors: [state?.to ?? ''] };
-  const forward = first.phases['forward'] ?? [];
-  t.regex(
-    checkProgram(withList(program, 0, 'forward', [...forward, early])) ?? '',
-    /whole run, and is freed|read where/,
-  );
-  const unstated = (program.state ?? []).map((pair) => (pair === state ? { ...pair, from: activation } : pair));
-  t.regex(checkProgram({ ...program, state: unstated }) ?? '', /takes lifetimes run and step|other blocks/);
-});
+test(
+  'lifetimes are held: a list of once a step reads nothing of a micro-batch, and nothing makes what ' + 'lasts the run',
+  async (t) => {
+    const { graph } = await trainingStep('mlp', 4);
+    const { program } = programOf(await lower(graph, SMALL), { name: 'm', fingerprint: '0' }, scheduledFor(SMALL));
+    const [first] = program.stages;
+    const made = first?.phases['forward']?.find((instruction) => instruction.kind === 'compute');
+    if (!first || made?.kind !== 'compute') throw new Error('no forward');
+    const [activation = ''] = made.outputs;
+    t.is(first.tensors[activation]?.lifetime, 'micro');
+    const update = first.phases['update'] ?? [];
+    const read: Instruction = { ...made, inputs: made.inputs.map(() => activation) };
+    t.regex(
+      checkProgram(withList(program, 0, 'update', [read, ...update])) ?? '',
+      /belongs to a micro-batch, and the phase runs once a step/,
+    );
+    const [state] = (program.state ?? []).filter(({ stage }) => stage === 0);
+    const write: Instruction = { ...made, inputs: made.inputs.map(() => state?.to ?? ''), outputs: [state?.to ?? ''] };
+    t.regex(
+      checkProgram(withList(program, 0, 'update', [write, ...update])) ?? '',
+      /is there for the whole run, and is made anew/,
+    );
+    const early: Instruction = { kind: 'free', tensors: [state?.to ?? ''] };
+    const forward = first.phases['forward'] ?? [];
+    t.regex(
+      checkProgram(withList(program, 0, 'forward', [...forward, early])) ?? '',
+      /whole run, and is freed|read where/,
+    );
+    const unstated = (program.state ?? []).map((pair) => (pair === state ? { ...pair, from: activation } : pair));
+    t.regex(checkProgram({ ...program, state: unstated }) ?? '', /takes lifetimes run and step|other blocks/);
+  },
+);

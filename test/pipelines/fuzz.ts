@@ -28,7 +28,10 @@ const refusals = new Map<string, number>();
 function totals(): string {
   const { verified, refused, failed } = verdicts;
   const reasons = [...refusals].map(([code, times]) => `${code} ${times}`).join(', ');
-  return `${verified + refused + failed} plans drawn: ${verified} verified, ${refused} refused${reasons && ` (${reasons})`}, ${failed} failed`;
+  return (
+    `${verified + refused + failed} plans drawn: ${verified} verified, ${refused} ` +
+    `refused${reasons && ` (${reasons})`}, ${failed} failed`
+  );
 }
 
 for (const [signal, code] of [

@@ -1,7 +1,7 @@
 /**
- * @file Micro-batches in two interleaved halves: bit for bit what twice as many micro-batches give, and one rank's losses and state
- * within rounding; as many bytes and the peak that are predicted; and instructions of one half while a collective of the other is
- * under way.
+ * @file Micro-batches in two interleaved halves: bit for bit what twice as many micro-batches give, and one rank's losses and
+ * state within rounding; as many bytes and the peak that are predicted; and instructions of one half while a collective of the
+ * other is under way.
  */
 import type { ExecutionContext } from 'ava';
 import type { Instruction } from '../../src/program/program.js';
@@ -31,7 +31,9 @@ export async function checkInterleaved(
   t.true(worstDifference(one, halves) < 1e-5);
 }
 
-/** Whether each collective within a micro-batch but those of the last turn waits behind something that the other half computes. */
+/**
+ * Whether each collective within a micro-batch but those of the last turn waits behind something that the other half computes.
+ */
 export function isInterleaved({ program }: Trained): boolean {
   const lists = program.stages.flatMap(({ phases }) => Object.values(phases));
   const hidden = lists.flatMap((list) => list.filter((each, index) => isHidden(list, each, index)));

@@ -133,8 +133,8 @@ function encoderDecoder(): Graph {
 }
 
 /**
- * Positions see the last few before them and the first (a sink), each layer reads the position before too, and positions are learned:
- * two layers with query heads that share keys.
+ * Positions see the last few before them and the first (a sink), each layer reads the position before too, and positions are
+ * learned: two layers with query heads that share keys.
  */
 function windows(): Graph {
   const builder = new GraphBuilder('windows', 15);
@@ -332,7 +332,10 @@ function resnet(): Graph {
   return builder.build();
 }
 
-/** As U-Nets are: down by pooling, up by repeated positions and by a transposed convolution whose windows overlap, skips between. */
+/**
+ * As U-Nets are: down by pooling, up by repeated positions and by a transposed convolution whose windows overlap, skips
+ * between.
+ */
 function uNet(): Graph {
   const builder = new GraphBuilder('u-net', 14);
   const pooled = (state: string) => builder.operator('MaxPool', [state], { kernel_shape: [2, 2], strides: [2, 2] });

@@ -1,13 +1,13 @@
 /**
- * @file Programs that keep parameters, gradients, the optimizer's state or activations on the host or on disk: the same bits as on
- * the devices alone, less on the devices, and every byte that is kept or moved as it is predicted.
+ * @file Programs that keep parameters, gradients, the optimizer's state or activations on the host or on disk: the same bits as
+ * on the devices alone, less on the devices, and every byte that is kept or moved as it is predicted.
  */
 import { mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
+import { randomInputs } from '../../src/api/execution/inputs.js';
 import { AutoparError, annotationsOf, compile, runCompiled } from '../../src/api/index.js';
-import { randomInputs } from '../../src/api/inputs.js';
 import { openCompiled } from '../../src/api/verify.js';
 import type { ProgramTensor } from '../../src/program/program.js';
 import { runProgram } from '../../src/runtime/run-program.js';

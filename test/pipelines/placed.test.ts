@@ -27,29 +27,33 @@ function swapped(program: Program, first: ProgramAction | undefined, second: Pro
 
 const PIPELINE: Pipeline = { kind: '1f1b', stages: 4, microBatches: 4 };
 
-test('transfers are actions of both their stages: a skip goes to each stage that reads it, and none stands in a list that computes', async (t) => {
-  const program = await programOf(PIPELINE);
-  t.is(checkProgram(program), null);
-  const exchanging = (instructions: Program['stages'][number]['phases'][string]) =>
-    instructions.filter(({ kind }) => kind === 'send' || kind === 'recv');
-  for (const { phases } of program.stages)
-    for (const [phase, list] of Object.entries(phases)) {
-      if (/ (to|from) /.test(phase)) t.true(list.every(({ kind }) => ['send', 'recv', 'free'].includes(kind)));
-      else if (phase !== 'begin' && phase !== 'update') t.deepEqual(exchanging(list), []);
-    }
-  // The skipped value of the first stage: received by those that read it, in every micro-batch.
-  const received = program.stages.map(({ phases }) =>
-    Object.values(phases)
-      .flat()
-      .some((instruction) => instruction.kind === 'recv' && instruction.label === 't1'),
-  );
-  t.deepEqual(received, [false, false, true, true]);
-  const jumps = program.schedule.filter(({ stage, phase }) => stage === 3 && phase === 'recv forward from 0');
-  t.deepEqual(
-    jumps.map(({ microBatch }) => microBatch),
-    [0, 1, 2, 3],
-  );
-});
+test(
+  'transfers are actions of both their stages: a skip goes to each stage that reads it, and none stands in a list ' +
+    'that computes',
+  async (t) => {
+    const program = await programOf(PIPELINE);
+    t.is(checkProgram(program), null);
+    const exchanging = (instructions: Program['stages'][number]['phases'][string]) =>
+      instructions.filter(({ kind }) => kind === 'send' || kind === 'recv');
+    for (const { phases } of program.stages)
+      for (const [phase, list] of Object.entries(phases)) {
+        if (/ (to|from) /.test(phase)) t.true(list.every(({ kind }) => ['send', 'recv', 'free'].includes(kind)));
+        else if (phase !== 'begin' && phase !== 'update') t.deepEqual(exchanging(list), []);
+      }
+    // The skipped value of the first stage: received by those that read it, in every micro-batch.
+    const received = program.stages.map(({ phases }) =>
+      Object.values(phases)
+        .flat()
+        .some((instruction) => instruction.kind === 'recv' && instruction.label === 't1'),
+    );
+    t.deepEqual(received, [false, false, true, true]);
+    const jumps = program.schedule.filter(({ stage, phase }) => stage === 3 && phase === 'recv forward from 0');
+    t.deepEqual(
+      jumps.map(({ microBatch }) => microBatch),
+      [0, 1, 2, 3],
+    );
+  },
+);
 
 test('a swapped pair of transfers is refused with the stages and instructions that wait', async (t) => {
   const program = await programOf(PIPELINE);

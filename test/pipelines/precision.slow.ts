@@ -1,6 +1,6 @@
 /**
- * @file Plans in 16 bit against one rank: losses over 20 steps with clipping active, every gradient and their norm are at most twice as
- * far from one rank's 16-bit run as that run is from its float32 run.
+ * @file Plans in 16 bit against one rank: losses over 20 steps with clipping active, every gradient and their norm are at most
+ * twice as far from one rank's 16-bit run as that run is from its float32 run.
  */
 import test from 'ava';
 import { numbersOf } from '../../src/ir/ops/constants.js';

@@ -1,6 +1,6 @@
 /**
- * @file Recompute of a small GPT on every mesh and under every schedule, over 20 steps: of its kinds every second, in turn; and of
- * other models a kind on each.
+ * @file Recompute of a small GPT on every mesh and under every schedule, over 20 steps: of its kinds every second, in turn; and
+ * of other models a kind on each.
  */
 import test from 'ava';
 import { checkRecompute, KINDS, MESHES } from './recomputing.js';

@@ -1,6 +1,6 @@
 /**
- * @file Every pair of model, dp, sp, tp, pp, ep and method in some plan, each trained against one rank: every gradient, losses over 20
- * steps, and the counted peak of memory is the predicted one.
+ * @file Every pair of model, dp, sp, tp, pp, ep and method in some plan, each trained against one rank: every gradient, losses
+ * over 20 steps, and the counted peak of memory is the predicted one.
  */
 import test from 'ava';
 import { DISPATCHES, type Dispatch } from '../../src/ir/experts/dispatch-experts.js';

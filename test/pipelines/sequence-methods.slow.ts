@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import { compile } from '../../src/api/compile.js';
-import { generatedFile } from '../../src/api/generated.js';
+import { generatedFile } from '../../src/api/models/generated.js';
 import type { AutoparError } from '../../src/ir/error.js';
 import {
   activationBytes,

@@ -3,7 +3,7 @@
  * against one rank. What docs/reference/sequences.md shows of them, and sequence-methods.slow.ts holds.
  */
 import { annotationsOf } from '../../src/api/index.js';
-import { peakMemory } from '../../src/api/peak-memory.js';
+import { peakMemory } from '../../src/api/reports/peak-memory.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import type { SpMethod } from '../../src/sharding-propagation/roles.js';
 import { type Asked, type Pipeline, type Task, type Trained, train } from './compiled-training.js';
@@ -43,7 +43,10 @@ export type SequenceDegrees = 'n 2' | 'n 4' | 'dp 2, n 2' | 'tp 2, n 2' | 'pp 2,
 const ALONE: readonly SequenceDegrees[] = ['n 2', 'n 4'];
 const COMBINED: readonly SequenceDegrees[] = ['dp 2, n 2', 'tp 2, n 2', 'pp 2, n 2'];
 
-/** Models that are trained beside dp, tp and pp by every method; of the others every pair of model, method and degrees in some case. */
+/**
+ * Models that are trained beside dp, tp and pp by every method; of the others every pair of model, method and degrees in some
+ * case.
+ */
 const ALL_DEGREES: ReadonlySet<SequenceModel> = new Set(['llama', 'grouped-operators', 'cross-attention']);
 
 export interface SequenceCase {

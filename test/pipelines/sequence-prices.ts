@@ -3,7 +3,7 @@
  */
 import { join } from 'node:path';
 import { compile } from '../../src/api/compile.js';
-import { generatedFile } from '../../src/api/generated.js';
+import { generatedFile } from '../../src/api/models/generated.js';
 import type { SpMethod } from '../../src/sharding-propagation/roles.js';
 
 export interface PricedCase {

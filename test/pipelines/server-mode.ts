@@ -14,8 +14,8 @@ import { STEPS, TOLERANCE } from './zero-levels.js';
 export const SERVED = { gradientSync: 'parameter-server' } as const;
 
 /**
- * Losses over 20 steps with clipping active, every gradient (momentum after the first step) and state are those of one rank; bytes
- * and peaks that ranks count are those predicted for each of them.
+ * Losses over 20 steps with clipping active, every gradient (momentum after the first step) and state are those of one rank;
+ * bytes and peaks that ranks count are those predicted for each of them.
  */
 export async function checkServer(t: ExecutionContext, task: Task, pipeline: Pipeline): Promise<Trained> {
   const request = { ...pipeline.request, ...SERVED };

@@ -1,6 +1,6 @@
 /**
- * @file With a parameter server ranks train as one rank does; the server alone holds the optimizer's state, and what passes through
- * it grows with the ranks that it serves.
+ * @file With a parameter server ranks train as one rank does; the server alone holds the optimizer's state, and what passes
+ * through it grows with the ranks that it serves.
  */
 import test from 'ava';
 import { elementCount } from '../../src/ir/graph.js';

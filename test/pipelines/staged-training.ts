@@ -5,9 +5,9 @@
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { importModel } from '../../src/api/import.js';
-import { randomInputs } from '../../src/api/inputs.js';
-import { type Training, trainedModel } from '../../src/api/training.js';
+import { randomInputs } from '../../src/api/execution/inputs.js';
+import { importModel } from '../../src/api/models/import.js';
+import { type Training, trainedModel } from '../../src/api/models/training.js';
 import { emitProgram } from '../../src/codegen/emit.js';
 import { type GeneratedProgram, programOf } from '../../src/codegen/program-of.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';

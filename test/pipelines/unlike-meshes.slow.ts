@@ -1,7 +1,7 @@
 /**
- * @file Pipelines whose stages have unlike meshes against one rank: losses over 20 steps with clipping active, weights and momentum
- * after the first, the counted peak of memory the predicted one; under every schedule, with skips over a stage of another mesh and
- * tied tables.
+ * @file Pipelines whose stages have unlike meshes against one rank: losses over 20 steps with clipping active, weights and
+ * momentum after the first, the counted peak of memory the predicted one; under every schedule, with skips over a stage of
+ * another mesh and tied tables.
  */
 import test from 'ava';
 import { alone, type Pipeline, type Task, train } from './compiled-training.js';

@@ -1,17 +1,17 @@
 /**
- * @file Pipelines whose stages have other meshes than one another: they train as one rank does, ranks count the bytes and the memory
- * that are predicted, and meshes that cannot be are refused.
+ * @file Pipelines whose stages have other meshes than one another: they train as one rank does, ranks count the bytes and the
+ * memory that are predicted, and meshes that cannot be are refused.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { compiledExchanges } from '../../src/api/exchanges.js';
-import { openExplainable } from '../../src/api/explain-compiled.js';
-import { explainOperator } from '../../src/api/explain-operator.js';
+import { openExplainable } from '../../src/api/explanations/explain-compiled.js';
+import { explainOperator } from '../../src/api/explanations/explain-operator.js';
 import { processGroups } from '../../src/api/groups.js';
 import { type CompileOptions, compile } from '../../src/api/index.js';
-import { lowerPlan } from '../../src/api/lower-plan.js';
+import { lowerPlan } from '../../src/api/planning/lower-plan.js';
+import { compiledExchanges } from '../../src/api/reports/exchanges.js';
 import { openCompiled } from '../../src/api/verify.js';
 import { mindSporeStrategy } from '../../src/strategy/mindspore/export.js';
 import { placePlan } from '../../src/strategy/placed-operators.js';
@@ -63,7 +63,8 @@ test('meshes that stages cannot have are refused with both values', async (t) =>
     );
     t.is(
       await refused({ meshes: 'dp2 tp3 | dp3 tp2' }),
-      'bad-meshes: meshes "dp2 tp3 | dp3 tp2": stage 0 (dp 2 · tp 3) has 2 blocks of ranks where stage 1 (dp 3 · tp 2) has 3, and neither divides the other',
+      'bad-meshes: meshes "dp2 tp3 | dp3 tp2": stage 0 (dp 2 · tp 3) has 2 blocks of ranks where stage 1 (dp 3 · tp ' +
+        '2) has 3, and neither divides the other',
     );
     t.is(
       await refused({ meshes: 'tp2 | dp2', pp: 4 }),

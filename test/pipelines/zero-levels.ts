@@ -15,8 +15,8 @@ export type Degrees = Omit<NonNullable<Parameters<typeof train>[2]>, 'zero'>;
 export type Level = (typeof LEVELS)[number];
 
 /**
- * Losses over 20 steps with clipping active, every gradient (momentum after the first step) and state are those of one rank; bytes
- * and peaks that ranks count are those predicted; what ranks keep falls by what each level cuts.
+ * Losses over 20 steps with clipping active, every gradient (momentum after the first step) and state are those of one rank;
+ * bytes and peaks that ranks count are those predicted; what ranks keep falls by what each level cuts.
  */
 export async function checkLevels(
   t: ExecutionContext,

@@ -1,6 +1,6 @@
 /**
- * @file Corruptions of every shipped model's lowered graphs (partition/graph-corruptions.ts), drawn evenly from each kind, are refused
- * by the checker of sharded graphs; of every corruption of its program (corruptions.ts) none passes the check of types.
+ * @file Corruptions of every shipped model's lowered graphs (partition/graph-corruptions.ts), drawn evenly from each kind, are
+ * refused by the checker of sharded graphs; of every corruption of its program (corruptions.ts) none passes the check of types.
  */
 import test from 'ava';
 import { checkProgram } from '../../src/program/check-program.js';

@@ -2,9 +2,9 @@
  * @file Programs of the shipped models, generated and not written: inference and training, over dp, tp and both, in
  * micro-batches, and as pipelines.
  */
-import { importModel } from '../../src/api/import.js';
+import { importModel } from '../../src/api/models/import.js';
+import { type Training, trainedModel } from '../../src/api/models/training.js';
 import { plan } from '../../src/api/plan.js';
-import { type Training, trainedModel } from '../../src/api/training.js';
 import { type GeneratedProgram, programOf } from '../../src/codegen/program-of.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { withClones } from '../../src/ir/autodiff/recompute.js';

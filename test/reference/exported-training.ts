@@ -1,14 +1,14 @@
 /**
- * @file Models of PyTorch's two exporters, trained here and by PyTorch: by `compile --train` and `train` from the file, and as the
- * module that was exported (exported_models.py). Losses of every step and weights behind the last are compared.
+ * @file Models of PyTorch's two exporters, trained here and by PyTorch: by `compile --train` and `train` from the file, and as
+ * the module that was exported (exported_models.py). Losses of every step and weights behind the last are compared.
  */
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { compile } from '../../src/api/compile.js';
+import type { Training } from '../../src/api/models/training.js';
 import { trainFrom } from '../../src/api/train.js';
-import type { Training } from '../../src/api/training.js';
 import { openCompiled } from '../../src/api/verify.js';
 import { type ConstantTensor, elementCount, type Weight } from '../../src/ir/graph.js';
 import { loadWeight } from '../../src/ir/onnx/tensors.js';

@@ -1,6 +1,6 @@
 /**
- * @file Fifty steps of the shipped models by `compile --train` and `run`, on one, two and four ranks and in micro-batches, against PyTorch: the
- * command line's own optimizer (AdamW at 1e-3) from the same weights and batch.
+ * @file Fifty steps of the shipped models by `compile --train` and `run`, on one, two and four ranks and in micro-batches,
+ * against PyTorch: the command line's own optimizer (AdamW at 1e-3) from the same weights and batch.
  */
 import test from 'ava';
 import { missing } from '../missing.js';

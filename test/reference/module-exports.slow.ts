@@ -1,14 +1,14 @@
 /**
- * @file What both of PyTorch's exporters make of modules with parameters and buffers of every kind: autopar trains the elements that
- * the module calls parameters, and no others, and its losses are PyTorch's.
+ * @file What both of PyTorch's exporters make of modules with parameters and buffers of every kind: autopar trains the elements
+ * that the module calls parameters, and no others, and its losses are PyTorch's.
  */
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { importModel } from '../../src/api/import.js';
-import { importedFor, trainingForm } from '../../src/api/training-form.js';
+import { importModel } from '../../src/api/models/import.js';
+import { importedFor, trainingForm } from '../../src/api/models/training-form.js';
 import { loadWeight } from '../../src/ir/onnx/tensors.js';
 import { numbersOf } from '../../src/ir/ops/constants.js';
 import { readNpz } from '../../src/program/arrays/npz.js';

@@ -4,10 +4,10 @@
  */
 import { readdirSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { type ImportedModel, importModel } from '../../src/api/import.js';
-import { randomInputs } from '../../src/api/inputs.js';
-import type { Training } from '../../src/api/training.js';
-import { importedFor, trainingForm } from '../../src/api/training-form.js';
+import { randomInputs } from '../../src/api/execution/inputs.js';
+import { type ImportedModel, importModel } from '../../src/api/models/import.js';
+import type { Training } from '../../src/api/models/training.js';
+import { importedFor, trainingForm } from '../../src/api/models/training-form.js';
 import { flattenBlocks } from '../../src/ir/blocks/flatten-blocks.js';
 import { isFloating } from '../../src/ir/dtype.js';
 import { type ConstantTensor, type Graph, typeOf, type Weight } from '../../src/ir/graph.js';

@@ -1,5 +1,6 @@
 /**
- * @file A driver that WebGPU runs on: the one that is configured, or SwiftShader, which needs no GPU, where Debian's packages put it.
+ * @file A driver that WebGPU runs on: the one that is configured, or SwiftShader, which needs no GPU, where Debian's packages put
+ * it.
  */
 import { existsSync } from 'node:fs';
 

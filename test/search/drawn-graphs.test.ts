@@ -1,6 +1,6 @@
 /**
- * @file Drawn chains of operators that mix dimensions and operators that look along one: whatever is drawn has a plan whose lowered
- * graph the checker accepts.
+ * @file Drawn chains of operators that mix dimensions and operators that look along one: whatever is drawn has a plan whose
+ * lowered graph the checker accepts.
  */
 import test from 'ava';
 import fc from 'fast-check';

@@ -2,9 +2,9 @@
  * @file Memory limits inside the search: against brute force over every lowered plan of small graphs, and uses against liveness.
  */
 import test from 'ava';
-import { importModel } from '../../src/api/import.js';
-import { type Training, trainedModel } from '../../src/api/training.js';
-import { importedFor } from '../../src/api/training-form.js';
+import { importModel } from '../../src/api/models/import.js';
+import { type Training, trainedModel } from '../../src/api/models/training.js';
+import { importedFor } from '../../src/api/models/training-form.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { Graph, Node } from '../../src/ir/graph.js';

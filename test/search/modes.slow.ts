@@ -3,7 +3,7 @@
  * above them.
  */
 import test from 'ava';
-import { importModel } from '../../src/api/import.js';
+import { importModel } from '../../src/api/models/import.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { ABSENT, dimsOf, sharedCases } from '../api/shared-models.js';
 import { missing } from '../missing.js';

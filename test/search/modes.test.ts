@@ -5,7 +5,7 @@
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
-import { importModel } from '../../src/api/import.js';
+import { importModel } from '../../src/api/models/import.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { priceGraph } from '../../src/cost-model/predict.js';
 import { partition } from '../../src/partition/partition.js';

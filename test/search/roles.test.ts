@@ -1,15 +1,15 @@
 /**
- * @file Under their roles axes take what they are for, in every candidate of every operator; degrees that a model has nothing for are
- * refused with both values.
+ * @file Under their roles axes take what they are for, in every candidate of every operator; degrees that a model has nothing for
+ * are refused with both values.
  */
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import { generatedModel } from '../../models/families.js';
-import { importModel } from '../../src/api/import.js';
-import { withTraining } from '../../src/api/training.js';
-import { importedFor } from '../../src/api/training-form.js';
+import { importModel } from '../../src/api/models/import.js';
+import { withTraining } from '../../src/api/models/training.js';
+import { importedFor } from '../../src/api/models/training-form.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { Graph } from '../../src/ir/graph.js';

@@ -1,6 +1,6 @@
 /**
- * @file The solver's one entry: elimination where it is exact, the bounded search where elimination leaves something open, and what is
- * known already.
+ * @file The solver's one entry: elimination where it is exact, the bounded search where elimination leaves something open, and
+ * what is known already.
  */
 import test from 'ava';
 import fc from 'fast-check';

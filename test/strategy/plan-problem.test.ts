@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path';
 import test from 'ava';
 import fc from 'fast-check';
 import { compile } from '../../src/api/compile.js';
-import { generatedFile } from '../../src/api/generated.js';
+import { generatedFile } from '../../src/api/models/generated.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { Plan } from '../../src/strategy/plan.js';
 import { planFromJson, planToJson } from '../../src/strategy/plan-json.js';

@@ -4,10 +4,10 @@
  */
 import test from 'ava';
 import fc from 'fast-check';
-import { importModel } from '../../src/api/import.js';
-import { lowerPlan } from '../../src/api/lower-plan.js';
+import { importModel } from '../../src/api/models/import.js';
+import { type Training, trainedModel } from '../../src/api/models/training.js';
 import { type PlannedModel, plan } from '../../src/api/plan.js';
-import { type Training, trainedModel } from '../../src/api/training.js';
+import { lowerPlan } from '../../src/api/planning/lower-plan.js';
 import { AutoparError } from '../../src/ir/error.js';
 import { checkSharded } from '../../src/partition/check.js';
 import type { LoweredStage } from '../../src/partition/lower-stages.js';
@@ -134,31 +134,35 @@ for (const [trains, schedule, meshes] of [
   [true, '1f1b', 'tp2 | dp2'],
   [false, '1f1b', 'dp2 | dp2'],
 ] as const)
-  test(`each edit of a plan of ${schedule} on ${meshes} is refused or is another sound plan: ${trains ? 'training' : 'inference'}`, async (t) => {
-    const imported = await modelOf(trains ? 'mlp' : 'gpt-tiny', trains);
-    const { plan: written } = await plan(imported, {
-      meshes,
-      ...(trains ? { schedule } : {}),
-      ...(schedule === 'interleaved-1f1b' ? { virtualStages: 2 } : {}),
-    });
-    for (const { name, plan: edited } of singleEdits(written))
-      t.is(refusalOf(() => planFromJson(JSON.stringify(edited), 'plan.json'))?.code, 'plan-invalid', name);
-    let [refused, others] = [0, 0];
-    for (const { name, plan: edited } of moves(written)) {
-      const error = refusalOf(() => {
-        const read = planFromJson(JSON.stringify(edited), 'plan.json');
-        const { lowered } = lowerPlan(read, imported.graph);
-        for (const { sharded } of lowered) t.deepEqual(checkSharded(sharded), [], name);
+  test(
+    `each edit of a plan of ${schedule} on ${meshes} is refused or is another sound plan: ` +
+      `${trains ? 'training' : 'inference'}`,
+    async (t) => {
+      const imported = await modelOf(trains ? 'mlp' : 'gpt-tiny', trains);
+      const { plan: written } = await plan(imported, {
+        meshes,
+        ...(trains ? { schedule } : {}),
+        ...(schedule === 'interleaved-1f1b' ? { virtualStages: 2 } : {}),
       });
-      if (error === null) others++;
-      else {
-        refused++;
-        t.regex(error.code, /^plan-/, `${name}: ${error.message}`);
-        t.regex(error.message, /stage|chunk|schedule|no entry/, name);
+      for (const { name, plan: edited } of singleEdits(written))
+        t.is(refusalOf(() => planFromJson(JSON.stringify(edited), 'plan.json'))?.code, 'plan-invalid', name);
+      let [refused, others] = [0, 0];
+      for (const { name, plan: edited } of moves(written)) {
+        const error = refusalOf(() => {
+          const read = planFromJson(JSON.stringify(edited), 'plan.json');
+          const { lowered } = lowerPlan(read, imported.graph);
+          for (const { sharded } of lowered) t.deepEqual(checkSharded(sharded), [], name);
+        });
+        if (error === null) others++;
+        else {
+          refused++;
+          t.regex(error.code, /^plan-/, `${name}: ${error.message}`);
+          t.regex(error.message, /stage|chunk|schedule|no entry/, name);
+        }
       }
-    }
-    t.true(refused > 10 && others > 0, `${refused} refused, ${others} others`);
-  });
+      t.true(refused > 10 && others > 0, `${refused} refused, ${others} others`);
+    },
+  );
 
 /** @throws Error where it throws anything but what is for the user */
 function refusalOf(run: () => unknown): AutoparError | null {

@@ -1,13 +1,14 @@
 /**
- * @file Plans as flags of Megatron-LM and job configurations of torchtitan: what is carried is the plan's, and what is not is said.
+ * @file Plans as flags of Megatron-LM and job configurations of torchtitan: what is carried is the plan's, and what is not is
+ * said.
  */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { generatedFile } from '../../src/api/generated.js';
 import { type CompileOptions, compile } from '../../src/api/index.js';
+import { generatedFile } from '../../src/api/models/generated.js';
 import { convertStrategy } from '../../src/api/strategy.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { Plan } from '../../src/strategy/plan.js';

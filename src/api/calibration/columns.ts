@@ -1,6 +1,6 @@
 /**
- * @file The columns of a table of measured runs, each with its place in a run: one list for reading and for writing. Words are those
- * of the options of `simulate`; what a row leaves out has its default.
+ * @file The columns of a table of measured runs, each with its place in a run: one list for reading and for writing. Words are
+ * those of the options of `simulate`; what a row leaves out has its default.
  */
 
 import type { LayerKind, LayerPart } from '../../../models/language-sizes.js';

@@ -1,6 +1,6 @@
 /**
- * @file Comma-separated values as RFC 4180 has them: quoted fields may hold commas, line ends and doubled quotes; lines may end in any
- * of the three ways.
+ * @file Comma-separated values as RFC 4180 has them: quoted fields may hold commas, line ends and doubled quotes; lines may end
+ * in any of the three ways.
  */
 
 /** A line by the names of the columns. */

@@ -5,7 +5,7 @@ import { layerClasses } from '../../../models/layer-kinds.js';
 import type { StepConstants } from '../../cost-model/step/constants.js';
 import { priceStepExactly, type StepPrice } from '../../cost-model/step/step-price.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
-import { modelWork } from '../layer-classes.js';
+import { modelWork } from '../planning/layer-classes.js';
 import type { MeasuredRow } from './run.js';
 
 export class Predictor {

@@ -4,8 +4,8 @@
 import { AutoparError } from '../../ir/error.js';
 import { SEARCHED_AXES } from '../../sharding-propagation/roles.js';
 import type { NestedCompileOptions as Compile } from '../compile.js';
-import { checkDegrees, type DegreeOptions, MULTIPLIED } from '../degrees.js';
 import type { NestedPlanningOptions as Planning } from '../plan.js';
+import { checkDegrees, type DegreeOptions, MULTIPLIED } from '../requests/degrees.js';
 
 type GivenDegrees = Omit<DegreeOptions, 'devices'>;
 

@@ -66,7 +66,8 @@ export const COMPILE_IDLE: readonly Idle<NestedCompileOptions>[] = [
     option: 'solver',
     when: (options) => isPropagated(options) || options.searchMode === 'dynamic_programming',
     says: (options) =>
-      `--solver is for integer programs, and ${isPropagated(options) ? howPropagated(options) : '--search-mode dynamic_programming'} has none`,
+      '--solver is for integer programs, and ' +
+      `${isPropagated(options) ? howPropagated(options) : '--search-mode dynamic_programming'} has none`,
     hint: 'leave it out, or use --search-mode ilp',
   },
   {
@@ -124,7 +125,8 @@ export const COMPILE_IDLE: readonly Idle<NestedCompileOptions>[] = [
     option: 'gradientSync',
     when: ({ gradientSync, meshes }) => gradientSync === 'parameter-server' && meshes !== undefined,
     says: ({ meshes }) =>
-      `--gradient-sync parameter-server has the same rank of each stage update, and --meshes '${meshes}' gives stages other ranks of dp`,
+      `--gradient-sync parameter-server has the same rank of each stage update, and --meshes '${meshes}' gives ` +
+      'stages other ranks of dp',
     hint: ONE,
   },
   {

@@ -3,24 +3,24 @@
  */
 
 import { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-kinds.js';
-import { COMPUTING_BACKENDS, RUN_BACKENDS } from '../backends.js';
-import { OBJECTIVES } from '../compile-options.js';
-import { DISPATCHES } from '../dispatch.js';
-import type { EmitOptions } from '../emit.js';
+import { COMPUTING_BACKENDS, RUN_BACKENDS } from '../execution/backends.js';
 import type { ExportOptions } from '../export-weights.js';
-import type { ImportOptions } from '../import.js';
 import type { InspectOptions } from '../inspect.js';
+import { DISPATCHES } from '../models/dispatch.js';
+import type { ImportOptions } from '../models/import.js';
+import type { EmitOptions } from '../output/emit.js';
 import type { PlotOptions } from '../plot.js';
 import type { ProfileOptions } from '../profile.js';
 import type { RehearseOptions } from '../rehearse.js';
-import { GRADIENT_SYNCS, PREFERENCES } from '../requests.js';
+import { OBJECTIVES } from '../requests/compile-options.js';
+import { GRADIENT_SYNCS, PREFERENCES } from '../requests/requests.js';
+import { PIPELINE_SCHEDULES, SCHEDULE_KINDS } from '../requests/schedule-kinds.js';
+import { SEARCH_MODES, SOLVERS, SP_METHODS, SP_ORDERS } from '../requests/search-modes.js';
+import { TARGETS } from '../requests/targets.js';
+import { LOSSES, OPTIMIZERS, type Training } from '../requests/training-request.js';
 import type { RunCompiledOptions } from '../run.js';
-import { PIPELINE_SCHEDULES, SCHEDULE_KINDS } from '../schedule-kinds.js';
-import { SEARCH_MODES, SOLVERS, SP_METHODS, SP_ORDERS } from '../search-modes.js';
 import type { SimulateOptions } from '../simulate.js';
-import { TARGETS } from '../targets.js';
 import type { TrainOptions } from '../train.js';
-import { LOSSES, OPTIMIZERS, type Training } from '../training-request.js';
 import type { VerifyOptions } from '../verify.js';
 import type { CompileOptions, PlanningOptions } from './flat-degrees.js';
 import {

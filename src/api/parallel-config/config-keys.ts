@@ -242,7 +242,8 @@ function isCounts(value: unknown): value is readonly number[] {
 
 function commFusion(value: unknown): ReadValue<CommFusion> {
   const expected =
-    'a mapping such as {allreduce: {mode: size, config: 32}}, of allreduce, reducescatter and allgather, mode auto, size or index';
+    'a mapping such as {allreduce: {mode: size, config: 32}}, of allreduce, reducescatter and allgather, mode auto, ' +
+    'size or index';
   if (!isMapping(value)) return { expected };
   const { openstate = true, ...collectives } = value;
   const fits = Object.entries(collectives).every(

@@ -8,7 +8,7 @@ import { tensorDemands } from '../../sharding-propagation/annotations/demands.js
 import type { Mesh } from '../../sharding-propagation/mesh.js';
 import type { OperatorPin, Pin, PinSource } from '../../sharding-propagation/pin.js';
 import { weightAxis } from '../../sharding-propagation/roles.js';
-import { dataInputs } from '../inputs.js';
+import { dataInputs } from '../execution/inputs.js';
 import { keepsTableWhole } from './config-options.js';
 import { pinsDegrees } from './config-rules.js';
 import type { ConfigKey, ParallelConfig } from './parallel-config.js';

@@ -1,6 +1,6 @@
 /**
- * @file Whether a rehearsal fits on this machine: the memory of its ranks and of one rank with the whole model, and its time. Both are
- * rough: what decides is that a model far too large is refused before it is run.
+ * @file Whether a rehearsal fits on this machine: the memory of its ranks and of one rank with the whole model, and its time.
+ * Both are rough: what decides is that a model far too large is refused before it is run.
  */
 import { freemem } from 'node:os';
 import { byteLength } from '../../ir/dtype.js';

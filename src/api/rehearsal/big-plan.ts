@@ -13,7 +13,7 @@ import { checkFirst } from '../../strategy/first-only.js';
 import { leadersOf } from '../../strategy/layer-classes.js';
 import type { Plan, PlanOperator } from '../../strategy/plan.js';
 import { placesIn } from '../../strategy/staged-graph.js';
-import { assignedPlan, lowerAssigned } from '../lower-plan.js';
+import { assignedPlan, lowerAssigned } from '../planning/lower-plan.js';
 import { checkSteps } from './said-steps.js';
 import { type AskedRoute, recording } from './same-routes.js';
 

@@ -1,6 +1,6 @@
 /**
- * @file Which operator and tensor of a plan's model each one of a rehearsal's is. Both are made alike, so that names tell; what is
- * numbered over the whole model (the terms of a gradient norm) is told by what it reads.
+ * @file Which operator and tensor of a plan's model each one of a rehearsal's is. Both are made alike, so that names tell; what
+ * is numbered over the whole model (the terms of a gradient norm) is told by what it reads.
  */
 import type { Graph, Node } from '../../ir/graph.js';
 

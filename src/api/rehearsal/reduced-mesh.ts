@@ -1,8 +1,8 @@
 /**
  * @file The mesh of a rehearsal: every axis of a stage's mesh at the least size that keeps its sub-axes apart where the plan uses
- * them apart. Sub-axes that always stand together become one of size 2; where they cut a width that stays to single elements, they
- * stay too, as long as the ranks suffice. Axes of stages whose meshes differ are lists of sub-axes as well: none is reduced with a part
- * of another.
+ * them apart. Sub-axes that always stand together become one of size 2; where they cut a width that stays to single elements,
+ * they stay too, as long as the ranks suffice. Axes of stages whose meshes differ are lists of sub-axes as well: none is reduced
+ * with a part of another.
  */
 import type { Assignment } from '../../partition/assignment.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';

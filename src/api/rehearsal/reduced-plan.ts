@@ -17,7 +17,7 @@ import type { Plan, PlanOperator, PlanView } from '../../strategy/plan.js';
 import { producedLayouts } from '../../strategy/produced-layouts.js';
 import { readersByTensor, readerText } from '../../strategy/readers.js';
 import { asRun, recomputedIn } from '../../strategy/staged-graph.js';
-import type { ImportedModel } from '../import.js';
+import type { ImportedModel } from '../models/import.js';
 import type { BigPlan } from './big-plan.js';
 import type { Counterparts } from './counterparts.js';
 import type { FewerParts } from './fewer-parts.js';

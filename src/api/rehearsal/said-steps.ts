@@ -1,13 +1,13 @@
 /**
- * @file The collectives that plan.json names between layouts (`redistributions.TENSOR.steps`) against those that its layouts take.
- * Programs are made from the layouts; a rehearsal holds a plan to all that it says.
+ * @file The collectives that plan.json names between layouts (`redistributions.TENSOR.steps`) against those that its layouts
+ * take. Programs are made from the layouts; a rehearsal holds a plan to all that it says.
  */
 import type { LoweredStage, PipelineLayout } from '../../partition/lower-stages.js';
 import { servedSteps, viewSteps } from '../../search/view-steps.js';
 import type { Plan } from '../../strategy/plan.js';
 import { readerText } from '../../strategy/readers.js';
 import { unfit } from '../../strategy/unfit.js';
-import type { AssignedPlan } from '../lower-plan.js';
+import type { AssignedPlan } from '../planning/lower-plan.js';
 
 /** @throws AutoparError (input) `plan-contradicts-itself` with both */
 export function checkSteps(
@@ -25,7 +25,8 @@ export function checkSteps(
     if (said === undefined || said.join() === taken.join()) continue;
     throw unfit(
       'plan-contradicts-itself',
-      `the plan says that tensor ${tensor} comes to ${texts.join(', ')} by ${stepsText(said)}, its layouts make it ${stepsText(taken)}`,
+      `the plan says that tensor ${tensor} comes to ${texts.join(', ')} by ${stepsText(said)}, its layouts make it ` +
+        `${stepsText(taken)}`,
       { tensor },
     );
   }

@@ -13,10 +13,10 @@ import { meshesOf } from '../../strategy/assignment-of.js';
 import type { Plan } from '../../strategy/plan.js';
 import { planFromJson, planToJson } from '../../strategy/plan-json.js';
 import { inPlannedOrder } from '../../strategy/staged-graph.js';
-import type { Arrays } from '../arrays.js';
-import type { ImportedModel } from '../import.js';
-import { assignedPlan, clusterOf, lowerAssigned } from '../lower-plan.js';
-import { withRandomWeights } from '../random-weights.js';
+import type { Arrays } from '../execution/arrays.js';
+import type { ImportedModel } from '../models/import.js';
+import { withRandomWeights } from '../models/random-weights.js';
+import { assignedPlan, clusterOf, lowerAssigned } from '../planning/lower-plan.js';
 import type { BigPlan } from './big-plan.js';
 import { type Counterparts, counterparts } from './counterparts.js';
 import { leadersIn } from './coverage.js';
@@ -55,8 +55,8 @@ export async function smallPlan(big: BigPlan, request: SmallRequest): Promise<Sm
   const unlike = meshesOf(big.plan);
   const stages = unlike?.stages.length ?? (pipeline ? LEAST_STAGES : 1);
   if (stages > request.ranks) throw unreduced(`its ${stages} stages, whose meshes differ, have ${request.ranks} ranks`);
-  // Widths of a file stay, so that axes that cut one to single elements, or padded, stay as well; of unlike meshes halves alone do,
-  // which are sub-axes of every stage.
+  // Widths of a file stay, so that axes that cut one to single elements, or padded, stay as well; of unlike meshes halves alone
+  // do, which are sub-axes of every stage.
   const isOfFile = request.source.generated === undefined && !unlike;
   const wholes = isOfFile ? wholeCuts(big.graph, assignment, batchSize(big.graph)) : [];
   const mesh = reducedMesh(assignment, big.lowered, Math.floor(request.ranks / stages), wholes, unlike);

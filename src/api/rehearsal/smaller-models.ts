@@ -9,14 +9,14 @@ import { LOW_TYPES } from '../../ir/autodiff/training-graph.js';
 import { fingerprint } from '../../ir/fingerprint.js';
 import { matchesAny } from '../../ir/glob.js';
 import { batchSize } from '../../search/degrees.js';
-import type { Arrays } from '../arrays.js';
-import { dispatchOf } from '../dispatch.js';
-import type { ProgramSource } from '../folder.js';
-import { generatedFile } from '../generated.js';
-import { type ImportedModel, importModel } from '../import.js';
-import { type InferencePrecision, inPrecision } from '../inference-precision.js';
-import { type Training, trainedModel, withTraining } from '../training.js';
-import { importedFor, sharedIn } from '../training-form.js';
+import type { Arrays } from '../execution/arrays.js';
+import { dispatchOf } from '../models/dispatch.js';
+import { generatedFile } from '../models/generated.js';
+import { type ImportedModel, importModel } from '../models/import.js';
+import { type InferencePrecision, inPrecision } from '../models/inference-precision.js';
+import { type Training, trainedModel, withTraining } from '../models/training.js';
+import { importedFor, sharedIn } from '../models/training-form.js';
+import type { ProgramSource } from '../output/folder.js';
 import type { ReducedMesh } from './reduced-mesh.js';
 
 /** What a rehearsal is made from. */

@@ -21,8 +21,8 @@ interface ShardCounts {
 }
 
 /**
- * `least`: the least size from `base` on that is cut as `size` is everywhere, `size` where there is no smaller one. `mayBe`: whether
- * a size is cut as another one is somewhere; dimensions of one size may be cut in several ways.
+ * `least`: the least size from `base` on that is cut as `size` is everywhere, `size` where there is no smaller one. `mayBe`:
+ * whether a size is cut as another one is somewhere; dimensions of one size may be cut in several ways.
  */
 export function narrowSizes(
   { graph, assignment: { mesh, strategies } }: Pick<BigPlan, 'graph' | 'assignment'>,

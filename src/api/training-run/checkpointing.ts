@@ -5,8 +5,8 @@ import type { Dataset } from '../../data/dataset.js';
 import type { LastBatch } from '../../data/sampler.js';
 import { AutoparError } from '../../ir/error.js';
 import type { Session } from '../../runtime/session.js';
-import { Checkpoints, type Saved } from '../checkpoints.js';
-import type { CompiledParts } from '../folder.js';
+import { Checkpoints, type Saved } from '../execution/checkpoints.js';
+import type { CompiledParts } from '../output/folder.js';
 import { recordOf, stateOf, type TrainingState } from './state.js';
 
 export interface CheckpointOptions {

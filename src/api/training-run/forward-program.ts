@@ -1,7 +1,7 @@
 /**
- * @file The forward of a trained program, as a program of its own on as many ranks: the model as it is exported (running statistics,
- * no Dropout), with its loss as two sums or with its outputs. Trained weights are state that no step changes, so that the values of
- * the training ranks are written to it.
+ * @file The forward of a trained program, as a program of its own on as many ranks: the model as it is exported (running
+ * statistics, no Dropout), with its loss as two sums or with its outputs. Trained weights are state that no step changes, so that
+ * the values of the training ranks are written to it.
  */
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -17,20 +17,23 @@ import { findLayers } from '../../ir/passes/find-layers.js';
 import { unusedName } from '../../ir/unused-name.js';
 import { rankCount } from '../../program/mesh.js';
 import { openSession, type Session, type SessionOptions, type WholeTensors } from '../../runtime/session.js';
-import { importerOf } from '../compiled-model.js';
-import type { CompiledParts } from '../folder.js';
-import type { ImportedModel } from '../import.js';
-import { programOfPlan } from '../lower-plan.js';
+import { importerOf } from '../models/compiled-model.js';
+import type { ImportedModel } from '../models/import.js';
+import { withRandomWeights } from '../models/random-weights.js';
+import { trainingForm } from '../models/training-form.js';
+import type { CompiledParts } from '../output/folder.js';
 import { plan } from '../plan.js';
-import { withRandomWeights } from '../random-weights.js';
-import { trainingForm } from '../training-form.js';
-import type { Training } from '../training-request.js';
+import { programOfPlan } from '../planning/lower-plan.js';
+import type { Training } from '../requests/training-request.js';
 
 export interface ForwardProgram {
   readonly session: Session;
   /** The model that it computes. */
   readonly imported: ImportedModel;
-  /** Outputs whose quotient is the mean loss; of a loss that is no quotient, the loss alone. Null where it has the model's outputs. */
+  /**
+   * Outputs whose quotient is the mean loss; of a loss that is no quotient, the loss alone. Null where it has the model's
+   * outputs.
+   */
   readonly loss: { readonly numerator: string; readonly denominator: string | null } | null;
   /** Values of weights, by name: those that are trained, and running statistics. */
   readonly write: (state: WholeTensors) => Promise<void>;

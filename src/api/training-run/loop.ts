@@ -6,8 +6,8 @@ import { learningRateAt, type OptimizerOptions } from '../../ir/autodiff/optimiz
 import { elementCount } from '../../ir/graph.js';
 import { eachStep, numberIn } from '../../runtime/run-program.js';
 import type { Session, StepResult } from '../../runtime/session.js';
-import type { ImportedModel } from '../import.js';
-import { numberReader } from '../numbers.js';
+import type { ImportedModel } from '../models/import.js';
+import { numberReader } from '../verification/numbers.js';
 import type { StepMetrics } from './metrics.js';
 import { gradientNorm, gradientOptions, gradientPlaces, notFiniteError, usualNames } from './observed.js';
 import { stateAfter, type TrainingState } from './state.js';

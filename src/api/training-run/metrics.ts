@@ -13,8 +13,8 @@ export interface StepMetrics {
   /** The mean over the labels of the step that count. */
   readonly loss: number;
   /**
-   * The norm of all gradients together, of the mean loss and before clipping; null where it is not finite (a step that a dynamic loss
-   * scale skips) or the program does not hold what it takes.
+   * The norm of all gradients together, of the mean loss and before clipping; null where it is not finite (a step that a dynamic
+   * loss scale skips) or the program does not hold what it takes.
    */
   readonly gradientNorm: number | null;
   readonly learningRate: number;

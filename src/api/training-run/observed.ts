@@ -6,8 +6,8 @@ import { AutoparError } from '../../ir/error.js';
 import type { Program } from '../../program/program.js';
 import { numberIn } from '../../runtime/run-program.js';
 import type { StepOptions, StepResult } from '../../runtime/session.js';
-import type { ImportedModel } from '../import.js';
-import { numberReader } from '../numbers.js';
+import type { ImportedModel } from '../models/import.js';
+import { numberReader } from '../verification/numbers.js';
 
 /** Where a program has the gradients of its weights. */
 export interface GradientPlaces {

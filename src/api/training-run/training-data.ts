@@ -10,8 +10,8 @@ import { AutoparError } from '../../ir/error.js';
 import type { Program } from '../../program/program.js';
 import type { Feeds, Session } from '../../runtime/session.js';
 import type { PlanTraining } from '../../strategy/plan.js';
-import type { ImportedModel } from '../import.js';
-import { tableRows } from '../inputs.js';
+import { tableRows } from '../execution/inputs.js';
+import type { ImportedModel } from '../models/import.js';
 
 /** Data files as options name them. */
 export interface DataOptions {

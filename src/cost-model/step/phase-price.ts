@@ -202,8 +202,8 @@ export function accumulatesApart(configuration: Pick<StepConfiguration, 'zero' |
 }
 
 /**
- * The same of a software, unless ZeRO 3 scatters gradients at once: Megatron's products add to the accumulator since early 2022, when
- * it got its sequence parallelism.
+ * The same of a software, unless ZeRO 3 scatters gradients at once: Megatron's products add to the accumulator since early 2022,
+ * when it got its sequence parallelism.
  */
 export function mayAccumulateApart({
   software,

@@ -20,8 +20,8 @@ import { ForwardWriter, readIn } from '../passes/forward-writer.js';
 type BatchStatisticsForm = Extract<TrainingForm, { kind: 'batch-statistics' }>;
 
 /**
- * Whose statistics are taken: of the whole batch; or of parts of it, one after the other, each by itself. A part's statistics move
- * the running ones by their mean over all parts, once a step.
+ * Whose statistics are taken: of the whole batch; or of parts of it, one after the other, each by itself. A part's statistics
+ * move the running ones by their mean over all parts, once a step.
  */
 export interface StatisticsParts {
   /** Parts of the graph's own batch. */
@@ -113,8 +113,8 @@ function inParts(
     return add(`${vector}/each`, 'Reshape', [copies], { shape: [groups * channels] });
   };
   const operands: (string | null)[] = [beside, each(scale), each(bias)];
-  // What the running ones were has no part in the statistics themselves. ONNX Runtime writes these over the operands: each call has
-  // zeros of its own, computed of something else, since equal constants and equal operators are one.
+  // What the running ones were has no part in the statistics themselves. ONNX Runtime writes these over the operands: each call
+  // has zeros of its own, computed of something else, since equal constants and equal operators are one.
   const results: (string | null)[] = [];
   for (const { operand, result, owner, before, type: own } of moves) {
     const none = write.value(at(`zero${operand}`), constant(own.dtype, [0], []));

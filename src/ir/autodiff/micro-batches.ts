@@ -175,7 +175,8 @@ function checkApart(graph: Graph, node: Node, marks: BatchMarks, loss: string, s
     'input',
     `node '${node.name}' (${node.op}) mixes the samples of a batch (${mixing}), so micro-batches would compute something else`,
     { node: node.name },
-    'train with --micro-batches 1; BatchNormalization may take statistics of each micro-batch (--batch-statistics micro-batch), ' +
+    'train with --micro-batches 1; BatchNormalization may take statistics of each micro-batch (--batch-statistics ' +
+      'micro-batch), ' +
       'or keep its running ones (--freeze-batch-statistics)',
   );
 }

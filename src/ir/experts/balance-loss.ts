@@ -3,8 +3,8 @@
  *
  *     W · experts · Σ over experts of (share of choices that fall on it) · (its mean gate)
  *
- * for each sample by itself, then the mean over samples and the sum over layers. One that were taken over all tokens of a rank or a
- * micro-batch would differ with their number, as a product of means does. Choices have no gradient; gates have.
+ * for each sample by itself, then the mean over samples and the sum over layers. One that were taken over all tokens of a rank or
+ * a micro-batch would differ with their number, as a product of means does. Choices have no gradient; gates have.
  */
 import { onnxOfDtype } from '../dtype.js';
 import { AutoparError } from '../error.js';

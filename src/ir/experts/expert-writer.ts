@@ -1,6 +1,6 @@
 /**
- * @file What a mixture of experts computes, on rows of all experts: [experts, rows, features] for every tensor inside, however the
- * model has its dimensions.
+ * @file What a mixture of experts computes, on rows of all experts: [experts, rows, features] for every tensor inside, however
+ * the model has its dimensions.
  */
 import { type Attributes, type ConstantTensor, type Graph, type Node, type TensorType, typeOf } from '../graph.js';
 import { constant } from '../ops/constants.js';

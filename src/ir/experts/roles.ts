@@ -1,6 +1,6 @@
 /**
- * @file What the dimensions of tensors inside a mixture of experts are: tokens, experts or features. They follow from one operator
- * to the next through factor rules.
+ * @file What the dimensions of tensors inside a mixture of experts are: tokens, experts or features. They follow from one
+ * operator to the next through factor rules.
  *
  *     x [tokens, features] → Einsum td,edf->etf → [experts, tokens, features]
  */

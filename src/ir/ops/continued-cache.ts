@@ -1,6 +1,6 @@
 /**
- * @file A key-value cache that an attention continues, in plain operators. A sequence's new keys are written behind what the cache
- * holds of it, which may be another number of tokens for every sequence:
+ * @file A key-value cache that an attention continues, in plain operators. A sequence's new keys are written behind what the
+ * cache holds of it, which may be another number of tokens for every sequence:
  *
  *     joined[t] = t < before ? past[t] : new[t − before]
  */

@@ -1,6 +1,6 @@
 /**
- * @file DeformConv in plain operators (Dai et al. 2017; with a mask, Zhu et al. 2019). Every place k of a window p looks where its
- * offset sends it; what it finds there is sampled between four pixels, weighed by its mask, and convolved:
+ * @file DeformConv in plain operators (Dai et al. 2017; with a mask, Zhu et al. 2019). Every place k of a window p looks where
+ * its offset sends it; what it finds there is sampled between four pixels, weighed by its mask, and convolved:
  *
  *     S = Σ over corners of x · weight        y = W · (S · mask)        per group of channels
  */

@@ -1,7 +1,7 @@
 /**
- * @file ONNX Runtime's GroupQueryAttention in plain operators: causal, with the rotation of queries and keys inside. It is trained
- * over whole sequences; one that continues a cache is the same with keys and values that were written into the cache, each
- * sequence's behind its last token (continued-cache.ts).
+ * @file ONNX Runtime's GroupQueryAttention in plain operators: causal, with the rotation of queries and keys inside. It is
+ * trained over whole sequences; one that continues a cache is the same with keys and values that were written into the cache,
+ * each sequence's behind its last token (continued-cache.ts).
  */
 import { AutoparError } from '../error.js';
 import { constant } from './constants.js';

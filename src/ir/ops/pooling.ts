@@ -44,7 +44,9 @@ export const poolingEntries: readonly OperatorEntry[] = [
         work: (view) => ({
           flops: elementCount(result(view, 0).shape) * elementCount(neededIntegers(view, 'kernel_shape')),
         }),
-        note: 'Places inside a window stay whole, and positions of means that leave out padding; where the places of maxima are asked for, channels and positions do.',
+        note:
+          'Places inside a window stay whole, and positions of means that leave out padding; where the places of ' +
+          'maxima are asked for, channels and positions do.',
       }),
       GRADIENTS[op],
     ),

@@ -1,6 +1,6 @@
 /**
- * @file Gradients of operators on regions of images. Written here: those that are linear in a way plain operators can undo, Col2Im,
- * MaxUnpool, AffineGrid, CenterCropPad.
+ * @file Gradients of operators on regions of images. Written here: those that are linear in a way plain operators can undo,
+ * Col2Im, MaxUnpool, AffineGrid, CenterCropPad.
  */
 import { elementCount } from '../graph.js';
 import { constant } from './constants.js';

@@ -89,7 +89,10 @@ export function spatialNames(windows: readonly SpatialWindow[], fill: number | n
   };
 }
 
-/** How a window takes its dimension: `passes`: position by position; `beside`: side by side; else it overlaps or leaves some out. */
+/**
+ * How a window takes its dimension: `passes`: position by position; `beside`: side by side; else it overlaps or leaves some
+ * out.
+ */
 export function sideOf({
   input,
   kernel,

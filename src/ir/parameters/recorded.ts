@@ -3,7 +3,8 @@
  * with every operator which operator of the traced program it is part of, and keeps what it folded as initializers without a name
  * of a module:
  *
- *     val_20        read by an operator of %group_norm(…, %p_g_weight, %p_g_bias): made of one of these, or a helper of the expansion
+ *     val_20        read by an operator of %group_norm(…, %p_g_weight, %p_g_bias): made of one of these, or a helper of the
+ * expansion
  *     embedding_1   %add(%embedding, %embedding_1): a value of the program, computed from module state or from nothing
  */
 import { isFloating } from '../dtype.js';

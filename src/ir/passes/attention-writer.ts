@@ -8,7 +8,10 @@ import type { Attributes, Node } from '../graph.js';
 import { constant } from '../ops/constants.js';
 import type { ForwardWriter } from './forward-writer.js';
 
-/** An attention whose heads are apart: queries [batch, heads, s, e], keys [batch, key heads, t, e], values [batch, key heads, t, f]. */
+/**
+ * An attention whose heads are apart: queries [batch, heads, s, e], keys [batch, key heads, t, e], values [batch, key heads, t,
+ * f].
+ */
 export interface WrittenAttention {
   readonly query: string;
   readonly key: string;

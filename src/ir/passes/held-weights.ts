@@ -1,7 +1,7 @@
 /**
- * @file Weights that ranks keep in parts and gather where they are used: state that no step changes. As a weight each reader has its
- * own block from the file; as state the weight has one layout at rest, from which each reader takes what it needs, as it does of a
- * parameter in training.
+ * @file Weights that ranks keep in parts and gather where they are used: state that no step changes. As a weight each reader has
+ * its own block from the file; as state the weight has one layout at rest, from which each reader takes what it needs, as it does
+ * of a parameter in training.
  */
 import type { Graph, StatePair } from '../graph.js';
 

@@ -1,6 +1,6 @@
 /**
- * @file Pass `write-attention`: ONNX's Attention and ONNX Runtime's GroupQueryAttention in plain operators (attention-writer.ts), where
- * ranks share out a sequence and its parts are lowered one by one.
+ * @file Pass `write-attention`: ONNX's Attention and ONNX Runtime's GroupQueryAttention in plain operators (attention-writer.ts),
+ * where ranks share out a sequence and its parts are lowered one by one.
  */
 import { type GraphIndex, indexGraph } from '../blocks/matching.js';
 import type { Graph, Node } from '../graph.js';

@@ -64,7 +64,8 @@ function refused(text: string, why: string): AutoparError {
     'usage',
     `--meshes "${text}": ${why}`,
     {},
-    'give each stage of dp, sp and tp what it has, with a bar between stages and as many devices on each, such as --meshes "tp2 | dp2"; ' +
+    'give each stage of dp, sp and tp what it has, with a bar between stages and as many devices on each, such as ' +
+      '--meshes "tp2 | dp2"; ' +
       'of the dp of two stages one divides the other, and so of their dp · sp',
   );
 }

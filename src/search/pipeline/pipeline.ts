@@ -145,7 +145,8 @@ function checkParts(
   throw new AutoparError(
     'bad-stages',
     'usage',
-    `${placeText(placeOfPart(kind, empty, stages))} has operators alone that depend on no parameter, which run wherever they are read`,
+    `${placeText(placeOfPart(kind, empty, stages))} has operators alone that depend on no parameter, which run ` +
+      'wherever they are read',
     {},
     'give it an operator that reads a parameter or what one makes, or take fewer stages',
   );

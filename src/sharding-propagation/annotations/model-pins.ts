@@ -205,7 +205,8 @@ function shardsByRank(
   if (sound && shardOf.length === deviceCount(mesh) && !shardOf.includes(-1)) return shardOf;
   throw doesNotFit(
     source,
-    `the devices of ${spec.tensor} are not each of the ${deviceCount(mesh)} devices${first > 0 ? ` from ${first} on` : ''} once, in ${total} shards`,
+    `the devices of ${spec.tensor} are not each of the ${deviceCount(mesh)} ` +
+      `devices${first > 0 ? ` from ${first} on` : ''} once, in ${total} shards`,
     'the annotations are damaged, or leave devices idle, which no plan does; take them out of the model',
   );
 }

@@ -42,7 +42,9 @@ export function plainCut(axes: readonly SubAxis[], size: number, mesh: Mesh): Cu
   });
 }
 
-/** A cut of all positions as one of so many others: of what windows read as of what they make. Others than plain ones are none. */
+/**
+ * A cut of all positions as one of so many others: of what windows read as of what they make. Others than plain ones are none.
+ */
 export function resizedCut(cut: Cut, from: number, to: number, mesh: Mesh): Cut {
   if (from === to || cut.length === 0) return cut;
   const axes = axesOfCut(cut);

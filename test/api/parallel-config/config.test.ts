@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { compile } from '../../../src/api/compile.js';
-import { importModel } from '../../../src/api/import.js';
+import { importModel } from '../../../src/api/models/import.js';
 import { KEY_ROWS, NOTED_KEYS } from '../../../src/api/parallel-config/config-keys.js';
 import { optionsOf } from '../../../src/api/parallel-config/config-options.js';
 import { pinsOfConfig } from '../../../src/api/parallel-config/config-pins.js';

@@ -6,9 +6,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { compile, type NestedCompileOptions } from '../../../src/api/compile.js';
-import { generatedFile } from '../../../src/api/generated.js';
+import { generatedFile } from '../../../src/api/models/generated.js';
+import type { Training } from '../../../src/api/models/training.js';
 import type { Rehearsal } from '../../../src/api/rehearse.js';
-import type { Training } from '../../../src/api/training.js';
 
 const CLUSTER = '2x8:h100-sxm-80';
 

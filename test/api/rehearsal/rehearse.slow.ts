@@ -1,6 +1,6 @@
 /**
- * @file rehearse over kinds of models, degrees, schedules and precisions: every plan computes what one rank does at reduced sizes and
- * is covered whole. Every corruption of the programs of rehearsals is refused.
+ * @file rehearse over kinds of models, degrees, schedules and precisions: every plan computes what one rank does at reduced sizes
+ * and is covered whole. Every corruption of the programs of rehearsals is refused.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -9,8 +9,8 @@ import test from 'ava';
 import { generatedModel } from '../../../models/families.js';
 import { languageModel } from '../../../models/language-model.js';
 import type { LanguageModelSizes } from '../../../models/language-sizes.js';
+import type { Training } from '../../../src/api/models/training.js';
 import { rehearse } from '../../../src/api/rehearse.js';
-import type { Training } from '../../../src/api/training.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
 import { checkProgram } from '../../../src/program/check-program.js';
 import type { Program } from '../../../src/program/program.js';

@@ -1,5 +1,6 @@
 /**
- * @file Runs that were gathered after the constants had been fitted are predicted about as well as those that they were fitted to.
+ * @file Runs that were gathered after the constants had been fitted are predicted about as well as those that they were fitted
+ * to.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';

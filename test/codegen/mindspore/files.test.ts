@@ -1,13 +1,13 @@
 /**
- * @file The MindSpore target: compiling with its configuration gives the plan back, its strategy files agree, its tables name every
- * rank once.
+ * @file The MindSpore target: compiling with its configuration gives the plan back, its strategy files agree, its tables name
+ * every rank once.
  */
 import { mkdtempSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { readParallelConfig } from '../../../src/api/annotations.js';
 import { compile, type Training } from '../../../src/api/index.js';
+import { readParallelConfig } from '../../../src/api/requests/annotations.js';
 import { diffStrategies, mergeStrategies } from '../../../src/api/strategy.js';
 import { readPlan } from '../../../src/strategy/plan-json.js';
 import { slowTests } from '../../selection.js';

@@ -1,13 +1,13 @@
 /**
- * @file Programs of the torch target, compiled as a user would, and run: ranks as forks of one Python process, or as processes that
- * torchrun starts.
+ * @file Programs of the torch target, compiled as a user would, and run: ranks as forks of one Python process, or as processes
+ * that torchrun starts.
  */
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
+import { randomInputs } from '../../../src/api/execution/inputs.js';
+import { labelBounds } from '../../../src/api/execution/labels.js';
 import { type CompileOptions, compile } from '../../../src/api/index.js';
-import { randomInputs } from '../../../src/api/inputs.js';
-import { labelBounds } from '../../../src/api/labels.js';
 import { openCompiled } from '../../../src/api/verify.js';
 import { readNpz, writeNpz } from '../../../src/program/arrays/npz.js';
 import { rankCount } from '../../../src/program/mesh.js';

@@ -8,7 +8,7 @@ import test from 'ava';
 import { GraphBuilder } from '../../../models/builder.js';
 import { gpt } from '../../../models/gpt.js';
 import { AutoparError, type CompileOptions, compile, importModel } from '../../../src/api/index.js';
-import { type Training, trainedModel } from '../../../src/api/training.js';
+import { type Training, trainedModel } from '../../../src/api/models/training.js';
 import { programOf } from '../../../src/codegen/program-of.js';
 import { torchProgram } from '../../../src/codegen/torch/emit-torch.js';
 import { numbersText } from '../../../src/codegen/torch/operators/operator.js';

@@ -38,8 +38,9 @@ const TRAINING: Training = {
   optimizer: { kind: 'sgd', momentum: 0.9, learningRate: 0.1, clipNorm: 0.05 },
 };
 /**
- * Steps that do not spread rounding. At a rate of 0.1 without clipping, PyTorch on one rank is 2e-4 from the bundled runtime on one
- * rank after three steps of experts, with equal tokens of every expert; so at 1e-6 over twenty steps, no term of a gradient lacks.
+ * Steps that do not spread rounding. At a rate of 0.1 without clipping, PyTorch on one rank is 2e-4 from the bundled runtime on
+ * one rank after three steps of experts, with equal tokens of every expert; so at 1e-6 over twenty steps, no term of a gradient
+ * lacks.
  */
 const SMOOTH: Training['optimizer'] = { kind: 'sgd', momentum: 0.9, learningRate: 0.01, clipNorm: 0.05 };
 const LANGUAGE: Training = { ...TRAINING, loss: { kind: 'cross_entropy' } };
@@ -122,7 +123,10 @@ const MORE: readonly (Partial<Omit<CompileOptions, 'training' | 'model'>> & {
   ...PIPELINES,
 ];
 
-/** So many drawn plans, the first that are no refusals; as the fuzzer draws them, but for an optimizer whose state is linear in gradients. */
+/**
+ * So many drawn plans, the first that are no refusals; as the fuzzer draws them, but for an optimizer whose state is linear in
+ * gradients.
+ */
 const DRAWN = 7;
 /** Over more steps rounding sends tokens to other experts. */
 const DRAWN_STEPS = 3;

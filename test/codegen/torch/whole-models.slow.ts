@@ -1,6 +1,6 @@
 /**
- * @file Whole models in torch on two ranks: those of PyTorch's exporters against the outputs that PyTorch gave, and generated ones
- * of every family against the bundled runtime.
+ * @file Whole models in torch on two ranks: those of PyTorch's exporters against the outputs that PyTorch gave, and generated
+ * ones of every family against the bundled runtime.
  */
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,5 +1,6 @@
 /**
- * @file What is learned from runs of a hidden law is the law: of each shape, of smooth laws between shapes, of layers of two kinds.
+ * @file What is learned from runs of a hidden law is the law: of each shape, of smooth laws between shapes, of layers of two
+ * kinds.
  */
 import test from 'ava';
 import { fitLayers, measuredLayers } from '../../../src/cost-model/measured-layers/fit-layers.js';
@@ -78,23 +79,27 @@ test('two kinds of layers are told apart by models with other numbers of them', 
   for (const found of layers) t.true(Math.abs(found.factor / law(found) - 1) < 0.03, `${found.factor}`);
 });
 
-test('the order of runs changes nothing, a run that is far off its like little, and a run that was made often counts as often', (t) => {
-  const runs = manyRuns(rugged);
-  const layers = measuredLayers(fitLayers(runs));
-  t.deepEqual(measuredLayers(fitLayers([...runs].reverse())), layers);
-  t.deepEqual(measuredLayers(fitLayers([...runs.slice(30), ...runs.slice(0, 30)])), layers);
+test(
+  'the order of runs changes nothing, a run that is far off its like little, and a run that was made often ' +
+    'counts as often',
+  (t) => {
+    const runs = manyRuns(rugged);
+    const layers = measuredLayers(fitLayers(runs));
+    t.deepEqual(measuredLayers(fitLayers([...runs].reverse())), layers);
+    t.deepEqual(measuredLayers(fitLayers([...runs.slice(30), ...runs.slice(0, 30)])), layers);
 
-  // 24 wide layers: most of their step.
-  const first = runs.at(-10) as MeasuredRun;
-  const rest = runs.filter((run) => run !== first);
-  const shape = layerShape(first.work.layers[0]?.part ?? layer(1, 1, 1), first.configuration);
-  const factorIn = (all: readonly MeasuredRun[]) =>
-    measuredLayers(fitLayers(all)).find((own) => isSameLayer(own, shape))?.factor ?? 0;
-  const hung = factorIn([{ ...first, seconds: 3 * first.seconds }, ...rest]);
-  t.true(Math.abs(hung / rugged(shape) - 1) < 0.1, `${hung} for ${rugged(shape)}`);
+    // 24 wide layers: most of their step.
+    const first = runs.at(-10) as MeasuredRun;
+    const rest = runs.filter((run) => run !== first);
+    const shape = layerShape(first.work.layers[0]?.part ?? layer(1, 1, 1), first.configuration);
+    const factorIn = (all: readonly MeasuredRun[]) =>
+      measuredLayers(fitLayers(all)).find((own) => isSameLayer(own, shape))?.factor ?? 0;
+    const hung = factorIn([{ ...first, seconds: 3 * first.seconds }, ...rest]);
+    t.true(Math.abs(hung / rugged(shape) - 1) < 0.1, `${hung} for ${rugged(shape)}`);
 
-  const alone = factorIn([first]);
-  const often = factorIn([{ ...first, times: 50 }]);
-  const off = (factor: number) => Math.abs(Math.log(factor / rugged(shape)));
-  t.true(off(often) < off(alone) && off(often) < 0.02 && often !== 1, `${alone} ${often} ${rugged(shape)}`);
-});
+    const alone = factorIn([first]);
+    const often = factorIn([{ ...first, times: 50 }]);
+    const off = (factor: number) => Math.abs(Math.log(factor / rugged(shape)));
+    t.true(off(often) < off(alone) && off(often) < 0.02 && often !== 1, `${alone} ${often} ${rugged(shape)}`);
+  },
+);

@@ -3,8 +3,8 @@
  */
 import test from 'ava';
 import { generatedModel } from '../../../models/families.js';
-import { graphOfWork, graphWork } from '../../../src/api/graph-work.js';
-import { modelWork } from '../../../src/api/layer-classes.js';
+import { graphOfWork, graphWork } from '../../../src/api/planning/graph-work.js';
+import { modelWork } from '../../../src/api/planning/layer-classes.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
 import { workAt } from '../../../src/cost-model/step/affine-work.js';
 import type { ModelWork } from '../../../src/cost-model/step/work.js';

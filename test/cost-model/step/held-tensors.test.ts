@@ -4,8 +4,8 @@
  */
 import test from 'ava';
 import { generatedModel } from '../../../models/families.js';
+import { workReader } from '../../../src/api/planning/step-works.js';
 import { simulate } from '../../../src/api/simulate.js';
-import { workReader } from '../../../src/api/step-works.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
 import { heldTensors } from '../../../src/cost-model/step/held-tensors.js';
 import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
@@ -50,8 +50,8 @@ function near(t: { true(value: boolean, message: string): unknown }, found: numb
 }
 
 /**
- * Sine and cosine of 64 positions, half a head each, in 16 bits on the stage that makes the angles; a zero where experts are added up; the
- * scale of ones of each stage's state-space layer, for the 64 features of a group.
+ * Sine and cosine of 64 positions, half a head each, in 16 bits on the stage that makes the angles; a zero where experts are
+ * added up; the scale of ones of each stage's state-space layer, for the 64 features of a group.
  */
 function bufferBytes(generate: string, stage: number): number {
   if (generate.startsWith('hybrid')) return 2 * 64;

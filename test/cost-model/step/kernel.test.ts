@@ -57,30 +57,34 @@ test('a softmax operator by operator moves 20 bytes a score more, in five kernel
   }
 });
 
-test('attention written for a Hopper reaches what FlashAttention 3 does at most on long sequences, and half of it on 2,048 keys', (t) => {
-  const hopper = deviceOf('h100-sxm-80');
-  const flopsPerSecond = (keys: number, attention: 'fused' | 'portable' | 'early', on = hopper) => {
-    const work = { ...heads(128, 16), queries: keys, keys };
-    const needed = 2 * 16 * keys * keys * 128;
-    return needed / attentionSeconds(work, on, { attention, precision: 'bf16' }, STEP_CONSTANTS);
-  };
-  // Shah et al. 2024: up to 740 TFLOP/s forward in 16 bits.
-  const long = flopsPerSecond(131072, 'fused');
-  t.true(long < 7.4e14 && long > 0.75 * 7.4e14, `${long}`);
-  t.true(flopsPerSecond(2048, 'fused') < 0.6 * long);
-  t.true(flopsPerSecond(131072, 'portable') < 0.5 * long);
-  t.is(flopsPerSecond(131072, 'early'), flopsPerSecond(131072, 'portable'));
-  // Dao 2023: FlashAttention 2 reaches 50 to 73 % of an A100's 312 TFLOP/s forward, FlashAttention 1 25 to 40 %.
-  const ampere = deviceOf('a100-sxm-80');
-  for (const keys of [2048, 16384]) {
-    const share = flopsPerSecond(keys, 'portable', ampere) / 3.12e14;
-    t.true(share > 0.5 && share < 0.73, `${share}`);
-    t.true(Math.abs(flopsPerSecond(keys, 'early', ampere) / 3.12e14 / share - 0.5) < 1e-9);
-  }
-  // No device attends faster than it multiplies.
-  const instinct = deviceOf('mi300x-192');
-  t.true(flopsPerSecond(131072, 'fused', instinct) < 6.684e14);
-});
+test(
+  'attention written for a Hopper reaches what FlashAttention 3 does at most on long sequences, and half of it on ' +
+    '2,048 keys',
+  (t) => {
+    const hopper = deviceOf('h100-sxm-80');
+    const flopsPerSecond = (keys: number, attention: 'fused' | 'portable' | 'early', on = hopper) => {
+      const work = { ...heads(128, 16), queries: keys, keys };
+      const needed = 2 * 16 * keys * keys * 128;
+      return needed / attentionSeconds(work, on, { attention, precision: 'bf16' }, STEP_CONSTANTS);
+    };
+    // Shah et al. 2024: up to 740 TFLOP/s forward in 16 bits.
+    const long = flopsPerSecond(131072, 'fused');
+    t.true(long < 7.4e14 && long > 0.75 * 7.4e14, `${long}`);
+    t.true(flopsPerSecond(2048, 'fused') < 0.6 * long);
+    t.true(flopsPerSecond(131072, 'portable') < 0.5 * long);
+    t.is(flopsPerSecond(131072, 'early'), flopsPerSecond(131072, 'portable'));
+    // Dao 2023: FlashAttention 2 reaches 50 to 73 % of an A100's 312 TFLOP/s forward, FlashAttention 1 25 to 40 %.
+    const ampere = deviceOf('a100-sxm-80');
+    for (const keys of [2048, 16384]) {
+      const share = flopsPerSecond(keys, 'portable', ampere) / 3.12e14;
+      t.true(share > 0.5 && share < 0.73, `${share}`);
+      t.true(Math.abs(flopsPerSecond(keys, 'early', ampere) / 3.12e14 / share - 0.5) < 1e-9);
+    }
+    // No device attends faster than it multiplies.
+    const instinct = deviceOf('mi300x-192');
+    t.true(flopsPerSecond(131072, 'fused', instinct) < 6.684e14);
+  },
+);
 
 test('large products in 4 bits are faster than in 8 by the same factor on every Blackwell, and the Ultra is the fastest', (t) => {
   const work = {

@@ -3,7 +3,7 @@
  */
 import { join } from 'node:path';
 import test from 'ava';
-import { modelWork } from '../../../src/api/layer-classes.js';
+import { modelWork } from '../../../src/api/planning/layer-classes.js';
 import { simulate } from '../../../src/api/simulate.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
 import { partBytes } from '../../../src/cost-model/step/part-bytes.js';

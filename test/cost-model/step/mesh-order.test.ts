@@ -102,27 +102,34 @@ function permutations(axes: MeshOrder): readonly MeshOrder[] {
   );
 }
 
-// With 512 samples the pipeline belongs inside and dp across (docs/choosing-a-strategy.md): sends of activations grow, gradients do not.
-test('on 2x8 with pp 4 · dp 2 · tp 2 only pp crosses nodes, with tp 8 · dp 2 only dp; with 32 samples no other order is cheaper', async (t) => {
-  for (const [degrees, crossing] of [
-    [{ pp: 4, dp: 2, tp: 2 }, ['pp']],
-    [{ dp: 2, tp: 8 }, ['dp']],
-  ] as const) {
-    const usual = await simulate({ ...STEP, ...degrees });
-    const across = usual.axes.filter(({ link }) => link?.level === 'network');
-    t.deepEqual(
-      across.map(({ axis }) => axis),
-      crossing,
-    );
-    for (const axis of across) t.true(axis.sentBytes > 0 && axis.seconds > 0);
-    const others = await Promise.all(orders(degrees).map((meshOrder) => simulate({ ...STEP, ...degrees, meshOrder })));
-    const steps = others.map(({ stepSeconds }) => stepSeconds);
-    t.is(steps.length, crossing[0] === 'pp' ? 6 : 2);
-    t.true(Math.min(...steps) >= usual.stepSeconds - 1e-12);
-    // An order that takes tp out of the node costs a sixth more at least.
-    t.true(Math.max(...steps) > 1.16 * usual.stepSeconds);
-  }
-});
+// With 512 samples the pipeline belongs inside and dp across (docs/choosing-a-strategy.md): sends of activations grow, gradients
+// do not.
+test(
+  'on 2x8 with pp 4 · dp 2 · tp 2 only pp crosses nodes, with tp 8 · dp 2 only dp; with 32 samples no other order ' +
+    'is cheaper',
+  async (t) => {
+    for (const [degrees, crossing] of [
+      [{ pp: 4, dp: 2, tp: 2 }, ['pp']],
+      [{ dp: 2, tp: 8 }, ['dp']],
+    ] as const) {
+      const usual = await simulate({ ...STEP, ...degrees });
+      const across = usual.axes.filter(({ link }) => link?.level === 'network');
+      t.deepEqual(
+        across.map(({ axis }) => axis),
+        crossing,
+      );
+      for (const axis of across) t.true(axis.sentBytes > 0 && axis.seconds > 0);
+      const others = await Promise.all(
+        orders(degrees).map((meshOrder) => simulate({ ...STEP, ...degrees, meshOrder })),
+      );
+      const steps = others.map(({ stepSeconds }) => stepSeconds);
+      t.is(steps.length, crossing[0] === 'pp' ? 6 : 2);
+      t.true(Math.min(...steps) >= usual.stepSeconds - 1e-12);
+      // An order that takes tp out of the node costs a sixth more at least.
+      t.true(Math.max(...steps) > 1.16 * usual.stepSeconds);
+    }
+  },
+);
 
 slow(
   'tensor parallelism that leaves the node is dearer for these models, whichever of these degrees are with it',

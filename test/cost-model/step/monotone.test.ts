@@ -1,11 +1,11 @@
 /**
- * @file What holds of every step, drawn at random: its parts add up to it, faster links and memory never make it slower, nor longer
- * rounds faster; and a stage's bytes add up to what it needs.
+ * @file What holds of every step, drawn at random: its parts add up to it, faster links and memory never make it slower, nor
+ * longer rounds faster; and a stage's bytes add up to what it needs.
  */
 import test from 'ava';
 import fc from 'fast-check';
 import { generatedModel } from '../../../models/families.js';
-import { layerGraph, layerWork } from '../../../src/api/layer-classes.js';
+import { layerGraph, layerWork } from '../../../src/api/planning/layer-classes.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
 import type { ClusterLevel } from '../../../src/cost-model/levels.js';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';

@@ -3,7 +3,7 @@
  */
 import test from 'ava';
 import fc from 'fast-check';
-import { modelWork } from '../../../src/api/layer-classes.js';
+import { modelWork } from '../../../src/api/planning/layer-classes.js';
 import { type SimulateOptions, simulate } from '../../../src/api/simulate.js';
 import { type Cluster, parseCluster } from '../../../src/cost-model/cluster.js';
 import { clusterOfDescription } from '../../../src/cost-model/cluster-file.js';

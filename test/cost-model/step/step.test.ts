@@ -3,7 +3,7 @@
  */
 import test from 'ava';
 import fc from 'fast-check';
-import { modelWork } from '../../../src/api/layer-classes.js';
+import { modelWork } from '../../../src/api/planning/layer-classes.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
 import { type StepConfiguration, usualGradientBytes } from '../../../src/cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';

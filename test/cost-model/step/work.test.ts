@@ -3,7 +3,7 @@
  * kept activations (Korthikanti et al. 2022), collectives (Shoeybi et al. 2019).
  */
 import test from 'ava';
-import { modelWork } from '../../../src/api/layer-classes.js';
+import { modelWork } from '../../../src/api/planning/layer-classes.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
 import { attentionSeconds } from '../../../src/cost-model/kernel-price.js';
 import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';

@@ -4,7 +4,7 @@
  */
 import test, { type ExecutionContext } from 'ava';
 import { GraphBuilder } from '../../../models/builder.js';
-import { runGraph } from '../../../src/api/reference.js';
+import { runGraph } from '../../../src/api/verification/reference.js';
 import { appendLoss, type LossOptions } from '../../../src/ir/autodiff/append-loss.js';
 import { trainingGraph } from '../../../src/ir/autodiff/training-graph.js';
 import { AutoparError } from '../../../src/ir/error.js';

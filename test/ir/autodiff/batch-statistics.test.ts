@@ -4,7 +4,7 @@
 import test from 'ava';
 import { floats, GraphBuilder } from '../../../models/builder.js';
 import { normalisedCnn } from '../../../models/normalised-cnn.js';
-import { runGraph } from '../../../src/api/reference.js';
+import { runGraph } from '../../../src/api/verification/reference.js';
 import { keepRunningStatistics, takeBatchStatistics } from '../../../src/ir/autodiff/batch-statistics.js';
 import type { Graph } from '../../../src/ir/graph.js';
 import { numbersOf } from '../../../src/ir/ops/constants.js';

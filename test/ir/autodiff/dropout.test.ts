@@ -4,8 +4,8 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { floats, GraphBuilder } from '../../../models/builder.js';
-import { importModel } from '../../../src/api/import.js';
-import { runGraph } from '../../../src/api/reference.js';
+import { importModel } from '../../../src/api/models/import.js';
+import { runGraph } from '../../../src/api/verification/reference.js';
 import { differentiate } from '../../../src/ir/autodiff/differentiate.js';
 import { drawDropout, keepMasks } from '../../../src/ir/autodiff/dropout.js';
 import type { Graph } from '../../../src/ir/graph.js';

@@ -1,5 +1,6 @@
 /**
- * @file Scaled losses: gradients are what they are without a scale; a step whose gradients overflow changes nothing but the scale.
+ * @file Scaled losses: gradients are what they are without a scale; a step whose gradients overflow changes nothing but the
+ * scale.
  */
 import test from 'ava';
 import { GraphBuilder } from '../../../models/builder.js';

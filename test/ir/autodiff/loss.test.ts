@@ -1,5 +1,6 @@
 /**
- * @file Gradients of losses: against finite differences with every reduction, weights and ignored labels; and where no label counts.
+ * @file Gradients of losses: against finite differences with every reduction, weights and ignored labels; and where no label
+ * counts.
  */
 import test from 'ava';
 import { selection } from '../../selection.js';

@@ -3,8 +3,8 @@
  * let them be.
  */
 import test from 'ava';
-import { importModel } from '../../../src/api/import.js';
-import { runGraph } from '../../../src/api/reference.js';
+import { importModel } from '../../../src/api/models/import.js';
+import { runGraph } from '../../../src/api/verification/reference.js';
 import { heldInFloat32 } from '../../../src/ir/autodiff/held-in-float32.js';
 import { inMixedPrecision } from '../../../src/ir/autodiff/mixed-precision.js';
 import { isFloating } from '../../../src/ir/dtype.js';

@@ -4,9 +4,9 @@
  */
 import test, { type ExecutionContext } from 'ava';
 import { GraphBuilder } from '../../../models/builder.js';
-import { importModel } from '../../../src/api/import.js';
-import { randomInputs } from '../../../src/api/inputs.js';
-import { runGraph } from '../../../src/api/reference.js';
+import { randomInputs } from '../../../src/api/execution/inputs.js';
+import { importModel } from '../../../src/api/models/import.js';
+import { runGraph } from '../../../src/api/verification/reference.js';
 import { canBeHeldInFloat32, heldInFloat32 } from '../../../src/ir/autodiff/held-in-float32.js';
 import { inMixedPrecision, type LowType } from '../../../src/ir/autodiff/mixed-precision.js';
 import { trainingGraph } from '../../../src/ir/autodiff/training-graph.js';

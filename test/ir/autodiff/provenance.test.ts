@@ -4,7 +4,7 @@
  */
 import test from 'ava';
 import { SHIPPED_MODELS } from '../../../models/shipped.js';
-import { importModel } from '../../../src/api/import.js';
+import { importModel } from '../../../src/api/models/import.js';
 import type { OptimizerOptions } from '../../../src/ir/autodiff/optimizer-options.js';
 import { type TrainingOptions, trainingGraph } from '../../../src/ir/autodiff/training-graph.js';
 import { type Graph, isBackward } from '../../../src/ir/graph.js';
@@ -51,8 +51,9 @@ for (const file of Object.keys(SHIPPED_MODELS)) {
 }
 
 /**
- * What passes from one operator's gradient to another's is of `backward-input`, which nothing of `backward-weight` is read by, and
- * what a trained weight's update reads is made apart from it wherever the weight is multiplied with. Returns how often that is.
+ * What passes from one operator's gradient to another's is of `backward-input`, which nothing of `backward-weight` is read by,
+ * and what a trained weight's update reads is made apart from it wherever the weight is multiplied with. Returns how often that
+ * is.
  */
 function splitIsExact(is: (value: unknown, expected: unknown, message: string) => unknown, graph: Graph): number {
   const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));

@@ -3,8 +3,8 @@
  */
 import test from 'ava';
 import { SHIPPED_MODELS } from '../../../models/shipped.js';
-import { importModel } from '../../../src/api/import.js';
-import { recomputedOperators } from '../../../src/api/recompute.js';
+import { importModel } from '../../../src/api/models/import.js';
+import { recomputedOperators } from '../../../src/api/requests/recompute.js';
 import { clonedOperators, originalTensors, withClones, withoutClones } from '../../../src/ir/autodiff/recompute.js';
 import { operatorsOfKind, RECOMPUTE_KINDS, repeatedLayers } from '../../../src/ir/autodiff/recompute-kinds.js';
 import { trainingGraph } from '../../../src/ir/autodiff/training-graph.js';

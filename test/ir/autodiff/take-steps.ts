@@ -1,7 +1,7 @@
 /**
  * @file Steps of an unsharded training graph in ONNX Runtime: what a step leaves in state the next one begins with.
  */
-import { runGraph } from '../../../src/api/reference.js';
+import { runGraph } from '../../../src/api/verification/reference.js';
 import type { ConstantTensor, Graph, Weight } from '../../../src/ir/graph.js';
 import { numbersOf } from '../../../src/ir/ops/constants.js';
 

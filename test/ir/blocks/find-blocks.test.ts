@@ -1,6 +1,6 @@
 import test from 'ava';
 import fc from 'fast-check';
-import { importModel } from '../../../src/api/import.js';
+import { importModel } from '../../../src/api/models/import.js';
 import type { BlockMatch } from '../../../src/ir/blocks/block.js';
 import { findBlocks } from '../../../src/ir/blocks/find-blocks.js';
 import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';

@@ -3,7 +3,7 @@ import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { importModel } from '../../../src/api/import.js';
+import { importModel } from '../../../src/api/models/import.js';
 import { findBlocks } from '../../../src/ir/blocks/find-blocks.js';
 import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
 import { ROOT } from '../../cli/autopar.js';

@@ -7,7 +7,7 @@
  *     r = Reshape(p, [2, 4, 5])        a list is an int64 constant
  *     y = Mul(r, 0.5)                  a number a float32 scalar; 2i an int64 one, 0.5h float16, 0.5b bfloat16
  */
-import { importModel } from '../../../src/api/import.js';
+import { importModel } from '../../../src/api/models/import.js';
 import type { BlockMatch } from '../../../src/ir/blocks/block.js';
 import { findBlocks } from '../../../src/ir/blocks/find-blocks.js';
 import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';

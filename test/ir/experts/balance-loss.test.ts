@@ -2,8 +2,8 @@
  * @file The load-balancing loss against its formula, computed here from the scores.
  */
 import test from 'ava';
-import { randomInputs } from '../../../src/api/inputs.js';
-import { runGraph } from '../../../src/api/reference.js';
+import { randomInputs } from '../../../src/api/execution/inputs.js';
+import { runGraph } from '../../../src/api/verification/reference.js';
 import { appendLoss } from '../../../src/ir/autodiff/append-loss.js';
 import type { Graph } from '../../../src/ir/graph.js';
 import { numbersOf } from '../../../src/ir/ops/constants.js';

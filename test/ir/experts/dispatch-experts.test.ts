@@ -3,8 +3,8 @@
  * and with a mask over its gates where tokens are dropped.
  */
 import test from 'ava';
-import { randomInputs } from '../../../src/api/inputs.js';
-import { runGraph } from '../../../src/api/reference.js';
+import { randomInputs } from '../../../src/api/execution/inputs.js';
+import { runGraph } from '../../../src/api/verification/reference.js';
 import { AutoparError } from '../../../src/ir/error.js';
 import {
   DISPATCHES,

@@ -1,7 +1,7 @@
 /**
  * @file From a model to its parameters, as `inspect` does it.
  */
-import { importSource } from '../../../src/api/import.js';
+import { importSource } from '../../../src/api/models/import.js';
 import { readOnnx } from '../../../src/ir/onnx/reader.js';
 import type { ModelProto } from '../../../src/ir/onnx/schema.js';
 import { findParameters } from '../../../src/ir/parameters/find-parameters.js';

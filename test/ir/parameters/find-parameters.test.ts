@@ -1,6 +1,6 @@
 import test from 'ava';
-import { importModel } from '../../../src/api/import.js';
-import { importedFor, trainingForm } from '../../../src/api/training-form.js';
+import { importModel } from '../../../src/api/models/import.js';
+import { importedFor, trainingForm } from '../../../src/api/models/training-form.js';
 import type { AutoparError } from '../../../src/ir/error.js';
 import type { ModelProto, NodeProto, TensorProto } from '../../../src/ir/onnx/schema.js';
 import { float, model, node, ramp, saved, tensor, value } from '../model-maker.js';

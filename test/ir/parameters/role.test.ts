@@ -1,7 +1,7 @@
 import test from 'ava';
-import { importModel } from '../../../src/api/import.js';
-import { decayOf } from '../../../src/api/training.js';
-import { importedFor, trainingForm } from '../../../src/api/training-form.js';
+import { importModel } from '../../../src/api/models/import.js';
+import { decayOf } from '../../../src/api/models/training.js';
+import { importedFor, trainingForm } from '../../../src/api/models/training-form.js';
 import { AutoparError } from '../../../src/ir/error.js';
 import type { NodeProto, TensorProto } from '../../../src/ir/onnx/schema.js';
 import { float, model, node, saved, tensor, value } from '../model-maker.js';

@@ -1,5 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
-import { importModel } from '../../../src/api/import.js';
+import { importModel } from '../../../src/api/models/import.js';
 import { encodeModel, type GraphProto } from '../../../src/ir/onnx/schema.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
 import { constant } from '../../../src/ir/ops/constants.js';

@@ -2,7 +2,7 @@
  * @file What import says of things that an exporter folded away: what the file shows, and nothing where it shows nothing.
  */
 import test from 'ava';
-import { importModel } from '../../../src/api/import.js';
+import { importModel } from '../../../src/api/models/import.js';
 import type { ModelProto, NodeProto, TensorProto } from '../../../src/ir/onnx/schema.js';
 import { model, node, ramp, saved, value } from '../model-maker.js';
 

@@ -7,7 +7,7 @@ import { cnn } from '../../../models/cnn.js';
 import { gpt } from '../../../models/gpt.js';
 import { llama } from '../../../models/llama.js';
 import { mlp } from '../../../models/mlp.js';
-import { importModel } from '../../../src/api/import.js';
+import { importModel } from '../../../src/api/models/import.js';
 import { byteLength } from '../../../src/ir/dtype.js';
 import { AutoparError } from '../../../src/ir/error.js';
 import { type ConstantTensor, elementCount, type Graph } from '../../../src/ir/graph.js';

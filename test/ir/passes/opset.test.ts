@@ -1,5 +1,5 @@
 import test from 'ava';
-import { importModel } from '../../../src/api/import.js';
+import { importModel } from '../../../src/api/models/import.js';
 import { onnxOfDtype } from '../../../src/ir/dtype.js';
 import { encodeModel } from '../../../src/ir/onnx/schema.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';

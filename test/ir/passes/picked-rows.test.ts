@@ -4,8 +4,8 @@
  */
 import { readFileSync } from 'node:fs';
 import test from 'ava';
-import { importModel } from '../../../src/api/import.js';
-import { runGraph } from '../../../src/api/reference.js';
+import { importModel } from '../../../src/api/models/import.js';
+import { runGraph } from '../../../src/api/verification/reference.js';
 import { AutoparError } from '../../../src/ir/error.js';
 import type { NodeProto } from '../../../src/ir/onnx/schema.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';

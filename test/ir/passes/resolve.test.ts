@@ -1,5 +1,5 @@
 import test from 'ava';
-import { importModel } from '../../../src/api/import.js';
+import { importModel } from '../../../src/api/models/import.js';
 import { constant } from '../../../src/ir/ops/constants.js';
 import { float, model, node, ramp, saved, tensor, value } from '../model-maker.js';
 import { noise, operators, sameResults } from '../same-results.js';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { importModel } from '../../../src/api/import.js';
+import { importModel } from '../../../src/api/models/import.js';
 import type { GraphProto } from '../../../src/ir/onnx/schema.js';
 import { constant } from '../../../src/ir/ops/constants.js';
 import { float, model, node, ramp, saved, value } from '../model-maker.js';

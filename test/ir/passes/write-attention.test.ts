@@ -1,9 +1,9 @@
 /**
- * @file Attention in plain operators gives what ONNX Runtime's operator gives, and becomes a recognised block that can take its keys
- * in blocks.
+ * @file Attention in plain operators gives what ONNX Runtime's operator gives, and becomes a recognised block that can take its
+ * keys in blocks.
  */
 import test from 'ava';
-import { importModel } from '../../../src/api/import.js';
+import { importModel } from '../../../src/api/models/import.js';
 import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
 import type { ConstantTensor } from '../../../src/ir/graph.js';
 import { encodeModel } from '../../../src/ir/onnx/schema.js';

@@ -3,7 +3,12 @@
  * sequence on sp, ZeRO-1 under a pipeline. What it rejects is searched by itself.
  */
 import test from 'ava';
-import { prepareStep, type StepSearch, type StepSearchOptions, searchPrepared } from '../../../src/api/search-step.js';
+import {
+  prepareStep,
+  type StepSearch,
+  type StepSearchOptions,
+  searchPrepared,
+} from '../../../src/api/planning/search-step.js';
 
 type Asked = Omit<StepSearchOptions, 'loss'>;
 
@@ -64,23 +69,27 @@ const PIPELINE = {
   pp: 2,
 };
 
-test('under a pipeline ZeRO-1 is chosen; 2 and 3 take longer, because gradients are scattered after every micro-batch', async (t) => {
-  const [free, none, one, two, three] = await searchWith(
-    PIPELINE,
-    ...([{}, { zero: 0 }, { zero: 1 }, { zero: 2 }, { zero: 3 }] as const),
-  );
-  if (!free || !none || !one || !two || !three) return t.fail();
-  t.is(chosen(free).zero, 1);
-  t.is(one.simulation.stepSeconds, free.simulation.stepSeconds);
-  for (const other of [none, two, three]) t.true(other.simulation.stepSeconds > one.simulation.stepSeconds);
-  // The best with ZeRO-2 is the same step, but that dp takes longer: a scatter of fp32 gradients and a gather of 16-bit parameters
-  // per step with the first, a scatter after each micro-batch with the second.
-  t.deepEqual({ ...chosen(two), zero: 1 }, chosen(one));
-  const { dp, ...rest } = one.simulation.parts;
-  t.like(two.simulation.parts, rest);
-  t.true(two.simulation.parts.dp > 2 * dp, `${two.simulation.parts.dp} ${dp}`);
-  t.true(three.simulation.stepSeconds > two.simulation.stepSeconds);
-  const m = one.simulation.microBatches;
-  t.true(m > 1);
-  t.true(Math.abs(two.simulation.bytes.dp / one.simulation.bytes.dp - (4 * m + 2) / (4 + 2)) < 1e-9);
-});
+test(
+  'under a pipeline ZeRO-1 is chosen; 2 and 3 take longer, because gradients are scattered after every ' +
+    'micro-batch',
+  async (t) => {
+    const [free, none, one, two, three] = await searchWith(
+      PIPELINE,
+      ...([{}, { zero: 0 }, { zero: 1 }, { zero: 2 }, { zero: 3 }] as const),
+    );
+    if (!free || !none || !one || !two || !three) return t.fail();
+    t.is(chosen(free).zero, 1);
+    t.is(one.simulation.stepSeconds, free.simulation.stepSeconds);
+    for (const other of [none, two, three]) t.true(other.simulation.stepSeconds > one.simulation.stepSeconds);
+    // The best with ZeRO-2 is the same step, but that dp takes longer: a scatter of fp32 gradients and a gather of 16-bit
+    // parameters per step with the first, a scatter after each micro-batch with the second.
+    t.deepEqual({ ...chosen(two), zero: 1 }, chosen(one));
+    const { dp, ...rest } = one.simulation.parts;
+    t.like(two.simulation.parts, rest);
+    t.true(two.simulation.parts.dp > 2 * dp, `${two.simulation.parts.dp} ${dp}`);
+    t.true(three.simulation.stepSeconds > two.simulation.stepSeconds);
+    const m = one.simulation.microBatches;
+    t.true(m > 1);
+    t.true(Math.abs(two.simulation.bytes.dp / one.simulation.bytes.dp - (4 * m + 2) / (4 + 2)) < 1e-9);
+  },
+);

@@ -10,38 +10,46 @@ function step(generate: string, cluster: string, globalBatch: number) {
     simulate({ generate, cluster, globalBatch, loss: { kind: 'cross_entropy' }, ...options });
 }
 
-test('two nodes: eight-way tensor parallelism in each and a pipeline between them, not sixteen-way, nor the other way round', async (t) => {
-  const price = step('gpt:layers=8,hidden=8192,heads=64,seq=2048', '2x8:a100-sxm-80', 64);
-  const inside = await price({ tp: 8, pp: 2 });
-  const sixteen = await price({ tp: 16 });
-  const swapped = await price({ tp: 8, pp: 2, meshOrder: ['dp', 'sp', 'tp', 'pp'] });
-  t.true(inside.stepSeconds < 0.85 * sixteen.stepSeconds);
-  t.true(inside.stepSeconds < 0.9 * swapped.stepSeconds);
-  // The reason: the same bytes of tp, over the network.
-  t.is(swapped.bytes.tp, inside.bytes.tp);
-  t.true(swapped.parts.tp > 2 * inside.parts.tp);
-});
+test(
+  'two nodes: eight-way tensor parallelism in each and a pipeline between them, not sixteen-way, nor the ' +
+    'other way round',
+  async (t) => {
+    const price = step('gpt:layers=8,hidden=8192,heads=64,seq=2048', '2x8:a100-sxm-80', 64);
+    const inside = await price({ tp: 8, pp: 2 });
+    const sixteen = await price({ tp: 16 });
+    const swapped = await price({ tp: 8, pp: 2, meshOrder: ['dp', 'sp', 'tp', 'pp'] });
+    t.true(inside.stepSeconds < 0.85 * sixteen.stepSeconds);
+    t.true(inside.stepSeconds < 0.9 * swapped.stepSeconds);
+    // The reason: the same bytes of tp, over the network.
+    t.is(swapped.bytes.tp, inside.bytes.tp);
+    t.true(swapped.parts.tp > 2 * inside.parts.tp);
+  },
+);
 
-test('under a pipeline ZeRO-1 is preferred: 2 scatters gradients after every micro-batch, 3 gathers parameters besides', async (t) => {
-  const price = step('gpt:layers=8,hidden=5120,heads=40,seq=2048', '4x8:a100-sxm-80', 128);
-  const [none, one, two, three] = await Promise.all(
-    ([0, 1, 2, 3] as const).map((zero) => price({ pp: 4, tp: 2, zero })),
-  );
-  if (!none || !one || !two || !three) return t.fail();
-  t.true(one.stepSeconds <= none.stepSeconds);
-  t.true(one.stepSeconds < two.stepSeconds && two.stepSeconds < three.stepSeconds);
-  const m = one.microBatches;
-  t.is(m, 32);
-  // A scatter of fp32 gradients and a gather of 16-bit parameters per step; then a scatter of each micro-batch's gradients.
-  t.is(one.bytes.dp / none.bytes.dp, (4 + 2) / (2 * 4));
-  t.true(Math.abs(two.bytes.dp / one.bytes.dp - (4 * m + 2) / 6) < 1e-9);
-  t.true(Math.abs(three.bytes.dp / one.bytes.dp - ((2 * 2 + 4) * m) / 6) < 1e-9);
-  // With one micro-batch there is nothing to choose between 1 and 2.
-  const single = step('gpt:layers=8,hidden=2048,heads=16', '1x8:a100-sxm-80', 8);
-  const [alone, both] = [await single({ zero: 1 }), await single({ zero: 2 })];
-  t.is(alone.microBatches, 1);
-  t.is(alone.stepSeconds, both.stepSeconds);
-});
+test(
+  'under a pipeline ZeRO-1 is preferred: 2 scatters gradients after every micro-batch, 3 gathers ' +
+    'parameters besides',
+  async (t) => {
+    const price = step('gpt:layers=8,hidden=5120,heads=40,seq=2048', '4x8:a100-sxm-80', 128);
+    const [none, one, two, three] = await Promise.all(
+      ([0, 1, 2, 3] as const).map((zero) => price({ pp: 4, tp: 2, zero })),
+    );
+    if (!none || !one || !two || !three) return t.fail();
+    t.true(one.stepSeconds <= none.stepSeconds);
+    t.true(one.stepSeconds < two.stepSeconds && two.stepSeconds < three.stepSeconds);
+    const m = one.microBatches;
+    t.is(m, 32);
+    // A scatter of fp32 gradients and a gather of 16-bit parameters per step; then a scatter of each micro-batch's gradients.
+    t.is(one.bytes.dp / none.bytes.dp, (4 + 2) / (2 * 4));
+    t.true(Math.abs(two.bytes.dp / one.bytes.dp - (4 * m + 2) / 6) < 1e-9);
+    t.true(Math.abs(three.bytes.dp / one.bytes.dp - ((2 * 2 + 4) * m) / 6) < 1e-9);
+    // With one micro-batch there is nothing to choose between 1 and 2.
+    const single = step('gpt:layers=8,hidden=2048,heads=16', '1x8:a100-sxm-80', 8);
+    const [alone, both] = [await single({ zero: 1 }), await single({ zero: 2 })];
+    t.is(alone.microBatches, 1);
+    t.is(alone.stepSeconds, both.stepSeconds);
+  },
+);
 
 test('a mixture of experts goes onto ep: it fits where dp and tp do not, and takes less time', async (t) => {
   const price = step('moe:layers=16,hidden=2048,heads=16,ffn=1408,experts=64,topk=6', '1x8:h100-sxm-80', 64);

@@ -1,10 +1,10 @@
 /**
  * @file The plan of a generated model's training step, and along which factor each operator lies.
  */
-import { generatedFile } from '../../../src/api/generated.js';
-import { importModel } from '../../../src/api/import.js';
+import { generatedFile } from '../../../src/api/models/generated.js';
+import { importModel } from '../../../src/api/models/import.js';
+import { withTraining } from '../../../src/api/models/training.js';
 import { plan } from '../../../src/api/plan.js';
-import { withTraining } from '../../../src/api/training.js';
 import type { PlanResult } from '../../../src/search/plan.js';
 
 export interface Asked {

@@ -1,6 +1,6 @@
 /**
- * @file The bound that leaves configurations out, against the price of drawn stages and of every cut of drawn models; and the cutter
- * against the best of all cuts.
+ * @file The bound that leaves configurations out, against the price of drawn stages and of every cut of drawn models; and the
+ * cutter against the best of all cuts.
  */
 import test from 'ava';
 import fc from 'fast-check';

@@ -2,7 +2,7 @@
  * @file Uneven stages and recomputation layer by layer: what they gain, and that no layer more than needed recomputes.
  */
 import test from 'ava';
-import { prepareStep, searchStep } from '../../../src/api/search-step.js';
+import { prepareStep, searchStep } from '../../../src/api/planning/search-step.js';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
 import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
 import { fewestRecomputed } from '../../../src/search/configurations/fewest-recomputed.js';

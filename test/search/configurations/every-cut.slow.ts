@@ -2,7 +2,7 @@
  * @file Plans against every cut of every configuration of a whole space.
  */
 import test from 'ava';
-import { prepareStep, searchPrepared } from '../../../src/api/search-step.js';
+import { prepareStep, searchPrepared } from '../../../src/api/planning/search-step.js';
 import { combinations, variants } from '../../../src/search/configurations/space.js';
 import { pricingOf } from '../../../src/search/configurations/step-pricing.js';
 import { everyCut } from './every-cut.js';

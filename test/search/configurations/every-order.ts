@@ -3,7 +3,7 @@
  * its own.
  */
 import type { ExecutionContext } from 'ava';
-import { prepareStep, type StepSearchOptions } from '../../../src/api/search-step.js';
+import { prepareStep, type StepSearchOptions } from '../../../src/api/planning/search-step.js';
 import type { Cluster } from '../../../src/cost-model/cluster.js';
 import type { MeshOrder, Offload, StepConfiguration } from '../../../src/cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';

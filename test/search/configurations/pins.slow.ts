@@ -4,7 +4,7 @@
  */
 import test from 'ava';
 import * as fc from 'fast-check';
-import { type StepSearchOptions, searchStep } from '../../../src/api/search-step.js';
+import { type StepSearchOptions, searchStep } from '../../../src/api/planning/search-step.js';
 import { AutoparError } from '../../../src/ir/error.js';
 
 const LOSS = { kind: 'cross_entropy' } as const;

@@ -16,9 +16,12 @@ const CASES = [
 ] as const;
 
 for (const [cluster, options, limits] of CASES) {
-  test(`the search finds what brute force over all orders and offload finds: ${cluster} ${JSON.stringify(options)}`, async (t) => {
-    const taken = await againstBruteForce(t, { ...ORDERED_STEP, ...options, cluster }, limits);
-    const offloads = taken.map((configuration) => configuration?.offload ?? 'none');
-    t.log(offloads.join(' '));
-  });
+  test(
+    `the search finds what brute force over all orders and offload finds: ${cluster} ` + `${JSON.stringify(options)}`,
+    async (t) => {
+      const taken = await againstBruteForce(t, { ...ORDERED_STEP, ...options, cluster }, limits);
+      const offloads = taken.map((configuration) => configuration?.offload ?? 'none');
+      t.log(offloads.join(' '));
+    },
+  );
 }

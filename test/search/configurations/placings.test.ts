@@ -1,10 +1,15 @@
 /**
- * @file Orders of the mesh's axes and the host's memory in the search: what is found, what is kept, and that what is left out cannot
- * be better.
+ * @file Orders of the mesh's axes and the host's memory in the search: what is found, what is kept, and that what is left out
+ * cannot be better.
  */
 import test from 'ava';
 import fc from 'fast-check';
-import { prepareStep, type StepSearchOptions, searchPrepared, searchStep } from '../../../src/api/search-step.js';
+import {
+  prepareStep,
+  type StepSearchOptions,
+  searchPrepared,
+  searchStep,
+} from '../../../src/api/planning/search-step.js';
 import { type Cluster, parseCluster } from '../../../src/cost-model/cluster.js';
 import { type CollectiveKind, collectiveSeconds } from '../../../src/cost-model/collective-price.js';
 import { evenPlace, groupPlace } from '../../../src/cost-model/group-place.js';
@@ -123,31 +128,34 @@ test('an order that is asked for is kept, and no other is slower than the one th
   }
 });
 
-test('a search whose time is over gives the best so far, with what the best can be; before any plan what fits first', async (t) => {
-  const options: StepSearchOptions = { ...ORDERED_STEP, ...FASTEST, cluster: '2x4:a100-pcie-80' };
-  const free = await searchStep(options);
-  t.false(free.isCutOff);
-  let previous = Number.POSITIVE_INFINITY;
-  for (const asks of [4, 30, 60, 100_000]) {
-    let left = asks;
-    const found = await searchStep({ ...options, deadline: { isOver: () => left-- <= 0 } });
-    t.is(found.isCutOff, asks < 100_000, `${asks}`);
-    t.true(found.bound <= free.simulation.stepSeconds * (1 + 1e-12), `${asks}: ${found.bound}`);
-    t.true(found.simulation.stepSeconds >= free.simulation.stepSeconds);
-    t.true(found.simulation.stepSeconds <= previous);
-    previous = found.simulation.stepSeconds;
-  }
-  t.is(previous, free.simulation.stepSeconds);
-  const first = await searchStep({ ...options, timeLimit: 0 });
-  t.true(first.isUncompared && first.isCutOff);
-  t.is(first.priced, 1);
-  t.true(first.bound <= free.simulation.stepSeconds && free.simulation.stepSeconds <= first.simulation.stepSeconds);
-  const error = await t.throwsAsync(searchStep({ ...options, timeLimit: 0, memory: 1e9 }));
-  t.regex(
-    error?.message ?? '',
-    /the time limit was over before any plan was found: nothing fits .* \d+ configurations/,
-  );
-});
+test(
+  'a search whose time is over gives the best so far, with what the best can be; before any plan what ' + 'fits first',
+  async (t) => {
+    const options: StepSearchOptions = { ...ORDERED_STEP, ...FASTEST, cluster: '2x4:a100-pcie-80' };
+    const free = await searchStep(options);
+    t.false(free.isCutOff);
+    let previous = Number.POSITIVE_INFINITY;
+    for (const asks of [4, 30, 60, 100_000]) {
+      let left = asks;
+      const found = await searchStep({ ...options, deadline: { isOver: () => left-- <= 0 } });
+      t.is(found.isCutOff, asks < 100_000, `${asks}`);
+      t.true(found.bound <= free.simulation.stepSeconds * (1 + 1e-12), `${asks}: ${found.bound}`);
+      t.true(found.simulation.stepSeconds >= free.simulation.stepSeconds);
+      t.true(found.simulation.stepSeconds <= previous);
+      previous = found.simulation.stepSeconds;
+    }
+    t.is(previous, free.simulation.stepSeconds);
+    const first = await searchStep({ ...options, timeLimit: 0 });
+    t.true(first.isUncompared && first.isCutOff);
+    t.is(first.priced, 1);
+    t.true(first.bound <= free.simulation.stepSeconds && free.simulation.stepSeconds <= first.simulation.stepSeconds);
+    const error = await t.throwsAsync(searchStep({ ...options, timeLimit: 0, memory: 1e9 }));
+    t.regex(
+      error?.message ?? '',
+      /the time limit was over before any plan was found: nothing fits .* \d+ configurations/,
+    );
+  },
+);
 
 test('where nothing else fits the host is taken, and none of it where that is said', async (t) => {
   const options: StepSearchOptions = { ...ORDERED_STEP, ...FASTEST, cluster: '1x1:a100-sxm-80' };

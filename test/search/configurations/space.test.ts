@@ -1,9 +1,9 @@
 /**
- * @file What the space of a search over whole steps has: every micro-batch, what is given of a pipeline, and of what was priced the
- * fastest by simulation.
+ * @file What the space of a search over whole steps has: every micro-batch, what is given of a pipeline, and of what was priced
+ * the fastest by simulation.
  */
 import test from 'ava';
-import { prepareStep, searchPrepared, searchStep } from '../../../src/api/search-step.js';
+import { prepareStep, searchPrepared, searchStep } from '../../../src/api/planning/search-step.js';
 import { type SimulateOptions, simulate } from '../../../src/api/simulate.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
 import { fasterLinks } from '../../../src/cost-model/faster-links.js';

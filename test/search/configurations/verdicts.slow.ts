@@ -2,7 +2,7 @@
  * @file A hundred verdicts of a search recomputed one by one by `simulate`, which knows nothing of it.
  */
 import test, { type ExecutionContext } from 'ava';
-import { prepareStep, searchStep } from '../../../src/api/search-step.js';
+import { prepareStep, searchStep } from '../../../src/api/planning/search-step.js';
 import { type SimulateOptions, simulate } from '../../../src/api/simulate.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
@@ -53,7 +53,8 @@ for (const offload of [undefined, 'none'] as const) {
 }
 
 async function recompute(t: ExecutionContext, offload: 'none' | undefined): Promise<void> {
-  // With every micro-batch, more combinations are ruled out by seconds before memory does: less of it leaves some that nothing holds.
+  // With every micro-batch, more combinations are ruled out by seconds before memory does: less of it leaves some that nothing
+  // holds.
   const memory = offload === 'none' ? 12e9 : 24e9;
   const found = await searchStep({
     ...FASTEST,

@@ -1,9 +1,9 @@
 /**
- * @file What stages of unlike meshes send each other: slices where the link between stages is the slow one, though ranks of one of
- * the two stages hold the tensor whole.
+ * @file What stages of unlike meshes send each other: slices where the link between stages is the slow one, though ranks of one
+ * of the two stages hold the tensor whole.
  */
 import test from 'ava';
-import { importModel } from '../../../src/api/import.js';
+import { importModel } from '../../../src/api/models/import.js';
 import { plan } from '../../../src/api/plan.js';
 import { localBytes } from '../../../src/partition/partition.js';
 import type { ShardedTensor } from '../../../src/partition/sharded-graph.js';

@@ -6,9 +6,9 @@
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { importModel } from '../../../src/api/import.js';
-import { type Training, trainedModel } from '../../../src/api/training.js';
-import { importedFor } from '../../../src/api/training-form.js';
+import { importModel } from '../../../src/api/models/import.js';
+import { type Training, trainedModel } from '../../../src/api/models/training.js';
+import { importedFor } from '../../../src/api/models/training-form.js';
 import type { Graph } from '../../../src/ir/graph.js';
 import { lettersOf, type StageUnit, unitsOf } from '../../../src/search/pipeline/units.js';
 import { MODELS, type ModelName, writeModel } from '../../pipelines/models.js';

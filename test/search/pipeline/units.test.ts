@@ -3,7 +3,7 @@
  * alone, and the text of a layout of stages.
  */
 import test from 'ava';
-import { importModel } from '../../../src/api/import.js';
+import { importModel } from '../../../src/api/models/import.js';
 import { AutoparError } from '../../../src/ir/error.js';
 import { layoutOfStages, readStageLayout } from '../../../src/search/pipeline/stage-layout.js';
 import { lettersOf, unitsOf } from '../../../src/search/pipeline/units.js';

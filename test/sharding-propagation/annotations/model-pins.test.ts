@@ -1,6 +1,6 @@
 import test from 'ava';
 import fc from 'fast-check';
-import { importModel } from '../../../src/api/import.js';
+import { importModel } from '../../../src/api/models/import.js';
 import type { Graph } from '../../../src/ir/graph.js';
 import type { ShardingSpec } from '../../../src/ir/onnx/device-annotations.js';
 import type { OnnxModel } from '../../../src/ir/onnx/model.js';

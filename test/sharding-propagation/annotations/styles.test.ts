@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import test from 'ava';
-import { importModel } from '../../../src/api/import.js';
+import { importModel } from '../../../src/api/models/import.js';
 import type { Graph } from '../../../src/ir/graph.js';
 import { ruleOf, viewOf } from '../../../src/ir/view.js';
 import type { PinRecord } from '../../../src/sharding-propagation/annotations/annotation.js';

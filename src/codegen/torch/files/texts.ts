@@ -10,7 +10,10 @@ export function operatorsFile(modules: string): string | null {
   if (names.length === 0) return null;
   const texts = names.map((name) => HELPERS[name]);
   const imports = torchImports(texts.join('\n')).map((line) => `${line}\n`);
-  return `"""Operators that torch has no function for."""\n\n${imports.join('')}${imports.length > 0 ? '\n\n' : '\n'}${texts.join('\n\n')}`;
+  return (
+    '"""Operators that torch has no function ' +
+    `for."""\n\n${imports.join('')}${imports.length > 0 ? '\n\n' : '\n'}${texts.join('\n\n')}`
+  );
 }
 
 /** Functions that a text calls, and those that they call or choose from, in the order of the table. */

@@ -1,0 +1,47 @@
+/**
+ * @file explain the degrees of a plan of operators: each other combination with the figure that rules it out, and what another
+ * cluster would change. The folder's plan is planned again for it.
+ */
+import type { MeshDegrees } from '../../search/degrees.js';
+import type { RankedDegrees, Rejected } from '../../search/plan.js';
+import { openReplanning, planAgain } from '../planning/replan.js';
+import { type PlanSensitivity, planSensitivities } from './plan-sensitivity.js';
+
+export interface ChoicesAsked {
+  /** How many of the best combinations are lowered: their memory is told. */
+  readonly top?: number;
+  readonly sensitivity?: boolean;
+  readonly model?: string;
+  readonly signal?: AbortSignal;
+  readonly onProgress?: (text: string) => void;
+}
+
+export interface ExplainedChoices {
+  /** As `compile` predicts them. */
+  readonly stepSeconds: number;
+  /** The format that most of it is priced in. */
+  readonly precision: string;
+  readonly degrees: MeshDegrees;
+  /** The best that fit, the chosen one first. */
+  readonly top: readonly RankedDegrees[];
+  readonly rejected: readonly Rejected[];
+  /** Where it is asked for. */
+  readonly sensitivities: readonly PlanSensitivity[];
+}
+
+/** @throws AutoparError as `openReplanning` and `planAgain` */
+export async function explainChoices(directory: string, asked: ChoicesAsked): Promise<ExplainedChoices> {
+  const { top = 1, sensitivity = false, model, signal, onProgress = () => undefined } = asked;
+  const replanning = await openReplanning(directory, model);
+  onProgress('planning');
+  const found = await planAgain(replanning, { top, ...(signal ? { signal } : {}) });
+  const { stepSeconds, precision } = found.prediction;
+  return {
+    stepSeconds,
+    precision,
+    degrees: found.degrees,
+    top: found.top,
+    rejected: found.rejected,
+    sensitivities: sensitivity ? await planSensitivities(replanning, stepSeconds, signal, onProgress) : [],
+  };
+}

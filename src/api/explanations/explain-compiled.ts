@@ -1,0 +1,160 @@
+/**
+ * @file A compiled folder as explanations look at it: its plan on its model, its pins read again, and, where propagation made
+ * the plan, that propagation run again.
+ */
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
+import { AutoparError } from '../../ir/error.js';
+import { stagePins } from '../../search/pipeline/stage-pins.js';
+import { propagate } from '../../sharding-propagation/propagation/propagate.js';
+import { EXPERTS, INNER_AXES, type InnerDegrees } from '../../sharding-propagation/roles.js';
+import { assignmentOf } from '../../strategy/assignment-of.js';
+import type { Plan } from '../../strategy/plan.js';
+import { readPlan } from '../../strategy/plan-json.js';
+import { stagedGraph } from '../../strategy/staged-graph.js';
+import { type Explainable, meshesIn } from '../explain.js';
+import { compiledModel } from '../models/compiled-model.js';
+import type { ImportedModel } from '../models/import.js';
+import { type ProgramSource, readSource } from '../output/folder.js';
+import { clusterOf, lowerPlan } from '../planning/lower-plan.js';
+import { type KeptState, keptByRanks } from '../reports/kept-state.js';
+import { type PeakMemory, peakMemory } from '../reports/peak-memory.js';
+import { type Server, serverOf } from '../reports/server.js';
+import { readAnnotations, readParallelConfig } from '../requests/annotations.js';
+import { loadedPins } from '../requests/config-checkpoints.js';
+import { type DecisionSources, type Decisions, decide } from '../requests/decisions.js';
+import { servedStages } from './explain-served.js';
+
+export interface ExplainableFolder {
+  readonly explainable: Explainable;
+  /** The format that most of the plan is priced in; null in plans of earlier versions. */
+  readonly precision: string | null;
+  /** What the user should know, a line each. */
+  readonly notes: readonly string[];
+}
+
+/**
+ * What a rank of each stage holds when its memory is fullest, and what it keeps of training.
+ * @throws AutoparError (input) where the folder or its model is not what it was
+ */
+export async function explainMemory(
+  directory: string,
+  model?: string,
+): Promise<{
+  readonly stages: readonly PeakMemory[];
+  readonly kept: KeptState | null;
+  readonly server: Server | null;
+}> {
+  const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
+  const { planned } = await compiledModel(directory, source, plan, model);
+  const lowered = lowerPlan(plan, planned.graph);
+  const cluster = clusterOf(plan);
+  return {
+    stages: peakMemory(lowered, cluster),
+    kept: keptByRanks(lowered.lowered, plan),
+    server: serverOf(lowered, plan, cluster),
+  };
+}
+
+/**
+ * Reads a compiled folder.
+ * @throws AutoparError (input) where the folder, its model or the files that its pins came from are not what they were
+ */
+export async function openExplainable(directory: string, model?: string): Promise<ExplainableFolder> {
+  const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
+  const { planned: imported } = await compiledModel(directory, source, plan, model);
+  const { graph, pipeline } = stagedGraph(plan, imported.graph);
+  const assignment = assignmentOf(plan, graph);
+  const cluster = clusterOf(plan);
+  const decided = await decidedAgain(
+    directory,
+    source,
+    imported,
+    plan.degrees,
+    plan.cluster.nodes * plan.cluster.perNode,
+  );
+  const { pinsOn } = decided;
+  const pins = pinsOn ? stagePins(graph, pipeline?.layout, assignment.mesh, (mesh) => pinsOn(mesh, graph)) : [];
+  const propagated = plan.search.mode === 'sharding_propagation';
+  return {
+    explainable: {
+      graph,
+      cluster,
+      assignment,
+      allToAll: plan.allToAll !== false,
+      ...(pipeline
+        ? { stages: lowerPlan(plan, imported.graph).lowered, ...meshesIn(graph, assignment, pipeline.layout) }
+        : {}),
+      ...servedStages(plan, () => lowerPlan(plan, imported.graph).lowered),
+      propagation: propagated ? propagate(graph, assignment.mesh, pins) : null,
+      pins,
+      schedule: plan.schedule,
+      ...(propagated
+        ? {}
+        : {
+            left: {
+              axes: source.decisions?.axes ?? 'roles',
+              degrees: new Set(Object.keys(givenDegrees(plan))),
+              asked: { ...plan.degrees, ...plan.requested },
+            },
+          }),
+    },
+    precision: plan.predicted.precision ?? null,
+    notes: [],
+  };
+}
+
+/**
+ * What was decided before the search, from the files that said so.
+ * @param degrees those that are fixed; null for none, not even by the annotations
+ * @throws AutoparError (input) where a file is not what it was
+ */
+export async function decidedAgain(
+  directory: string,
+  { decisions = {}, dims, globalBatch }: ProgramSource,
+  imported: ImportedModel,
+  degrees: DecisionSources['degrees'] | null,
+  devices: number,
+): Promise<Decisions> {
+  const found = async (file: string) => {
+    const whole = path.resolve(directory, file);
+    await readFile(whole).catch((cause: Error) => {
+      throw new AutoparError(
+        'file-missing',
+        'input',
+        `the plan's pins came from a file that cannot be read: ${cause.message}`,
+        { file: whole },
+        'Put it back, or compile again.',
+      );
+    });
+    return whole;
+  };
+  const { mode } = decisions;
+  const annotations = decisions.annotations ? await readAnnotations(await found(decisions.annotations)) : undefined;
+  const config = decisions.config ? await readParallelConfig(await found(decisions.config)) : undefined;
+  const batch = globalBatch === null ? {} : { globalBatch };
+  const loaded = await loadedPins(config, annotations, { model: imported.file, dims, ...batch });
+  const pins = loaded ?? annotations;
+  return decide(imported, {
+    ...(degrees ? { degrees } : {}),
+    devices,
+    ...(mode ? { mode } : {}),
+    ...(pins ? { annotations: degrees ? pins : { ...pins, mesh: {} } } : {}),
+    ...(config ? { config } : {}),
+  });
+}
+
+const DEGREES: ReadonlySet<string> = new Set([...INNER_AXES, EXPERTS]);
+
+/** Degrees that the user gave: `tp=2` among the plan's pins; meshes of stages give those of the first. */
+export function givenDegrees({ pins, meshes, degrees }: Plan): InnerDegrees {
+  if (meshes) {
+    const { dp, tp, sp, ep } = degrees;
+    return { dp, tp, ...(sp > 1 ? { sp } : {}), ...(ep > 1 ? { ep } : {}) };
+  }
+  const given = pins.flatMap((pin) => {
+    const [, axis = '', size] = /^(\w+)=(\d+)$/.exec(pin) ?? [];
+    return DEGREES.has(axis) ? [[axis, Number(size)] as const] : [];
+  });
+  return Object.fromEntries(given);
+}

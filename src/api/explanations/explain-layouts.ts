@@ -1,0 +1,34 @@
+/**
+ * @file The layouts in which a plan's operators take their operands and leave their results.
+ */
+import type { Graph, Node } from '../../ir/graph.js';
+import { operatorEntry } from '../../ir/ops/index.js';
+import { viewOf } from '../../ir/view.js';
+import type { Assignment } from '../../partition/assignment.js';
+import { type Layout, mergedLayout } from '../../sharding-propagation/layout.js';
+import { operandLayouts, owedLayouts, REPLICATED, type Strategy } from '../../sharding-propagation/strategy.js';
+
+type LoweredLayouts = { readonly graph: Graph; readonly assignment: Assignment };
+
+/** By operator's name: the layout of each operand, in merged form. */
+export function operandsOf({ graph, assignment }: LoweredLayouts): (node: string) => readonly (Layout | null)[] {
+  const nodes = new Map(graph.nodes.map((node) => [node.name, node]));
+  return (name) => {
+    const node = nodes.get(name);
+    if (!node) return [];
+    return sidesUnder(graph, node, assignment.strategies.get(node.group) ?? REPLICATED, assignment.mesh).operands;
+  };
+}
+
+/** Layouts of an operator's operands and results under a strategy, in merged form. */
+export function sidesUnder(graph: Graph, node: Node, strategy: Strategy, mesh: Assignment['mesh']) {
+  const view = viewOf(graph, node);
+  const entry = operatorEntry(node);
+  const [rule, linear] = [entry.rule(view), entry.linear(view)];
+  const merged = (layout: Layout | null) => (layout ? mergedLayout(layout, mesh) : null);
+  return {
+    rule,
+    operands: operandLayouts(rule, strategy, linear, mesh).map(merged),
+    results: owedLayouts(rule, strategy, linear, mesh).map(merged),
+  };
+}

@@ -1,0 +1,21 @@
+/**
+ * @file explain --mesh: a compiled plan lowered again, and what goes over each of its axes.
+ */
+import { inBuckets } from '../../partition/buckets.js';
+import { inHalves } from '../../partition/interleave.js';
+import { partition } from '../../partition/partition.js';
+import { type Explainable, redistributorOf } from '../explain.js';
+import { type AxisUse, planAxes } from '../reports/mesh-axes.js';
+
+/** The axes of a plan with more than one rank: where their groups lie, over which link, bytes and seconds of a step. */
+export function explainMesh(plan: Explainable): readonly AxisUse[] {
+  if (plan.meshOf)
+    return (plan.stages ?? []).flatMap(({ sharded }, stage) =>
+      planAxes(sharded, plan.cluster).map((use) => ({ ...use, axis: `${use.axis} of stage ${stage}` })),
+    );
+  const whole = partition(plan.graph, plan.assignment, redistributorOf(plan));
+  // What a stage of a pipeline hides is its own.
+  const { schedule, stages } = plan;
+  const own = stages || !schedule ? whole : inHalves(inBuckets(whole, schedule), schedule.interleave);
+  return planAxes(own, plan.cluster);
+}

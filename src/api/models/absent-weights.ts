@@ -1,0 +1,54 @@
+/**
+ * @file Weights whose values the model does not hold: what is said of them, and the error where a value is needed.
+ */
+import path from 'node:path';
+import { AutoparError } from '../../ir/error.js';
+import type { MissingData } from '../../ir/graph.js';
+import { problemText, remedyText, withoutData } from '../../ir/onnx/external-data.js';
+import type { ImportedModel } from './import.js';
+
+type WeightedModel = Pick<ImportedModel, 'graph' | 'file'>;
+
+interface AbsentWeight {
+  readonly name: string;
+  /** The data file that the model names for it, if it names one. */
+  readonly data: MissingData | null;
+}
+
+function absentWeights({ graph }: WeightedModel): readonly AbsentWeight[] {
+  return [...graph.weights].flatMap(([name, { source }]) =>
+    source.kind === 'absent' ? [{ name, data: source.data ?? null }] : [],
+  );
+}
+
+/** `2 weights have no values, as 'w.bin' is not there`. */
+export function absentText(model: WeightedModel): string {
+  const absent = absentWeights(model);
+  const located = absent.filter(({ data }) => data !== null);
+  const [first] = located;
+  if (!first?.data) return `${weightsText(absent.length)} no values in ${path.basename(model.file)}`;
+  return `${weightsText(located.length)} no values, as '${first.data.location}' ${problemText(first.data)}`;
+}
+
+/** Refuses a data file that is named wrongly, where values are needed: one that merely is not there leaves a plan. */
+export function refuseWrongData(model: WeightedModel): void {
+  const wrong = absentWeights(model).find(({ data }) => data !== null && data.problem !== 'missing');
+  if (wrong?.data) throw withoutData(wrong.name, wrong.data, model.file);
+}
+
+/** The error where the values are needed for `purpose`; `code` where that has one of its own. */
+export function weightsNeeded(model: WeightedModel, purpose: string, remedy: string, code?: string): AutoparError {
+  const [first] = absentWeights(model).toSorted((a, b) => Number(b.data !== null) - Number(a.data !== null));
+  const put = first?.data ? `${remedyText(first.data)}, or ` : '';
+  return new AutoparError(
+    code ?? (first?.data ? withoutData(first.name, first.data).code : 'weight-absent'),
+    'input',
+    `${purpose}: ${absentText(model)}`,
+    { file: model.file, ...(first ? { tensor: first.name } : {}) },
+    `${put}${remedy}`,
+  );
+}
+
+function weightsText(count: number): string {
+  return count === 1 ? '1 weight has' : `${count} weights have`;
+}

@@ -1,0 +1,60 @@
+/**
+ * @file How tokens reach their experts, as an option of import: its check, what the plan says of it, and the way back from a
+ * plan.
+ */
+import { AutoparError } from '../../ir/error.js';
+import { DISPATCHES, type Dispatched, type DispatchOptions } from '../../ir/experts/dispatch-experts.js';
+import type { PlanPass } from '../../strategy/plan.js';
+
+export { DISPATCHES, type DispatchOptions } from '../../ir/experts/dispatch-experts.js';
+
+/** What of other options says it. */
+export function dispatchIn({ dispatch, capacityFactor }: DispatchOptions): DispatchOptions {
+  return {
+    ...(dispatch === undefined ? {} : { dispatch }),
+    ...(capacityFactor === undefined ? {} : { capacityFactor }),
+  };
+}
+
+const PASS = 'dispatch-experts';
+
+/** @throws AutoparError `bad-option` (usage) for a capacity that is none */
+export function checkDispatch({ capacityFactor = 1 }: DispatchOptions): void {
+  if (capacityFactor > 0 && Number.isFinite(capacityFactor)) return;
+  throw new AutoparError(
+    'bad-option',
+    'usage',
+    `--capacity-factor ${capacityFactor}: expected a number above 0`,
+    {},
+    '1 is the even share of tokens, 1.25 is usual; leave it out to drop no token',
+  );
+}
+
+/** The pass as plan.json has it. */
+export function dispatchPass(options: DispatchOptions, layers: readonly Dispatched[]): PlanPass {
+  return { name: PASS, options: { ...dispatchIn(options), slots: layers.map(({ capacity }) => capacity).join(' ') } };
+}
+
+/** Slots of an expert for each sample, by layer in the order of the program's outputs. */
+export function slotsOf(passes: readonly PlanPass[]): readonly number[] {
+  const { slots } = passes.find(({ name }) => name === PASS)?.options ?? {};
+  return typeof slots === 'string' ? slots.split(' ').map(Number) : [];
+}
+
+/** The options of import that a plan's passes say. */
+export function dispatchOf(passes: readonly PlanPass[]): DispatchOptions {
+  const { dispatch, capacityFactor } = passes.find(({ name }) => name === PASS)?.options ?? {};
+  const found = DISPATCHES.find((name) => name === dispatch);
+  if (found === undefined) return {};
+  return { dispatch: found, ...(typeof capacityFactor === 'number' ? { capacityFactor } : {}) };
+}
+
+/** Whether tokens may be dropped, so that the program computes something else than the model file. */
+export function dropsTokens(passes: readonly PlanPass[]): boolean {
+  return dispatchOf(passes).capacityFactor !== undefined;
+}
+
+/** What the user reads of a layer. */
+export function dispatchNote({ name, experts, chosen, tokens, capacity }: Dispatched): string {
+  return `${name}: top ${chosen} of ${experts} experts, each takes ${capacity} of a sample's ${tokens} tokens`;
+}

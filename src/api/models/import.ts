@@ -1,0 +1,261 @@
+/**
+ * @file `importModel`: from an ONNX file to a Graph with static shapes, one operator set and named layers.
+ */
+import { basename } from 'node:path';
+import type { TrainingGraph } from '../../ir/autodiff/training-graph.js';
+import { batchDimensions } from '../../ir/batch.js';
+import { AutoparError } from '../../ir/error.js';
+import { type Dispatched, type DispatchOptions, dispatchExperts } from '../../ir/experts/dispatch-experts.js';
+import { expandExperts } from '../../ir/experts/expand-experts.js';
+import { sumGathered } from '../../ir/experts/gathered-results.js';
+import { sumGatheredWeights } from '../../ir/experts/gathered-weights.js';
+import { splitEinsums } from '../../ir/experts/split-einsum.js';
+import { stackExperts } from '../../ir/experts/stack-experts.js';
+import { fingerprint } from '../../ir/fingerprint.js';
+import { type ConstantTensor, type Graph, INTERNAL_OPSET } from '../../ir/graph.js';
+import type { MultiDevice } from '../../ir/onnx/device-annotations.js';
+import type { OnnxModel, SourceValue } from '../../ir/onnx/model.js';
+import { readOnnx } from '../../ir/onnx/reader.js';
+import { withDroppedBiases } from '../../ir/parameters/dropped-biases.js';
+import { identityUses } from '../../ir/parameters/identities.js';
+import { moduleNames } from '../../ir/parameters/module-names.js';
+import type { ParameterEvidence } from '../../ir/parameters/parameter.js';
+import { recordedUses, tracedConstants } from '../../ir/parameters/recorded.js';
+import { assemble } from '../../ir/passes/assemble.js';
+import { checkDims } from '../../ir/passes/dims.js';
+import { findLayers } from '../../ir/passes/find-layers.js';
+import { FOLD_LIMIT } from '../../ir/passes/fold-limit.js';
+import { foldedAway } from '../../ir/passes/folded-away.js';
+import { inlineFunctions } from '../../ir/passes/inline-functions.js';
+import { bindDimensions } from '../../ir/passes/input-dimensions.js';
+import { liftMatMul } from '../../ir/passes/lift-matmul.js';
+import { orderNodes } from '../../ir/passes/order.js';
+import { recogniseBlocks } from '../../ir/passes/recognise-blocks.js';
+import { resizeBatch, resizeNotes } from '../../ir/passes/resize-batch.js';
+import { resolve } from '../../ir/passes/resolve.js';
+import { checkStatedOutputs } from '../../ir/passes/stated-outputs.js';
+import { weightInputs } from '../../ir/passes/weight-inputs.js';
+import { writeAttention } from '../../ir/passes/write-attention.js';
+import { writeSinks } from '../../ir/passes/write-sinks.js';
+import { evaluate } from '../../runtime/evaluate.js';
+import type { PlanTraining } from '../../strategy/plan.js';
+import { checkDispatch, dispatchIn, dispatchNote, dispatchPass } from './dispatch.js';
+
+export interface ImportOptions extends DispatchOptions {
+  /** Sizes of dimensions, by name (`batch`) or by place (`ids[0]`: dimension 0 of input ids). */
+  readonly dims?: Readonly<Record<string, number>>;
+  /** Whole shapes of inputs, by name. */
+  readonly shapes?: Readonly<Record<string, readonly number[]>>;
+  /** Rebuilds the graph at this batch; the file's own by default. */
+  readonly globalBatch?: number;
+  /** Values that graph inputs are fixed to. */
+  readonly constants?: Readonly<Record<string, ConstantTensor>>;
+  /** Whether attention, normalisations and the like become one node each (docs/using.md); they do by default. */
+  readonly blocks?: boolean;
+  /** Ranks share out its sequence: Attention is written out in plain operators. */
+  readonly sharesSequence?: boolean;
+  /** Ranks share out its experts: operators that have all of them are written in plain ones, and they are stacked. */
+  readonly sharesExperts?: boolean;
+  /** Experts that are modules with weights of their own become one on a weight [experts, rows, columns]. */
+  readonly stacksExperts?: boolean;
+  /** Globs of graph inputs that are weights without a value. */
+  readonly weights?: readonly string[];
+  /** Keeps operators that only training needs: Dropout, which does nothing in a model that infers. */
+  readonly forTraining?: boolean;
+  /** Keeps operators on parameters, through which gradients pass; else what they make is folded. */
+  readonly keepsParameters?: boolean;
+}
+
+export interface ImportedModel {
+  readonly graph: Graph;
+  /** The file's name without its ending. */
+  readonly name: string;
+  /** SHA-256 of the graph's structure. */
+  readonly fingerprint: string;
+  /** The passes that made the graph, in order. */
+  readonly passes: readonly ImportPass[];
+  /** The dimensions that were bound, by name or place. */
+  readonly dims: Readonly<Record<string, number>>;
+  /** The batch that the graph was rebuilt at, or null for the file's own. */
+  readonly globalBatch: number | null;
+  /** What the user should know, a line each. */
+  readonly notes: readonly string[];
+  /** Absolute path of the file. */
+  readonly file: string;
+  /** Whether every weight has a value. */
+  readonly weightsPresent: boolean;
+  /** The device annotations that the file itself holds (ONNX IR 11 and later); null where it has none. */
+  readonly multiDevice: MultiDevice | null;
+  /** What the exporter folded away that training would want; null where nothing tells. */
+  readonly folded: string | null;
+  /** What the file tells of its weights besides their values, for telling parameters apart (inspect.ts, training-form.ts). */
+  readonly evidence: Pick<ParameterEvidence, 'kinds' | 'identities' | 'reasons'>;
+  /** What a step of training computes, where the graph is one (training.ts). */
+  readonly training?: PlanTraining;
+  /** By trained weight the tensor of the graph that is its gradient. */
+  readonly gradients?: ReadonlyMap<string, string>;
+  /** Of a step of training: its loss, and what gradients are divided by before clipping. */
+  readonly step?: Pick<TrainingGraph, 'loss' | 'divisor' | 'lossScaleSamples'>;
+}
+
+export interface ImportPass {
+  readonly name: string;
+  readonly options?: Readonly<Record<string, string | number | boolean>>;
+}
+
+/**
+ * Reads an ONNX file and brings it into the form that planning needs. Throws AutoparError for everything that is wrong
+ * with the file, the dimensions, or operators that cannot be planned.
+ */
+export async function importModel(file: string, options: ImportOptions = {}): Promise<ImportedModel> {
+  return importSource(await readOnnx(file), options);
+}
+
+/** The same for a file that has been read. */
+export async function importSource(source: OnnxModel, options: ImportOptions = {}): Promise<ImportedModel> {
+  const constants = options.constants ?? {};
+  checkDispatch(options);
+  checkConstants(source, constants);
+  const bound = bindDimensions(source.graph.inputs, options, source.file);
+  const model: OnnxModel = { ...source, graph: { ...source.graph, inputs: bound.inputs } };
+  const absent = weightInputs(model, options.weights ?? []);
+  const stated = model.graph.inputs.filter(
+    (input) => !model.graph.initializers.has(input.name) && !Object.hasOwn(constants, input.name),
+  );
+  checkDims(stated, bound.named, model.file);
+  const ordered = orderNodes(model.graph, inlineFunctions(model), model.file);
+  const traced = tracedConstants(model, ordered);
+  const { nodes, initializers, kinds } = options.keepsParameters
+    ? withDroppedBiases(model, ordered)
+    : { nodes: ordered, initializers: model.graph.initializers, kinds: model.kinds };
+  const resolved = await resolve({ ...model.graph, initializers }, nodes, {
+    file: model.file,
+    dims: bound.named,
+    constants,
+    kinds,
+    absent,
+    evaluate,
+    domains: new Map([...model.opsets].filter(([domain]) => domain !== '')),
+    forTraining: options.forTraining ?? false,
+    keepsParameters: options.keepsParameters ?? false,
+    told: model.kinds.size > 0,
+    isComputed: (name) =>
+      model.kinds.size > 0
+        ? traced.get(name)?.closed === null
+        : model.producer.startsWith('pytorch') && name.startsWith('onnx::'),
+  });
+  const remarks = checkStatedOutputs(model.graph.outputs, resolved.outputs, model.file);
+  const name = basename(model.file).replace(/\.onnx$/, '');
+  const { graph: written, reasons } = await assemble(resolved, model.graph.name || name, {
+    traced,
+    namesParameters: model.producer.startsWith('pytorch') && model.kinds.size === 0,
+  });
+  const identities = [...identityUses(model, nodes), ...recordedUses(model, nodes, traced)];
+  const named = moduleNames(written, identities, kinds);
+  const plain = liftMatMul(named);
+  const assembled: Graph = { ...plain, batch: batchDimensions(plain) };
+  const resized = options.globalBatch === undefined ? assembled : resizeBatch(assembled, options.globalBatch);
+  const attending = options.sharesSequence ? writeAttention(resized) : resized;
+  // Dispatch knows experts in the same form.
+  const isShared = options.sharesExperts || options.dispatch !== undefined;
+  const expanded = isShared ? splitEinsums(expandExperts(attending)) : attending;
+  const stacked = isShared || options.stacksExperts ? stackExperts(expanded, identities) : expanded;
+  const summed = isShared ? sumGathered(sumGatheredWeights(stacked)) : stacked;
+  const { graph: dispatched, layers } =
+    options.dispatch === undefined ? { graph: summed, layers: [] } : dispatchExperts(summed, dispatchIn(options));
+  const graph = findLayers(options.blocks === false ? dispatched : recogniseBlocks(writeSinks(dispatched)));
+  const weightsPresent = [...graph.weights.values()].every((weight) => weight.source.kind !== 'absent');
+  return {
+    graph,
+    name,
+    fingerprint: fingerprint(graph),
+    passes: passesOf(
+      options,
+      [
+        ...(expanded === attending ? [] : [{ name: 'expand-experts' }]),
+        ...(stacked === expanded ? [] : [{ name: 'stack-experts' }]),
+        ...(summed === stacked ? [] : [{ name: 'sum-gathered' }]),
+      ],
+      layers,
+    ),
+    dims: bound.given,
+    globalBatch: options.globalBatch ?? null,
+    notes: [
+      ...model.notes,
+      ...resolved.notes,
+      ...remarks,
+      ...(resized === assembled ? [] : resizeNotes(graph)),
+      ...layers.map(dispatchNote),
+    ],
+    file: model.file,
+    weightsPresent,
+    multiDevice: model.multiDevice,
+    folded: foldedAway(model, nodes),
+    evidence: { kinds, identities, reasons: reasonsOf(named, reasons) },
+  };
+}
+
+function passesOf(
+  options: ImportOptions,
+  experts: readonly ImportPass[],
+  layers: readonly Dispatched[],
+): readonly ImportPass[] {
+  return [
+    { name: 'inline-functions' },
+    { name: 'opset', options: { to: INTERNAL_OPSET } },
+    { name: 'fold', options: { limit: FOLD_LIMIT } },
+    { name: 'normalise' },
+    ...(options.globalBatch === undefined
+      ? []
+      : [{ name: 'resize-batch', options: { globalBatch: options.globalBatch } }]),
+    ...(options.sharesSequence ? [{ name: 'write-attention' }] : []),
+    ...experts,
+    ...(options.dispatch === undefined ? [] : [dispatchPass(options, layers)]),
+    ...(options.blocks === false ? [] : [{ name: 'recognise-blocks' }]),
+    { name: 'find-layers' },
+  ];
+}
+
+function checkConstants(model: OnnxModel, constants: Readonly<Record<string, ConstantTensor>>): void {
+  const inputs = new Map(model.graph.inputs.map((input) => [input.name, input]));
+  for (const [name, value] of Object.entries(constants)) {
+    const input = inputs.get(name);
+    if (!input)
+      throw new AutoparError(
+        'unknown-input',
+        'usage',
+        `--const ${name}: the model has no input of this name`,
+        { file: model.file },
+        `its inputs are ${[...inputs.keys()].join(', ')}`,
+      );
+    if (!fits(input, value)) {
+      throw new AutoparError(
+        'constant-mismatch',
+        'input',
+        `--const ${name} is ${value.dtype} [${value.shape.join(', ')}], but the model wants ${input.dtype} ` +
+          `[${(input.shape ?? []).map((size) => size ?? '?').join(', ')}]`,
+        { file: model.file, tensor: name },
+        'give an array of this type and shape',
+      );
+    }
+  }
+}
+
+function fits(input: SourceValue, value: ConstantTensor): boolean {
+  if (input.dtype !== value.dtype) return false;
+  if (!input.shape) return true;
+  return (
+    input.shape.length === value.shape.length &&
+    input.shape.every((size, axis) => typeof size !== 'number' || size === value.shape[axis])
+  );
+}
+
+/** The reasons of weights' roles by the names that weights have since `module-names`. */
+function reasonsOf({ weights }: Graph, reasons: ReadonlyMap<string, string>): ReadonlyMap<string, string> {
+  return new Map(
+    [...weights].flatMap(([name, { file }]) => {
+      const reason = [name, file?.name, file?.result].map((known) => reasons.get(known ?? '')).find((text) => text);
+      return reason === undefined ? [] : [[name, reason] as const];
+    }),
+  );
+}

@@ -1,0 +1,55 @@
+/**
+ * @file Inference in 16 bit where the file has float32: the graph is brought there by the pass that training uses, so that what
+ * is priced is what the program computes. The plan keeps it among its passes, and whoever imports the model again reads it there.
+ */
+import { canBeHeldInFloat32, heldInFloat32 } from '../../ir/autodiff/held-in-float32.js';
+import { inMixedPrecision } from '../../ir/autodiff/mixed-precision.js';
+import { LOW_TYPES, type LowPrecision, type TrainingPrecision } from '../../ir/autodiff/training-graph.js';
+import { fingerprint } from '../../ir/fingerprint.js';
+import { findLayers } from '../../ir/passes/find-layers.js';
+import type { Plan } from '../../strategy/plan.js';
+import type { ImportedModel } from './import.js';
+
+/** Which recipe, and whether the devices lack its type, so that it is held in float32 and rounded. */
+export interface InferencePrecision {
+  readonly precision: LowPrecision;
+  readonly isHeldInFloat32: boolean;
+}
+
+const PASS = 'precision';
+
+/** The recipe that changes a graph: none for fp32, which leaves what the file has. */
+export function loweredPrecision(
+  precision: TrainingPrecision | undefined,
+  isHeldInFloat32: boolean,
+): InferencePrecision | undefined {
+  return precision === undefined || precision === 'fp32' ? undefined : { precision, isHeldInFloat32 };
+}
+
+/** The model computed in 16 bit where that is enough, as training computes its forward; weights stay as the file has them. */
+export function inPrecision(imported: ImportedModel, lowered: InferencePrecision | undefined): ImportedModel {
+  if (!lowered) return imported;
+  const { precision, isHeldInFloat32 } = lowered;
+  const low = LOW_TYPES[precision];
+  const computed = inMixedPrecision(imported.graph, low);
+  const isHeld = isHeldInFloat32 && canBeHeldInFloat32(computed, low);
+  const graph = findLayers(isHeld ? heldInFloat32(computed, low) : computed);
+  const notes = isHeld
+    ? [`ranks of this machine have no ${precision} kernels: what is rounded to ${precision} is held and priced in fp32`]
+    : [];
+  return {
+    ...imported,
+    graph,
+    fingerprint: fingerprint(graph),
+    notes: [...imported.notes, ...notes],
+    passes: [...imported.passes, { name: PASS, options: { precision, isHeldInFloat32 } }],
+  };
+}
+
+/** The recipe that a plan of inference was made with; undefined where the graph is as the file has it. */
+export function loweredOfPlan({ passes }: Pick<Plan, 'passes'>): InferencePrecision | undefined {
+  const { precision, isHeldInFloat32 } = passes.find(({ name }) => name === PASS)?.options ?? {};
+  return precision === 'fp16' || precision === 'bf16'
+    ? { precision, isHeldInFloat32: isHeldInFloat32 === true }
+    : undefined;
+}

@@ -1,0 +1,205 @@
+/**
+ * @file A model as training wants it, before loss and gradients: parameters by place, batch statistics, dropout that drops.
+ */
+import {
+  keepRunningStatistics,
+  ONE_PART,
+  type StatisticsParts,
+  takeBatchStatistics,
+} from '../../ir/autodiff/batch-statistics.js';
+import { drawDropout, keepMasks } from '../../ir/autodiff/dropout.js';
+import { isFloating } from '../../ir/dtype.js';
+import type { Graph } from '../../ir/graph.js';
+import { findParameters } from '../../ir/parameters/find-parameters.js';
+import type { Parameter, ParameterEvidence, ParameterOptions, Parameters } from '../../ir/parameters/parameter.js';
+import { placeParameters } from '../../ir/parameters/place-parameters.js';
+import { isNatural, isPlausible } from '../../ir/parameters/places.js';
+import { DOTTED, LITERAL } from '../../ir/parameters/role.js';
+import { sameValues } from '../../ir/parameters/same-values.js';
+import type { ImportedModel, ImportOptions, ImportPass } from './import.js';
+
+/** How a model becomes one that is trained; `trainable` and `frozen` are globs of names. */
+export interface TrainingFormOptions extends ParameterOptions {
+  /**
+   * `training` (the default): as after PyTorch's `model.train()`, batch statistics and active dropout; `as-exported`: as the file
+   * has its operators.
+   */
+  readonly trainMode?: 'training' | 'as-exported';
+  /** Normalisations keep their running statistics, and use them. */
+  readonly freezeBatchStatistics?: boolean;
+  /**
+   * Whose statistics normalisations take: of the whole batch (the default), of each micro-batch, or of what each rank of dp has
+   * of it (`shards` says how many ranks those are). They are part of what the model computes: `verify` compares with the same.
+   */
+  readonly batchStatistics?: BatchStatistics;
+  readonly shards?: number;
+  /** What dropout's masks are drawn from; 0 by default. */
+  readonly dropoutSeed?: number;
+}
+
+export const BATCH_STATISTICS = ['batch', 'micro-batch', 'shard'] as const;
+
+export type BatchStatistics = (typeof BATCH_STATISTICS)[number];
+
+/** How a step's batch is cut into micro-batches, and whether the model at hand is one of them or the whole batch. */
+export interface CutBatch {
+  readonly microBatches: number;
+  readonly isPart: boolean;
+}
+
+/** A forward graph ready for loss and gradients. */
+export interface PreparedTraining {
+  readonly graph: Graph;
+  /** Names of the weights that are trained. */
+  readonly trained: readonly string[];
+  /** What the user should know, a line each. */
+  readonly notes: readonly string[];
+  /** What was done, for the plan. */
+  readonly pass: ImportPass;
+}
+
+/**
+ * How a model is imported for it: operators on parameters stay, and Dropout where it is to drop; experts are stacked; and for
+ * what ranks share out.
+ */
+export function importedFor(
+  training: TrainingFormOptions | undefined,
+  shared: Shared = {},
+): Pick<ImportOptions, 'forTraining' | 'keepsParameters'> & Shared {
+  if (!training) return shared;
+  return {
+    ...shared,
+    keepsParameters: true,
+    // Whatever the degrees: a checkpoint is read by every plan.
+    stacksExperts: true,
+    ...(training.trainMode === 'as-exported' ? {} : { forTraining: true }),
+  };
+}
+
+/** What ranks share out of a model besides its batch and its weights. */
+export type Shared = Pick<ImportOptions, 'sharesSequence' | 'sharesExperts' | 'stacksExperts'>;
+
+/** What ranks of these degrees do. */
+export function sharedBy({ sp = 1, ep = 1 }: { readonly sp?: number; readonly ep?: number } = {}): Shared {
+  return { ...(sp > 1 ? { sharesSequence: true } : {}), ...(ep > 1 ? { sharesExperts: true } : {}) };
+}
+
+/** What a model, or that of a plan, was imported for. */
+export function sharedIn({ passes }: { readonly passes: readonly Pick<ImportPass, 'name'>[] }): Shared {
+  const has = (pass: string) => passes.some(({ name }) => name === pass);
+  return {
+    ...(has('write-attention') ? { sharesSequence: true } : {}),
+    ...(has('expand-experts') || has('sum-gathered') ? { sharesExperts: true } : {}),
+    ...(has('stack-experts') ? { stacksExperts: true } : {}),
+  };
+}
+
+/**
+ * Brings an imported model into its training form. Dropout is there only where the model was imported for training
+ * (`importedFor`).
+ * @throws AutoparError (usage) `unknown-parameter`, `tie-mismatch`, `bad-option` for names that the model lacks
+ */
+export function trainingForm(
+  imported: ImportedModel,
+  options: TrainingFormOptions,
+  cut: CutBatch = { microBatches: 1, isPart: false },
+): PreparedTraining {
+  const { graph, evidence } = imported;
+  const found = findParameters(graph, { ...evidence, values: sameValues(graph.weights) }, options);
+  const { parameters, buffers } = found;
+  const { graph: placed, weightOf } = placeParameters(graph, [...parameters, ...buffers]);
+  const asExported = options.trainMode === 'as-exported';
+  const moved =
+    options.freezeBatchStatistics === true
+      ? { graph: keepRunningStatistics(placed), taken: 0 }
+      : asExported
+        ? { graph: placed, taken: 0 }
+        : takeBatchStatistics(placed, evidence.identities, partsOf(options, cut));
+  const { graph: drawing, drawn } = asExported
+    ? { graph: moved.graph, drawn: 0 }
+    : drawDropout(moved.graph, options.dropoutSeed ?? 0);
+  return {
+    graph: keepMasks(drawing),
+    trained: parameters.filter(({ trainable }) => trainable).map(weightOf),
+    notes: [
+      ...(imported.folded === null ? [] : [imported.folded]),
+      ...verdictNotes(found, evidence.kinds),
+      ...notesOf(moved.taken, drawn, options),
+    ],
+    pass: {
+      name: 'training-form',
+      options: { batchStatistics: moved.taken, dropout: drawn, seed: options.dropoutSeed ?? 0 },
+    },
+  };
+}
+
+/** What no rule of an operator and no exporter decided: what is not trained and why, and what is. */
+function verdictNotes(
+  { parameters, buffers, constants }: Parameters,
+  kinds: ParameterEvidence['kinds'],
+): readonly string[] {
+  const told = ({ weights, why }: Parameter) => weights.some((name) => kinds.has(name)) || why.startsWith('told by');
+  const met = ({ places }: Parameter) => places.some((place) => isPlausible(place) || place.use === 'standard');
+  const left = [...buffers, ...constants].filter(
+    (item) => isFloating(item.dtype) && item.elements > 1 && item.why !== LITERAL && met(item) && !told(item),
+  );
+  const groups = [...new Set(left.map(({ why }) => why))].map((why) => {
+    return `${some(left.filter((item) => item.why === why))} (${why})`;
+  });
+  const named = ({ weights }: Parameter) => weights.every((name) => DOTTED.test(name));
+  const taken = parameters.filter(
+    (item) => item.trainable && !item.places.some(isNatural) && !told(item) && !named(item),
+  );
+  return [
+    ...(groups.length > 0 ? [`not trained: ${groups.join('; ')}; --trainable NAME trains one`] : []),
+    ...(taken.length > 0
+      ? [
+          `trained, since data meets them and their values are no mask’s or formula’s: ${some(taken)}; --frozen NAME keeps one`,
+        ]
+      : []),
+  ];
+}
+
+/** The first names, and how many more there are. */
+function some(items: readonly Parameter[]): string {
+  const names = items.slice(0, MOST_NAMES).map(({ name }) => name);
+  const more = items.length - names.length;
+  return `${names.join(', ')}${more > 0 ? ` and ${more} more` : ''}`;
+}
+
+const MOST_NAMES = 3;
+
+/** The parts of the batch that have statistics of their own. */
+function partsOf(
+  { batchStatistics, shards = 1 }: TrainingFormOptions,
+  { microBatches, isPart }: CutBatch,
+): StatisticsParts {
+  if (batchStatistics === undefined || batchStatistics === 'batch') return ONE_PART;
+  const each = batchStatistics === 'shard' ? shards : 1;
+  return { here: isPart ? each : each * microBatches, whole: each * microBatches };
+}
+
+const WHOSE: Readonly<Record<BatchStatistics, string>> = {
+  batch: 'the global batch',
+  'micro-batch': 'each micro-batch',
+  shard: 'what each rank of dp has of a micro-batch',
+};
+
+function notesOf(taken: number, drawn: number, { batchStatistics = 'batch' }: TrainingFormOptions): readonly string[] {
+  const count = (number: number, singular: string, plural: string) =>
+    number === 1 ? `one ${singular}` : `${number} ${plural}`;
+  return [
+    ...(taken === 0 && batchStatistics !== 'batch'
+      ? [`--batch-statistics ${batchStatistics} changes nothing: no operator takes statistics of a batch`]
+      : []),
+    ...(taken > 0
+      ? [
+          `${count(taken, 'BatchNormalization takes', 'BatchNormalizations take')} statistics of ${WHOSE[batchStatistics]} ` +
+            '(--freeze-batch-statistics keeps the running ones)',
+        ]
+      : []),
+    ...(drawn > 0
+      ? [`${count(drawn, 'Dropout is', 'Dropouts are')} active (--train-mode as-exported leaves them out)`]
+      : []),
+  ];
+}

@@ -1,0 +1,163 @@
+/**
+ * @file A model to be trained: what was imported, with loss, gradients and optimizer.
+ */
+
+import {
+  cutInMicroBatches,
+  type TrainingGraph,
+  type TrainingOptions,
+  trainingGraph,
+} from '../../ir/autodiff/training-graph.js';
+import { isFloating } from '../../ir/dtype.js';
+import { AutoparError } from '../../ir/error.js';
+import { fingerprint } from '../../ir/fingerprint.js';
+import { matchesAny } from '../../ir/glob.js';
+import type { Graph } from '../../ir/graph.js';
+import { fileNames } from '../../ir/parameters/find-parameters.js';
+import { isNatural, placesOf } from '../../ir/parameters/places.js';
+import { findLayers } from '../../ir/passes/find-layers.js';
+import { batchSize } from '../../search/degrees.js';
+import type { PlanTraining } from '../../strategy/plan.js';
+import { checkTraining, type Training } from '../requests/training-request.js';
+import type { ImportedModel } from './import.js';
+import { type PreparedTraining, trainingForm } from './training-form.js';
+
+export type { Training };
+
+/**
+ * A model to be trained, as `withTraining` makes it; where a step has several micro-batches its graph is that of one of them.
+ * @param whole the model at the whole batch, imported with what `importedFor` says
+ * @param at the same model at another batch
+ * @throws AutoparError as `withTraining` and `cutInMicroBatches` do
+ */
+export async function trainedModel(
+  whole: ImportedModel,
+  training: Training,
+  at: (batch: number) => Promise<ImportedModel>,
+): Promise<ImportedModel> {
+  const { microBatches: count = 1 } = training;
+  if (count === 1) return withTraining(whole, training);
+  checkTraining(training);
+  const microBatches = cutInMicroBatches(
+    trainingForm(whole, training, { microBatches: count, isPart: false }).graph,
+    training,
+    count,
+  );
+  const part = await at((batchSize(whole.graph) ?? count) / count);
+  return withTraining({ ...part, globalBatch: whole.globalBatch, notes: whole.notes }, training, { microBatches });
+}
+
+/** Whether the graph is that of one micro-batch, or of the whole batch with the loss in the form that micro-batches have. */
+type MicroBatchForm = Pick<TrainingOptions, 'microBatches' | 'inSums'>;
+
+/**
+ * The model with a step of training as its graph; import it with what `importedFor` says, so that its Dropout is there.
+ * @throws AutoparError (usage) `bad-option` for what contradicts itself, `unknown-parameter` for a glob that fits no weight; what
+ * bringing it into training form and making the graph refuse
+ */
+export function withTraining(imported: ImportedModel, training: Training, cut?: MicroBatchForm): ImportedModel {
+  const { step, form } = trainingGraphOf(imported, training, cut);
+  const graph = findLayers(step.graph, form.graph);
+  const { loss, optimizer } = training;
+  return {
+    ...imported,
+    graph,
+    fingerprint: fingerprint(graph),
+    training: planned(step, training),
+    gradients: step.gradients,
+    step,
+    notes: [...imported.notes, ...form.notes],
+    passes: [...imported.passes, form.pass, { name: 'train', options: { loss: loss.kind, optimizer: optimizer.kind } }],
+  };
+}
+
+/** The graph of a step, and the forward that it is made of. @throws AutoparError as `withTraining` */
+export function trainingGraphOf(
+  imported: ImportedModel,
+  training: Training,
+  cut: MicroBatchForm = {},
+): { readonly step: TrainingGraph; readonly form: PreparedTraining } {
+  checkTraining(training);
+  checkFloating(imported.graph, training);
+  const { microBatches = 1 } = training;
+  const form = trainingForm(imported, training, { microBatches, isPart: cut.microBatches !== undefined });
+  const { loss, optimizer, precision, lossScale, isHeldInFloat32 } = training;
+  const step = trainingGraph(form.graph, {
+    loss,
+    optimizer,
+    ...(precision === undefined ? {} : { precision }),
+    ...(lossScale === undefined ? {} : { lossScale }),
+    ...(isHeldInFloat32 === undefined ? {} : { isHeldInFloat32 }),
+    ...cut,
+    trained: form.trained,
+    decays: decayOf(form.graph, training),
+  });
+  return { step, form };
+}
+
+/** What the plan says of a step. */
+function planned(
+  { classes, trained }: TrainingGraph,
+  { loss, optimizer, precision, lossScale, lossAlone }: Training,
+): PlanTraining {
+  return {
+    loss: {
+      kind: loss.kind,
+      ...(loss.output === undefined ? {} : { output: loss.output }),
+      ...(classes ? { labels: classes } : {}),
+      ...(loss.labelSmoothing === undefined ? {} : { labelSmoothing: loss.labelSmoothing }),
+      ...(loss.moeBalance === undefined ? {} : { moeBalance: loss.moeBalance }),
+    },
+    optimizer: { ...optimizer },
+    trained: trained.length,
+    ...(precision === undefined ? {} : { precision }),
+    ...(lossScale === undefined ? {} : { lossScale }),
+    ...(lossAlone ? { lossAlone: true as const } : {}),
+  };
+}
+
+/** @throws AutoparError `nothing-to-train` where `trainable` names whole numbers only */
+function checkFloating(graph: Graph, { trainable = [] }: Training): void {
+  const fitting = (glob: string) => [...graph.weights].filter(([name]) => matchesAny([glob], name));
+  const whole = trainable.find((glob) => {
+    const found = fitting(glob);
+    return found.length > 0 && !found.some(([, { dtype }]) => isFloating(dtype));
+  });
+  if (whole === undefined) return;
+  throw new AutoparError(
+    'nothing-to-train',
+    'input',
+    `weights that fit '${whole}' hold whole numbers, which cannot be trained`,
+    {},
+    'leave it out of --trainable',
+  );
+}
+
+/** Which weights decay: matrices, not biases, scales and vectors in whatever shape the file has them, but for what is said. */
+export function decayOf(graph: Graph, { decayed = [], undecayed = [] }: Training): (name: string) => boolean {
+  checkGlobs(graph, [...decayed, ...undecayed]);
+  const places = placesOf(graph, graph.weights.keys());
+  return (name) => {
+    const names = [name, ...fileNames(graph, name)];
+    if (names.some((known) => matchesAny(undecayed, known))) return false;
+    if (names.some((known) => matchesAny(decayed, known))) return true;
+    const { shape = [] } = graph.weights.get(name) ?? {};
+    const natural = (places.get(name) ?? []).filter(isNatural);
+    // A matrix with one row is a matrix; a vector of channels is one in every shape that broadcasting gives it.
+    if (natural.some(({ use }) => use === 'product' || use === 'lookup')) return shape.length > 1;
+    return natural.length === 0 && shape.filter((size) => size > 1).length > 1;
+  };
+}
+
+function checkGlobs(graph: Graph, globs: readonly string[]): void {
+  const names = [...graph.weights.keys()].flatMap((name) => [name, ...fileNames(graph, name)]);
+  const stray = globs.find((glob) => !names.some((name) => matchesAny([glob], name)));
+  if (stray === undefined) return;
+  throw new AutoparError(
+    'unknown-parameter',
+    'usage',
+    `no weight has a name that fits '${stray}'`,
+    {},
+    'autopar inspect --parameters lists them',
+  );
+}

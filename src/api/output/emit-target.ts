@@ -1,0 +1,77 @@
+/**
+ * @file The folder of a target beside the bundled runtime's program. What the target lacks is found before anything is written.
+ */
+import { mkdir } from 'node:fs/promises';
+import path from 'node:path';
+import { mindSporeFiles } from '../../codegen/mindspore/files.js';
+import { emitOnnx, onnxProgram } from '../../codegen/onnx/emit-onnx.js';
+import type { GeneratedProgram } from '../../codegen/program-of.js';
+import { emitTorch, torchProgram } from '../../codegen/torch/emit-torch.js';
+import type { LoweredStage } from '../../partition/lower-stages.js';
+import { writeFileAtomic } from '../../program/atomic.js';
+import { type PlacedPlan, placePlan } from '../../strategy/placed-operators.js';
+import type { Training } from '../models/training.js';
+import type { PlannedModel } from '../plan.js';
+import type { Target } from '../requests/targets.js';
+import { writeAnnotated } from '../strategies/strategy-onnx.js';
+
+/** Writes the target's files into its folder, which is there; `program` is the folder of the program beside it. */
+type WriteTarget = (folder: string, program: string, signal?: AbortSignal) => Promise<void>;
+
+export interface TargetFolder {
+  readonly write: WriteTarget;
+  /** What the target does not carry, a line each. */
+  readonly notes: readonly string[];
+}
+
+interface Given {
+  readonly planned: PlannedModel;
+  readonly lowered: readonly LoweredStage[];
+  /** Null where none is written. */
+  readonly program: GeneratedProgram['program'] | null;
+  readonly training: Training | undefined;
+}
+
+/** @throws AutoparError `target-lacks-plan`, `target-lacks-operator` (exit backendAbsent) */
+const TARGETS: Readonly<Record<Exclude<Target, 'runtime'>, (given: Given) => TargetFolder | null>> = {
+  torch: ({ lowered, program }) => {
+    if (!program) return null;
+    const files = torchProgram(lowered, program);
+    return { write: (folder, beside, signal) => emitTorch(folder, files, beside, signal), notes: [] };
+  },
+  onnx: ({ planned, lowered, program, training }) => {
+    if (!program) return null;
+    const models = onnxProgram(lowered, program);
+    const { plan, imported } = planned;
+    const placed = placedOf(planned);
+    const write: WriteTarget = async (folder, beside, signal) => {
+      await emitOnnx(folder, models, beside, signal);
+      await writeAnnotated(imported.file, path.join(folder, 'model.onnx'), plan, placed, training);
+    };
+    return { write, notes: [] };
+  },
+  mindspore: ({ planned }) => {
+    const { files, lost } = mindSporeFiles(planned.plan, planned.imported.graph, placedOf(planned));
+    const write: WriteTarget = async (folder) => {
+      for (const [name, content] of Object.entries(files)) await writeFileAtomic(path.join(folder, name), content);
+    };
+    return { write, notes: [`mindspore/README.md names what MindSpore's files cannot say, ${lost.length} lines`] };
+  },
+};
+
+function placedOf({ plan, imported }: PlannedModel): PlacedPlan {
+  return placePlan(plan, imported.graph);
+}
+
+/** The target's folder; null for one that needs a program where there is none. */
+export function targetFolder(target: Target, given: Given): TargetFolder | null {
+  const made = target === 'runtime' ? null : TARGETS[target](given);
+  if (!made) return null;
+  return {
+    ...made,
+    write: async (folder, program, signal) => {
+      await mkdir(folder);
+      await made.write(folder, program, signal);
+    },
+  };
+}

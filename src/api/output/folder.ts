@@ -1,0 +1,238 @@
+/**
+ * @file The folder that `compile` writes and others read: plan.json, program/, source.json.
+ *
+ * source.json says where the model lay, relative to the folder, so that `verify` and `run` find it; plan.json holds no path.
+ */
+import { readdir, readFile, realpath, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { AutoparError } from '../../ir/error.js';
+import { insideFolder } from '../../program/inside-folder.js';
+import type { Program } from '../../program/program.js';
+import type { SearchMode, SolverName } from '../../search/search-mode.js';
+import type { Plan } from '../../strategy/plan.js';
+import { planDigest, readPlan } from '../../strategy/plan-json.js';
+import type { StepSearchOptions } from '../planning/search-step.js';
+import { LOSSES, OPTIMIZERS, type Training } from '../requests/training-request.js';
+
+export interface ProgramSource {
+  readonly format: 'autopar-source';
+  /** Relative to the folder, with forward slashes; empty where the model was generated for a plan of a training step. */
+  readonly model: string;
+  /** `FAMILY:key=value,…`, where the model was generated. */
+  readonly generated?: string;
+  readonly dims: Readonly<Record<string, number>>;
+  readonly globalBatch: number | null;
+  /** Seed of random weights, where the model file has none. */
+  readonly randomWeights: number | null;
+  /** Whether inputs were fixed to values (--const): they lie beside, in constants.npz. */
+  readonly constants: boolean;
+  /** Globs of inputs that are weights (--weights); left out where none were given. */
+  readonly weights?: readonly string[];
+  /** What a step of training computes; left out where the program infers. */
+  readonly training?: Training;
+  /** What the plan's pins came from, for `explain`; files relative to the folder. */
+  readonly decisions?: SourceDecisions;
+}
+
+export interface SourceDecisions {
+  readonly mode?: 'auto' | 'semi-auto' | 'data' | 'hybrid';
+  readonly annotations?: string;
+  readonly config?: string;
+  /** How it was searched, where that was said: `explain` searches again. */
+  readonly axes?: 'roles' | 'free';
+  readonly memoryBytes?: number;
+  readonly searchMode?: SearchMode;
+  readonly solver?: SolverName;
+  /** What training steps were compared for, where they were. */
+  readonly proposals?: ProposalQuestion;
+}
+
+/** All that a search over training steps is asked but the model file and the cluster. */
+export type ProposalQuestion = Omit<
+  StepSearchOptions,
+  | 'model'
+  | 'dims'
+  | 'shapes'
+  | 'constants'
+  | 'weights'
+  | 'cluster'
+  | 'devices'
+  | 'on'
+  | 'signal'
+  | 'deadline'
+  | 'onProgress'
+>;
+
+/** Name of the file that holds the values inputs were fixed to. */
+export const CONSTANTS_FILE = 'constants.npz';
+
+/** Name of the folder that a training keeps its checkpoints in. */
+export const CHECKPOINTS = 'checkpoints';
+
+/** Steps of the checkpoints in a folder, ascending. */
+export async function stepsIn(root: string): Promise<readonly number[]> {
+  const names = await readdir(root).catch((): string[] => []);
+  return names
+    .flatMap((name) => Number(/^step-(\d+)$/.exec(name)?.[1] ?? Number.NaN))
+    .filter(Number.isSafeInteger)
+    .sort((one, other) => one - other);
+}
+
+/** `./<model file stem>.autopar`. */
+export function defaultFolder(model: string): string {
+  return `${path.basename(model).replace(/\.onnx$/i, '')}.autopar`;
+}
+
+/**
+ * Refuses a folder that holds something else than an earlier result of ours, and, whatever `force` says, one that must
+ * not go: one that holds the model itself or the folder that we are in.
+ * @throws AutoparError `folder-is-file`, `folder-in-use`, `folder-not-empty`, `checkpoints-there` (exit cannotWrite);
+ * `bad-option` (usage).
+ */
+export async function checkTarget(folder: string, force: boolean, model: string): Promise<void> {
+  if (folder === '') throw new AutoparError('bad-option', 'usage', '--output: expected the name of a folder');
+  const information = await stat(folder).catch(() => null);
+  if (!information) return;
+  if (!information.isDirectory()) {
+    throw new AutoparError(
+      'folder-is-file',
+      'cannotWrite',
+      `${folder} is a file, not a folder`,
+      { file: folder },
+      'Choose another folder with -o, or remove the file.',
+    );
+  }
+  const files = await readdir(folder);
+  if (files.length === 0) return;
+  await checkUse(folder, model);
+  if (force) return;
+  const steps = await stepsIn(path.join(folder, CHECKPOINTS));
+  if (steps.length > 0)
+    throw new AutoparError(
+      'checkpoints-there',
+      'cannotWrite',
+      `${folder} holds checkpoints of a training, the last after step ${steps.at(-1)}`,
+      { file: folder },
+      `Choose another folder with -o, whose training can go on from there (--resume ${folder}); or give --force.`,
+    );
+  const plan = await readFile(path.join(folder, 'plan.json'), 'utf8').catch(() => '');
+  if (plan.includes('"autopar-plan"')) return;
+  throw new AutoparError(
+    'folder-not-empty',
+    'cannotWrite',
+    `${folder} is not empty and was not written by autopar`,
+    { file: folder },
+    'Choose another folder with -o, or replace it with --force.',
+  );
+}
+
+/** Replacing a folder removes all that is in it. */
+async function checkUse(folder: string, model: string): Promise<void> {
+  const real = async (file: string) => realpath(file).catch(() => path.resolve(file));
+  const target = await real(folder);
+  const inside = (file: string) =>
+    file === target || file.startsWith(target.endsWith(path.sep) ? target : target + path.sep);
+  const current = inside(await real(process.cwd()));
+  if (!current && !inside(await real(model))) return;
+  throw new AutoparError(
+    'folder-in-use',
+    'cannotWrite',
+    `${folder} cannot be replaced: ${current ? 'it is the current folder, or holds it' : `it holds the model ${model}`}`,
+    { file: folder },
+    'Choose another folder with -o.',
+  );
+}
+
+/** The parts of a compiled folder, each read and checked, and the program made from the plan beside it. */
+export interface CompiledParts {
+  readonly source: ProgramSource;
+  readonly plan: Plan;
+  readonly program: Program;
+}
+
+/**
+ * Reads what `compile` wrote.
+ * @throws AutoparError (exit input) for a folder that is not ours, and for a part that is missing, cut, or of another plan.
+ */
+export async function readCompiled(directory: string): Promise<CompiledParts> {
+  const source = await readSource(directory);
+  const plan = await readPlan(await insideFolder(directory, 'plan.json'));
+  const { readProgram } = await import('../../program/reader.js');
+  const program = await readProgram(directory);
+  const { fingerprint, plan: digest } = program.model;
+  if (fingerprint === plan.model.fingerprint && (digest === undefined || digest === planDigest(plan))) {
+    return { source, plan, program };
+  }
+  throw new AutoparError(
+    'program-of-another-plan',
+    'input',
+    `program/ in ${directory} was not made from the plan beside it: plan.json was edited, or one of the two replaced`,
+    { file: path.join(directory, 'plan.json') },
+    'Undo the edit, or compile the model again.',
+  );
+}
+
+/** Reads source.json. @throws AutoparError (exit input) where the folder is not one of ours. */
+export async function readSource(folder: string): Promise<ProgramSource> {
+  const file = await insideFolder(folder, 'source.json');
+  const text = await readFile(file, 'utf8').catch(() => {
+    throw new AutoparError(
+      'not-compiled',
+      'input',
+      `${folder} holds no compiled program (source.json is missing)`,
+      { file: folder },
+      'Write one with: autopar compile MODEL -o DIR',
+    );
+  });
+  try {
+    const source: unknown = JSON.parse(text);
+    if (isSource(source)) return source;
+  } catch {
+    // Falls through to the one message for a file that is cut or edited.
+  }
+  throw new AutoparError(
+    'bad-source',
+    'input',
+    'source.json is cut or was edited',
+    { file },
+    'Compile the model again.',
+  );
+}
+
+function isSource(value: unknown): value is ProgramSource {
+  if (typeof value !== 'object' || value === null) return false;
+  const { format, model, generated, dims, globalBatch, randomWeights, constants, weights, training, decisions } =
+    value as Partial<Record<keyof ProgramSource, unknown>>;
+  const whole = (size: unknown) => typeof size === 'number' && Number.isSafeInteger(size) && size >= 0;
+  return (
+    format === 'autopar-source' &&
+    typeof model === 'string' &&
+    (generated === undefined || typeof generated === 'string') &&
+    typeof dims === 'object' &&
+    dims !== null &&
+    Object.values(dims).every(whole) &&
+    (globalBatch === null || whole(globalBatch)) &&
+    (randomWeights === null || whole(randomWeights)) &&
+    typeof constants === 'boolean' &&
+    (weights === undefined || (Array.isArray(weights) && weights.every((glob) => typeof glob === 'string'))) &&
+    (training === undefined || isTraining(training)) &&
+    (decisions === undefined || isDecisions(decisions))
+  );
+}
+
+/** Whether a record says which loss and which optimizer; what contradicts in it is for `checkTraining`. */
+export function isTraining(value: unknown): value is Training {
+  const named = (part: unknown, kinds: readonly string[]) =>
+    typeof part === 'object' && part !== null && 'kind' in part && kinds.includes(String(part.kind));
+  if (typeof value !== 'object' || value === null) return false;
+  const { loss, optimizer } = value as Partial<Record<keyof Training, unknown>>;
+  return named(loss, LOSSES) && named(optimizer, OPTIMIZERS);
+}
+
+function isDecisions(value: unknown): value is SourceDecisions {
+  if (typeof value !== 'object' || value === null) return false;
+  const { memoryBytes, proposals = {}, ...texts } = value as Readonly<Record<string, unknown>>;
+  const isSize = memoryBytes === undefined || (typeof memoryBytes === 'number' && memoryBytes >= 0);
+  const isQuestion = typeof proposals === 'object' && proposals !== null;
+  return isSize && isQuestion && Object.values(texts).every((text) => typeof text === 'string');
+}

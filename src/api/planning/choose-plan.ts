@@ -1,0 +1,506 @@
+/**
+ * @file Which plan of a training step is taken: that of the best dp · tp at the micro-batches that are given, or one that a
+ * search over training steps proposes. The best proposal is planned operator by operator, lowered, and priced as lowered, memory
+ * included; the next ones only where that price refutes the order of the proposals. The fastest that fits is the plan.
+ */
+import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
+import { deviceBytes, tensorBytes, usableBytes } from '../../cost-model/predict.js';
+import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
+import { AutoparError } from '../../ir/error.js';
+import type { Graph } from '../../ir/graph.js';
+import { interruptible } from '../../ir/interruption.js';
+import type { PricedConfiguration } from '../../search/configurations/priced.js';
+import { divisors } from '../../search/configurations/space.js';
+import { bytesWritten, shareWritten } from '../../search/figures.js';
+import { NothingFits } from '../../search/plan.js';
+import { preferencesOf, preferred, roomyBytes } from '../../search/preference.js';
+import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
+import { Deadline } from '../../solver/deadline.js';
+import type { ImportedModel } from '../models/import.js';
+import type { Training } from '../models/training.js';
+import { type NestedPlanningOptions, type PlannedModel, plan } from '../plan.js';
+import type { NestedCompileOptions } from '../requests/compile-options.js';
+import { askedOf, asSearched, microBatchesOf, proposer, unproposed } from './proposals.js';
+import { type StepSearch, stepRemedy } from './search-step.js';
+
+/** What is chosen from. */
+export interface Choices {
+  readonly cluster: Cluster;
+  /** The model as it was read. */
+  readonly read: ImportedModel;
+  readonly options: NestedCompileOptions;
+  /** What is trained, as it is asked for; absent for inference. */
+  readonly training: Training | undefined;
+  /** The model as it is planned. @throws AutoparError where it has no such micro-batches */
+  readonly form: (asked: NestedCompileOptions, training: Training | undefined) => Promise<Formed>;
+}
+
+/** A model in the form that is planned. */
+export interface Formed {
+  readonly imported: ImportedModel;
+  /** With its number of micro-batches. */
+  readonly training: Training | undefined;
+}
+
+/** A choice, and what became of it. */
+export interface ComparedPlan {
+  readonly degrees: Degrees;
+  readonly microBatches: number;
+  /** What was proposed; null for the best of dp · tp alone. */
+  readonly proposed: StepConfiguration | null;
+  /** Any axis might shard anything; by their roles where it is left out. */
+  readonly axes?: 'free';
+  /** By the price of layers; null where nothing was proposed. */
+  readonly estimate: { readonly stepSeconds: number; readonly peakBytes: number } | null;
+  /** As lowered; null where it was not lowered, or does not fit. */
+  readonly stepSeconds: number | null;
+  /** Of the fullest stage, as lowered; null where it was not lowered. */
+  readonly peakBytes: number | null;
+  /** Why it was not taken; null for the one that was. */
+  readonly reason: string | null;
+}
+
+export interface ChosenPlan extends Formed {
+  readonly planned: PlannedModel;
+  /** What axes of the plan may shard; as it was asked where it is left out. */
+  readonly axes?: 'free';
+  /** The best first, then what does not fit; null where no proposals were made. */
+  readonly compared: readonly ComparedPlan[] | null;
+  /** All that was compared by the price of layers before; null where no proposals were made. */
+  readonly searched: StepSearch | null;
+  readonly notes: readonly string[];
+}
+
+/** Proposals that may be lowered, one after another. */
+const LOWERED = 3;
+
+/**
+ * Operators times sub-axes, over all meshes that operators are planned on: some 10 s, and more where a model is deep. Beyond it
+ * one proposal that fits is enough.
+ */
+const MOST_WORK = 50_000;
+
+/** The same with any axis on any factor: some 10 s. Roles are kept beyond it. */
+const MOST_WORK_WITHOUT_ROLES = 5_000;
+
+/** How often proposals are made, for less memory where some of them do not fit once they are lowered. */
+const ROUNDS = 3;
+
+/**
+ * The fastest plan that fits.
+ * @throws AutoparError as `plan` does for dp and tp alone, where no proposal has a plan either
+ */
+export async function choosePlan(choices: Choices): Promise<ChosenPlan> {
+  const { options, training, cluster } = choices;
+  const deadline = new Deadline(options.timeLimit, options.signal);
+  const reason = training ? unproposed(options, training) : '';
+  const isAlone = !training || reason !== null || clusterSize(cluster) === 1;
+  // Ranks of this machine share its memory: stages save none of it, looked at where a limit or the objective asks.
+  if (!isAlone && (!cluster.local || options.objective === 'memory')) return beside(choices, training, deadline);
+  const alone = await planned(choices, await choices.form(options, training), null, 'searched').catch(refusal);
+  if (!(alone instanceof AutoparError)) return { ...alone, compared: null, searched: null, notes: [] };
+  if (isAlone || !(alone instanceof NothingFits)) throw alone;
+  const { fitting, others, searched, notes } = await lowerProposals(choices, training, deadline, {
+    alone: null,
+    work: 0,
+  });
+  const [best] = taken(fitting, choices);
+  if (!best) throw withProposals(alone, others);
+  return { ...best, compared: ranked(fitting, [...others, refused(choices, alone)], options), searched, notes };
+}
+
+/** The refusal of dp and tp alone, with the nearest of what else was lowered. */
+function withProposals(alone: AutoparError, others: readonly ComparedPlan[]): AutoparError {
+  const [nearest] = others
+    .flatMap(({ peakBytes, ...other }) => (peakBytes === null ? [] : [{ ...other, peakBytes }]))
+    .sort((a, b) => a.peakBytes - b.peakBytes);
+  if (!nearest) return alone;
+  const { degrees, microBatches, reason } = nearest;
+  const written = AXIS_ORDER.flatMap((axis) => (degrees[axis] > 1 ? [`${axis} ${degrees[axis]}`] : [])).join(' ');
+  const steps = others.length === 1 ? 'step' : 'steps';
+  return new AutoparError(
+    alone.code,
+    alone.exit,
+    `${alone.message}; of ${others.length} proposed training ${steps} the smallest, ${written} with ${microBatches} ` +
+      `micro-batches, ${reason}`,
+    alone.where,
+    alone.hint,
+  );
+}
+
+/** A refusal with what of the options leaves no training step either. */
+async function withRemedy(
+  error: AutoparError,
+  unmade: AutoparError | null,
+  { options, training, read }: Choices,
+): Promise<AutoparError> {
+  const remedy = unmade && (await stepRemedy(asSearched(options, training, read), unmade));
+  if (!remedy) return error;
+  const hint = [remedy, error.hint].filter((one) => one).join('; else ');
+  return new AutoparError(error.code, error.exit, error.message, error.where, hint);
+}
+
+/**
+ * dp · tp alone, and proposals beside it. Proposals say how memory is saved, so that operators are searched within it where none
+ * of them fits.
+ */
+async function beside(choices: Choices, training: Training, deadline: Deadline): Promise<ChosenPlan> {
+  const formed = await choices.form(choices.options, training).catch(refusal);
+  const work = formed instanceof AutoparError ? 0 : plainWork(choices, formed.imported.graph);
+  const isPlanned = !(formed instanceof AutoparError) && work <= MOST_WORK;
+  const checked = isPlanned ? await planned(choices, formed, deadline, 'checked').catch(refusal) : null;
+  const alone = checked instanceof AutoparError ? null : checked;
+  const {
+    fitting,
+    others,
+    searched,
+    refusal: unmade,
+    notes,
+  } = await lowerProposals(choices, training, deadline, {
+    alone,
+    work: isPlanned ? work : 0,
+  });
+  const lifted = alone && (await withoutRoles(choices, alone, deadline));
+  const all = taken([...(alone ? [alone] : []), ...(lifted ? [lifted] : []), ...fitting], choices);
+  // The note of a search that failed says so.
+  const isMade = notes.length === 0;
+  const [best] = all;
+  if (best) {
+    const why = formed instanceof AutoparError ? formed : checked instanceof AutoparError ? checked : null;
+    const cut = formed instanceof AutoparError ? choices.training : formed.training;
+    const rest = alone ? others : [...others, refused({ ...choices, training: cut }, why)];
+    const compared = isMade ? ranked(all, rest, choices.options) : null;
+    return { ...best, compared, searched, notes: [...notes, ...tightNotes(best, choices)] };
+  }
+  if (formed instanceof AutoparError) throw await withRemedy(formed, unmade, choices);
+  const smaller = await planned(choices, formed, deadline, 'searched').catch(refusal);
+  if (smaller instanceof AutoparError) throw await withRemedy(withProposals(smaller, others), unmade, choices);
+  return { ...smaller, compared: isMade ? ranked([smaller], others, choices.options) : null, searched, notes };
+}
+
+/** A plan that fits. */
+interface FittingPlan extends Formed {
+  readonly planned: PlannedModel;
+  /** What axes may shard; by their roles where it is left out. */
+  readonly axes?: 'free';
+  readonly priced: PricedConfiguration | null;
+}
+
+interface LoweredProposals {
+  /** The fastest first. */
+  readonly fitting: readonly FittingPlan[];
+  readonly others: readonly ComparedPlan[];
+  /** All that was compared by the price of layers; null where nothing could be proposed. */
+  readonly searched: StepSearch | null;
+  /** Why nothing could be proposed; null where something was. */
+  readonly refusal: AutoparError | null;
+  readonly notes: readonly string[];
+}
+
+/** Of planning dp and tp alone, every mesh that is left open. */
+function plainWork({ cluster, options: { degrees } }: Choices, graph: Graph): number {
+  const { dp, tp, pp = 1, sp = 1 } = degrees ?? {};
+  const devices = clusterSize(cluster) / (pp * sp);
+  const meshes = Number.isInteger(devices) && dp === undefined && tp === undefined ? divisors(devices).length : 1;
+  return meshes * meshWork(graph, Math.max(1, devices));
+}
+
+/** Of planning the operators of a graph on one mesh of so many devices. */
+function meshWork({ nodes }: Graph, devices: number): number {
+  return nodes.length * Math.max(1, Math.log2(devices));
+}
+
+/**
+ * The best mesh of dp and tp alone with any axis on any factor: convolutions may keep the batch where fully connected layers have
+ * features (Krizhevsky 2014, "One weird trick"). Null where it does not fit, and beyond `MOST_WORK_WITHOUT_ROLES`.
+ */
+async function withoutRoles(choices: Choices, alone: FittingPlan, deadline: Deadline): Promise<FittingPlan | null> {
+  const { options, cluster } = choices;
+  const { dp, tp, sp } = alone.planned.plan.degrees;
+  // Free axes know no methods of sequence parallelism.
+  if (options.axes !== undefined || (sp ?? 1) > 1) return null;
+  if (meshWork(alone.imported.graph, clusterSize(cluster)) > MOST_WORK_WITHOUT_ROLES || deadline.isOver()) return null;
+  const asked = { ...options, axes: 'free' as const, degrees: { ...options.degrees, dp, tp } };
+  const lifted = await planned({ ...choices, options: asked }, alone, deadline, 'checked').catch(refusal);
+  return lifted instanceof AutoparError ? null : { ...lifted, axes: 'free' };
+}
+
+/** That no plan leaves the headroom that is wanted. */
+function tightNotes({ planned: { found } }: FittingPlan, { options, cluster }: Choices): readonly string[] {
+  const limit = options.memory ?? usableBytes(cluster);
+  const preferences = preferencesOf(options, options.memory !== undefined);
+  const most = Math.max(...found.prediction.peakBytes);
+  if (options.objective === 'memory') return [];
+  if (limit === undefined || most <= roomyBytes(limit, preferences)) return [];
+  return [
+    `no plan leaves ${shareWritten(preferences.headroom)} of the memory free: this one needs ${bytesWritten(most)} of ` +
+      `${bytesWritten(limit)}`,
+  ];
+}
+
+/** The plans with the one that is taken first, the others by what the objective wants little of. */
+function taken(all: readonly FittingPlan[], { options, cluster }: Choices): readonly FittingPlan[] {
+  const figure = figureOf(options);
+  const sorted = [...all].sort((a, b) => figure(a) - figure(b));
+  if (sorted.length === 0 || options.objective === 'memory') return sorted;
+  const limit = options.memory ?? usableBytes(cluster) ?? null;
+  const { taken: first } = preferred(
+    sorted,
+    (one) => ({
+      seconds: secondsOf(one),
+      bytes: peakOf(one),
+      degrees: one.planned.plan.degrees,
+      isOffloaded: (one.planned.plan.requested?.offload ?? 'none') !== 'none',
+      liftsRoles: one.axes === 'free',
+    }),
+    preferencesOf(options, options.memory !== undefined),
+    limit,
+  );
+  return [first, ...sorted.filter((one) => one !== first)];
+}
+
+/**
+ * dp and tp alone, at the micro-batches that are asked for.
+ * @param deadline null: nothing was planned before, and the time limit is all there
+ */
+async function planned(
+  { options }: Choices,
+  formed: Formed,
+  deadline: Deadline | null,
+  memory: 'searched' | 'checked',
+): Promise<FittingPlan> {
+  await interruptible(options.signal);
+  options.onProgress?.('planning');
+  return {
+    ...formed,
+    planned: await plan(formed.imported, deadline ? within(options, deadline) : options, memory),
+    priced: null,
+  };
+}
+
+/**
+ * Proposals as lowered, the first few; where none of them fits, those for as much less memory as the lowered ones need more than
+ * was estimated.
+ */
+async function lowerProposals(
+  choices: Choices,
+  training: Training,
+  deadline: Deadline,
+  before: { readonly alone: FittingPlan | null; readonly work: number },
+): Promise<LoweredProposals> {
+  const { options, cluster, read } = choices;
+  options.onProgress?.('searching training steps');
+  // Half of the time is for proposing.
+  const half = new Deadline(Number.isFinite(deadline.left()) ? deadline.left() / 2 : undefined, options.signal);
+  const proposing = await proposer(options, training, read, half).catch(refusal);
+  if (proposing instanceof AutoparError)
+    return { fitting: [], others: [], searched: null, refusal: proposing, notes: [unproposedText(proposing)] };
+  const limit = options.memory ?? usableBytes(cluster) ?? Number.POSITIVE_INFINITY;
+  const fitting: FittingPlan[] = [];
+  const others = new Map<string, ComparedPlan>();
+  const notes: string[] = [];
+  let searched: StepSearch | null = null;
+  let unmade: AutoparError | null = null;
+  let { work } = before;
+  const seen = new Set<string>();
+  let asked = Number.isFinite(limit) ? deviceBytes(limit, cluster) : null;
+  for (let round = 0; round < ROUNDS; round++) {
+    const proposed = await proposing.propose(asked).catch(refusal);
+    if (proposed instanceof AutoparError) {
+      if (round === 0) {
+        notes.push(unproposedText(proposed));
+        unmade = proposed;
+      }
+      break;
+    }
+    const { proposals } = proposed;
+    searched ??= { ...proposed.searched, fewer: await proposing.fewer(proposed.searched) };
+    let least = Number.POSITIVE_INFINITY;
+    for (const priced of proposals.slice(0, LOWERED)) {
+      const key = JSON.stringify(priced.configuration);
+      if (seen.has(key) || isSearched(priced, before.alone)) continue;
+      seen.add(key);
+      if (!mayBeFaster(priced, [...aloneAmong(proposals, before.alone), ...fitting])) {
+        others.set(key, notTaken(priced, SLOWER));
+        continue;
+      }
+      const mayBe = (graph: Graph): boolean => {
+        const { dp, sp, tp } = priced.configuration.degrees;
+        const own = meshWork(graph, dp * sp * tp);
+        const isLast = (before.alone !== null || fitting.length > 0) && work + own > MOST_WORK;
+        if (!isLast) work += own;
+        return !isLast;
+      };
+      const result = deadline.isOver() ? LATE : await lower(choices, training, priced, deadline, mayBe).catch(refusal);
+      if (typeof result !== 'string' && !(result instanceof AutoparError)) {
+        fitting.push(result);
+        continue;
+      }
+      others.set(key, notTaken(priced, result));
+      if (result instanceof NothingFits)
+        least = Math.min(least, result.figures.leastBytes / tensorBytes(priced.bytes, cluster));
+    }
+    if (!Number.isFinite(least)) break;
+    asked = deviceBytes(limit / least, cluster);
+  }
+  const figure = figureOf(options);
+  fitting.sort((a, b) => figure(a) - figure(b));
+  return { fitting, others: [...others.values()], searched, refusal: unmade, notes };
+}
+
+/** The best of dp and tp alone with the estimate of its degrees, where both are there. */
+function aloneAmong(proposals: readonly PricedConfiguration[], alone: FittingPlan | null): readonly FittingPlan[] {
+  if (!alone) return [];
+  const { degrees } = alone.planned.plan;
+  const isLike = ({ configuration }: PricedConfiguration) =>
+    AXIS_ORDER.every((axis) => configuration.degrees[axis] === degrees[axis]);
+  const priced = proposals.filter(isLike).sort((a, b) => a.seconds - b.seconds)[0] ?? null;
+  return [{ ...alone, priced }];
+}
+
+/**
+ * Whether a proposal may be faster than what is lowered. Prices of sharded graphs are some factor above those of layers, of all
+ * plans of a model much the same: the least factor that was seen is taken for this one. None is known before one is lowered.
+ */
+function mayBeFaster({ seconds }: PricedConfiguration, lowered: readonly FittingPlan[]): boolean {
+  const factors = lowered.flatMap((one) => (one.priced ? [secondsOf(one) / one.priced.seconds] : []));
+  const factor = factors.length > 0 ? Math.min(...factors) : 1;
+  return lowered.every((one) => seconds * factor < secondsOf(one));
+}
+
+/** Whether dp and tp alone were searched over all that a proposal asks for, and fit: its ZeRO level leaves fewer layouts. */
+function isSearched({ configuration }: PricedConfiguration, alone: FittingPlan | null): boolean {
+  const { degrees, recompute, offload = 'none' } = configuration;
+  const { plan: known, found } = alone?.planned ?? {};
+  const { pp, sp, ep } = known?.degrees ?? { pp: 0, sp: 0, ep: 0 };
+  const isTooLarge = found?.rejected.some((other) => other.kind === 'too-large' && other.degrees.tp === degrees.tp);
+  const isAlike = pp === 1 && degrees.pp === pp && degrees.sp === sp && degrees.ep === ep;
+  const isWhole = microBatchesOf(configuration) === (alone?.training?.microBatches ?? 1);
+  return isAlike && isWhole && !isTooLarge && recompute === 'none' && offload === 'none';
+}
+
+const SLOWER = 'not lowered: estimated to be no faster';
+const LATE = 'not lowered before the time limit';
+const TOO_LARGE = 'not lowered: the model has too many operators to plan several times';
+
+/**
+ * A proposal, planned operator by operator; or why it is not.
+ * @throws AutoparError where it has no plan, or none that fits
+ */
+async function lower(
+  { form, options }: Choices,
+  training: Training,
+  priced: PricedConfiguration,
+  deadline: Deadline,
+  mayBe: (graph: Graph) => boolean,
+): Promise<FittingPlan | typeof TOO_LARGE> {
+  const { configuration } = priced;
+  const { pp, dp, tp, sp } = configuration.degrees;
+  const { microBatch: _, ...given } = options;
+  await interruptible(options.signal);
+  options.onProgress?.(`planning pp ${pp} · dp ${dp} · sp ${sp} · tp ${tp}`);
+  const formed = await form(
+    { ...given, degrees: { ...given.degrees, dp } },
+    { ...training, microBatches: microBatchesOf(configuration) },
+  );
+  if (!mayBe(formed.imported.graph)) return TOO_LARGE;
+  const asked = { ...options, ...askedOf(configuration, formed.imported.graph, options) };
+  return { ...formed, planned: await plan(formed.imported, within(asked, deadline), 'checked'), priced };
+}
+
+/** The options with the time that is left. */
+function within(options: NestedPlanningOptions, deadline: Deadline): NestedPlanningOptions {
+  return options.timeLimit === undefined ? options : { ...options, timeLimit: deadline.left() };
+}
+
+/** What the objective wants little of, as lowered: bytes of the fullest stage, or seconds. */
+function figureOf({ objective }: Pick<NestedCompileOptions, 'objective'>): (plan: FittingPlan) => number {
+  return objective === 'memory' ? peakOf : secondsOf;
+}
+
+function secondsOf({ planned }: FittingPlan): number {
+  return planned.found.prediction.stepSeconds;
+}
+
+function peakOf({ planned }: FittingPlan): number {
+  return Math.max(...planned.found.prediction.peakBytes);
+}
+
+/** What has no plan, to be compared with what has. @throws whatever is not the user's to mend */
+function refusal(error: unknown): AutoparError {
+  if (error instanceof AutoparError) return error;
+  throw error;
+}
+
+function unproposedText(error: AutoparError): string {
+  return `dp and tp alone were planned, since no training step could be proposed: ${error.message}`;
+}
+
+/** @param all the one that is taken first */
+function ranked(
+  all: readonly FittingPlan[],
+  others: readonly ComparedPlan[],
+  options: Pick<NestedCompileOptions, 'objective'>,
+): readonly ComparedPlan[] {
+  const figure = figureOf(options);
+  const least = figure(all[0] as FittingPlan);
+  const more = options.objective === 'memory' ? 'times as much memory' : 'times as long';
+  const fitting = all.map((lowered, index): ComparedPlan => {
+    const { planned, priced, training, axes } = lowered;
+    const own = figure(lowered);
+    return {
+      degrees: planned.plan.degrees,
+      microBatches: training?.microBatches ?? 1,
+      ...estimated(priced),
+      ...(axes ? { axes } : {}),
+      stepSeconds: secondsOf(lowered),
+      peakBytes: peakOf(lowered),
+      reason: index === 0 ? null : `${(own / least).toPrecision(4)} ${more}${asFast(own, least)}`,
+    };
+  });
+  return [...fitting, ...others];
+}
+
+/** Why a faster plan is not taken. */
+function asFast(seconds: number, least: number): string {
+  return seconds < least ? ', and not as simple or with less memory free' : '';
+}
+
+function estimated(priced: PricedConfiguration | null): Pick<ComparedPlan, 'proposed' | 'estimate'> {
+  if (!priced) return { proposed: null, estimate: null };
+  const { configuration, seconds, bytes } = priced;
+  return { proposed: configuration, estimate: { stepSeconds: seconds, peakBytes: bytes } };
+}
+
+function notTaken(priced: PricedConfiguration, why: AutoparError | string): ComparedPlan {
+  const { degrees } = priced.configuration;
+  return {
+    degrees,
+    microBatches: microBatchesOf(priced.configuration),
+    ...estimated(priced),
+    ...without(why),
+  };
+}
+
+/** Of dp and tp alone. */
+function refused({ options, cluster, training }: Choices, why: AutoparError | null): ComparedPlan {
+  const { dp, tp, pp = 1, sp = 1, ep = 1 } = options.degrees ?? {};
+  const rest = clusterSize(cluster) / (pp * sp);
+  return {
+    degrees: { pp, sp, ep, dp: dp ?? rest / (tp ?? 1), tp: tp ?? (dp === undefined ? 1 : rest / dp) },
+    microBatches: training?.microBatches ?? 1,
+    ...estimated(null),
+    ...without(why ?? 'not planned: the model has too many operators for every mesh of dp and tp'),
+  };
+}
+
+function without(why: AutoparError | string): Pick<ComparedPlan, 'stepSeconds' | 'peakBytes' | 'reason'> {
+  if (typeof why === 'string') return { stepSeconds: null, peakBytes: null, reason: why };
+  if (!(why instanceof NothingFits)) return { stepSeconds: null, peakBytes: null, reason: why.message };
+  const { leastBytes, limitBytes } = why.figures;
+  return {
+    stepSeconds: null,
+    peakBytes: leastBytes,
+    reason: `needs ${bytesWritten(leastBytes)} of ${bytesWritten(limitBytes)} as lowered`,
+  };
+}

@@ -1,0 +1,67 @@
+/**
+ * @file Whether fewer devices make a step as fast: parts of the cluster, half of it and smaller, searched for a step within 2 %
+ * of the plan's, while smaller ones have any.
+ */
+import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
+import { clusterParts } from '../../cost-model/cluster-parts.js';
+import { AutoparError } from '../../ir/error.js';
+import { NEAR, roomyBytes } from '../../search/preference.js';
+import type { Simulation } from '../simulate.js';
+import { fastest, pricingFor } from './preferred-step.js';
+import type { PreparedStep } from './prepared-step.js';
+
+export interface FewerDevices {
+  readonly nodes: number;
+  readonly perNode: number;
+  readonly stepSeconds: number;
+}
+
+/**
+ * @param prepare reads the step for a part of the cluster
+ * @returns the fewest; null where none are as fast, and where other objectives or a time limit leave no comparison
+ */
+export async function fewerDevices(
+  prepare: (on: Cluster) => Promise<PreparedStep>,
+  prepared: PreparedStep,
+  { simulation, isCutOff }: { readonly simulation: Simulation; readonly isCutOff: boolean },
+): Promise<FewerDevices | null> {
+  const { cluster, searching } = prepared;
+  const { stepSeconds, utilisation } = simulation;
+  const isTimed = searching.objective === 'time' && searching.isOver === undefined;
+  // Half of the devices at the peak of their speed.
+  const isBusy = 2 * utilisation > NEAR;
+  if (!isTimed || isCutOff || cluster.local || isBusy) return null;
+  const sizes = new Map<number, FewerDevices | null>();
+  let fewest: FewerDevices | null = null;
+  for (const { cluster: on } of [...clusterParts(cluster)].reverse()) {
+    const devices = clusterSize(on);
+    if (devices > clusterSize(cluster) / 2 || sizes.get(devices)) continue;
+    const larger = [...sizes.keys()].filter((size) => size > devices);
+    if (larger.some((size) => sizes.get(size) === null)) break;
+    const found = await asFast(await possible(prepare(on)), stepSeconds * NEAR);
+    sizes.set(devices, found);
+    fewest = found ?? fewest;
+  }
+  return fewest;
+}
+
+/** Null where its devices leave no combination of degrees. */
+async function possible(prepared: Promise<PreparedStep>): Promise<PreparedStep | null> {
+  try {
+    return await prepared;
+  } catch (error) {
+    if (error instanceof AutoparError) return null;
+    throw error;
+  }
+}
+
+/** The fastest step of fewer devices that takes no more seconds than are given. */
+async function asFast(prepared: PreparedStep | null, most: number): Promise<FewerDevices | null> {
+  if (!prepared) return null;
+  const { cluster, limitBytes, preferences } = prepared;
+  const limit = limitBytes === null ? null : roomyBytes(limitBytes, preferences);
+  const [best] = fastest(prepared, pricingFor(prepared), limit, most).best;
+  if (!best) return null;
+  const { seconds } = best;
+  return seconds <= most ? { nodes: cluster.nodes, perNode: cluster.perNode, stepSeconds: seconds } : null;
+}

@@ -1,0 +1,49 @@
+/**
+ * @file What a plan of operators leaves out: dimensions of parallelism that are priced, and searched over for whole steps, but
+ * not here: pipelines, sp and ep are planned where they are asked for, and programs lack the others.
+ */
+import { isFloating } from '../../ir/dtype.js';
+import { type Graph, typeOf } from '../../ir/graph.js';
+import { entryOf } from '../../ir/ops/index.js';
+import type { InnerDegrees } from '../../sharding-propagation/roles.js';
+
+/** What was to be decided. */
+export interface DegreeQuestion {
+  readonly devices: number;
+  /** Degrees that the user gave. */
+  readonly given: InnerDegrees;
+  /** Stages of the pipeline: one, where none was asked for. */
+  readonly stages: number;
+  readonly trains: boolean;
+  /** Ranks of this machine are their own host. */
+  readonly isLocal: boolean;
+}
+
+/** Dimensions by the names of their options; sp and ep where the model has what they cut. */
+export function leftOut(graph: Graph, { devices, given, stages, trains, isLocal }: DegreeQuestion): readonly string[] {
+  // With dp and tp given, nothing was left to choose among degrees.
+  const spreads = devices > 1 && (given.dp === undefined || given.tp === undefined);
+  return [
+    ...(spreads && stages === 1 ? ['pp'] : []),
+    ...(spreads && given.sp === undefined && hasAttention(graph) ? ['sp'] : []),
+    ...(spreads && given.ep === undefined && hasExperts(graph) ? ['ep'] : []),
+    ...(trains ? ['recompute'] : []),
+    ...(trains && !isLocal ? ['offload'] : []),
+  ];
+}
+
+function hasAttention(graph: Graph): boolean {
+  return graph.nodes.some(({ op, domain }) => entryOf(op, domain)?.family === 'attention');
+}
+
+/** A weight for each expert: [experts, rows, columns]. */
+function hasExperts(graph: Graph): boolean {
+  return graph.nodes.some(({ op, domain, inputs }) => {
+    if (entryOf(op, domain)?.family !== 'contraction') return false;
+    return inputs.some((name) => {
+      if (name === null || graph.weights.get(name)?.role !== 'parameter') return false;
+      const { dtype, shape } = typeOf(graph, name);
+      return shape.length === 3 && isFloating(dtype);
+    });
+  });
+}

@@ -1,0 +1,102 @@
+/**
+ * @file From a plan that was read to its sharded graphs, without a search: what compile did after it.
+ */
+import { type GeneratedProgram, programOf } from '../../codegen/program-of.js';
+import { type Cluster, parseCluster } from '../../cost-model/cluster.js';
+import { clusterOfDescription } from '../../cost-model/cluster-file.js';
+import { priceNode, stepPrice } from '../../cost-model/price.js';
+import { redistributionBound } from '../../cost-model/redistribution-bound.js';
+import type { Graph } from '../../ir/graph.js';
+import type { Assignment } from '../../partition/assignment.js';
+import { type LoweredStage, lowerStages } from '../../partition/lower-stages.js';
+import type { OffloadPlaces } from '../../partition/offload.js';
+import { partition } from '../../partition/partition.js';
+import { prepared } from '../../partition/prepared.js';
+import type { ComputeNode, ShardedGraph } from '../../partition/sharded-graph.js';
+import type { Schedule } from '../../schedule/schedule.js';
+import { makeRedistributor, type Redistributor } from '../../sharding-propagation/redistribution.js';
+import { assignmentOf } from '../../strategy/assignment-of.js';
+import { checkFirst } from '../../strategy/first-only.js';
+import type { Plan } from '../../strategy/plan.js';
+import { planDigest } from '../../strategy/plan-json.js';
+import { planPlaces } from '../../strategy/plan-places.js';
+import { checkPlaces, type StagedGraph, stagedGraph } from '../../strategy/staged-graph.js';
+import { dispatchOf } from '../models/dispatch.js';
+
+/** A plan as a program is made from it. */
+export interface LoweredPlan {
+  /** Stage by stage. */
+  readonly lowered: readonly LoweredStage[];
+  /** What the stages run; null for one. */
+  readonly schedule: Schedule | null;
+}
+
+/** The cluster that a plan is for. */
+export function clusterOf({ cluster }: Plan): Cluster {
+  if (cluster.description) return clusterOfDescription(cluster.description);
+  return parseCluster(`${cluster.nodes}x${cluster.perNode}:${cluster.device}`, undefined);
+}
+
+/** The graph lowered under a plan. @throws AutoparError (input) where it is not a plan of this graph */
+export function lowerPlan(plan: Plan, graph: Graph): LoweredPlan {
+  const assigned = assignedPlan(plan, graph);
+  const lowered = lowerAssigned(plan, assigned);
+  checkFirst(plan, assigned.staged.graph, lowered.lowered);
+  return lowered;
+}
+
+/** The same for a plan whose strategies are at hand. */
+export function lowerAssigned(plan: Plan, assigned: AssignedPlan): LoweredPlan {
+  const { staged, assignment, redistributor } = assigned;
+  const places = planPlaces(plan, staged.graph);
+  if (!staged.pipeline) {
+    const whole = [{ graph: staged.graph, sharded: lowerUncut(assigned) }];
+    return { lowered: asPlanned(whole, plan, places), schedule: null };
+  }
+  const { layout, schedule } = staged.pipeline;
+  const lowered = lowerStages(staged.graph, assignment, redistributor, layout);
+  checkPlaces(plan, staged.graph, lowered);
+  return { lowered: asPlanned(lowered, plan, places), schedule };
+}
+
+/** Lowered stages as they run under a plan. */
+export function asPlanned(
+  stages: readonly LoweredStage[],
+  { schedule, server }: Plan,
+  places: OffloadPlaces,
+): readonly LoweredStage[] {
+  return prepared(stages, { buckets: schedule, interleave: schedule.interleave, server, places });
+}
+
+/** The program of a plan; its segments take what the plan's cluster is predicted to take for their operators. */
+export function programOfPlan({ lowered, schedule }: LoweredPlan, plan: Plan, cluster: Cluster): GeneratedProgram {
+  const { name, fingerprint } = plan.model;
+  const model = { name, fingerprint, plan: planDigest(plan) };
+  const secondsOf = (node: ComputeNode, { sharded }: LoweredStage) => priceNode(node, sharded, cluster) / 1e9;
+  return programOf(lowered, model, schedule?.actions, secondsOf, dispatchOf(plan.passes).dispatch === 'variable');
+}
+
+/** A plan's operators with their strategies. */
+export interface AssignedPlan {
+  readonly staged: StagedGraph;
+  readonly assignment: Assignment;
+  readonly redistributor: Redistributor;
+}
+
+/**
+ * @param cluster whose prices choose the routes of redistributions
+ * @throws AutoparError (input) where it is not a plan of this graph
+ */
+export function assignedPlan(plan: Plan, graph: Graph, cluster = clusterOf(plan)): AssignedPlan {
+  const staged = stagedGraph(plan, graph);
+  const assignment = assignmentOf(plan, staged.graph);
+  const price = stepPrice(cluster, assignment.mesh);
+  const bound = redistributionBound(cluster, assignment.mesh, price);
+  const redistributor = makeRedistributor(assignment.mesh, price, bound, { allToAll: plan.allToAll !== false });
+  return { staged, assignment, redistributor };
+}
+
+/** The whole graph on the mesh of a stage, as the search prices it. */
+export function lowerUncut({ staged, assignment, redistributor }: AssignedPlan): ShardedGraph {
+  return partition(staged.graph, assignment, redistributor);
+}

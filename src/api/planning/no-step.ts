@@ -1,0 +1,104 @@
+/**
+ * @file Why a search over whole steps has no answer, and what would give it one.
+ */
+import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
+import { DEVICE_OVERHEAD } from '../../cost-model/hardware.js';
+import { AutoparError } from '../../ir/error.js';
+import type { DegreesVerdict, FoundConfigurations } from '../../search/configurations/best-configurations.js';
+import type { Combination, Decided, SpaceOptions } from '../../search/configurations/space.js';
+
+/** Every combination is impossible: the pins say too much, or the batch does not divide. */
+export function impossible(
+  all: readonly Combination[],
+  { devices, globalBatch, facts, decided }: SpaceOptions,
+): AutoparError {
+  // Chunks are asked of stages: where some combination has them, what stands in its way says more.
+  const isChunked = (decided.virtualStages ?? 1) > 1;
+  const first = (isChunked ? all.find(({ degrees }) => degrees.pp > 1) : undefined) ?? all[0];
+  return new AutoparError(
+    first ? 'no-combination' : 'degrees-do-not-match-devices',
+    first ? 'noPlan' : 'usage',
+    first
+      ? `no combination of degrees for ${devices} devices is possible: ${first.reason}`
+      : noDegrees(devices, facts, decided),
+    {},
+    first
+      ? `a step has ${globalBatch} samples: give another --global-batch, or fewer degrees`
+      : 'devices = pp · dp · sp · tp, and ep divides dp · sp and the experts; leave one of them out to fill them',
+  );
+}
+
+/** Which of the degrees that are given leave none for the others. */
+function noDegrees(devices: number, { experts, sequence }: SpaceOptions['facts'], decided: Decided): string {
+  const { pp, dp, sp, tp, ep = 1 } = decided;
+  const given = Object.entries({ pp, dp, sp, tp }).flatMap(([axis, degree]) =>
+    degree === undefined ? [] : [{ axis, degree }],
+  );
+  const product = given.reduce((all, { degree }) => all * degree, 1);
+  const text = given.map(({ axis, degree }) => `${axis} ${degree}`).join(' · ');
+  if (devices % product !== 0)
+    return `${text}${given.length > 1 ? ` is ${product}, which` : ''} does not divide the ${devices} devices`;
+  if (given.length === 4 && product !== devices) return `${text} is ${product}, and there are ${devices} devices`;
+  if (experts === 1 && ep > 1) return `ep ${ep} spreads experts over ranks, and the model has none`;
+  if (experts % ep !== 0) return `ep ${ep} does not divide the ${experts} experts of the model`;
+  if (ep > 1)
+    return `no dp · sp that ep ${ep} divides is left of ${devices} devices${text === '' ? '' : ` beside ${text}`}`;
+  return `${text} is ${product}, and the rest of the ${devices} devices would have to be sp of a sequence of ${sequence}`;
+}
+
+/** The time was over before anything that fits was priced, and nothing does in the usual order of the axes. */
+export function outOfTime({ verdicts, priced }: Pick<FoundConfigurations, 'verdicts' | 'priced'>): AutoparError {
+  const unseen = verdicts.filter(({ kind }) => kind === 'unseen').length;
+  return new AutoparError(
+    'out-of-time',
+    'noPlan',
+    `the time limit was over before any plan was found: nothing fits in the usual order of the axes, ${priced} ` +
+      `configurations were priced, and ${unseen} of ${verdicts.length} combinations of degrees not looked at ` +
+      'otherwise',
+    {},
+    'take devices with more memory (--memory); or more seconds (--time-limit), in which it is said how much would do',
+  );
+}
+
+/** Nothing fits: what needs least, and what would help. */
+export function nothingFits(
+  verdicts: readonly DegreesVerdict[],
+  limitBytes: number | null,
+  cluster: Cluster,
+): AutoparError {
+  const large = verdicts.flatMap((verdict) => (verdict.kind === 'too-large' ? [verdict.least] : []));
+  const [least] = large.sort((a, b) => a.bytes - b.bytes);
+  if (!least || limitBytes === null) throw new Error('no combination was priced');
+  const { degrees, zero, recompute, offload = 'none' } = least.configuration;
+  const { host } = least;
+  const onHost = offload === 'none' ? '' : `, ${offload === 'all' ? 'optimizer and activations' : offload} on the host`;
+  const held = host ? `, and ${gigabytes(host.bytes)} of the ${gigabytes(host.memoryBytes)} on a host` : '';
+  const { pp, dp, sp, tp } = degrees;
+  // Each device has these whatever it holds; only the rest is shared out.
+  const { contextBytes, communicationBytes } = DEVICE_OVERHEAD;
+  const fixed = contextBytes + communicationBytes;
+  const times = limitBytes > fixed ? Math.ceil((least.bytes - fixed) / (limitBytes - fixed)) : null;
+  const more =
+    times === null
+      ? `more of them do not help: ${gigabytes(fixed)} of each are taken by context and communication`
+      : `about ${times} times as many devices`;
+  return new AutoparError(
+    'nothing-fits',
+    'noPlan',
+    `nothing fits ${gigabytes(limitBytes)} on ${clusterSize(cluster)} devices: least is needed by pp ${pp} · dp ` +
+      `${dp} · sp ${sp} · tp ${tp}, ZeRO ${zero}, recomputation ${recompute}${onHost}: ${gigabytes(least.bytes)} ` +
+      `on stage ${least.stage}${held}`,
+    {},
+    `take devices with ${gigabytes(least.bytes, 'up')} (--memory)${times === null ? `; ${more}` : `, ${more}`}; ` +
+      'or a smaller model',
+  );
+}
+
+/** @param rounded `up` for what is enough when it is typed in again */
+function gigabytes(bytes: number, rounded: 'up' | 'near' = 'near'): string {
+  if (rounded === 'near' && bytes >= 999.5e9) return `${(bytes / 1e12).toPrecision(3)} TB`;
+  const text = (bytes / 1e9).toPrecision(3);
+  if (rounded === 'near' || Number(text) * 1e9 >= bytes) return `${text} GB`;
+  const unit = 10 ** (Math.floor(Math.log10(bytes / 1e9)) - 2);
+  return `${(Math.ceil(bytes / 1e9 / unit) * unit).toPrecision(3)} GB`;
+}

@@ -1,0 +1,50 @@
+/**
+ * @file What a plan is chosen by: seconds or memory of a step, or which part of the cluster makes it, at the least device-seconds
+ * or with the fewest devices in time. The part is chosen by the price of layers; what is planned on it is lowered as always.
+ */
+import { clusterSize } from '../../cost-model/cluster.js';
+import { AutoparError } from '../../ir/error.js';
+import type { ImportedModel } from '../models/import.js';
+import type { Training } from '../models/training.js';
+import type { NestedCompileOptions } from '../requests/compile-options.js';
+import { asSearched, saidOfOperators, unproposed } from './proposals.js';
+import type { ClusterSize } from './search-clusters.js';
+
+/** The options on the part of the cluster that is planned for; `sizes` of all parts, null where the whole cluster is. */
+export interface OnPart {
+  readonly options: NestedCompileOptions;
+  readonly sizes: readonly ClusterSize[] | null;
+}
+
+/**
+ * Chooses the part of the cluster.
+ * @throws AutoparError (usage) `bad-option` where layers have no price for what is asked; as `searchClusters` does
+ */
+export async function onPart(
+  options: NestedCompileOptions,
+  training: Training | undefined,
+  read: ImportedModel,
+): Promise<OnPart> {
+  const { objective = 'time', within, devices: _, ...others } = options;
+  if (objective === 'time') return { options, sizes: null };
+  const reason = training ? unproposed(options, training) : saidOfOperators(options);
+  if (reason !== null)
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `--objective ${objective} compares steps by the price of their layers, and ${reason}`,
+      {},
+      'leave one of the two out',
+    );
+  if (objective === 'memory') return { options, sizes: null };
+  const { searchClusters } = await import('./search-clusters.js');
+  const { simulation, sizes } = await searchClusters({
+    ...asSearched(options, training, read),
+    objective,
+    ...(within === undefined ? {} : { within }),
+    ...(options.timeLimit === undefined ? {} : { timeLimit: options.timeLimit / 2 }),
+  });
+  const { cluster } = simulation;
+  const part = cluster.local ? { devices: clusterSize(cluster) } : { clusterHints: { file: cluster } };
+  return { options: { ...others, objective, ...(within === undefined ? {} : { within }), ...part }, sizes };
+}

@@ -1,0 +1,26 @@
+/**
+ * @file A model and a cluster, read: what searches of training steps share.
+ */
+import type { Cluster } from '../../cost-model/cluster.js';
+import type { ModelWork } from '../../cost-model/step/work.js';
+import type { ConfigurationSearchOptions } from '../../search/configurations/pricing.js';
+import type { SpaceOptions } from '../../search/configurations/space.js';
+import type { Preferences } from '../../search/preference.js';
+import type { WorkReader } from './step-works.js';
+
+/** Layers of a micro-batch over tp. */
+export type Works = (tp: number, microBatch: number) => ModelWork;
+
+/** A model and a cluster, read: all that searching needs, whatever is changed about the cluster. */
+export interface PreparedStep {
+  readonly name: string;
+  readonly cluster: Cluster;
+  readonly space: SpaceOptions;
+  readonly works: Works;
+  readonly read: WorkReader;
+  /** Samples that facts and FLOPs are read at: one, or the file's own batch where it cannot be rebuilt at one. */
+  readonly sample: number;
+  readonly limitBytes: number | null;
+  readonly preferences: Preferences;
+  readonly searching: Omit<ConfigurationSearchOptions, 'limitBytes'>;
+}

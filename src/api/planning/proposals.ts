@@ -1,0 +1,253 @@
+/**
+ * @file Proposals: what a search over training steps would have a plan ask for, in the words that programs have a lowering for:
+ * degrees, micro-batches, stages with their layers, schedule, ZeRO, recompute, offload. They are priced by layers and only
+ * propose: each is planned operator by operator, lowered and priced again (choose-plan.ts).
+ */
+import type { StepConfiguration } from '../../cost-model/step/configuration.js';
+import { repeatedLayers } from '../../ir/autodiff/recompute-kinds.js';
+import { AutoparError } from '../../ir/error.js';
+import type { Graph } from '../../ir/graph.js';
+import type { PricedConfiguration } from '../../search/configurations/priced.js';
+import { batchSize } from '../../search/degrees.js';
+import { evenLayers } from '../../search/pipeline/even-layers.js';
+import { layoutOfStages } from '../../search/pipeline/stage-layout.js';
+import { type StageUnit, unitsOf } from '../../search/pipeline/units.js';
+import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
+import type { Deadline } from '../../solver/deadline.js';
+import type { ImportedModel } from '../models/import.js';
+import type { Training } from '../models/training.js';
+import type { ProposalQuestion } from '../output/folder.js';
+import type { NestedPlanningOptions } from '../plan.js';
+import type { NestedCompileOptions } from '../requests/compile-options.js';
+import { readRecompute } from '../requests/recompute.js';
+import { pricedOffload } from '../requests/requests.js';
+import { PIPELINE_SCHEDULES } from '../requests/schedule-kinds.js';
+import { type FewerDevices, fewerDevices } from './fewer-devices.js';
+import { prepareStep, type StepSearch, type StepSearchOptions, searchPrepared } from './search-step.js';
+
+/** What is proposed within a memory limit. */
+export interface Proposed {
+  /** The best of each combination of degrees by the price of layers: the best of each number of stages before others. */
+  readonly proposals: readonly PricedConfiguration[];
+  /** All that was compared for it. */
+  readonly searched: StepSearch;
+}
+
+export interface Proposer {
+  readonly propose: (limitBytes: number | null) => Promise<Proposed>;
+  /** Fewer devices that are as fast as what was found; not looked for under a time limit. */
+  readonly fewer: (found: StepSearch) => Promise<FewerDevices | null>;
+}
+
+/** Options that pin single operators or stages: with one of them nothing is proposed. */
+const OF_OPERATORS = [
+  ...(['axes', 'mode', 'annotations', 'config', 'complete', 'searchMode', 'stages', 'meshes'] as const),
+] as const satisfies readonly (keyof NestedPlanningOptions)[];
+
+/** Why nothing is proposed for a training step, in words; null where proposals can be made. */
+export function unproposed(options: NestedCompileOptions, { batchStatistics, loss }: Training): string | null {
+  const said = saidOfOperators(options);
+  if (said !== null) return said;
+  if (batchStatistics !== undefined && batchStatistics !== 'batch')
+    return `--batch-statistics ${batchStatistics} has other statistics for every other dp or number of micro-batches`;
+  const { schedule, interleave, dispatch } = options;
+  if (loss.moeBalance !== undefined) return '--moe-balance has no price in layers';
+  if (dispatch !== undefined) return `--dispatch ${dispatch} sends tokens by operators that no layer has a price for`;
+  if (interleave === 2) return 'steps with --interleave 2 have no price in layers';
+  if (schedule !== undefined && pricedSchedule(schedule) === undefined)
+    return `steps with --schedule ${schedule} have no price in layers`;
+  return null;
+}
+
+/** What says how operators or stages are planned, so that layers have no price for it; null where nothing does. */
+export function saidOfOperators(options: NestedCompileOptions): string | null {
+  const given = OF_OPERATORS.find((name) => options[name] !== undefined && options[name] !== 'auto');
+  return given === undefined ? null : `--${dashed(given)} says what operators or stages do`;
+}
+
+/**
+ * Reads a model's layers, for proposals of steps that are trained on a cluster.
+ * @param read the model at the batch that is trained
+ * @throws AutoparError where its layers cannot be read or no combination of degrees is possible
+ */
+export async function proposer(
+  options: NestedCompileOptions,
+  training: Training,
+  read: ImportedModel,
+  deadline?: Pick<Deadline, 'isOver'>,
+): Promise<Proposer> {
+  const asked = { ...asSearched(options, training, read), top: LOOKED_AT };
+  const prepared = await prepareStep(asked);
+  const { searching, ...rest } = prepared;
+  const timed = deadline ? { ...searching, isOver: () => deadline.isOver() } : searching;
+  const propose: Proposer['propose'] = async (limitBytes) => {
+    const searched = await searchPrepared({ ...rest, searching: timed, limitBytes });
+    return { proposals: unlike(searched.best), searched };
+  };
+  const fewer = async (found: StepSearch) =>
+    options.timeLimit === undefined
+      ? fewerDevices((on) => prepareStep({ ...asked, on }, prepared.read), prepared, found)
+      : null;
+  return { propose, fewer };
+}
+
+/** Combinations of degrees that are priced in full. */
+const LOOKED_AT = 8;
+
+/** Prices of layers are nearest to lowered ones among equal numbers of stages, so that each number has its best looked at. */
+function unlike(best: readonly PricedConfiguration[]): readonly PricedConfiguration[] {
+  const stagesOf = ({ configuration }: PricedConfiguration) => configuration.degrees.pp;
+  const first = best.filter(
+    (priced, index) => best.findIndex((other) => stagesOf(other) === stagesOf(priced)) === index,
+  );
+  return [...first, ...best.filter((priced) => !first.includes(priced))];
+}
+
+/** The question as a search over steps is asked it: what is given is kept, and what programs have no lowering for left out. */
+export function asSearched(
+  options: NestedCompileOptions,
+  training: Training | undefined,
+  read: ImportedModel,
+): StepSearchOptions {
+  const { generated, model, dims, shapes, constants, weights, degrees, cluster, devices, memory, signal } = options;
+  const { microBatch, zero, virtualStages, schedule, recompute, offload, prefer, headroom } = options;
+  const isOfFile = generated === undefined || [dims, shapes, constants, weights].some((given) => given !== undefined);
+  const globalBatch = batchSize(read.graph);
+  const priced = schedule === undefined ? undefined : pricedSchedule(schedule);
+  const given = {
+    ...(isOfFile ? { model, dims, shapes, constants, weights } : { generate: generated }),
+    ...{ ...degrees, cluster, devices, memory, signal, microBatch, zero, virtualStages, globalBatch, prefer, headroom },
+    microBatches: training?.microBatches,
+    schedule: priced,
+    recompute: recompute === undefined ? undefined : readRecompute(recompute).kind,
+    offload: offload === undefined ? undefined : pricedWords(offload),
+    loss: training?.loss,
+    precision: (training ?? options).precision ?? 'fp32',
+    objective: options.objective === 'memory' ? 'memory' : undefined,
+    on: options.clusterHints?.file,
+    // Programs have their ranks in this order.
+    meshOrder: AXIS_ORDER,
+  };
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as StepSearchOptions;
+}
+
+/** The same without what a folder says otherwise, of a model file and of the cluster. It is kept: `explain` asks again. */
+export function keptQuestion(asked: StepSearchOptions): ProposalQuestion {
+  const elsewhere = new Set(['model', 'dims', 'shapes', 'constants', 'weights', 'cluster', 'devices', 'on', 'signal']);
+  return Object.fromEntries(Object.entries(asked).filter(([name]) => !elsewhere.has(name)));
+}
+
+/** What has no price in layers is left to the lowered plan. */
+function pricedWords(offload: string): StepSearchOptions['offload'] {
+  try {
+    return pricedOffload(offload);
+  } catch (error) {
+    if (error instanceof AutoparError) return 'none';
+    throw error;
+  }
+}
+
+function pricedSchedule(schedule: string): StepSearchOptions['schedule'] {
+  return PIPELINE_SCHEDULES.find((kind) => kind === schedule);
+}
+
+/** Micro-batches of a step that is proposed. */
+export function microBatchesOf({ globalBatch, microBatch, degrees }: StepConfiguration): number {
+  return globalBatch / (microBatch * degrees.dp);
+}
+
+/**
+ * What the operators' planner is asked for a proposal: words that are given stay as they are.
+ * @param graph the training graph of one of its micro-batches
+ */
+export function askedOf(
+  configuration: StepConfiguration,
+  graph: Graph,
+  { zero, recompute, offload }: Pick<NestedPlanningOptions, 'zero' | 'recompute' | 'offload'>,
+): NestedPlanningOptions {
+  const { degrees, virtualStages, schedule = virtualStages > 1 ? 'interleaved-1f1b' : '1f1b' } = configuration;
+  const { pp, dp, sp, tp, ep } = degrees;
+  const cut = pp > 1 ? cutOf(configuration, graph) : null;
+  const words = {
+    zero: zero ?? (configuration.zero === 0 ? undefined : configuration.zero),
+    recompute: recompute ?? recomputeWords(configuration, graph, cut),
+    offload: offload ?? OFFLOADED[configuration.offload ?? 'none'],
+  };
+  return {
+    degrees: { dp, tp, ...(pp > 1 ? { pp } : {}), ...(sp > 1 ? { sp } : {}), ...(ep > 1 ? { ep } : {}) },
+    ...(pp > 1 ? { schedule, ...(virtualStages > 1 ? { virtualStages } : {}) } : {}),
+    ...(cut ? { stages: layoutOfStages(cut.units, cut.sizes) } : {}),
+    ...Object.fromEntries(Object.entries(words).filter(([, word]) => word !== undefined)),
+  };
+}
+
+const OFFLOADED: Readonly<Record<NonNullable<StepConfiguration['offload']>, string | undefined>> = {
+  none: undefined,
+  optimizer: 'optimizer:host',
+  activations: 'activations:host',
+  all: 'optimizer:host,activations:host',
+};
+
+/** Units of the model, how many each part has, and the layers among them. */
+interface UnitCut {
+  readonly units: readonly StageUnit[];
+  readonly sizes: readonly number[];
+  readonly layers: readonly (readonly string[])[];
+}
+
+/** The layers of each part as proposed; null where the graph's layers are not those that were priced. */
+function cutOf({ degrees: { pp }, virtualStages, stageLayers }: StepConfiguration, graph: Graph): UnitCut | null {
+  const parts = pp * virtualStages;
+  const units = unitsOf(graph, parts);
+  const layers = new Set(repeatedLayers(graph));
+  const all = units.filter(({ name }) => layers.has(name)).length;
+  const counts = stageLayers ?? evenLayers(all, parts);
+  if (counts.length !== parts || counts.reduce((sum, count) => sum + count, 0) !== all) return null;
+  const own: { units: number; layers: string[] }[] = counts.map(() => ({ units: 0, layers: [] }));
+  let part = 0;
+  for (const { name } of units) {
+    // What stands between layers is with those before it.
+    if (layers.has(name)) while ((own[part]?.layers.length ?? 0) >= (counts[part] ?? 0) && part < parts - 1) part++;
+    const current = own[part];
+    if (!current) return null;
+    current.units++;
+    if (layers.has(name)) current.layers.push(name);
+  }
+  if (own.some((one) => one.units === 0)) return null;
+  return { units, sizes: own.map((one) => one.units), layers: own.map((one) => one.layers) };
+}
+
+/** `full:0-3,8-11`: the first layers of each stage, as many as it recomputes; undefined where nothing is. */
+function recomputeWords(
+  { recompute, recomputedLayers, degrees: { pp } }: StepConfiguration,
+  graph: Graph,
+  cut: UnitCut | null,
+): string | undefined {
+  if (recompute === 'none') return undefined;
+  const layers = repeatedLayers(graph);
+  const stages = cut ? byStage(cut, pp) : pp === 1 ? [layers] : null;
+  if (!recomputedLayers || !stages) return recompute;
+  const named = new Set(stages.flatMap((own, stage) => own.slice(0, recomputedLayers[stage] ?? 0)));
+  const numbers = layers.flatMap((layer, index) => (named.has(layer) ? [index] : []));
+  if (numbers.length === 0) return undefined;
+  return numbers.length === layers.length ? recompute : `${recompute}:${ranges(numbers)}`;
+}
+
+function byStage({ layers }: UnitCut, stages: number): readonly (readonly string[])[] {
+  return Array.from({ length: stages }, (_, stage) => layers.filter((__, part) => part % stages === stage).flat());
+}
+
+/** Rising numbers as `0-3,6`. */
+function ranges(numbers: readonly number[]): string {
+  const rows: [number, number][] = [];
+  for (const number of numbers) {
+    const last = rows.at(-1);
+    if (last && last[1] === number - 1) last[1] = number;
+    else rows.push([number, number]);
+  }
+  return rows.map(([from, to]) => (from === to ? `${from}` : `${from}-${to}`)).join(',');
+}
+
+function dashed(option: string): string {
+  return option.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+}

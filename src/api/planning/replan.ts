@@ -1,0 +1,81 @@
+/**
+ * @file A compiled folder whose plan of operators is planned again: as it was, or with something changed.
+ */
+import path from 'node:path';
+import type { Cluster } from '../../cost-model/cluster.js';
+import { AutoparError } from '../../ir/error.js';
+import { type PlanOptions, type PlanResult, plan as search } from '../../search/plan.js';
+import type { Plan } from '../../strategy/plan.js';
+import { readPlan } from '../../strategy/plan-json.js';
+import { stagedGraph } from '../../strategy/staged-graph.js';
+import { decidedAgain, givenDegrees } from '../explanations/explain-compiled.js';
+import { compiledModel } from '../models/compiled-model.js';
+import type { ImportedModel } from '../models/import.js';
+import { readSource } from '../output/folder.js';
+import { searchModeOf } from '../plan.js';
+import { clusterOf } from './lower-plan.js';
+
+/** All that the search was given. */
+export interface Replanning {
+  readonly plan: Plan;
+  readonly imported: ImportedModel;
+  readonly cluster: Cluster;
+  readonly options: PlanOptions;
+  /** What is pinned on a mesh where the degrees are free, too. */
+  readonly pinsOfFreeDegrees: () => Promise<PlanOptions['operatorPins']>;
+}
+
+/**
+ * Reads what the search of a folder's plan was given.
+ * @throws AutoparError (input) where the folder, its model or the files that its pins came from are not what they were
+ */
+export async function openReplanning(directory: string, model?: string): Promise<Replanning> {
+  const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
+  const { planned } = await compiledModel(directory, source, plan, model);
+  const { graph, pipeline } = stagedGraph(plan, planned.graph);
+  const imported = { ...planned, graph };
+  const cluster = clusterOf(plan);
+  const degrees = givenDegrees(plan);
+  const { pp } = plan.degrees;
+  const devices = cluster.nodes * cluster.perNode;
+  const decided = await decidedAgain(directory, source, planned, { ...degrees, pp }, devices);
+  const { axes, memoryBytes, searchMode, solver } = source.decisions ?? {};
+  return {
+    plan,
+    imported,
+    cluster,
+    pinsOfFreeDegrees: async () =>
+      (await decidedAgain(directory, source, planned, { pp }, devices)).pinsOn ?? undefined,
+    options: {
+      degrees,
+      ...(pipeline ? { pipeline: { ...pipeline, graph } } : {}),
+      ...(plan.requested ? { request: plan.requested } : {}),
+      allToAll: plan.allToAll !== false,
+      mode: searchModeOf(searchMode ? { searchMode } : {}, decided.config),
+      ...(decided.pinsOn ? { operatorPins: decided.pinsOn } : {}),
+      ...(axes ? { axes } : {}),
+      ...(memoryBytes === undefined ? {} : { memoryBytes }),
+      ...(solver ? { solver } : {}),
+      request: plan.requested ?? {},
+    },
+  };
+}
+
+/**
+ * The search as it was, once more, for what a folder does not keep of it.
+ * @throws AutoparError (input) `plan-of-another-version` where it gives another plan than the folder holds
+ */
+export async function planAgain(
+  { plan, imported, cluster, options }: Replanning,
+  asked: Pick<PlanOptions, 'top' | 'signal'> = {},
+): Promise<PlanResult> {
+  const found = await search(imported.graph, cluster, { ...options, ...asked });
+  if (found.costNanoseconds === Math.round(plan.search.costSeconds * 1e9) || plan.search.timeLimited) return found;
+  throw new AutoparError(
+    'plan-of-another-version',
+    'input',
+    'searched again, the model and cluster give another plan: plan.json was edited, or made by another version',
+    {},
+    'compile again',
+  );
+}

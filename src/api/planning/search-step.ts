@@ -1,0 +1,361 @@
+/**
+ * @file searchStep: the fastest way to train a model on a cluster, over every dimension that a step can be priced in: pp · dp ·
+ * sp · tp, ep, micro-batches, schedules, ZeRO, recomputation. Nothing is lowered; it is what `compile` lowers proposals of.
+ */
+import { type GeneratedModel, generatedModel } from '../../../models/families.js';
+import { type Cluster, clusterSize, parseCluster } from '../../cost-model/cluster.js';
+import type { StepConfiguration } from '../../cost-model/step/configuration.js';
+import { modelFlops } from '../../cost-model/step/model-flops.js';
+import { AutoparError } from '../../ir/error.js';
+import type { DegreesVerdict } from '../../search/configurations/best-configurations.js';
+import type { PricedConfiguration } from '../../search/configurations/priced.js';
+import type { ConfigurationSearchOptions } from '../../search/configurations/pricing.js';
+import { combinations, type Decided, divisors, factsOf, type SpaceOptions } from '../../search/configurations/space.js';
+import { timeWritten } from '../../search/figures.js';
+import { type Preferences, preferencesOf, type Wish } from '../../search/preference.js';
+import { listed } from '../../search/smallest-conflict.js';
+import { Deadline } from '../../solver/deadline.js';
+import { clusterSources } from '../requests/cluster-sources.js';
+import { conflictingPins, keepingOnly, type PinnedKey, pinsTyped } from '../requests/step-conflict.js';
+import {
+  baseConfiguration,
+  checkOffload,
+  checkPurpose,
+  type SimulateOptions,
+  type Simulation,
+  simulationOf,
+} from '../simulate.js';
+import { type FewerDevices, fewerDevices } from './fewer-devices.js';
+import type { Purpose } from './graph-work.js';
+import type { ReadWork } from './layer-classes.js';
+import { impossible, nothingFits, outOfTime } from './no-step.js';
+import { type PreferredStep, preferredStep } from './preferred-step.js';
+import type { PreparedStep, Works } from './prepared-step.js';
+import { isUnbuilt, knownWorks, statedBatch, type WorkReader, workReader } from './step-works.js';
+
+export interface StepSearchOptions extends Omit<SimulateOptions, 'trace'>, Wish {
+  /** The cluster, where it is there already. */
+  readonly on?: Cluster;
+  readonly objective?: 'time' | 'memory';
+  /** How many combinations of degrees are shown beside the best. */
+  readonly top?: number;
+  /** Seconds from now on after which the best so far is taken; or the clock that says when they are over. */
+  readonly timeLimit?: number;
+  readonly deadline?: Pick<Deadline, 'isOver'>;
+  readonly signal?: AbortSignal;
+  readonly onProgress?: (text: string) => void;
+}
+
+export interface StepSearch extends PreferredStep {
+  /** The best configuration, priced as `simulate` does. */
+  readonly simulation: Simulation;
+  /** What the best configuration's work was read off. */
+  readonly layers: ReadWork;
+  /** (cost − bound) / cost, of the configurations that are in the space. */
+  readonly gap: number;
+  readonly objective: ConfigurationSearchOptions['objective'];
+  /** What was said before the search. */
+  readonly decided: Decided;
+  /** What was wanted of the plan, as it was taken. */
+  readonly preferences: Preferences;
+  /** Fewer devices that are as fast; null where none are, or nobody looked. */
+  readonly fewer: FewerDevices | null;
+  /** Why micro-batches are left out that the model cannot be rebuilt at, a line each. */
+  readonly unbuilt: readonly string[];
+}
+
+/**
+ * Searches.
+ * @throws AutoparError (noPlan) `nothing-fits` with what would, `no-combination`, `out-of-time`; (usage) for degrees that no
+ * combination has; what reading the model and the cluster refuse
+ */
+export async function searchStep(options: StepSearchOptions): Promise<StepSearch> {
+  try {
+    const prepared = await prepareStep(options);
+    const found = await searchPrepared(prepared);
+    const prepare = (on: Cluster) => prepareStep({ ...options, on }, prepared.read);
+    return { ...found, fewer: await fewerDevices(prepare, prepared, found) };
+  } catch (error) {
+    if (!(error instanceof AutoparError)) throw error;
+    const hint = [await stepRemedy(options, error), error.hint].filter((remedy) => remedy).join('; else ');
+    throw new AutoparError(error.code, error.exit, error.message, error.where, hint);
+  }
+}
+
+/** What of the options leaves no step, or none that fits, in words; null where no option does, or time is limited. */
+export async function stepRemedy(options: StepSearchOptions, { code }: AutoparError): Promise<string | null> {
+  const isTimed = options.timeLimit !== undefined || options.deadline !== undefined;
+  if (!WITHOUT_PLAN.has(code) || (isTimed && code === 'nothing-fits')) return null;
+  const wider = isTimed ? null : await widerThanUsual(options);
+  return wider ?? conflict(options, code);
+}
+
+/** Errors that other pins may mend, or a tp which is not looked at unless it is asked for. */
+const WITHOUT_PLAN: ReadonlySet<string> = new Set(['nothing-fits', 'no-combination', 'degrees-do-not-match-devices']);
+
+/** What is said that leaves no plan, in words; null where nothing that is said does. */
+async function conflict(options: StepSearchOptions, code: string): Promise<string | null> {
+  options.onProgress?.('looking for what stands in the way');
+  const isOfMemory = code === 'nothing-fits';
+  const { read } = await sourcesOf(options);
+  const pins = isOfMemory
+    ? await conflictOfMemory(options, read)
+    : await conflictingPins(options, (some) => prepareStep(some, read));
+  if (pins.length === 0) return null;
+  const typed = pinsTyped(options, pins);
+  const none = isOfMemory ? 'nothing that fits' : 'no combination of degrees';
+  return typed.length === 1
+    ? `${typed[0]} leaves ${none}, whatever the rest is: leave it out`
+    : `${listed(typed)} leave ${none}, whatever the rest is: leave one of them out`;
+}
+
+/** Which leave nothing that fits: each set is asked of what fits first, and the one that is found of a search to its end. */
+async function conflictOfMemory(options: StepSearchOptions, read: WorkReader): Promise<readonly PinnedKey[]> {
+  const first = async (some: StepSearchOptions) => {
+    const { searching, ...prepared } = await prepareStep(some, read);
+    return searchPrepared({ ...prepared, searching: { ...searching, isOver: () => true } });
+  };
+  const pins = await conflictingPins(options, first);
+  if (pins.length === 0) return [];
+  const all = await searchPrepared(await prepareStep(keepingOnly(options, pins), read)).catch((error: unknown) => {
+    if (error instanceof AutoparError) return null;
+    throw error;
+  });
+  return all ? [] : pins;
+}
+
+/** The least tp beyond its node, or beyond the heads, with which a step fits, in words; null where none does. */
+async function widerThanUsual(options: StepSearchOptions): Promise<string | null> {
+  if (options.tp !== undefined) return null;
+  const cluster = options.on ?? parseCluster(options.cluster, options.devices, await clusterSources(options.cluster));
+  for (const tp of divisors(clusterSize(cluster)).slice(1)) {
+    const found = await prepareStep({ ...options, tp })
+      .then((prepared) => (isUsual(tp, prepared.space) ? null : searchPrepared(prepared)))
+      .catch((error: unknown) => {
+        if (error instanceof AutoparError) return null;
+        throw error;
+      });
+    if (found) {
+      const { stepSeconds } = found.simulation;
+      return `--tp ${tp}, which leaves a node or is more than the heads, fits, at ${timeWritten(stepSeconds * 1e9)} a step`;
+    }
+  }
+  return null;
+}
+
+/** Whether a degree of tp is looked at without being asked for. */
+function isUsual(tp: number, { perNode, facts }: SpaceOptions): boolean {
+  return tp <= perNode && tp <= (facts.heads ?? tp);
+}
+
+/**
+ * Reads what a search needs.
+ * @param reader what has read some of it for another cluster of the same devices
+ * @throws AutoparError as `searchStep`, but for `nothing-fits` and `out-of-time`
+ */
+export async function prepareStep(options: StepSearchOptions, reader?: WorkReader): Promise<PreparedStep> {
+  const deadline = options.deadline ?? (options.timeLimit === undefined ? null : new Deadline(options.timeLimit));
+  const { generated, cluster, read } = await sourcesOf(options, reader);
+  options.onProgress?.('reading the layers');
+  const globalBatch = await batchOf(options, generated);
+  const { space, works, sample } = await spaceOf(options, globalBatch, cluster, read, generated);
+  options.onProgress?.('searching');
+  return {
+    name: generated?.text ?? options.model ?? '',
+    cluster,
+    space,
+    works,
+    read,
+    sample,
+    limitBytes: options.memory ?? (cluster.local ? null : cluster.device.memoryBytes),
+    preferences: preferencesOf(options, options.memory !== undefined),
+    searching: {
+      objective: options.objective ?? 'time',
+      top: 1 + (options.top ?? SHOWN),
+      ...(options.signal ? { signal: options.signal } : {}),
+      ...(deadline ? { isOver: () => deadline.isOver() } : {}),
+    },
+  };
+}
+
+/**
+ * What is read, and by what. @throws AutoparError as `prepareStep`, of the model's name, the cluster, and options that do not go
+ * together
+ */
+async function sourcesOf(
+  options: StepSearchOptions,
+  reader?: WorkReader,
+): Promise<{ readonly generated: GeneratedModel | null; readonly cluster: Cluster; readonly read: WorkReader }> {
+  const generated = options.generate === undefined ? null : generatedModel(options.generate);
+  const cluster = options.on ?? parseCluster(options.cluster, options.devices, await clusterSources(options.cluster));
+  checkPurpose(options);
+  checkOffload(options, cluster);
+  const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
+  return { generated, cluster, read: reader ?? workReader(options, generated, purpose, cluster) };
+}
+
+/** Searches what was read. @throws AutoparError (noPlan) `nothing-fits`, `out-of-time` */
+export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch> {
+  const { cluster, space, limitBytes, preferences, searching } = prepared;
+  const found = preferredStep(prepared);
+  if (found.best.length === 0 && found.isCutOff) throw outOfTime(found);
+  if (found.best.length === 0) throw nothingFits(found.verdicts, limitBytes, cluster);
+  const first = found.best[0] as PricedConfiguration;
+  const simulation = await simulationAt(prepared, first.configuration);
+  const cost = searching.objective === 'memory' ? first.bytes : first.seconds;
+  return {
+    ...found,
+    simulation,
+    layers: await prepared.read(first.configuration.degrees.tp, prepared.sample),
+    gap: 1 - found.bound / cost,
+    objective: searching.objective,
+    decided: space.decided,
+    preferences,
+    fewer: null,
+    unbuilt: [...(space.unbuilt?.values() ?? [])],
+  };
+}
+
+/** A configuration of what was read, priced. */
+export async function simulationAt(prepared: PreparedStep, configuration: StepConfiguration): Promise<Simulation> {
+  const { name, cluster, works, read, sample, limitBytes } = prepared;
+  const work = works(configuration.degrees.tp, configuration.microBatch);
+  const one = await read(1, sample);
+  return simulationOf({
+    ...{ name, cluster, configuration, work, sequence: one.sequence },
+    modelFlops: modelFlops(one.work, { ...configuration, microBatch: sample }),
+    memory: limitBytes ?? undefined,
+  });
+}
+
+export type { DegreesVerdict, PreparedStep, PricedConfiguration };
+
+/** Runners-up that are shown where nothing says how many. */
+const SHOWN = 5;
+
+/** Samples of a step: as is said, else as the model states; of a model of one sample what micro-batches and dp make of it. */
+async function batchOf(options: StepSearchOptions, generated: GeneratedModel | null): Promise<number> {
+  const { globalBatch, microBatch = 1, microBatches = 1, dp = 1 } = options;
+  if (globalBatch !== undefined) return globalBatch;
+  const stated = await statedBatch(options, generated);
+  return stated > 1 ? stated : microBatch * microBatches * dp;
+}
+
+/** The space, and the works that it asks for. */
+async function spaceOf(
+  options: StepSearchOptions,
+  globalBatch: number,
+  cluster: Cluster,
+  read: WorkReader,
+  generated: GeneratedModel | null,
+): Promise<{ readonly space: SpaceOptions; readonly works: Works; readonly sample: number }> {
+  const sample = await sampleOf(options, read, generated);
+  const facts = factsOf((await read(1, sample)).work);
+  const space: SpaceOptions = {
+    devices: clusterSize(cluster),
+    perNode: cluster.perNode,
+    globalBatch,
+    facts,
+    decided: decidedOf(options),
+    base: baseConfiguration(cluster, options, globalBatch),
+  };
+  const possible = possibleOf(space);
+  const uncut = new Map<number, string>();
+  for (const tp of possible.tps) {
+    try {
+      await read(tp, sample);
+    } catch (error) {
+      // Some layers have fewer parts than others: that rules out their degrees, unless they are asked for.
+      if (!(error instanceof AutoparError) || error.code !== 'pin-does-not-fit' || options.tp !== undefined)
+        throw error;
+      uncut.set(tp, error.message.replace(/^megatron: /, ''));
+    }
+  }
+  const cut: SpaceOptions = uncut.size === 0 ? space : { ...space, uncut };
+  return { ...(await builtSpace(cut, read, options.signal)), sample };
+}
+
+/** One sample; the file's own batch where it cannot be rebuilt at one. @throws AutoparError where it can be read at neither */
+async function sampleOf(
+  options: StepSearchOptions,
+  read: WorkReader,
+  generated: GeneratedModel | null,
+): Promise<number> {
+  try {
+    await read(1, 1);
+    return 1;
+  } catch (error) {
+    const { globalBatch: _wanted, ...file } = options;
+    const own = isUnbuilt(error) ? await statedBatch(file, generated) : 1;
+    if (own === 1) throw error;
+    return own;
+  }
+}
+
+/**
+ * The space without micro-batches that the model cannot be rebuilt at, and its works.
+ * @throws AutoparError why it cannot be rebuilt at any of them, where nothing is left
+ */
+async function builtSpace(
+  whole: SpaceOptions,
+  read: WorkReader,
+  signal: AbortSignal | undefined,
+): Promise<{ readonly space: SpaceOptions; readonly works: Works }> {
+  const unbuilt = new Map<number, string>();
+  const tried: WorkReader = async (tp, size) => {
+    try {
+      return await read(tp, size);
+    } catch (error) {
+      if (isUnbuilt(error)) unbuilt.set(size, `micro-batches of ${size} are left out: ${error.message}`);
+      throw error;
+    }
+  };
+  let { tps, sizes } = possibleOf(whole);
+  for (;;) {
+    const space = unbuilt.size === 0 ? whole : { ...whole, unbuilt };
+    const known = unbuilt.size;
+    try {
+      return { space, works: await knownWorks(tried, tps, sizes, signal) };
+    } catch (error) {
+      if (unbuilt.size === known) throw error;
+      const left = combinations({ ...whole, unbuilt }).some(({ reason }) => reason === null);
+      if (!left) throw error;
+      ({ tps, sizes } = possibleOf({ ...whole, unbuilt }));
+    }
+  }
+}
+
+/** The degrees of tp and the micro-batches of combinations that can be. @throws AutoparError (noPlan, usage) where none can */
+function possibleOf(space: SpaceOptions): { readonly tps: readonly number[]; readonly sizes: readonly number[] } {
+  const all = combinations(space);
+  const possible = all.filter(({ reason }) => reason === null);
+  if (possible.length === 0) throw impossible(all, space);
+  return {
+    tps: [...new Set(possible.map(({ degrees }) => degrees.tp))],
+    sizes: [...new Set(possible.flatMap(({ microBatches }) => microBatches))].sort((a, b) => a - b),
+  };
+}
+
+function decidedOf(options: StepSearchOptions): Decided {
+  const { dp, tp, pp, sp, ep, microBatch, microBatches, zero, recompute, schedule, virtualStages } = options;
+  const { meshOrder, offload } = options;
+  const given = {
+    dp,
+    tp,
+    pp,
+    sp,
+    ep,
+    microBatch,
+    microBatches,
+    zero,
+    recompute,
+    schedule,
+    virtualStages,
+    meshOrder,
+    offload,
+  };
+  const tpSequence = options.tpSequence === 'on' ? true : options.tpSequence === 'off' ? false : undefined;
+  return Object.fromEntries(
+    Object.entries({ ...given, tpSequence }).filter(([, value]) => value !== undefined),
+  ) as Decided;
+}

@@ -1,0 +1,147 @@
+/**
+ * @file A model's work at any tensor-parallel degree and micro-batch, read off one layer of each class, and once for what a
+ * search asks many times.
+ */
+import type { GeneratedModel } from '../../../models/families.js';
+import type { Cluster } from '../../cost-model/cluster.js';
+import { type WorkPoint, workAt } from '../../cost-model/step/affine-work.js';
+import type { ModelWork } from '../../cost-model/step/work.js';
+import { AutoparError } from '../../ir/error.js';
+import type { Graph } from '../../ir/graph.js';
+import { interruptible } from '../../ir/interruption.js';
+import { findLayers } from '../../ir/passes/find-layers.js';
+import { batchSize } from '../../search/degrees.js';
+import type { ImportOptions } from '../models/import.js';
+import type { Purpose } from './graph-work.js';
+import { layerGraph, layerWork, type ReadWork } from './layer-classes.js';
+
+/** Sizes that work is read at before it is continued: where the first two differ, the next two do not. */
+const MOST_POINTS = 3;
+
+/** Where a model comes from. */
+export interface ModelSource extends Omit<ImportOptions, 'globalBatch'> {
+  /** The model file; left out where it is generated. */
+  readonly model?: string;
+}
+
+/** The batch that a model states, 1 where it has none. @throws AutoparError as importing does */
+export async function statedBatch(
+  { model = '', ...importing }: ModelSource,
+  generated: GeneratedModel | null,
+): Promise<number> {
+  if (generated) return generated.batch;
+  const { importModel } = await import('../models/import.js');
+  return batchSize((await importModel(model, importing)).graph) ?? 1;
+}
+
+/** The work of one micro-batch of so many samples per rank. @throws AutoparError as importing and planning do */
+export type WorkReader = (tp: number, microBatch: number) => Promise<ReadWork>;
+
+/**
+ * Reads each work once.
+ * @throws AutoparError (usage) `bad-option` for what is said of a file's inputs where there is no file
+ */
+export function workReader(
+  source: ModelSource,
+  generated: GeneratedModel | null,
+  purpose: Purpose,
+  cluster: Cluster,
+): WorkReader {
+  if (generated) checkGenerated(source);
+  const works = new Map<string, Promise<ReadWork>>();
+  const models = new Map<number, Promise<(tp: number) => ReadWork | Promise<ReadWork>>>();
+  const modelAt = kept(models, read);
+  return (tp, microBatch) => kept(works, async () => (await modelAt(microBatch))(tp))(`${tp} ${microBatch}`);
+
+  /** The layers at a batch, whatever the ranks. */
+  async function read(batch: number): Promise<(tp: number) => ReadWork | Promise<ReadWork>> {
+    if (generated?.language) {
+      // Dropout is training's: a model that infers does without it.
+      const isTraining = purpose.kind === 'training';
+      const sizes = { ...generated.language, ...(isTraining ? {} : { dropout: 0 }), batch };
+      const layers = layerGraph(sizes, isTraining ? purpose.loss : undefined);
+      return (tp) => layerWork(layers, tp, cluster);
+    }
+    const { graphOfWork, graphWork } = await import('./graph-work.js');
+    const whole = generated ? findLayers(generated.build(batch)) : await imported(source, purpose, batch);
+    const graph = graphOfWork(whole, purpose);
+    return (tp) => graphWork(graph, tp, cluster);
+  }
+}
+
+/** Codes of a file that cannot be rebuilt at a batch. */
+const UNBUILT: ReadonlySet<string> = new Set(['batch-ambiguous', 'batch-constant']);
+
+/** Whether reading failed since the file cannot be rebuilt at that batch: at another, its own above all, it may go. */
+export function isUnbuilt(error: unknown): error is AutoparError {
+  return error instanceof AutoparError && UNBUILT.has(error.code);
+}
+
+/** A model file at a batch. What imports and plans it is loaded where there is one: a generated language model needs neither. */
+async function imported({ model = '', ...importing }: ModelSource, purpose: Purpose, batch: number): Promise<Graph> {
+  const { importModel } = await import('../models/import.js');
+  const { importedFor } = await import('../models/training-form.js');
+  const form = importedFor(purpose.kind === 'training' ? {} : undefined);
+  return (await importModel(model, { ...importing, ...form, globalBatch: batch })).graph;
+}
+
+/** Sizes of a generated model are keys of its family; its inputs are what they are. */
+function checkGenerated({ dims = {}, shapes = {}, constants = {}, weights = [] }: ModelSource): void {
+  const [dim] = Object.keys(dims);
+  const [shape] = Object.keys(shapes);
+  const [constant] = Object.keys(constants);
+  const [weight] = weights;
+  const stray =
+    dim !== undefined
+      ? `--dim ${dim}`
+      : shape !== undefined
+        ? `--shape ${shape}`
+        : constant !== undefined
+          ? `--const ${constant}`
+          : weight && `--weights ${weight}`;
+  if (!stray) return;
+  throw new AutoparError(
+    'bad-option',
+    'usage',
+    `${stray} is about the inputs of a model file, and this model is generated`,
+    {},
+    'its sizes are keys of its family, as in --model gpt:seq=512,batch=8',
+  );
+}
+
+/** A function that is asked once for each key. */
+function kept<Key, Value>(known: Map<Key, Value>, make: (key: Key) => Value): (key: Key) => Value {
+  return (key) => {
+    const found = known.get(key) ?? make(key);
+    known.set(key, found);
+    return found;
+  };
+}
+
+/**
+ * The works that a search may ask for, without waiting: read at the two smallest sizes, and continued from there; read at other
+ * sizes where that does not do.
+ */
+export async function knownWorks(
+  read: WorkReader,
+  tps: readonly number[],
+  microBatches: readonly number[],
+  signal?: AbortSignal,
+): Promise<(tp: number, microBatch: number) => ModelWork> {
+  const works = new Map<string, ModelWork>();
+  for (const tp of tps) {
+    const points: WorkPoint[] = [];
+    for (const samples of [...microBatches].sort((a, b) => a - b)) {
+      await interruptible(signal);
+      const [one, two] = points.slice(-2);
+      const work = (one && two && workAt(samples, one, two)) ?? (await read(tp, samples)).work;
+      if (points.length < MOST_POINTS) points.push({ samples, work });
+      works.set(`${tp} ${samples}`, work);
+    }
+  }
+  return (tp, microBatch) => {
+    const work = works.get(`${tp} ${microBatch}`);
+    if (!work) throw new Error(`no work was read at tp ${tp} and ${microBatch} samples`);
+    return work;
+  };
+}

@@ -1,0 +1,119 @@
+/**
+ * @file What each axis of a mesh costs: its ranks, the levels of the cluster that its groups lie on, the slowest link that they
+ * cross, and the bytes and seconds of a step that go over it.
+ */
+import type { Cluster } from '../../cost-model/cluster.js';
+import { hiddenBehind } from '../../cost-model/data-overlap.js';
+import { type GroupPlace, groupPlace, placeGroup } from '../../cost-model/group-place.js';
+import type { ClusterLevel } from '../../cost-model/levels.js';
+import { communicatedBytes, priceNode } from '../../cost-model/price.js';
+import type { StepConfiguration } from '../../cost-model/step/configuration.js';
+import { type GroupName, groupRuns } from '../../cost-model/step/mesh-order.js';
+import type { StepPrice } from '../../cost-model/step/step-price.js';
+import { runsInStep } from '../../partition/except-last.js';
+import type { ShardedGraph } from '../../partition/sharded-graph.js';
+import type { MeshAxis } from '../../sharding-propagation/mesh.js';
+
+export interface AxisUse {
+  /** `tp`; of collectives over several axes together `dp·tp`. */
+  readonly axis: string;
+  readonly ranks: number;
+  /** Members of a group at each level where it has more than one, innermost first. */
+  readonly levels: readonly { readonly level: string; readonly members: number }[];
+  /** The outermost of them: what each device gets of it. Null where there is one rank. */
+  readonly link: {
+    readonly level: string;
+    readonly bytesPerSecond: number;
+    readonly latencySeconds: number;
+  } | null;
+  /** That one rank sends per step. */
+  readonly sentBytes: number;
+  /** That the step is longer by. */
+  readonly seconds: number;
+  /** That run under compute. */
+  readonly hiddenSeconds: number;
+}
+
+/** Axes of a step that was priced without a program, from the one that moves most inside to the outermost. */
+export function stepAxes(
+  { degrees, meshOrder }: StepConfiguration,
+  { bytes, parts, hidden }: Pick<StepPrice, 'bytes' | 'parts' | 'hidden'>,
+  cluster: Cluster,
+): readonly AxisUse[] {
+  const runs = groupRuns(degrees, meshOrder);
+  const shown: readonly (readonly [group: Exclude<GroupName, 'replicas'>, ranks: number])[] = [
+    ['tp', degrees.tp],
+    ['sp', degrees.sp],
+    ['ep', degrees.ep],
+    ['dp', degrees.dp * degrees.sp],
+    ['pp', degrees.pp],
+  ];
+  return shown
+    .filter(([, ranks]) => ranks > 1)
+    .map(([axis, ranks]) => ({
+      axis: axis === 'dp' && degrees.sp > 1 ? 'dp·sp' : axis,
+      ranks,
+      ...lying(groupPlace(runs[axis], cluster.levels), cluster.levels),
+      sentBytes: bytes[axis],
+      seconds: parts[axis],
+      hiddenSeconds: axis === 'tp' || axis === 'dp' ? hidden[axis] : 0,
+    }));
+}
+
+/** Axes of a lowered plan, innermost first; collectives over several axes at once are a line of their own. */
+export function planAxes(graph: ShardedGraph, cluster: Cluster): readonly AxisUse[] {
+  const axes = [...graph.mesh.axes].reverse().filter(({ size }) => size > 1);
+  const sums = new Map<string, AxisSum>(axes.map((axis) => [axis.name, { ...NO_SUM, axes: [axis] }]));
+  const overlap = hiddenBehind(graph, cluster);
+  const runsOf = runsInStep(graph);
+  for (const node of graph.nodes) {
+    if (node.kind !== 'communicate') continue;
+    const over = axes.filter(({ subAxes }) => subAxes.some(({ name }) => node.axes.includes(name)));
+    const name = over.map((axis) => axis.name).join('·');
+    const sum = sums.get(name) ?? { ...NO_SUM, axes: over };
+    const runs = runsOf(node);
+    const nanoseconds = runs * priceNode(node, graph, cluster);
+    sum.bytes += runs * communicatedBytes(node, graph);
+    sum.nanoseconds += nanoseconds;
+    sum.hidden += nanoseconds - (overlap?.exposed.get(node.name) ?? nanoseconds);
+    sums.set(name, sum);
+  }
+  return [...sums].map(([axis, { axes: over, bytes, nanoseconds, hidden }]) => ({
+    axis,
+    ranks: over.reduce((product, { size }) => product * size, 1),
+    ...lying(
+      placeGroup(
+        graph.mesh,
+        over.flatMap(({ subAxes }) => subAxes.map(({ name }) => name)),
+        cluster,
+      ),
+      cluster.levels,
+    ),
+    sentBytes: bytes,
+    seconds: (nanoseconds - hidden) / 1e9,
+    hiddenSeconds: hidden / 1e9,
+  }));
+}
+
+interface AxisSum {
+  readonly axes: readonly MeshAxis[];
+  bytes: number;
+  nanoseconds: number;
+  /** Behind what computes. */
+  hidden: number;
+}
+
+const NO_SUM = { bytes: 0, nanoseconds: 0, hidden: 0 };
+
+function lying({ members }: GroupPlace, levels: readonly ClusterLevel[]): Pick<AxisUse, 'levels' | 'link'> {
+  const used = levels
+    .map((level, index) => ({ level, members: members[index] ?? 1 }))
+    .filter((place) => place.members > 1);
+  const outermost = used.at(-1)?.level;
+  return {
+    levels: used.map((place) => ({ level: place.level.name, members: place.members })),
+    link: outermost
+      ? { level: outermost.name, bytesPerSecond: outermost.bandwidth, latencySeconds: outermost.latencySeconds }
+      : null,
+  };
+}

@@ -1,0 +1,77 @@
+/**
+ * @file What a rank holds when its memory is fullest: tensors by name, largest first, and how much of each kind.
+ */
+import type { Cluster } from '../../cost-model/cluster.js';
+import { memoryOf } from '../../cost-model/predict.js';
+import { stagesMemory } from '../../cost-model/predict-stages.js';
+import type { DType } from '../../ir/dtype.js';
+import type { Liveness } from '../../partition/liveness.js';
+import type { LoweredStage } from '../../partition/lower-stages.js';
+import { heldTensor } from '../../partition/rank-memory.js';
+import { type TensorKind, tensorKinds } from '../../partition/tensor-kinds.js';
+import { inFileOrder } from '../../sharding-propagation/file-form.js';
+import { fileTensors } from '../models/file-tensors.js';
+import type { LoweredPlan } from '../planning/lower-plan.js';
+
+export type HeldKind = TensorKind | 'communication buffer';
+
+/** What takes memory. */
+export interface Held {
+  readonly tensor: string;
+  readonly kind: HeldKind;
+  /** All of it: of a weight that several sessions hold, of each of them. */
+  readonly bytes: number;
+  /** Of one rank's block, of a weight in the file's dimensions; null for a buffer. */
+  readonly dtype: DType | null;
+  readonly shape: readonly number[] | null;
+}
+
+/** The fullest moment of one stage's ranks. */
+export interface PeakMemory {
+  readonly stage: number;
+  readonly peakBytes: number;
+  /** The operator that runs then (the first of its segment); null before any. */
+  readonly operator: string | null;
+  /** Bytes by kind, most first. */
+  readonly kinds: Readonly<Record<string, number>>;
+  /** Largest first. */
+  readonly held: readonly Held[];
+  /** What is not in the list. */
+  readonly others: { readonly count: number; readonly bytes: number };
+}
+
+/**
+ * Per stage; the `most` largest tensors by name, the others summed.
+ * @param schedule of a pipeline
+ */
+export function peakMemory({ lowered, schedule }: LoweredPlan, cluster: Cluster, most?: number): readonly PeakMemory[] {
+  const memory = schedule
+    ? stagesMemory(lowered, schedule, cluster)
+    : lowered.map(({ sharded }) => memoryOf(sharded, cluster));
+  return lowered.map((stage, index) => ofStage(stage, index, memory[index] as Liveness, most));
+}
+
+function ofStage({ graph, sharded }: LoweredStage, stage: number, memory: Liveness, most?: number): PeakMemory {
+  const { peakBytes, at, held } = memory;
+  const kinds = tensorKinds(sharded);
+  const fileOf = fileTensors(graph, sharded);
+  const list = [...held()].map(([name, bytes]): Held => {
+    const tensor = heldTensor(name);
+    if (tensor === null) return { tensor: name, kind: 'communication buffer', bytes, dtype: null, shape: null };
+    const { dtype = null, localShape = null } = sharded.tensors.get(tensor) ?? {};
+    const shape = localShape && inFileOrder(localShape, fileOf.get(tensor) ?? null, 1);
+    return { tensor: name, kind: kinds.get(tensor) ?? 'temporary', bytes, dtype, shape };
+  });
+  const sums = new Map<HeldKind, number>();
+  for (const { kind, bytes } of list) sums.set(kind, (sums.get(kind) ?? 0) + bytes);
+  list.sort((a, b) => b.bytes - a.bytes || (a.tensor < b.tensor ? -1 : 1));
+  const rest = most === undefined ? [] : list.slice(most);
+  return {
+    stage,
+    peakBytes,
+    operator: at,
+    kinds: Object.fromEntries([...sums].sort((a, b) => b[1] - a[1])),
+    held: list.slice(0, most),
+    others: { count: rest.length, bytes: rest.reduce((sum, { bytes }) => sum + bytes, 0) },
+  };
+}

@@ -1,0 +1,105 @@
+/**
+ * @file What is printed of a plan, when it is chosen (`compile`) and later (`explain DIR`): its price, heaviest operators,
+ * communication and memory.
+ */
+import path from 'node:path';
+import type { Cluster } from '../../cost-model/cluster.js';
+import { type StepSpan, stepSpans } from '../../cost-model/step-spans.js';
+import type { Graph } from '../../ir/graph.js';
+import type { Assignment } from '../../partition/assignment.js';
+import { leadersOf } from '../../strategy/layer-classes.js';
+import type { Plan } from '../../strategy/plan.js';
+import { readPlan } from '../../strategy/plan-json.js';
+import { compiledModel } from '../models/compiled-model.js';
+import { readSource } from '../output/folder.js';
+import { assignedPlan, clusterOf, type LoweredPlan, lowerAssigned } from '../planning/lower-plan.js';
+import { type RecomputeEffect, recomputeEffect } from '../planning/recompute-effect.js';
+import { type KeptState, keptByRanks } from './kept-state.js';
+import { type PeakMemory, peakMemory } from './peak-memory.js';
+import { type Communication, communicationOf, type HeavyOperator, heaviestOf } from './report.js';
+import { type Server, serverOf } from './server.js';
+
+export interface PlanSummary {
+  readonly plan: Plan;
+  readonly cluster: Cluster;
+  /** The format that most of the arithmetic is priced in. */
+  readonly precision: string;
+  /** What recompute costs and frees; null where nothing is recomputed. */
+  readonly recompute: RecomputeEffect | null;
+  /** What each stage of a pipeline has, in letters (`inspect` says what they stand for) or counted; null for one stage. */
+  readonly stageLayout: string | null;
+  /** What data-parallel ranks keep of training; null without dp. */
+  readonly kept: KeptState | null;
+  /** What a parameter server holds and passes on; null where all ranks update. */
+  readonly server: Server | null;
+  readonly heaviest: readonly HeavyOperator[];
+  readonly communication: readonly Communication[];
+  /** Per stage, what a rank holds when it holds most, with the largest tensors. */
+  readonly memory: readonly PeakMemory[];
+  /** What only a picture has room for. */
+  readonly details: () => PlanDetails;
+}
+
+export interface PlanDetails {
+  /** When stages run what in a step, as it is predicted. */
+  readonly spans: readonly StepSpan[];
+  /** All operators, heaviest first; those of equal layers are one. */
+  readonly operators: readonly HeavyOperator[];
+}
+
+/** A plan as it is at hand. */
+export interface Summarised extends Pick<PlanSummary, 'plan' | 'cluster' | 'recompute' | 'stageLayout'> {
+  /** The graph that the plan's layers are of. */
+  readonly graph: Graph;
+  readonly lowering: LoweredPlan;
+  readonly assignment: Assignment;
+  readonly precision: string;
+}
+
+export function summaryOf({ graph, lowering, assignment, ...known }: Summarised): PlanSummary {
+  const { plan, cluster } = known;
+  const like = leadersOf(graph, plan.layerClasses).operators;
+  return {
+    ...known,
+    kept: keptByRanks(lowering.lowered, plan),
+    server: serverOf(lowering, plan, cluster),
+    heaviest: heaviestOf(lowering.lowered, assignment, cluster, like),
+    communication: communicationOf(lowering.lowered, cluster, like),
+    memory: peakMemory(lowering, cluster, NAMED),
+    details: () => ({
+      spans: stepSpans(lowering.lowered, lowering.schedule, cluster),
+      operators: heaviestOf(lowering.lowered, assignment, cluster, like, Number.POSITIVE_INFINITY),
+    }),
+  };
+}
+
+/** Tensors at the peak that a summary names. */
+const NAMED = 32;
+
+/**
+ * The summary of a compiled folder's plan.
+ * @throws AutoparError (input) where the folder or its model is not what it was
+ */
+export async function explainPlan(directory: string, model?: string): Promise<PlanSummary> {
+  const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
+  const { planned } = await compiledModel(directory, source, plan, model);
+  const assigned = assignedPlan(plan, planned.graph);
+  const { staged, assignment } = assigned;
+  const [cluster, lowering] = [clusterOf(plan), lowerAssigned(plan, assigned)];
+  return summaryOf({
+    plan,
+    cluster,
+    graph: staged.graph,
+    lowering,
+    assignment,
+    precision: plan.predicted.precision ?? 'the format of the model',
+    recompute: recomputeEffect(
+      staged.graph,
+      { assignment, prediction: plan.predicted },
+      cluster,
+      staged.pipeline,
+      plan,
+    ),
+    stageLayout: staged.pipeline ? plan.stages.map(({ operators }) => `${operators} operators`).join(' | ') : null,
+  });
+}

@@ -1,0 +1,11 @@
+/** @file A report as one HTML file. */
+import { type Page, pageHtml } from '../../pictures/page.js';
+import { writeFileAtomic } from '../../program/atomic.js';
+
+export type { StepSpan } from '../../cost-model/step-spans.js';
+export type { Page, PageSection, PageTable } from '../../pictures/page.js';
+
+/** @throws AutoparError (cannotWrite) */
+export async function writePage(file: string, page: Page): Promise<void> {
+  await writeFileAtomic(file, await pageHtml(page));
+}

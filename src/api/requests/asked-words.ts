@@ -1,0 +1,156 @@
+/**
+ * @file What is asked of a plan in words, by options, else by a configuration; and where a word changes nothing.
+ */
+import { repeatedLayers } from '../../ir/autodiff/recompute-kinds.js';
+import { AutoparError } from '../../ir/error.js';
+import { elementCount, type Graph, isBackward } from '../../ir/graph.js';
+import type { LoweredStage } from '../../partition/lower-stages.js';
+import type { ShardedTensor } from '../../partition/sharded-graph.js';
+import type { SearchMode } from '../../search/search-mode.js';
+import { usedDataAxes } from '../../search/zero.js';
+import type { Mesh } from '../../sharding-propagation/mesh.js';
+import { isServed, type PlanRequest, requestIn } from '../../strategy/request.js';
+import type { ImportedModel } from '../models/import.js';
+import type { ConfiguredRecompute } from '../parallel-config/config-options.js';
+import type { Decisions } from './decisions.js';
+
+interface AskedRequest {
+  readonly requested: PlanRequest;
+  readonly notes: readonly string[];
+}
+
+/**
+ * ZeRO is a choice among layouts, which propagation does not make; what is recomputed is of training alone.
+ * @param options with the words among them, and `complete` as it was said
+ * @throws AutoparError (usage) `bad-option` where an option asks for a level and nothing is searched
+ */
+export function requestOf(
+  options: PlanRequest & { readonly complete?: 'search' | 'propagate' },
+  config: Decisions['config'],
+  { graph, training }: Pick<ImportedModel, 'graph' | 'training'>,
+  mode: SearchMode,
+): AskedRequest {
+  const asked = requestIn(options);
+  const { recompute = null, spMethod = null, offload = null, interleave = 1 } = config ?? {};
+  const { gradientBuckets = null, bucketBytes = null } = config ?? {};
+  const configured = {
+    ...(training && recompute !== null ? { recompute: recomputeWords(recompute, graph) } : {}),
+    // Inference keeps no activations to swap.
+    ...(training && offload !== null ? { offload } : {}),
+    ...(training && gradientBuckets !== null ? { bucketMembers: gradientBuckets } : {}),
+    ...(training && bucketBytes !== null ? { bucket: bucketBytes } : {}),
+    ...(training && interleave > 1 ? { interleave } : {}),
+    ...(spMethod === null ? {} : { spMethod }),
+  };
+  const swapped = !training && offload === 'activations';
+  const unswapped = swapped ? ['swap_config.swap is of training: nothing is swapped'] : [];
+  if (mode !== 'sharding_propagation') {
+    if (isServed(asked) && (config?.zero ?? 0) > 0) throw cutByConfig(config?.zero ?? 0);
+    const zero = config?.zero == null ? {} : { zero: config.zero };
+    return { requested: { ...configured, ...zero, ...asked }, notes: unswapped };
+  }
+  if (asked.zero !== undefined) throw zeroWithoutSearch(asked.zero, options.complete);
+  const left = config?.zero ? ['enable_parallel_optimizer is left out: propagation chooses no layouts'] : [];
+  return { requested: { ...configured, ...asked }, notes: [...unswapped, ...left] };
+}
+
+/**
+ * The words for layers that are counted by part of the model. MindFormers gives each part as many layers as the others, the first
+ * ones of which recompute.
+ * @throws AutoparError (input) `config-rule` for more layers than a part has
+ */
+function recomputeWords(said: ConfiguredRecompute, graph: Graph): string {
+  if (typeof said === 'string') return said;
+  const { kind, counts } = said;
+  const layers = repeatedLayers(graph).length;
+  const starts = Array.from({ length: counts.length + 1 }, (_, part) => Math.floor((part * layers) / counts.length));
+  const ranges = counts.flatMap((count, part) => {
+    const [start = 0, end = layers] = starts.slice(part);
+    if (count > end - start) throw tooManyLayers(counts, end - start, layers);
+    return count === 0 ? [] : [count === 1 ? `${start}` : `${start}-${start + count - 1}`];
+  });
+  return ranges.length === 0 ? 'none' : `${kind}:${ranges.join(',')}`;
+}
+
+function tooManyLayers(counts: readonly number[], most: number, layers: number): AutoparError {
+  const parts = counts.length === 1 ? 'one part' : `${counts.length} parts`;
+  return new AutoparError(
+    'config-rule',
+    'input',
+    `recompute [${counts.join(', ')}] is of more layers than there are: the model has ${layers}, in ${parts} of at most ${most}`,
+    {},
+    `give each part ${most} layers at most, or True for all`,
+  );
+}
+
+function cutByConfig(level: number): AutoparError {
+  return new AutoparError(
+    'bad-option',
+    'usage',
+    '--gradient-sync parameter-server keeps optimizer state on one rank, and enable_parallel_optimizer of the ' +
+      `configuration is ZeRO ${level}, which cuts it over all`,
+    {},
+    'leave out --gradient-sync, or set enable_parallel_optimizer to False',
+  );
+}
+
+function zeroWithoutSearch(level: number, complete: 'search' | 'propagate' | undefined): AutoparError {
+  const other = complete === 'propagate' ? '--complete propagate' : '--search-mode sharding_propagation';
+  return new AutoparError(
+    'bad-option',
+    'usage',
+    `--zero ${level} restricts what the search chooses, and ${other} searches nothing`,
+    {},
+    'leave out one of the two',
+  );
+}
+
+/** Where a level asked for changes nothing. @param meshes of the stages */
+export function zeroNotes({ zero }: PlanRequest, meshes: readonly Mesh[], graph: Graph): readonly string[] {
+  if (zero === undefined) return [];
+  if (meshes.every((mesh) => usedDataAxes(mesh).length === 0))
+    return [`--zero ${zero} changes nothing: dp is 1, so that no rank shares its parameters`];
+  const trains = graph.nodes.some(({ phase }) => isBackward(phase));
+  return trains || zero === 3
+    ? []
+    : [`--zero ${zero} changes nothing: optimizer state and gradients are of training, and this program infers`];
+}
+
+/** @throws AutoparError (usage) `micro-batch` for halves of a graph whose micro-batches are no pairs */
+export function checkHalves({ interleave }: PlanRequest, { microBatches }: Graph): void {
+  const count = microBatches?.count ?? 1;
+  if (interleave === 2 && count % 2 === 1)
+    throw new AutoparError(
+      'micro-batch',
+      'usage',
+      `--interleave 2 runs micro-batches in pairs, as the halves of one, and the model's step has ${count}`,
+      {},
+      'give training.microBatches twice as many, or leave it to compile',
+    );
+}
+
+/** Where halves of micro-batches have nothing to hide from each other. */
+export function idleHalves({ interleave }: PlanRequest, lowered: readonly LoweredStage[]): readonly string[] {
+  const isNumber = (tensor: ShardedTensor | undefined) => tensor === undefined || elementCount(tensor.shape) === 1;
+  const hides = lowered.some(({ sharded: { nodes, tensors } }) =>
+    nodes.some((node) => node.kind === 'communicate' && node.phase !== 'update' && !isNumber(tensors.get(node.input))),
+  );
+  const why = 'within a micro-batch ranks exchange single numbers at most, and its halves run in turn';
+  return interleave !== 2 || hides ? [] : [`--interleave 2 hides nothing: ${why}`];
+}
+
+/** Where no other rank would be served. @param meshes of the stages */
+export function unusedServer(request: PlanRequest, meshes: readonly Mesh[]): readonly string[] {
+  if (!isServed(request) || meshes.some((mesh) => usedDataAxes(mesh).length > 0)) return [];
+  return ['--gradient-sync parameter-server changes nothing: dp is 1, so that every rank updates its parameters alone'];
+}
+
+/** Where there is nothing that buckets hold. */
+export function unusedBucket({ bucket }: PlanRequest, lowered: readonly LoweredStage[]): readonly string[] {
+  const isUsed = lowered.some(({ sharded }) =>
+    sharded.nodes.some((node) => node.kind === 'communicate' && node.bucket !== undefined),
+  );
+  return bucket === undefined || isUsed
+    ? []
+    : ['--bucket changes nothing: no gradient is reduced over several ranks, and no weight gathered'];
+}

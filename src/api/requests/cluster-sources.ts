@@ -1,0 +1,21 @@
+/**
+ * @file What `--cluster` names besides the catalogue: a file, or this machine as it was measured.
+ */
+import type { ClusterHints } from '../../cost-model/cluster.js';
+
+/**
+ * Reads what `--cluster` names: a cluster file, a profile, or for `local` the profile in the user's cache folder, if there
+ * is one. With nothing said nothing is read, so that plans do not depend on what was measured.
+ * @throws AutoparError (input) `file-missing`, `bad-yaml`, `bad-cluster-file`, `profile-of-another-machine`
+ */
+export async function clusterSources(text: string | undefined): Promise<Pick<ClusterHints, 'file' | 'local'>> {
+  if (text === undefined || (text !== 'local' && !/\.(ya?ml|json)$/i.test(text))) return {};
+  const { defaultProfileFile, isProfile, profileExists, readProfile } = await import('../profile/profile-file.js');
+  if (text === 'local') {
+    const file = defaultProfileFile();
+    return (await profileExists(file)) ? { local: await readProfile(file) } : {};
+  }
+  if (await isProfile(text)) return { local: await readProfile(text) };
+  const { readClusterFile } = await import('../../cost-model/cluster-file.js');
+  return { file: await readClusterFile(text) };
+}

@@ -1,0 +1,333 @@
+/**
+ * @file What a user has decided before planning: degrees, mode, pins and limits, from options, annotations, a configuration
+ * and the model's own device annotations, brought together once. What is left open is the search's.
+ */
+import { type Cluster, type ClusterHints, clusterSize, parseCluster } from '../../cost-model/cluster.js';
+import { AutoparError } from '../../ir/error.js';
+import { type Graph, isBackward } from '../../ir/graph.js';
+import type { MultiDevice } from '../../ir/onnx/device-annotations.js';
+import type { ScheduleKind } from '../../schedule/schedule.js';
+import { checkMeshes, meshSizes, readMeshes } from '../../search/pipeline/mesh-layout.js';
+import { type PipelineRequest, refuseAbsentStages } from '../../search/pipeline/pipeline.js';
+import { wholeSeconds } from '../../search/pipeline/whole-seconds.js';
+import { type Mesh, subAxes } from '../../sharding-propagation/mesh.js';
+import type { Pin, PinSource, RecomputePin, StagePin } from '../../sharding-propagation/pin.js';
+import { EXPERTS, INNER_AXES, type InnerDegrees } from '../../sharding-propagation/roles.js';
+import { type ConfigOptions, optionsOf } from '../parallel-config/config-options.js';
+import { checkAgainstModel } from '../parallel-config/config-rules.js';
+import type { ParallelConfig } from '../parallel-config/parallel-config.js';
+import { type Annotations, pinsFor, recomputePinsFor, stagePinsFor, withAnnotatedDegrees } from './annotations.js';
+
+/** As MindSpore's users know them: auto (2), semi-auto (1), data (0), hybrid (3: what is not pinned is whole). */
+export type Mode = 'auto' | 'semi-auto' | 'data' | 'hybrid';
+
+/** Where decisions come from. */
+export interface DecisionSources {
+  readonly devices?: number;
+  /** `NxM:ID`, a file, or `local` (the default). */
+  readonly cluster?: string;
+  /** What was read for it (`cluster-sources.ts`). */
+  readonly clusterHints?: ClusterHints;
+  /** Degrees that are pinned; left out, pp is what stages are pinned for, else 1. */
+  readonly degrees?: InnerDegrees & { readonly pp?: number };
+  readonly schedule?: ScheduleKind;
+  /** Chunks of each stage. */
+  readonly virtualStages?: number;
+  /** What each stage has: `E t*3 | t*2 | t*3 H`. */
+  readonly stages?: string;
+  /** The mesh of each stage: `tp2 | dp2`. */
+  readonly meshes?: string;
+  readonly mode?: Mode;
+  readonly annotations?: Annotations;
+  readonly config?: ParallelConfig;
+}
+
+export interface Decisions {
+  readonly cluster: Cluster;
+  readonly degrees: InnerDegrees;
+  /** Null for one stage. */
+  readonly pipeline: PipelineRequest | null;
+  readonly mode: Mode;
+  /**
+   * The pins on a mesh, of the model's graph or of that which a pipeline's stages are cut from; null where nobody pinned
+   * anything.
+   */
+  readonly pinsOn: ((mesh: Mesh, graph?: Graph) => readonly Pin[]) | null;
+  /** Of which operators annotations say whether they recompute. */
+  readonly recomputePins: readonly RecomputePin[];
+  /** Whether redistributions may be all-to-alls. */
+  readonly allToAll: boolean;
+  /** What the configuration asks for besides, where there is one. */
+  readonly config: ConfigOptions | null;
+  /** What the user should know, a line each. */
+  readonly notes: readonly string[];
+}
+
+/** The model that decisions are about. */
+interface DecidedModel {
+  readonly graph: Graph;
+  readonly file: string;
+  readonly multiDevice: MultiDevice | null;
+}
+
+/** @throws AutoparError (usage, input) where decisions contradict each other or ask for what is not there yet */
+export function decide(model: DecidedModel, sources: DecisionSources): Decisions {
+  const { config = null, annotations = null } = sources;
+  const configured = config ? optionsOf(config, sources.devices) : null;
+  const mode = modeOf(sources);
+  const stated = statedDegrees(sources);
+  const { count: pp, pins: stagePinned } = stagesOf(model, sources, mode);
+  const pinned = { ...plainDegrees(stated), ...(pp > 1 ? { pp } : {}) };
+  const all = sources.cluster === undefined ? configured?.devices : undefined;
+  const devices = sources.devices ?? all ?? undefined;
+  const cluster = parseCluster(sources.cluster, devices, { ...sources.clusterHints, degrees: pinned });
+  checkStages(pp, clusterSize(cluster));
+  if (sources.meshes !== undefined) checkMeshes(sources.meshes, readMeshes(sources.meshes), clusterSize(cluster) / pp);
+  const inner = plainDegrees(pinned);
+  const degrees = mode === 'data' ? dataParallel(inner, clusterSize(cluster) / pp) : inner;
+  const pinSources = { annotations, config, model, degrees, stages: pp };
+  const pins = (mesh: Mesh, graph: Graph = model.graph): readonly Pin[] => {
+    const own = pinsFor(pinSources, graph, mesh).pins;
+    return mode === 'hybrid' ? [...own, ...wholeOtherwise(graph, mesh, own)] : own;
+  };
+  const hasPins = annotations !== null || config !== null || model.multiDevice !== null || mode === 'hybrid';
+  if (mode === 'data' && annotations !== null) throw pinsInDataMode(annotations);
+  return {
+    cluster,
+    degrees,
+    pipeline: pipelineRequest(
+      pp > 1 ? withConfigured(sources, configured, model.graph) : sources,
+      pp,
+      stagePinned,
+      model.graph,
+    ),
+    mode,
+    pinsOn: hasPins && mode !== 'data' ? pins : null,
+    recomputePins: recomputePinsFor(annotations, model.graph),
+    allToAll: configured?.allToAll ?? true,
+    config: configured,
+    notes: config && configured ? configNotes(config, configured, model.graph, cluster) : [],
+  };
+}
+
+/** What decides the stages: their number, and the operators that are pinned to one. */
+interface DecidedStages {
+  readonly count: number;
+  readonly pins: readonly StagePin[];
+}
+
+/**
+ * How many stages are asked for: by degree, or by the last stage that anything is pinned to; 1 where nothing says so.
+ * @throws AutoparError (input) where the annotations are for another degree
+ */
+export function stagesAsked(model: DecidedModel, sources: DecisionSources): number {
+  const { annotations, cluster, devices, clusterHints } = sources;
+  const stated = statedDegrees(sources);
+  if (stated.pp !== undefined || modeOf(sources) === 'data') return stated.pp ?? 1;
+  const all = clusterSize(parseCluster(cluster, devices, { ...clusterHints, degrees: stated }));
+  // Annotations may name operators of the loss, which this graph need not have yet.
+  const pinned = annotations?.pins.flatMap(({ stage }) => stage ?? []) ?? [];
+  const ofModel = stagePinsFor({ model }, model.graph, all).map(({ stage }) => stage);
+  return [...pinned, ...ofModel].reduce((most, stage) => Math.max(most, stage + 1), 1);
+}
+
+function stagesOf(model: DecidedModel, sources: DecisionSources, mode: Mode): DecidedStages {
+  const { annotations = null, cluster, devices, clusterHints } = sources;
+  if (mode === 'data') return { count: statedDegrees(sources).pp ?? 1, pins: [] };
+  const all = clusterSize(parseCluster(cluster, devices, { ...clusterHints, degrees: statedDegrees(sources) }));
+  const pins = stagePinsFor({ annotations, model }, model.graph, all);
+  return { count: statedDegrees(sources).pp ?? pins.reduce((most, { stage }) => Math.max(most, stage + 1), 1), pins };
+}
+
+function modeOf({ mode, config, devices }: DecisionSources): Mode {
+  return mode ?? (config ? optionsOf(config, devices).mode : 'auto');
+}
+
+/** Degrees of options, else of the annotations, else of the configuration. */
+function statedDegrees({ annotations, config, degrees, devices, meshes }: DecisionSources): ConfigOptions['degrees'] {
+  const stated = { ...(config ? optionsOf(config, devices).degrees : {}), ...degrees };
+  const all = annotations ? withAnnotatedDegrees(stated, annotations) : stated;
+  return meshes === undefined ? all : withMeshes(all, meshes);
+}
+
+/** Degrees of a pipeline whose stages have their own: their number, and those of the first. */
+function withMeshes(stated: ConfigOptions['degrees'], text: string): ConfigOptions['degrees'] {
+  const stages = readMeshes(text);
+  const degrees = { ...stages[0], pp: stages.length };
+  const inner = ['dp', 'sp', 'tp', 'ep'] as const;
+  const other = (['pp', ...inner] as const).find((axis) => (stated[axis] ?? degrees[axis]) !== degrees[axis]);
+  const given = other ?? inner.find((axis) => stated[axis] !== undefined);
+  if (given === undefined) return { ...stated, ...degrees };
+  throw new AutoparError(
+    'bad-meshes',
+    'usage',
+    given === 'pp'
+      ? `--meshes "${text}" has ${stages.length} stages, and pp ${stated.pp} is asked for`
+      : `--meshes "${text}" says ${given} of each stage, and ${given} ${stated[given]} is asked for`,
+    {},
+    given === 'pp' ? 'give a mesh for each stage, or leave out --pp' : `leave out --${given}`,
+  );
+}
+
+/** Schedule and chunks of the options, else of the configuration, which orders micro-batches of training alone. */
+function withConfigured(sources: DecisionSources, configured: ConfigOptions | null, graph: Graph): DecisionSources {
+  if (sources.schedule || sources.virtualStages !== undefined || !trains(graph)) return sources;
+  const { schedule = null, virtualStages = null } = configured ?? {};
+  return { ...sources, ...(schedule ? { schedule } : {}), ...(virtualStages === null ? {} : { virtualStages }) };
+}
+
+function trains({ nodes }: Graph): boolean {
+  return nodes.some(({ phase }) => isBackward(phase));
+}
+
+/** @throws AutoparError (usage) `bad-option` for what only a pipeline, or only one that trains, has, where there is none */
+function pipelineRequest(
+  { schedule, virtualStages, stages: layout, meshes }: DecisionSources,
+  stages: number,
+  pins: readonly StagePin[],
+  graph: Graph,
+): PipelineRequest | null {
+  const chunks = virtualStages ?? pins.reduce((most, { chunk = 0 }) => Math.max(most, chunk + 1), 1);
+  refuseAbsentStages(pins, stages, chunks);
+  const [untrained] = trains(graph)
+    ? []
+    : Object.entries({ schedule, 'virtual-stages': virtualStages }).filter(isGiven);
+  if (stages > 1 && untrained)
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `--${untrained[0]} ${untrained[1]} orders the micro-batches of training, and this program infers`,
+      {},
+      `add --train, or leave out --${untrained[0]}`,
+    );
+  if (stages > 1)
+    return {
+      stages,
+      pins,
+      ...(schedule ? { schedule } : {}),
+      ...(virtualStages === undefined && chunks === 1 ? {} : { virtualStages: chunks }),
+      ...(layout === undefined ? {} : { layout }),
+      ...(meshes === undefined ? {} : unlikeMeshes(meshes)),
+    };
+  const [idle] = Object.entries({ schedule, 'virtual-stages': virtualStages, stages: layout }).filter(isGiven);
+  if (!idle) return null;
+  throw new AutoparError(
+    'bad-option',
+    'usage',
+    `--${idle[0]} ${idle[1]} is of a pipeline, and there is one stage`,
+    {},
+    `add --pp N, or leave out --${idle[0]}`,
+  );
+}
+
+/** Equal meshes are those of a pipeline without `--meshes`. */
+function unlikeMeshes(text: string): Pick<PipelineRequest, 'meshes'> {
+  const meshes = readMeshes(text);
+  const [first, ...others] = meshSizes(meshes).map((sizes) => sizes.join());
+  return others.some((sizes) => sizes !== first) ? { meshes } : {};
+}
+
+function isGiven([, value]: readonly [string, unknown]): boolean {
+  return value !== undefined;
+}
+
+/** @throws AutoparError (usage) `degrees-do-not-match-devices` for devices that make no equal stages */
+function checkStages(pp: number, devices: number): void {
+  if (devices % pp === 0) return;
+  throw new AutoparError(
+    'degrees-do-not-match-devices',
+    'usage',
+    `pp ${pp} does not divide the ${devices} devices`,
+    {},
+    `devices = pp · dp · tp: give --devices ${Math.ceil(devices / pp) * pp}, or another --pp`,
+  );
+}
+
+function plainDegrees(stated: InnerDegrees): Decisions['degrees'] {
+  return Object.fromEntries(
+    [...INNER_AXES, EXPERTS].flatMap((axis) => {
+      const degree = stated[axis as keyof InnerDegrees];
+      return degree === undefined ? [] : [[axis, degree]];
+    }),
+  );
+}
+
+/** All devices are data-parallel. */
+function dataParallel(degrees: Decisions['degrees'], devices: number): Decisions['degrees'] {
+  const { dp = devices, ...others } = degrees;
+  const [other] = Object.entries(others).filter(([, degree]) => degree > 1);
+  if (!other) return { dp, tp: 1 };
+  throw new AutoparError(
+    'degree-in-data-mode',
+    'usage',
+    `mode data shards the batch alone, and ${other.join(' ')} is asked for`,
+    {},
+    `leave out --${other[0]}, or use --mode auto or semi-auto`,
+  );
+}
+
+function pinsInDataMode({ file }: Annotations): AutoparError {
+  return new AutoparError(
+    'annotations-in-data-mode',
+    'usage',
+    'mode data shards the batch alone, so nothing can be annotated',
+    file === null ? {} : { file },
+    'use --mode semi-auto with annotations',
+  );
+}
+
+/** In hybrid mode every operator that nobody pinned runs whole on every rank. */
+function wholeOtherwise(graph: Graph, mesh: Mesh, pins: readonly Pin[]): readonly Pin[] {
+  const pinnedNodes = new Set(pins.flatMap((pin) => (pin.kind === 'operator' ? [pin.node] : [])));
+  const pinnedTensors = new Set(pins.flatMap((pin) => (pin.kind === 'tensor' ? [pin.tensor] : [])));
+  const source: PinSource = {
+    file: null,
+    line: null,
+    text: '--mode hybrid',
+    priority: Number.MIN_SAFE_INTEGER,
+    why: null,
+  };
+  const without = subAxes(mesh).map(({ name }) => name);
+  return graph.nodes
+    .filter((node) => !pinnedNodes.has(node.name))
+    .filter((node) => [...node.inputs, ...node.outputs].every((name) => name === null || !pinnedTensors.has(name)))
+    .map((node): Pin => ({ kind: 'operator', node: node.name, source, without }));
+}
+
+function configNotes(
+  config: ParallelConfig,
+  configured: ConfigOptions,
+  graph: Graph,
+  cluster: Cluster,
+): readonly string[] {
+  const place = (line: number | null) => [config.file, line].filter((part) => part !== null).join(':');
+  return [
+    ...(configured.microBatches > 1 && !trains(graph)
+      ? [
+          `${config.pipelineStage > 1 ? 'micro_batch_num' : 'gradient_accumulation_steps'} ` +
+            `${configured.microBatches} is of training; inference runs one micro-batch`,
+        ]
+      : []),
+    ...((configured.recompute ?? 'none') !== 'none' && !trains(graph)
+      ? [`recompute is of training; inference keeps nothing that it could recompute`]
+      : []),
+    ...(configured.gradientBuckets !== null && !trains(graph)
+      ? [`gradient_aggregation_group ${configured.gradientBuckets} is of training; inference has no gradients`]
+      : []),
+    ...(configured.bucketBytes !== null && !trains(graph)
+      ? ['comm_fusion joins gradient reductions; inference has none']
+      : []),
+    ...(configured.interleave > 1 && !trains(graph)
+      ? [`micro_batch_interleave_num ${configured.interleave} is of training; inference has no micro-batches`]
+      : []),
+    ...checkAgainstModel(config, graph, { layersSeconds: layersSeconds(graph, cluster) }),
+    ...[...configured.remarks, ...configured.notLowered].map(
+      ({ key, line, says }) => `${[place(line), key].filter(Boolean).join(' ')}: ${says}`,
+    ),
+  ];
+}
+
+/** Seconds that the repeated layers take on one device, every operator whole. */
+function layersSeconds(graph: Graph, cluster: Cluster): number {
+  return [...wholeSeconds(graph, cluster)].reduce((sum, [{ layer }, time]) => sum + (layer === null ? 0 : time), 0);
+}

@@ -1,0 +1,41 @@
+/**
+ * @file Degrees of parallelism as options: whether they fit each other and the devices.
+ */
+import { AutoparError } from '../../ir/error.js';
+import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
+
+export interface DegreeOptions {
+  readonly devices?: number;
+  readonly dp?: number;
+  readonly tp?: number;
+  readonly pp?: number;
+  readonly sp?: number;
+  readonly ep?: number;
+}
+
+export type ParallelAxis = 'dp' | 'tp' | 'pp' | 'sp' | 'ep';
+
+/** Degrees that multiply to the devices; ep is of ranks of dp · sp. */
+export const MULTIPLIED = AXIS_ORDER;
+
+/**
+ * Refuses degrees that cannot make up `devices`: with all of `axes` given their product must be the device count, with
+ * some of them it must divide it. Returns nothing where no device count was given.
+ */
+export function checkDegrees(options: DegreeOptions, axes: readonly ParallelAxis[]): void {
+  const { devices } = options;
+  const given = axes.filter((axis) => options[axis] !== undefined);
+  if (devices === undefined || given.length === 0) return;
+  const product = given.reduce((total, axis) => total * (options[axis] ?? 1), 1);
+  const written = given.map((axis) => `${axis} ${options[axis]}`).join(' · ');
+  if (given.length === axes.length ? product === devices : devices % product === 0) return;
+  const must = given.length === axes.length ? 'multiply to' : 'divide';
+  throw new AutoparError(
+    'degrees-do-not-match-devices',
+    'usage',
+    `${given.length === 1 ? written : `${written} is ${product}, which`} does not ` +
+      `${must === 'divide' ? 'divide' : 'make'} the ${devices} devices`,
+    {},
+    `degrees must ${must} --devices; leave out --devices to use as many as the degrees need`,
+  );
+}

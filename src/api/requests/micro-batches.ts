@@ -1,0 +1,126 @@
+/**
+ * @file How many micro-batches a step has: said as their number, or as the samples that a rank takes at once,
+ *
+ *     global batch = dp · micro-batch · micro-batches
+ *
+ * and into how many shards dp cuts each of them, where statistics are of shards.
+ */
+import { AutoparError } from '../../ir/error.js';
+import type { Interleave } from '../../partition/sharded-graph.js';
+import { batchSize } from '../../search/degrees.js';
+import type { ImportedModel } from '../models/import.js';
+import type { Training } from '../models/training.js';
+import type { DecisionSources } from './decisions.js';
+
+interface WantedMicroBatches extends Pick<DecisionSources, 'degrees' | 'mode' | 'devices'> {
+  readonly microBatch?: number;
+  /** Stages of the pipeline; 1 without one. */
+  readonly stages: number;
+  /** Micro-batches that a configuration gives its pipeline; 1 where it says nothing. */
+  readonly configured: number;
+  /** 2: each of them runs as two halves, which the graph has as micro-batches of their own. */
+  readonly interleave: Interleave;
+}
+
+/**
+ * What is to be trained, with its number of micro-batches; of those in halves, with that of the halves.
+ * @throws AutoparError (usage) `micro-batch` where the samples of a micro-batch leave open how many there are, do not go into the
+ * batch, or contradict the number that is given, and where they have no equal halves; `bad-option` where statistics are of shards
+ * and dp is open
+ */
+export function inMicroBatches(given: Training, wanted: WantedMicroBatches, model: ImportedModel): Training {
+  const training = inWholeMicroBatches(given, wanted, model);
+  if (wanted.interleave === 1) return training;
+  const { microBatches: count = 1 } = training;
+  const batch = batchSize(model.graph);
+  if (batch !== undefined && batch % (2 * count) !== 0)
+    throw refusal(
+      `--interleave 2 runs each micro-batch as two halves, and ${count} of them in a batch of ${batch} have ` +
+        `${samplesText(batch / count)} each`,
+      `take another --micro-batches, or a --global-batch that ${2 * count} divides`,
+    );
+  return { ...training, microBatches: 2 * count };
+}
+
+function inWholeMicroBatches(
+  given: Training,
+  { microBatch, ...wanted }: WantedMicroBatches,
+  model: ImportedModel,
+): Training {
+  const dp = wanted.degrees?.dp ?? (wanted.mode === 'data' ? wanted.devices : undefined);
+  const training = withShards(given, dp);
+  if (microBatch === undefined) return inPipeline(training, wanted, model);
+  if (dp === undefined)
+    throw refusal(
+      '--micro-batch is the samples of one rank of dp, and dp is open',
+      'give --dp, or the number of micro-batches: --micro-batches',
+    );
+  const batch = batchSize(model.graph);
+  if (batch === undefined)
+    throw refusal(
+      'the model has no input with a batch dimension, so there are no micro-batches',
+      'leave --micro-batch out',
+    );
+  const count = batch / (dp * microBatch);
+  if (!Number.isInteger(count))
+    throw refusal(
+      `a batch of ${batch} is no multiple of dp ${dp} · micro-batch ${microBatch}`,
+      'take a divisor, or another --global-batch',
+    );
+  const { microBatches: stated } = training;
+  if (stated !== undefined && stated !== count)
+    throw refusal(
+      `a batch of ${batch} on dp ${dp} with --micro-batch ${microBatch} has ${count} micro-batches, not ${stated}`,
+      'give one of --micro-batch and --micro-batches',
+    );
+  return { ...training, microBatches: count };
+}
+
+/** Statistics of shards are of so many ranks: another dp would compute something else. */
+function withShards(training: Training, dp: number | undefined): Training {
+  if (training.batchStatistics !== 'shard') return training;
+  if (dp !== undefined) return { ...training, shards: dp };
+  throw new AutoparError(
+    'bad-option',
+    'usage',
+    '--batch-statistics shard takes statistics of what each rank of dp has, and dp is open',
+    {},
+    'give --dp',
+  );
+}
+
+/**
+ * A pipeline whose micro-batches nobody counted has the fewest that keep all of its stages busy at once: as many as stages, else
+ * the least divisor of the batch that is larger; else as many as there are samples.
+ */
+function inPipeline(
+  training: Training,
+  { stages, configured, interleave }: WantedMicroBatches,
+  model: ImportedModel,
+): Training {
+  if (training.microBatches !== undefined) return training;
+  if (configured > 1) return { ...training, microBatches: configured };
+  if (stages === 1) return training;
+  const batch = batchSize(model.graph) ?? 1;
+  if (batch % interleave === 0) return { ...training, microBatches: divisorFrom(stages, batch / interleave) };
+  return { ...training, microBatches: divisorFrom(stages, batch) };
+}
+
+/**
+ * The least divisor of a batch that is not below `least`; the batch where it is smaller itself. Looks at √batch numbers at most.
+ */
+function divisorFrom(least: number, batch: number): number {
+  const root = Math.floor(Math.sqrt(batch));
+  for (let divisor = least; divisor <= root; divisor++) if (batch % divisor === 0) return divisor;
+  for (let other = Math.min(root, Math.floor(batch / least)); other > 1; other--)
+    if (batch % other === 0) return batch / other;
+  return batch;
+}
+
+function samplesText(count: number): string {
+  return count === 1 ? '1 sample' : `${Number(count.toPrecision(3))} samples`;
+}
+
+function refusal(message: string, hint: string): AutoparError {
+  return new AutoparError('micro-batch', 'usage', message, {}, hint);
+}

@@ -1,0 +1,163 @@
+/**
+ * @file What is asked to be recomputed (`full:0-3,6`, `stage:except-last`, pins of annotations) as the forward operators that it
+ * is about.
+ */
+import { type Recomputed, withClones } from '../../ir/autodiff/recompute.js';
+import {
+  LAYER_RECOMPUTE_KINDS,
+  operatorsOfKind,
+  RECOMPUTE_KINDS,
+  type RecomputeKind,
+  repeatedLayers,
+} from '../../ir/autodiff/recompute-kinds.js';
+import { AutoparError } from '../../ir/error.js';
+import { matchesGlob } from '../../ir/glob.js';
+import { type Graph, isBackward } from '../../ir/graph.js';
+import { nearest, offer } from '../../ir/nearest.js';
+import type { Interleave } from '../../partition/sharded-graph.js';
+import type { RecomputePin } from '../../sharding-propagation/pin.js';
+
+export { LAYER_RECOMPUTE_KINDS };
+
+/** A request in its parts. */
+export interface RecomputeRequest {
+  readonly kind: RecomputeKind;
+  /** Numbers, ranges of them, and globs of layers' names; null for all layers. */
+  readonly layers: readonly string[] | null;
+  /** Whether the last micro-batch of a step keeps what the others recompute. */
+  readonly exceptLast: boolean;
+}
+
+/** Behind a kind, or its layers. */
+const EXCEPT_LAST = 'except-last';
+
+/** @throws AutoparError (usage) `bad-option` for a kind that there is not, or an empty set of layers */
+export function readRecompute(text: string): RecomputeRequest {
+  const exceptLast = text.endsWith(`:${EXCEPT_LAST}`);
+  const said = exceptLast ? text.slice(0, -EXCEPT_LAST.length - 1) : text;
+  const at = said.indexOf(':');
+  const [named, set] = at < 0 ? [said, null] : [said.slice(0, at), said.slice(at + 1)];
+  const kind = RECOMPUTE_KINDS.find((name) => name === named);
+  if (!kind)
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `--recompute ${text}: '${named}' is no kind of recompute`,
+      {},
+      nearest(named, RECOMPUTE_KINDS) === undefined
+        ? `the kinds are ${RECOMPUTE_KINDS.join(', ')}`
+        : offer(named, RECOMPUTE_KINDS),
+    );
+  const layers = set === null ? null : set.split(',').map((part) => part.trim());
+  if (layers?.some((part) => part === ''))
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `--recompute ${text}: the set of layers has an empty part`,
+      {},
+      'give numbers, ranges and globs of layers with commas between, such as full:0-3,6',
+    );
+  return { kind, layers, exceptLast };
+}
+
+/** The forward operators that a training graph recomputes, and what the user should know. */
+export interface RecomputedOperators extends Recomputed {
+  readonly notes: readonly string[];
+}
+
+/**
+ * @param request as `--recompute` gives it; undefined where nothing is asked
+ * @param pins which go before the request
+ * @param interleave micro-batches of the graph that run at a time, as halves of one
+ * @throws AutoparError (usage) `bad-option` for an inference graph, a kind, or layers that there are not
+ */
+export function recomputedOperators(
+  graph: Graph,
+  request: string | undefined,
+  pins: readonly RecomputePin[],
+  interleave: Interleave = 1,
+): RecomputedOperators {
+  const { kind, layers, exceptLast } = readRecompute(request ?? 'none');
+  const acrossLayers = kind === 'stage';
+  const isTrained = graph.nodes.some(({ phase }) => isBackward(phase));
+  if (!isTrained) {
+    refuseUntrained(request);
+    const pin = pins.find(({ recompute }) => recompute);
+    return {
+      ...{ operators: new Set(), acrossLayers, exceptLast },
+      notes: pin ? [`${pin.source.text}: inference keeps nothing that it could recompute`] : [],
+    };
+  }
+  const operators = new Set(operatorsOfKind(graph, kind, layersOf(graph, kind, layers, request ?? '')));
+  for (const { node, recompute } of pins) {
+    if (recompute) operators.add(node);
+    else operators.delete(node);
+  }
+  const isAsked = kind !== 'none' || pins.some(({ recompute }) => recompute);
+  const asked = kind === 'none' ? (pins[0]?.source.text ?? '') : `--recompute ${request}`;
+  if (exceptLast && (graph.microBatches?.count ?? 1) === interleave)
+    return {
+      ...{ operators: new Set(), acrossLayers, exceptLast },
+      notes: [`${asked} changes nothing: a step has one micro-batch, which is the last`],
+    };
+  const changes = isAsked && withClones(graph, { operators, acrossLayers, exceptLast }) !== graph;
+  return {
+    ...{ operators, acrossLayers, exceptLast },
+    notes: isAsked && !changes ? [`${asked} changes nothing: no gradient reads what it is about`] : [],
+  };
+}
+
+/** @throws AutoparError (usage) `bad-option` for a request that only training has a use for */
+export function refuseUntrained(request: string | undefined): void {
+  if (request === undefined || readRecompute(request).kind === 'none') return;
+  throw new AutoparError(
+    'bad-option',
+    'usage',
+    `--recompute ${request} is of training, and this program infers: nothing is kept for a backward`,
+    {},
+    'add --train, or leave out --recompute',
+  );
+}
+
+function layersOf(
+  graph: Graph,
+  kind: RecomputeKind,
+  asked: readonly string[] | null,
+  request: string,
+): ReadonlySet<string | null> | null {
+  const layers = repeatedLayers(graph);
+  if (kind === 'none' && asked === null) return new Set();
+  if (kind === 'stage' && asked === null) return null;
+  if (layers.length === 0 && (asked !== null || kind === 'full'))
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `--recompute ${request} is of repeated layers, and the model has none`,
+      {},
+      'take --recompute selective, operators or stage, or pin operators in annotations (recompute: true)',
+    );
+  if (asked === null) return new Set(layers.length === 0 ? [null] : layers);
+  return new Set(asked.flatMap((part) => layersNamed(part, layers, request)));
+}
+
+function layersNamed(part: string, layers: readonly string[], request: string): readonly string[] {
+  const [, from, to = from] = /^(\d+)(?:-(\d+))?$/.exec(part) ?? [];
+  if (from === undefined) {
+    const found = layers.filter((name) => matchesGlob(part, name));
+    if (found.length > 0) return found;
+    throw noLayer(`--recompute ${request}: no layer has a name that fits '${part}'`, offer(part, layers));
+  }
+  const [first, last] = [Number(from), Number(to)];
+  const range = `the model's layers are 0 to ${layers.length - 1}`;
+  if (first > last) throw noLayer(`--recompute ${request}: ${part} ends before it begins`, `give ${last}-${first}`);
+  if (last >= layers.length)
+    throw noLayer(
+      `--recompute ${request}: there is no layer ${first >= layers.length ? first : last}; ${range}`,
+      first >= layers.length ? `the last is ${layers.length - 1}` : `give ${first}-${layers.length - 1}`,
+    );
+  return layers.slice(first, last + 1);
+}
+
+function noLayer(message: string, hint: string): AutoparError {
+  return new AutoparError('bad-option', 'usage', message, {}, hint);
+}

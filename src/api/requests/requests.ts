@@ -1,0 +1,35 @@
+/**
+ * @file What may be asked of a plan in words, for the command line.
+ */
+import { AutoparError } from '../../ir/error.js';
+import { offloadParts, offloadWords } from '../../strategy/offload-words.js';
+import type { SimulateOptions } from '../simulate.js';
+
+export { GRADIENT_SYNCS, type GradientSync, PREFERENCES, type Preference, requestIn } from '../../strategy/request.js';
+
+/** The words of `--offload` as they were typed. @throws AutoparError `bad-option` (usage) */
+export function offloadAsked(text: string): string {
+  offloadParts(text);
+  return text;
+}
+
+/** What of it a step is priced with that has no program. @throws AutoparError `bad-option` (usage) for what has no price there */
+export function pricedOffload(text: string | undefined): SimulateOptions['offload'] {
+  if (text === undefined || text === 'all' || text === 'all:host') return text && 'all';
+  const known = PRICED[offloadWords(offloadParts(text))];
+  if (known) return known;
+  throw new AutoparError(
+    'bad-option',
+    'usage',
+    `--offload ${text}: a step without a program is priced with optimizer and activations on the host alone`,
+    {},
+    'give none, optimizer, activations or all; or compile, which plans every part',
+  );
+}
+
+const PRICED: Readonly<Record<string, NonNullable<SimulateOptions['offload']>>> = {
+  none: 'none',
+  'optimizer:host': 'optimizer',
+  'activations:host': 'activations',
+  'optimizer:host,activations:host': 'all',
+};

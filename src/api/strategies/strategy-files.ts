@@ -1,0 +1,235 @@
+/**
+ * @file Strategy checkpoints of every form as files: telling them apart, reading them, and finding the model that they are of.
+ */
+import { readFile, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { AutoparError } from '../../ir/error.js';
+import { decodeModel, type ModelProto } from '../../ir/onnx/schema.js';
+import { insideFolder } from '../../program/inside-folder.js';
+import { checkFingerprint } from '../../strategy/fingerprint.js';
+import type { MindSporeStrategy } from '../../strategy/mindspore/document.js';
+import { strategyFromJson } from '../../strategy/mindspore/json.js';
+import { decodeStrategy } from '../../strategy/mindspore/schema.js';
+import { planInModel, trainingInModel } from '../../strategy/onnx/read-annotations.js';
+import type { Plan } from '../../strategy/plan.js';
+import { planFromJson, readPlan } from '../../strategy/plan-json.js';
+import { readArrays } from '../execution/arrays.js';
+import { dispatchOf } from '../models/dispatch.js';
+import { type ImportedModel, type ImportOptions, importModel } from '../models/import.js';
+import { inPrecision, loweredOfPlan } from '../models/inference-precision.js';
+import { importedFor, sharedIn } from '../models/training-form.js';
+import { CONSTANTS_FILE, isTraining, type ProgramSource, readSource } from '../output/folder.js';
+import type { Training } from '../requests/training-request.js';
+
+/** What `convert` writes and `show` reads. */
+export type StrategyForm =
+  | 'plan'
+  | 'mindspore'
+  | 'mindspore-json'
+  | 'onnx'
+  | 'annotations'
+  | 'tp-plan'
+  | 'megatron'
+  | 'torchtitan';
+
+/** A checkpoint that was read. */
+export type StrategyFile =
+  | { readonly form: 'plan'; readonly file: string; readonly plan: Plan; readonly folder: string | null }
+  | { readonly form: 'mindspore' | 'mindspore-json'; readonly file: string; readonly document: MindSporeStrategy }
+  | { readonly form: 'onnx'; readonly file: string; readonly model: ModelProto; readonly plan: Plan | null };
+
+/** Where the model of a checkpoint is, and what it was imported with; what is left out is taken from the checkpoint. */
+export interface ModelOptions {
+  readonly model?: string;
+  readonly dims?: Readonly<Record<string, number>>;
+  readonly shapes?: Readonly<Record<string, readonly number[]>>;
+  readonly globalBatch?: number;
+}
+
+/**
+ * Reads a checkpoint: a folder that compile wrote, plan.json, MindSpore's protobuf or JSON, or an annotated ONNX model.
+ * What it is is told by what is in it.
+ * @throws AutoparError (input) where it is missing, cut, of a newer version or of none of these forms
+ */
+export async function readStrategy(file: string): Promise<StrategyFile> {
+  const information = await stat(file).catch(() => null);
+  if (!information) {
+    throw new AutoparError('file-missing', 'input', 'there is no such file', { file }, 'check the path');
+  }
+  if (information.isDirectory()) {
+    const plan = await insideFolder(file, 'plan.json');
+    return { form: 'plan', file: plan, plan: await readPlan(plan), folder: file };
+  }
+  const bytes = await readFile(file).catch((error: NodeJS.ErrnoException) => {
+    throw new AutoparError('file-unreadable', 'input', `the file cannot be read: ${error.message}`, { file });
+  });
+  if (isText(bytes) || /\.json$/i.test(file)) return readJson(bytes.toString('utf8'), file);
+  const model = /\.onnx$/i.test(file) ? decodeOnnx(bytes, file) : null;
+  if (model) return { form: 'onnx', file, model, plan: planInModel(model, file) };
+  return { form: 'mindspore', file, document: decodeStrategy(bytes, file) };
+}
+
+/** The form that a file's name asks for. @throws AutoparError `unknown-format` (usage) for an ending of none */
+export function formOf(file: string): StrategyForm {
+  const name = path.basename(file);
+  const found = ENDINGS.find(({ ending }) => ending.test(name));
+  if (found) return found.form;
+  throw new AutoparError(
+    'unknown-format',
+    'usage',
+    `${name} ends in no form of a strategy checkpoint`,
+    { file },
+    'plan.json, .ckpt (MindSpore), .json (MindSpore), .onnx, .yaml (annotations), .sh (Megatron-LM) or .toml ' +
+      '(torchtitan); or say --to FORM',
+  );
+}
+
+const ENDINGS: readonly { readonly ending: RegExp; readonly form: StrategyForm }[] = [
+  { ending: /(^|[.\-_])plan\.json$/i, form: 'plan' },
+  { ending: /\.json$/i, form: 'mindspore-json' },
+  { ending: /\.(ckpt|pb|strategy)$/i, form: 'mindspore' },
+  { ending: /\.onnx$/i, form: 'onnx' },
+  { ending: /\.ya?ml$/i, form: 'annotations' },
+  { ending: /\.sh$/i, form: 'megatron' },
+  { ending: /\.toml$/i, form: 'torchtitan' },
+];
+
+/**
+ * The model of a plan: `options.model`, the annotated model itself, or where the compiled folder says that it lay.
+ * @throws AutoparError `model-needed` (usage) where nothing says where it is; `model-changed` (input) for another model
+ */
+export async function modelOfPlan(read: StrategyFile, plan: Plan, options: ModelOptions): Promise<ImportedModel> {
+  const source = read.form === 'plan' ? await sourceBeside(read) : null;
+  const file =
+    options.model ??
+    (read.form === 'onnx' ? read.file : source ? path.resolve(source.folder, source.source.model) : undefined);
+  if (file === undefined) throw modelNeeded(read.file);
+  const training = await trainingOfPlan(read);
+  if (training) {
+    const { compiledModel } = await import('../models/compiled-model.js');
+    const { dims, globalBatch } = plan.model;
+    const alone: ProgramSource = {
+      ...{ format: 'autopar-source', model: file, dims, globalBatch },
+      ...NOTHING_ELSE,
+      training,
+    };
+    return (await compiledModel(source?.folder ?? '', source?.source ?? alone, plan, file)).planned;
+  }
+  if (plan.training) throw folderNeeded(read.file);
+  const imported = inPrecision(await importModel(file, await importOptions(plan, source)), loweredOfPlan(plan));
+  checkFingerprint(plan, imported);
+  return imported;
+}
+
+const NOTHING_ELSE = { randomWeights: null, constants: false } as const;
+
+/** What the step computes that a plan is of, as the folder or the annotated model says it; undefined for inference. */
+export async function trainingOfPlan(read: StrategyFile): Promise<Training | undefined> {
+  if (read.form === 'plan') return (await sourceBeside(read))?.source.training;
+  const said = read.form === 'onnx' ? trainingInModel(read.model) : undefined;
+  return isTraining(said) ? said : undefined;
+}
+
+/** A step of training is made of the model and of what source.json says of its loss and optimizer. */
+function folderNeeded(file: string): AutoparError {
+  return new AutoparError(
+    'model-needed',
+    'usage',
+    'the plan is of a step of training, and source.json, which says how that was made, is not beside it',
+    { file },
+    'name the folder that compile wrote',
+  );
+}
+
+/** The model that is named, as it is. @throws AutoparError `model-needed` (usage) where none is */
+export async function namedModel(
+  file: string,
+  { model, dims, shapes, globalBatch }: ModelOptions,
+): Promise<ImportedModel> {
+  if (model === undefined) throw modelNeeded(file);
+  return importModel(model, {
+    ...(dims ? { dims } : {}),
+    ...(shapes ? { shapes } : {}),
+    ...(globalBatch === undefined ? {} : { globalBatch }),
+  });
+}
+
+/** source.json of the folder that a plan lies in; null where it lies alone. */
+async function sourceBeside({ file, folder }: Extract<StrategyFile, { form: 'plan' }>): Promise<{
+  readonly folder: string;
+  readonly source: ProgramSource;
+} | null> {
+  const place = folder ?? path.dirname(file);
+  const there = await stat(path.join(place, 'source.json')).catch(() => null);
+  if (!there || (folder === null && path.basename(file) !== 'plan.json')) return null;
+  return { folder: place, source: await readSource(place) };
+}
+
+async function importOptions(
+  plan: Plan,
+  beside: { readonly folder: string; readonly source: ProgramSource } | null,
+): Promise<ImportOptions> {
+  const { globalBatch } = plan.model;
+  const constants = beside?.source.constants ? await readArrays(path.join(beside.folder, CONSTANTS_FILE)) : undefined;
+  return {
+    dims: plan.model.dims,
+    ...importedFor(undefined, sharedIn(plan)),
+    ...(globalBatch === null ? {} : { globalBatch }),
+    ...(constants ? { constants } : {}),
+    ...(beside?.source.weights ? { weights: beside.source.weights } : {}),
+    ...dispatchOf(plan.passes),
+  };
+}
+
+function readJson(text: string, file: string): StrategyFile {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    // Whichever it was meant to be, its own reader says what is wrong with it.
+    value = text.includes('autopar-plan') ? { format: '' } : null;
+  }
+  const isPlan = typeof value === 'object' && value !== null && ('format' in value || 'operators' in value);
+  if (isPlan) return { form: 'plan', file, plan: planFromJson(text, file), folder: null };
+  return { form: 'mindspore-json', file, document: strategyFromJson(text, file) };
+}
+
+/** Only a text begins with a brace; a protobuf of ours begins with field 1. */
+function isText(bytes: Uint8Array): boolean {
+  const first = bytes.find((byte) => ![0x20, 0x09, 0x0a, 0x0d, 0xef, 0xbb, 0xbf].includes(byte));
+  return first === 0x7b || first === 0x5b;
+}
+
+function decodeOnnx(bytes: Uint8Array, file: string): ModelProto {
+  try {
+    const model = decodeModel(bytes);
+    if (model.graph) return model;
+  } catch (error) {
+    throw new AutoparError(
+      error instanceof RangeError ? 'truncated-model' : 'not-onnx',
+      'input',
+      error instanceof RangeError
+        ? 'the file ends in the middle of a record: it is cut short'
+        : 'this is not an ONNX model',
+      { file },
+      'compare its size with the original and copy it again',
+    );
+  }
+  throw new AutoparError(
+    'not-onnx',
+    'input',
+    'this is not an ONNX model: it has no graph',
+    { file },
+    'name an .onnx file',
+  );
+}
+
+function modelNeeded(file: string): AutoparError {
+  return new AutoparError(
+    'model-needed',
+    'usage',
+    'the checkpoint does not say where its model is',
+    { file },
+    'name the model: --model FILE; or name the folder that compile wrote',
+  );
+}

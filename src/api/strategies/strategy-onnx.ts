@@ -1,0 +1,111 @@
+/**
+ * @file Writing an annotated copy of a model: the file itself, and beside it the data files that it refers to.
+ */
+import { createHash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { readFile, realpath, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { AutoparError } from '../../ir/error.js';
+import { dataFile, isMissing, withoutData } from '../../ir/onnx/external-data.js';
+import { decodeModel, encodeModel, type GraphProto, type TensorProto } from '../../ir/onnx/schema.js';
+import { cannotWrite, makeParents, streamFileAtomic, writeFileAtomic } from '../../program/atomic.js';
+import { annotateModel } from '../../strategy/onnx/annotate.js';
+import type { PlacedPlan } from '../../strategy/placed-operators.js';
+import type { Plan } from '../../strategy/plan.js';
+
+/**
+ * Writes a copy of the model `file` with the plan's annotations to `output`. Weights are carried as they are; data files
+ * are copied where `output` lies in another folder.
+ * @returns what the user should know, a line each
+ * @throws AutoparError `same-file` (cannotWrite) where the copy would replace the model; `data-file-differs` (cannotWrite)
+ *   where another data file of that name is there
+ */
+export async function writeAnnotated(
+  file: string,
+  output: string,
+  plan: Plan,
+  placed: PlacedPlan,
+  training?: object,
+): Promise<readonly string[]> {
+  await checkNotSame(file, output);
+  const model = decodeModel(await readFile(file));
+  const bytes = encodeModel(annotateModel(model, plan, placed, training));
+  const copied = await copyDataFiles(file, output, model.graph ?? {});
+  await writeFileAtomic(output, bytes);
+  return copied.length === 0 ? [] : [`copied ${copied.join(', ')} beside it: the model keeps its weights there`];
+}
+
+async function checkNotSame(file: string, output: string): Promise<void> {
+  const target = await realpath(output).catch(() => null);
+  if (target === null || target !== (await realpath(file))) return;
+  throw new AutoparError(
+    'same-file',
+    'cannotWrite',
+    `${output} is the model itself; annotations are written into a copy`,
+    { file: output },
+    'choose another name',
+  );
+}
+
+async function copyDataFiles(file: string, output: string, graph: GraphProto): Promise<readonly string[]> {
+  const [from, to] = [path.dirname(path.resolve(file)), path.dirname(path.resolve(output))];
+  if (from === to) return [];
+  const copied: string[] = [];
+  for (const location of dataFiles(graph)) {
+    const data = dataFile(location, file);
+    if (isMissing(data) && data.problem === 'outside') throw withoutData('', data, file);
+    if (isMissing(data)) continue;
+    const { file: source } = data;
+    const target = path.join(to, path.relative(from, source));
+    if (await alreadyThere(source, target)) continue;
+    await makeParents(path.dirname(target)).catch((error: unknown) => {
+      throw cannotWrite(error, target);
+    });
+    await streamFileAtomic(target, async (write) => {
+      for await (const chunk of createReadStream(source)) await write(chunk as Uint8Array);
+    });
+    copied.push(location);
+  }
+  return copied;
+}
+
+async function alreadyThere(source: string, target: string): Promise<boolean> {
+  const there = await stat(target).catch(() => null);
+  if (!there) return false;
+  if ((await realpath(source)) === (await realpath(target))) return true;
+  const same = there.size === (await stat(source)).size && (await digest(source)) === (await digest(target));
+  if (same) return true;
+  throw new AutoparError(
+    'data-file-differs',
+    'cannotWrite',
+    `${target} is there already and is not the model's data file`,
+    { file: target },
+    'choose another folder for the copy',
+  );
+}
+
+async function digest(file: string): Promise<string> {
+  const hash = createHash('sha256');
+  for await (const chunk of createReadStream(file)) hash.update(chunk as Uint8Array);
+  return hash.digest('hex');
+}
+
+/** Locations of external data, those of subgraphs and of attributes included. */
+function dataFiles(graph: GraphProto): readonly string[] {
+  const found = new Set<string>();
+  const tensor = ({ external_data: entries }: TensorProto) => {
+    const location = entries?.find(({ key }) => key === 'location')?.value;
+    if (location !== undefined) found.add(location);
+  };
+  const visit = (inner: GraphProto) => {
+    for (const item of inner.initializer ?? []) tensor(item);
+    for (const { attribute } of inner.node ?? []) {
+      for (const { t, g } of attribute ?? []) {
+        if (t) tensor(t);
+        if (g) visit(g);
+      }
+    }
+  };
+  visit(graph);
+  return [...found].sort();
+}

@@ -1,0 +1,36 @@
+/**
+ * @file How far ONNX Runtime's results of one quantised model are apart: its optimisations compute in integers where the graph as
+ * it is dequantises, and a number near the middle of two steps rounds to either of them.
+ */
+import type { Graph } from '../../ir/graph.js';
+import { runOnnx } from '../../runtime/reference.js';
+import type { Arrays } from '../execution/arrays.js';
+import { type Comparison, compareTensors } from './compare.js';
+import { runGraph } from './reference.js';
+
+const QUANTISED = /Quantize|^QLinear|Integer/;
+
+/** Whether the graph rounds values to quantised numbers, or computes in these. */
+export function isQuantised(graph: Graph): boolean {
+  return graph.nodes.some(({ op }) => QUANTISED.test(op));
+}
+
+/**
+ * The unsharded model's results without ONNX Runtime's optimisations compared with those with them, `optimised`; of the outputs
+ * given. `file`: the model, where it was that which made the results; else null, and the graph did.
+ */
+export async function ownDifferences(
+  outputs: readonly string[],
+  model: { readonly file: string | null; readonly graph: Graph },
+  inputs: Arrays,
+  optimised: Arrays,
+): Promise<readonly Comparison[]> {
+  const plain =
+    model.file === null
+      ? await runGraph(model.graph, inputs, [], { optimised: false })
+      : await runOnnx(model.file, inputs, { optimised: false });
+  return outputs.flatMap((name) => {
+    const [left, right] = [plain[name], optimised[name]];
+    return left && right ? [compareTensors(name, left, right, { relative: 0, absolute: 0 })] : [];
+  });
+}

@@ -1,0 +1,62 @@
+/**
+ * @file What the unsharded model computes: ONNX Runtime on the model file itself, or, where the file alone cannot be run
+ * (another batch, random weights), on the imported graph before sharding.
+ */
+
+import { weightBytes } from '../../codegen/weights.js';
+import { flattenBlocks } from '../../ir/blocks/flatten-blocks.js';
+import type { ConstantTensor, Graph } from '../../ir/graph.js';
+import { writeOnnx } from '../../ir/onnx/writer.js';
+import type { ProgramNode } from '../../program/program.js';
+import { type Complaint, meantBy } from '../../runtime/no-kernel.js';
+import { type ReferenceOptions, runOnnx } from '../../runtime/reference.js';
+import type { Arrays } from '../execution/arrays.js';
+
+/** Runs the unsharded graph, its weights inlined; `extra` names tensors that are returned besides the outputs. */
+export async function runGraph(
+  graph: Graph,
+  inputs: Arrays,
+  extra: readonly string[] = [],
+  options: ReferenceOptions = {},
+): Promise<Arrays> {
+  const weights = new Map<string, Graph['weights'] extends ReadonlyMap<string, infer W> ? W : never>();
+  for (const [name, weight] of graph.weights) {
+    weights.set(name, { ...weight, source: { kind: 'inline', data: await weightBytes(name, weight) } });
+  }
+  const first: Record<string, ConstantTensor> = {};
+  for (const [name, weight] of graph.initial ?? [])
+    first[name] = { dtype: weight.dtype, shape: weight.shape, data: await weightBytes(name, weight) };
+  const outputs = [...new Set([...graph.outputs, ...extra])];
+  const computed = new Set(graph.nodes.flatMap((node) => node.outputs));
+  const direct = outputs.filter((name) => computed.has(name));
+  const results = await runOnnx(
+    writeOnnx({ ...graph, weights, outputs: direct }),
+    { ...inputs, ...first },
+    { nodeOf: (complaint) => nodeOf(graph, complaint), ...options },
+  );
+  const given: Record<string, ConstantTensor> = { ...results };
+  for (const name of outputs) {
+    const weight = weights.get(name);
+    const input = inputs[name];
+    if (input) given[name] = input;
+    else if (weight?.source.kind === 'inline')
+      given[name] = { dtype: weight.dtype, shape: weight.shape, data: weight.source.data };
+  }
+  return given;
+}
+
+/** The node of the graph, or inside of one of its blocks, that is complained of; null where none is. */
+function nodeOf(graph: Graph, complaint: Complaint): ProgramNode | null {
+  const { nodes, tensors } = flattenBlocks(graph);
+  const all = nodes.map((node): ProgramNode => {
+    const types = [...node.inputs, ...node.outputs].flatMap((tensor) =>
+      tensor === null ? [] : [(tensors.get(tensor) ?? graph.weights.get(tensor))?.dtype],
+    );
+    return {
+      name: node.name,
+      op: node.domain === '' ? node.op : `${node.domain}.${node.op}`,
+      dtypes: [...new Set(types.filter((dtype) => dtype !== undefined))],
+    };
+  });
+  return all.find(({ name }) => name === complaint.node) ?? meantBy(complaint, all);
+}

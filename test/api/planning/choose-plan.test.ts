@@ -1,0 +1,162 @@
+/**
+ * @file compile on a named cluster plans everything that programs know: where dp and tp alone do not fit it finds what does, and
+ * nothing that it chooses is slower, as lowered, than dp and tp alone.
+ */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import * as fc from 'fast-check';
+import { languageModel } from '../../../models/language-model.js';
+import { mlp } from '../../../models/mlp.js';
+import { type CompileResult, compile, type NestedCompileOptions } from '../../../src/api/compile.js';
+import { importModel } from '../../../src/api/models/import.js';
+import { type Training, trainedModel } from '../../../src/api/models/training.js';
+import { importedFor } from '../../../src/api/models/training-form.js';
+import { plan } from '../../../src/api/plan.js';
+import { askedOf } from '../../../src/api/planning/proposals.js';
+import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
+import { AutoparError } from '../../../src/ir/error.js';
+import type { Graph } from '../../../src/ir/graph.js';
+import { writeOnnx } from '../../../src/ir/onnx/writer.js';
+import { findLayers } from '../../../src/ir/passes/find-layers.js';
+import { gptSizes } from '../../cost-model/step/sizes.js';
+import { EVERYTHING, slowTests } from '../../selection.js';
+
+const slow = slowTests(test);
+
+const TRAINING: Training = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw', learningRate: 1e-3 } };
+
+function folderOf(t: ExecutionContext): string {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+function saved(t: ExecutionContext, graph: Graph): Pick<NestedCompileOptions, 'model' | 'output'> {
+  const folder = folderOf(t);
+  const model = join(folder, 'model.onnx');
+  writeFileSync(model, writeOnnx(graph));
+  return { model, output: join(folder, 'out') };
+}
+
+/** dp and tp alone, as they are planned where nothing is proposed. */
+async function alone(options: NestedCompileOptions): Promise<CompileResult> {
+  return compile({ ...options, axes: 'roles' });
+}
+
+const SIZES = { hidden: 16, heads: 2, sequence: 8, vocabulary: 32 };
+
+function gpt(layers: number, batch: number): Graph {
+  return languageModel('gpt', gptSizes({ ...SIZES, layers, batch }), 1);
+}
+
+const GPT = gpt(2, 8);
+
+slow(
+  'where dp and tp alone do not fit, compile finds stages, ZeRO, recompute or offload that do, and the program is right',
+  async (t) => {
+    const options: NestedCompileOptions = {
+      ...saved(t, GPT),
+      training: TRAINING,
+      cluster: '1x2:a100-sxm-80',
+      force: true,
+      memory: 100_000,
+    };
+    const error = await t.throwsAsync(alone(options), { instanceOf: AutoparError, code: 'nothing-fits' });
+    t.regex(error?.message ?? '', /needs/);
+    const { plan: found, compared, verification } = await compile({ ...options, verify: true });
+    t.true(Math.max(...found.predicted.peakBytes) <= 100_000);
+    t.true(verification?.passed);
+    t.true(Object.keys(found.operators).length > 0);
+    t.truthy(found.requested?.zero ?? found.requested?.recompute ?? found.requested?.offload);
+    t.is(compared?.[0]?.reason, null);
+    t.true(compared?.some(({ proposed, reason }) => proposed === null && /needs .* as lowered/.test(reason ?? '')));
+  },
+);
+
+test('a number of stages that is given is kept, whatever else is proposed', async (t) => {
+  const { plan: found } = await compile({
+    ...saved(t, GPT),
+    training: TRAINING,
+    cluster: '1x2:a100-sxm-80',
+    degrees: { pp: 2 },
+    memory: 120_000,
+  });
+  t.is(found.degrees.pp, 2);
+  t.true(Math.max(...found.predicted.peakBytes) <= 120_000);
+});
+
+test('a time limit that is over leaves proposals as they are estimated', async (t) => {
+  const { compared } = await compile({
+    ...saved(t, GPT),
+    training: TRAINING,
+    cluster: '1x2:a100-sxm-80',
+    timeLimit: 0,
+  });
+  t.is(compared?.[0]?.reason, null);
+  t.true(compared?.slice(1).every(({ reason }) => reason === 'not lowered before the time limit'));
+});
+
+test('a plan of drawn models and clusters is lowered, fits, and is no slower than the best of dp and tp', async (t) => {
+  const drawn = fc.record({
+    layers: fc.integer({ min: 1, max: 3 }),
+    batch: fc.constantFrom(4, 8),
+    cluster: fc.constantFrom('1x2:a100-sxm-80', '2x2:v100-sxm2-32'),
+    isPerceptron: fc.boolean(),
+  });
+  const property = fc.asyncProperty(drawn, async ({ layers, batch, cluster, isPerceptron }) => {
+    const graph = isPerceptron ? mlp('mlp', { batch, widths: [32, 64, 64, 16] }, 1) : gpt(layers, batch);
+    const training: Training = isPerceptron ? { ...TRAINING, loss: { kind: 'mse' } } : TRAINING;
+    const options = { ...saved(t, graph), training, cluster, planOnly: true, prefer: 'fastest', headroom: 0 } as const;
+    const read = await importModel(options.model, importedFor(training));
+    const imported = await trainedModel(read, training, async () => read);
+    const plain = await plan(imported, options);
+    const found = await compile(options);
+    t.true(Object.keys(found.plan.operators).length > 0);
+    t.true(found.plan.predicted.stepSeconds <= plain.plan.predicted.stepSeconds);
+  });
+  await t.notThrowsAsync(fc.assert(property, { numRuns: EVERYTHING ? 40 : 2 }));
+});
+
+const CONFIGURATION: StepConfiguration = {
+  degrees: { pp: 2, dp: 2, sp: 1, tp: 1, ep: 1 },
+  virtualStages: 2,
+  stageLayers: [1, 2, 1, 2],
+  microBatch: 1,
+  globalBatch: 8,
+  tpSequence: false,
+  zero: 1,
+  recompute: 'full',
+  recomputedLayers: [1, 4],
+  offload: 'optimizer',
+  attention: 'fused',
+  precision: 'fp32',
+  software: 'megatron-core',
+  overlap: { tensor: false, data: true, pipeline: true, experts: false },
+  fusedNorms: true,
+  scatteredSends: true,
+  loss: 'parallel',
+  gradientBytes: 4,
+};
+
+test('a proposal is asked for in the words of options, its stages and layers by name', (t) => {
+  const graph = findLayers(gpt(6, 8));
+  t.deepEqual(askedOf(CONFIGURATION, graph, {}), {
+    degrees: { dp: 2, tp: 1, pp: 2 },
+    schedule: 'interleaved-1f1b',
+    virtualStages: 2,
+    stages: 'E t | t*2 | t | t*2 H',
+    zero: 1,
+    recompute: 'full:0-2,4-5',
+    offload: 'optimizer:host',
+  });
+  const { stageLayers: _, ...even } = CONFIGURATION;
+  const one = { ...even, degrees: { ...even.degrees, pp: 1, dp: 4 }, virtualStages: 1, recomputedLayers: [2], zero: 0 };
+  t.deepEqual(askedOf(one as StepConfiguration, graph, { zero: 3 }), {
+    degrees: { dp: 4, tp: 1 },
+    zero: 3,
+    recompute: 'full:0-1',
+    offload: 'optimizer:host',
+  });
+});

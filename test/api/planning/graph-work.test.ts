@@ -1,0 +1,83 @@
+/**
+ * @file The work read off model files, whose attention is written operator by operator, against the sizes of the models, and
+ * against the same model written with one operator for attention.
+ */
+import { join } from 'node:path';
+import test from 'ava';
+import { generatedModel } from '../../../models/families.js';
+import { importModel } from '../../../src/api/models/import.js';
+import { graphOfWork, graphWork } from '../../../src/api/planning/graph-work.js';
+import { simulate } from '../../../src/api/simulate.js';
+import { parseCluster } from '../../../src/cost-model/cluster.js';
+import type { PartWork } from '../../../src/cost-model/step/work.js';
+import { findLayers } from '../../../src/ir/passes/find-layers.js';
+import { ROOT } from '../../cli/autopar.js';
+
+const cluster = parseCluster('1x8:a100-sxm-80', undefined);
+const loss = { kind: 'cross_entropy' as const };
+
+async function layerOf(file: string, tp: number): Promise<PartWork> {
+  const { graph } = await importModel(join(ROOT, 'models', file));
+  const { work } = await graphWork(graphOfWork(graph, { kind: 'training', loss }), tp, cluster);
+  const [layer] = work.layers;
+  if (!layer) throw new Error('no layers');
+  return layer.part;
+}
+
+const attentions = (works: PartWork['forward']) => works.flatMap((work) => (work.kind === 'attention' ? [work] : []));
+
+test(
+  'attention that a file writes in parts is one kernel, of the heads, positions and features that ' + 'the model has',
+  async (t) => {
+    const sizes = { batch: 4, queries: 16, keys: 16, width: 8, valueWidth: 8, causal: true };
+    for (const [file, keyHeads] of [
+      ['gpt-tiny.onnx', 4],
+      ['llama-tiny.onnx', 2],
+    ] as const) {
+      for (const tp of [1, 2]) {
+        const { forward, backward } = await layerOf(file, tp);
+        const [kernel, ...others] = attentions(forward);
+        t.is(others.length, 0, file);
+        t.like(kernel, { ...sizes, backward: false, heads: 4 / tp, keyHeads: keyHeads / tp }, `${file} ${tp}`);
+        t.deepEqual(attentions(backward), kernel ? [{ ...kernel, backward: true }] : [], file);
+      }
+    }
+  },
+);
+
+test('a layer of a file has the products and keeps the bytes of the family that it is one of', async (t) => {
+  const options = { cluster: '1x2:a100-sxm-80', loss, dp: 2, globalBatch: 4, microBatch: 2 };
+  const file = await simulate({ model: join(ROOT, 'models', 'gpt-tiny.onnx'), ...options });
+  const family = await simulate({ generate: 'gpt:layers=2,hidden=32,heads=4,seq=16,vocab=64', ...options });
+  const near = (a: number, b: number, share: number) => Math.abs(a / b - 1) < share;
+  t.true(near(file.parts.matmul, family.parts.matmul, 0.01), `${file.parts.matmul} ${family.parts.matmul}`);
+  const [kept, expected] = [file, family].map(({ stages }) => stages[0]?.activations ?? 0);
+  t.true(near(kept ?? 0, expected ?? 1, 0.15), `${kept} ${expected}`);
+  const parts = await simulate({ model: join(ROOT, 'models', 'gpt-tiny.onnx'), ...options, attention: 'parts' });
+  t.true((parts.stages[0]?.activations ?? 0) > (kept ?? 0), 'scores are kept where attention is in parts');
+});
+
+test(
+  'of a model each rank of tp holds its part of every matrix, the table of tokens too, whatever the ' + 'micro-batch',
+  async (t) => {
+    const { build } = generatedModel('llama:layers=2,hidden=1024,heads=8,kv_heads=8,seq=1024,vocab=8192');
+    for (const batch of [1, 4]) {
+      const graph = findLayers(build(batch));
+      const heldOver = async (tp: number): Promise<number> => {
+        const { work } = await graphWork(graphOfWork(graph, { kind: 'training', loss }), tp, cluster);
+        const all = [{ count: 1, part: work.first }, ...work.layers, { count: 1, part: work.last }];
+        return all.reduce((total, { count, part }) => total + count * part.parameters, 0);
+      };
+      const [whole, part] = [await heldOver(1), await heldOver(4)];
+      // Scales of norms and rotary tables are whole: a hundredth.
+      t.true(part >= whole / 4 && part <= (1.02 * whole) / 4, `${batch}: ${part} of ${whole}`);
+    }
+  },
+);
+
+test('a file is cut along its sequence like a family', async (t) => {
+  const model = join(ROOT, 'models', 'gpt-tiny.onnx');
+  const cut = await simulate({ model, cluster: '1x4:a100-sxm-80', loss, sp: 4, globalBatch: 1 });
+  t.true(cut.bytes.sp > 0, 'keys and values go round');
+  await t.throwsAsync(simulate({ model, cluster: '1x3:a100-sxm-80', loss, sp: 3 }), { code: 'degree-does-not-fit' });
+});
