@@ -94,9 +94,11 @@ export async function choosePlan(choices: Choices): Promise<ChosenPlan> {
   const { options, training, cluster } = choices;
   const deadline = new Deadline(options.timeLimit, options.signal);
   const reason = training ? unproposed(options, training) : '';
-  const isAlone = !training || reason !== null || clusterSize(cluster) === 1;
+  // One device is chosen by an objective for a step in micro-batches, and without one it is asked for the step as it is.
+  const { objective = 'time' } = options;
+  const isAlone = !training || reason !== null || (clusterSize(cluster) === 1 && objective === 'time');
   // Ranks of this machine share its memory: stages save none of it, looked at where a limit or the objective asks.
-  if (!isAlone && (!cluster.local || options.objective === 'memory')) return beside(choices, training, deadline);
+  if (!isAlone && (!cluster.local || objective === 'memory')) return beside(choices, training, deadline);
   const alone = await planned(choices, await choices.form(options, training), null, 'searched').catch(refusal);
   if (!(alone instanceof AutoparError)) return { ...alone, compared: null, searched: null, notes: [] };
   if (isAlone || !(alone instanceof NothingFits)) throw alone;
