@@ -7,19 +7,18 @@
  *
  *     it has slack          a chain of operators through it is shorter than one that joins it
  *     deferring is free     its operands are alive until then anyway: weights, state, and for backward what the forward stored;
- *                           or they are made by deferred operators; or, in the forward, they take less memory than its results,
- * as
- *                           those of DequantizeLinear do, which ONNX Runtime fuses with a reader in the same segment; what one
- *                           operator was lowered to stays together then
+ *                           or they are made by deferred operators; or, in the forward, they take less memory than its
+ *                           results, as those of DequantizeLinear do, which ONNX Runtime fuses with a reader in the same
+ *                           segment; what one operator was lowered to stays together then
  *
  * What a hop of a ring takes of an operand that stays where it is (streamed.ts) is taken when the hop's block is there: other
- * hops read the operand as well.
+ * hops read the operand as well. Blocks that go round leave together, or a rank would hold one more of those that left first.
  *
  * Gradients of weights have slack too, but their operands would be held for them; so they are not deferred.
  */
 import { byteLength } from '../ir/dtype.js';
 import { elementCount, passOf } from '../ir/graph.js';
-import { readsOf, resultsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
+import { type CommunicationNode, readsOf, resultsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
 
 /**
  * By deferred node of a graph in topological order: the tensors that it waits for beside its operands. No cycle arises.
@@ -34,8 +33,12 @@ export function deferrals(graph: ShardedGraph, whole = graph): ReadonlyMap<Shard
   const hasSlack = slackOf(operands);
   const isHeld = heldValues(whole);
   const streamed = streamedOrigins(graph);
+  const sent = new Set(nodes.flatMap((node) => (isPermute(node) ? [node.input] : [])));
   const isTaken = (node: ShardedNode) =>
-    node.kind === 'compute' && node.lowering === 'slice' && streamed.has(node.origin);
+    node.kind === 'compute' &&
+    node.lowering === 'slice' &&
+    streamed.has(node.origin) &&
+    !node.outputs.some((name) => name !== null && sent.has(name));
   const deferred: boolean[] = [];
   for (const [index, node] of nodes.entries())
     deferred.push(
@@ -69,9 +72,11 @@ export function deferrals(graph: ShardedGraph, whole = graph): ReadonlyMap<Shard
 
 /** Origins whose blocks go round the ranks, a hop at a time. */
 function streamedOrigins({ nodes }: ShardedGraph): ReadonlySet<string> {
-  return new Set(
-    nodes.flatMap((node) => (node.kind === 'communicate' && node.collective.kind === 'permute' ? [node.origin] : [])),
-  );
+  return new Set(nodes.flatMap((node) => (isPermute(node) ? [node.origin] : [])));
+}
+
+function isPermute(node: ShardedNode): node is CommunicationNode {
+  return node.kind === 'communicate' && node.collective.kind === 'permute';
 }
 
 /** Per node: the first of those in a row that are of one place, deferred ones aside. */
