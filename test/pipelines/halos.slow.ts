@@ -43,22 +43,34 @@ for (const task of TASKS)
       t.deepEqual(all.sent.counted, all.sent.predicted);
     });
 
-test.serial('dataset_strategy that cuts height has each rank read its rows, and borders exchanged', async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
-  t.teardown(() => rmSync(folder, { recursive: true }));
-  const [model, config, output] = ['u-net.onnx', 'parallel.yaml', 'out'].map((name) => join(folder, name)) as [
-    string,
-    string,
-    string,
-  ];
-  writeModel('u-net', model);
-  const lines = ['parallel:', '  dataset_strategy: [[1, 1, 2, 1]]', 'parallel_config:', '  model_parallel: 2', ''];
-  writeFileSync(config, lines.join('\n'));
-  await compile({ model, config: await readParallelConfig(config), output, devices: 2, complete: 'propagate' });
-  const { program } = await openCompiled(output);
-  const [stage] = program.stages;
-  t.deepEqual(stage?.tensors['image']?.localShape, [8, 2, 8, 12]);
-  const borders = Object.values(stage?.tensors ?? {}).filter(({ border }) => border !== undefined);
-  t.true(borders.length > 0);
-  t.true((await verify({ directory: output })).passed);
-});
+const IMAGES = [
+  { cuts: 'height', strategy: [1, 1, 2, 1], block: [8, 2, 8, 12] },
+  { cuts: 'width', strategy: [1, 1, 1, 2], block: [8, 2, 16, 6] },
+];
+
+for (const { cuts, strategy, block } of IMAGES)
+  test.serial(`dataset_strategy that cuts ${cuts} has each rank read its part, and borders exchanged`, async (t) => {
+    const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+    t.teardown(() => rmSync(folder, { recursive: true }));
+    const [model, config, output] = ['u-net.onnx', 'parallel.yaml', 'out'].map((name) => join(folder, name)) as [
+      string,
+      string,
+      string,
+    ];
+    writeModel('u-net', model);
+    const lines = [
+      'parallel:',
+      `  dataset_strategy: ${JSON.stringify([strategy])}`,
+      'parallel_config:',
+      '  model_parallel: 2',
+      '',
+    ];
+    writeFileSync(config, lines.join('\n'));
+    await compile({ model, config: await readParallelConfig(config), output, devices: 2, complete: 'propagate' });
+    const { program } = await openCompiled(output);
+    const [stage] = program.stages;
+    t.deepEqual(stage?.tensors['image']?.localShape, block);
+    const borders = Object.values(stage?.tensors ?? {}).filter(({ border }) => border !== undefined);
+    t.true(borders.length > 0);
+    t.true((await verify({ directory: output })).passed);
+  });
