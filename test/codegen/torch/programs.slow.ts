@@ -128,8 +128,11 @@ const MORE: readonly (Partial<Omit<CompileOptions, 'training' | 'model'>> & {
  * gradients.
  */
 const DRAWN = 7;
-/** Over more steps rounding sends tokens to other experts. */
-const DRAWN_STEPS = 3;
+/**
+ * The second step starts from what the first left. Steps that are not clipped multiply what rounding makes of gradients: unrolled
+ * experts are 4.5e-6, 1.7e-5 and 1.2e-4 apart after one, two and three.
+ */
+const DRAWN_STEPS = 2;
 
 const CASES: readonly Case[] = [
   ...['models/gpt-tiny.onnx', 'models/llama-tiny.onnx', 'models/mlp.onnx', 'models/cnn-tiny.onnx'].flatMap((model) => [
