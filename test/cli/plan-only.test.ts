@@ -81,7 +81,7 @@ interface Verdict {
   readonly atLeastSeconds?: number;
 }
 
-test('the report has what was compared, and explain of the folder the same verdicts', async (t) => {
+slowTests(test)('the report has what was compared, and explain of the folder the same verdicts', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);
   const run = async (line: string) => {

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
 import { autoparLine, ROOT, workplace } from '../cli/autopar.js';
+import { slowTests } from '../selection.js';
 
 const README = readFileSync(join(ROOT, 'README.md'), 'utf8');
 
@@ -31,7 +32,7 @@ function withoutNumbers(lines: readonly string[]): readonly string[] {
     .sort();
 }
 
-test('every command that README shows runs and prints what README shows', async (t) => {
+slowTests(test)('every command that README shows runs and prints what README shows', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);
   const commands = shown();

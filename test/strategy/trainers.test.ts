@@ -13,6 +13,7 @@ import { convertStrategy } from '../../src/api/strategy.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { Plan } from '../../src/strategy/plan.js';
 import { readPlan } from '../../src/strategy/plan-json.js';
+import { slowTests } from '../selection.js';
 
 const folder = mkdtempSync(path.join(tmpdir(), 'autopar-trainers-'));
 const ADAMW = { kind: 'adamw', learningRate: 1e-3 } as const;
@@ -149,7 +150,7 @@ test('a lowered pipeline of dp · tp with ZeRO, buckets and recompute', async (t
     t.true(job.includes(`\n${line}\n`), line);
 });
 
-test('a plan without a program on a named cluster', async (t) => {
+slowTests(test)('a plan without a program on a named cluster', async (t) => {
   const output = path.join(folder, 'step');
   await compile({
     model: await generatedFile('llama:layers=12,hidden=1024,heads=8,seq=1024', 64),
