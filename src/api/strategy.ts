@@ -207,12 +207,16 @@ async function writePlan(
     return notes.map((note) => `not said: ${note}`);
   } else if (to === 'onnx') {
     const notes = await writeAnnotated(imported.file, output, plan, placed, await trainingOfPlan(read));
-    const { chunks } = placed;
-    return chunks > 1
-      ? [...notes, `stages have ${chunks} chunks each, which ONNX cannot say; the plan inside does`]
-      : notes;
+    return [...notes, ...unsaidInOnnx(plan, placed.chunks)];
   } else return writeDocument(mindSporeStrategy(imported.graph, placed, checkedStage(plan, options.stage)), to, output);
   return [];
+}
+
+function unsaidInOnnx({ sequence }: Plan, chunks: number): readonly string[] {
+  const lost: string[] = [];
+  if (chunks > 1) lost.push(`stages have ${chunks} chunks each`);
+  if (sequence?.order === 'zigzag') lost.push('shards of the sequence are of its zig-zag order');
+  return lost.map((what) => `${what}, which ONNX cannot say; the plan inside does`);
 }
 
 const WRITERS = { megatron: megatronFlags, torchtitan: torchtitanJob };

@@ -31,8 +31,9 @@ order of their members; all ranks of a stage run them in the order of the file. 
 
 Where all ranks are one group, AllReduce, AllGather and AllToAll are ONNX Runtime's own (\`com.microsoft\`, of builds with NCCL).
 
-In index.json \`boxes\` say which part of a whole tensor (\`offset\`, \`size\`) is where in the block (\`inBlock\`); the rest of
-a block is padding, which is zero. \`receives\` and \`sends\` name tensors that the rank with that number sends or receives
+In index.json \`boxes\` say which part of a whole tensor (\`offset\`, \`size\`) is where in the block (\`inBlock\`), in
+zig-zag order of a sequence too, which the annotations of model.onnx cannot say; the rest of a block is padding, which is zero.
+\`receives\` and \`sends\` name tensors that the rank with that number sends or receives
 under the same label. \`state\`: the output that is the input of the next step; the first step finds its value in the file,
 or it is zero (\`zeros\`).
 `;

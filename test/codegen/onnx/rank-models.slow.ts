@@ -33,6 +33,9 @@ interface Case {
   readonly files: number;
 }
 
+/** Its inputs and outputs are in zig-zag order, which annotations cannot say. */
+const RING = 'a ring over sp';
+
 const CASES: Readonly<Record<string, Case>> = {
   'dp alone, in ONNX Runtime': { model: 'mlp', options: { dp: 2, tp: 1 }, collectives: [], files: 1 },
   'dp · tp': { model: 'gpt', options: { dp: 2, tp: 2 }, collectives: ['autopar.AllReduce'], files: 2 },
@@ -48,7 +51,7 @@ const CASES: Readonly<Record<string, Case>> = {
     collectives: ['autopar.AllReduce'],
     files: 4,
   },
-  'a ring over sp': {
+  [RING]: {
     model: 'gpt',
     options: { dp: 1, sp: 2, spMethod: 'ring' },
     collectives: ['autopar.Permute'],
@@ -112,7 +115,7 @@ compareAll(`models of ranks are read and run in Python${why ? `: ${why}` : ''}`,
     t.deepEqual({ files: found, stages }, { files, stages: options.pp === 2 ? [0, 1] : [0] }, name);
     for (const operator of collectives) t.true(used.includes(operator), `${name}: ${used.join(', ')}`);
     if (collectives.length === 0) t.deepEqual(used, [], name);
-    t.true(specs > 0 && compared > 0, `${name}: ${specs} specs, ${compared} compared`);
+    t.true(specs > 0 && (compared > 0 || name === RING), `${name}: ${specs} specs, ${compared} compared`);
     const outputs = readNpz(readFileSync(job.outputs), name);
     const wanted = options.training
       ? await losses(model, options.training, inputs, job.steps)

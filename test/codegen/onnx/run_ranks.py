@@ -189,6 +189,9 @@ def annotations(path, index):
     (configuration,) = model.device_configurations
     assert configuration.num_devices == len(index["ranks"])
     stages, compared, specs = set(), 0, 0
+    # A spec cannot say that a rank has several parts, as of a sequence in zig-zag order.
+    values = [value for rank in index["ranks"] for value in rank["inputs"] + rank["outputs"]]
+    index = {**index, "parted": {value["name"] for value in values if len(value["boxes"]) > 1}}
     for node in model.graph:
         for own in node.device_configurations:
             assert own.configuration.name == "autopar"
@@ -203,7 +206,7 @@ def compare(spec, index):
     """How many ranks' blocks of an input or output the spec and index.json both say: the same."""
     groups = {entry.key: entry.value for entry in spec.index_to_device_group_map}
     cuts = [(int(dim.axis), part) for dim in spec.sharded_dims for part in dim.simple_shardings]
-    if len({axis for axis, _ in cuts}) < len(cuts):
+    if len({axis for axis, _ in cuts}) < len(cuts) or spec.value.name in index["parted"]:
         return 0
     counts = [int(part.num_shards) for _, part in cuts]
     compared = 0
