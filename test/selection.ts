@@ -1,12 +1,20 @@
 /**
  * @file Tables of many samples are run whole by `npm run test:all`; `npm test`, which has five minutes for everything, takes the
- * first few of each kind, so that no kind goes untried.
+ * first few of each kind, so that no kind goes untried. Of grids whose cases take seconds each, `npm run test:all` takes a part.
  */
 
 import type { ExecutionContext } from 'ava';
 
+/** Whether grids are run whole too: `AUTOPAR_TESTS=whole npm run test:all`, which takes hours. */
+const WHOLE = process.env.AUTOPAR_TESTS === 'whole';
+
 /** Whether all is run: ava.all.config.mjs says so. */
-export const EVERYTHING: boolean = process.env.AUTOPAR_TESTS === 'all';
+export const EVERYTHING: boolean = WHOLE || process.env.AUTOPAR_TESTS === 'all';
+
+/** Of a grid of dear cases one of each `every`, from the first on; all where grids are run whole. */
+export function thinned<T>(cases: readonly T[], every: number): readonly T[] {
+  return WHOLE ? cases : cases.filter((_, index) => index % every === 0);
+}
 
 /** The samples to run with their places in the table: all, or the first `most` of each kind. */
 export function selection<T>(

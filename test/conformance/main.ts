@@ -43,6 +43,9 @@ interface Options {
   readonly json: string | null;
 }
 
+/** Names of the cases to run. */
+type Only = ReadonlySet<string>;
+
 /** What is counted, and what the mask sets apart. */
 interface Results {
   readonly counted: readonly CaseResult[];
@@ -57,11 +60,11 @@ export function readMask(file: string): ReadonlySet<string> {
 
 /** Runs all cases and prints them as they end, totals last. `progress` is told how far it is. */
 export async function runFolders(
-  { folders, filter, mask, modes, train, backend, jobs }: Omit<Options, 'json'>,
+  { folders, filter, mask, modes, train, backend, jobs, only }: Omit<Options, 'json'> & { readonly only?: Only },
   print: (line: string) => void,
   progress: (text: string) => void = () => undefined,
 ): Promise<Results> {
-  const cases = findCases(folders).filter(({ name }) => name.includes(filter));
+  const cases = findCases(folders).filter(({ name }) => name.includes(filter) && (only?.has(name) ?? true));
   let done = 0;
   const results = await runCases(cases, {
     jobs,

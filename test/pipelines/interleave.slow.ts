@@ -1,5 +1,6 @@
 /** @file Micro-batches in two interleaved halves beside everything else that a plan may hold (interleaved.ts). */
 import test from 'ava';
+import { thinned } from '../selection.js';
 import type { Pipeline, Task } from './compiled-training.js';
 import { checkInterleaved, isInterleaved } from './interleaved.js';
 import { checkRecompute } from './recomputing.js';
@@ -47,7 +48,7 @@ const CASES: readonly (readonly [task: Task, pipeline: Pipeline])[] = [
   ],
 ];
 
-for (const [task, pipeline] of CASES)
+for (const [task, pipeline] of thinned(CASES, 2))
   test.serial(`${task.model}, ${task.microBatches} micro-batches, ${JSON.stringify(pipeline)}`, (t) =>
     checkInterleaved(t, task, pipeline, STEPS),
   );

@@ -1,6 +1,6 @@
 /**
  * @file Every part that can be kept outside of the devices, in each memory, on data, tensor and pipeline parallel ranks (each two
- * of these together in some plan) and under every schedule: losses of some steps and the state behind them are bit for bit those
+ * of these together in some plan) and under every second schedule: losses of some steps and the state behind them are bit for bit those
  * of the program that keeps all on its devices (which a few steps show as well as many), and what is kept and moved is what is
  * predicted.
  */
@@ -8,6 +8,7 @@ import test from 'ava';
 import { OUTER_MEMORIES } from '../../src/ir/graph.js';
 import { OFFLOAD_PARTS } from '../../src/partition/offload.js';
 import { SCHEDULE_KINDS } from '../../src/schedule/schedule.js';
+import { thinned } from '../selection.js';
 import type { Pipeline } from './compiled-training.js';
 import { compareOffload } from './offloaded.js';
 import { pairwise } from './pairwise.js';
@@ -39,7 +40,7 @@ for (const { mesh, on, part, memory } of pairwise(EVERY))
     t.true(isElsewhere || Math.max(...fall) > 0);
   });
 
-for (const kind of SCHEDULE_KINDS)
+for (const kind of thinned(SCHEDULE_KINDS, 2))
   test.serial(`the stages of ${kind} keep all outside`, async (t) => {
     const chunks = kind.startsWith('interleaved') || kind === 'zbv' ? 2 : 1;
     const task = { model: 'gpt', microBatches: 4, training: TRAINING } as const;
@@ -47,7 +48,7 @@ for (const kind of SCHEDULE_KINDS)
     await compareOffload(t, task, { kind, stages: 2, chunks }, 'optimizer:disk,activations', STEPS);
   });
 
-for (const model of ['cnn', 'skips', 'encoder-decoder', 'shared-layer', 'recurrent'] as const)
+for (const model of thinned(['cnn', 'skips', 'encoder-decoder', 'shared-layer', 'recurrent'] as const, 2))
   test.serial(`${model} keeps all outside`, async (t) => {
     await compareOffload(t, { model, microBatches: 2, training: TRAINING }, { stages: 1, dp: 2 }, 'all', STEPS);
     await compareOffload(t, { model, microBatches: 1 }, { stages: 1, dp: 2 }, 'all:disk', STEPS);

@@ -19,25 +19,27 @@ import { corruptionsOf } from '../../program/corruptions.js';
 import { CORRUPTIONS, LEARNING_RATE } from '../corrupted-program.js';
 import { type Asked, faults, planned, TRAINING } from './planned.js';
 
-const GPT = 'gpt:layers=16,hidden=128,heads=8,vocab=500,seq=32';
-const LLAMA = 'llama:layers=6,hidden=256,heads=8,vocab=1000,seq=32';
+const GPT = 'gpt:layers=4,hidden=128,heads=8,vocab=500,seq=32';
+/** Eight stages, or chunks, lose layers too. */
+const DEEP = GPT.replace('layers=4', 'layers=16');
+const LLAMA = 'llama:layers=4,hidden=256,heads=8,vocab=1000,seq=32';
 const CUT: Training = { ...TRAINING, microBatches: 8 };
 const SGD: Training = { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 0.1, momentum: 0.9 } };
 const at = (dp: number, tp: number, pp = 1) => ({ globalBatch: 32, degrees: { dp, tp, pp } });
 
 const PLANS: Readonly<Record<string, Asked>> = {
   'gpt, training': { family: GPT, ...at(2, 8), training: TRAINING },
-  'gpt, odd vocabulary and sequence': { family: 'gpt:layers=6,hidden=128,heads=8,vocab=503,seq=31', ...at(2, 8) },
+  'gpt, odd vocabulary and sequence': { family: 'gpt:layers=4,hidden=128,heads=8,vocab=503,seq=31', ...at(2, 8) },
   'gpt, micro-batches': { family: GPT, ...at(2, 8), training: CUT },
   'gpt, free axes': { family: GPT, globalBatch: 32, devices: 16, axes: 'free' },
   'gpt, degrees 6 and 12': {
-    family: 'gpt:layers=6,hidden=96,heads=12,vocab=500,seq=32',
+    family: 'gpt:layers=4,hidden=96,heads=12,vocab=500,seq=32',
     globalBatch: 36,
     degrees: { dp: 6, tp: 12 },
     cluster: '9x8:h100-sxm-80',
   },
-  'gpt, 8 stages of inference': { family: GPT, ...at(1, 2, 8) },
-  'gpt, zbv': { family: GPT, ...at(2, 2, 4), schedule: 'zbv', training: CUT },
+  'gpt, 8 stages of inference': { family: DEEP, ...at(1, 2, 8) },
+  'gpt, zbv': { family: DEEP, ...at(2, 2, 4), schedule: 'zbv', training: CUT },
   'gpt, recompute but of the last micro-batch': {
     family: GPT,
     globalBatch: 16,
@@ -56,9 +58,9 @@ const PLANS: Readonly<Record<string, Asked>> = {
   'llama, bf16': { family: LLAMA, ...at(4, 4), training: { ...TRAINING, precision: 'bf16' } },
   'gpt, fp16': { family: GPT, ...at(4, 4), training: { ...TRAINING, precision: 'fp16', lossScale: 1024 } },
   'llama, bf16 inference': { family: LLAMA, ...at(4, 4), precision: 'bf16' },
-  'bert, training': { family: 'bert:layers=6,hidden=256,heads=8,vocab=1000,seq=32', ...at(2, 8), training: TRAINING },
+  'bert, training': { family: 'bert:layers=4,hidden=256,heads=8,vocab=1000,seq=32', ...at(2, 8), training: TRAINING },
   'moe, training': {
-    family: 'moe:layers=6,hidden=256,heads=8,kv_heads=4,ffn=512,experts=8,vocab=1000,seq=32',
+    family: 'moe:layers=4,hidden=256,heads=8,kv_heads=4,ffn=512,experts=8,vocab=1000,seq=32',
     ...at(4, 4),
     training: TRAINING,
   },
@@ -66,7 +68,7 @@ const PLANS: Readonly<Record<string, Asked>> = {
     family: 'moe:layers=8,hidden=256,heads=8,kv_heads=4,ffn=512,experts=8,vocab=1000,seq=32,window=8,head_width=64',
     ...at(4, 4),
   },
-  'mlp, training': { family: 'mlp:layers=8,hidden=512', ...at(4, 4), training: SGD },
+  'mlp, training': { family: 'mlp:layers=4,hidden=512', ...at(4, 4), training: SGD },
   'cnn-tiny, training': { file: 'models/cnn-tiny.onnx', ...at(4, 4), training: TRAINING },
   'gpt-tiny, training, heads cut to one': { file: 'models/gpt-tiny.onnx', ...at(2, 8), training: TRAINING },
   'gpt, stages of unlike meshes': {

@@ -127,7 +127,7 @@ const MORE: readonly (Partial<Omit<CompileOptions, 'training' | 'model'>> & {
  * So many drawn plans, the first that are no refusals; as the fuzzer draws them, but for an optimizer whose state is linear in
  * gradients.
  */
-const DRAWN = 7;
+const DRAWN = 5;
 /**
  * The second step starts from what the first left. Steps that are not clipped multiply what rounding makes of gradients: unrolled
  * experts are 4.5e-6, 1.7e-5 and 1.2e-4 apart after one, two and three.
@@ -135,19 +135,19 @@ const DRAWN = 7;
 const DRAWN_STEPS = 2;
 
 const CASES: readonly Case[] = [
-  ...['models/gpt-tiny.onnx', 'models/llama-tiny.onnx', 'models/mlp.onnx', 'models/cnn-tiny.onnx'].flatMap((model) => [
-    { name: `${model} infers on dp 2, tp 2`, model, options: degrees(2, 2) },
-    { name: `${model} infers on one rank`, model, options: degrees(1, 1) },
-  ]),
-  ...[degrees(1, 2), degrees(2, 1), degrees(2, 2)].flatMap((options, index) => [
-    { name: `gpt-tiny trains, ${index}`, model: 'models/gpt-tiny.onnx', options: { ...options, training: LANGUAGE } },
-    {
-      name: `llama-tiny trains, ${index}`,
-      model: 'models/llama-tiny.onnx',
-      options: { ...options, training: LANGUAGE },
-    },
-    { name: `cnn trains, ${index}`, model: 'cnn', options: { ...options, training: TRAINING } },
-  ]),
+  ...['models/gpt-tiny.onnx', 'models/llama-tiny.onnx', 'models/mlp.onnx', 'models/cnn-tiny.onnx'].map((model) => ({
+    name: `${model} infers on dp 2, tp 2`,
+    model,
+    options: degrees(2, 2),
+  })),
+  { name: 'llama-tiny infers on one rank', model: 'models/llama-tiny.onnx', options: degrees(1, 1) },
+  ...[degrees(1, 2), degrees(2, 1), degrees(2, 2)].map((options, index) => ({
+    name: `gpt-tiny trains, ${index}`,
+    model: 'models/gpt-tiny.onnx',
+    options: { ...options, training: LANGUAGE },
+  })),
+  { name: 'llama-tiny trains', model: 'models/llama-tiny.onnx', options: { ...degrees(2, 2), training: LANGUAGE } },
+  { name: 'cnn trains', model: 'cnn', options: { ...degrees(2, 2), training: TRAINING } },
   ...(['mlp', 'batch-norm', 'shared-layer', 'encoder-decoder', 'same-weight-twice'] as const).map((model) => ({
     name: `${model} trains on dp 2, tp 2`,
     model,
