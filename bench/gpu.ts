@@ -7,13 +7,14 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { generatedModel } from '../models/families.js';
-import { COMPUTING_BACKENDS } from '../src/api/execution/backends.js';
+import { type BackendName, COMPUTING_BACKENDS } from '../src/api/execution/backends.js';
+import { type LocalBackend, localDevices } from '../src/api/machine.js';
 import type { Training } from '../src/api/requests/training-request.js';
 import { type CompileOptions, compile, runCompiled, verify } from '../src/api/verbs.js';
 import { writeOnnx } from '../src/ir/onnx/writer.js';
 import { median } from './measure.js';
 
-const BACKEND = COMPUTING_BACKENDS.find((name) => name === (process.argv[2] ?? 'webgpu')) ?? 'webgpu';
+const BACKEND = await backendThere(process.argv[2] ?? 'webgpu');
 const STEPS = 5;
 
 const DEGREES = [
@@ -61,4 +62,17 @@ try {
     }
 } finally {
   rmSync(folder, { recursive: true, force: true });
+}
+
+/** The backend of this name; ends the process, saying why, where there is none or this machine lacks what it needs. */
+async function backendThere(asked: string): Promise<BackendName> {
+  const name = COMPUTING_BACKENDS.find((known) => known === asked);
+  if (name === undefined) return end(`there is no backend ${asked}: name one of ${COMPUTING_BACKENDS.join(', ')}`);
+  const { missing } = (await localDevices()).backends.find((backend) => backend.name === name) as LocalBackend;
+  return missing ? end(`${missing.reason}\n  hint: ${missing.remedy}`) : name;
+}
+
+function end(why: string): never {
+  console.error(why);
+  process.exit(1);
 }

@@ -4,7 +4,7 @@
 import type { ExitKind } from '../ir/error.js';
 import type { Command, CommandContext } from './command.js';
 import { bytesText, countText } from './quantity.js';
-import { tableLines } from './table.js';
+import { printable, tableLines } from './table.js';
 
 export const devicesCommand: Command = {
   name: 'devices',
@@ -27,10 +27,11 @@ async function runDevices({ output }: CommandContext): Promise<ExitKind> {
   const rows = backends.map(({ name, engine, version, missing }) => [
     name,
     `${engine} ${version}`,
-    missing ? `not here: ${missing.reason}` : 'ready',
+    missing ? 'not here' : 'ready',
   ]);
   for (const line of tableLines([{ title: 'backend' }, { title: 'of' }, { title: 'state' }], rows)) output.print(line);
-  for (const { name, missing } of backends) if (missing) output.print(`${name} needs ${missing.remedy}`);
+  for (const { missing } of backends)
+    if (missing) for (const line of [missing.reason, `  hint: ${missing.remedy}`]) output.print(printable(line));
   output.data({ schema: 'autopar-devices-v1', cores, memoryBytes, defaultRanks, backends });
   return 'done';
 }

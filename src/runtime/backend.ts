@@ -117,8 +117,8 @@ export const BACKENDS: Readonly<Record<BackendName, BackendTraits>> = {
     otherwise: 'run it with --backend cpu, which has kernels for more operators',
     absent: /WebGPU adapter|WebGPU device|WebGPU execution provider|Dawn|wgpu/,
     remedy:
-      'install the driver of a GPU: Vulkan on Linux, Direct3D 12 on Windows, Metal is part of macOS; autopar devices ' +
-      'says what is there',
+      'install the driver of a GPU: on Linux one of Vulkan (Debian: apt-get install libvulkan1 mesa-vulkan-drivers, or ' +
+      "NVIDIA's), on Windows one of Direct3D 12; Metal is part of macOS",
     // Dawn makes an invalid buffer of one that it cannot allocate, and says so as the buffer is used.
     full: /\[Invalid Buffer|exceeds the max buffer size|Out of memory/i,
   },
@@ -132,7 +132,7 @@ export const BACKENDS: Readonly<Record<BackendName, BackendTraits>> = {
     absent:
       /Failed to load (?:shared )?library|CUDA (?:driver|failure)|no CUDA-capable|libcu|cuDNN|not available in this build|ExecutionProvider_Cuda/i,
     remedy:
-      "an NVIDIA GPU with CUDA 12 and cuDNN 9, and ONNX Runtime's CUDA files: ONNXRUNTIME_NODE_INSTALL=cuda12 npm " +
+      "with an NVIDIA GPU, install CUDA 12, cuDNN 9 and ONNX Runtime's CUDA files: ONNXRUNTIME_NODE_INSTALL=cuda12 npm " +
       'rebuild onnxruntime-node',
     full: /Failed to allocate memory|BFCArena|out of memory|_ALLOC_FAILED/i,
   },

@@ -79,6 +79,7 @@ const PIPELINES = [
   { ...pipeline(2, 1, 1, 2), schedule: 'naive', interleave: 2 },
   { devices: 4, pp: 2, meshes: 'tp2 | dp2', training: { microBatches: 4 } },
   { ...pipeline(2, 2, 1, 2), gradientSync: 'parameter-server' },
+  { ...pipeline(2, 2, 2, 2), schedule: '1f1b', zero: 1 },
 ] as const;
 
 /** What else the lowered list has: micro-batches, ZeRO, recompute, sequence and expert parallelism, buckets, optimizers. */

@@ -36,16 +36,15 @@ const batchStatistics = `def batch_norm_training(x, scale, bias, mean, var, eps,
 
 const rotary = `def rotary_embedding(x, cos, sin, heads=0, interleaved=False, size=0):
     """ONNX's RotaryEmbedding: pairs of features are turned by the angle of their position."""
-    shape = x.shape
+    shape, heads_at = x.shape, 1
     if len(shape) == 3:
-        x = x.reshape(shape[0], shape[1], heads, -1).transpose(1, 2)
-    cos, sin, size = cos.unsqueeze(1), sin.unsqueeze(1), size or x.shape[-1]
-    turned, rest = x[..., :size], x[..., size:]
+        x, heads_at = x.reshape(shape[0], shape[1], heads, -1), 2
+    cos, sin, size = cos.unsqueeze(heads_at), sin.unsqueeze(heads_at), size or x.shape[-1]
+    turned, rest = x.split([size, x.shape[-1] - size], -1)
     a, b = (turned[..., 0::2], turned[..., 1::2]) if interleaved else turned.chunk(2, -1)
     pair = a * cos - b * sin, a * sin + b * cos
-    turned = torch.stack(pair, -1).flatten(-2) if interleaved else torch.cat(pair, -1)
-    y = torch.cat([turned, rest], -1)
-    return y.transpose(1, 2).reshape(shape) if len(shape) == 3 else y
+    parts = [torch.stack(pair, -1).flatten(-2)] if interleaved else [*pair]
+    return torch.cat([*parts, rest] if rest.shape[-1] > 0 else parts, -1).reshape(shape)
 `;
 
 const attention = `def attention(q, k, v, mask=None, heads=0, kv_heads=0, causal=False, scale=None):
