@@ -14,16 +14,19 @@ export interface Import {
   readonly from: string;
   readonly to: string;
   readonly typeOnly: boolean;
+  /** Whatever is no type is loaded by `await import(…)`. */
+  readonly lazy: boolean;
 }
 
 /** The relative imports, re-exports and dynamic imports of a TypeScript source. */
 export function importsOf(file: string, source: string): readonly Import[] {
   const { module } = parseSync(file, source);
-  const found = new Map<string, boolean>();
-  const note = (request: string, typeOnly: boolean): void => {
+  const found = new Map<string, { readonly typeOnly: boolean; readonly lazy: boolean }>();
+  const note = (request: string, typeOnly: boolean, lazy = typeOnly): void => {
     if (!request.startsWith('.')) return;
     const to = posix.normalize(posix.join(posix.dirname(file), request)).replace(/\.js$/, '.ts');
-    found.set(to, (found.get(to) ?? true) && typeOnly);
+    const before = found.get(to) ?? { typeOnly: true, lazy: true };
+    found.set(to, { typeOnly: before.typeOnly && typeOnly, lazy: before.lazy && lazy });
   };
   for (const { moduleRequest, entries } of module.staticImports) {
     note(moduleRequest.value, entries.length > 0 && entries.every((entry) => entry.isType));
@@ -32,9 +35,9 @@ export function importsOf(file: string, source: string): readonly Import[] {
     for (const entry of entries) if (entry.moduleRequest) note(entry.moduleRequest.value, entry.isType);
   }
   for (const { moduleRequest } of module.dynamicImports) {
-    note(source.slice(moduleRequest.start, moduleRequest.end).replace(/^['"]|['"]$/g, ''), false);
+    note(source.slice(moduleRequest.start, moduleRequest.end).replace(/^['"]|['"]$/g, ''), false, true);
   }
-  return [...found].map(([to, typeOnly]) => ({ from: file, to, typeOnly }));
+  return [...found].map(([to, how]) => ({ from: file, to, ...how }));
 }
 
 /** A sentence for every import that its folder's rule does not allow. Folders without a rule may import anything. */
@@ -46,9 +49,11 @@ export function columnFaults(imports: readonly Import[], rules: readonly FolderR
     const allowed =
       rule.may.some((folder) => inside(item.to, folder)) ||
       rule.files?.includes(item.to) ||
-      (item.typeOnly && rule.types?.includes(item.to));
+      (item.typeOnly && rule.types?.includes(item.to)) ||
+      (item.lazy && rule.lazy?.includes(item.to));
     if (allowed) return [];
-    return [`${item.from} imports ${item.to}: ${rule.folder} may import ${rule.may.join(', ') || 'nothing of ours'}`];
+    const may = [...rule.may, ...(rule.files ?? []), ...(rule.lazy ?? []).map((file) => `${file} lazily`)];
+    return [`${item.from} imports ${item.to}: ${rule.folder} may import ${may.join(', ') || 'nothing of ours'}`];
   });
 }
 

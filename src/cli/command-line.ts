@@ -3,9 +3,8 @@
  */
 import { readFileSync } from 'node:fs';
 import { Command as CommanderCommand, CommanderError, Option } from 'commander';
-import { refuseIdle } from '../api/options/idle.js';
-import { AutoparError, type ExitKind } from '../ir/error.js';
-import { offer } from '../ir/nearest.js';
+import type { ExitKind } from '../api/index.js';
+import { AutoparError, offer, refuseIdle } from '../api/words.js';
 import type { Command, CommandContext, CommandOption } from './command.js';
 import { COMMANDS } from './commands.js';
 import { exitCode, failureJson, failureOf, failureText } from './failure.js';

@@ -2,9 +2,7 @@
  * @file What `autopar compile` prints: degrees, predictions, the heaviest operators, what communicates, the verdict.
  */
 
-import type { CompileResult } from '../api/compile.js';
-import type { ComparedPlan } from '../api/planning/choose-plan.js';
-import type { PlanSummary } from '../api/reports/plan-summary.js';
+import type { ComparedPlan, CompileResult, PlanSummary } from '../api/index.js';
 import { devicesText } from './cluster-text.js';
 import { heldLines, keptText, kindsText, outsideLines, serverText } from './memory-report.js';
 import { microBatchesText, stageMeshesText } from './mesh-report.js';

@@ -4,7 +4,8 @@
 import { freemem, totalmem } from 'node:os';
 import { memoryUsage } from 'node:process';
 import { getHeapStatistics } from 'node:v8';
-import { AutoparError, type ErrorPlace, EXIT, type ExitKind } from '../ir/error.js';
+import type { ErrorPlace, ExitKind } from '../api/index.js';
+import { AutoparError, EXIT } from '../api/words.js';
 import { printable } from './table.js';
 
 export interface Failure {

@@ -2,9 +2,7 @@
  * @file `--report` of a lowered plan (`compile`, `explain`): its step as it is predicted, what takes time and memory, how every
  * operator is sharded, and what was compared.
  */
-import type { CompileResult } from '../api/compile.js';
-import type { PlanSummary } from '../api/reports/plan-summary.js';
-import type { Page, PageSection, StepSpan } from '../api/reports/write-page.js';
+import type { CompileResult, Page, PageSection, PlanSummary, StepSpan } from '../api/index.js';
 import { bytesText, secondsText } from './quantity.js';
 
 /** What a command's report says of itself in lines of a name and its value: `  predicted  1.2 ms per step`. */

@@ -1,7 +1,6 @@
 /** @file `--report` of `simulate`: the pipeline, its time and memory. */
 
-import type { Page } from '../api/reports/write-page.js';
-import type { Simulation } from '../api/simulate.js';
+import type { Page, Simulation } from '../api/index.js';
 import { type ChoiceRow, choicesSection, memoryPicture, partsSection, timelineSection } from './plan-page.js';
 import { bytesText } from './quantity.js';
 
