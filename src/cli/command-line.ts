@@ -13,8 +13,8 @@ import { groupedOptions } from './option-groups.js';
 import { Output, type OutputFlags } from './output.js';
 
 const GLOBAL_OPTIONS = [
-  { flags: '--json', says: 'one JSON object on stdout instead of words' },
-  { flags: '--quiet', says: 'no words but errors' },
+  { flags: '--json', says: 'print one JSON object on stdout' },
+  { flags: '--quiet', says: 'print errors only' },
 ] as const;
 
 /** Short names of lines that are typed often: the word, and the words it stands for. */

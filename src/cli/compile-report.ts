@@ -39,7 +39,7 @@ export function planLines(summary: PlanSummary, output: Output): readonly string
     `${bold(summary.plan.model.name)} on ${clusterText(summary)}`,
     '',
     ...summaryLines(summary),
-    ...section('heaviest operators', heaviestLines(summary), bold),
+    ...section('most expensive operators', heaviestLines(summary), bold),
     ...section('communication per step', communicationLines(summary), bold),
     ...section('memory at the peak', memoryLines(summary), bold),
   ];

@@ -48,7 +48,7 @@ export const simulateCommand: Command<SimulateFlags> = {
     { flags: '--memory <size>', says: 'memory per device, such as 80GB', parse: byteSize('--memory') },
     ...degreeOptions(),
     { flags: '--mesh', says: 'where each axis lies, over which link, and what that costs' },
-    { flags: '--train', says: 'a step of training; inference by default' },
+    { flags: '--train', says: 'a training step; inference by default' },
     {
       flags: '--loss <kind>',
       says: 'cross_entropy (default), mse, or model-output',
@@ -85,7 +85,7 @@ export const simulateCommand: Command<SimulateFlags> = {
       parse: oneOf('--gradients', Object.keys(GRADIENT_BYTES)),
     },
     { flags: '--report <file>', says: 'HTML page of the step, its time and memory' },
-    { flags: '--trace <file>', says: "write the pipeline's timeline for Perfetto or chrome://tracing" },
+    { flags: '--trace <file>', says: "write the pipeline's timeline and memory for Perfetto" },
   ],
   examples: [
     {

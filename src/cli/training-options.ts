@@ -40,7 +40,7 @@ export interface TrainingFlags extends TrainingFormFlags {
 }
 
 export const trainingOptions: readonly CommandOption[] = [
-  { flags: '--train', says: 'a step of training: loss, gradients and optimizer' },
+  { flags: '--train', says: 'a training step: loss, gradients and optimizer' },
   {
     flags: '--loss <kind>',
     says: 'cross_entropy, mse, or model-output: an output that is a loss already (default: cross_entropy)',

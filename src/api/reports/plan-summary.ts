@@ -4,6 +4,7 @@
  */
 import path from 'node:path';
 import type { Cluster } from '../../cost-model/cluster.js';
+import { type HeldOverTime, memoryOverTime } from '../../cost-model/memory-over-time.js';
 import { type StepSpan, stepSpans } from '../../cost-model/step-spans.js';
 import type { Graph } from '../../ir/graph.js';
 import type { Assignment } from '../../partition/assignment.js';
@@ -43,6 +44,8 @@ export interface PlanSummary {
 export interface PlanDetails {
   /** When stages run what in a step, as it is predicted. */
   readonly spans: readonly StepSpan[];
+  /** Per stage, what a rank holds over a step. */
+  readonly memory: readonly HeldOverTime[];
   /** All operators, heaviest first; those of equal layers are one. */
   readonly operators: readonly HeavyOperator[];
 }
@@ -68,6 +71,7 @@ export function summaryOf({ graph, lowering, assignment, ...known }: Summarised)
     memory: peakMemory(lowering, cluster, NAMED),
     details: () => ({
       spans: stepSpans(lowering.lowered, lowering.schedule, cluster),
+      memory: memoryOverTime(lowering.lowered, lowering.schedule, cluster),
       operators: heaviestOf(lowering.lowered, assignment, cluster, like, Number.POSITIVE_INFINITY),
     }),
   };
