@@ -1,6 +1,6 @@
 /**
- * @file Checks the import column of docs/architecture.md (import-rules.ts), that no file imports itself by a detour, and that a
- * type name means one thing. Type-only imports obey as well: a circle of types is a circle in the reader's head.
+ * @file Checks the import column of docs/architecture.md (import-rules.ts), that no file imports itself by a detour, that a
+ * type name means one thing, and that lines of src/ fit. Type-only imports obey as well: a circle of types is a circle in the reader's head.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, posix, relative } from 'node:path';
@@ -88,6 +88,16 @@ export function sharedNames(types: readonly { readonly file: string; readonly na
   );
 }
 
+/** A sentence for every line that is longer than editors and reviews show. */
+export function longLines(file: string, source: string): readonly string[] {
+  return source.split('\n').flatMap((line, index) => {
+    const { length } = [...line];
+    return length > LINE ? [`${file}:${index + 1} has ${length} columns, more than ${LINE}`] : [];
+  });
+}
+
+const LINE = 130;
+
 /** Checks the repository whose root is given; returns how many files were read and what is wrong. */
 export function checkImports(root: string): { readonly files: number; readonly faults: readonly string[] } {
   const files = ['src', 'models', 'bench', 'test', 'scripts'].flatMap((folder) => sources(root, folder));
@@ -98,7 +108,12 @@ export function checkImports(root: string): { readonly files: number; readonly f
     .flatMap(({ file, source }) => typesOf(file, source).map((name) => ({ file, name })));
   return {
     files: files.length,
-    faults: [...columnFaults(imports, IMPORT_RULES), ...circles(imports), ...sharedNames(types)],
+    faults: [
+      ...columnFaults(imports, IMPORT_RULES),
+      ...circles(imports),
+      ...sharedNames(types),
+      ...read.flatMap(({ file, source }) => (file.startsWith('src/') ? longLines(file, source) : [])),
+    ],
   };
 }
 

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { circles, columnFaults, importsOf, sharedNames, typesOf } from '../../scripts/check-imports.js';
+import { circles, columnFaults, importsOf, longLines, sharedNames, typesOf } from '../../scripts/check-imports.js';
 import { IMPORT_RULES } from '../../scripts/import-rules.js';
 
 test('finds imports of every form, and which are of types only', (t) => {
@@ -46,6 +46,12 @@ test('circles are found whatever their length', (t) => {
   const edge = (from: string, to: string) => ({ from, to, typeOnly: true, lazy: true });
   t.is(circles([edge('a', 'b'), edge('b', 'c')]).length, 0);
   t.is(circles([edge('a', 'b'), edge('b', 'c'), edge('c', 'a')]).length, 1);
+});
+
+test('a line that does not fit is named with its number', (t) => {
+  t.deepEqual(longLines('src/one.ts', `short\n${'é'.repeat(130)}\n${'a'.repeat(131)}`), [
+    'src/one.ts:3 has 131 columns, more than 130',
+  ]);
 });
 
 test('a type that two files define is named with both', (t) => {

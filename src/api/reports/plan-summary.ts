@@ -25,6 +25,8 @@ export interface PlanSummary {
   readonly cluster: Cluster;
   /** The format that most of the arithmetic is priced in. */
   readonly precision: string;
+  /** Memory of a device that the plan was searched within: what was asked for, else all of it; null where nothing limits it. */
+  readonly memoryBytes: number | null;
   /** What recompute costs and frees; null where nothing is recomputed. */
   readonly recompute: RecomputeEffect | null;
   /** What each stage of a pipeline has, in letters (`inspect` says what they stand for) or counted; null for one stage. */
@@ -52,6 +54,8 @@ export interface PlanDetails {
 
 /** A plan as it is at hand. */
 export interface Summarised extends Pick<PlanSummary, 'plan' | 'cluster' | 'recompute' | 'stageLayout'> {
+  /** As it was asked for. */
+  readonly memory: number | undefined;
   /** The graph that the plan's layers are of. */
   readonly graph: Graph;
   readonly lowering: LoweredPlan;
@@ -59,11 +63,12 @@ export interface Summarised extends Pick<PlanSummary, 'plan' | 'cluster' | 'reco
   readonly precision: string;
 }
 
-export function summaryOf({ graph, lowering, assignment, ...known }: Summarised): PlanSummary {
+export function summaryOf({ graph, lowering, assignment, memory, ...known }: Summarised): PlanSummary {
   const { plan, cluster } = known;
   const like = leadersOf(graph, plan.layerClasses).operators;
   return {
     ...known,
+    memoryBytes: memory ?? (cluster.local ? null : cluster.device.memoryBytes),
     kept: keptByRanks(lowering.lowered, plan),
     server: serverOf(lowering, plan, cluster),
     heaviest: heaviestOf(lowering.lowered, assignment, cluster, like),
@@ -96,6 +101,7 @@ export async function explainPlan(directory: string, model?: string): Promise<Pl
     graph: staged.graph,
     lowering,
     assignment,
+    memory: source.decisions?.memoryBytes,
     precision: plan.predicted.precision ?? 'the format of the model',
     recompute: recomputeEffect(
       staged.graph,
