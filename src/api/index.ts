@@ -43,8 +43,9 @@ export { hardware, hardwareById, type LocalDevices, localDevices } from './machi
 export type { DispatchOptions } from './models/dispatch.js';
 export { generatedFile } from './models/generated.js';
 export type { ImportedModel } from './models/import.js';
+export type { BatchStatistics } from './models/statistics-parts.js';
 export { type Training, withTraining } from './models/training.js';
-export type { BatchStatistics, TrainingFormOptions } from './models/training-form.js';
+export type { TrainingFormOptions } from './models/training-form.js';
 export type { Idle } from './options/idle.js';
 export type { Emitted } from './output/emit.js';
 export type { PlannedModel } from './plan.js';

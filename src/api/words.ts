@@ -3,6 +3,7 @@
  * so that a command starts soon; verbs.ts is the other file that does so, and index.ts is loaded by the commands that need more.
  */
 export { TOKEN_TYPES } from '../data/data-file.js';
+export { LAYER_RECOMPUTE_KINDS } from '../ir/autodiff/recompute-names.js';
 export { AutoparError, EXIT } from '../ir/error.js';
 export { offer } from '../ir/nearest.js';
 export { shellWord } from '../ir/shell-word.js';
@@ -10,12 +11,12 @@ export { COMPUTING_BACKENDS, RUN_BACKENDS } from './execution/backends.js';
 export { LISTEN } from './execution/interruption.js';
 export { DISPATCHES, dispatchIn } from './models/dispatch.js';
 export { FAMILY_NAMES } from './models/model-families.js';
-export { BATCH_STATISTICS } from './models/training-form.js';
+export { BATCH_STATISTICS } from './models/statistics-parts.js';
 export { refuseIdle } from './options/idle.js';
 export { OBJECTIVES } from './requests/compile-options.js';
 export { checkDegrees } from './requests/degrees.js';
 export { isPlanPath } from './requests/plan-path.js';
-export { LAYER_RECOMPUTE_KINDS, readRecompute } from './requests/recompute.js';
+export { readRecompute } from './requests/recompute-words.js';
 export { GRADIENT_SYNCS, offloadAsked, PREFERENCES, pricedOffload, requestIn } from './requests/requests.js';
 export { PIPELINE_SCHEDULES, SCHEDULE_KINDS } from './requests/schedule-kinds.js';
 export { SEARCH_MODES, SOLVERS, SP_METHODS, SP_ORDERS } from './requests/search-modes.js';

@@ -1,6 +1,9 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import test from 'ava';
 import { circles, columnFaults, importsOf, longLines, sharedNames, typesOf } from '../../scripts/check-imports.js';
 import { IMPORT_RULES } from '../../scripts/import-rules.js';
+import { ROOT } from '../cli/autopar.js';
 
 test('finds imports of every form, and which are of types only', (t) => {
   const source = [
@@ -40,6 +43,17 @@ test('an import against the column is named; one along it is not', (t) => {
   t.is(of('src/cli/a.ts', 'src/api/index.ts', false, true).length, 0);
   t.is(of('src/cli/a.ts', 'src/search/plan.ts').length, 1);
   t.is(of('test/a.ts', 'src/search/plan.ts').length, 0);
+});
+
+test('a command loads no station, and no operator, before it runs', (t) => {
+  const loaded = new Set(['src/cli/command-thread.ts']);
+  for (const file of loaded)
+    for (const { to, lazy } of importsOf(file, readFileSync(join(ROOT, file), 'utf8'))) if (!lazy) loaded.add(to);
+  t.true(loaded.has('src/api/words.ts'));
+  t.deepEqual(
+    [...loaded].filter((file) => /^src\/(ir\/(ops|passes|onnx)|codegen|solver|runtime\/session)/.test(file)),
+    [],
+  );
 });
 
 test('circles are found whatever their length', (t) => {

@@ -3,13 +3,14 @@
  */
 
 import { TOKEN_TYPES } from '../../data/data-file.js';
-import { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-kinds.js';
+import { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-names.js';
 import type { CalibrateOptions } from '../calibrate.js';
 import { COMPUTING_BACKENDS, RUN_BACKENDS } from '../execution/backends.js';
 import type { ExportOptions } from '../export-weights.js';
 import type { InspectOptions } from '../inspect.js';
 import { DISPATCHES } from '../models/dispatch.js';
 import type { ImportOptions } from '../models/import.js';
+import { BATCH_STATISTICS } from '../models/statistics-parts.js';
 import type { EmitOptions } from '../output/emit.js';
 import type { PlotOptions } from '../plot.js';
 import type { ProfileOptions } from '../profile.js';
@@ -98,7 +99,7 @@ const training = options<Training>({
   isHeldInFloat32: flag,
   lossAlone: flag,
   trainMode: oneOf('training', 'as-exported'),
-  batchStatistics: oneOf('batch', 'micro-batch', 'shard'),
+  batchStatistics: oneOf(...BATCH_STATISTICS),
   shards: whole(1),
   freezeBatchStatistics: flag,
   dropoutSeed: whole(0),
