@@ -1,6 +1,6 @@
 /**
- * @file Checks the import column of docs/architecture.md (import-rules.ts), that no file imports itself by a detour, and that a
- * type name means one thing. Type-only imports obey as well: a circle of types is a circle in the reader's head.
+ * @file Checks the import column of docs/architecture.md (import-rules.ts), that no file imports itself by a detour, that a
+ * type name means one thing, and that lines of src/ fit. Type-only imports obey as well: a circle of types is a circle in the reader's head.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, posix, relative } from 'node:path';
@@ -14,16 +14,19 @@ export interface Import {
   readonly from: string;
   readonly to: string;
   readonly typeOnly: boolean;
+  /** Whatever is no type is loaded by `await import(…)`. */
+  readonly lazy: boolean;
 }
 
 /** The relative imports, re-exports and dynamic imports of a TypeScript source. */
 export function importsOf(file: string, source: string): readonly Import[] {
   const { module } = parseSync(file, source);
-  const found = new Map<string, boolean>();
-  const note = (request: string, typeOnly: boolean): void => {
+  const found = new Map<string, { readonly typeOnly: boolean; readonly lazy: boolean }>();
+  const note = (request: string, typeOnly: boolean, lazy = typeOnly): void => {
     if (!request.startsWith('.')) return;
     const to = posix.normalize(posix.join(posix.dirname(file), request)).replace(/\.js$/, '.ts');
-    found.set(to, (found.get(to) ?? true) && typeOnly);
+    const before = found.get(to) ?? { typeOnly: true, lazy: true };
+    found.set(to, { typeOnly: before.typeOnly && typeOnly, lazy: before.lazy && lazy });
   };
   for (const { moduleRequest, entries } of module.staticImports) {
     note(moduleRequest.value, entries.length > 0 && entries.every((entry) => entry.isType));
@@ -32,9 +35,9 @@ export function importsOf(file: string, source: string): readonly Import[] {
     for (const entry of entries) if (entry.moduleRequest) note(entry.moduleRequest.value, entry.isType);
   }
   for (const { moduleRequest } of module.dynamicImports) {
-    note(source.slice(moduleRequest.start, moduleRequest.end).replace(/^['"]|['"]$/g, ''), false);
+    note(source.slice(moduleRequest.start, moduleRequest.end).replace(/^['"]|['"]$/g, ''), false, true);
   }
-  return [...found].map(([to, typeOnly]) => ({ from: file, to, typeOnly }));
+  return [...found].map(([to, how]) => ({ from: file, to, ...how }));
 }
 
 /** A sentence for every import that its folder's rule does not allow. Folders without a rule may import anything. */
@@ -46,9 +49,11 @@ export function columnFaults(imports: readonly Import[], rules: readonly FolderR
     const allowed =
       rule.may.some((folder) => inside(item.to, folder)) ||
       rule.files?.includes(item.to) ||
-      (item.typeOnly && rule.types?.includes(item.to));
+      (item.typeOnly && rule.types?.includes(item.to)) ||
+      (item.lazy && rule.lazy?.includes(item.to));
     if (allowed) return [];
-    return [`${item.from} imports ${item.to}: ${rule.folder} may import ${rule.may.join(', ') || 'nothing of ours'}`];
+    const may = [...rule.may, ...(rule.files ?? []), ...(rule.lazy ?? []).map((file) => `${file} lazily`)];
+    return [`${item.from} imports ${item.to}: ${rule.folder} may import ${may.join(', ') || 'nothing of ours'}`];
   });
 }
 
@@ -83,6 +88,16 @@ export function sharedNames(types: readonly { readonly file: string; readonly na
   );
 }
 
+/** A sentence for every line that is longer than editors and reviews show. */
+export function longLines(file: string, source: string): readonly string[] {
+  return source.split('\n').flatMap((line, index) => {
+    const { length } = [...line];
+    return length > LINE ? [`${file}:${index + 1} has ${length} columns, more than ${LINE}`] : [];
+  });
+}
+
+const LINE = 130;
+
 /** Checks the repository whose root is given; returns how many files were read and what is wrong. */
 export function checkImports(root: string): { readonly files: number; readonly faults: readonly string[] } {
   const files = ['src', 'models', 'bench', 'test', 'scripts'].flatMap((folder) => sources(root, folder));
@@ -93,7 +108,12 @@ export function checkImports(root: string): { readonly files: number; readonly f
     .flatMap(({ file, source }) => typesOf(file, source).map((name) => ({ file, name })));
   return {
     files: files.length,
-    faults: [...columnFaults(imports, IMPORT_RULES), ...circles(imports), ...sharedNames(types)],
+    faults: [
+      ...columnFaults(imports, IMPORT_RULES),
+      ...circles(imports),
+      ...sharedNames(types),
+      ...read.flatMap(({ file, source }) => (file.startsWith('src/') ? longLines(file, source) : [])),
+    ],
   };
 }
 

@@ -1,5 +1,5 @@
 /**
- * @file `npm run check`: format, lint, types, the import column, circles, names of types and dead code; all of them run, whatever fails.
+ * @file `npm run check`: format, lint, types, the import column, circles, names of types, long lines and dead code; all of them run, whatever fails.
  */
 import { spawnSync } from 'node:child_process';
 import { dirname } from 'node:path';
@@ -13,7 +13,10 @@ const CHECKS = [
     command: ['npx', '--no-install', 'biome', 'check', '--error-on-warnings', '--max-diagnostics=50'],
   },
   { name: 'types', command: [process.execPath, 'scripts/build.mjs'] },
-  { name: 'imports, circles and names of types', command: [process.execPath, 'dist/scripts/check-imports.js'] },
+  {
+    name: 'imports, circles, names of types, long lines',
+    command: [process.execPath, 'dist/scripts/check-imports.js'],
+  },
   { name: 'dead code and packages', command: ['npx', '--no-install', 'knip', '--no-progress', '--no-config-hints'] },
 ];
 

@@ -153,6 +153,7 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
       plan: planned.plan,
       cluster: planned.cluster,
       graph: planned.imported.graph,
+      memory: options.memory,
       lowering: { lowered: planned.found.lowered, schedule: planned.pipeline?.schedule ?? null },
       assignment: planned.found.assignment,
       precision: planned.found.prediction.precision,

@@ -1,7 +1,7 @@
 /**
  * @file The public interface: one function per verb, which checks its options as the command line does (verbs.ts).
  */
-export { AutoparError, type ErrorPlace, EXIT } from '../ir/error.js';
+export { AutoparError, type ErrorPlace, EXIT, type ExitKind } from '../ir/error.js';
 export type { ConstantTensor, Graph, TensorType } from '../ir/graph.js';
 export {
   openSession,
@@ -11,28 +11,63 @@ export {
   type StepResult,
 } from '../runtime/session.js';
 export type { Plan } from '../strategy/plan.js';
+export type { Calibration, CalibrationScores, Score } from './calibrate.js';
 export type { CompileResult } from './compile.js';
+export { type Arrays, checkArchiveName, readArray, readArrays, readNumbers, writeArrays } from './execution/arrays.js';
+export type { BackendName, RunBackend } from './execution/backends.js';
 export {
+  type AxisChain,
   type Explainable,
+  type ExplainedRedistribution,
   explainablePlan,
   explainTensor,
   type TensorExplanation,
 } from './explain.js';
+export type { DroppedPin } from './explanations/dropped-pins.js';
+export { type ExplainedChoices, explainChoices } from './explanations/explain-choices.js';
 export { type ExplainableFolder, explainMemory, openExplainable } from './explanations/explain-compiled.js';
 export { explainMesh } from './explanations/explain-mesh.js';
-export { explainOperator, type OperatorExplanation } from './explanations/explain-operator.js';
+export { type ExplainedStrategy, explainOperator, type OperatorExplanation } from './explanations/explain-operator.js';
+export {
+  type AddedSeconds,
+  type ExplainPinsOptions,
+  explainPins,
+  type OperatorPinPrice,
+  type PinsExplanation,
+} from './explanations/explain-pins.js';
+export { type ExplainedProposals, explainProposals } from './explanations/explain-proposals.js';
 export type { Exported } from './export-weights.js';
+export { type Degrees, type GroupKind, type ProcessGroups, placeOf, processGroups } from './groups.js';
 export type { Inspection } from './inspect.js';
+export { hardware, hardwareById, type LocalDevices, localDevices } from './machine.js';
+export type { DispatchOptions } from './models/dispatch.js';
+export { generatedFile } from './models/generated.js';
 export type { ImportedModel } from './models/import.js';
+export type { BatchStatistics } from './models/statistics-parts.js';
 export { type Training, withTraining } from './models/training.js';
+export type { TrainingFormOptions } from './models/training-form.js';
+export type { Idle } from './options/idle.js';
 export type { Emitted } from './output/emit.js';
 export type { PlannedModel } from './plan.js';
+export type { ComparedPlan } from './planning/choose-plan.js';
+export type { DegreesVerdict, PricedConfiguration, StepSearch } from './planning/search-step.js';
 export type { Plot } from './plot.js';
 export type { MachineProfile } from './profile.js';
 export type { Rehearsal } from './rehearse.js';
+export {
+  clusterDevices,
+  compiledExchanges,
+  exchangesOf,
+  type GroupExchange,
+  type ProgramExchange,
+} from './reports/exchanges.js';
+export type { KeptState } from './reports/kept-state.js';
 export type { AxisUse } from './reports/mesh-axes.js';
 export { type Held, type HeldKind, type PeakMemory, peakMemory } from './reports/peak-memory.js';
 export { explainPlan, type PlanSummary } from './reports/plan-summary.js';
+export type { Server } from './reports/server.js';
+export { simulatePlan } from './reports/simulate-plan.js';
+export { type Page, type PageSection, type StepSpan, writePage } from './reports/write-page.js';
 export {
   type AnnotationEdit,
   type AnnotationRecord,
@@ -52,14 +87,24 @@ export {
   setParallelConfig,
   writeAnnotations,
 } from './requests/annotations.js';
-export type { RunReport } from './run.js';
+export type { Objective } from './requests/compile-options.js';
+export type { Mode } from './requests/decisions.js';
+export type { DegreeOptions, ParallelAxis } from './requests/degrees.js';
+export type { GradientSync, Preference } from './requests/requests.js';
+export type { ScheduleKind } from './requests/schedule-kinds.js';
+export type { SearchMode, SolverName } from './requests/search-modes.js';
+export type { Target } from './requests/targets.js';
+export type { OutsideBytes, RunReport } from './run.js';
 export type { Simulation } from './simulate.js';
+export type { ModelOptions, StrategyForm } from './strategies/strategy-files.js';
 export { type RecutOptions, recut } from './strategies/strategy-weights.js';
 export * from './strategy.js';
-export type { TrainReport } from './train.js';
+export type { TokenType, TrainReport } from './train.js';
 export { Trainer, type TrainerConfig, type TrainerOptions } from './trainer.js';
 export {
+  type CalibrateOptions,
   type CompileOptions,
+  calibrate,
   compile,
   type EmitOptions,
   type ExportOptions,

@@ -5,6 +5,7 @@
 import { type GeneratedModel, generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
 import { usualPrecision } from '../cost-model/device.js';
+import type { HeldOverTime } from '../cost-model/memory-over-time.js';
 import {
   type Degrees,
   type MeshOrder,
@@ -34,7 +35,7 @@ import { limitsOf, missingOf } from './planning/missing-memory.js';
 import { type Remedy, remedyOf } from './planning/step-remedy.js';
 import { statedBatch, workReader } from './planning/step-works.js';
 import { type AxisUse, stepAxes } from './reports/mesh-axes.js';
-import { pipelineSpans, writeTimeline } from './reports/timeline.js';
+import { pipelineMemory, pipelineSpans, writeTimeline } from './reports/timeline.js';
 import { clusterSources } from './requests/cluster-sources.js';
 
 export interface SimulateOptions extends Omit<ImportOptions, 'globalBatch'>, Partial<Degrees> {
@@ -98,6 +99,8 @@ export interface Simulation extends StepPrice {
   readonly missingBytes: number;
   /** When stages run what in a step. */
   readonly spans: () => readonly StepSpan[];
+  /** Per stage, what a device holds over a step. */
+  readonly memoryOverTime: () => readonly HeldOverTime[];
   /** The cheapest single change that makes it fit; null where none does, or none is needed. */
   readonly remedy: Remedy | null;
 }
@@ -137,7 +140,7 @@ export async function simulate(options: SimulateOptions): Promise<Simulation> {
   });
   const largest = heldTensors(tensors(), work, configuration, priced.tightestStage).slice(0, NAMED);
   const simulation = { ...priced, largest };
-  if (options.trace !== undefined) await writeTimeline(options.trace, configuration, simulation);
+  if (options.trace !== undefined) await writeTimeline(options.trace, configuration, simulation, simulation.stages);
   if (simulation.fits) return simulation;
   return {
     ...simulation,
@@ -178,6 +181,7 @@ export function simulationOf({ modelFlops: flops, ...priceable }: Priceable): Si
     missingBytes: Math.max(0, missing.bytes),
     remedy: null,
     spans: () => pipelineSpans(configuration, price),
+    memoryOverTime: () => pipelineMemory(configuration, price, stages),
   };
 }
 

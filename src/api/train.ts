@@ -2,7 +2,7 @@
  * @file train: a compiled program trained on data files. What each step does is recorded in metrics.jsonl in the program's
  * folder.
  */
-import { TOKEN_TYPES, type TokenType } from '../data/data-file.js';
+import type { TokenType } from '../data/data-file.js';
 import { batchesPerEpoch, type LastBatch, type SampleOrder } from '../data/sampler.js';
 import { AutoparError } from '../ir/error.js';
 import { listening } from '../ir/interruption.js';
@@ -37,7 +37,7 @@ import { firstState, type TrainingState } from './training-run/state.js';
 import { openTrainingData } from './training-run/training-data.js';
 import { openCompiled } from './verify.js';
 
-export { TOKEN_TYPES, type TokenType };
+export type { TokenType };
 
 export interface TrainOptions extends Omit<RankResources, 'backend'>, CheckpointOptions {
   /** The folder that compile wrote with --train. */

@@ -3,6 +3,7 @@
  * it is called. Errors are in words of JavaScript; the command line says their cause.
  */
 import { AutoparError } from '../ir/error.js';
+import type { CalibrateOptions, Calibration } from './calibrate.js';
 import type { CompileResult } from './compile.js';
 import type { Exported, ExportOptions } from './export-weights.js';
 import type { Inspection, InspectOptions } from './inspect.js';
@@ -32,6 +33,7 @@ import type { TrainOptions, TrainReport } from './train.js';
 import type { VerifyOptions, VerifyResult } from './verify.js';
 
 export type {
+  CalibrateOptions,
   CompileOptions,
   EmitOptions,
   ExportOptions,
@@ -123,6 +125,11 @@ export function profile(
   options: ProfileOptions = {},
 ): Promise<{ readonly file: string; readonly profile: MachineProfile }> {
   return checked('profile', options, [], async () => (await import('./profile.js')).profile(options));
+}
+
+/** Learns from measured runs how long layers take on a cluster, and writes a cluster file that says so. */
+export function calibrate(options: CalibrateOptions): Promise<Calibration> {
+  return checked('calibrate', options, [], async () => (await import('./calibrate.js')).calibrate(options));
 }
 
 async function checked<Options, Result>(

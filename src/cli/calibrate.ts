@@ -1,8 +1,10 @@
 /**
  * @file `autopar calibrate`: runs that were measured correct what is predicted for a cluster.
  */
-import type { Calibration, CalibrationScores, Score } from '../api/calibrate.js';
-import { AutoparError, type ExitKind } from '../ir/error.js';
+
+import type { Calibration, CalibrationScores, ExitKind, Score } from '../api/index.js';
+import { calibrate } from '../api/verbs.js';
+import { AutoparError } from '../api/words.js';
 import { devicesText } from './cluster-text.js';
 import type { Command, CommandContext } from './command.js';
 import { countText, flopsText, shareText, wholeText } from './quantity.js';
@@ -54,7 +56,6 @@ async function runCalibrate(
       {},
       'give --cluster NxM:ID, or a cluster file',
     );
-  const { calibrate } = await import('../api/calibrate.js');
   const made = await calibrate({
     files,
     cluster,

@@ -1,7 +1,7 @@
 /**
  * @file A cluster in a few words: `16 × a100-sxm-80`, `56 × h100-sxm-80 and 8 × v100-sxm2-32`.
  */
-import type { Simulation } from '../api/simulate.js';
+import type { Simulation } from '../api/index.js';
 
 /** How many devices of which kind; nodes of one device at several speeds are said to be unequal. */
 export function devicesText({ nodes, perNode, device, kinds = [{ nodes, device }] }: Simulation['cluster']): string {

@@ -3,9 +3,8 @@
  */
 import { readFileSync } from 'node:fs';
 import { Command as CommanderCommand, CommanderError, Option } from 'commander';
-import { refuseIdle } from '../api/options/idle.js';
-import { AutoparError, type ExitKind } from '../ir/error.js';
-import { offer } from '../ir/nearest.js';
+import type { ExitKind } from '../api/index.js';
+import { AutoparError, offer, refuseIdle } from '../api/words.js';
 import type { Command, CommandContext, CommandOption } from './command.js';
 import { COMMANDS } from './commands.js';
 import { exitCode, failureJson, failureOf, failureText } from './failure.js';
@@ -14,8 +13,8 @@ import { groupedOptions } from './option-groups.js';
 import { Output, type OutputFlags } from './output.js';
 
 const GLOBAL_OPTIONS = [
-  { flags: '--json', says: 'one JSON object on stdout instead of words' },
-  { flags: '--quiet', says: 'no words but errors' },
+  { flags: '--json', says: 'print one JSON object on stdout' },
+  { flags: '--quiet', says: 'print errors only' },
 ] as const;
 
 /** Short names of lines that are typed often: the word, and the words it stands for. */

@@ -2,7 +2,7 @@
  * @file The thread in which a command does its work, so that `main.ts` stays free for signals and outlives a heap that is full.
  */
 import { parentPort, workerData } from 'node:worker_threads';
-import { LISTEN } from '../api/execution/interruption.js';
+import { LISTEN } from '../api/words.js';
 import { outputFlags, reportFailure, runCommandLine } from './command-line.js';
 import { Output } from './output.js';
 

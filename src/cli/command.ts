@@ -1,8 +1,7 @@
 /**
  * @file What a command is: data that help, parsing, docs and tests read, and one function that runs it.
  */
-import type { Idle } from '../api/options/idle.js';
-import type { ExitKind } from '../ir/error.js';
+import type { ExitKind, Idle } from '../api/index.js';
 import type { Output } from './output.js';
 
 /** A line that a user may type; help prints it and a test runs it. */

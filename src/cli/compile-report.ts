@@ -2,9 +2,7 @@
  * @file What `autopar compile` prints: degrees, predictions, the heaviest operators, what communicates, the verdict.
  */
 
-import type { CompileResult } from '../api/compile.js';
-import type { ComparedPlan } from '../api/planning/choose-plan.js';
-import type { PlanSummary } from '../api/reports/plan-summary.js';
+import type { ComparedPlan, CompileResult, PlanSummary } from '../api/index.js';
 import { devicesText } from './cluster-text.js';
 import { heldLines, keptText, kindsText, outsideLines, serverText } from './memory-report.js';
 import { microBatchesText, stageMeshesText } from './mesh-report.js';
@@ -41,7 +39,7 @@ export function planLines(summary: PlanSummary, output: Output): readonly string
     `${bold(summary.plan.model.name)} on ${clusterText(summary)}`,
     '',
     ...summaryLines(summary),
-    ...section('heaviest operators', heaviestLines(summary), bold),
+    ...section('most expensive operators', heaviestLines(summary), bold),
     ...section('communication per step', communicationLines(summary), bold),
     ...section('memory at the peak', memoryLines(summary), bold),
   ];
@@ -134,10 +132,11 @@ function sequenceLines({ sequence, degrees: { sp } }: PlanSummary['plan']): read
 }
 
 export function summaryLines(result: PlanSummary): readonly string[] {
-  const { plan, precision, stageLayout, kept, server } = result;
+  const { plan, precision, stageLayout, kept, server, memoryBytes } = result;
   const { predicted, search } = plan;
   const degrees = Object.entries(plan.degrees).filter(([axis, degree]) => degree > 1 || axis === 'dp' || axis === 'tp');
   const peak = Math.max(...predicted.peakBytes);
+  const memory = `${bytesText(peak)} of ${memoryBytes === null ? '' : `${bytesText(memoryBytes)} `}memory per rank`;
   const share =
     predicted.flopsTotal > 0
       ? `, ${shareText(predicted.flopsPerRank / predicted.flopsTotal)} of the work per rank`
@@ -151,7 +150,7 @@ export function summaryLines(result: PlanSummary): readonly string[] {
     ...sequenceLines(plan),
     ...(kept ? [`  zero       ${keptText(kept)}`] : []),
     ...(server ? [`  server     ${serverText(server)}`] : []),
-    `  predicted  ${secondsText(predicted.stepSeconds)} per step in ${precision}, ${bytesText(peak)} of memory per rank${share}`,
+    `  predicted  ${secondsText(predicted.stepSeconds)} per step in ${precision}, ${memory}${share}`,
     ...recomputeLines(result),
     ...hidden,
     `  search     ${MODES[search.mode] ?? search.mode}, ${provenText(plan)}`,
@@ -281,7 +280,10 @@ function timesText(name: string, count: number): string {
 
 function memoryLines({ memory, plan }: PlanSummary): readonly string[] {
   return [
-    ...memory.flatMap((stage) => [`  ${kindsText(stage)}`, ...heldLines(stage, 4)]),
+    ...memory.flatMap((stage) => [
+      `  ${memory.length > 1 ? `stage ${stage.stage}: ` : ''}${kindsText(stage)}`,
+      ...heldLines(stage, 4),
+    ]),
     ...outsideLines(plan.predicted.outside ?? []),
   ];
 }

@@ -2,24 +2,33 @@
  * @file `autopar compile`: model and cluster in, plan and program out.
  */
 
-import { DISPATCHES, type DispatchOptions, dispatchIn } from '../api/models/dispatch.js';
-import { writePage } from '../api/reports/write-page.js';
-import { OBJECTIVES, type Objective } from '../api/requests/compile-options.js';
-import type { Mode } from '../api/requests/decisions.js';
-import type { DegreeOptions } from '../api/requests/degrees.js';
-import { type GradientSync, PREFERENCES, type Preference, requestIn } from '../api/requests/requests.js';
-import { SCHEDULE_KINDS } from '../api/requests/schedule-kinds.js';
+import type {
+  CompileOptions,
+  DegreeOptions,
+  DispatchOptions,
+  ExitKind,
+  GradientSync,
+  Mode,
+  Objective,
+  Preference,
+  SearchMode,
+  SolverName,
+  Target,
+} from '../api/index.js';
+import { compile } from '../api/verbs.js';
 import {
+  DISPATCHES,
+  dispatchIn,
+  OBJECTIVES,
+  PREFERENCES,
+  requestIn,
+  SCHEDULE_KINDS,
   SEARCH_MODES,
-  type SearchMode,
   SOLVERS,
-  type SolverName,
   SP_METHODS,
   SP_ORDERS,
-} from '../api/requests/search-modes.js';
-import { TARGETS, type Target } from '../api/requests/targets.js';
-import { type CompileOptions, compile } from '../api/verbs.js';
-import type { ExitKind } from '../ir/error.js';
+  TARGETS,
+} from '../api/words.js';
 import type { Command, CommandContext, CommandOption } from './command.js';
 import { resultJson, resultLines, summaryLines } from './compile-report.js';
 import { degreeOptions, givenDegrees } from './degrees.js';
@@ -212,6 +221,7 @@ async function runCompile(context: CommandContext, [file]: readonly string[], fl
   for (const line of resultLines(result, output, flags.top)) output.print(line);
   const json = resultJson(result);
   if (flags.report !== undefined) {
+    const { writePage } = await import('../api/index.js');
     await writePage(flags.report, planPage(result, factsIn(summaryLines(result)), json));
     output.print(reportLine(flags.report));
   }
@@ -245,7 +255,7 @@ async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOpt
 /** The files that say what is decided already, read. */
 async function decisionsOf({ annotations, config }: CompileFlags): Promise<Partial<CompileOptions>> {
   if (annotations === undefined && config === undefined) return {};
-  const { readAnnotations, readParallelConfig } = await import('../api/requests/annotations.js');
+  const { readAnnotations, readParallelConfig } = await import('../api/index.js');
   return {
     ...(annotations === undefined ? {} : { annotations: await readAnnotations(annotations) }),
     ...(config === undefined ? {} : { config: await readParallelConfig(config) }),

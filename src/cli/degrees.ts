@@ -1,7 +1,7 @@
 /**
  * @file The degrees of parallelism as options of the command line.
  */
-import type { DegreeOptions, ParallelAxis } from '../api/requests/degrees.js';
+import type { DegreeOptions, ParallelAxis } from '../api/index.js';
 import type { CommandOption } from './command.js';
 import { wholeNumber } from './values.js';
 

@@ -1,7 +1,7 @@
 /**
  * @file `autopar devices`: what of this machine a program can run on.
  */
-import type { ExitKind } from '../ir/error.js';
+import type { ExitKind } from '../api/index.js';
 import type { Command, CommandContext } from './command.js';
 import { bytesText, countText } from './quantity.js';
 import { printable, tableLines } from './table.js';
@@ -19,7 +19,7 @@ export const devicesCommand: Command = {
 };
 
 async function runDevices({ output }: CommandContext): Promise<ExitKind> {
-  const { localDevices } = await import('../api/machine.js');
+  const { localDevices } = await import('../api/index.js');
   const { cores, memoryBytes, defaultRanks, backends } = await localDevices();
   output.print(
     `${countText(cores, 'core')}, ${bytesText(memoryBytes)} of memory, ${countText(defaultRanks, 'rank')} by default`,

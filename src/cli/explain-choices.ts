@@ -1,8 +1,7 @@
 /**
  * @file `autopar explain --rejected` and `--sensitivity` of a plan of operators.
  */
-import type { ExplainedChoices } from '../api/explanations/explain-choices.js';
-import type { ExitKind } from '../ir/error.js';
+import type { ExitKind, ExplainedChoices } from '../api/index.js';
 import { degreesText, sensitivityTable } from './choices-report.js';
 import type { CommandContext } from './command.js';
 import { bytesText, secondsText } from './quantity.js';
@@ -20,7 +19,7 @@ export async function runExplainChoices(
   directory: string,
   { rejected, sensitivity, top, model }: ExplainChoicesFlags,
 ): Promise<ExitKind> {
-  const { explainChoices } = await import('../api/explanations/explain-choices.js');
+  const { explainChoices } = await import('../api/index.js');
   const explained = await explainChoices(directory, {
     sensitivity: sensitivity === true,
     signal,

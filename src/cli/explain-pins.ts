@@ -1,9 +1,7 @@
 /**
  * @file `autopar explain --pins`: the operators of which a pin would cost most, and what each pin that there is costs.
  */
-import type { DroppedPin } from '../api/explanations/dropped-pins.js';
-import type { AddedSeconds, OperatorPinPrice, PinsExplanation } from '../api/explanations/explain-pins.js';
-import type { ExitKind } from '../ir/error.js';
+import type { AddedSeconds, DroppedPin, ExitKind, OperatorPinPrice, PinsExplanation } from '../api/index.js';
 import type { CommandContext } from './command.js';
 import { bytesText, countText, secondsText } from './quantity.js';
 import { tableLines } from './table.js';
@@ -18,7 +16,7 @@ export async function runExplainPins(
   directory: string,
   { model, top }: ExplainPinsFlags,
 ): Promise<ExitKind> {
-  const { explainPins } = await import('../api/explanations/explain-pins.js');
+  const { explainPins } = await import('../api/index.js');
   const explained = await explainPins(directory, {
     top,
     signal,

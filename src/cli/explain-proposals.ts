@@ -2,8 +2,7 @@
  * @file `autopar explain --rejected` and `--sensitivity` of a plan that was chosen among training steps: what the search over
  * them says of every other combination of degrees, and what it would propose on another cluster.
  */
-import type { ExplainedProposals } from '../api/explanations/explain-proposals.js';
-import type { ExitKind } from '../ir/error.js';
+import type { ExitKind, ExplainedProposals } from '../api/index.js';
 import { degreesText, sensitivityTable } from './choices-report.js';
 import type { Output } from './output.js';
 import { proposalsJson, reasonText } from './proposals-report.js';

@@ -1,10 +1,17 @@
 /**
  * @file `autopar explain`: why a tensor or an operator of a compiled plan lies as it does, and what it costs.
  */
-import type { AxisChain, ExplainedRedistribution, TensorExplanation } from '../api/explain.js';
-import type { ExplainedStrategy, OperatorExplanation } from '../api/explanations/explain-operator.js';
-import type { PeakMemory } from '../api/reports/peak-memory.js';
-import { AutoparError, type ExitKind } from '../ir/error.js';
+
+import type {
+  AxisChain,
+  ExitKind,
+  ExplainedRedistribution,
+  ExplainedStrategy,
+  OperatorExplanation,
+  PeakMemory,
+  TensorExplanation,
+} from '../api/index.js';
+import { AutoparError } from '../api/words.js';
 import type { Command, CommandContext } from './command.js';
 import { runExplainChoices } from './explain-choices.js';
 import { runExplainPins } from './explain-pins.js';
@@ -106,7 +113,7 @@ async function runExplain(
   if (flags.pins) return runExplainPins({ output, signal }, directory, { ...flags, top: flags.top ?? SHOWN_PINS });
   const { tensor, op, mesh } = flags;
   if (flags.memory) {
-    const { explainMemory } = await import('../api/explanations/explain-compiled.js');
+    const { explainMemory } = await import('../api/index.js');
     const { stages, kept, server } = await explainMemory(directory, flags.model);
     if (kept) output.print(`ZeRO ${keptText(kept)}`);
     if (server) output.print(`server: ${serverText(server)}`);
@@ -120,21 +127,21 @@ async function runExplain(
     });
     return 'done';
   }
-  const { openExplainable } = await import('../api/explanations/explain-compiled.js');
+  const { openExplainable } = await import('../api/index.js');
   const { explainable, precision, notes } = await openExplainable(directory, flags.model);
   for (const note of notes) output.note(`note: ${note}`);
   if (tensor !== undefined) {
-    const { explainTensor } = await import('../api/explain.js');
+    const { explainTensor } = await import('../api/index.js');
     const found = explainTensor(explainable, tensor);
     for (const line of tensorLines(found)) output.print(line);
     output.data({ schema: 'autopar-explain-v1', precision, ...found });
   } else if (mesh) {
-    const { explainMesh } = await import('../api/explanations/explain-mesh.js');
+    const { explainMesh } = await import('../api/index.js');
     const axes = explainMesh(explainable);
     for (const line of meshLines(axes)) output.print(line);
     output.data({ schema: 'autopar-explain-v1', precision, mesh: axes });
   } else {
-    const { explainOperator } = await import('../api/explanations/explain-operator.js');
+    const { explainOperator } = await import('../api/index.js');
     const found = explainOperator(explainable, op ?? '');
     for (const line of operatorLines(found, precision, flags.alternatives ?? SHOWN)) output.print(line);
     output.data({ schema: 'autopar-explain-v1', precision, ...found });
@@ -144,17 +151,15 @@ async function runExplain(
 
 /** Without a question: what the plan is and what it takes. */
 async function runExplainPlan({ output }: CommandContext, directory: string, flags: ExplainFlags): Promise<ExitKind> {
-  const { explainPlan } = await import('../api/reports/plan-summary.js');
+  const { explainPlan } = await import('../api/index.js');
   const summary = await explainPlan(directory, flags.model);
   const { planJson, planLines, summaryLines } = await import('./compile-report.js');
   for (const line of planLines(summary, output)) output.print(line);
   const json = { schema: 'autopar-explain-v1', ...planJson(summary) };
   if (flags.report !== undefined) {
     const { factsIn, planPage, reportLine } = await import('./plan-page.js');
-    await (await import('../api/reports/write-page.js')).writePage(
-      flags.report,
-      planPage(summary, factsIn(summaryLines(summary)), json),
-    );
+    const { writePage } = await import('../api/index.js');
+    await writePage(flags.report, planPage(summary, factsIn(summaryLines(summary)), json));
     output.print(reportLine(flags.report));
   }
   output.data(json);
@@ -163,7 +168,7 @@ async function runExplainPlan({ output }: CommandContext, directory: string, fla
 
 /** Of what a search over training steps compared, where it did; of meshes of the plan's operators elsewhere. */
 async function runExplainChosen(context: CommandContext, directory: string, flags: ExplainFlags): Promise<ExitKind> {
-  const { explainProposals } = await import('../api/explanations/explain-proposals.js');
+  const { explainProposals } = await import('../api/index.js');
   const explained = await explainProposals(directory, {
     sensitivity: flags.sensitivity === true,
     signal: context.signal,

@@ -1,8 +1,9 @@
 /**
  * @file `autopar export`: trained weights in the model's own ONNX file, or as safetensors.
  */
+
+import type { ExitKind } from '../api/index.js';
 import { exportWeights } from '../api/verbs.js';
-import type { ExitKind } from '../ir/error.js';
 import type { Command, CommandContext } from './command.js';
 import { bytesText, countText } from './quantity.js';
 

@@ -4,7 +4,8 @@
 import { freemem, totalmem } from 'node:os';
 import { memoryUsage } from 'node:process';
 import { getHeapStatistics } from 'node:v8';
-import { AutoparError, type ErrorPlace, EXIT, type ExitKind } from '../ir/error.js';
+import type { ErrorPlace, ExitKind } from '../api/index.js';
+import { AutoparError, EXIT } from '../api/words.js';
 import { printable } from './table.js';
 
 export interface Failure {
@@ -26,7 +27,7 @@ export interface Circumstances {
 const WRITE_ERRORS: ReadonlySet<string> = new Set(['ENOSPC', 'EROFS', 'EDQUOT', 'EFBIG']);
 const WRITE_CALLS: ReadonlySet<string> = new Set(['mkdir', 'rename', 'rmdir', 'unlink', 'write', 'ftruncate', 'fsync']);
 
-/** Any thrown value as a failure. Whatever is not an AutoparError is a fault of ours. */
+/** Any thrown value as a failure. Whatever is not an AutoparError is an internal error. */
 export function failureOf(error: unknown, circumstances: Circumstances): Failure {
   if (circumstances.interrupted || isAbort(error)) {
     return {

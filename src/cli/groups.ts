@@ -2,10 +2,8 @@
  * @file `autopar groups`: process groups for given degrees, and what a rank exchanges with whom.
  */
 
-import type { Degrees, GroupKind } from '../api/groups.js';
-import type { GroupExchange, ProgramExchange } from '../api/reports/exchanges.js';
-import { checkDegrees, type DegreeOptions } from '../api/requests/degrees.js';
-import { AutoparError, type ExitKind } from '../ir/error.js';
+import type { DegreeOptions, Degrees, ExitKind, GroupExchange, GroupKind, ProgramExchange } from '../api/index.js';
+import { AutoparError, checkDegrees } from '../api/words.js';
 import type { Command, CommandContext } from './command.js';
 import { degreeOptions } from './degrees.js';
 import { stageMeshesText } from './mesh-report.js';
@@ -65,8 +63,7 @@ async function runGroups(
 ): Promise<ExitKind> {
   const { output } = context;
   if (directory !== undefined) refuseDegrees(flags);
-  const { placeOf, processGroups } = await import('../api/groups.js');
-  const { clusterDevices, compiledExchanges, exchangesOf } = await import('../api/reports/exchanges.js');
+  const { clusterDevices, compiledExchanges, exchangesOf, placeOf, processGroups } = await import('../api/index.js');
   const { rank } = flags;
   const cluster = flags.cluster === undefined ? undefined : await clusterDevices(flags.cluster, flags.devices);
   const compiled = directory === undefined ? undefined : await compiledExchanges(directory, rank ?? 0);

@@ -1,8 +1,7 @@
 /**
  * @file `autopar hardware`: the catalogue of devices that --cluster can name.
  */
-import type { hardwareById } from '../api/machine.js';
-import type { ExitKind } from '../ir/error.js';
+import type { ExitKind, hardwareById } from '../api/index.js';
 import type { Command, CommandContext } from './command.js';
 import { bytesText, rateText } from './quantity.js';
 import { tableLines } from './table.js';
@@ -22,7 +21,7 @@ export const hardwareCommand: Command = {
 };
 
 async function runHardware({ output }: CommandContext, [id]: readonly string[]): Promise<ExitKind> {
-  const { hardware, hardwareById } = await import('../api/machine.js');
+  const { hardware, hardwareById } = await import('../api/index.js');
   const devices = id === undefined ? hardware() : [hardwareById(id)];
   const lines = id === undefined ? catalogueLines(devices) : devices.flatMap(deviceLines);
   for (const line of lines) output.print(line);

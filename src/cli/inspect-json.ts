@@ -1,7 +1,7 @@
 /**
  * @file What `autopar inspect --json` prints.
  */
-import type { Inspection } from '../api/inspect.js';
+import type { Inspection } from '../api/index.js';
 
 export type InspectedParameter = Inspection['parameters']['parameters'][number];
 

@@ -2,8 +2,8 @@
  * @file What `autopar inspect` prints for people, in lines of at most a hundred columns.
  */
 
-import type { Inspection } from '../api/inspect.js';
-import { shellWord } from '../ir/shell-word.js';
+import type { Inspection } from '../api/index.js';
+import { shellWord } from '../api/words.js';
 import type { InspectedParameter } from './inspect-json.js';
 import type { Output } from './output.js';
 import { bytesText, countText, flopsText, wholeText } from './quantity.js';

@@ -1,8 +1,9 @@
 /**
  * @file `autopar inspect`: what autopar understood of a model.
  */
+
+import type { ExitKind } from '../api/index.js';
 import { inspect } from '../api/verbs.js';
-import type { ExitKind } from '../ir/error.js';
 import type { Command, CommandContext } from './command.js';
 import { inspectionJson } from './inspect-json.js';
 import { inspectionLines } from './inspect-report.js';

@@ -1,7 +1,7 @@
 /**
  * @file Names that are fixed already but not there yet: each answers in one sentence.
  */
-import { AutoparError } from '../ir/error.js';
+import { AutoparError } from '../api/words.js';
 
 /** Options of one command that others take as well later. */
 export const LATER_ELSEWHERE: readonly string[] = [

@@ -1,10 +1,7 @@
 /**
  * @file Memory at the fullest moment, as people read it: how much of each kind, and the largest tensors by name.
  */
-import type { KeptState } from '../api/reports/kept-state.js';
-import type { PeakMemory } from '../api/reports/peak-memory.js';
-import type { Server } from '../api/reports/server.js';
-import type { OutsideBytes } from '../api/run.js';
+import type { KeptState, OutsideBytes, PeakMemory, Server } from '../api/index.js';
 import { bytesText, shareText } from './quantity.js';
 import { tableLines } from './table.js';
 

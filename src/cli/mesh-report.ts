@@ -1,8 +1,7 @@
 /**
  * @file The axes of a mesh as a table: where their groups lie, over which link, and what that costs a step.
  */
-import type { CompileResult } from '../api/compile.js';
-import type { AxisUse } from '../api/reports/mesh-axes.js';
+import type { AxisUse, CompileResult } from '../api/index.js';
 import { bytesText, countText, rateText, secondsText } from './quantity.js';
 import { tableLines } from './table.js';
 

@@ -1,9 +1,8 @@
 /**
  * @file Options that say how a model is read: what commands that take a MODEL have in common.
  */
-import type { ImportOptions } from '../api/models/import.js';
-import { FAMILY_NAMES } from '../api/models/model-families.js';
-import { AutoparError } from '../ir/error.js';
+import type { ImportOptions } from '../api/index.js';
+import { AutoparError, FAMILY_NAMES } from '../api/words.js';
 import type { CommandOption } from './command.js';
 import { listText } from './quantity.js';
 import { listed, nameAndValue, sizes, wholeNumber } from './values.js';
@@ -101,7 +100,7 @@ export async function modelFile(
 ): Promise<string> {
   const source = modelSource(file, model, command);
   if ('model' in source) return source.model;
-  const { generatedFile } = await import('../api/models/generated.js');
+  const { generatedFile } = await import('../api/index.js');
   return generatedFile(source.generate, globalBatch);
 }
 
@@ -109,7 +108,7 @@ async function readConstants(
   files: Readonly<Record<string, string>>,
 ): Promise<NonNullable<ImportOptions['constants']>> {
   if (Object.keys(files).length === 0) return {};
-  const { readArray } = await import('../api/execution/arrays.js');
+  const { readArray } = await import('../api/index.js');
   const read = Object.entries(files).map(async ([name, file]) => [name, await readArray(file)] as const);
   return Object.fromEntries(await Promise.all(read));
 }

@@ -2,9 +2,7 @@
  * @file `--report` of a lowered plan (`compile`, `explain`): its step as it is predicted, what takes time and memory, how every
  * operator is sharded, and what was compared.
  */
-import type { CompileResult } from '../api/compile.js';
-import type { PlanSummary } from '../api/reports/plan-summary.js';
-import type { Page, PageSection, StepSpan } from '../api/reports/write-page.js';
+import type { CompileResult, Page, PageSection, PlanSummary, StepSpan } from '../api/index.js';
 import { bytesText, secondsText } from './quantity.js';
 
 /** What a command's report says of itself in lines of a name and its value: `  predicted  1.2 ms per step`. */
@@ -23,22 +21,27 @@ export function reportLine(file: string): string {
 /** @param facts names with their values, as the command prints them */
 export function planPage(summary: PlanSummary, facts: Page['facts'], json: unknown): Page {
   const { plan, details } = summary;
-  const { spans, operators } = details();
+  const { spans, memory, operators } = details();
+  const stages = plan.stages.map((_, stage) => (plan.stages.length > 1 ? `stage ${stage}` : 'every rank'));
   return {
     title: `${plan.model.name}: plan`,
     facts,
     sections: [
-      timelineSection(
-        'A step, predicted',
-        plan.stages.map((_, stage) => (plan.stages.length > 1 ? `stage ${stage}` : 'every rank')),
-        spans,
-      ),
+      timelineSection('A step, predicted', stages, spans),
       partsSection(plan.predicted.parts),
+      overTimeSection(
+        stages.map((name, stage) => ({
+          name,
+          points: memory[stage] ?? [],
+          kinds: summary.memory[stage]?.kinds ?? {},
+          operator: summary.memory[stage]?.operator ?? null,
+        })),
+      ),
       memorySection(summary),
       ...choicesSections(summary),
       {
         heading: 'Operators',
-        says: 'Heaviest first, equal layers in one row; explain DIR --op NAME says why one is sharded as it is.',
+        says: 'Most expensive first, equal layers in one row; explain DIR --op NAME says why one is sharded as it is.',
         table: {
           columns: [
             { title: 'operator' },
@@ -66,7 +69,9 @@ export function planPage(summary: PlanSummary, facts: Page['facts'], json: unkno
 /** Beyond as many bars a table of them helps nobody. */
 const ROWS = 2000;
 
-export function timelineSection(heading: string, lines: readonly string[], spans: readonly StepSpan[]): PageSection {
+export function timelineSection(heading: string, own: readonly string[], spans: readonly StepSpan[]): PageSection {
+  const sends = spans.some(({ line }) => line >= own.length) ? own.map((name) => `${name} sends`) : [];
+  const lines = [...own, ...sends];
   return {
     heading,
     says: 'Wheel and slider zoom; a name in the legend hides its kind.',
@@ -92,6 +97,43 @@ export function timelineSection(heading: string, lines: readonly string[], spans
             ]),
           },
         }),
+  };
+}
+
+/** What a stage's rank holds over a step; `kinds` and `operator` are of its fullest moment. */
+export interface StageOverTime {
+  readonly name: string;
+  readonly points: readonly (readonly [seconds: number, bytes: number])[];
+  readonly kinds: Readonly<Record<string, number>>;
+  readonly operator: string | null;
+}
+
+export function overTimeSection(stages: readonly StageOverTime[]): PageSection {
+  const kindsOf = (kinds: StageOverTime['kinds']) =>
+    Object.entries(kinds)
+      .filter(([, bytes]) => bytes > 0)
+      .map(([kind, bytes]) => `${kind} ${bytesText(bytes)}`)
+      .join(', ');
+  return {
+    heading: 'Memory over a step',
+    says: 'The mark of a line is its fullest moment, and says what is held then.',
+    picture: {
+      kind: 'memory',
+      curves: stages.map(({ name, points, kinds }) => ({ name, points, atPeak: `${name}: ${kindsOf(kinds)}` })),
+    },
+    table: {
+      columns: [
+        { title: 'of' },
+        { title: 'most', right: true },
+        { title: 'at', right: true },
+        { title: 'operator' },
+        { title: 'held then' },
+      ],
+      rows: stages.map(({ name, points, kinds, operator }) => {
+        const [at, most] = points.reduce((found, point) => (point[1] > found[1] ? point : found), points[0] ?? [0, 0]);
+        return [name, bytesText(most), secondsText(at), operator ?? '', kindsOf(kinds)];
+      }),
+    },
   };
 }
 

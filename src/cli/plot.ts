@@ -1,8 +1,9 @@
 /**
  * @file `autopar plot`: the losses of training runs in one picture.
  */
+
+import type { ExitKind } from '../api/index.js';
 import { plot } from '../api/verbs.js';
-import type { ExitKind } from '../ir/error.js';
 import type { Command, CommandContext } from './command.js';
 import { type Column, tableLines } from './table.js';
 

@@ -1,8 +1,9 @@
 /**
  * @file `autopar profile`: measure this machine for `--cluster local`.
  */
+
+import type { ExitKind } from '../api/index.js';
 import { profile } from '../api/verbs.js';
-import type { ExitKind } from '../ir/error.js';
 import type { Command, CommandContext } from './command.js';
 import { bytesText, flopsText, secondsText, shareText } from './quantity.js';
 import { tableLines } from './table.js';

@@ -2,7 +2,7 @@
  * @file What was compared by the price of layers before plans were lowered: the runners-up, what rules the other combinations of
  * degrees out, the fastest where a simpler one is proposed, and fewer devices that are as fast.
  */
-import type { DegreesVerdict, PricedConfiguration, StepSearch } from '../api/planning/search-step.js';
+import type { DegreesVerdict, PricedConfiguration, StepSearch } from '../api/index.js';
 import { degreesText } from './choices-report.js';
 import { bytesText, countText, listText, secondsText, shareText, wholeText } from './quantity.js';
 import { configurationText } from './simulate-report.js';

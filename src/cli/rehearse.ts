@@ -1,9 +1,8 @@
 /**
  * @file `autopar rehearse`: a plan for any cluster at reduced sizes on ranks of this machine, compared with one rank.
  */
-import type { Rehearsal } from '../api/rehearse.js';
+import type { ExitKind, Rehearsal } from '../api/index.js';
 import { rehearse } from '../api/verbs.js';
-import type { ExitKind } from '../ir/error.js';
 import type { Command, CommandContext } from './command.js';
 import type { Output } from './output.js';
 import { bytesText, countText, secondsText } from './quantity.js';

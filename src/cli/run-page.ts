@@ -1,7 +1,6 @@
 /** @file `--report` of a run: when the ranks ran what in the last step, and what each of them held and received. */
 
-import type { Page } from '../api/reports/write-page.js';
-import type { RunReport } from '../api/run.js';
+import type { Page, RunReport } from '../api/index.js';
 import { timelineSection } from './plan-page.js';
 import { bytesText, secondsText } from './quantity.js';
 

@@ -1,11 +1,9 @@
 /**
  * @file `autopar run`: runs a compiled program on ranks of this machine.
  */
-import { RUN_BACKENDS, type RunBackend } from '../api/execution/backends.js';
-import { writePage } from '../api/reports/write-page.js';
-import type { RunReport } from '../api/run.js';
+import type { ExitKind, RunBackend, RunReport } from '../api/index.js';
 import { runCompiled } from '../api/verbs.js';
-import { AutoparError, type ExitKind } from '../ir/error.js';
+import { AutoparError, RUN_BACKENDS } from '../api/words.js';
 import type { Command, CommandContext } from './command.js';
 import { substitutesNote } from './devices.js';
 import { outsideLines } from './memory-report.js';
@@ -88,7 +86,7 @@ async function runRun(
   const { output, signal } = context;
   const { outputs, report: page, ...rest } = flags;
   if (outputs !== undefined && flags.backend === 'emulated') throw withoutOutputs();
-  const { checkArchiveName, writeArrays } = await import('../api/execution/arrays.js');
+  const { checkArchiveName, writeArrays } = await import('../api/index.js');
   if (outputs !== undefined) checkArchiveName(outputs);
   const report = await runCompiled({
     directory,
@@ -104,6 +102,7 @@ async function runRun(
   if (outputs !== undefined) output.print(`outputs are in ${outputs}`);
   const json = reportJson(directory, report);
   if (page !== undefined) {
+    const { writePage } = await import('../api/index.js');
     await writePage(page, runPage(directory, report, json));
     output.print(reportLine(page));
   }

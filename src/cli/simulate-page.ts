@@ -1,8 +1,14 @@
 /** @file `--report` of `simulate`: the pipeline, its time and memory. */
 
-import type { Page } from '../api/reports/write-page.js';
-import type { Simulation } from '../api/simulate.js';
-import { type ChoiceRow, choicesSection, memoryPicture, partsSection, timelineSection } from './plan-page.js';
+import type { Page, Simulation } from '../api/index.js';
+import {
+  type ChoiceRow,
+  choicesSection,
+  memoryPicture,
+  overTimeSection,
+  partsSection,
+  timelineSection,
+} from './plan-page.js';
 import { bytesText } from './quantity.js';
 
 /** What of a stage's memory is told apart. */
@@ -15,7 +21,9 @@ export function simulationPage(
   choices: readonly ChoiceRow[],
   json: unknown,
 ): Page {
-  const { name, parts, stages, memoryBytes, spans } = simulation;
+  const { name, parts, stages, memoryBytes, spans, memoryOverTime } = simulation;
+  const curves = memoryOverTime();
+  const kindsOf = (own: (typeof stages)[number]) => Object.fromEntries(KINDS.map((kind) => [kind, own[kind]]));
   return {
     title: `${name}: ${simulation.configuration.inference ? 'inference' : 'a training step'}`,
     facts,
@@ -26,12 +34,20 @@ export function simulationPage(
         spans(),
       ),
       partsSection({ ...parts }),
+      overTimeSection(
+        stages.map((own, stage) => ({
+          name: `stage ${own.stage}`,
+          points: curves[stage] ?? [],
+          kinds: kindsOf(own),
+          operator: null,
+        })),
+      ),
       {
         heading: 'Memory of a device',
         ...memoryPicture(
           stages.map((own) => ({
             stage: own.stage,
-            kinds: Object.fromEntries(KINDS.map((kind) => [kind, own[kind]])),
+            kinds: kindsOf(own),
           })),
         ),
         table: {

@@ -1,7 +1,7 @@
 /**
  * @file A simulation as tables for people and as one object for programs.
  */
-import type { Simulation } from '../api/simulate.js';
+import type { Simulation } from '../api/index.js';
 import { devicesText } from './cluster-text.js';
 import type { Output } from './output.js';
 import { bytesText, countText, flopsText, secondsText, shareText, wholeText } from './quantity.js';

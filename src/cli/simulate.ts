@@ -2,12 +2,9 @@
  * @file `autopar simulate`: what a choice of degrees, batches and savings costs, without a search.
  */
 
-import { isPlanPath, simulatePlan } from '../api/reports/simulate-plan.js';
-import { writePage } from '../api/reports/write-page.js';
-import type { DegreeOptions } from '../api/requests/degrees.js';
-import { pricedOffload } from '../api/requests/requests.js';
-import { type SimulateOptions, simulate } from '../api/verbs.js';
-import { AutoparError, type ExitKind } from '../ir/error.js';
+import type { DegreeOptions, ExitKind, SimulateOptions } from '../api/index.js';
+import { simulate } from '../api/verbs.js';
+import { AutoparError, isPlanPath, pricedOffload } from '../api/words.js';
 import type { Command, CommandContext } from './command.js';
 import { predictedJson } from './compile-report.js';
 import { degreeOptions } from './degrees.js';
@@ -51,7 +48,7 @@ export const simulateCommand: Command<SimulateFlags> = {
     { flags: '--memory <size>', says: 'memory per device, such as 80GB', parse: byteSize('--memory') },
     ...degreeOptions(),
     { flags: '--mesh', says: 'where each axis lies, over which link, and what that costs' },
-    { flags: '--train', says: 'a step of training; inference by default' },
+    { flags: '--train', says: 'a training step; inference by default' },
     {
       flags: '--loss <kind>',
       says: 'cross_entropy (default), mse, or model-output',
@@ -88,7 +85,7 @@ export const simulateCommand: Command<SimulateFlags> = {
       parse: oneOf('--gradients', Object.keys(GRADIENT_BYTES)),
     },
     { flags: '--report <file>', says: 'HTML page of the step, its time and memory' },
-    { flags: '--trace <file>', says: "write the pipeline's timeline for Perfetto or chrome://tracing" },
+    { flags: '--trace <file>', says: "write the pipeline's timeline and memory for Perfetto" },
   ],
   examples: [
     {
@@ -152,6 +149,7 @@ async function runSimulate(
   if (flags.mesh) for (const line of ['', ...meshLines(simulation.axes)]) output.print(line);
   const json = simulationJson(simulation);
   if (flags.report !== undefined) {
+    const { writePage } = await import('../api/index.js');
     await writePage(flags.report, simulationPage(simulation, factsIn(lines), [], json));
     output.print(reportLine(flags.report));
   }
@@ -163,6 +161,7 @@ async function runSimulate(
 async function runSimulatePlan(output: Output, file: string, flags: SimulateFlags): Promise<ExitKind> {
   const [stray] = Object.keys(flags).filter((flag) => !OF_OUTPUT.has(flag));
   if (stray !== undefined) throw strayOption(stray, file);
+  const { simulatePlan } = await import('../api/index.js');
   const { plan, prediction } = await simulatePlan(file);
   const { stepSeconds, priceLevel = 'lowered', precision, peakBytes } = prediction;
   output.print(

@@ -1,10 +1,14 @@
 /**
  * @file Options of a whole step that no operator's strategy holds: what is recomputed, what ZeRO shards, how a pipeline runs.
  */
-import { LAYER_RECOMPUTE_KINDS, readRecompute } from '../api/requests/recompute.js';
-import { GRADIENT_SYNCS, offloadAsked } from '../api/requests/requests.js';
-import { PIPELINE_SCHEDULES, type ScheduleKind } from '../api/requests/schedule-kinds.js';
-import type { SimulateOptions } from '../api/simulate.js';
+import type { ScheduleKind, SimulateOptions } from '../api/index.js';
+import {
+  GRADIENT_SYNCS,
+  LAYER_RECOMPUTE_KINDS,
+  offloadAsked,
+  PIPELINE_SCHEDULES,
+  readRecompute,
+} from '../api/words.js';
 import type { CommandOption } from './command.js';
 import { byteSize, oneOf, orderOf, wholeNumber } from './values.js';
 

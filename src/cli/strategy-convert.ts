@@ -1,8 +1,9 @@
 /**
  * @file `autopar strategy convert`: any checkpoint into any form that can hold it, and compiled weights for another plan.
  */
-import type { StrategyForm } from '../api/strategies/strategy-files.js';
-import { AutoparError, type ExitKind } from '../ir/error.js';
+
+import type { ExitKind, StrategyForm } from '../api/index.js';
+import { AutoparError } from '../api/words.js';
 import type { Command, CommandContext } from './command.js';
 import { report } from './strategy-forms.js';
 import {
@@ -111,7 +112,7 @@ async function runConvert(
     throw missing('convert takes one checkpoint', 'leave out the second');
   const file = output ?? target;
   if (file === undefined) throw missing('convert: the file to write is missing', 'name it with -o');
-  const { convertStrategy } = await import('../api/strategy.js');
+  const { convertStrategy } = await import('../api/index.js');
   const converted = await convertStrategy({
     from,
     output: file,
@@ -132,7 +133,7 @@ async function recutTo(
   if (to === undefined)
     throw missing('convert --weights: the plan to cut for is missing', 'name a folder or plan.json');
   const { output, force } = flags;
-  const { recut } = await import('../api/strategies/strategy-weights.js');
+  const { recut } = await import('../api/index.js');
   const folder = await recut({
     from,
     to,
@@ -154,7 +155,7 @@ async function listRanks(
 ): Promise<ExitKind> {
   const { rank = 0 } = flags;
   if (to === undefined) throw missing('convert --rank: the plan to change to is missing', 'name its checkpoint');
-  const { ranksForTransform } = await import('../api/strategy.js');
+  const { ranksForTransform } = await import('../api/index.js');
   const ranks = await ranksForTransform(from, to, rank, modelOptions(flags));
   output.print(`rank ${rank} needs the files of ${ranks.length === 1 ? 'rank' : 'ranks'} ${ranks.join(', ')}`);
   strategyData(output, 'convert', { rank, ranks });

@@ -1,8 +1,7 @@
 /**
  * @file `autopar strategy diff`: what two checkpoints decide differently, and what it costs.
  */
-import type { Compared } from '../api/strategy.js';
-import type { ExitKind } from '../ir/error.js';
+import type { Compared, ExitKind } from '../api/index.js';
 import type { Command, CommandContext } from './command.js';
 import type { Output } from './output.js';
 import { bytesText, countText, secondsText } from './quantity.js';
@@ -39,7 +38,7 @@ async function runDiff(
   flags: DiffFlags,
 ): Promise<ExitKind> {
   const { output } = context;
-  const { diffStrategies } = await import('../api/strategy.js');
+  const { diffStrategies } = await import('../api/index.js');
   const difference = await diffStrategies(before, after, modelOptions(flags));
   for (const line of diffLines(difference, output, flags.all ?? false)) output.print(line);
   strategyData(output, 'diff', { before, after, ...difference });

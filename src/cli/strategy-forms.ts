@@ -1,10 +1,10 @@
 /**
  * @file `autopar strategy export`, `import` and `merge`: between our checkpoint and those of others.
  */
+
 import path from 'node:path';
-import type { StrategyForm } from '../api/strategies/strategy-files.js';
-import type { Converted, ConvertOptions } from '../api/strategy.js';
-import { AutoparError, type ExitKind } from '../ir/error.js';
+import type { Converted, ConvertOptions, ExitKind, StrategyForm } from '../api/index.js';
+import { AutoparError } from '../api/words.js';
 import type { Command, CommandContext } from './command.js';
 import { degreeOptions } from './degrees.js';
 import {
@@ -77,7 +77,7 @@ async function runExport(
       'give --mindspore FILE, or another of --onnx, --pins, --tp-plan, --megatron and --torchtitan',
     );
   }
-  const { convertStrategy } = await import('../api/strategy.js');
+  const { convertStrategy } = await import('../api/index.js');
   const written: Converted[] = [];
   for (const target of asked) {
     const options = { from: plan, ...target, ...modelOptions(flags), ...(stage === undefined ? {} : { stage }) };
@@ -132,7 +132,7 @@ async function runImport(
   [from = '']: readonly string[],
   flags: ImportFlags,
 ): Promise<ExitKind> {
-  const { convertStrategy, holdsPlan } = await import('../api/strategy.js');
+  const { convertStrategy, holdsPlan } = await import('../api/index.js');
   const { devices, dp, tp, configuration, pinsOnly } = flags;
   const plan = !pinsOnly && (await holdsPlan(from));
   const stem = path.basename(from).replace(/\.\w+$/, '');
@@ -170,7 +170,7 @@ export const mergeCommand: Command<MergeFlags> = {
 };
 
 async function runMerge(context: CommandContext, files: readonly string[], flags: MergeFlags): Promise<ExitKind> {
-  const { mergeStrategies } = await import('../api/strategy.js');
+  const { mergeStrategies } = await import('../api/index.js');
   return report(context, 'merge', [await mergeStrategies(files, flags.output ?? 'merged.ckpt')]);
 }
 

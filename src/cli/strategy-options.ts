@@ -1,7 +1,7 @@
 /**
  * @file What the subcommands of `autopar strategy` have in common.
  */
-import type { ModelOptions } from '../api/strategies/strategy-files.js';
+import type { ModelOptions } from '../api/index.js';
 import type { CommandOption } from './command.js';
 import { dimensionOptions, givenDimensions } from './model-options.js';
 import type { Output } from './output.js';

@@ -1,8 +1,7 @@
 /**
  * @file `autopar strategy show`: a checkpoint of any form as a table.
  */
-import type { Shown } from '../api/strategy.js';
-import type { ExitKind } from '../ir/error.js';
+import type { ExitKind, Shown } from '../api/index.js';
 import type { Command, CommandContext } from './command.js';
 import { microBatchesText, stageMeshesText } from './mesh-report.js';
 import type { Output } from './output.js';
@@ -31,7 +30,7 @@ export const showCommand: Command<ShowFlags> = {
 
 async function runShow(context: CommandContext, [file = '']: readonly string[], flags: ShowFlags): Promise<ExitKind> {
   const { output } = context;
-  const { operatorText, showStrategy } = await import('../api/strategy.js');
+  const { operatorText, showStrategy } = await import('../api/index.js');
   const { configuration, all = false } = flags;
   const shown = await showStrategy(file, configuration === undefined ? {} : { configuration });
   if ('notes' in shown) printNotes(output, shown.notes);

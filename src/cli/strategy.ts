@@ -1,8 +1,8 @@
 /**
  * @file `autopar strategy`: strategy checkpoints between their forms.
  */
-import { AutoparError, type ExitKind } from '../ir/error.js';
-import { offer } from '../ir/nearest.js';
+import type { ExitKind } from '../api/index.js';
+import { AutoparError, offer } from '../api/words.js';
 import type { Command, CommandContext } from './command.js';
 import { convertCommand } from './strategy-convert.js';
 import { diffCommand } from './strategy-diff.js';

@@ -1,10 +1,9 @@
 /**
  * @file `autopar train`: trains a compiled program on data files.
  */
-import { type BackendName, COMPUTING_BACKENDS } from '../api/execution/backends.js';
-import { TOKEN_TYPES, type TokenType, type TrainReport } from '../api/train.js';
+import type { BackendName, ExitKind, TokenType, TrainReport } from '../api/index.js';
 import { train } from '../api/verbs.js';
-import { AutoparError, type ExitKind } from '../ir/error.js';
+import { AutoparError, COMPUTING_BACKENDS, TOKEN_TYPES } from '../api/words.js';
 import type { Command, CommandContext } from './command.js';
 import { curveLines } from './curve.js';
 import { substitutesNote } from './devices.js';

@@ -1,7 +1,8 @@
 /**
  * @file Options of the form that a model is trained in: what of it is switched to training, which weights are one.
  */
-import { BATCH_STATISTICS, type BatchStatistics, type TrainingFormOptions } from '../api/models/training-form.js';
+import type { BatchStatistics, TrainingFormOptions } from '../api/index.js';
+import { BATCH_STATISTICS } from '../api/words.js';
 import type { CommandOption } from './command.js';
 import { listed, oneOf, wholeNumber } from './values.js';
 

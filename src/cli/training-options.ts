@@ -1,8 +1,8 @@
 /**
  * @file Options of training: which loss, which optimizer, which weights, in which precision.
  */
-import { checkTraining, LOSSES, OPTIMIZERS, type Training } from '../api/requests/training-request.js';
-import { AutoparError } from '../ir/error.js';
+import type { Training } from '../api/index.js';
+import { AutoparError, checkTraining, LOSSES, OPTIMIZERS } from '../api/words.js';
 import type { CommandOption } from './command.js';
 import { type TrainingFormFlags, trainingFormOf, trainingFormOptions } from './training-form-options.js';
 import { integer, listed, nonNegative, numbers, oneOf, wholeNumber } from './values.js';
@@ -40,7 +40,7 @@ export interface TrainingFlags extends TrainingFormFlags {
 }
 
 export const trainingOptions: readonly CommandOption[] = [
-  { flags: '--train', says: 'a step of training: loss, gradients and optimizer' },
+  { flags: '--train', says: 'a training step: loss, gradients and optimizer' },
   {
     flags: '--loss <kind>',
     says: 'cross_entropy, mse, or model-output: an output that is a loss already (default: cross_entropy)',
@@ -179,8 +179,7 @@ async function lossOf(flags: TrainingFlags): Promise<Training['loss']> {
     labelSmoothing,
     moeBalance,
   } = flags;
-  const classWeights =
-    file === undefined ? undefined : await (await import('../api/execution/arrays.js')).readNumbers(file);
+  const classWeights = file === undefined ? undefined : await (await import('../api/index.js')).readNumbers(file);
   return { kind: loss, ...withoutUndefined({ output, ignoreIndex, classWeights, labelSmoothing, moeBalance }) };
 }
 

@@ -1,7 +1,7 @@
 /**
  * @file What `autopar inspect --train` prints: trained parameters, their groups and state, and what all of it takes.
  */
-import type { Inspection } from '../api/inspect.js';
+import type { Inspection } from '../api/index.js';
 import { bytesText, countText, wholeText } from './quantity.js';
 import { printable, tableLines } from './table.js';
 

@@ -1,8 +1,7 @@
 /**
  * @file Option values: text to value, with an error that says what was expected.
  */
-import { AutoparError } from '../ir/error.js';
-import { offer } from '../ir/nearest.js';
+import { AutoparError, offer } from '../api/words.js';
 
 const SIZE_FACTORS: Readonly<Record<string, number>> = {
   '': 1,

@@ -2,10 +2,9 @@
  * @file `autopar verify`: the sharded program against the unsharded model, and which tolerance each tensor is within.
  */
 
-import { type BackendName, COMPUTING_BACKENDS } from '../api/execution/backends.js';
+import type { BackendName, ExitKind, VerifyResult } from '../api/index.js';
 import { verify } from '../api/verbs.js';
-import type { VerifyResult } from '../api/verify.js';
-import type { ExitKind } from '../ir/error.js';
+import { COMPUTING_BACKENDS } from '../api/words.js';
 import type { Command, CommandContext } from './command.js';
 import { substitutesNote } from './devices.js';
 import type { Output } from './output.js';

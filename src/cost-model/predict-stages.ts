@@ -20,7 +20,7 @@ import {
 } from '../partition/sharded-graph.js';
 import { inFlight } from '../schedule/check.js';
 import type { Schedule } from '../schedule/schedule.js';
-import { simulate, type Timeline } from '../schedule/simulate.js';
+import { type Durations, simulate, type Timeline } from '../schedule/simulate.js';
 import { AXIS_ORDER, deviceCount, makeMesh, type SubAxis } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
 import { collectiveSeconds } from './collective-price.js';
@@ -43,7 +43,7 @@ import { runtimeSeconds } from './runtime-price.js';
 
 /** Parts of a step of a pipeline that no node has. */
 const IDLE = 'bubble';
-const SENT = 'send(pp)';
+export const SENT = 'send(pp)';
 
 /**
  * Prices a pipeline. `parts` are those of the stage that is busy longest, and sum up to `stepSeconds` with what it waits
@@ -90,7 +90,12 @@ export function predictStages(
 }
 
 /** The stages priced, the schedule simulated over them, seconds of each stage's update, and those of a send of so many bytes. */
-export function simulateStages(stages: readonly LoweredStage[], schedule: Schedule, cluster: Cluster): SimulatedStages {
+export function simulateStages(
+  stages: readonly LoweredStage[],
+  schedule: Schedule,
+  cluster: Cluster,
+  onSend?: Durations['onSend'],
+): SimulatedStages {
   const priced = stages.map(({ sharded }) => priceStage(sharded, cluster));
   const [first] = stages;
   const perStage = first ? deviceCount(first.sharded.mesh) : 1;
@@ -105,6 +110,7 @@ export function simulateStages(stages: readonly LoweredStage[], schedule: Schedu
     },
     transfer: (from, to, phase) =>
       seconds((sent[from]?.get(sentKey(to, phase === 'forward')) ?? 0) / schedule.virtualStages),
+    ...(onSend ? { onSend } : {}),
   });
   return { priced, perStage, seconds, timeline, once: priced.map(({ lists }) => lists.get(UPDATE) ?? 0) };
 }
@@ -263,7 +269,7 @@ function besideOthers(
 const OTHERS = 'activations of other micro-batches';
 
 /** What a micro-batch's forward keeps for its backward, that of both halves where it has them. */
-function savedBytes(graph: ShardedGraph): number {
+export function savedBytes(graph: ShardedGraph): number {
   const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
   const readForward = new Set(forward.flatMap(readsOf));
   const made = new Set([

@@ -7,15 +7,16 @@ import type { LoweredStage } from '../partition/lower-stages.js';
 import { nodesByList, phasesOf, runsOfList } from '../partition/phase-lists.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import type { Schedule } from '../schedule/schedule.js';
+import type { SentResult } from '../schedule/simulate.js';
 import type { Cluster } from './cluster.js';
 import { hiddenBehind } from './data-overlap.js';
 import { partName } from './predict.js';
-import { simulateStages } from './predict-stages.js';
+import { SENT, simulateStages } from './predict-stages.js';
 import { priceNode } from './price.js';
 
 /** Seconds from the step's beginning. */
 export interface StepSpan {
-  /** The stage, or rank. */
+  /** The stage, or rank; behind all stages, in their order, what each sends. */
   readonly line: number;
   readonly from: number;
   readonly until: number;
@@ -32,7 +33,10 @@ export function stepSpans(
 ): readonly StepSpan[] {
   const [only] = stages;
   if (!schedule) return only ? spansOfOne(only.sharded, cluster) : [];
-  const { timeline, once } = simulateStages(stages, schedule, cluster);
+  const sent: StepSpan[] = [];
+  const { timeline, once } = simulateStages(stages, schedule, cluster, (one) =>
+    sent.push(...sendSpan(one, stages.length)),
+  );
   const actions = schedule.actions.flatMap((list, line) =>
     list.map(({ microBatch, phase, chunk }, index): StepSpan => {
       const from = timeline.starts[line]?.[index] ?? 0;
@@ -45,9 +49,16 @@ export function stepSpans(
     const from = timeline.ends[line]?.at(-1) ?? 0;
     return { line, from, until: from + seconds, kind: 'update', label: 'update' };
   });
-  return [...actions, ...updates.filter(({ from, until }) => until > from)].sort(
+  return [...actions, ...updates.filter(({ from, until }) => until > from), ...sent].sort(
     (a, b) => a.line - b.line || a.from - b.from,
   );
+}
+
+/** A result that travels for a while, on the line of what its stage sends. */
+export function sendSpan({ from, to, phase, start, end }: SentResult, stages: number): readonly StepSpan[] {
+  return end > start
+    ? [{ line: stages + from, from: start, until: end, kind: SENT, label: `${phase} to stage ${to}` }]
+    : [];
 }
 
 /** As many spans at most are told apart: of longer steps each list is one. */

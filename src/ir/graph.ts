@@ -262,7 +262,7 @@ export function elementCount(shape: readonly number[]): number {
   return product;
 }
 
-/** The type of a tensor that must exist: a missing one is a fault of ours, not of the user's. */
+/** The type of a tensor that must exist: a missing one is an internal error, not the user's. */
 export function typeOf(graph: Graph, tensor: string): TensorType {
   const type = graph.tensors.get(tensor);
   if (!type) throw new Error(`tensor ${tensor} is not in graph ${graph.name}`);

@@ -57,7 +57,7 @@ export interface CutGraph {
 /**
  * Cuts a graph whose accumulators are apart (`accumulatedApart`) into `stages` stages.
  * @param placeOf by forward operator; operators that depend on no parameter need none
- * @throws Error (a fault of ours) where a forward operator that needs a place has none
+ * @throws Error (internal error) where a forward operator that needs a place has none
  */
 export function cutStages(graph: Graph, placeOf: ReadonlyMap<string, StagePlace>, stages: number): CutGraph {
   return new Cutting(graph, placeOf, stages).run();

@@ -4,7 +4,7 @@
 import { isOnceAStep, OUTER_MEMORIES, type OuterMemory } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { axesSize, type SubAxis } from '../sharding-propagation/mesh.js';
-import { type OccupancyChange, occupancy } from './occupancy.js';
+import { type OccupancyChange, occupancy, occupancyByPart, type PartOccupancy } from './occupancy.js';
 import { localBytes } from './partition.js';
 import { holdsBehind, resultsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
 
@@ -34,9 +34,16 @@ export type OuterBytes = Readonly<Record<OuterMemory, number>>;
  */
 export function liveness(graph: ShardedGraph, fusesBlocks = false, behind: ReadonlySet<SubAxis> = new Set()): Liveness {
   const outside = outerBytes(graph, (memory) => changesOf(graph, fusesBlocks, behind, memory).changes);
-  const { changes, before, makers } = changesOf(graph, fusesBlocks, behind);
+  const { changes, before, ends } = changesOf(graph, fusesBlocks, behind);
   const fullest = occupancy(changes);
-  return { ...fullest, at: makers[fullest.atChange - before] ?? null, ...(outside ? { outside } : {}) };
+  const node = fullest.atChange < before ? undefined : graph.nodes[ends.findIndex((end) => fullest.atChange < end)];
+  return { ...fullest, at: node?.origin ?? null, ...(outside ? { outside } : {}) };
+}
+
+/** What is held while each node runs, in their order. */
+export function livenessByNode(graph: ShardedGraph, fusesBlocks = false): readonly PartOccupancy[] {
+  const { changes, ends } = changesOf(graph, fusesBlocks, new Set());
+  return occupancyByPart(changes, ends);
 }
 
 /** The most that is held in each other memory; undefined where tensors have no place there. */
@@ -55,7 +62,13 @@ function changesOf(
   fusesBlocks: boolean,
   behind: ReadonlySet<SubAxis>,
   memory?: OuterMemory,
-): { readonly changes: readonly OccupancyChange[]; readonly before: number; readonly makers: readonly string[] } {
+): {
+  readonly changes: readonly OccupancyChange[];
+  /** Changes before the first node's. */
+  readonly before: number;
+  /** Of each node, the index behind its last change. */
+  readonly ends: readonly number[];
+} {
   const bytes = (name: string) => {
     const tensor = graph.tensors.get(name);
     const isThere = tensor?.place === memory && holdsBehind(graph, name, behind);
@@ -73,7 +86,7 @@ function changesOf(
     ...(graph.interleave ? [...cut].map((name) => ({ name: `${name}${SECOND}`, bytes: bytes(name) })) : []),
   ];
   const before = changes.length;
-  const makers: string[] = [];
+  const ends: number[] = [];
   graph.nodes.forEach((node, index) => {
     const isMade = (half: string) => half === '' || !isOnceAStep(node.phase);
     const received = receivedBytes(graph, node, behind, memory);
@@ -83,9 +96,9 @@ function changesOf(
       if (isMade(half) && received > 0) changes.push({ name: RECEIVED, bytes: received }, { name: RECEIVED, bytes: 0 });
       for (const name of lastUse[index] ?? []) changes.push({ name: `${name}${half}`, bytes: 0 });
     }
-    while (before + makers.length < changes.length) makers.push(node.origin);
+    ends.push(changes.length);
   });
-  return { changes, before, makers };
+  return { changes, before, ends };
 }
 
 const RECEIVED = 'received blocks';

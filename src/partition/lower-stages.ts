@@ -42,7 +42,7 @@ export interface LoweredStage {
 
 /**
  * Lowers a graph whose accumulators are apart (`accumulatedApart`) stage by stage, each on its mesh.
- * @throws Error (a fault of ours) where the assignment is illegal or incomplete
+ * @throws Error (internal error) where the assignment is illegal or incomplete
  */
 export function lowerStages(
   graph: Graph,
@@ -235,7 +235,7 @@ function makingLists({ sharded, pipeline }: Unconnected): (tensor: string) => st
   };
 }
 
-/** The sharded graph of a step that has one stage. @throws Error (a fault of ours) for a pipeline */
+/** The sharded graph of a step that has one stage. @throws Error (internal error) for a pipeline */
 export function onlyStage(lowered: readonly LoweredStage[]): ShardedGraph {
   const [first, ...others] = lowered;
   if (first && others.length === 0) return first.sharded;

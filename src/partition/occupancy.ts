@@ -31,6 +31,31 @@ export function occupancy(changes: readonly OccupancyChange[]): Occupancy {
   return { peakBytes, atChange, held: () => heldAt(changes, atChange) };
 }
 
+/** Per part of the changes (`ends`: the index behind its last one) the most bytes held in it, and those held at its end. */
+export function occupancyByPart(
+  changes: readonly OccupancyChange[],
+  ends: readonly number[],
+): readonly PartOccupancy[] {
+  const sizes = new Map<string, number>();
+  let live = 0;
+  let index = 0;
+  return ends.map((end) => {
+    let mostBytes = live;
+    for (; index < end; index += 1) {
+      const { name, bytes } = changes[index] as OccupancyChange;
+      live += bytes - (sizes.get(name) ?? 0);
+      sizes.set(name, bytes);
+      mostBytes = Math.max(mostBytes, live);
+    }
+    return { mostBytes, endBytes: live };
+  });
+}
+
+export interface PartOccupancy {
+  readonly mostBytes: number;
+  readonly endBytes: number;
+}
+
 function heldAt(changes: readonly OccupancyChange[], last: number): ReadonlyMap<string, number> {
   const held = new Map<string, number>();
   for (const { name, bytes } of changes.slice(0, last + 1)) {

@@ -13,8 +13,10 @@
  * Operators of `hosted` run on the host: what they make and the state that they alone read stay there, and so do their gradients
  * and updates; what passes between them and the device's operators is copied.
  */
+
 import { type Graph, isOnceAStep, type Node, type OuterMemory, passOf } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
+import type { OffloadPart } from './offload-parts.js';
 import { localBytes } from './partition.js';
 import { BEGIN, listOf, type PhaseList, phasesOf, transferList, UPDATE } from './phase-lists.js';
 import {
@@ -27,10 +29,6 @@ import {
   type ShardedTensor,
   type StageTransfer,
 } from './sharded-graph.js';
-
-/** What can be kept outside, by the words of `--offload`. */
-export const OFFLOAD_PARTS = ['parameters', 'gradients', 'optimizer', 'activations'] as const;
-export type OffloadPart = (typeof OFFLOAD_PARTS)[number];
 
 /** Where things are kept; on the device what it does not name. */
 export interface OffloadPlaces {

@@ -54,7 +54,7 @@ export interface OrderedList {
 /**
  * Orders every list of a step of a graph without copies between memories (place-moves.ts). A bucket's collectives start
  * together. Those of what micro-batches add up start in the list that adds it up, where it runs for the last time, and are
- * waited for in the list of their own. Throws (a fault of ours) where nodes depend on each other in a circle.
+ * waited for in the list of their own. Throws (internal error) where nodes depend on each other in a circle.
  * @param staying collectives that start in the list of their own, whatever adds up what they read
  */
 export function orderLists(graph: ShardedGraph, staying: ReadonlySet<ShardedNode> = new Set()): readonly OrderedList[] {

@@ -34,7 +34,7 @@ import {
 /**
  * Lowers a graph.
  * @param whole of which it is a stage, whose kernels are decided before it is cut; the graph itself unless told
- * @throws Error (a fault of ours) where the assignment is illegal or incomplete.
+ * @throws Error (internal error) where the assignment is illegal or incomplete.
  */
 export function partition(
   graph: Graph,

@@ -26,7 +26,7 @@ export interface PlacedList extends OrderedList {
   readonly steps: readonly PlacedStep[];
 }
 
-/** Every list of a graph in order: price, memory and program follow one. @throws Error (a fault of ours) as `orderLists` */
+/** Every list of a graph in order: price, memory and program follow one. @throws Error (internal error) as `orderLists` */
 export function orderedLists(graph: ShardedGraph): readonly PlacedList[] {
   const known = ORDERED.get(graph);
   if (known) return known;

@@ -27,7 +27,7 @@ export interface StageAction {
 /**
  * Per stage, in order.
  * @param actions of the pipeline's schedule, per stage; left out where there is one stage
- * @throws Error (a fault of ours) where they wait for one another in a circle
+ * @throws Error (internal error) where they wait for one another in a circle
  */
 export function actionsOf(
   lowered: readonly Pick<LoweredStage, 'sharded'>[],

@@ -7,13 +7,13 @@
 import type { OuterMemory } from '../ir/graph.js';
 import { axesSize, type SubAxis } from '../sharding-propagation/mesh.js';
 import { type Liveness, OF_MICRO_BATCH, outerBytes } from './liveness.js';
-import { type OccupancyChange, occupancy } from './occupancy.js';
+import { type OccupancyChange, occupancy, occupancyByPart, type PartOccupancy } from './occupancy.js';
 import type { OrderedStep } from './order.js';
 import { localBytes } from './partition.js';
 import { BEGIN } from './phase-lists.js';
 import { type StageAction, wholeActions } from './placed-actions.js';
 import { inlineValues, sessionKey } from './segments.js';
-import { type CommunicationNode, holdsBehind, readsOf, type ShardedGraph } from './sharded-graph.js';
+import { type CommunicationNode, holdsBehind, readsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
 import { type StageWalk, type WalkedList, type WalkedStep, walkStage } from './stage-walk.js';
 
 /** Names that stand for no tensor of the graph: `communication buffer 0`, …; and behind a tensor's, whose it is. */
@@ -37,6 +37,20 @@ export function rankMemory(
   const known = KNOWN.get(graph) ?? memoryUnder(graph, wholeActions(graph), behind);
   KNOWN.set(graph, known);
   return known;
+}
+
+/** What a rank holds while it runs the steps of each of its actions, in order. */
+export function rankMemoryByAction(
+  graph: ShardedGraph,
+  actions: readonly StageAction[],
+): readonly (readonly HeldWhile[])[] {
+  const held = new HeldMemory(graph, walkStage(graph, actions), () => true, NONE);
+  return held.whileSteps(actions);
+}
+
+export interface HeldWhile extends PartOccupancy {
+  /** What runs then; none where it sends or receives. */
+  readonly nodes: readonly ShardedNode[];
 }
 
 /** Of graphs of one stage: the price asks for it, and what is printed of a plan. */
@@ -97,7 +111,7 @@ class HeldMemory {
     for (const { tensor } of graph.inputs) if (walk.lifetimeOf(tensor) === 'step') this.hold(tensor, null);
   }
 
-  run({ list: name, microBatch }: StageAction): void {
+  run({ list: name, microBatch }: StageAction, behindStep = () => {}): void {
     const enter = (half: number) => this.enter(microBatch === null ? null : microBatch + half);
     enter(0);
     const list = this.lists.get(name);
@@ -110,7 +124,20 @@ class HeldMemory {
       enter(step.half ?? 0);
       for (const tensor of [...makes, ...inside]) this.hold(tensor, at);
       for (const tensor of [...inside, ...frees]) this.free(tensor);
+      behindStep();
     }
+  }
+
+  whileSteps(actions: readonly StageAction[]): readonly (readonly HeldWhile[])[] {
+    const ends: number[] = [];
+    const ran = actions.map((action) => {
+      this.run(action, () => ends.push(this.changes.length));
+      return this.lists.get(action.list)?.steps ?? [];
+    });
+    const parts = occupancyByPart(this.changes, ends).values();
+    return ran.map((steps) =>
+      steps.map(({ step }) => ({ ...(parts.next().value as PartOccupancy), nodes: nodesIn(step) })),
+    );
   }
 
   /** What follows is of this micro-batch, whose parts of inputs are there from the first on. */
@@ -170,6 +197,11 @@ class HeldMemory {
 function operatorOf(step: OrderedStep): string | null {
   if (step.kind === 'segment') return step.nodes[0]?.origin ?? null;
   return step.kind === 'wait' || step.kind === 'accumulate' || step.kind === 'move' ? step.node.origin : null;
+}
+
+function nodesIn(step: OrderedStep): readonly ShardedNode[] {
+  if (step.kind === 'segment') return step.nodes;
+  return step.kind === 'wait' || step.kind === 'accumulate' || step.kind === 'move' ? [step.node] : [];
 }
 
 /** Bytes that are there when a step begins. */

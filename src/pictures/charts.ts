@@ -15,6 +15,7 @@ import { SVGRenderer } from 'echarts/renderers';
 import { barOption } from './bars.js';
 import { choiceOption } from './choices.js';
 import { lossOption } from './losses.js';
+import { memoryOption } from './memory.js';
 import type { Charts, Picture } from './picture.js';
 import { timelineOption } from './timeline.js';
 
@@ -26,6 +27,7 @@ const OPTIONS: { readonly [Kind in Picture['kind']]: (picture: never) => ECharts
   timeline: timelineOption,
   bars: barOption,
   choices: choiceOption,
+  memory: memoryOption,
 };
 
 function optionOf(picture: Picture): EChartsCoreOption {

@@ -7,9 +7,10 @@ import vm from 'node:vm';
 import type { BarPicture } from './bars.js';
 import type { ChoicePicture } from './choices.js';
 import type { LossPicture } from './losses.js';
+import type { MemoryPicture } from './memory.js';
 import type { TimelinePicture } from './timeline.js';
 
-export type Picture = LossPicture | TimelinePicture | BarPicture | ChoicePicture;
+export type Picture = LossPicture | TimelinePicture | BarPicture | ChoicePicture | MemoryPicture;
 
 /** In pixels. */
 export interface Size {

@@ -83,6 +83,6 @@ function text(value: number): string {
 }
 
 /** Labels come from names in model files, and tooltips are HTML. */
-function escaped(label: string): string {
+export function escaped(label: string): string {
   return label.replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);
 }

@@ -33,7 +33,8 @@ export function typeText({ dtype, layout, varying = [], first = [], border }: Ty
   });
   const partial = layout.partial.map(({ axis, reduction }) => ` ${reduction}(${axis})`);
   const over = (word: string, axes: readonly string[]) => (axes.length > 0 ? ` ${word}(${axes.join(',')})` : '');
-  return `${dtype} [${dims.join(', ')}]${partial.join('')}${over('varies', varying)}${over('first', first)}${border ? ` ${borderText(border)}` : ''}`;
+  const held = `${over('varies', varying)}${over('first', first)}${border ? ` ${borderText(border)}` : ''}`;
+  return `${dtype} [${dims.join(', ')}]${partial.join('')}${held}`;
 }
 
 /**

@@ -129,8 +129,11 @@ export const BACKENDS: Readonly<Record<BackendName, BackendTraits>> = {
     dtypes: new Set<DType>([...NUMBERS, 'float64', 'bool']),
     why: 'ONNX Runtime has no CUDA kernels for it',
     otherwise: 'run it with --backend cpu, which has kernels for more operators',
-    absent:
-      /Failed to load (?:shared )?library|CUDA (?:driver|failure)|no CUDA-capable|libcu|cuDNN|not available in this build|ExecutionProvider_Cuda/i,
+    absent: new RegExp(
+      'Failed to load (?:shared )?library|CUDA (?:driver|failure)|no CUDA-capable|libcu|cuDNN|' +
+        'not available in this build|ExecutionProvider_Cuda',
+      'i',
+    ),
     remedy:
       "with an NVIDIA GPU, install CUDA 12, cuDNN 9 and ONNX Runtime's CUDA files: ONNXRUNTIME_NODE_INSTALL=cuda12 npm " +
       'rebuild onnxruntime-node',

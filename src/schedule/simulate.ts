@@ -15,6 +15,17 @@ export interface Durations {
   readonly transfer?: (from: number, to: number, phase: ActionPhase) => number;
   /** True: a stage computes nothing while it sends (it has no stream for that). */
   readonly sendingBlocks?: boolean;
+  /** Is told of every result that travels, for pictures. */
+  readonly onSend?: (sent: SentResult) => void;
+}
+
+/** A result on its way to another stage; seconds from the step's beginning. */
+export interface SentResult {
+  readonly from: number;
+  readonly to: number;
+  readonly phase: ActionPhase;
+  readonly start: number;
+  readonly end: number;
 }
 
 export interface Timeline {
@@ -88,7 +99,9 @@ export function simulate(schedule: Schedule, durations: Durations): Timeline {
     const way = from * stages + to;
     const wire = sending[way] ?? { seconds: durations.transfer?.(from, to, phase) ?? 0, free: 0 };
     sending[way] = wire;
-    wire.free = Math.max(at, wire.free) + wire.seconds;
+    const start = Math.max(at, wire.free);
+    wire.free = start + wire.seconds;
+    durations.onSend?.({ from, to, phase, start, end: wire.free });
     return wire.free;
   };
 

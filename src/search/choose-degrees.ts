@@ -212,7 +212,7 @@ async function within(
 }
 
 /**
- * The graph lowered under an assignment. @throws Error (a fault of ours) where it does not cost what the search said, which knows
+ * The graph lowered under an assignment. @throws Error (internal error) where it does not cost what the search said, which knows
  * nothing of gathers that are repeated
  */
 export function lowered(

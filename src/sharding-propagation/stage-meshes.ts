@@ -47,7 +47,7 @@ export function stageMeshesProblem(stages: readonly AxisSizes[]): string | null 
 
 /**
  * The meshes of stages. All have `common`'s sub-axes, in its order; equal ones are one object.
- * @throws Error (a fault of ours) where `stageMeshesProblem` has something against them; AutoparError `bad-devices` as makeMesh
+ * @throws Error (internal error) where `stageMeshesProblem` has something against them; AutoparError `bad-devices` as makeMesh
  */
 export function stageMeshes(stages: readonly AxisSizes[]): StageMeshes {
   const problem = stageMeshesProblem(stages);

@@ -59,7 +59,7 @@ function sharedMesh(plan: Plan): Mesh {
   return withExperts(makeMesh(own.map(({ axis, size }) => [axis, size] as const)), degrees.ep);
 }
 
-/** The meshes of a plan's stages where they differ. @throws Error (a fault of ours) for meshes that planProblem refuses */
+/** The meshes of a plan's stages where they differ. @throws Error (internal error) for meshes that planProblem refuses */
 export function meshesOf({ meshes }: Pick<Plan, 'meshes'>): StageMeshes | undefined {
   return meshes && stageMeshes(meshes.map((axes) => axes.map(({ axis, size }) => [axis, size] as const)));
 }

@@ -3,7 +3,8 @@
  */
 import { AutoparError } from '../ir/error.js';
 import { OUTER_MEMORIES, type OuterMemory } from '../ir/graph.js';
-import { OFFLOAD_PARTS, type OffloadPart, type OffloadPlaces } from '../partition/offload.js';
+import type { OffloadPlaces } from '../partition/offload.js';
+import { OFFLOAD_PARTS, type OffloadPart } from '../partition/offload-parts.js';
 
 /** The memory of each part. @throws AutoparError `bad-option` (usage) */
 export function offloadParts(text: string): OffloadPlaces['parts'] {

@@ -3,7 +3,7 @@
  * misspelt key is an error, not a default.
  */
 import { OUTER_MEMORIES } from '../ir/graph.js';
-import { OFFLOAD_PARTS } from '../partition/offload.js';
+import { OFFLOAD_PARTS } from '../partition/offload-parts.js';
 import { SCHEDULE_KINDS } from '../schedule/schedule.js';
 import { AXIS_ORDER, MOST_DEVICES, MOST_STAGES } from '../sharding-propagation/mesh.js';
 import { EXPERTS, SP_METHODS, SP_ORDERS } from '../sharding-propagation/roles.js';

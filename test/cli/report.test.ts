@@ -1,6 +1,6 @@
 /**
- * @file `--report` and `plot`: a page holds what `--json` prints, its timeline ends when the step does, and its parts add up to
- * it.
+ * @file `--report` and `plot`: a page holds what `--json` prints, its timeline ends when the step does, its parts add up to it,
+ * and its memory over time is fullest where the predicted peak is.
  */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -31,6 +31,19 @@ async function reported(t: ExecutionContext, words: readonly string[]): Promise<
   return { json: JSON.parse(stdout) as Read['json'], pictures: jsonIn('pictures') as Read['pictures'] };
 }
 
+interface TraceEvent {
+  readonly name: string;
+  readonly ph: string;
+  readonly cat?: string;
+  readonly args: Readonly<Record<string, unknown>>;
+}
+
+interface Predicted {
+  readonly stepSeconds: number;
+  /** Per stage. */
+  readonly peakBytes: readonly number[];
+}
+
 function endOf({ pictures }: Read): number {
   const [timeline] = pictures.flatMap((picture) => (picture.kind === 'timeline' ? [picture] : []));
   return Math.max(...(timeline?.spans ?? []).map(({ until }) => until));
@@ -41,6 +54,12 @@ function milliseconds({ pictures }: Read): number {
   return (parts?.parts ?? []).reduce((sum, { amounts: [own = 0] }) => sum + own, 0);
 }
 
+/** The most of each stage's memory over time. */
+function peaksOf({ pictures }: Read): readonly number[] {
+  const curves = pictures.flatMap((picture) => (picture.kind === 'memory' ? picture.curves : []));
+  return curves.map(({ points }) => Math.max(...points.map(([, bytes]) => bytes)));
+}
+
 const near = (a: number, b: number) => Math.abs(a - b) <= 1e-6 * Math.max(a, b);
 
 test('of a plan in stages, of the same folder explained, and of a run', async (t) => {
@@ -48,7 +67,8 @@ test('of a plan in stages, of the same folder explained, and of a run', async (t
   t.teardown(() => rmSync(join(output, '..'), { recursive: true, force: true }));
   const words = ['models/gpt-tiny.onnx', '--train', '--pp', '2', '--global-batch', '4', '--micro-batches', '4'];
   const compiled = await reported(t, ['compile', ...words, '-o', output]);
-  const { stepSeconds } = compiled.json['predicted'] as { readonly stepSeconds: number };
+  const { stepSeconds, peakBytes } = compiled.json['predicted'] as Predicted;
+  t.deepEqual(peaksOf(compiled), peakBytes);
   t.true(near(milliseconds(compiled), stepSeconds * 1e3));
   t.true(endOf(compiled) > 0.5 * stepSeconds && endOf(compiled) <= stepSeconds);
   const explained = await reported(t, ['explain', output]);
@@ -80,15 +100,19 @@ test('of a plan in one stage with micro-batches: what ranks do one after the oth
     '-o',
     join(mkdtempSync(join(tmpdir(), 'autopar-test-')), 'out'),
   ]);
-  const { stepSeconds } = page.json['predicted'] as { readonly stepSeconds: number };
+  const { stepSeconds, peakBytes } = page.json['predicted'] as Predicted;
+  t.deepEqual(peaksOf(page), peakBytes);
   t.true(near(milliseconds(page), stepSeconds * 1e3));
   t.true(endOf(page) > 0.5 * stepSeconds && endOf(page) <= stepSeconds * (1 + 1e-9));
 });
 
 slow('of a configuration that is priced, and of a search over whole steps', async (t) => {
   const degrees = ['--dp', '2', '--tp', '2', '--pp', '2', '--global-batch', '16'];
+  const trace = join(mkdtempSync(join(tmpdir(), 'autopar-test-')), 'trace.json');
   const priced = await reported(t, [
     'simulate',
+    '--trace',
+    trace,
     '--model',
     'gpt',
     '--cluster',
@@ -97,6 +121,17 @@ slow('of a configuration that is priced, and of a search over whole steps', asyn
     ...degrees,
   ]);
   t.true(near(milliseconds(priced), (priced.json['stepSeconds'] as number) * 1e3));
+  const stages = priced.json['stages'] as readonly { readonly totalBytes: number }[];
+  t.deepEqual(
+    peaksOf(priced),
+    stages.map(({ totalBytes }) => totalBytes),
+  );
+  const { traceEvents } = JSON.parse(readFileSync(trace, 'utf8')) as { readonly traceEvents: readonly TraceEvent[] };
+  t.true(traceEvents.some(({ cat }) => cat === 'send(pp)'));
+  for (const [stage, { totalBytes }] of stages.entries()) {
+    const counted = traceEvents.filter(({ ph, name }) => ph === 'C' && name === `memory of stage ${stage}`);
+    t.is(Math.max(...counted.map(({ args }) => args['bytes'] as number)), Math.round(totalBytes));
+  }
   const output = join(mkdtempSync(join(tmpdir(), 'autopar-test-')), 'out');
   const cluster = ['--cluster', '1x4:a100-sxm-80', '--train', '--global-batch', '16', '--plan-only', '-o', output];
   const { pictures } = await reported(t, ['compile', '--model', 'gpt:layers=4', ...cluster]);

@@ -107,6 +107,6 @@ test('explain without a question is the summary that compile printed', async (t)
   for (const key of compared) t.deepEqual(after?.[key], before?.[key], key);
   t.regex(
     (await run('autopar explain out')).stdout,
-    /predicted .* per step in fp32[\s\S]*recompute[\s\S]*heaviest operators/,
+    /predicted .* per step in fp32[\s\S]*recompute[\s\S]*most expensive operators/,
   );
 });

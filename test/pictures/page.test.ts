@@ -39,6 +39,19 @@ const PICTURES: readonly Picture[] = [
       { name: EVIL, stepSeconds: 2, peakBytes: 1e9, isTaken: false },
     ],
   },
+  {
+    kind: 'memory',
+    curves: [
+      {
+        ...{ name: 'stage 0', atPeak: EVIL },
+        points: [
+          [0, 1e6],
+          [1e-3, 3e6],
+          [2e-3, 2e6],
+        ],
+      },
+    ],
+  },
 ];
 
 const PAGE: Page = {

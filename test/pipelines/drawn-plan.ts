@@ -16,9 +16,9 @@ import {
   type Training,
 } from '../../src/api/index.js';
 import { OPTIMIZERS } from '../../src/api/requests/training-request.js';
-import { DISPATCHES, type Dispatch } from '../../src/ir/experts/dispatch-experts.js';
+import { DISPATCHES, type Dispatch } from '../../src/ir/experts/dispatches.js';
 import { OUTER_MEMORIES } from '../../src/ir/graph.js';
-import { OFFLOAD_PARTS } from '../../src/partition/offload.js';
+import { OFFLOAD_PARTS } from '../../src/partition/offload-parts.js';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';
 import { SP_METHODS, SP_ORDERS, type SpMethod, type SpOrder } from '../../src/sharding-propagation/roles.js';
 import { GRADIENT_SYNCS, type GradientSync } from '../../src/strategy/request.js';

@@ -4,7 +4,7 @@
  * them would be seen too.
  */
 import test from 'ava';
-import type { Dispatch } from '../../src/ir/experts/dispatch-experts.js';
+import type { Dispatch } from '../../src/ir/experts/dispatches.js';
 import { numbersOf } from '../../src/ir/ops/constants.js';
 import { alone, type Pipeline, type Task, train } from './compiled-training.js';
 import { type Left, worstDifference } from './difference.js';

@@ -6,7 +6,7 @@
  */
 import test from 'ava';
 import { OUTER_MEMORIES } from '../../src/ir/graph.js';
-import { OFFLOAD_PARTS } from '../../src/partition/offload.js';
+import { OFFLOAD_PARTS } from '../../src/partition/offload-parts.js';
 import { SCHEDULE_KINDS } from '../../src/schedule/schedule.js';
 import { thinned } from '../selection.js';
 import type { Pipeline } from './compiled-training.js';

@@ -3,7 +3,7 @@
  * over 20 steps, and the counted peak of memory is the predicted one.
  */
 import test from 'ava';
-import { DISPATCHES, type Dispatch } from '../../src/ir/experts/dispatch-experts.js';
+import { DISPATCHES, type Dispatch } from '../../src/ir/experts/dispatches.js';
 import { SP_METHODS } from '../../src/sharding-propagation/roles.js';
 import { alone, type Pipeline, type Task, train } from './compiled-training.js';
 import { difference, worstDifference } from './difference.js';

@@ -13,7 +13,8 @@ import { type GeneratedProgram, programOf } from '../../src/codegen/program-of.j
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { stepPrice } from '../../src/cost-model/price.js';
 import { redistributionBound } from '../../src/cost-model/redistribution-bound.js';
-import { operatorsOfKind, type RecomputeKind, repeatedLayers } from '../../src/ir/autodiff/recompute-kinds.js';
+import { operatorsOfKind, repeatedLayers } from '../../src/ir/autodiff/recompute-kinds.js';
+import type { RecomputeKind } from '../../src/ir/autodiff/recompute-names.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { checkStages } from '../../src/partition/check.js';
 import { accumulatedApart, type StagePlace, withStageClones } from '../../src/partition/cut-stages.js';

@@ -3,10 +3,12 @@
  * plan.
  */
 import { AutoparError } from '../../ir/error.js';
-import { DISPATCHES, type Dispatched, type DispatchOptions } from '../../ir/experts/dispatch-experts.js';
+import type { Dispatched, DispatchOptions } from '../../ir/experts/dispatch-experts.js';
+import { DISPATCHES } from '../../ir/experts/dispatches.js';
 import type { PlanPass } from '../../strategy/plan.js';
 
-export { DISPATCHES, type DispatchOptions } from '../../ir/experts/dispatch-experts.js';
+export type { DispatchOptions } from '../../ir/experts/dispatch-experts.js';
+export { DISPATCHES } from '../../ir/experts/dispatches.js';
 
 /** What of other options says it. */
 export function dispatchIn({ dispatch, capacityFactor }: DispatchOptions): DispatchOptions {

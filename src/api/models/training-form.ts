@@ -17,6 +17,7 @@ import { isNatural, isPlausible } from '../../ir/parameters/places.js';
 import { DOTTED, LITERAL } from '../../ir/parameters/role.js';
 import { sameValues } from '../../ir/parameters/same-values.js';
 import type { ImportedModel, ImportOptions, ImportPass } from './import.js';
+import type { BatchStatistics } from './statistics-parts.js';
 
 /** How a model becomes one that is trained; `trainable` and `frozen` are globs of names. */
 export interface TrainingFormOptions extends ParameterOptions {
@@ -36,10 +37,6 @@ export interface TrainingFormOptions extends ParameterOptions {
   /** What dropout's masks are drawn from; 0 by default. */
   readonly dropoutSeed?: number;
 }
-
-export const BATCH_STATISTICS = ['batch', 'micro-batch', 'shard'] as const;
-
-export type BatchStatistics = (typeof BATCH_STATISTICS)[number];
 
 /** How a step's batch is cut into micro-batches, and whether the model at hand is one of them or the whole batch. */
 export interface CutBatch {

@@ -67,8 +67,15 @@ const VALUES: Readonly<Record<string, (value: string) => string>> = {
 };
 
 /** A command to be typed, which stays; or an option, with what is taken for its value. */
-const MENTIONED =
-  /\bautopar [a-z]+(?: (?:[A-Z]{2,}|--?[\w-]+))*|(?<![\w-])(--[a-z][a-z-]*[a-z]|-o(?= DIR))(?: (\d[\w.,]*|[\w.]+=[\w.]+|[A-Z][A-Z]+|NxM:ID|(?:none|auto|free|random|full|devices|propagate|search|off|on|fp16|fp32|bf16|sgd|adamw|mse|semi-auto|data|hybrid|ilp|sharding_propagation|dynamic_programming|model-output|cross_entropy)(?![\w-])))?/g;
+const COMMAND = String.raw`\bautopar [a-z]+(?: (?:[A-Z]{2,}|--?[\w-]+))*`;
+const OPTION = String.raw`(?<![\w-])(--[a-z][a-z-]*[a-z]|-o(?= DIR))`;
+const WORDS = [
+  ...['none', 'auto', 'free', 'random', 'full', 'devices', 'propagate', 'search', 'off', 'on', 'fp16', 'fp32', 'bf16'],
+  ...['sgd', 'adamw', 'mse', 'semi-auto', 'data', 'hybrid', 'ilp', 'sharding_propagation', 'dynamic_programming'],
+  ...['model-output', 'cross_entropy'],
+];
+const VALUE = String.raw`\d[\w.,]*|[\w.]+=[\w.]+|[A-Z][A-Z]+|NxM:ID|(?:${WORDS.join('|')})(?![\w-])`;
+const MENTIONED = new RegExp(`${COMMAND}|${OPTION}(?: (${VALUE}))?`, 'g');
 
 /** A sentence of the command line in words of JavaScript, for users of `verb`. */
 export function inJavaScript(verb: string, sentence: string): string {

@@ -2,12 +2,15 @@
  * @file The options of every public verb and the form of their values. They are the command's, in camelCase.
  */
 
-import { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-kinds.js';
+import { TOKEN_TYPES } from '../../data/data-file.js';
+import { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-names.js';
+import type { CalibrateOptions } from '../calibrate.js';
 import { COMPUTING_BACKENDS, RUN_BACKENDS } from '../execution/backends.js';
 import type { ExportOptions } from '../export-weights.js';
 import type { InspectOptions } from '../inspect.js';
 import { DISPATCHES } from '../models/dispatch.js';
 import type { ImportOptions } from '../models/import.js';
+import { BATCH_STATISTICS } from '../models/statistics-parts.js';
 import type { EmitOptions } from '../output/emit.js';
 import type { PlotOptions } from '../plot.js';
 import type { ProfileOptions } from '../profile.js';
@@ -96,7 +99,7 @@ const training = options<Training>({
   isHeldInFloat32: flag,
   lossAlone: flag,
   trainMode: oneOf('training', 'as-exported'),
-  batchStatistics: oneOf('batch', 'micro-batch', 'shard'),
+  batchStatistics: oneOf(...BATCH_STATISTICS),
   shards: whole(1),
   freezeBatchStatistics: flag,
   dropoutSeed: whole(0),
@@ -182,6 +185,7 @@ interface OptionTables {
   readonly exportWeights: KindsOf<ExportOptions>;
   readonly plot: KindsOf<PlotOptions>;
   readonly profile: KindsOf<ProfileOptions>;
+  readonly calibrate: KindsOf<CalibrateOptions>;
 }
 
 /** Public verbs that take options. */
@@ -260,7 +264,7 @@ export const TABLES: OptionTables = {
   train: {
     directory: text,
     data: texts,
-    tokenType: oneOf('uint16', 'uint32'),
+    tokenType: oneOf(...TOKEN_TYPES),
     epochs: whole(1),
     steps: whole(1),
     lastBatch: oneOf('drop', 'pad'),
@@ -304,6 +308,7 @@ export const TABLES: OptionTables = {
   exportWeights: { directory: text, output: text, checkpoint: text, model: text },
   plot: { runs: texts, output: text },
   profile: { output: text, quick: flag, ...watched, measure: callback },
+  calibrate: { files: texts, cluster: text, output: text, ...watched },
 };
 
 /** Options that must be there. */
@@ -317,6 +322,7 @@ export const NEEDED: Readonly<Partial<Record<Verb, string>>> = {
   rehearse: 'directory',
   exportWeights: 'output',
   plot: 'runs',
+  calibrate: 'files',
 };
 
 /** The other verbs that have an option of this name. */

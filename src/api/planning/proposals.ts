@@ -19,7 +19,7 @@ import type { Training } from '../models/training.js';
 import type { ProposalQuestion } from '../output/folder.js';
 import type { NestedPlanningOptions } from '../plan.js';
 import type { NestedCompileOptions } from '../requests/compile-options.js';
-import { readRecompute } from '../requests/recompute.js';
+import { readRecompute } from '../requests/recompute-words.js';
 import { pricedOffload } from '../requests/requests.js';
 import { PIPELINE_SCHEDULES } from '../requests/schedule-kinds.js';
 import { type FewerDevices, fewerDevices } from './fewer-devices.js';

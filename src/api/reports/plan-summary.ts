@@ -4,6 +4,7 @@
  */
 import path from 'node:path';
 import type { Cluster } from '../../cost-model/cluster.js';
+import { type HeldOverTime, memoryOverTime } from '../../cost-model/memory-over-time.js';
 import { type StepSpan, stepSpans } from '../../cost-model/step-spans.js';
 import type { Graph } from '../../ir/graph.js';
 import type { Assignment } from '../../partition/assignment.js';
@@ -24,6 +25,8 @@ export interface PlanSummary {
   readonly cluster: Cluster;
   /** The format that most of the arithmetic is priced in. */
   readonly precision: string;
+  /** Memory of a device that the plan was searched within: what was asked for, else all of it; null where nothing limits it. */
+  readonly memoryBytes: number | null;
   /** What recompute costs and frees; null where nothing is recomputed. */
   readonly recompute: RecomputeEffect | null;
   /** What each stage of a pipeline has, in letters (`inspect` says what they stand for) or counted; null for one stage. */
@@ -43,12 +46,16 @@ export interface PlanSummary {
 export interface PlanDetails {
   /** When stages run what in a step, as it is predicted. */
   readonly spans: readonly StepSpan[];
+  /** Per stage, what a rank holds over a step. */
+  readonly memory: readonly HeldOverTime[];
   /** All operators, heaviest first; those of equal layers are one. */
   readonly operators: readonly HeavyOperator[];
 }
 
 /** A plan as it is at hand. */
 export interface Summarised extends Pick<PlanSummary, 'plan' | 'cluster' | 'recompute' | 'stageLayout'> {
+  /** As it was asked for. */
+  readonly memory: number | undefined;
   /** The graph that the plan's layers are of. */
   readonly graph: Graph;
   readonly lowering: LoweredPlan;
@@ -56,11 +63,12 @@ export interface Summarised extends Pick<PlanSummary, 'plan' | 'cluster' | 'reco
   readonly precision: string;
 }
 
-export function summaryOf({ graph, lowering, assignment, ...known }: Summarised): PlanSummary {
+export function summaryOf({ graph, lowering, assignment, memory, ...known }: Summarised): PlanSummary {
   const { plan, cluster } = known;
   const like = leadersOf(graph, plan.layerClasses).operators;
   return {
     ...known,
+    memoryBytes: memory ?? (cluster.local ? null : cluster.device.memoryBytes),
     kept: keptByRanks(lowering.lowered, plan),
     server: serverOf(lowering, plan, cluster),
     heaviest: heaviestOf(lowering.lowered, assignment, cluster, like),
@@ -68,6 +76,7 @@ export function summaryOf({ graph, lowering, assignment, ...known }: Summarised)
     memory: peakMemory(lowering, cluster, NAMED),
     details: () => ({
       spans: stepSpans(lowering.lowered, lowering.schedule, cluster),
+      memory: memoryOverTime(lowering.lowered, lowering.schedule, cluster),
       operators: heaviestOf(lowering.lowered, assignment, cluster, like, Number.POSITIVE_INFINITY),
     }),
   };
@@ -92,6 +101,7 @@ export async function explainPlan(directory: string, model?: string): Promise<Pl
     graph: staged.graph,
     lowering,
     assignment,
+    memory: source.decisions?.memoryBytes,
     precision: plan.predicted.precision ?? 'the format of the model',
     recompute: recomputeEffect(
       staged.graph,

@@ -2,7 +2,6 @@
  * @file simulatePlan: the price of a plan that is written, taken anew from the graphs that what plan.json says is lowered to. It
  * is what `compile` printed, to the digit.
  */
-import { stat } from 'node:fs/promises';
 import path from 'node:path';
 import { predict } from '../../cost-model/predict.js';
 import { predictStages } from '../../cost-model/predict-stages.js';
@@ -12,21 +11,13 @@ import { readPlan } from '../../strategy/plan-json.js';
 import { compiledModel } from '../models/compiled-model.js';
 import { readSource } from '../output/folder.js';
 import { assignedPlan, clusterOf, lowerAssigned } from '../planning/lower-plan.js';
+import { PLAN_FILE } from '../requests/plan-path.js';
 
 /** What a plan takes. */
 export interface SimulatedPlan {
   readonly plan: Plan;
   readonly prediction: PlanPrediction;
 }
-
-/** Whether a path is a plan: plan.json, or the folder that holds it. */
-export async function isPlanPath(file: string): Promise<boolean> {
-  if (path.basename(file) === PLAN_FILE) return true;
-  const information = await stat(file).catch(() => null);
-  return information?.isDirectory() ?? false;
-}
-
-const PLAN_FILE = 'plan.json';
 
 /**
  * Prices a written plan.

@@ -2,9 +2,11 @@
  * @file A step's pipeline as a timeline: the schedule's actions by event simulation over each stage's own times, in the trace
  * event format that Perfetto and chrome://tracing read.
  */
+import type { HeldOverTime } from '../../cost-model/memory-over-time.js';
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
+import type { StageMemory } from '../../cost-model/step/step-memory.js';
 import { phaseSeconds, type StepPrice, scheduleRequest } from '../../cost-model/step/step-price.js';
-import type { StepSpan } from '../../cost-model/step-spans.js';
+import { type StepSpan, sendSpan } from '../../cost-model/step-spans.js';
 import { writeFileAtomic } from '../../program/atomic.js';
 import type { Program } from '../../program/program.js';
 import type { StepResult } from '../../runtime/session.js';
@@ -12,22 +14,40 @@ import { makeSchedule } from '../../schedule/make-schedule.js';
 import { simulate } from '../../schedule/simulate.js';
 
 /**
- * The actions of a step's pipeline, stage by stage.
+ * The actions of a step's pipeline, stage by stage, and behind them what stages send.
  * @throws AutoparError `bad-schedule` (usage) where the schedule has no order for these numbers
  */
-export function pipelineSpans(configuration: StepConfiguration, price: StepPrice): readonly PipelineSpan[] {
-  const schedule = makeSchedule(scheduleRequest(configuration));
-  const timeline = simulate(schedule, {
-    compute: (stage, _, phase) => phaseSeconds(price.stageSeconds[stage], phase) / schedule.virtualStages,
-    transfer: () => price.sendSeconds,
+export function pipelineSpans(configuration: StepConfiguration, price: StepPrice): readonly StepSpan[] {
+  const { actions, sends } = simulatedPipeline(configuration, price);
+  return [...actions.flat(), ...sends];
+}
+
+/** Bytes of a stage's device, of which activations come and go with the micro-batches in flight. */
+type HeldByStage = Pick<StageMemory, 'activations' | 'total'>;
+
+/**
+ * What a device of each stage holds over a step: all but activations throughout; of these the share of the micro-batches that are
+ * between their forward and the last phase that reads what it keeps.
+ */
+export function pipelineMemory(
+  configuration: StepConfiguration,
+  price: StepPrice,
+  stages: readonly HeldByStage[],
+): readonly HeldOverTime[] {
+  return simulatedPipeline(configuration, price).actions.map((actions, stage) => {
+    const { activations = 0, total = 0 } = stages[stage] ?? {};
+    const end = actions.at(-1)?.until ?? 0;
+    if (configuration.inference) return [[0, total] as const, [end, total] as const];
+    const last = actions.some(({ kind }) => kind === 'weight-gradient') ? 'weight-gradient' : 'backward';
+    let flying = 0;
+    const held = actions.flatMap(({ kind, from, until }): readonly (readonly [number, number])[] => {
+      if (kind === 'forward') return [[from, ++flying]];
+      return kind === last ? [[until, --flying]] : [];
+    });
+    const most = held.reduce((found, [, count]) => Math.max(found, count), 1);
+    const bytes = (count: number) => total - activations * (1 - count / most);
+    return [[0, bytes(0)] as const, ...held.map(([at, count]) => [at, bytes(count)] as const)];
   });
-  return schedule.actions.flatMap((actions, stage) =>
-    actions.map(({ microBatch, phase, chunk }, index) => {
-      const from = timeline.starts[stage]?.[index] ?? 0;
-      const until = timeline.ends[stage]?.[index] ?? from;
-      return { line: stage, from, until, kind: phase, label: `${phase} ${microBatch}`, microBatch, chunk };
-    }),
-  );
 }
 
 interface PipelineSpan extends StepSpan {
@@ -35,18 +55,55 @@ interface PipelineSpan extends StepSpan {
   readonly chunk: number;
 }
 
-/** @throws AutoparError `bad-schedule` (usage) where the schedule has no order for these numbers; (cannotWrite) */
-export async function writeTimeline(file: string, configuration: StepConfiguration, price: StepPrice): Promise<void> {
-  const events = pipelineSpans(configuration, price).map(({ line, from, until, kind, label, microBatch, chunk }) => ({
+function simulatedPipeline(
+  configuration: StepConfiguration,
+  price: StepPrice,
+): { readonly actions: readonly (readonly PipelineSpan[])[]; readonly sends: readonly StepSpan[] } {
+  const schedule = makeSchedule(scheduleRequest(configuration));
+  const sends: StepSpan[] = [];
+  const timeline = simulate(schedule, {
+    compute: (stage, _, phase) => phaseSeconds(price.stageSeconds[stage], phase) / schedule.virtualStages,
+    transfer: () => price.sendSeconds,
+    onSend: (sent) => sends.push(...sendSpan(sent, schedule.stages)),
+  });
+  const actions = schedule.actions.map((own, stage) =>
+    own.map(({ microBatch, phase, chunk }, index) => {
+      const from = timeline.starts[stage]?.[index] ?? 0;
+      const until = timeline.ends[stage]?.[index] ?? from;
+      return { line: stage, from, until, kind: phase, label: `${phase} ${microBatch}`, microBatch, chunk };
+    }),
+  );
+  return { actions, sends };
+}
+
+/**
+ * Writes a step's pipeline: a line per stage, one for what it sends, and its memory as a counter.
+ * @throws AutoparError `bad-schedule` (usage) where the schedule has no order for these numbers; (cannotWrite)
+ */
+export async function writeTimeline(
+  file: string,
+  configuration: StepConfiguration,
+  price: StepPrice,
+  stages: readonly HeldByStage[],
+): Promise<void> {
+  const { actions, sends } = simulatedPipeline(configuration, price);
+  const spans = [...actions.flat(), ...sends].map(({ line, from, until, kind, label, ...rest }) => ({
     name: label,
     cat: kind,
     ...{ ph: 'X', pid: 0, tid: line },
     ts: from * MICROSECONDS,
     dur: (until - from) * MICROSECONDS,
-    args: { microBatch, chunk },
+    args: rest,
   }));
-  const lines = Array.from({ length: configuration.degrees.pp }, (_, stage) => `stage ${stage}`);
-  await writeEvents(file, lines, events);
+  const memory = pipelineMemory(configuration, price, stages).flatMap((curve, stage) =>
+    curve.map(([seconds, bytes]) => ({
+      ...{ name: `memory of stage ${stage}`, ph: 'C', pid: 0, ts: seconds * MICROSECONDS },
+      args: { bytes: Math.round(bytes) },
+    })),
+  );
+  const names = actions.map((_, stage) => `stage ${stage}`);
+  const lines = [...names, ...(sends.length > 0 ? names.map((name) => `${name} sends`) : [])];
+  await writeEvents(file, lines, [...spans, ...memory]);
 }
 
 /**

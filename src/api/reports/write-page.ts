@@ -3,7 +3,7 @@ import { type Page, pageHtml } from '../../pictures/page.js';
 import { writeFileAtomic } from '../../program/atomic.js';
 
 export type { StepSpan } from '../../cost-model/step-spans.js';
-export type { Page, PageSection, PageTable } from '../../pictures/page.js';
+export type { Page, PageSection } from '../../pictures/page.js';
 
 /** @throws AutoparError (cannotWrite) */
 export async function writePage(file: string, page: Page): Promise<void> {

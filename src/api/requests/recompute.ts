@@ -3,62 +3,15 @@
  * is about.
  */
 import { type Recomputed, withClones } from '../../ir/autodiff/recompute.js';
-import {
-  LAYER_RECOMPUTE_KINDS,
-  operatorsOfKind,
-  RECOMPUTE_KINDS,
-  type RecomputeKind,
-  repeatedLayers,
-} from '../../ir/autodiff/recompute-kinds.js';
+import { operatorsOfKind, repeatedLayers } from '../../ir/autodiff/recompute-kinds.js';
+import type { RecomputeKind } from '../../ir/autodiff/recompute-names.js';
 import { AutoparError } from '../../ir/error.js';
 import { matchesGlob } from '../../ir/glob.js';
 import { type Graph, isBackward } from '../../ir/graph.js';
-import { nearest, offer } from '../../ir/nearest.js';
+import { offer } from '../../ir/nearest.js';
 import type { Interleave } from '../../partition/sharded-graph.js';
 import type { RecomputePin } from '../../sharding-propagation/pin.js';
-
-export { LAYER_RECOMPUTE_KINDS };
-
-/** A request in its parts. */
-export interface RecomputeRequest {
-  readonly kind: RecomputeKind;
-  /** Numbers, ranges of them, and globs of layers' names; null for all layers. */
-  readonly layers: readonly string[] | null;
-  /** Whether the last micro-batch of a step keeps what the others recompute. */
-  readonly exceptLast: boolean;
-}
-
-/** Behind a kind, or its layers. */
-const EXCEPT_LAST = 'except-last';
-
-/** @throws AutoparError (usage) `bad-option` for a kind that there is not, or an empty set of layers */
-export function readRecompute(text: string): RecomputeRequest {
-  const exceptLast = text.endsWith(`:${EXCEPT_LAST}`);
-  const said = exceptLast ? text.slice(0, -EXCEPT_LAST.length - 1) : text;
-  const at = said.indexOf(':');
-  const [named, set] = at < 0 ? [said, null] : [said.slice(0, at), said.slice(at + 1)];
-  const kind = RECOMPUTE_KINDS.find((name) => name === named);
-  if (!kind)
-    throw new AutoparError(
-      'bad-option',
-      'usage',
-      `--recompute ${text}: '${named}' is no kind of recompute`,
-      {},
-      nearest(named, RECOMPUTE_KINDS) === undefined
-        ? `the kinds are ${RECOMPUTE_KINDS.join(', ')}`
-        : offer(named, RECOMPUTE_KINDS),
-    );
-  const layers = set === null ? null : set.split(',').map((part) => part.trim());
-  if (layers?.some((part) => part === ''))
-    throw new AutoparError(
-      'bad-option',
-      'usage',
-      `--recompute ${text}: the set of layers has an empty part`,
-      {},
-      'give numbers, ranges and globs of layers with commas between, such as full:0-3,6',
-    );
-  return { kind, layers, exceptLast };
-}
+import { readRecompute } from './recompute-words.js';
 
 /** The forward operators that a training graph recomputes, and what the user should know. */
 export interface RecomputedOperators extends Recomputed {

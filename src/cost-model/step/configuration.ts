@@ -1,7 +1,7 @@
 /**
  * @file How a model is trained or run on a cluster: degrees, batches, what is recomputed, formats, and what overlaps.
  */
-import type { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-kinds.js';
+import type { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-names.js';
 import type { ScheduleKind } from '../../schedule/schedule.js';
 import type { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 import type { SoftwareName } from './constants.js';

@@ -8,10 +8,7 @@
  */
 import type { Graph, Node } from '../graph.js';
 import { entryOf } from '../ops/index.js';
-
-export const LAYER_RECOMPUTE_KINDS = ['none', 'selective', 'operators', 'full'] as const;
-export const RECOMPUTE_KINDS = [...LAYER_RECOMPUTE_KINDS, 'stage'] as const;
-export type RecomputeKind = (typeof RECOMPUTE_KINDS)[number];
+import type { RecomputeKind } from './recompute-names.js';
 
 /** The repeated layers of a graph, all classes in the order of the model. */
 export function repeatedLayers({ nodes }: Graph): readonly string[] {

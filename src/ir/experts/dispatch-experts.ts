@@ -13,22 +13,17 @@
  * is added to stays. Nothing here knows a mesh: between `rows` and the experts' products a layout moves from groups to experts,
  * which is an all-to-all.
  */
+
 import { AutoparError } from '../error.js';
 import { type Graph, type Node, typeOf } from '../graph.js';
 import { needed } from '../needed.js';
 import { constant } from '../ops/constants.js';
 import { ForwardWriter } from '../passes/forward-writer.js';
+import type { Dispatch } from './dispatches.js';
 import { ExpertWriter } from './expert-writer.js';
 import { type ExpertBlock, findExperts } from './find-experts.js';
 import { chosenPerToken } from './routers.js';
 import { samplesIn } from './samples.js';
-
-/**
- * How tokens reach their experts. `padded`: every expert has the same number of slots, filled or not. `variable`: which are
- * filled goes first, then these alone are sent; the others hold zeros at both ends.
- */
-export const DISPATCHES = ['padded', 'variable'] as const;
-export type Dispatch = (typeof DISPATCHES)[number];
 
 export interface DispatchOptions {
   /** How tokens reach the experts of their top k; as the file has it by default. */

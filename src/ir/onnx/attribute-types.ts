@@ -16,10 +16,10 @@ const NAMES: Readonly<Record<AttributeForm, string>> = {
     linear_before_reset local_window_size mask_index_type max_gram_length max_skip_count min_gram_length mrope_layout
     ndim new_axis noop_with_empty_axes normalize_routing_weights normalized num_heads onesided opset output_datatype output_dtype
     output_qk p past_present_share_buffer periodic positive precision q_num_heads qk_matmul_output_mode qk_output quantize_axis
-    replaced_value_int64 reverse rotary_embedding_dim rotary_interleaved sampling_ratio saturate select_last_index sliding_window_cache
-    smooth_softmax softmax_precision sorted spatial start stash_type state_window storage_order swiglu_fusion targets
-    time_axis to training_mode transA transB transBatchA transBatchB unidirectional upper use_sparse_mixer value_int
-    weight_prepacked weights_prepacked zeros`,
+    replaced_value_int64 reverse rotary_embedding_dim rotary_interleaved sampling_ratio saturate select_last_index
+    sliding_window_cache smooth_softmax softmax_precision sorted spatial start stash_type state_window storage_order
+    swiglu_fusion targets time_axis to training_mode transA transB transBatchA transBatchB unidirectional
+    upper use_sparse_mixer value_int weight_prepacked weights_prepacked zeros`,
   ints: `axes class_ids consumed_inputs inputdimensions mrope_section ngram_counts ngram_indexes output_padding
     imputed_value_int64s output_shape pads perm pool_int64s qkv_hidden_sizes shape split value_ints`,
   count:

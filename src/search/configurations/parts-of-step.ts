@@ -8,7 +8,7 @@ import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
 import { type PartsBytes, partBytes } from '../../cost-model/step/part-bytes.js';
 import { type PartPrices, priceParts } from '../../cost-model/step/part-price.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
-import { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-kinds.js';
+import { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-names.js';
 import type { PhasesOfStep } from './phases-of-step.js';
 
 /** Remembers one combination and micro-batch at a time: a search looks at all variants of one before the next. */

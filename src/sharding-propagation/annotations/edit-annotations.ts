@@ -162,5 +162,6 @@ function editJson(record: AnnotationRecord, edit: AnnotationEdit): string {
   const replaced = kept.map((pin) => edit.pins.find((other) => same(other.match, pin.match)) ?? pin);
   const added = edit.pins.filter((pin) => !kept.some((other) => same(other.match, pin.match)));
   const mesh = { ...record.mesh, ...edit.mesh };
-  return `${JSON.stringify({ ...record, ...(Object.keys(mesh).length > 0 ? { mesh } : {}), pins: [...replaced, ...added] }, null, 2)}\n`;
+  const edited = { ...record, ...(Object.keys(mesh).length > 0 ? { mesh } : {}), pins: [...replaced, ...added] };
+  return `${JSON.stringify(edited, null, 2)}\n`;
 }

@@ -6,11 +6,8 @@ import test from 'ava';
 import { randomInputs } from '../../../src/api/execution/inputs.js';
 import { runGraph } from '../../../src/api/verification/reference.js';
 import { AutoparError } from '../../../src/ir/error.js';
-import {
-  DISPATCHES,
-  type DispatchOptions,
-  dispatchExperts as dispatchPlain,
-} from '../../../src/ir/experts/dispatch-experts.js';
+import { type DispatchOptions, dispatchExperts as dispatchPlain } from '../../../src/ir/experts/dispatch-experts.js';
+import { DISPATCHES } from '../../../src/ir/experts/dispatches.js';
 import { expandExperts } from '../../../src/ir/experts/expand-experts.js';
 import { sumGathered } from '../../../src/ir/experts/gathered-results.js';
 import { sumGatheredWeights } from '../../../src/ir/experts/gathered-weights.js';

@@ -235,10 +235,10 @@ def run(options):
         np.savez(options.state, **to_numpy(state))
 `;
 
-export const CHECKPOINT = `"""Checkpoints in torch's distributed format, by the model's names: a program of another plan resumes them.
+export const CHECKPOINT = `"""Checkpoints in torch's distributed format: a program of another plan resumes them.
 
-A block that is one box of its tensor is saved as a DTensor. Another one, such as this rank's heads of a fused
-projection of queries, keys and values, has no placement there: such a tensor is saved whole.
+They are by the model's names. A block that is one box of its tensor is saved as a DTensor. Another one, such as this
+rank's heads of a fused projection of queries, keys and values, has no placement there: such a tensor is saved whole.
 """
 
 import sys

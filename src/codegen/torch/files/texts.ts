@@ -53,8 +53,9 @@ export function readme({ model, ranks, mesh, isPipeline }: DescribedProgram): st
     pip install -r requirements.txt
     torchrun --nproc-per-node ${ranks} main.py --steps 3
 
-\`--inputs FILE.npz\` gives whole inputs, \`--outputs\` and \`--state\` write whole outputs and weights, \`--save\` and \`--resume\` checkpoints;
-\`main.py --help\` lists the rest. On several machines add torchrun's own options (\`--nnodes\`, \`--rdzv-endpoint\`).
+\`--inputs FILE.npz\` gives whole inputs, \`--outputs\` and \`--state\` write whole outputs and weights, \`--save\`
+and \`--resume\` checkpoints; \`main.py --help\` lists the rest. On several machines add torchrun's own options
+(\`--nnodes\`, \`--rdzv-endpoint\`).
 
 | file | holds |
 |---|---|
@@ -70,8 +71,8 @@ ${isPipeline ? PIPELINE : MODEL}
 
 ## Proof
 
-The operators and collectives are those of the sharded graph that autopar priced, type-checked, and wrote as the program beside this folder.
-That program is run and compared with the unsharded model, tensor by tensor, with
+The operators and collectives are those of the sharded graph that autopar priced, type-checked, and wrote as the
+program beside this folder. That program is run and compared with the unsharded model, tensor by tensor, with
 
     autopar verify ..
 

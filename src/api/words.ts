@@ -1,0 +1,24 @@
+/**
+ * @file What the command line reads its options with: which values they take, and how their words are read. It loads no station,
+ * so that a command starts soon; verbs.ts is the other file that does so, and index.ts is loaded by the commands that need more.
+ */
+export { TOKEN_TYPES } from '../data/data-file.js';
+export { LAYER_RECOMPUTE_KINDS } from '../ir/autodiff/recompute-names.js';
+export { AutoparError, EXIT } from '../ir/error.js';
+export { offer } from '../ir/nearest.js';
+export { shellWord } from '../ir/shell-word.js';
+export { COMPUTING_BACKENDS, RUN_BACKENDS } from './execution/backends.js';
+export { LISTEN } from './execution/interruption.js';
+export { DISPATCHES, dispatchIn } from './models/dispatch.js';
+export { FAMILY_NAMES } from './models/model-families.js';
+export { BATCH_STATISTICS } from './models/statistics-parts.js';
+export { refuseIdle } from './options/idle.js';
+export { OBJECTIVES } from './requests/compile-options.js';
+export { checkDegrees } from './requests/degrees.js';
+export { isPlanPath } from './requests/plan-path.js';
+export { readRecompute } from './requests/recompute-words.js';
+export { GRADIENT_SYNCS, offloadAsked, PREFERENCES, pricedOffload, requestIn } from './requests/requests.js';
+export { PIPELINE_SCHEDULES, SCHEDULE_KINDS } from './requests/schedule-kinds.js';
+export { SEARCH_MODES, SOLVERS, SP_METHODS, SP_ORDERS } from './requests/search-modes.js';
+export { TARGETS } from './requests/targets.js';
+export { checkTraining, LOSSES, OPTIMIZERS } from './requests/training-request.js';

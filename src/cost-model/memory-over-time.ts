@@ -1,0 +1,164 @@
+/**
+ * @file What the ranks of each stage of a lowered plan hold over a step, as it is predicted: the walks that count the peak
+ * (partition/liveness.ts, rank-memory.ts), put to the times of what runs.
+ */
+import { runsInStep } from '../partition/except-last.js';
+import { livenessByNode } from '../partition/liveness.js';
+import type { LoweredStage } from '../partition/lower-stages.js';
+import { computeLists, nodesByList, UPDATE } from '../partition/phase-lists.js';
+import { actionsOf, type StageAction } from '../partition/placed-actions.js';
+import { type HeldWhile, rankMemoryByAction } from '../partition/rank-memory.js';
+import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
+import type { Schedule } from '../schedule/schedule.js';
+import type { Cluster } from './cluster.js';
+import { hiddenBehind } from './data-overlap.js';
+import { fusesBlocks } from './device.js';
+import { savedBytes, simulateStages } from './predict-stages.js';
+import { priceNode } from './price.js';
+
+/** From each moment on so many bytes, until the next; seconds from the step's beginning. */
+export type HeldOverTime = readonly (readonly [seconds: number, bytes: number])[];
+
+/**
+ * Per stage. Of other clusters' pipelines it is a micro-batch's own walk and, beside it, what the others in flight keep, as
+ * `stagesMemory` has it. Takes time linear in nodes and micro-batches.
+ */
+export function memoryOverTime(
+  stages: readonly LoweredStage[],
+  schedule: Schedule | null,
+  cluster: Cluster,
+): readonly HeldOverTime[] {
+  const simulated = schedule && simulateStages(stages, schedule, cluster);
+  const actions = actionsOf(stages, schedule?.actions);
+  return stages.map(({ sharded }, stage) => {
+    const own = actions[stage] ?? [];
+    const held = cluster.local ? rankMemoryByAction(sharded, own) : heldBeside(sharded, own, cluster);
+    const { timeline, once } = simulated ?? {};
+    const spans = timeline
+      ? scheduledSpans(sharded, own, timeline.starts[stage], timeline.ends[stage], once?.[stage] ?? 0)
+      : null;
+    return thinned(curveOf(held, spans, secondsFor(sharded, cluster)));
+  });
+}
+
+/** Seconds that nodes take in one run, without what of their communication compute hides. */
+function secondsFor(graph: ShardedGraph, cluster: Cluster): (nodes: HeldWhile['nodes']) => number {
+  const exposed = hiddenBehind(graph, cluster)?.exposed;
+  const runsOf = runsInStep(graph);
+  const nanoseconds = (node: ShardedNode) => {
+    const waited = node.kind === 'communicate' ? exposed?.get(node.name) : undefined;
+    return waited === undefined ? priceNode(node, graph, cluster) : waited / runsOf(node);
+  };
+  return (nodes) => nodes.reduce((sum, node) => sum + nanoseconds(node), 0) / 1e9;
+}
+
+/** A walk of one micro-batch under every action, beside what the others in flight keep. */
+function heldBeside(
+  graph: ShardedGraph,
+  actions: readonly StageAction[],
+  cluster: Cluster,
+): readonly (readonly HeldWhile[])[] {
+  const parts = livenessByNode(graph, fusesBlocks(cluster.device));
+  const byNode = new Map(graph.nodes.map((node, index) => [node, parts[index]]));
+  const chunks = graph.pipeline?.chunks ?? 1;
+  const saved = graph.pipeline ? savedBytes(graph) / chunks : 0;
+  const lists = nodesByList(graph);
+  const others = inFlightBeside(graph, actions);
+  const { interleave = 1 } = graph;
+  return actions.map(({ list, microBatch }, index) => {
+    const halves = microBatch === null ? 1 : interleave;
+    const kept = Math.ceil((others[index] ?? 0) * saved);
+    return (lists.get(withoutLast(list)) ?? []).map((node) => {
+      const { mostBytes = 0, endBytes = 0 } = byNode.get(node) ?? {};
+      return { nodes: Array<ShardedNode>(halves).fill(node), mostBytes: mostBytes + kept, endBytes: endBytes + kept };
+    });
+  });
+}
+
+/** Per action, the chunks of other micro-batches that are between their forward and the last phase that reads what it keeps. */
+function inFlightBeside({ pipeline }: ShardedGraph, actions: readonly StageAction[]): readonly number[] {
+  if (!pipeline) return [];
+  const lists = computeLists(pipeline);
+  const lastPhase = lists.at(-1)?.does;
+  const does = new Map(lists.map((list) => [list.phase, list.does]));
+  const flying = new Map<number | null, number>();
+  let all = 0;
+  return actions.map(({ list, microBatch }) => {
+    const phase = does.get(withoutLast(list));
+    const own = flying.get(microBatch) ?? 0;
+    const others = all - own;
+    const change = phase === undefined ? 0 : phase === 'forward' ? 1 : phase === lastPhase ? -1 : 0;
+    flying.set(microBatch, own + change);
+    all += change;
+    return others;
+  });
+}
+
+function withoutLast(list: string): string {
+  return list.replace(/ \(last\)$/, '');
+}
+
+interface TimedAction {
+  readonly from: number;
+  readonly until: number;
+}
+
+/** When each action runs: those of the schedule as simulated, the update behind them, transfers in no time. */
+function scheduledSpans(
+  { pipeline }: ShardedGraph,
+  actions: readonly StageAction[],
+  starts: Float64Array | undefined,
+  ends: Float64Array | undefined,
+  updateSeconds: number,
+): readonly TimedAction[] {
+  const computed = new Set(pipeline ? computeLists(pipeline).map(({ phase }) => phase) : []);
+  let [next, now] = [0, 0];
+  return actions.map(({ list, microBatch }) => {
+    const isScheduled = microBatch !== null && computed.has(withoutLast(list));
+    const from = isScheduled ? (starts?.[next] ?? now) : now;
+    now = isScheduled ? (ends?.[next] ?? now) : list === UPDATE ? now + updateSeconds : now;
+    if (isScheduled) next += 1;
+    return { from, until: now };
+  });
+}
+
+/** @param spans where actions have their times; null where they run one after the other, as long as their nodes take */
+function curveOf(
+  held: readonly (readonly HeldWhile[])[],
+  spans: readonly TimedAction[] | null,
+  secondsFor: (nodes: HeldWhile['nodes']) => number,
+): HeldOverTime {
+  const points: (readonly [number, number])[] = [];
+  let now = 0;
+  for (const [index, parts] of held.entries()) {
+    const seconds = parts.map(({ nodes }) => secondsFor(nodes));
+    const own = seconds.reduce((sum, each) => sum + each, 0);
+    const span = spans?.[index] ?? { from: now, until: now + own };
+    const scale = own > 0 ? (span.until - span.from) / own : 0;
+    now = span.from;
+    for (const [at, { mostBytes }] of parts.entries()) {
+      points.push([now, mostBytes]);
+      now += (seconds[at] ?? 0) * scale;
+    }
+    now = span.until;
+    const last = parts.at(-1);
+    if (last) points.push([now, last.endBytes]);
+  }
+  return points;
+}
+
+/** As many points at most: more are no picture. */
+const MOST_POINTS = 1000;
+
+/** Of neighbours in time the fullest stands for all. */
+function thinned(points: HeldOverTime): HeldOverTime {
+  if (points.length <= MOST_POINTS) return points;
+  const end = points.at(-1)?.[0] ?? 0;
+  const bins = new Map<number, readonly [number, number]>();
+  for (const [seconds, bytes] of points) {
+    const bin = Math.floor((MOST_POINTS * seconds) / (end || 1));
+    const [from, most] = bins.get(bin) ?? [seconds, 0];
+    bins.set(bin, [from, Math.max(most, bytes)]);
+  }
+  return [...bins.values()];
+}
