@@ -243,7 +243,6 @@ function configurationOf(options: SimulateOptions, cluster: Cluster): StepConfig
     );
   return {
     ...baseConfiguration(cluster, options, globalBatch),
-    ...(cluster.local ? { bundledRuntime: true } : {}),
     degrees: { tp, pp, sp, dp, ep },
     ...(options.meshOrder ? { meshOrder: options.meshOrder } : {}),
     ...(options.schedule ? { schedule: options.schedule } : {}),
@@ -270,6 +269,7 @@ export function baseConfiguration(
 ): SpaceOptions['base'] {
   return {
     ...(loss ? {} : { inference: true }),
+    ...(cluster.local ? { bundledRuntime: true } : {}),
     globalBatch,
     attention,
     precision,

@@ -210,8 +210,10 @@ class Cutting {
     return [...found.values()];
   }
 
-  private stageGraph(nodes: readonly Node[], stage: number, transfers: readonly CutTransfer[]): StageGraph {
+  private stageGraph(unordered: readonly Node[], stage: number, transfers: readonly CutTransfer[]): StageGraph {
     const { graph } = this;
+    const chunks = this.chunksOf(unordered, stage);
+    const nodes = byChunk(unordered, chunks);
     const made = new Set(nodes.flatMap(({ outputs }) => outputs));
     const sent = transfers.filter(({ from }) => from === stage).map(({ tensor }) => tensor);
     const read = new Set<string | null>([...nodes.flatMap(({ inputs }) => inputs), ...sent]);
@@ -242,7 +244,7 @@ class Cutting {
       batch: graph.batch.filter(({ input }) => data.includes(input)),
       ...(microBatches ? { microBatches: ofStage(microBatches, data, fromHere) } : {}),
     };
-    return { graph: stageGraph, chunks: this.chunksOf(nodes, stage) };
+    return { graph: stageGraph, chunks };
   }
 
   /** An output that several stages make for themselves (their own copies of a state aside) is the first's. */
@@ -267,6 +269,18 @@ class Cutting {
     }
     return chunks;
   }
+}
+
+/**
+ * Forward operators in the order in which their chunks run, so that what several read is made by the first to run. Operators that
+ * read no parameter may stand behind others of a later chunk in the whole graph.
+ */
+function byChunk(nodes: readonly Node[], chunks: ReadonlyMap<string, number>): readonly Node[] {
+  const turn = ({ name, phase }: Node) => {
+    if (phase === 'begin') return -1;
+    return phase === 'forward' ? (chunks.get(name) ?? FIRST) : Number.MAX_SAFE_INTEGER;
+  };
+  return [...nodes].sort((a, b) => turn(a) - turn(b));
 }
 
 /** A stage is fed, and gives, its own part of what micro-batches are cut from. */

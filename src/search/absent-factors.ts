@@ -11,7 +11,7 @@ import type { OperatorEntry } from '../ir/operator.js';
 import { expertEntries } from '../ir/ops/experts.js';
 import { entryOf, operatorEntry } from '../ir/ops/index.js';
 import { ruleOf, viewOf } from '../ir/view.js';
-import { innerMesh, type SpMethod } from '../sharding-propagation/roles.js';
+import { axesTaking, innerMesh, type SpMethod } from '../sharding-propagation/roles.js';
 import type { Pins } from './degrees.js';
 import { attentionHeads, dividesHeads, expertDimensions } from './factor-families.js';
 import type { OperatorQuestions } from './operator-questions.js';
@@ -99,7 +99,8 @@ export function refuseRing(graph: Graph, questionOf: OperatorQuestions, spOf: (n
 const ATTENDING: ReadonlySet<OperatorEntry['family']> = new Set(['attention', 'contraction']);
 
 function refuseHeads(graph: Graph, sp: number): void {
-  const partsOf = (degree: number) => innerMesh({ sp: degree }).axes.find(({ name }) => name === 'sp')?.subAxes ?? [];
+  const partsOf = (degree: number) =>
+    axesTaking(innerMesh({ sp: degree }), 'sequence').flatMap(({ subAxes }) => subAxes);
   for (const node of graph.nodes) {
     if (entryOf(node.op, node.domain)?.family !== 'attention') continue;
     const rule = ruleOf(viewOf(graph, node));

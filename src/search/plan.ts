@@ -35,8 +35,8 @@ import type { Completion } from './completion.js';
 import { batchSize, degreesOf, type MeshDegrees, type Pins } from './degrees.js';
 import { bytesWritten } from './figures.js';
 import { memoryConflict } from './memory-conflict.js';
-import { offloadRemedy } from './offload-remedy.js';
 import { type OperatorQuestions, operatorQuestions } from './operator-questions.js';
+import { outsideRemedies } from './outside-remedies.js';
 import type { PipelinedGraph } from './pipeline/pipeline.js';
 import { stagePins } from './pipeline/stage-pins.js';
 import { hostedAsked, partsAsked } from './places-asked.js';
@@ -207,7 +207,7 @@ export async function plan(
     const remedies = [
       await pinsTooLarge(graph, cluster, options, completion, tried, solving.solved),
       await remedyOf(graph, cluster, limit ?? 0, solving.solved, all),
-      offloadRemedy(graph, cluster, limit ?? 0, solving.solved, { parts, hosted }),
+      ...outsideRemedies(graph, cluster, limit ?? 0, solving.solved, { parts, hosted }),
     ];
     throw nothingFits(graph, cluster, others, choice, limit ?? 0, options.timeLimit !== undefined, remedies);
   }

@@ -163,6 +163,11 @@ export function dataAxes(mesh: Mesh): readonly MeshAxis[] {
   return mesh.axes.filter(({ name }) => name !== STAGE_AXIS && roleOf(name).isData);
 }
 
+/** Axes that take a family of factors wherever an operator has them, outermost first. */
+export function axesTaking(mesh: Mesh, family: FactorFamily): readonly MeshAxis[] {
+  return mesh.axes.filter(({ name }) => roleOf(name).takes.elsewhere?.includes(family));
+}
+
 /** The axis that cuts weights: what styles of modules and pins of tables are about; none on a mesh without it. */
 export function weightAxis(mesh: Mesh): MeshAxis | undefined {
   return mesh.axes.find(({ name }) => Object.hasOwn(TABLE, name) && roleOf(name).cutsWeights);

@@ -1,7 +1,7 @@
 /**
  * @file Stages are a partition of the training graph: every operator that depends on a parameter is on one stage, every tensor
- * that a stage reads is fed, kept, made or received there, and what is received was sent by an earlier place in the whole graph's
- * order.
+ * that a stage reads is fed, kept, made or received there, what is received was sent by an earlier place in the whole graph's
+ * order, and forward operators stand in the order in which their chunks run.
  */
 import test from 'ava';
 import fc from 'fast-check';
@@ -71,7 +71,9 @@ function problemsOf(graph: Graph, placeOf: ReadonlyMap<string, StagePlace>, coun
     if (found === 0) problems.push(`${name} is on no stage`);
     if (found > 1 && outputs.some((output) => ofWeights.has(output))) problems.push(`${name} is on ${found} stages`);
   }
-  for (const [index, { graph: stage }] of stages.entries()) {
+  for (const [index, { graph: stage, chunks }] of stages.entries()) {
+    const turns = stage.nodes.flatMap(({ name, phase }) => (phase === 'forward' ? [chunks.get(name) ?? 0] : []));
+    if (turns.some((turn, at) => turn < (turns[at - 1] ?? 0))) problems.push(`stage ${index} mixes its chunks`);
     const there = new Set<string | null>([null, ...stage.inputs, ...stage.weights.keys()]);
     for (const node of stage.nodes) {
       for (const input of node.inputs)

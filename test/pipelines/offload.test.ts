@@ -81,6 +81,33 @@ test.serial('a table that is looked up on the host never comes to the device', a
   t.true((kept.outside.counted[0]?.host.storedBytes ?? bytes) < bytes, 'rows alone cross the link');
 });
 
+slow(
+  'where a table leaves no room, its lookup is proposed for the host, and a plan that takes the proposal fits',
+  async (t) => {
+    const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+    try {
+      const model = join(folder, 'lookup.onnx');
+      writeModel('lookup', model);
+      const training = { loss: { kind: 'mse' as const }, optimizer: { kind: 'adamw' as const, learningRate: 1e-2 } };
+      const memory = 4 * 4 * LOOKUP_TABLE[0] * LOOKUP_TABLE[1];
+      const options = { model, output: join(folder, 'out'), devices: 2, dp: 2, training, memory, planOnly: true };
+      const refused = await t.throwsAsync(compile(options), { instanceOf: AutoparError });
+      const [, node = '', said = '', unit = ''] =
+        /(?:^|; else )pin (\S+) with place: host in annotations: a device then holds ([\d.]+) ([kM]?B) of /.exec(
+          (refused as AutoparError).hint ?? '',
+        ) ?? [];
+      t.is(node, '/Gather');
+      const annotations = annotationsOf({ version: 1, pins: [{ match: { node }, place: 'host' }] });
+      const { plan } = await compile({ ...options, annotations });
+      const peak = plan.predicted.peakBytes[0] ?? 0;
+      t.true(peak <= memory);
+      t.is(Number((peak / (unit === 'kB' ? 1e3 : 1)).toPrecision(3)), Number(said));
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  },
+);
+
 slow('a limit on the device refuses what a program without offload would hold', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   try {

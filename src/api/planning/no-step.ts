@@ -76,7 +76,7 @@ export function nothingFits(
   const { pp, dp, sp, tp } = degrees;
   // Each device has these whatever it holds; only the rest is shared out.
   const { contextBytes, communicationBytes } = DEVICE_OVERHEAD;
-  const fixed = contextBytes + communicationBytes;
+  const fixed = cluster.local ? 0 : contextBytes + communicationBytes;
   const times = limitBytes > fixed ? Math.ceil((least.bytes - fixed) / (limitBytes - fixed)) : null;
   const more =
     times === null

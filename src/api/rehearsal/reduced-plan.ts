@@ -11,6 +11,7 @@ import { partAt, placeOfPart } from '../../schedule/parts.js';
 import { tensorLayoutText } from '../../sharding-propagation/file-form.js';
 import { isReplicated, type Layout, mergedLayout, normalise, sameBlocks } from '../../sharding-propagation/layout.js';
 import { deviceCount, STAGE_AXIS } from '../../sharding-propagation/mesh.js';
+import { axesTaking } from '../../sharding-propagation/roles.js';
 import { type AxisSizes, rankAxes, sizesOf } from '../../sharding-propagation/stage-meshes.js';
 import { operandLayouts, REPLICATED, type Strategy } from '../../sharding-propagation/strategy.js';
 import type { Plan, PlanOperator, PlanView } from '../../strategy/plan.js';
@@ -133,13 +134,13 @@ function scheduleOf({ schedule }: Plan, { graph, parts, mesh, imported }: SmallM
   const count = graph.microBatches?.count ?? 1;
   const [first] = graph.batch;
   const samples = first ? (graph.tensors.get(first.input)?.shape[first.axis] ?? 0) : 0;
-  const dp = mesh.mesh.axes.find(({ name }) => name === 'dp')?.size ?? 1;
-  const isSaid = count > 1 && samples > 0 && samples % dp === 0 && imported.training !== undefined;
+  const parted = axesTaking(mesh.mesh, 'batch').reduce((product, { size }) => product * size, 1);
+  const isSaid = count > 1 && samples > 0 && samples % parted === 0 && imported.training !== undefined;
   return {
     kind: parts ? kind : 'single',
     microBatches: count,
     ...(schedule.interleave ? { interleave: schedule.interleave } : {}),
-    ...(isSaid ? { microBatch: samples / dp, batch: samples * count } : {}),
+    ...(isSaid ? { microBatch: samples / parted, batch: samples * count } : {}),
     ...(parts && parts.virtualStages > 1 ? { virtualStages: parts.virtualStages } : {}),
     ...(schedule.recompute ? { recompute: schedule.recompute } : {}),
   };

@@ -4,8 +4,8 @@
  */
 import { isCount } from '../../ir/experts/dispatch-experts.js';
 import { numbersOf } from '../../ir/ops/constants.js';
-import { indexOn, subAxes } from '../../sharding-propagation/mesh.js';
-import { innerMesh } from '../../sharding-propagation/roles.js';
+import { indexOn } from '../../sharding-propagation/mesh.js';
+import { axesTaking, innerMesh } from '../../sharding-propagation/roles.js';
 import type { Plan } from '../../strategy/plan.js';
 import type { Arrays } from '../execution/arrays.js';
 import { slotsOf } from '../models/dispatch.js';
@@ -32,8 +32,8 @@ export function expertLoads({ passes, degrees, schedule, meshes }: Plan, outputs
   const { dp, sp, ep } = degrees;
   const mesh = innerMesh({ dp, sp, tp: 1, ep });
   const experts = mesh.experts ?? [];
-  const rest = subAxes(mesh).flatMap(({ name }) => (name.startsWith('dp') && !experts.includes(name) ? [name] : []));
-  const whole = subAxes(mesh).flatMap(({ name }) => (name.startsWith('dp') ? [name] : []));
+  const whole = axesTaking(mesh, 'batch').flatMap(({ subAxes }) => subAxes.map(({ name }) => name));
+  const rest = whole.filter((name) => !experts.includes(name));
   const ranks = Array.from({ length: dp * sp }, (_, rank) => ({
     group: indexOn(mesh, rest, rank),
     part: indexOn(mesh, experts, rank),

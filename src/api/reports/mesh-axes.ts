@@ -34,6 +34,14 @@ export interface AxisUse {
   readonly hiddenSeconds: number;
 }
 
+interface StepAxis {
+  readonly group: Exclude<GroupName, 'replicas'>;
+  readonly ranks: number;
+  /** As it is shown, where that is not the group's name. */
+  readonly axis?: string;
+  readonly hiddenSeconds?: number;
+}
+
 /** Axes of a step that was priced without a program, from the one that moves most inside to the outermost. */
 export function stepAxes(
   { degrees, meshOrder }: StepConfiguration,
@@ -41,22 +49,24 @@ export function stepAxes(
   cluster: Cluster,
 ): readonly AxisUse[] {
   const runs = groupRuns(degrees, meshOrder);
-  const shown: readonly (readonly [group: Exclude<GroupName, 'replicas'>, ranks: number])[] = [
-    ['tp', degrees.tp],
-    ['sp', degrees.sp],
-    ['ep', degrees.ep],
-    ['dp', degrees.dp * degrees.sp],
-    ['pp', degrees.pp],
+  const { dp, sp, tp, ep, pp } = degrees;
+  const { tp: tpSeconds, dp: dpSeconds } = hidden;
+  const shown: readonly StepAxis[] = [
+    { group: 'tp', ranks: tp, hiddenSeconds: tpSeconds },
+    { group: 'sp', ranks: sp },
+    { group: 'ep', ranks: ep },
+    { group: 'dp', ranks: dp * sp, hiddenSeconds: dpSeconds, ...(sp > 1 ? { axis: 'dp·sp' } : {}) },
+    { group: 'pp', ranks: pp },
   ];
   return shown
-    .filter(([, ranks]) => ranks > 1)
-    .map(([axis, ranks]) => ({
-      axis: axis === 'dp' && degrees.sp > 1 ? 'dp·sp' : axis,
+    .filter(({ ranks }) => ranks > 1)
+    .map(({ group, axis = group, ranks, hiddenSeconds = 0 }) => ({
+      axis,
       ranks,
-      ...lying(groupPlace(runs[axis], cluster.levels), cluster.levels),
-      sentBytes: bytes[axis],
-      seconds: parts[axis],
-      hiddenSeconds: axis === 'tp' || axis === 'dp' ? hidden[axis] : 0,
+      ...lying(groupPlace(runs[group], cluster.levels), cluster.levels),
+      sentBytes: bytes[group],
+      seconds: parts[group],
+      hiddenSeconds,
     }));
 }
 

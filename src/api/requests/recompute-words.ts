@@ -41,5 +41,13 @@ export function readRecompute(text: string): RecomputeRequest {
       {},
       'give numbers, ranges and globs of layers with commas between, such as full:0-3,6',
     );
+  if (kind === 'none' && text !== kind)
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `--recompute ${text}: none keeps everything, and the rest of it says of what`,
+      {},
+      'give none, or a kind before it, such as full:0-3',
+    );
   return { kind, layers, exceptLast };
 }

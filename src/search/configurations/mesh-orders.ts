@@ -8,7 +8,7 @@ import { evenPlace, type GroupPlace, groupPlace } from '../../cost-model/group-p
 import { neverSlower } from '../../cost-model/place-dominance.js';
 import type { Degrees, MeshOrder } from '../../cost-model/step/configuration.js';
 import { groupRuns, hopOf } from '../../cost-model/step/mesh-order.js';
-import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
+import { AXIS_ORDER, STAGE_AXIS } from '../../sharding-propagation/mesh.js';
 
 /** Those beside the usual one, as they are written down. */
 export function meshOrders(degrees: Degrees, cluster: Cluster): readonly MeshOrder[] {
@@ -35,7 +35,7 @@ function ordersOf(degrees: Degrees, cluster: Cluster): readonly MeshOrder[] {
   const idle = AXIS_ORDER.filter((axis) => degrees[axis] === 1);
   const usual = [AXIS_ORDER, ...permutations(used).map((order) => [...idle, ...order])];
   return cluster.kinds && degrees.pp > 1
-    ? usual.filter((order) => order.find((axis) => degrees[axis] > 1) === 'pp')
+    ? usual.filter((order) => order.find((axis) => degrees[axis] > 1) === STAGE_AXIS)
     : usual;
 }
 

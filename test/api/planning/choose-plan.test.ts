@@ -75,6 +75,25 @@ slow(
   },
 );
 
+slow(
+  'ranks of this machine are planned in micro-batches where their limit binds, without what an accelerator keeps',
+  async (t) => {
+    const options: NestedCompileOptions = {
+      ...saved(t, gpt(2, 16)),
+      devices: 2,
+      degrees: { dp: 2, tp: 1 },
+      training: TRAINING,
+      planOnly: true,
+    };
+    const free = await compile(options);
+    const memory = Math.floor((free.plan.predicted.peakBytes[0] ?? 0) * 0.6);
+    const { plan: found, compared } = await compile({ ...options, output: join(folderOf(t), 'out'), memory });
+    t.true(Math.max(...found.predicted.peakBytes) <= memory);
+    t.true(found.schedule.microBatches > 1);
+    t.true(compared?.some(({ proposed }) => proposed === null));
+  },
+);
+
 test('a number of stages that is given is kept, whatever else is proposed', async (t) => {
   const { plan: found } = await compile({
     ...saved(t, GPT),
