@@ -52,7 +52,7 @@ export interface PlannedModel {
   readonly found: PlanResult;
   /** The stages that were planned; null for one. */
   readonly pipeline: Pipeline | null;
-  /** What recompute costs and frees, which lowers the plan once more; null where nothing recomputes. */
+  /** What recompute costs and frees; null where nothing recomputes. */
   readonly recompute: () => RecomputeEffect | null;
   /** What the user should know of decisions that were taken over, a line each. */
   readonly notes: readonly string[];
@@ -130,6 +130,7 @@ async function plannedAs(
     request: requested,
     ...(options.signal ? { signal: options.signal } : {}),
   });
+  const { lowered, prediction } = found;
   const pins = pinsOn ? stagePins(graph, pipeline?.layout, found.assignment.mesh, (mesh) => pinsOn(mesh, plain)) : [];
   const record = planOf(
     {
@@ -149,7 +150,7 @@ async function plannedAs(
     cluster,
     found,
     pipeline,
-    recompute: () => recomputeEffect(graph, found, cluster, pipeline, record),
+    recompute: () => recomputeEffect(graph, { lowered, schedule: pipeline?.schedule ?? null }, prediction, cluster),
     plan: record,
     notes: [
       ...notes,

@@ -130,8 +130,7 @@ function localAttention(
 ): NonNullable<FusedWork['attention']> {
   const products = nodes.filter(isProduct);
   const flops = Math.max(0, ...(products.length > 0 ? products : nodes).map((node) => node.flops));
-  const dtype = view.inputs[0]?.dtype ?? whole.dtype;
-  return { ...whole, dtype, batch: (whole.batch * flops) / Math.max(1, largestProduct(view)) };
+  return { ...whole, batch: (whole.batch * flops) / Math.max(1, largestProduct(view)) };
 }
 
 function bytesOf(fragment: Fragment, name: string): number {

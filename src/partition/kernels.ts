@@ -38,6 +38,12 @@ export interface AttentionWork {
   readonly window?: number;
 }
 
+/** The one kernel that stands for an attention. */
+export interface AttentionKernel extends AttentionWork {
+  /** Of its products: what comes in may be cast inside. */
+  readonly dtype: DType;
+}
+
 /** Share of all pairs of queries and keys that attention looks at: half under a causal mask, less in a window. */
 export function seenShare({ keys, causal, window }: Pick<AttentionWork, 'keys' | 'causal' | 'window'>): number {
   if (!causal) return 1;
@@ -54,7 +60,7 @@ export interface KernelPart {
   /** Whether the kernel's launch counts here. */
   readonly launches: boolean;
   /** Of the operator that stands for an attention, whole. */
-  readonly attention?: AttentionWork & { readonly dtype: DType };
+  readonly attention?: AttentionKernel;
 }
 
 /** An operator's part of its kernel. */
@@ -109,7 +115,7 @@ function kernelParts(graph: Graph): ReadonlyMap<Node, KernelPart> {
   const groups = forwardGroups(graph);
   const heads = new Map<string, Node>();
   for (const node of graph.nodes) if (isOfModel(node.phase) && !heads.has(node.group)) heads.set(node.group, node);
-  const attentions = new Map<string, Omit<AttentionWork, 'backward'>>();
+  const attentions = new Map<string, Omit<AttentionKernel, 'backward'>>();
   for (const [group, head] of heads) {
     const sizes = attentionOf(index, head);
     if (sizes) attentions.set(group, sizes);
@@ -130,9 +136,7 @@ function kernelParts(graph: Graph): ReadonlyMap<Node, KernelPart> {
       const sizes = standing.has(node) ? attentions.get(groupOf(node)) : undefined;
       if (own === undefined) {
         const outside = { inputs: node.inputs.map(() => false), outputs: node.outputs.map(() => false) };
-        const attention = sizes
-          ? { attention: { ...sizes, backward: isBackward(node), dtype: dtypeOf(graph, node) } }
-          : {};
+        const attention = sizes ? { attention: { ...sizes, backward: isBackward(node) } } : {};
         const covered = kind === 'attention' && !sizes;
         return [
           node,
@@ -241,10 +245,6 @@ function kernelsOf(
   return new Map([...names].map(([node, name]) => [node, root(name)]));
 }
 
-function dtypeOf(graph: Graph, { inputs: [input] }: Node): DType {
-  return input ? typeOf(graph, input).dtype : 'float32';
-}
-
 function phaseOf({ phase }: Node): string {
   return passOf(phase);
 }
@@ -270,13 +270,13 @@ function standingFor(
 }
 
 /** Sizes of an attention that devices have one kernel for; null of anything else. */
-function attentionOf(index: GraphIndex, head: Node): Omit<AttentionWork, 'backward'> | null {
+function attentionOf(index: GraphIndex, head: Node): Omit<AttentionKernel, 'backward'> | null {
   if (familyOf(head) !== 'attention') return null;
   return head.body ? sizesOfBlock(index, head, head.body) : sizesOfOperator(index, head);
 }
 
 /** A recognised attention as the one kernel that devices have for it, whatever its exporter wrote. */
-function sizesOfBlock(index: GraphIndex, head: Node, body: Graph): Omit<AttentionWork, 'backward'> | null {
+function sizesOfBlock(index: GraphIndex, head: Node, body: Graph): Omit<AttentionKernel, 'backward'> | null {
   const products = body.nodes.filter((node) => familyOf(node) === 'contraction');
   const [scores, values, ...others] = products.map((node) => {
     const [output] = node.outputs;
@@ -294,6 +294,7 @@ function sizesOfBlock(index: GraphIndex, head: Node, body: Graph): Omit<Attentio
     valueWidth: values.shape.at(-1) ?? 1,
     width: largestProduct(viewOf(body, scores.node)) / (2 * elementCount(scores.shape)),
     causal: masksOf(head).some((mask) => isCausalMask(index, mask)),
+    dtype: firstType(body, scores.node),
   };
 }
 
@@ -303,7 +304,7 @@ function headsShared(index: GraphIndex, { inputs }: Node, queries: number, keys:
   return query && key ? key / keys / (query / queries) : 1;
 }
 
-function sizesOfOperator(index: GraphIndex, node: Node): Omit<AttentionWork, 'backward'> | null {
+function sizesOfOperator(index: GraphIndex, node: Node): Omit<AttentionKernel, 'backward'> | null {
   const [query, key, value] = node.inputs.map((name) => (name === null ? [] : shapeOf(index, name)));
   const [output] = node.outputs;
   if (node.inputs.filter((name) => name !== null).length < 3 || !output) return null;
@@ -325,5 +326,10 @@ function sizesOfOperator(index: GraphIndex, node: Node): Omit<AttentionWork, 'ba
     width: flat ? (query?.[2] ?? 1) / heads : (query?.[3] ?? 1),
     causal: window !== undefined || Number(node.attributes['is_causal'] ?? 0) !== 0,
     ...(seen > 0 ? { window: seen } : {}),
+    dtype: firstType(index.graph, node),
   };
+}
+
+function firstType(graph: Graph, { inputs: [input] }: Node): DType {
+  return input ? typeOf(graph, input).dtype : 'float32';
 }

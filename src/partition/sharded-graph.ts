@@ -8,7 +8,7 @@ import type { Attributes, ConstantTensor, MicroBatches, OuterMemory, Phase, Tens
 import type { Border } from '../sharding-propagation/collective-rule.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
-import type { AttentionWork, KernelKind } from './kernels.js';
+import type { AttentionKernel, KernelKind } from './kernels.js';
 
 export interface ShardedTensor {
   readonly name: string;
@@ -59,8 +59,8 @@ export interface FusedWork {
   readonly kind: KernelKind;
   readonly bytes: number;
   readonly launches: boolean;
-  /** Of the operator that stands for an attention: that of one rank, whose products are of a dtype. */
-  readonly attention?: AttentionWork & { readonly dtype: DType };
+  /** Of the operator that stands for an attention: that of one rank. */
+  readonly attention?: AttentionKernel;
 }
 
 /** What every node of the sharded graph says about where it comes from. */

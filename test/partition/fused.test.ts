@@ -1,5 +1,6 @@
 import test from 'ava';
 import { GraphBuilder } from '../../models/builder.js';
+import { inMixedPrecision, type LowType } from '../../src/ir/autodiff/mixed-precision.js';
 import type { BlockMatch } from '../../src/ir/blocks/block.js';
 import { recogniseBlocks } from '../../src/ir/passes/recognise-blocks.js';
 import { viewOf } from '../../src/ir/view.js';
@@ -11,7 +12,7 @@ const mesh = makeMesh([['tp', 2]]);
 const FLOAT = 4;
 
 /** softmax(q kᵀ) v over 2 · 4 heads of 16 queries, 32 keys, 8 features. */
-function attention(axes: Readonly<Record<string, readonly string[]>>): Fragment {
+function attention(axes: Readonly<Record<string, readonly string[]>>, low?: LowType): Fragment {
   const build = new GraphBuilder('attention', 1);
   const q = build.input('q', 'float32', [2, 4, 16, 8]);
   const k = build.input('k', 'float32', [2, 4, 8, 32]);
@@ -26,8 +27,9 @@ function attention(axes: Readonly<Record<string, readonly string[]>>): Fragment 
     outputs: ['result'],
     attributes: {},
   };
-  const graph = recogniseBlocks(plain, [match]);
-  const [node] = graph.nodes;
+  const recognised = recogniseBlocks(plain, [match]);
+  const graph = low ? inMixedPrecision(recognised, low) : recognised;
+  const node = graph.nodes.find(({ body }) => body);
   if (!node) throw new Error('no block');
   const strategy = { axes, carried: null, owed: { kind: 'none' } } as const;
   return lowerOperator(viewOf(graph, node), strategy, mesh, contextOf(graph, node)).fragment;
@@ -53,6 +55,15 @@ test('an attention that needs no communication is one kernel that never writes i
     [2, 2, 16, 32],
     [2, 2, 16, 32],
   ]);
+});
+
+test('an attention whose operands are cast inside is a kernel of the type of its products', (t) => {
+  for (const low of [undefined, 'float16', 'bfloat16'] as const) {
+    const [kernel, ...others] = operators(attention({ h: ['tp'] }, low)).flatMap(({ fused }) => fused?.attention ?? []);
+    t.deepEqual(others, []);
+    t.is(kernel?.dtype, low ?? 'float32');
+    t.is(kernel?.batch, 1);
+  }
 });
 
 test('what is communicated between its operators reaches memory, and parts them into kernels', (t) => {

@@ -60,7 +60,7 @@ export function lowerAssigned(plan: Plan, assigned: AssignedPlan): LoweredPlan {
 }
 
 /** Lowered stages as they run under a plan. */
-export function asPlanned(
+function asPlanned(
   stages: readonly LoweredStage[],
   { schedule, server }: Plan,
   places: OffloadPlaces,

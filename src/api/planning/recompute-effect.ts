@@ -1,23 +1,16 @@
 /**
- * @file What recompute costs and frees: a plan against itself with every forward result kept.
+ * @file What recompute costs and frees: a plan against itself with every forward result kept. Nothing is lowered for it: the
+ * lowered stages have that form too, as the last micro-batch of `except_last` runs it.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import { predict } from '../../cost-model/predict.js';
 import { predictStages } from '../../cost-model/predict-stages.js';
-import { stepPrice } from '../../cost-model/price.js';
-import { redistributionBound } from '../../cost-model/redistribution-bound.js';
-import { clonedOperators, originalTensors, withoutClones } from '../../ir/autodiff/recompute.js';
+import { clonedOperators } from '../../ir/autodiff/recompute.js';
 import type { Graph } from '../../ir/graph.js';
-import type { Assignment, View } from '../../partition/assignment.js';
-import { type LoweredStage, lowerStages } from '../../partition/lower-stages.js';
-import { partition } from '../../partition/partition.js';
-import type { PipelinedGraph } from '../../search/pipeline/pipeline.js';
+import { lastForm } from '../../partition/except-last.js';
+import type { LoweredStage } from '../../partition/lower-stages.js';
 import type { PlanResult } from '../../search/plan.js';
-import { layoutKey } from '../../sharding-propagation/layout.js';
-import { makeRedistributor } from '../../sharding-propagation/redistribution.js';
-import type { Plan } from '../../strategy/plan.js';
-import { planPlaces } from '../../strategy/plan-places.js';
-import { asPlanned } from './lower-plan.js';
+import type { LoweredPlan } from './lower-plan.js';
 
 export interface RecomputeEffect {
   /** Operators that the backward runs again. */
@@ -32,26 +25,21 @@ export interface RecomputeEffect {
 
 type Predicted = Pick<PlanResult['prediction'], 'stepSeconds' | 'peakBytes'>;
 
-/** @param graph as it was planned; null is returned where it has no clones */
+/**
+ * @param graph as it was planned; null is returned where it has no clones
+ * @param lowering the same, lowered
+ */
 export function recomputeEffect(
   graph: Graph,
-  { assignment, prediction }: Pick<PlanResult, 'assignment'> & { readonly prediction: Predicted },
+  { lowered, schedule }: LoweredPlan,
+  prediction: Predicted,
   cluster: Cluster,
-  pipeline: Pick<PipelinedGraph, 'layout' | 'schedule'> | null,
-  plan: Plan,
 ): RecomputeEffect | null {
   const cloned = clonedOperators(graph);
   if (cloned.size === 0) return null;
-  const price = stepPrice(cluster, assignment.mesh);
-  const bound = redistributionBound(cluster, assignment.mesh, price);
-  const redistributor = makeRedistributor(assignment.mesh, price, bound, { allToAll: plan.allToAll ?? true });
-  const [plain, kept] = [withoutClones(graph), keptAssignment(graph, assignment)];
-  const lowered = pipeline
-    ? lowerStages(plain, kept, redistributor, pipeline.layout)
-    : [{ graph: plain, sharded: partition(plain, kept, redistributor) }];
-  const stages = asPlanned(lowered, plan, planPlaces(plan, plain));
-  const without = pipeline
-    ? predictStages(stages, pipeline.schedule, cluster, 0)
+  const stages = lowered.map(withoutRecompute);
+  const without = schedule
+    ? predictStages(stages, schedule, cluster, 0)
     : predict((stages[0] as LoweredStage).sharded, cluster);
   const layers = new Set(graph.nodes.flatMap(({ name, layer }) => (layer !== null && cloned.has(name) ? [layer] : [])));
   return {
@@ -62,17 +50,7 @@ export function recomputeEffect(
   };
 }
 
-/** The same layouts for readers of the originals. */
-function keptAssignment(graph: Graph, { mesh, strategies, inputs, views }: Assignment): Assignment {
-  const originals = originalTensors(graph);
-  const clones = new Set(graph.nodes.flatMap(({ name, phase }) => (phase === 'recompute' ? [name] : [])));
-  const merged = new Map<string, View>();
-  for (const view of views) {
-    const tensor = originals.get(view.tensor) ?? view.tensor;
-    const readers = view.readers.filter(({ name }) => !clones.has(name));
-    const key = `${tensor}\u0000${layoutKey(view.layout)}`;
-    const before = merged.get(key);
-    if (readers.length > 0) merged.set(key, { ...view, tensor, readers: [...(before?.readers ?? []), ...readers] });
-  }
-  return { mesh, strategies, inputs, views: [...merged.values()] };
+function withoutRecompute(stage: LoweredStage): LoweredStage {
+  const isRun = stage.sharded.nodes.some(({ phase }) => phase === 'recompute');
+  return isRun ? { ...stage, sharded: lastForm(stage.sharded) } : stage;
 }

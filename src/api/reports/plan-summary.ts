@@ -103,13 +103,7 @@ export async function explainPlan(directory: string, model?: string): Promise<Pl
     assignment,
     memory: source.decisions?.memoryBytes,
     precision: plan.predicted.precision ?? 'the format of the model',
-    recompute: recomputeEffect(
-      staged.graph,
-      { assignment, prediction: plan.predicted },
-      cluster,
-      staged.pipeline,
-      plan,
-    ),
+    recompute: recomputeEffect(staged.graph, lowering, plan.predicted, cluster),
     stageLayout: staged.pipeline ? plan.stages.map(({ operators }) => `${operators} operators`).join(' | ') : null,
   });
 }
