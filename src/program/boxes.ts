@@ -4,6 +4,7 @@
  */
 import { byteLength, type DType } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
+import { orderedPlaces } from '../ir/sequence-order.js';
 import { byteBox, copyBox } from './blocks.js';
 import { shardCount, shardIndex } from './mesh.js';
 import type { ProgramAxis, ProgramLayout } from './program.js';
@@ -21,7 +22,7 @@ export interface PlacedBox extends Box {
 
 /**
  * The boxes that a rank's block consists of, in the order of its elements: one, unless a dimension is cut inside of its pieces
- * (of fused queries, keys and values a rank has three). Padding is in none of them.
+ * (of fused queries, keys and values a rank has three) or in another order than the tensor's. Padding is in none of them.
  * `axes` is the mesh that `rank` counts in.
  */
 export function boxesOf(
@@ -63,8 +64,10 @@ function runsOf(
   });
   const [first, ...inner] = cuts;
   const parts = layout.extents?.[dimension];
+  const order = layout.order?.[dimension];
+  const places = order ? orderedPlaces(size, order) : null;
   if (!first) return [{ local: 0, whole: 0, length: size }];
-  if (!parts && inner.every((cut) => cut.length === cut.size)) {
+  if (!parts && !places && inner.every((cut) => cut.length === cut.size)) {
     const below = elementCount(inner.map((cut) => cut.size));
     return [{ local: 0, whole: first.start * below, length: first.length * below }];
   }
@@ -72,9 +75,10 @@ function runsOf(
   const length = elementCount(cuts.map((cut) => cut.length));
   for (let local = 0; local < length; local++) {
     const padded = positionOf(local, cuts);
-    const whole = parts ? validPosition(padded, parts) : padded;
+    const place = parts ? validPosition(padded, parts) : padded;
     const last = runs.at(-1);
-    if (whole === null) continue;
+    if (place === null) continue;
+    const whole = places?.[place] ?? place;
     if (last && last.local + last.length === local && last.whole + last.length === whole) last.length++;
     else runs.push({ local, whole, length: 1 });
   }

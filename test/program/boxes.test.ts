@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import fc from 'fast-check';
+import type { DimensionOrder } from '../../src/ir/graph.js';
 import { blockShape, cutBlock, holders } from '../../src/program/blocks.js';
 import { boxesOf } from '../../src/program/boxes.js';
 import { boxKey, type StoredBox } from '../../src/program/checkpoint.js';
@@ -21,11 +22,13 @@ const MESH: readonly ProgramAxis[] = [
 
 const SHAPE = [12, 10, 5];
 
-/** Cuts of the tensor's dimensions: whole, inside of pieces, over both axes, padded. */
+/** Cuts of the tensor's dimensions: whole, inside of pieces, over both axes, padded, in zig-zag order. */
 const DIMENSIONS: readonly (readonly Readonly<Record<string, unknown>>[])[] = [
   [
     { pieces: [[12]] },
     { pieces: [[12, 'dp']] },
+    { pieces: [[12, 'dp']], order: { size: 12, minor: 1, pieces: 4 } },
+    { pieces: [[2], [6, 'tp']], order: { size: 6, minor: 1, pieces: 6 } },
     { pieces: [[3], [4, 'dp']] },
     { pieces: [[2], [6, 'dp', 'tp']] },
     {
@@ -64,7 +67,12 @@ const layouts = fc
       ({ extents: parts }) =>
         (parts as [number, number][] | undefined)?.map(([size, valid]) => ({ size, valid })) ?? null,
     );
-    return { dims, partial: [], ...(extents.some((parts) => parts) ? { extents } : {}) };
+    const order = cuts.map(({ order: own }) => (own as DimensionOrder | undefined) ?? null);
+    return {
+      ...{ dims, partial: [] },
+      ...(extents.some((parts) => parts) ? { extents } : {}),
+      ...(order.some((own) => own) ? { order } : {}),
+    };
   });
 
 test('a tensor saved under one layout is read under another', async (t) => {
