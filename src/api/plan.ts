@@ -4,6 +4,7 @@
 import { type Cluster, clusterSize } from '../cost-model/cluster.js';
 import { withClones, withoutClones } from '../ir/autodiff/recompute.js';
 import { fixedParameters, withHeldWeights } from '../ir/passes/held-weights.js';
+import { unevenHeads } from '../search/absent-factors.js';
 import { meshSizes } from '../search/pipeline/mesh-layout.js';
 import { type Pipeline, type PipelineRequest, pipelineOf } from '../search/pipeline/pipeline.js';
 import { stagePins } from '../search/pipeline/stage-pins.js';
@@ -157,6 +158,7 @@ async function plannedAs(
       ...requestNotes,
       ...orderNotes,
       ...recompute.notes,
+      ...unevenHeads(graph, degrees.tp ?? 1),
       ...zeroNotes(requested, pipeline?.layout.meshes?.stages ?? [found.assignment.mesh], graph),
       ...unusedServer(requested, [found.assignment.mesh]),
       ...found.notes,

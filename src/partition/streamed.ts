@@ -185,15 +185,20 @@ class Hops {
     return this.made('Where', [condition, one, other], named, named.layout, { lowering: 'indexed' });
   }
 
-  /** The sequence is in zig-zag order for as many ranks as there are, and whoever has it has nothing else in that dimension. */
+  /**
+   * The sequence is in zig-zag order for as many ranks as there are, has as many queries as keys, and whoever has it has nothing
+   * else in that dimension.
+   */
   private isZigzag(): boolean {
     const { view, rule, stream } = this.operator;
     if (view.attributes[ZIGZAG] !== this.count) return false;
     const names = [stream.streamed, stream.beside];
+    const [keys = 1, queries = 1] = names.map((name) => rule.factors.get(name)?.size);
     const isAlone = (dims: TensorFactors | null) =>
       dims?.every((own) => own.length === 1 || !names.some((name) => own.includes(name))) ?? true;
     return (
-      names.every((name) => (rule.factors.get(name)?.size ?? 1) % (PIECES * this.count) === 0) &&
+      keys === queries &&
+      keys % (PIECES * this.count) === 0 &&
       [...rule.inputs, ...rule.outputs].every(isAlone) &&
       !rule.outputs.some((dims) => this.hasBoth(dims))
     );

@@ -11,7 +11,7 @@ import type { OperatorEntry } from '../ir/operator.js';
 import { expertEntries } from '../ir/ops/experts.js';
 import { entryOf, operatorEntry } from '../ir/ops/index.js';
 import { ruleOf, viewOf } from '../ir/view.js';
-import { axesTaking, innerMesh, type SpMethod } from '../sharding-propagation/roles.js';
+import { innerMesh, type SpMethod } from '../sharding-propagation/roles.js';
 import type { Pins } from './degrees.js';
 import { attentionHeads, dividesHeads, expertDimensions } from './factor-families.js';
 import type { OperatorQuestions } from './operator-questions.js';
@@ -99,29 +99,56 @@ export function refuseRing(graph: Graph, questionOf: OperatorQuestions, spOf: (n
 const ATTENDING: ReadonlySet<OperatorEntry['family']> = new Set(['attention', 'contraction']);
 
 function refuseHeads(graph: Graph, sp: number): void {
+  const found = undividedHeads(graph, 'sp', sp);
+  if (!found) return;
+  const { node, heads, count, fitting } = found;
+  throw doesNotFit(
+    `--sp-method ulysses shards heads, and --sp ${sp} does not divide the ${count} heads of ${node.name}` +
+      (heads.length > 1 ? ` (${heads.join(' · ')}, which share keys)` : ''),
+    `take ${fitting.length > 0 ? `--sp ${fitting.join(' or ')}, ` : ''}--sp-method ring or --sp-method gather`,
+    node.name,
+  );
+}
+
+/** What to say of a tp that was asked for and does not divide the heads of an attention. */
+export function unevenHeads(graph: Graph, tp: number): readonly string[] {
+  const found = tp > 1 ? undividedHeads(graph, 'tp', tp) : null;
+  if (!found) return [];
+  const { node, count, fitting } = found;
+  const even = fitting.length > 0 ? `tp ${fitting.join(' or ')} shards them evenly, ` : '';
+  return [
+    `tp ${tp} does not divide the ${count} heads of ${node.name}, which are padded or stay whole: ${even}` +
+      `--sp ${tp} --sp-method ring shards positions instead`,
+  ];
+}
+
+/** An attention whose heads a degree of an axis does not divide. */
+interface UndividedHeads {
+  readonly node: Node;
+  /** Of keys, and of the queries that share each. */
+  readonly heads: readonly number[];
+  readonly count: number;
+  /** Degrees that would do, other than 1. */
+  readonly fitting: readonly number[];
+}
+
+function undividedHeads(graph: Graph, axis: 'sp' | 'tp', degree: number): UndividedHeads | null {
   const partsOf = (degree: number) =>
-    axesTaking(innerMesh({ sp: degree }), 'sequence').flatMap(({ subAxes }) => subAxes);
+    innerMesh({ [axis]: degree }).axes.flatMap(({ subAxes }) =>
+      subAxes.map(({ size }) => size).filter((size) => size > 1),
+    );
   for (const node of graph.nodes) {
     if (entryOf(node.op, node.domain)?.family !== 'attention') continue;
     const rule = ruleOf(viewOf(graph, node));
     const heads = attentionHeads(rule);
     // What has no keys (a rotary embedding) may keep its positions.
     if (!rule.factors.has('t')) continue;
-    const fits = (degree: number) =>
-      dividesHeads(
-        heads,
-        partsOf(degree).map(({ size }) => size),
-      );
-    if (heads.length === 0 || fits(sp)) continue;
+    if (heads.length === 0 || dividesHeads(heads, partsOf(degree))) continue;
     const count = heads.reduce((all, size) => all * size, 1);
-    const fitting = Array.from({ length: count - 1 }, (_, index) => index + 2).filter(fits);
-    throw doesNotFit(
-      `--sp-method ulysses shards heads, and --sp ${sp} does not divide the ${count} heads of ${node.name}` +
-        (heads.length > 1 ? ` (${heads.join(' · ')}, which share keys)` : ''),
-      `take ${fitting.length > 0 ? `--sp ${fitting.join(' or ')}, ` : ''}--sp-method ring or --sp-method gather`,
-      node.name,
-    );
+    const degrees = Array.from({ length: count - 1 }, (_, index) => index + 2);
+    return { node, heads, count, fitting: degrees.filter((size) => dividesHeads(heads, partsOf(size))) };
   }
+  return null;
 }
 
 function refuseExperts(graph: Graph, ep: number): void {

@@ -88,7 +88,8 @@ const ROUTED: ReadonlySet<ModelName> = new Set([
 ]);
 const EXPERTS: ReadonlySet<ModelName> = new Set(['soft-experts', 'moe', 'capacity-experts', ...ROUTED]);
 const SEQUENCES: ReadonlySet<ModelName> = new Set([
-  ...(['gpt', 'llama', 'windows', 'encoder-decoder', ...EXPERTS] as const),
+  ...(['gpt', 'llama', 'uneven', 'windows', 'documents', 'sinks', 'encoder-decoder', ...EXPERTS] as const),
+  ...(['attention-operators', 'grouped-operators', 'cross-attention'] as const),
   ...(['cnn', 'batch-norm', 'resnet', 'u-net'] as const),
 ]);
 /** Of these the batch is the file's, and a step one micro-batch. */

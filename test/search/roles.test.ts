@@ -14,7 +14,7 @@ import { parseCluster } from '../../src/cost-model/cluster.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
-import { refuseAbsentFactors, refuseRing } from '../../src/search/absent-factors.js';
+import { refuseAbsentFactors, refuseRing, unevenHeads } from '../../src/search/absent-factors.js';
 import { candidateSets } from '../../src/search/mesh-problem.js';
 import { type AskedRoles, operatorQuestions } from '../../src/search/operator-questions.js';
 import { innerMesh } from '../../src/sharding-propagation/roles.js';
@@ -130,6 +130,13 @@ for (const [model, degrees, says, method] of REFUSED) {
     t.is(error.exit, 'usage');
   });
 }
+
+test('a tp that does not divide heads is told with their count and what would do', async (t) => {
+  const graph = await imported('llama');
+  const [says = ''] = unevenHeads(graph, 8);
+  t.regex(says, /^tp 8 does not divide the 4 heads of \S+, .*: tp 2 or 4 shards them evenly, --sp 8 --sp-method ring /);
+  t.deepEqual(unevenHeads(graph, 4), []);
+});
 
 test('a ring is refused by name where an attention cannot take its keys in blocks, or has fewer than ranks', async (t) => {
   const refused = async (model: keyof typeof MODELS, sp: number) => {
