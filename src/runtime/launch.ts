@@ -1,7 +1,7 @@
 /**
  * @file Starting the ranks' threads, listening to them, and ending all of them whatever happens.
  */
-import { availableParallelism } from 'node:os';
+import { availableParallelism, loadavg } from 'node:os';
 import { setTimeout } from 'node:timers/promises';
 import { MessageChannel, Worker } from 'node:worker_threads';
 import type { Instruction, Program, ProgramAction } from '../program/program.js';
@@ -92,8 +92,8 @@ export class Ranks {
     if (this.failure) return Promise.reject(this.failure);
     if (this.question) return Promise.reject(new Error('the ranks are still at work on the last command'));
     for (const worker of this.workers) worker.ref();
-    const perCore = this.workers.length / availableParallelism();
-    const limits = stallLimits(this.options.stallSeconds, largestBytes(this.program), perCore);
+    const largest = largestBytes(this.program);
+    const limits = () => stallLimits(this.options.stallSeconds, largest, threadsPerCore(this.workers.length));
     const watch = new StallWatch(this.control, this.workers.length, limits, performance.now());
     const timer = setInterval(() => {
       const stall = watch.look(performance.now());
@@ -172,6 +172,11 @@ function startWorker(setup: RankSetup): Worker {
   });
 }
 
+/** Threads that want a core at once: so many ranks, or the mean of all programs over the last minute (0 on Windows). */
+function threadsPerCore(ranks: number): number {
+  return Math.max(ranks, loadavg()[0] ?? 0) / availableParallelism();
+}
+
 /** Bytes of the largest tensor that a rank may have to copy or add up. */
 function largestBytes(program: Program): number {
   const tensors = program.stages.flatMap((stage) => Object.values(stage.tensors));
@@ -241,7 +246,7 @@ function stallFailure(
       ? `all ranks have been waiting for each other for ${time}; rank ${rank} ${place.words}`
       : `rank ${rank} has made no progress for ${time} ${place.words}, while others wait for it`,
     place.tensor === null ? {} : { tensor: place.tensor },
-    'all ranks have been stopped; if the machine is merely slow, raise stallSeconds',
+    'all ranks have been stopped; if the machine is merely slow, run less on it at a time, or raise stallSeconds (JavaScript)',
   );
 }
 

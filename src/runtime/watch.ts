@@ -17,7 +17,7 @@ export type StallLimits = Readonly<Record<RankState, number>>;
 /**
  * The limits of a program: a native call says nothing while it runs, so it is given `stallSeconds`; what a rank does by
  * itself between calls is copying and adding `largestBytes` at most, so that a stall there shows within a second or so.
- * `perCore` ranks share a core.
+ * `perCore` threads share a core: the ranks, and what else the machine runs, get their turns one after another.
  */
 export function stallLimits(stallSeconds: number, largestBytes: number, perCore: number): StallLimits {
   const own = Math.min(stallSeconds, (OWN_SECONDS + largestBytes / SLOW_COPY_BYTES_PER_SECOND) * Math.max(1, perCore));
@@ -59,7 +59,8 @@ export class StallWatch {
   constructor(
     private readonly control: Control,
     ranks: number,
-    private readonly limits: StallLimits,
+    /** Asked at every look: how crowded the machine is changes while ranks run. */
+    private readonly limitsNow: () => StallLimits,
     private before: number,
   ) {
     this.last = Array.from({ length: ranks }, () => ({ progress: -1, seconds: 0 }));
@@ -72,6 +73,7 @@ export class StallWatch {
   look(now: number): Stall | null {
     const passed = Math.min(now - this.before, 2 * LOOK_MILLISECONDS) / 1000;
     this.before = now;
+    const limits = this.limitsNow();
     const standings = this.last.map((_, rank) => this.standing(rank, passed));
     this.quiet = standings.some(({ seconds }) => seconds === 0)
       ? null
@@ -81,12 +83,12 @@ export class StallWatch {
     const waited = waiting.reduce((most, { seconds }) => Math.max(most, seconds), 0);
     // Others must have waited as long: a rank that computes for a minute holds nobody up before somebody waits for it.
     const busy = unfinished.find(({ state, seconds }) => {
-      const limit = this.limits[state];
+      const limit = limits[state];
       return state !== 'waiting' && seconds > limit && waited > limit;
     });
     if (busy) return { rank: busy.rank, seconds: busy.seconds, all: false };
     const [first] = waiting;
-    const stuck = waiting.every((rank) => rank.seconds > this.limits.waiting && this.hasLooked(rank));
+    const stuck = waiting.every((rank) => rank.seconds > limits.waiting && this.hasLooked(rank));
     return first && stuck && waiting.length === unfinished.length
       ? { rank: first.rank, seconds: first.seconds, all: true }
       : null;

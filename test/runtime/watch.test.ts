@@ -9,6 +9,8 @@ interface Watched {
   readonly control: Control;
   /** Ranks that get no turn. */
   readonly starved: Set<number>;
+  /** Threads that share a core. */
+  readonly crowd: (perCore: number) => void;
   /** Looks until then; the last look's result. */
   readonly until: (milliseconds: number) => Stall | null;
   /** Gets no turn until then, and looks. */
@@ -18,7 +20,8 @@ interface Watched {
 function begin(): Watched {
   const control = new Control(makeControlBuffer(3), 3);
   for (const rank of [0, 1, 2]) control.enter(rank, 'running');
-  const watch = new StallWatch(control, 3, stallLimits(2, 0, 1), 0);
+  let crowd = 1;
+  const watch = new StallWatch(control, 3, () => stallLimits(2, 0, crowd), 0);
   const starved = new Set<number>();
   let now = 0;
   const until = (milliseconds: number) => {
@@ -35,7 +38,15 @@ function begin(): Watched {
     return watch.look(now);
   };
   until(0);
-  return { control, starved, until, stoppedUntil };
+  return {
+    control,
+    starved,
+    crowd: (perCore) => {
+      crowd = perCore;
+    },
+    until,
+    stoppedUntil,
+  };
 }
 
 test('a rank without progress has stalled only once others have waited as long', (t) => {
@@ -59,6 +70,16 @@ test('outside of native calls a stall shows within about a second', (t) => {
   const { running, computing } = stallLimits(30, 5e8, 4);
   t.is(computing, 30);
   t.is(running, 23.2, 'much to copy, four ranks on a core');
+});
+
+test('a rank gets as much more time as the machine has become crowded', (t) => {
+  const { control, crowd, until } = begin();
+  control.enter(0, 'waiting');
+  control.enter(2, 'waiting');
+  until(0);
+  crowd(2);
+  t.is(until(1500), null);
+  t.like(until(1700), { rank: 1, all: false });
 });
 
 test('ranks that all wait for each other are noticed; a finished one does not count', (t) => {
