@@ -73,6 +73,9 @@ export interface TrainOptions extends Omit<RankResources, 'backend'>, Checkpoint
   readonly onStep?: (metrics: StepMetrics) => void;
 }
 
+/** What is evaluated: data files, as `train` takes them. */
+export type EvaluateOptions = Pick<TrainOptions, 'data' | 'tokenType'>;
+
 export interface TrainReport {
   readonly state: TrainingState;
   readonly samples: number;
