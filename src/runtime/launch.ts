@@ -1,10 +1,11 @@
 /**
  * @file Starting the ranks' threads, listening to them, and ending all of them whatever happens.
  */
+import { availableParallelism } from 'node:os';
 import { setTimeout } from 'node:timers/promises';
 import { MessageChannel, Worker } from 'node:worker_threads';
 import type { Instruction, Program, ProgramAction } from '../program/program.js';
-import { AutoparError } from '../program/values.js';
+import { AutoparError, byteLength, elementCount } from '../program/values.js';
 import { Control, type RankState } from './control.js';
 import { keepFreedMemory } from './freed-memory.js';
 import {
@@ -91,7 +92,8 @@ export class Ranks {
     if (this.failure) return Promise.reject(this.failure);
     if (this.question) return Promise.reject(new Error('the ranks are still at work on the last command'));
     for (const worker of this.workers) worker.ref();
-    const limits = stallLimits(this.options.stallSeconds);
+    const perCore = this.workers.length / availableParallelism();
+    const limits = stallLimits(this.options.stallSeconds, largestBytes(this.program), perCore);
     const watch = new StallWatch(this.control, this.workers.length, limits, performance.now());
     const timer = setInterval(() => {
       const stall = watch.look(performance.now());
@@ -170,6 +172,15 @@ function startWorker(setup: RankSetup): Worker {
   });
 }
 
+/** Bytes of the largest tensor that a rank may have to copy or add up. */
+function largestBytes(program: Program): number {
+  const tensors = program.stages.flatMap((stage) => Object.values(stage.tensors));
+  return tensors.reduce(
+    (most, { dtype, localShape }) => Math.max(most, byteLength(dtype, elementCount(localShape))),
+    0,
+  );
+}
+
 /**
  * Lets threads end by themselves: they are done, or have been told to stop and notice at their next instruction. One that
  * does not is ended, but never inside a native call (that would abort the process): for those there is more patience,
@@ -230,8 +241,7 @@ function stallFailure(
       ? `all ranks have been waiting for each other for ${time}; rank ${rank} ${place.words}`
       : `rank ${rank} has made no progress for ${time} ${place.words}, while others wait for it`,
     place.tensor === null ? {} : { tensor: place.tensor },
-    'all ranks have been stopped; run again on a machine that is less busy (in JavaScript: or raise stallSeconds), a training ' +
-      'with --resume',
+    'all ranks have been stopped; if the machine is merely slow, raise stallSeconds',
   );
 }
 

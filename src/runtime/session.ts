@@ -53,8 +53,8 @@ export interface SessionOptions extends RankResources {
   /** Threads of each rank; 1 by default. */
   readonly threadsPerRank?: number;
   /**
-   * A rank that makes no progress for so long while others wait for it has stalled; 30 by default. Ranks that all wait for each
-   * other are noticed within about a second.
+   * A native call that takes so long while other ranks wait for it has stalled; 30 by default. Outside of native calls a
+   * rank that makes no progress is noticed within about a second.
    */
   readonly stallSeconds?: number;
   /** Waits as long as segments and links are predicted to take instead of computing; then outputs have no values. */

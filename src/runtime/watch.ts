@@ -15,15 +15,17 @@ export interface Stall {
 export type StallLimits = Readonly<Record<RankState, number>>;
 
 /**
- * The limits of a run. A native call says nothing while it runs, and a rank at its own work may get no turn for a long time on a
- * crowded machine, which looks the same: both have `stallSeconds`. Ranks that all look in vain show a deadlock at once.
+ * The limits of a program: a native call says nothing while it runs, so it is given `stallSeconds`; what a rank does by
+ * itself between calls is copying and adding `largestBytes` at most, so that a stall there shows within a second or so.
+ * `perCore` ranks share a core.
  */
-export function stallLimits(stallSeconds: number): StallLimits {
+export function stallLimits(stallSeconds: number, largestBytes: number, perCore: number): StallLimits {
+  const own = Math.min(stallSeconds, (OWN_SECONDS + largestBytes / SLOW_COPY_BYTES_PER_SECOND) * Math.max(1, perCore));
   return {
     loading: Math.max(stallSeconds, LOADING_SECONDS),
     computing: stallSeconds,
-    running: stallSeconds,
-    waiting: Math.min(stallSeconds, DEADLOCK_SECONDS),
+    running: own,
+    waiting: own,
     idle: Infinity,
     finished: Infinity,
   };
@@ -32,8 +34,11 @@ export function stallLimits(stallSeconds: number): StallLimits {
 /** Reading one shard or making one session may take long on a slow disk, whatever the user says about steps. */
 const LOADING_SECONDS = 60;
 
-/** For so long all ranks must have looked in vain. */
-const DEADLOCK_SECONDS = 0.8;
+/** A thread that has work but gets no turn for so long is on a machine that is hopelessly crowded. */
+const OWN_SECONDS = 0.8;
+
+/** Adding up sixteen-bit floats is the slowest thing that a rank does itself: about 8 ns an element, with room to spare. */
+const SLOW_COPY_BYTES_PER_SECOND = 1e8;
 
 /** How often the watch looks. */
 export const LOOK_MILLISECONDS = 100;

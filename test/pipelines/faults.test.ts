@@ -23,7 +23,7 @@ test.serial('a rank of any stage that throws, dies or stalls ends the step, and 
   await written(folder, graph, PIPELINE);
   for (const rank of EVERYTHING ? [0, 1, 2] : [1])
     for (const kind of ['throw', 'exit', 'stall'] as const) {
-      const run = () => runProgram(folder, inputs, { fault: { rank, instruction: 40, kind }, stallSeconds: 1 });
+      const run = () => runProgram(folder, inputs, { fault: { rank, instruction: 40, kind } });
       const error = await t.throwsAsync(run, { instanceOf: AutoparError });
       const { exit, where, message } = error as AutoparError;
       t.is(exit, 'rankFailed');

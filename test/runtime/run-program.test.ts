@@ -57,7 +57,7 @@ for (const kind of ['throw', 'exit', 'stall'] as const) {
       async (t) => {
         const dir = await tinyMatmul();
         const fault: Fault = { rank: 1, instruction, kind };
-        const error = await failure(dir, { x }, { fault, stallSeconds: 1 });
+        const error = await failure(dir, { x }, { fault });
         t.is(error.exit, 'rankFailed');
         t.regex(error.message, /rank 1 /);
         t.regex(error.message, words);
