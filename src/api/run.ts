@@ -2,6 +2,7 @@
  * @file run: a compiled program on this machine's ranks.
  */
 import { listening } from '../ir/interruption.js';
+import { checkPlace } from '../program/atomic.js';
 import type { EmulatedLink } from '../runtime/messages.js';
 import { type RunOptions, type RunProgress, type RunResult, runProgram } from '../runtime/run-program.js';
 import { type RankResources, resourcesOf } from '../runtime/session.js';
@@ -50,6 +51,7 @@ export interface RunCompiledOptions extends Omit<RankResources, 'backend'> {
 
 /** Runs `steps` steps (default 1) after one that is not counted. @throws AutoparError for everything the user can mend. */
 export async function runCompiled(options: RunCompiledOptions): Promise<RunReport> {
+  if (options.trace !== undefined) await checkPlace(options.trace);
   const parts = await readRunnable(options.directory);
   const { program, plan } = parts;
   const { backend = 'cpu', ...others } = options;

@@ -6,6 +6,7 @@ import type { TokenType } from '../data/data-file.js';
 import { batchesPerEpoch, type LastBatch, type SampleOrder } from '../data/sampler.js';
 import { AutoparError } from '../ir/error.js';
 import { listening } from '../ir/interruption.js';
+import { checkPlace } from '../program/atomic.js';
 import type { BackendName } from '../runtime/backend.js';
 import {
   openSession,
@@ -72,6 +73,9 @@ export interface TrainOptions extends Omit<RankResources, 'backend'>, Checkpoint
   readonly onStep?: (metrics: StepMetrics) => void;
 }
 
+/** What is evaluated: data files, as `train` takes them. */
+export type EvaluateOptions = Pick<TrainOptions, 'data' | 'tokenType'>;
+
 export interface TrainReport {
   readonly state: TrainingState;
   readonly samples: number;
@@ -124,6 +128,7 @@ export async function trainFrom(options: TrainOptions, initial: WholeTensors, ke
       { file: directory },
       'compile the model with --train',
     );
+  if (options.trace !== undefined) await checkPlace(options.trace);
   const { imported, planned } = await openCompiled(directory, {
     parts,
     withValues: false,
@@ -198,17 +203,26 @@ async function trainModel(
         const { step } = taken;
         onProgress(progressText(taken, steps, seconds / losses.length));
         const isDue = evaluation && (step === steps || step % (options.evalEvery ?? steps) === 0);
-        const evalLoss = isDue ? await evaluation(await session.read(state)) : undefined;
+        // What is wrong with data to evaluate costs no checkpoint.
+        let fault: unknown = null;
+        const evalLoss = isDue
+          ? await evaluation(await session.read(state)).catch((error: unknown) => {
+              fault = error;
+            })
+          : undefined;
         if (evalLoss !== undefined) evaluations.push({ step, loss: evalLoss });
         last = evalLoss === undefined ? taken : { ...taken, evalLoss };
-        await file.add(last);
+        const unwritten = await file.add(last);
+        if (unwritten) options.onNote?.(`warning: lines of metrics wait for room: ${unwritten.message}`);
         options.onStep?.(last);
-        if (step === steps && options.trace !== undefined) await writeSpans(options.trace, program, result.spans);
         signal?.throwIfAborted();
         await checkpoints.after(session, now, steps);
+        if (fault) throw fault;
+        if (step === steps && options.trace !== undefined) await writeSpans(options.trace, program, result.spans);
       },
     });
     if (!last) throw new Error('no step was taken');
+    file.end();
     const { samples } = dataset;
     const report = { state: end, samples, stepsPerEpoch, losses, last, evaluations, seconds, bytesRead };
     const places = { metricsFile: file.file, checkpoint: checkpoints.last(), resumedFrom: checkpoints.from };

@@ -4,18 +4,20 @@
  */
 import { AutoparError } from '../ir/error.js';
 import { openSession, type WholeTensors } from '../runtime/session.js';
+import type { CompileOptions } from './options/flat-degrees.js';
+import { TRAIN_IDLE } from './options/idle.js';
 import { defaultFolder, readCompiled } from './output/folder.js';
-import type { NestedCompileOptions } from './requests/compile-options.js';
 import type { Training } from './requests/training-request.js';
-import type { TrainOptions, TrainReport } from './train.js';
+import type { EvaluateOptions, TrainOptions, TrainReport } from './train.js';
 import type { Evaluation } from './training-run/evaluate.js';
+import { checked, compile } from './verbs.js';
 
 /** A model and how it is trained, as `compile` takes them. */
-export interface TrainerOptions extends Omit<NestedCompileOptions, 'training' | 'planOnly' | 'verify' | 'target'> {
+export interface TrainerOptions extends Omit<CompileOptions, 'training' | 'planOnly' | 'verify' | 'target'> {
   readonly training: Training;
 }
 
-/** Degrees and techniques of `compile`: dp, tp, pp, sp, ep as `degrees`, zero, schedule, recompute, … */
+/** Degrees and techniques of `compile`: dp, tp, pp, sp, ep, zero, schedule, recompute, … */
 export type TrainerConfig = Omit<TrainerOptions, 'model' | 'training'> & { readonly microBatches?: number };
 
 type DataRun = Omit<TrainOptions, 'directory' | 'model'>;
@@ -25,7 +27,11 @@ export class Trainer {
   private kept: WholeTensors = {};
   private isCompiled = false;
 
-  constructor(private readonly options: TrainerOptions) {}
+  /** @throws AutoparError (usage) `missing-argument` */
+  constructor(private readonly options: TrainerOptions) {
+    const lacking = (['model', 'training'] as const).find((name) => options?.[name] === undefined);
+    if (lacking) throw new AutoparError('missing-argument', 'usage', `new Trainer() needs the option ${lacking}`);
+  }
 
   /** From here on the model runs so. Weights stay. */
   setParallelConfig(config: TrainerConfig): this {
@@ -36,30 +42,33 @@ export class Trainer {
 
   /** Trains from the weights of the model. @throws AutoparError as `compile` and `train` do */
   async train(data: DataRun): Promise<TrainReport> {
-    this.kept = {};
-    return this.run(data);
+    return this.run(data, async () => ({}));
   }
 
   /** Trains on from the weights that the last call left, with a fresh optimizer. */
   async finetune(data: DataRun): Promise<TrainReport> {
-    const { planned } = await this.model();
-    this.kept = Object.fromEntries(Object.entries(this.kept).filter(([name]) => planned.gradients?.has(name)));
-    return this.run(data);
+    return this.run(data, async () => {
+      const { planned } = await this.model();
+      return Object.fromEntries(Object.entries(this.kept).filter(([name]) => planned.gradients?.has(name)));
+    });
   }
 
   /** The mean loss of data under the weights as they are. */
-  async evaluate({ data, tokenType = 'uint16' }: Pick<DataRun, 'data' | 'tokenType'>): Promise<Evaluation> {
-    const { openEvaluator } = await import('./training-run/evaluate.js');
-    const { plan } = await readCompiled(await this.folder());
-    const { training } = plan;
-    if (!training) throw new Error('the plan trains nothing');
-    return this.forward('loss', async (program) => {
-      const evaluator = openEvaluator(program, { files: data, tokenType }, training);
-      try {
-        return await evaluator.evaluate();
-      } finally {
-        evaluator.close();
-      }
+  async evaluate(options: EvaluateOptions): Promise<Evaluation> {
+    return checked('evaluate', options, [], async () => {
+      const { data, tokenType = 'uint16' } = options;
+      const { openEvaluator } = await import('./training-run/evaluate.js');
+      const { plan } = await readCompiled(await this.folder());
+      const { training } = plan;
+      if (!training) throw new Error('the plan trains nothing');
+      return this.forward('loss', async (program) => {
+        const evaluator = openEvaluator(program, { files: data, tokenType }, training);
+        try {
+          return await evaluator.evaluate();
+        } finally {
+          evaluator.close();
+        }
+      });
     });
   }
 
@@ -68,11 +77,15 @@ export class Trainer {
     return this.forward('outputs', async ({ session }) => (await session.step(inputs)).outputs);
   }
 
-  private async run(data: DataRun): Promise<TrainReport> {
-    const { trainFrom } = await import('./train.js');
-    const { report, kept } = await trainFrom({ ...data, directory: await this.folder() }, this.kept, true);
-    this.kept = kept;
-    return report;
+  private async run(data: DataRun, initial: () => Promise<WholeTensors>): Promise<TrainReport> {
+    const { directory } = this;
+    return checked('train', { ...data, directory }, TRAIN_IDLE, async () => {
+      const values = await initial();
+      const { trainFrom } = await import('./train.js');
+      const { report, kept } = await trainFrom({ ...data, directory: await this.folder() }, values, true);
+      this.kept = kept;
+      return report;
+    });
   }
 
   private async forward<Result>(
@@ -112,13 +125,16 @@ export class Trainer {
     return openCompiled(await this.folder(), { withValues: false });
   }
 
+  private get directory(): string {
+    return this.config.output ?? this.options.output ?? defaultFolder(this.options.model);
+  }
+
   /** Compiles where the configuration is another than that of the last call. */
   private async folder(): Promise<string> {
     const { training, ...options } = this.options;
     const { microBatches, ...config } = this.config;
-    const directory = config.output ?? options.output ?? defaultFolder(options.model);
+    const { directory } = this;
     if (this.isCompiled) return directory;
-    const { compile } = await import('./compile.js');
     const asked = { ...training, ...(microBatches === undefined ? {} : { microBatches }) };
     const { programWritten, programReason } = await compile({
       ...options,

@@ -132,7 +132,11 @@ export function calibrate(options: CalibrateOptions): Promise<Calibration> {
   return checked('calibrate', options, [], async () => (await import('./calibrate.js')).calibrate(options));
 }
 
-async function checked<Options, Result>(
+/**
+ * Checks options as those of a verb, then acts. Errors are in words of JavaScript.
+ * @throws AutoparError (usage) `unknown-option`, `bad-option`, `missing-argument`; what `run` throws
+ */
+export async function checked<Options, Result>(
   verb: Verb,
   options: Options,
   idle: readonly Idle<Options>[],
@@ -140,9 +144,10 @@ async function checked<Options, Result>(
 ): Promise<Result> {
   try {
     checkKinds(options, TABLES[verb], `${verb}()`, (name) => elsewhere(verb, name));
-    const needed = NEEDED[verb];
-    if (needed !== undefined && (options as Readonly<Record<string, unknown>>)[needed] === undefined)
-      throw new AutoparError('missing-argument', 'usage', `${verb}() needs the option ${needed}`);
+    const given = options as Readonly<Record<string, unknown>>;
+    const lacking = NEEDED[verb]?.find((name) => given[name] === undefined);
+    if (lacking !== undefined)
+      throw new AutoparError('missing-argument', 'usage', `${verb}() needs the option ${lacking}`);
     refuseIdle(options, idle);
     return await run();
   } catch (error) {

@@ -3,7 +3,7 @@
  * Whatever goes wrong, the temporary is removed and what was there before is left.
  */
 import { constants } from 'node:fs';
-import { type FileHandle, mkdir, open, rename, rm, rmdir, stat } from 'node:fs/promises';
+import { access, type FileHandle, mkdir, open, rename, rm, rmdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { AutoparError } from '../ir/error.js';
 import { removeLeftovers, temporaryName } from './leftovers.js';
@@ -69,6 +69,16 @@ export async function writeFolderAtomic(folder: string, fill: (temporary: string
     for (const parent of parents.reverse()) await rmdir(parent).catch(() => undefined);
     throw inPlace(cannotWrite(error, folder), temporary, folder);
   }
+}
+
+/**
+ * Whether a file can be made at this place: asked before long work whose result it is.
+ * @throws AutoparError (cannotWrite)
+ */
+export async function checkPlace(file: string): Promise<void> {
+  await access(path.dirname(file) + path.sep, constants.W_OK).catch((error: unknown) => {
+    throw cannotWrite(error, file);
+  });
 }
 
 /** Brings the names in a folder to the disk. */
@@ -160,11 +170,11 @@ export function cannotWrite(error: unknown, file: string): unknown {
 }
 
 const REASONS: Readonly<Record<string, readonly [reason: string, hint: string]>> = {
-  ENOSPC: ['the disk is full', 'free some space or choose another folder with -o'],
-  EDQUOT: ['the disk quota is used up', 'free some space or choose another folder with -o'],
-  EACCES: ['permission denied', 'choose a folder that you may write to with -o'],
-  EPERM: ['permission denied', 'choose a folder that you may write to with -o'],
-  EROFS: ['the file system is read-only', 'choose another folder with -o'],
+  ENOSPC: ['the disk is full', 'free some space, or write to another disk'],
+  EDQUOT: ['the disk quota is used up', 'free some space, or write to another disk'],
+  EACCES: ['permission denied', 'choose a folder that you may write to'],
+  EPERM: ['permission denied', 'choose a folder that you may write to'],
+  EROFS: ['the file system is read-only', 'choose another folder'],
   ENOENT: ['its folder does not exist', 'create the folder first, or choose another one'],
   ENOTDIR: ['a part of the path is a file, not a folder', 'choose another path'],
   EISDIR: ['it is a folder', 'choose another path'],

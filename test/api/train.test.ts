@@ -1,7 +1,7 @@
 /**
  * @file Training runs on data files: against the same program stepped by hand, against one rank, and what ends them.
  */
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
@@ -230,8 +230,28 @@ test('what cannot be trained is refused before a rank starts', async (t) => {
   writeFileSync(few, writeNpy(makeTensor({ dtype: 'uint16', shape: [40] }, () => 1)));
   const short = await refused(train({ directory, data: [few] }));
   t.is(short.code, 'data-too-short');
-  t.regex(short.message, /2 samples, and a step takes 4/);
+  t.regex(short.message, /a step takes 4 samples, and there are 2 in /);
   t.is((await refused(train({ directory, data: [few], steps: 0 }))).code, 'bad-option');
+});
+
+test('a trainer refuses what compile and train refuse, before anything is compiled', async (t) => {
+  for (const options of [undefined, { training: SGD }, { model: GPT }])
+    t.throws(() => new Trainer(options as never), { code: 'missing-argument' });
+  const output = join(folder, 'no-trainer');
+  const trainer = new Trainer({ model: GPT, output, training: SGD });
+  const refusals: readonly (readonly [() => Promise<unknown>, string])[] = [
+    [() => trainer.train({} as never), 'train() needs the option data'],
+    [() => trainer.train({ data: [tokens], steps: 0 }), 'steps: expected a positive whole number, and it is 0'],
+    [() => trainer.finetune({ data: [tokens], stepz: 1 } as never), "unknown option 'stepz' of train()"],
+    [() => trainer.train({ data: [tokens], steps: 1, epochs: 1 }), 'epochs and steps both say when training ends'],
+    [() => trainer.evaluate({} as never), 'evaluate() needs the option data'],
+    [
+      () => trainer.setParallelConfig({ dpp: 2 } as never).train({ data: [tokens] }),
+      "unknown option 'dpp' of compile()",
+    ],
+  ];
+  for (const [work, message] of refusals) t.is((await refused(work())).message, message);
+  t.false(existsSync(output));
 });
 
 test('a trainer evaluates what it trained, under another configuration too, and tunes it further', async (t) => {
@@ -241,7 +261,7 @@ test('a trainer evaluates what it trained, under another configuration too, and 
   const report = await trainer.train({ data: [tokens], epochs: 4, seed: 2 });
   const after = await trainer.evaluate({ data: [tokens] });
   t.true(after.loss < before.loss, `${after.loss} and ${before.loss}`);
-  trainer.setParallelConfig({ degrees: { dp: 2, tp: 2 } });
+  trainer.setParallelConfig({ dp: 2, tp: 2 });
   const elsewhere = await trainer.evaluate({ data: [tokens] });
   t.true(near(elsewhere.loss, after.loss, 1e-5), `${elsewhere.loss} and ${after.loss}`);
   const ids = makeTensor({ dtype: 'int64', shape: [4, 16] }, (index) => index % 64);

@@ -2,7 +2,7 @@
  * @file Trainings that stop and go on: under the same plan to the bit, under another; a disk that is full; weights in files.
  */
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
@@ -142,6 +142,50 @@ const noMount = missing(!canMount(), 'a full disk (no file system may be mounted
     } finally {
       spawnSync('umount', [disk]);
     }
+  },
+);
+
+(noMount ? test.serial.skip : test.serial)(
+  'a disk that is full for a while, metrics too: every line is there at the end, once',
+  async (t) => {
+    const disk = join(folder, 'small');
+    mkdirSync(disk);
+    t.is(spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=4m', 'none', disk]).status, 0);
+    try {
+      const directory = await compiled('small/run', { degrees: { dp: 1, tp: 1 }, devices: 1 });
+      const filler = join(disk, 'filler');
+      const notes: string[] = [];
+      const onStep = ({ step }: { step: number }) => {
+        if (step === 2) t.throws(() => writeFileSync(filler, new Uint8Array(2 ** 22)), { code: 'ENOSPC' });
+        if (step === 30) rmSync(filler);
+      };
+      await run(directory, { steps: 32, onStep, onNote: (text) => notes.push(text) });
+      t.is(notes.length, 1);
+      t.regex(notes[0] ?? '', /lines of metrics wait for room: cannot write .*metrics\.jsonl: the disk is full/);
+      const lines = readFileSync(join(directory, 'metrics.jsonl'), 'utf8').trim().split('\n');
+      t.deepEqual(
+        lines.map((line) => JSON.parse(line).step),
+        Array.from({ length: 32 }, (_, index) => index + 1),
+      );
+    } finally {
+      spawnSync('umount', [disk]);
+    }
+  },
+);
+
+test.serial(
+  'what is wrong behind the last step costs no checkpoint, and is found before where it can be',
+  async (t) => {
+    const directory = await compiled('behind', { degrees: { dp: 1, tp: 1 }, devices: 1 });
+    const nowhere = await refused(run(directory, { steps: 2, trace: join(folder, 'nowhere/trace.json') }));
+    t.deepEqual([nowhere.code, existsSync(join(directory, 'metrics.jsonl'))], ['cannot-write', false]);
+    const foreign = join(folder, 'foreign.bin');
+    writeFileSync(
+      foreign,
+      Uint16Array.from({ length: 16 * 5 }, () => 64),
+    );
+    t.is((await refused(run(directory, { steps: 2, evalData: [foreign] }))).code, 'token-out-of-range');
+    t.deepEqual(readdirSync(join(directory, 'checkpoints')), ['step-2']);
   },
 );
 

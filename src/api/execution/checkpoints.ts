@@ -179,7 +179,7 @@ export function checkSameModel({ run: there }: Checkpoint, parts: CompiledParts,
     value(there) === value(here) ? [] : [`${LABELS[key]} ${value(here)}, and ${value(there)} in the checkpoint`];
   const names = (run: CheckpointRun) => run.interface.map((text) => text.replace(/ \[.*/, '')).join(', ');
   const isOther = says('interface', names);
-  const free = [...says('training'), ...says('microBatches'), ...says('interface')];
+  const free = [...differences(there.training, here.training, ''), ...says('microBatches'), ...says('interface')];
   // The same batch, loss and optimizer make the same graph of the same model, unless it was written out for its ranks.
   const isSame = [undefined, JSON.stringify(here.passes)].includes(there.passes && JSON.stringify(there.passes));
   if (isOther.length === 0 && free.length === 0 && isSame && there.fingerprint !== here.fingerprint)
@@ -194,10 +194,18 @@ export function checkSameModel({ run: there }: Checkpoint, parts: CompiledParts,
   );
 }
 
-const LABELS: Readonly<Record<Exclude<keyof CheckpointRun, 'passes'>, string>> = {
-  model: 'the model is',
-  fingerprint: 'the fingerprint is',
-  interface: 'inputs and outputs are',
+/** Of loss and optimizer what is another, each as `optimizer.learningRate is 0.02, and 0.01 in the checkpoint`. */
+function differences(there: unknown, here: unknown, at: string): readonly string[] {
+  const [before, now] = [there, here].map((value) => (typeof value === 'object' && value !== null ? value : null));
+  if (before && now)
+    return [...new Set([...Object.keys(before), ...Object.keys(now)])].flatMap((key) =>
+      differences(Reflect.get(before, key), Reflect.get(now, key), at === '' ? key : `${at}.${key}`),
+    );
+  const [was, is] = [there, here].map((value) => (value === undefined ? 'not given' : JSON.stringify(value)));
+  return was === is ? [] : [`${at} is ${is}, and ${was} in the checkpoint`];
+}
+
+const LABELS = {
   microBatches: 'micro-batches are',
-  training: 'loss and optimizer are',
-};
+  interface: 'inputs and outputs are',
+} as const satisfies Partial<Record<keyof CheckpointRun, string>>;

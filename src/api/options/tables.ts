@@ -23,7 +23,7 @@ import { TARGETS } from '../requests/targets.js';
 import { LOSSES, OPTIMIZERS, type Training } from '../requests/training-request.js';
 import type { RunCompiledOptions } from '../run.js';
 import type { SimulateOptions } from '../simulate.js';
-import type { TrainOptions } from '../train.js';
+import type { EvaluateOptions, TrainOptions } from '../train.js';
 import type { VerifyOptions } from '../verify.js';
 import type { CompileOptions, PlanningOptions } from './flat-degrees.js';
 import {
@@ -58,6 +58,7 @@ const importing = {
 const parameters = { tie: texts, untie: texts, trainable: texts, frozen: texts };
 const watched = { signal, onProgress: callback };
 const resources = { memory: whole(1), offloadDir: text, onSubstitutes: callback };
+const samples = { data: texts, tokenType: oneOf(...TOKEN_TYPES) };
 const preferring = { prefer: oneOf(...PREFERENCES), headroom: share };
 const degree = whole(1);
 const degrees = { dp: degree, tp: degree, pp: degree, sp: degree, ep: degree };
@@ -180,6 +181,7 @@ interface OptionTables {
   readonly simulate: KindsOf<SimulateOptions>;
   readonly run: KindsOf<RunCompiledOptions>;
   readonly train: KindsOf<TrainOptions>;
+  readonly evaluate: KindsOf<EvaluateOptions>;
   readonly verify: KindsOf<VerifyOptions>;
   readonly rehearse: KindsOf<RehearseOptions>;
   readonly exportWeights: KindsOf<ExportOptions>;
@@ -263,8 +265,7 @@ export const TABLES: OptionTables = {
   },
   train: {
     directory: text,
-    data: texts,
-    tokenType: oneOf(...TOKEN_TYPES),
+    ...samples,
     epochs: whole(1),
     steps: whole(1),
     lastBatch: oneOf('drop', 'pad'),
@@ -284,6 +285,7 @@ export const TABLES: OptionTables = {
     onNote: callback,
     onStep: callback,
   },
+  evaluate: samples,
   verify: {
     directory: text,
     model: text,
@@ -312,17 +314,18 @@ export const TABLES: OptionTables = {
 };
 
 /** Options that must be there. */
-export const NEEDED: Readonly<Partial<Record<Verb, string>>> = {
-  inspect: 'model',
-  compile: 'model',
-  emit: 'directory',
-  run: 'directory',
-  train: 'directory',
-  verify: 'directory',
-  rehearse: 'directory',
-  exportWeights: 'output',
-  plot: 'runs',
-  calibrate: 'files',
+export const NEEDED: Readonly<Partial<Record<Verb, readonly string[]>>> = {
+  inspect: ['model'],
+  compile: ['model'],
+  emit: ['directory'],
+  run: ['directory'],
+  train: ['directory', 'data'],
+  evaluate: ['data'],
+  verify: ['directory'],
+  rehearse: ['directory'],
+  exportWeights: ['output'],
+  plot: ['runs'],
+  calibrate: ['files'],
 };
 
 /** The other verbs that have an option of this name. */

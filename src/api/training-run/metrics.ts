@@ -1,8 +1,9 @@
 /**
  * @file What is recorded of every step of a training run: a line of JSON each in metrics.jsonl.
  */
-import { appendFile, readFile } from 'node:fs/promises';
+import { appendFile, readFile, truncate } from 'node:fs/promises';
 import path from 'node:path';
+import { AutoparError } from '../../ir/error.js';
 import { cannotWrite, writeFileAtomic } from '../../program/atomic.js';
 
 export interface StepMetrics {
@@ -28,11 +29,17 @@ export interface StepMetrics {
 
 export const METRICS_FILE = 'metrics.jsonl';
 
-/** A line per step in a folder. */
+/** A line per step in a folder. Lines that the disk had no room for are written with later ones. */
 export class MetricsFile {
   readonly file: string;
+  private unwritten = '';
+  private failure: AutoparError | null = null;
 
-  private constructor(directory: string) {
+  private constructor(
+    directory: string,
+    /** Bytes of the lines that are whole. */
+    private size: number,
+  ) {
     this.file = path.join(directory, METRICS_FILE);
   }
 
@@ -41,16 +48,35 @@ export class MetricsFile {
    * @throws AutoparError (cannotWrite)
    */
   static async open(directory: string, steps: number): Promise<MetricsFile> {
-    const metrics = new MetricsFile(directory);
-    const kept = steps === 0 ? [] : (await readMetrics(metrics.file)).filter(({ step }) => step <= steps);
-    await writeFileAtomic(metrics.file, kept.map((line) => `${JSON.stringify(line)}\n`).join(''));
-    return metrics;
+    const file = path.join(directory, METRICS_FILE);
+    const kept = steps === 0 ? [] : (await readMetrics(file)).filter(({ step }) => step <= steps);
+    const text = kept.map((line) => `${JSON.stringify(line)}\n`).join('');
+    await writeFileAtomic(file, text);
+    return new MetricsFile(directory, Buffer.byteLength(text));
   }
 
-  async add(metrics: StepMetrics): Promise<void> {
-    await appendFile(this.file, `${JSON.stringify(metrics)}\n`).catch((error: unknown) => {
-      throw cannotWrite(error, this.file);
-    });
+  /** Adds a step's line. Gives what keeps it from being written, where earlier lines did not meet it. */
+  async add(metrics: StepMetrics): Promise<AutoparError | null> {
+    this.unwritten += `${JSON.stringify(metrics)}\n`;
+    const before = this.failure;
+    try {
+      // What a full disk took of the lines before.
+      if (before) await truncate(this.file, this.size);
+      await appendFile(this.file, this.unwritten);
+      this.size += Buffer.byteLength(this.unwritten);
+      this.unwritten = '';
+      this.failure = null;
+    } catch (error) {
+      const known = cannotWrite(error, this.file);
+      if (!(known instanceof AutoparError)) throw known;
+      this.failure = known;
+    }
+    return before ? null : this.failure;
+  }
+
+  /** Behind the last step. @throws AutoparError (cannotWrite) where lines could not be written */
+  end(): void {
+    if (this.failure) throw this.failure;
   }
 }
 

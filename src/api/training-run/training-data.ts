@@ -56,7 +56,7 @@ export function openTrainingData(
   throw new AutoparError(
     'data-too-short',
     'input',
-    `${files.join(', ')}: ${dataset.samples} samples, and a step takes ${dataset.batch}`,
+    `a step takes ${dataset.batch} samples, and there are ${dataset.samples} in ${files.join(', ')}`,
     { file: files[0] ?? '' },
     'give more data, compile for a smaller --global-batch, or add --last-batch pad',
   );
