@@ -8,7 +8,10 @@ import { doesMore, testFiles } from './scripts/suites.mjs';
 export default {
   ...fast,
   files: [testFiles(4, doesMore), 'dist/test/**/*.slow.js'],
-  environmentVariables: { ...fast.environmentVariables, AUTOPAR_TESTS: process.env.AUTOPAR_TESTS === 'whole' ? 'whole' : 'all' },
+  environmentVariables: {
+    ...fast.environmentVariables,
+    AUTOPAR_TESTS: process.env.AUTOPAR_TESTS === 'whole' ? 'whole' : 'all',
+  },
   timeout: '15m',
   // The longest first, so that no core waits at the end.
   sortTestFiles: (one, other) =>
