@@ -409,13 +409,16 @@ test('a timeline has every micro-batch on every stage, and ends near the predict
   const { traceEvents } = JSON.parse(readFileSync(trace, 'utf8')) as {
     readonly traceEvents: readonly {
       readonly ph: string;
+      readonly cat: string;
       readonly ts: number;
       readonly dur: number;
       readonly tid: number;
     }[];
   };
-  const actions = traceEvents.filter(({ ph }) => ph === 'X');
+  const actions = traceEvents.filter(({ ph, cat }) => ph === 'X' && !cat.startsWith('send'));
   t.is(actions.length, 4 * 8 * 2);
+  // Activations and gradients cross each boundary.
+  t.is(traceEvents.filter(({ ph, cat }) => ph === 'X' && cat.startsWith('send')).length, 3 * 8 * 2);
   const end = Math.max(...actions.map(({ ts, dur }) => ts + dur)) / 1e6;
   const { optimizer, other, dp } = result.parts;
   const pipeline = result.stepSeconds - optimizer - other - dp;

@@ -361,11 +361,15 @@ function aloneAmong(proposals: readonly PricedConfiguration[], alone: FittingPla
 }
 
 /**
- * Whether a proposal may be faster than what is lowered. Prices of sharded graphs are some factor above those of layers, of all
- * plans of a model much the same: the least factor that was seen is taken for this one. None is known before one is lowered.
+ * Whether a proposal may be faster than what is lowered. Prices of sharded graphs are some factor above those of layers, much the
+ * same of a model's plans of as many stages, whose transfers and bubbles the factor has too: the least of theirs is taken. None
+ * is known before one of them is lowered.
  */
-function mayBeFaster({ seconds }: PricedConfiguration, lowered: readonly FittingPlan[]): boolean {
-  const factors = lowered.flatMap((one) => (one.priced ? [secondsOf(one) / one.priced.seconds] : []));
+function mayBeFaster({ seconds, configuration }: PricedConfiguration, lowered: readonly FittingPlan[]): boolean {
+  const { pp } = configuration.degrees;
+  const factors = lowered.flatMap((one) =>
+    one.priced && one.planned.plan.degrees.pp === pp ? [secondsOf(one) / one.priced.seconds] : [],
+  );
   const factor = factors.length > 0 ? Math.min(...factors) : 1;
   return lowered.every((one) => seconds * factor < secondsOf(one));
 }
