@@ -2,6 +2,7 @@
  * @file A parameter server beside every other parallelism, recompute, offload, precisions and optimizers.
  */
 import test from 'ava';
+import { thinned } from '../selection.js';
 import { type Pipeline, type Task, train } from './compiled-training.js';
 import { checkRanks, checkServer, SERVED } from './server-mode.js';
 
@@ -60,7 +61,7 @@ const CASES: readonly (readonly [task: Task, pipeline: Pipeline])[] = [
   ],
 ];
 
-for (const [task, pipeline] of CASES)
+for (const [task, pipeline] of thinned(CASES, 2))
   test.serial(`${task.model} ${JSON.stringify(pipeline)}`, async (t) => {
     await checkServer(t, task, pipeline);
   });
