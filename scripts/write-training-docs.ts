@@ -96,9 +96,9 @@ for ${STEPS} steps of 8 × 64 letters, on CPU ranks of a machine with two cores 
 |---|---|---|---|---|---|---|
 ${rows.join('\n')}
 
-Losses part as far as other rounding brings them: sums over ranks are taken in another order, and AdamW divides by gradients that are nearly 0.
-Steps are predicted by a quick [profile](clusters.md#this-machine) of the same minutes; [accuracy](reference/accuracy.md#on-this-machine) has other
-models, on idle cores.
+Losses part as far as other rounding brings them: sums over ranks are taken in another order, and AdamW divides by
+gradients that are nearly 0. Steps are predicted by a quick [profile](clusters.md#this-machine) of the same minutes;
+[accuracy](reference/accuracy.md#on-this-machine) has other models, on idle cores.
 `;
 const page = readFileSync(PAGE, 'utf8');
 const [before = '', rest = ''] = page.split(BEGIN);
