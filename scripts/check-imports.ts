@@ -14,7 +14,7 @@ export interface Import {
   readonly from: string;
   readonly to: string;
   readonly typeOnly: boolean;
-  /** Whatever is no type is loaded by `await import(…)`. */
+  /** Whatever is not a type is loaded by `await import(…)`. */
   readonly lazy: boolean;
 }
 

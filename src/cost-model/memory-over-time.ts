@@ -5,7 +5,7 @@
 import { runsInStep } from '../partition/except-last.js';
 import { livenessByNode } from '../partition/liveness.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
-import { computeLists, nodesByList, UPDATE } from '../partition/phase-lists.js';
+import { computeLists, nodesByList, UPDATE, usualList } from '../partition/phase-lists.js';
 import { actionsOf, type StageAction } from '../partition/placed-actions.js';
 import { type HeldWhile, rankMemoryByAction } from '../partition/rank-memory.js';
 import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
@@ -68,7 +68,7 @@ function heldBeside(
   return actions.map(({ list, microBatch }, index) => {
     const halves = microBatch === null ? 1 : interleave;
     const kept = Math.ceil((others[index] ?? 0) * saved);
-    return (lists.get(withoutLast(list)) ?? []).map((node) => {
+    return (lists.get(usualList(list)) ?? []).map((node) => {
       const { mostBytes = 0, endBytes = 0 } = byNode.get(node) ?? {};
       return { nodes: Array<ShardedNode>(halves).fill(node), mostBytes: mostBytes + kept, endBytes: endBytes + kept };
     });
@@ -84,7 +84,7 @@ function inFlightBeside({ pipeline }: ShardedGraph, actions: readonly StageActio
   const flying = new Map<number | null, number>();
   let all = 0;
   return actions.map(({ list, microBatch }) => {
-    const phase = does.get(withoutLast(list));
+    const phase = does.get(usualList(list));
     const own = flying.get(microBatch) ?? 0;
     const others = all - own;
     const change = phase === undefined ? 0 : phase === 'forward' ? 1 : phase === lastPhase ? -1 : 0;
@@ -92,10 +92,6 @@ function inFlightBeside({ pipeline }: ShardedGraph, actions: readonly StageActio
     all += change;
     return others;
   });
-}
-
-function withoutLast(list: string): string {
-  return list.replace(/ \(last\)$/, '');
 }
 
 interface TimedAction {
@@ -114,7 +110,7 @@ function scheduledSpans(
   const computed = new Set(pipeline ? computeLists(pipeline).map(({ phase }) => phase) : []);
   let [next, now] = [0, 0];
   return actions.map(({ list, microBatch }) => {
-    const isScheduled = microBatch !== null && computed.has(withoutLast(list));
+    const isScheduled = microBatch !== null && computed.has(usualList(list));
     const from = isScheduled ? (starts?.[next] ?? now) : now;
     now = isScheduled ? (ends?.[next] ?? now) : list === UPDATE ? now + updateSeconds : now;
     if (isScheduled) next += 1;
@@ -147,7 +143,7 @@ function curveOf(
   return points;
 }
 
-/** As many points at most: more are no picture. */
+/** Of a curve: a picture shows no more. */
 const MOST_POINTS = 1000;
 
 /** Of neighbours in time the fullest stands for all. */

@@ -106,9 +106,16 @@ export function listName(phase: string, chunk: number): string {
   return chunk === 0 ? phase : `${phase}.${chunk}`;
 }
 
+const LAST = ' (last)';
+
 /** The name of a list as the last micro-batch runs it, where that is a list of its own. */
 export function lastList(list: string): string {
-  return `${list} (last)`;
+  return `${list}${LAST}`;
+}
+
+/** What the other micro-batches run in place of the last one's own list; any other list itself. */
+export function usualList(list: string): string {
+  return list.endsWith(LAST) ? list.slice(0, -LAST.length) : list;
 }
 
 /** How often a list runs in a step: once for both halves of a micro-batch. */

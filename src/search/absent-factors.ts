@@ -133,8 +133,8 @@ interface UndividedHeads {
 }
 
 function undividedHeads(graph: Graph, axis: 'sp' | 'tp', degree: number): UndividedHeads | null {
-  const partsOf = (degree: number) =>
-    innerMesh({ [axis]: degree }).axes.flatMap(({ subAxes }) =>
+  const partsOf = (parts: number) =>
+    innerMesh({ [axis]: parts }).axes.flatMap(({ subAxes }) =>
       subAxes.map(({ size }) => size).filter((size) => size > 1),
     );
   for (const node of graph.nodes) {

@@ -10,7 +10,6 @@ import { AutoparError } from '../../ir/error.js';
 import type { Graph } from '../../ir/graph.js';
 import { interruptible } from '../../ir/interruption.js';
 import type { PricedConfiguration } from '../../search/configurations/priced.js';
-import { divisors } from '../../search/configurations/space.js';
 import { bytesWritten, shareWritten } from '../../search/figures.js';
 import { NothingFits } from '../../search/plan.js';
 import { preferencesOf, preferred, roomyBytes } from '../../search/preference.js';
@@ -20,6 +19,7 @@ import type { ImportedModel } from '../models/import.js';
 import type { Training } from '../models/training.js';
 import { type NestedPlanningOptions, type PlannedModel, plan } from '../plan.js';
 import type { NestedCompileOptions } from '../requests/compile-options.js';
+import { MOST_WORK, MOST_WORK_WITHOUT_ROLES, meshWork, plainWork } from './planning-work.js';
 import { askedOf, asSearched, microBatchesOf, proposer, unproposed } from './proposals.js';
 import { type StepSearch, stepRemedy } from './search-step.js';
 
@@ -73,15 +73,6 @@ export interface ChosenPlan extends Formed {
 
 /** Proposals that may be lowered, one after another. */
 const LOWERED = 3;
-
-/**
- * Operators times sub-axes, over all meshes that operators are planned on: some 10 s, and more where a model is deep. Beyond it
- * one proposal that fits is enough.
- */
-const MOST_WORK = 50_000;
-
-/** The same with any axis on any factor: some 10 s. Roles are kept beyond it. */
-const MOST_WORK_WITHOUT_ROLES = 5_000;
 
 /** How often proposals are made, for less memory where some of them do not fit once they are lowered. */
 const ROUNDS = 3;
@@ -148,7 +139,8 @@ async function withRemedy(
  */
 async function beside(choices: Choices, training: Training, deadline: Deadline): Promise<ChosenPlan> {
   const formed = await choices.form(choices.options, training).catch(refusal);
-  const work = formed instanceof AutoparError ? 0 : plainWork(choices, formed.imported.graph);
+  const work =
+    formed instanceof AutoparError ? 0 : plainWork(choices.cluster, formed.imported.graph, choices.options.degrees);
   const isPlanned = !(formed instanceof AutoparError) && work <= MOST_WORK;
   const checked = isPlanned ? await planned(choices, formed, deadline, 'checked').catch(refusal) : null;
   const alone = checked instanceof AutoparError ? null : checked;
@@ -197,19 +189,6 @@ interface LoweredProposals {
   /** Why nothing could be proposed; null where something was. */
   readonly refusal: AutoparError | null;
   readonly notes: readonly string[];
-}
-
-/** Of planning dp and tp alone, every mesh that is left open. */
-function plainWork({ cluster, options: { degrees } }: Choices, graph: Graph): number {
-  const { dp, tp, pp = 1, sp = 1 } = degrees ?? {};
-  const devices = clusterSize(cluster) / (pp * sp);
-  const meshes = Number.isInteger(devices) && dp === undefined && tp === undefined ? divisors(devices).length : 1;
-  return meshes * meshWork(graph, Math.max(1, devices));
-}
-
-/** Of planning the operators of a graph on one mesh of so many devices. */
-function meshWork({ nodes }: Graph, devices: number): number {
-  return nodes.length * Math.max(1, Math.log2(devices));
 }
 
 /**
