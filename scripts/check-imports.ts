@@ -1,6 +1,7 @@
 /**
  * @file Checks the import column of docs/architecture.md (import-rules.ts), that no file imports itself by a detour, that a
- * type name means one thing, and that lines of src/ fit. Type-only imports obey as well: a circle of types is a circle in the reader's head.
+ * type name means one thing, and that lines of src/ fit. Type-only imports obey as well: a circle of types is a circle in the
+ * reader's head.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, posix, relative } from 'node:path';

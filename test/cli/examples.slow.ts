@@ -1,18 +1,15 @@
-/** @file Every example of help runs as a user runs it: in a process of its own. */
-import { writeFileSync } from 'node:fs';
+/** @file Every example of help, and README's training, run as a user runs them: in processes of their own. */
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
 import { COMMANDS } from '../../src/cli/commands.js';
-import { autoparLine, workplace } from './autopar.js';
+import { autoparLine, ROOT, workplace } from './autopar.js';
 
 test('every example of help runs, in the order of the commands', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);
   const own = { cwd: folder, alone: true };
-  writeFileSync(
-    join(folder, 'tokens.bin'),
-    Uint16Array.from({ length: 2000 }, (_, index) => (index * 7) % 64),
-  );
+  writeTokens(folder);
   const training = 'autopar compile models/gpt-tiny.onnx --train -o gpt-tiny.autopar';
   t.is((await autoparLine(training, own)).code, 0);
   for (const { line } of COMMANDS.flatMap(({ examples, subcommands = [] }) => [
@@ -24,3 +21,26 @@ test('every example of help runs, in the order of the commands', async (t) => {
     t.notRegex(stderr, /error\[/);
   }
 });
+
+test("README's training runs", async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  writeTokens(folder);
+  const blocks = [...readFileSync(join(ROOT, 'README.md'), 'utf8').matchAll(/```sh\n([^`]*)```/g)].map(
+    ([, text = '']) => text,
+  );
+  const training = blocks.find((text) => text.includes('autopar train')) ?? '';
+  const lines = training.trim().split('\n');
+  t.is(lines.length, 3);
+  for (const line of lines) {
+    const { code, stderr } = await autoparLine(line.replace(/^npx /, ''), { cwd: folder, alone: true });
+    t.is(code, 0, `${line}\n${stderr}`);
+  }
+});
+
+function writeTokens(folder: string): void {
+  writeFileSync(
+    join(folder, 'tokens.bin'),
+    Uint16Array.from({ length: 2000 }, (_, index) => (index * 7) % 64),
+  );
+}
