@@ -1,7 +1,7 @@
 """Emitted programs of a GPT and a Llama against the same models written by hand for PyTorch eager.
 
-Jobs are a JSON list on stdin, {folder, heads, kv_heads, steps, compile}. Both take turns from the same weights; a JSON list on stdout has the
-processor seconds of their steps, and how far their losses are apart.
+Jobs are a JSON list on stdin, {folder, heads, kv_heads, steps, compile, device, precision}. Both take turns from the same weights; a JSON list on
+stdout has the seconds of their steps (of the processor, or of a GPU), how far their losses are apart, and the memory of a GPU that each took.
 """
 
 import importlib
@@ -21,8 +21,9 @@ RATE, DECAY = 0.001, 0.01
 class Written:
     """The model as one writes it: functions of torch, autograd and torch.optim.AdamW."""
 
-    def __init__(self, state, tables, heads, kv_heads):
-        self.heads, self.kv_heads, self.tables = heads, kv_heads, tables
+    def __init__(self, state, tables, heads, kv_heads, dtype):
+        self.heads, self.kv_heads, self.dtype = heads, kv_heads, dtype
+        self.tables = tables
         self.layers = len({name.split(".")[1] for name in state if name.startswith("layers.")})
         self.parameters = {name: nn.Parameter(value.clone()) for name, value in state.items()}
         plain = [value for name, value in self.parameters.items() if value.dim() < 2]
@@ -36,8 +37,7 @@ class Written:
         return F.rms_norm(x, shape, weight, 1e-5) if bias is None else F.layer_norm(x, shape, weight, bias, 1e-5)
 
     def project(self, name, x):
-        y, bias = x @ self.parameters[f"{name}.weight"], self.parameters.get(f"{name}.bias")
-        return y if bias is None else y + bias
+        return F.linear(x, self.parameters[f"{name}.weight"].T, self.parameters.get(f"{name}.bias"))
 
     def attention(self, name, x):
         if f"{name}.qkv.weight" in self.parameters:
@@ -58,7 +58,7 @@ class Written:
         gate, up = y.chunk(2, -1)
         return self.project(f"{name}.down", F.silu(gate) * up)
 
-    def step(self, ids, labels):
+    def loss(self, ids, labels):
         x = F.embedding(ids, self.parameters["embed.weight"])
         x = x + self.parameters.get("position.weight", 0.0)
         for number in range(self.layers):
@@ -67,7 +67,11 @@ class Written:
             x = x + self.feed_forward(f"{layer}.feed_forward", self.norm(f"{layer}.feed_forward_norm", x))
         head = self.parameters.get("head.weight", self.parameters["embed.weight"].T)
         scores = self.norm("norm", x) @ head
-        loss = F.cross_entropy(scores.flatten(0, 1), labels.flatten())
+        return F.cross_entropy(scores.flatten(0, 1), labels.flatten())
+
+    def step(self, ids, labels):
+        with torch.autocast(ids.device.type, self.dtype, enabled=self.dtype != torch.float32):
+            loss = self.loss(ids, labels)
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
@@ -76,20 +80,20 @@ class Written:
 
 def turned(x, cos, sin):
     a, b = x.chunk(2, -1)
-    return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], -1).to(x.dtype)
 
 
 class Program:
     """The emitted program."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, device):
         sys.path.insert(0, folder)
         for name in ("mesh", "collectives", "values", "operators", "optimizer", "steps", "model"):
             sys.modules.pop(name, None)
         steps, self.module = importlib.import_module("steps"), importlib.import_module("model")
         sys.path.remove(folder)
-        mesh = steps.Mesh("cpu")
-        mesh.device = torch.device("cpu")
+        mesh = steps.Mesh(device.type)
+        mesh.device = device
         self.model = self.module.Model(mesh)
         steps.load(self.model, mesh)
         self.compile = lambda: steps.compile_layers(self.model)
@@ -110,31 +114,62 @@ class Program:
         return {name: state[name] for name in own}
 
 
-def timed(run, *given):
-    begin = time.process_time()
+def timed(device, run, *given):
+    """A step's seconds, and its loss, which is on the host once the step has ended."""
+    if device.type == "cpu":
+        begin = time.process_time()
+        loss = run(*given)
+        return time.process_time() - begin, loss
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
     loss = run(*given)
-    return time.process_time() - begin, loss
+    torch.cuda.synchronize()
+    return time.perf_counter() - begin, loss
+
+
+def peak_of(device, run, *given):
+    """Most bytes of the GPU that tensors take in a step, weights and state included."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    run(*given)
+    return torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
 
 
 def compare(job):
-    program = Program(job["folder"])
-    written = Written(program.weights(), program.tables(), job["heads"], job["kv_heads"])
-    ids, labels = (program.fed[name][0] for name in ("ids", "labels"))
-    seconds, off = {"program": [], "written": []}, 0.0
-    for _ in range(job["steps"]):
-        own, loss = timed(program.step)
-        other, wanted = timed(written.step, ids, labels)
-        seconds["program"].append(own)
-        seconds["written"].append(other)
-        off = max(off, abs(loss - wanted) / abs(wanted))
-    if job["compile"]:
-        program.compile()
-        seconds["compiled"] = [timed(program.step)[0] for _ in range(job["steps"])]
-    return {**seconds, "off": off}
+    device = torch.device(job["device"])
+    dtype = torch.bfloat16 if job["precision"] == "bf16" else torch.float32
+    with device:
+        program = Program(job["folder"], device)
+        weights = {name: value.to("cpu", copy=True) for name, value in program.weights().items()}
+        # The first steps are not timed.
+        alone = peak_of(device, program.step)
+        state = {name: value.to(device) for name, value in weights.items()}
+        written = Written(state, program.tables(), job["heads"], job["kv_heads"], dtype)
+        ids, labels = (program.fed[name][0] for name in ("ids", "labels"))
+        written.step(ids, labels)
+        seconds, off, first = {"program": [], "written": []}, 0.0, None
+        for _ in range(job["steps"]):
+            own, loss = timed(device, program.step)
+            other, wanted = timed(device, written.step, ids, labels)
+            seconds["program"].append(own)
+            seconds["written"].append(other)
+            first = first or abs(wanted)
+            off = max(off, abs(loss - wanted) / first)
+        if job["compile"]:
+            program.compile()
+            program.step()
+            seconds["compiled"] = [timed(device, program.step)[0] for _ in range(job["steps"])]
+        del program
+        by_hand = peak_of(device, written.step, ids, labels)
+    peak = {"program": alone, "written": by_hand} if device.type == "cuda" else None
+    return {**seconds, "off": off, "peak": peak}
 
 
-torch.set_num_threads(1)
+jobs = json.load(sys.stdin)
+if jobs[0]["device"] == "cpu":
+    torch.set_num_threads(1)
 with tempfile.TemporaryDirectory() as folder:
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=0, world_size=1)
-    json.dump([compare(job) for job in json.load(sys.stdin)], sys.stdout)
+    backend = "gloo" if jobs[0]["device"] == "cpu" else "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, init_method=f"file://{folder}/meeting", rank=0, world_size=1)
+    json.dump([compare(job) for job in jobs], sys.stdout)
     dist.destroy_process_group()

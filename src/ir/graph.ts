@@ -72,6 +72,8 @@ export interface Node {
   readonly group: string;
   /** The subgraph that a recognised block stands for; null for plain operators. */
   readonly body: Graph | null;
+  /** Of an operator's gradient as a block, by result: the operand of `forward` that it is the gradient of. */
+  readonly differentiated?: readonly number[];
 }
 
 /** A transposition that is still to be done: of a tensor of `shape` (of whole bytes per element), by `order` as in Transpose. */

@@ -217,6 +217,8 @@ export interface OperatorEntry {
   readonly ratio?: (view: OperatorView) => Expansion | null;
   /** Left out for recognised blocks alone, whose bodies are differentiated. */
   readonly gradient?: GradientSource;
+  /** For devices that lack the operator, where neither its expansion nor its gradient has it in plainer ones. */
+  readonly plain?: PlainForm;
   /** Operand that holds indices into the factor of kind `mask`. */
   readonly indexInput?: number;
   /**

@@ -19,10 +19,12 @@ import type { Redistributor } from '../sharding-propagation/redistribution.js';
 import { REPLICATED } from '../sharding-propagation/strategy.js';
 import type { Assignment, TensorReader, View } from './assignment.js';
 import { Fragment } from './fragment.js';
+import { localGradient } from './local-gradient.js';
 import { lowerNode } from './lower-operator.js';
 import { lowerSteps } from './lower-steps.js';
 import {
   type Coordinate,
+  type LocalGradient,
   readsOf,
   resultsOf,
   type ShardedGraph,
@@ -62,6 +64,9 @@ class Partitioning {
   /** By operator, then by operand; and by output. */
   private readonly operandViews = new Map<string, View[]>();
   private readonly outputViews = new Map<string, View>();
+  private readonly gradients = new Map<string, LocalGradient>();
+  /** By operator's name: the node, and its clones. */
+  private readonly originals: ReadonlyMap<string, readonly Node[]>;
   /** By result of an operator: when it is whole. */
   private readonly phases: ReadonlyMap<string | null, Phase>;
 
@@ -76,6 +81,12 @@ class Partitioning {
         node.outputs.map((output) => [output, isAccumulator(node) ? 'update' : node.phase] as const),
       ),
     );
+    const originals = new Map<string, Node[]>();
+    for (const node of graph.nodes) {
+      const name = node.phase === 'recompute' ? node.forward : node.forward === null ? node.name : null;
+      if (name !== null) originals.set(name, [...(originals.get(name) ?? []), node]);
+    }
+    this.originals = originals;
     for (const view of assignment.views) for (const reader of view.readers) this.keepView(view, reader);
   }
 
@@ -132,6 +143,7 @@ class Partitioning {
       ...(graph.microBatches ? { microBatches: graph.microBatches } : {}),
       ...(graph.ordered ? { ordered: graph.ordered } : {}),
       ...(graph.domains ? { domains: graph.domains } : {}),
+      ...(this.gradients.size > 0 ? { gradients: this.gradients } : {}),
     };
   }
 
@@ -148,7 +160,13 @@ class Partitioning {
     node.outputs.forEach((output, index) => {
       if (output !== null) names.set(`out${index}`, output);
     });
-    this.adopt(lowered.fragment, node.name, names, origin);
+    const made = this.adopt(lowered.fragment, node.name, names, origin);
+    for (const forward of this.originals.get(node.forward ?? '') ?? []) {
+      const { fragment } = lowered;
+      const tensorOf = (name: string) => this.tensors.get(names.get(name) ?? '');
+      const gradient = localGradient(this.graph, node, forward, { fragment, tensorOf, nodes: made });
+      if (gradient) this.gradients.set(node.name, gradient);
+    }
   }
 
   /** The tensor in the layout that a reader wants (undefined: as its view has it). */
@@ -243,8 +261,13 @@ class Partitioning {
     return name;
   }
 
-  /** Copies a fragment in, its names replaced by those given and else prefixed. */
-  private adopt(fragment: Fragment, prefix: string, names: Map<string, string>, origin: NodeOrigin): void {
+  /** Copies a fragment in, its names replaced by those given and else prefixed. Returns the nodes' names. */
+  private adopt(
+    fragment: Fragment,
+    prefix: string,
+    names: Map<string, string>,
+    origin: NodeOrigin,
+  ): ReadonlySet<string> {
     for (const [name, coordinate] of fragment.coordinates) {
       this.coordinates.set(name, coordinate);
       names.set(name, name);
@@ -258,9 +281,11 @@ class Partitioning {
     }
     const rename = (name: string) => names.get(name) as string;
     const { origin: of, layer, phase } = origin;
+    const made = new Set<string>();
     // Spelled out: a second spread into one record takes ten times as long as the first.
     for (const node of fragment.nodes) {
       const name = this.nextName(prefix);
+      made.add(name);
       if (node.kind === 'compute') {
         const inputs = node.inputs.map((input) => (input === null ? null : rename(input)));
         const outputs = node.outputs.map((output) => (output === null ? null : rename(output)));
@@ -277,6 +302,7 @@ class Partitioning {
         });
       }
     }
+    return made;
   }
 
   private constant(value: ConstantTensor): string {

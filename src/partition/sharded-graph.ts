@@ -4,7 +4,15 @@
  */
 import type { DType } from '../ir/dtype.js';
 import type { Reduction } from '../ir/factor-rule.js';
-import type { Attributes, ConstantTensor, MicroBatches, OuterMemory, Phase, TensorOrder } from '../ir/graph.js';
+import type {
+  Attributes,
+  ConstantTensor,
+  MicroBatches,
+  OuterMemory,
+  Phase,
+  TensorOrder,
+  TensorType,
+} from '../ir/graph.js';
 import type { Border } from '../sharding-propagation/collective-rule.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
@@ -211,6 +219,29 @@ export interface PipelineStage {
 /** Micro-batches that run at a time. */
 export type Interleave = 1 | 2;
 
+/** An operator on one rank's blocks, and its gradients. */
+export interface LocalGradient {
+  readonly op: string;
+  readonly domain: string;
+  readonly attributes: Attributes;
+  /** The one result. */
+  readonly result: TensorType;
+  readonly operands: readonly GradientOperand[];
+  /** The tensor that holds the gradient of the result. */
+  readonly slope: string;
+  /** Names of the nodes that make the gradients. */
+  readonly nodes: ReadonlySet<string>;
+}
+
+/** `type` is null for an operand that is left out. */
+export interface GradientOperand {
+  readonly type: TensorType | null;
+  /** null where no gradient depends on its value. */
+  readonly tensor: string | null;
+  /** The tensor that holds its gradient; null where none is wanted. */
+  readonly gradient: string | null;
+}
+
 export interface ShardedGraph {
   readonly mesh: Mesh;
   readonly nodes: readonly ShardedNode[];
@@ -233,4 +264,6 @@ export interface ShardedGraph {
   readonly pipeline?: PipelineStage;
   /** As in the graph. */
   readonly domains?: ReadonlyMap<string, number>;
+  /** By gradient block of the graph that is an operator's gradient on a rank's blocks, that. Left out where there is none. */
+  readonly gradients?: ReadonlyMap<string, LocalGradient>;
 }

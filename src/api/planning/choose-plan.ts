@@ -93,10 +93,7 @@ export async function choosePlan(choices: Choices): Promise<ChosenPlan> {
   const alone = await planned(choices, await choices.form(options, training), null, 'searched').catch(refusal);
   if (!(alone instanceof AutoparError)) return { ...alone, compared: null, searched: null, notes: [] };
   if (isAlone || !(alone instanceof NothingFits)) throw alone;
-  const { fitting, others, searched, notes } = await lowerProposals(choices, training, deadline, {
-    alone: null,
-    work: 0,
-  });
+  const { fitting, others, searched, notes } = await lowerProposals(choices, training, deadline, null);
   const [best] = taken(fitting, choices);
   if (!best) throw withProposals(alone, others);
   return { ...best, compared: ranked(fitting, [...others, refused(choices, alone)], options), searched, notes };
@@ -150,10 +147,7 @@ async function beside(choices: Choices, training: Training, deadline: Deadline):
     searched,
     refusal: unmade,
     notes,
-  } = await lowerProposals(choices, training, deadline, {
-    alone,
-    work: isPlanned ? work : 0,
-  });
+  } = await lowerProposals(choices, training, deadline, alone);
   const lifted = alone && (await withoutRoles(choices, alone, deadline));
   const all = taken([...(alone ? [alone] : []), ...(lifted ? [lifted] : []), ...fitting], choices);
   // The note of a search that failed says so.
@@ -267,7 +261,7 @@ async function lowerProposals(
   choices: Choices,
   training: Training,
   deadline: Deadline,
-  before: { readonly alone: FittingPlan | null; readonly work: number },
+  alone: FittingPlan | null,
 ): Promise<LoweredProposals> {
   const { options, cluster, read } = choices;
   options.onProgress?.('searching training steps');
@@ -282,7 +276,7 @@ async function lowerProposals(
   const notes: string[] = [];
   let searched: StepSearch | null = null;
   let unmade: AutoparError | null = null;
-  let { work } = before;
+  let work = 0;
   const seen = new Set<string>();
   let asked = Number.isFinite(limit) ? deviceBytes(limit, cluster) : null;
   for (let round = 0; round < ROUNDS; round++) {
@@ -299,16 +293,16 @@ async function lowerProposals(
     let least = Number.POSITIVE_INFINITY;
     for (const priced of proposals.slice(0, LOWERED)) {
       const key = JSON.stringify(priced.configuration);
-      if (seen.has(key) || isSearched(priced, before.alone)) continue;
+      if (seen.has(key) || isSearched(priced, alone)) continue;
       seen.add(key);
-      if (!mayBeFaster(priced, [...aloneAmong(proposals, before.alone), ...fitting])) {
+      if (!mayBeFaster(priced, [...aloneAmong(proposals, alone), ...fitting])) {
         others.set(key, notTaken(priced, SLOWER));
         continue;
       }
       const mayBe = (graph: Graph): boolean => {
         const { dp, sp, tp } = priced.configuration.degrees;
         const own = meshWork(graph, dp * sp * tp);
-        const isLast = (before.alone !== null || fitting.length > 0) && work + own > MOST_WORK;
+        const isLast = (alone !== null || fitting.length > 0) && work + own > MOST_WORK;
         if (!isLast) work += own;
         return !isLast;
       };

@@ -7,8 +7,8 @@ import type { Graph } from '../../ir/graph.js';
 import { divisors } from '../../search/configurations/space.js';
 
 /**
- * Operators times sub-axes, over all meshes that operators are planned on: some 10 s, and more where a model is deep. Beyond it
- * one proposal that fits is enough.
+ * Operators times sub-axes, over all meshes that operators are planned on: some 10 s, and more where a model is deep. So much may
+ * be for dp and tp alone, and as much for proposals, of which one that fits is enough beyond it.
  */
 export const MOST_WORK = 50_000;
 

@@ -14,6 +14,8 @@ import {
 import { layoutText } from '../../sharding-propagation/layout-text.js';
 import { type Header, type Statement, StatementBody } from './body.js';
 import { expressionStatements } from './expression.js';
+import { callText, type GradientCall, gradientCalls } from './gradient-calls.js';
+import { type JoinedPass, joinedPasses } from './joined-passes.js';
 import { torchOperatorOf } from './operators/index.js';
 import { dtypeText, isFloat, number, tuple } from './operators/operator.js';
 import { functionBody, type UpdateGroup, UpdateNames, updateGroups } from './optimizer-file.js';
@@ -65,7 +67,7 @@ export function statementsOf(
     const next = steps[index + 1]?.step;
     switch (step.kind) {
       case 'segment':
-        for (const { statements, targets, first } of segmentStatements(step.nodes, makes, tensors, naming))
+        for (const { statements, targets, first } of segmentStatements(step.nodes, makes, frees, tensors, naming))
           body.add(statements, within(first), targets);
         break;
       case 'start': {
@@ -168,10 +170,11 @@ interface MadeStatements {
   readonly first: string;
 }
 
-/** The operators of a segment, which leaves some tensors; those that update a parameter as one call. */
+/** The operators of a segment, which leaves some tensors; an update of a parameter and a gradient by autograd are one call. */
 function* segmentStatements(
   nodes: readonly ComputeNode[],
   left: readonly string[],
+  frees: readonly string[],
   tensors: TorchTensors,
   naming: MethodNaming,
 ): Generator<MadeStatements> {
@@ -180,25 +183,64 @@ function* segmentStatements(
     (name) => elementCount(localType(name, tensors).shape) === 1,
     (name, by) => isUsed(name, tensors, by),
   );
-  const inGroups = new Set([...groups.values()].flatMap((group) => group.nodes));
+  const calls = gradientCalls(nodes, tensors, (name, by) => isUsed(name, tensors, by));
+  const inGroups = new Set([...groups.values(), ...calls.values()].flatMap((group) => group.nodes));
   const alone = nodes.filter((node) => !inGroups.has(node));
   const leaves = new Set([...left, ...[...inGroups].flatMap(readsOf)]);
   const over = writtenOver(alone, leaves, (name) => localType(name, tensors));
   for (const node of nodes) {
     const group = groups.get(node);
-    if (group) yield callOf(group, tensors, naming);
+    const call = calls.get(node);
+    if (group) yield callOf(group, nextOf(group, nodes, frees, tensors), tensors, naming);
+    else if (call) yield gradientStatements(call, tensors, naming);
     else if (!inGroups.has(node)) yield operatorStatements(node, tensors, naming, over.get(node));
   }
 }
 
-/** The call of a function that runs the operators of a group. */
-function callOf(group: UpdateGroup, tensors: TorchTensors, naming: MethodNaming): MadeStatements {
+/** State whose next value a group makes, and that nothing reads once the group has: the value may be written over it. */
+function nextOf(
+  { nodes, results }: UpdateGroup,
+  segment: readonly ComputeNode[],
+  frees: readonly string[],
+  { sharded }: TorchTensors,
+): readonly string[] {
+  const own = new Set(nodes);
+  const others = new Set(segment.filter((node) => !own.has(node)).flatMap(readsOf));
+  return sharded.state.flatMap(({ from, to }) =>
+    results.includes(from) &&
+    frees.includes(to) &&
+    !others.has(to) &&
+    !sharded.outputs.some(({ tensor }) => tensor === to)
+      ? [to]
+      : [],
+  );
+}
+
+/** The call of a function that runs the operators of a group, and may write over some of its operands. */
+function callOf(
+  group: UpdateGroup,
+  owned: readonly string[],
+  tensors: TorchTensors,
+  naming: MethodNaming,
+): MadeStatements {
   const { nodes, results } = group;
   const names = new UpdateNames();
-  const over = writtenOver(nodes, new Set(results), (name) => localType(name, tensors));
+  const { passes, joined } = joinedPasses(
+    nodes,
+    new Set(results),
+    (name) => numberIn(name, tensors),
+    (name, result) => String(localType(name, tensors).shape) === String(localType(result, tensors).shape),
+  );
+  // A joined pass may write over what it adds to, as a subtraction may over what it is from.
+  const order = nodes.flatMap((node): ComputeNode[] => {
+    const pass = passes.get(node);
+    return joined.has(node) ? [] : [pass ? { ...node, op: 'Sub', inputs: [pass.to, ...pass.factors] } : node];
+  });
+  const passOf = new Map(order.map((node) => [node, passes.get(nodes.find(({ name }) => name === node.name) ?? node)]));
+  const over = writtenOver(order, new Set(results), (name) => localType(name, tensors), owned);
   const hosted = nodes.some(({ outputs }) => outputs.some((name) => isHosted(name, tensors)));
   const outside = (name: string) => (hosted ? naming.onHost(name) : undefined) ?? naming.read(name);
-  const statements = nodes.flatMap((node) => {
+  const statements = order.flatMap((node) => {
     const inside: MethodNaming = {
       ...naming,
       read: (name) => names.read(name, outside, typeIn(name, tensors) ?? { shape: [] }),
@@ -207,7 +249,10 @@ function callOf(group: UpdateGroup, tensors: TorchTensors, naming: MethodNaming)
       over: (name, operand) => names.over(name, operand),
       local: (base) => names.local(base),
     };
-    return operatorStatements(node, tensors, inside, over.get(node)).statements;
+    const pass = passOf.get(node);
+    return pass
+      ? [passStatement(node, pass, tensors, inside, over.get(node))]
+      : operatorStatements(node, tensors, inside, over.get(node)).statements;
   });
   const body = functionBody(
     statements,
@@ -218,6 +263,45 @@ function callOf(group: UpdateGroup, tensors: TorchTensors, naming: MethodNaming)
   const text = `${targets.join(', ')} = ${called}(${names.given.join(', ')})`;
   const [first = ''] = results;
   return { statements: [{ text, comment: layoutOf(first, tensors) }], targets, first };
+}
+
+/** The call that makes the gradients of an operator. */
+function gradientStatements(call: GradientCall, tensors: TorchTensors, naming: MethodNaming): MadeStatements {
+  const text = callText(call, tensors.sharded, naming.read);
+  const results = call.wanted.flatMap((index) => call.gradient.operands[index]?.gradient ?? []);
+  const targets = results.map((name) => naming.make(name, 'gradient'));
+  const left = targets.length === 1 ? `(${targets[0]},)` : targets.join(', ');
+  const [first = ''] = results;
+  return { statements: [{ text: `${left} = ${text}`, comment: layoutOf(first, tensors) }], targets, first };
+}
+
+function passStatement(
+  { outputs }: ComputeNode,
+  { to, factors, value }: JoinedPass,
+  tensors: TorchTensors,
+  naming: MethodNaming,
+  over: string | undefined,
+): Statement {
+  const result = outputs[0] as string;
+  const [name, scale] = factors.length === 1 ? ['add', 'alpha'] : ['addcmul', 'value'];
+  const given = factors.map((factor) => naming.read(factor));
+  const scaled = value === 1 ? given : [...given, `${scale}=${number(value, localType(result, tensors).dtype)}`];
+  const from = naming.read(to);
+  const written = over === undefined ? undefined : naming.over(result, over);
+  const text = written
+    ? `${written}.${name}_(${scaled.join(', ')})`
+    : `${naming.make(result, name)} = torch.${name}(${[from, ...scaled].join(', ')})`;
+  return { text, comment: '' };
+}
+
+/** The value of a constant of one element that is part of the code. */
+function numberIn(name: string, { inline, sharded }: TorchTensors): number | null {
+  const data = inline.get(name);
+  if (!data) return null;
+  const { dtype, localShape: shape } = tensorOf(sharded, name);
+  if (!dtype.includes('float') || elementCount(shape) !== 1) return null;
+  const [value = Number.NaN] = numbersOf({ dtype, shape, data });
+  return Number.isFinite(value) ? value : null;
 }
 
 function isHosted(name: string | null, { sharded }: TorchTensors): boolean {

@@ -152,7 +152,7 @@ function argumentsIn(body: string): readonly string[] {
     const character = body[at] as string;
     if ('([{'.includes(character)) depth++;
     if (')]}'.includes(character)) depth--;
-    if (character === ',' && depth === 0) {
+    if (character === ',' && depth === 0 && !/^ *lambda [^:]*$/.test(body.slice(from, at))) {
       parts.push(body.slice(from, at).trim());
       from = at + 1;
     }

@@ -17,11 +17,13 @@ const SIGNS: ReadonlySet<string> = new Set(['Add', 'Sub', 'Mul', 'Div']);
  * By operator the operand that it may write its result over.
  * @param nodes in the order in which they run
  * @param leaves tensors that others than these read
+ * @param owned operands from elsewhere that may be written over too
  */
 export function writtenOver(
   nodes: readonly ComputeNode[],
   leaves: ReadonlySet<string>,
   typeOf: (name: string) => TensorType,
+  owned: readonly string[] = [],
 ): ReadonlyMap<ComputeNode, string> {
   const typeText = (name: string) => {
     const { dtype, shape } = typeOf(name);
@@ -29,7 +31,7 @@ export function writtenOver(
   };
   const isReduced = ({ op, outputs }: ComputeNode, name: string) =>
     REDUCTIONS.has(op) && outputs.every((made) => made !== null && typeText(made) !== typeText(name));
-  const fresh = new Set<string>();
+  const fresh = new Set(owned);
   const last = new Map<string, ComputeNode>();
   for (const node of nodes) {
     for (const name of readsOf(node)) last.set(name, node);

@@ -176,6 +176,7 @@ function asBlock(
     attributes: node.body ? node.attributes : {},
     inputs,
     outputs,
+    differentiated: outputs.map((item) => found.indexOf(item)),
     ...place,
     group: name,
     body,

@@ -3,6 +3,7 @@
  * shapes.
  */
 import type { Graph, Node, TensorType, Weight } from '../graph.js';
+import type { OperatorEntry, OperatorView, WrittenOperators } from '../operator.js';
 import { entryOf, operatorEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 import { viewOf } from '../view.js';
@@ -15,23 +16,32 @@ export function writtenOut(graph: Graph): Graph {
 
 /**
  * In the plainest operators that the registry has expansions to, named by what they are and by the place of the operator that
- * they stand for, `Sub_2_5`; null where no operator's form has an expansion: those whose rules have factors for it.
+ * they stand for, `Sub_2_5`; null where the registry has no operator's form in plainer ones.
  */
 export function inPlainOperators(graph: Graph): Graph | null {
   const read = new Set([...graph.nodes.flatMap(({ inputs }) => inputs), ...graph.outputs]);
   const unread = new Set(graph.nodes.flatMap(({ outputs }) => outputs.filter((name) => !read.has(name as string))));
   const isFused = (node: Node, around: Pick<Graph, 'tensors'>) => {
     const entry = entryOf(node.op, node.domain);
-    if (!entry?.expansion) return false;
     const view = viewOf(around, node);
-    if (![...entry.rule(view).factors.values()].some(({ kind }) => kind === 'expanded')) return false;
+    const form = entry && plainFormOf(entry, view);
+    if (!form) return false;
     // Some make the first result alone.
-    const made = new Set(entry.expansion(view).nodes.flatMap(({ outputs }) => outputs));
+    const made = new Set(form.nodes.flatMap(({ outputs }) => outputs));
     return node.outputs.every((name, index) => unread.has(name) || made.has(`out${index}`));
   };
   return graph.nodes.some((node) => isFused(node, graph))
     ? expandedGraph(graph, isFused, ({ op }, index, place) => `${op}_${index}_${place}`)
     : null;
+}
+
+/** An operator in plainer ones; null where the registry has none. An expansion without factors for it only takes a sum apart. */
+function plainFormOf(entry: OperatorEntry, view: OperatorView): WrittenOperators | null {
+  const { expansion, gradient, plain } = entry;
+  if (plain) return plain(view);
+  const isMixed = [...entry.rule(view).factors.values()].some(({ kind }) => kind === 'expanded');
+  if (expansion) return isMixed || entry.isWritten ? expansion(view) : null;
+  return gradient?.kind === 'plain' ? gradient.form(view) : null;
 }
 
 /** With expansions in the place of operators, and of those that an expansion has itself, but for one inside its own. */
@@ -55,7 +65,7 @@ function expandedGraph(
 
 /** The operators of one; what is new enters `tensors` and `weights`. */
 function expanded(node: Node, tensors: Map<string, TensorType>, weights: Map<string, Weight>): readonly Node[] {
-  const expansion = entryOf(node.op, node.domain)?.expansion?.(viewOf({ tensors }, node));
+  const expansion = plainFormOf(operatorEntry(node), viewOf({ tensors }, node));
   if (!expansion) throw new Error(`${node.op} is written out and has no expansion`);
   const names = new Map<string, string>();
   node.inputs.forEach((name, index) => {

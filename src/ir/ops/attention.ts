@@ -14,8 +14,9 @@ import { bindRule } from '../rule-text.js';
 import { constant } from './constants.js';
 import { entry, moves, perElement } from './entry.js';
 import { axisOf, dimensionNames, mismatch, numberOf, ofRank, operand, text } from './operands.js';
-import { differentiable, inPlainOperators, type OperatorGradient } from './operator-gradient.js';
+import { differentiable, inPlainOperators, type OperatorGradient, withPlainForm } from './operator-gradient.js';
 import { type AttentionSizes, plainAttention } from './plain-attention.js';
+import { plainRotary } from './plain-rotary.js';
 import { rotaryGradient } from './rotary-gradient.js';
 
 export const attentionEntries: readonly OperatorEntry[] = [
@@ -51,27 +52,31 @@ export const attentionEntries: readonly OperatorEntry[] = [
     }),
     (write) => plainAttention(write, attentionSizes(write.view)),
   ),
-  differentiable(
-    entry({
-      op: 'RotaryEmbedding',
-      family: 'attention',
-      precision: 'follow',
-      infer: (view) => [ofRank(view, 0, 3, true)],
-      rule: (view) => {
-        const { shape } = operand(view, 0);
-        const heads = numberOf(view, 'num_heads', 0);
-        const tables = view.inputs[3] ? 'p! f!, p! f!, b s' : 'b s f!, b s f!';
-        const data = shape.length === 4 ? 'b h s e!' : 'b s (h e!)';
-        return bindRule(`${data}, ${tables} -> ${data}`, view, shape.length === 3 && heads > 0 ? { h: heads } : {});
-      },
-      resize: (view, rule, size) =>
-        operand(view, 0).shape.length === 3 && rule.factors.has('h')
-          ? { ...view.attributes, num_heads: size('h') }
-          : view.attributes,
-      work: perElement(3),
-      note: 'Features of a head and the position table stay whole.',
-    }),
-    (write) => rotaryGradient(write, { cosine: 1, sine: 2, positions: 3, heads: numberOf(write.view, 'num_heads', 1) }),
+  withPlainForm(
+    differentiable(
+      entry({
+        op: 'RotaryEmbedding',
+        family: 'attention',
+        precision: 'follow',
+        infer: (view) => [ofRank(view, 0, 3, true)],
+        rule: (view) => {
+          const { shape } = operand(view, 0);
+          const heads = numberOf(view, 'num_heads', 0);
+          const tables = view.inputs[3] ? 'p! f!, p! f!, b s' : 'b s f!, b s f!';
+          const data = shape.length === 4 ? 'b h s e!' : 'b s (h e!)';
+          return bindRule(`${data}, ${tables} -> ${data}`, view, shape.length === 3 && heads > 0 ? { h: heads } : {});
+        },
+        resize: (view, rule, size) =>
+          operand(view, 0).shape.length === 3 && rule.factors.has('h')
+            ? { ...view.attributes, num_heads: size('h') }
+            : view.attributes,
+        work: perElement(3),
+        note: 'Features of a head and the position table stay whole.',
+      }),
+      (write) =>
+        rotaryGradient(write, { cosine: 1, sine: 2, positions: 3, heads: numberOf(write.view, 'num_heads', 1) }),
+    ),
+    plainRotary,
   ),
   differentiable(
     entry({

@@ -7,8 +7,9 @@ import { dtypeBits, isFloating } from '../dtype.js';
 import type { OperatorEntry, OperatorView } from '../operator.js';
 import { elementwiseGradients } from './elementwise-gradient.js';
 import { entry, isFree, perElement, presentOperands } from './entry.js';
-import { broadcast, dtypeAttribute, mismatch, operand, repeated } from './operands.js';
-import { withGradients } from './operator-gradient.js';
+import { broadcast, dtypeAttribute, mismatch, numberOf, operand, repeated } from './operands.js';
+import { type PlainBody, withGradients, withPlainForm } from './operator-gradient.js';
+import type { OperatorWriter } from './operator-writer.js';
 
 interface ElementwiseRow {
   readonly op: string;
@@ -20,6 +21,8 @@ interface ElementwiseRow {
   readonly linear?: OperatorEntry['linear'];
   readonly isView?: boolean;
   readonly parameterInputs?: OperatorEntry['parameterInputs'];
+  /** For devices that lack it. */
+  readonly plain?: PlainBody;
 }
 
 const ALL: OperatorEntry['linear'] = (view) => [presentOperands(view)];
@@ -52,7 +55,8 @@ const ROWS: readonly ElementwiseRow[] = [
   ...['Abs', 'Ceil', 'Floor', 'Round', 'Sign', 'Relu', 'Not', 'BitwiseNot'].map((op) => one(op)),
   ...['LeakyRelu', 'ThresholdedRelu', 'Shrink', 'HardSigmoid', 'HardSwish', 'Softsign'].map((op) => one(op, 3)),
   ...['Sqrt', 'Reciprocal'].map((op) => one(op, 4)),
-  ...['Exp', 'Log', 'Sigmoid', 'Tanh', 'Erf', 'Elu', 'Selu', 'Celu', 'Softplus', 'Swish'].map((op) => one(op, 8)),
+  ...['Exp', 'Log', 'Sigmoid', 'Tanh', 'Erf', 'Elu', 'Selu', 'Celu', 'Softplus'].map((op) => one(op, 8)),
+  { ...one('Swish', 8), plain: plainSwish },
   ...['Gelu', 'Mish'].map((op) => one(op, 12)),
   ...['Sin', 'Cos', 'Tan', 'Asin', 'Acos', 'Atan', 'Sinh', 'Cosh', 'Asinh', 'Acosh', 'Atanh'].map((op) => one(op, 8)),
   ...['IsNaN', 'IsInf'].map((op) => test(op, 'one')),
@@ -145,7 +149,7 @@ export const elementwiseEntries: readonly OperatorEntry[] = withGradients(ENTRIE
 
 function tableEntry(row: ElementwiseRow): OperatorEntry {
   const needed = row.operands === 'two' ? 2 : 1;
-  return entry({
+  const made = entry({
     op: row.op,
     family: 'elementwise',
     ...(FULL.has(row.op) ? { precision: 'full' as const } : {}),
@@ -168,6 +172,16 @@ function tableEntry(row: ElementwiseRow): OperatorEntry {
     ...(row.isView ? { isView: true } : {}),
     ...(row.parameterInputs ? { parameterInputs: row.parameterInputs } : {}),
   });
+  return row.plain ? withPlainForm(made, row.plain) : made;
+}
+
+/** x · sigmoid(alpha · x). */
+function plainSwish(write: OperatorWriter): void {
+  const { view } = write;
+  const { dtype } = operand(view, 0);
+  const alpha = numberOf(view, 'alpha', 1);
+  const scaled = alpha === 1 ? 'in0' : write.add('Mul', ['in0', write.scalar(dtype, alpha)]);
+  write.makes(0, write.add('Mul', ['in0', write.add('Sigmoid', [scaled])]), dtype);
 }
 
 function shapesOf(view: OperatorView): readonly (readonly number[])[] {

@@ -5,7 +5,7 @@
 import type { DType } from '../dtype.js';
 import type { FactorRule } from '../factor-rule.js';
 import type { ConstantTensor } from '../graph.js';
-import type { GradientSource, GradientView, OperatorEntry } from '../operator.js';
+import type { GradientSource, GradientView, OperatorEntry, PlainForm } from '../operator.js';
 import { constant } from './constants.js';
 import { operand } from './operands.js';
 import { OperatorWriter } from './operator-writer.js';
@@ -28,19 +28,24 @@ export function differentiable(entry: OperatorEntry, body: GradientBody | string
 }
 
 /** Writes the operator in plainer ones. */
-type PlainBody = (write: OperatorWriter) => void;
+export type PlainBody = (write: OperatorWriter) => void;
 
 /** The entry with a plain form that `body` writes: its gradient goes through that. */
 export function inPlainOperators(entry: OperatorEntry, body: PlainBody): OperatorEntry {
-  const source: GradientSource = {
-    kind: 'plain',
-    form: (view) => {
-      const write = new OperatorWriter(view, entry.rule(view));
-      body(write);
-      return write.finish();
-    },
+  return { ...entry, gradient: { kind: 'plain', form: formOf(entry, body) } };
+}
+
+/** The entry with a plain form for devices that lack the operator; its gradient stays. */
+export function withPlainForm(entry: OperatorEntry, body: PlainBody): OperatorEntry {
+  return { ...entry, plain: formOf(entry, body) };
+}
+
+function formOf(entry: OperatorEntry, body: PlainBody): PlainForm {
+  return (view) => {
+    const write = new OperatorWriter(view, entry.rule(view));
+    body(write);
+    return write.finish();
   };
-  return { ...entry, gradient: source };
 }
 
 /** One is thinkable; why there is none. */

@@ -6,6 +6,7 @@ import { AutoparError } from '../error.js';
 import { elementCount } from '../graph.js';
 import { numberOf, operand } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
+import type { OperatorWriter } from './operator-writer.js';
 import type { DimensionAxes, RearrangedAxis } from './rearrange.js';
 
 /** Where an operator has its operands. */
@@ -50,14 +51,14 @@ export function rotaryGradient(write: OperatorGradient, { cosine, sine, position
   give(sine, 'Sub', [g2, x1], [g1, x2]);
 }
 
-interface Halves {
+export interface Halves {
   readonly names: readonly string[];
   /** Samples, heads, positions, angles. */
   readonly axes: DimensionAxes;
 }
 
 /** The two coordinates that are turned, of each pair. */
-function halves(write: OperatorGradient, name: string, table: number, heads: number): Halves {
+export function halves(write: OperatorWriter, name: string, table: number, heads: number): Halves {
   const { view } = write;
   const { shape } = operand(view, 0);
   const flat = shape.length === 3;

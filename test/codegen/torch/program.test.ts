@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import { GraphBuilder } from '../../../models/builder.js';
+import { generatedModel } from '../../../models/families.js';
 import { gpt } from '../../../models/gpt.js';
 import { AutoparError, type CompileOptions, compile, importModel } from '../../../src/api/index.js';
 import { type Training, trainedModel } from '../../../src/api/models/training.js';
@@ -54,6 +55,24 @@ test('the program has the same size on 2 and on 1024 devices', async (t) => {
   t.true(small['model.py']?.includes('self.dp_group'));
   for (const [name, text] of Object.entries(small))
     t.is(large[name]?.split('\n').length, text.split('\n').length, name);
+});
+
+test('the gradient of an operator is one call, on the heads that a rank has', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-torch-'));
+  const [model, output] = [join(folder, 'llama.onnx'), join(folder, 'out')];
+  const graph = generatedModel('llama:layers=1,hidden=32,heads=4,kv_heads=2,ffn=64,seq=16,vocab=64').build(4);
+  writeFileSync(model, writeOnnx(graph, { externalWeights: true }));
+  await compile({
+    ...{ model, output, target: 'torch', initRandom: true },
+    ...{ devices: 4, dp: 2, tp: 2, training: TRAINING },
+  });
+  const text = readFileSync(join(output, 'torch', 'model.py'), 'utf8');
+  const calls = text.match(/gradients\(\s*lambda [^:]+: .+/g) ?? [];
+  t.true(
+    calls.some((call) => call.includes('attention(a, b, c, heads=2, kv_heads=1, causal=True)')),
+    calls.join('\n'),
+  );
+  t.true(calls.some((call) => call.includes('F.rms_norm(a, (32,), b, 0.00001)')));
 });
 
 test('every parameter is in a file of its folder', async (t) => {

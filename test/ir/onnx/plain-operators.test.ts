@@ -11,6 +11,9 @@ import { operatorGraph } from '../../reference/one-operator.js';
 import { CASES, viewOfCase } from '../ops/cases.js';
 import { difference, randomValues } from '../ops/values.js';
 
+/** Of the newest operators devices have no kernels. */
+const UNKNOWN_TO_GPUS = ['Attention', 'RotaryEmbedding', 'Swish'];
+
 test('operators in plainer ones compute the same', async (t) => {
   const tried = new Set<string>();
   for (const [number, sample] of CASES.entries()) {
@@ -32,7 +35,8 @@ test('operators in plainer ones compute the same', async (t) => {
       t.is(differs, null, `${sample.op} ${name}`);
     }
   }
-  for (const op of ['RMSNormalization', 'LogSoftmax', 'GroupNormalization', 'Softmax']) t.true(tried.has(op), op);
+  for (const op of ['RMSNormalization', 'LogSoftmax', 'GroupNormalization', 'Softmax', ...UNKNOWN_TO_GPUS])
+    t.true(tried.has(op), op);
 });
 
 function numbers(value: ConstantTensor) {

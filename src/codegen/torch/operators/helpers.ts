@@ -158,7 +158,15 @@ const shiftedRight = `def shifted_right(x, by):
     return torch.where(by == 0, x, (x >> 1 & 2**63 - 1) >> (by - 1).clamp(min=0)).to(torch.uint64)
 `;
 
+const gradients = `def gradients(function, slope, operands, *others):
+    """Gradients of a function's first operands as autograd has them, where \`slope\` is that of its result."""
+    with torch.enable_grad():
+        operands = [x.detach().requires_grad_() for x in operands]
+        return torch.autograd.grad(function(*operands, *others), operands, slope)
+`;
+
 export const HELPERS = {
+  gradients,
   top_k: topK,
   rotary_embedding: rotary,
   attention,

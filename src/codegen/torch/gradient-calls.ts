@@ -1,0 +1,125 @@
+/**
+ * @file Gradients of operators that torch makes by autograd: the nodes of one are one call, for whose backward torch has a kernel
+ * (attention, normalisations). The call runs the operator once more, as the nodes themselves do: nothing of it is alive between
+ * forward and backward.
+ */
+import {
+  type ComputeNode,
+  type GradientOperand,
+  type LocalGradient,
+  readsOf,
+  resultsOf,
+} from '../../partition/sharded-graph.js';
+import { torchOperatorOf } from './operators/index.js';
+import { dtypeText, tuple } from './operators/operator.js';
+import { type TorchTensors, tensorOf } from './tensors.js';
+
+/** Nodes of a segment that are one call. */
+export interface GradientCall {
+  readonly gradient: LocalGradient;
+  readonly nodes: readonly ComputeNode[];
+  /** The operands whose gradients are read. */
+  readonly wanted: readonly number[];
+}
+
+/**
+ * By the node in whose place it stands: gradients that a segment's nodes make, nothing of which is read but the gradients
+ * themselves, and that torch has a function for.
+ * @param isRead whether others than these nodes read a tensor
+ */
+export function gradientCalls(
+  nodes: readonly ComputeNode[],
+  { sharded, inline }: Pick<TorchTensors, 'sharded' | 'inline'>,
+  isRead: (name: string, by: ReadonlySet<ComputeNode>) => boolean,
+): ReadonlyMap<ComputeNode, GradientCall> {
+  const calls = new Map<ComputeNode, GradientCall>();
+  const places = new Map(nodes.flatMap((node, place) => resultsOf(node).map((name) => [name, place] as const)));
+  for (const origin of new Set(nodes.map((node) => node.origin))) {
+    const gradient = sharded.gradients?.get(origin);
+    if (!gradient) continue;
+    const own = nodes.filter(({ name }) => gradient.nodes.has(name));
+    const members = new Set(own);
+    const made = new Set(own.flatMap(resultsOf));
+    const given = own.flatMap(readsOf).filter((name) => !made.has(name) && !inline.has(name));
+    const known = new Set([gradient.slope, ...gradient.operands.map(({ tensor }) => tensor)]);
+    const gradients = gradient.operands.map((operand) => operand.gradient);
+    const left = [...made].filter((name) => isRead(name, members));
+    const isWhole = given.every((name) => known.has(name)) && left.every((name) => gradients.includes(name));
+    const wanted = [...gradients.keys()].filter((index) => left.includes(gradients[index] ?? ''));
+    const ready = Math.max(-1, ...given.map((name) => places.get(name) ?? -1));
+    const at = own.find((node) => nodes.indexOf(node) > ready);
+    const first = nodes.findIndex((node) => !members.has(node) && readsOf(node).some((name) => made.has(name)));
+    // Of what is linear the gradient is known without running it.
+    const isLinear = wanted.every((index) => gradient.operands[index]?.tensor === null);
+    const isInTime = at !== undefined && (first < 0 || nodes.indexOf(at) < first);
+    if (!isWhole || !isInTime || isLinear || !isOnDevice(gradient, wanted, sharded)) continue;
+    if (functionText(gradient, () => 'x') !== null) calls.set(at, { gradient, nodes: own, wanted });
+  }
+  return calls;
+}
+
+/** Whether the gradients have the types of their operands, and all is in the device's memory, on every rank. */
+function isOnDevice(
+  { operands, slope }: LocalGradient,
+  wanted: readonly number[],
+  sharded: TorchTensors['sharded'],
+): boolean {
+  const isThere = (name: string | null) => {
+    const tensor = name === null ? undefined : tensorOf(sharded, name);
+    return tensor === undefined || (tensor.place === undefined && tensor.first === undefined);
+  };
+  return (
+    isThere(slope) &&
+    operands.every(({ tensor, gradient }) => isThere(tensor) && isThere(gradient)) &&
+    wanted.every((index) => {
+      const { type, gradient } = operands[index] ?? {};
+      return gradient && type?.dtype === tensorOf(sharded, gradient).dtype;
+    })
+  );
+}
+
+/** Parameters of the function. */
+const LETTERS = 'abcdefghijklmnopqrstuvwxyz';
+
+/**
+ * The call's expression: `gradients(lambda a, b, c: f(a, b, c), slope, (queries, keys), mask)`. All that the function reads is
+ * handed to it.
+ * @param read the expression of a tensor
+ */
+export function callText(
+  { gradient, wanted }: GradientCall,
+  sharded: TorchTensors['sharded'],
+  read: (tensor: string) => string,
+): string {
+  const { operands, result, slope } = gradient;
+  const others = [...operands.keys()].filter((index) => operands[index]?.type && !wanted.includes(index));
+  const order = [...wanted, ...others];
+  const text = functionText(gradient, (index) => LETTERS[order.indexOf(index)] as string);
+  const cast = tensorOf(sharded, slope).dtype === result.dtype ? '' : `.to(${dtypeText(result.dtype)})`;
+  const texts = order.map((index) => operandText(operands[index], read));
+  const own = texts.slice(0, wanted.length);
+  const given = [
+    `${read(slope)}${cast}`,
+    `(${own.join(', ')}${own.length === 1 ? ',' : ''})`,
+    ...texts.slice(own.length),
+  ];
+  const parameters = order.map((_, place) => LETTERS[place]).join(', ');
+  return `gradients(lambda ${parameters}: ${text}, ${given.join(', ')})`;
+}
+
+/** The operator's expression, its operands being named; null where torch has no function. */
+function functionText(
+  { op, domain, attributes, operands, result }: LocalGradient,
+  nameOf: (index: number) => string,
+): string | null {
+  const texts = operands.map(({ type }, index) => (type === null ? null : nameOf(index)));
+  const inputs = operands.map(({ type }) => type);
+  return torchOperatorOf(op, domain)?.text({ op, attributes, operands: texts, inputs, outputs: [result] }) ?? null;
+}
+
+/** An operand on whose value no gradient depends is zero. */
+function operandText(operand: GradientOperand | undefined, read: (tensor: string) => string): string {
+  if (operand?.tensor) return read(operand.tensor);
+  const { shape = [], dtype = 'float32' } = operand?.type ?? {};
+  return `torch.zeros(${tuple(shape)}, dtype=${dtypeText(dtype)})`;
+}
