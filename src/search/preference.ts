@@ -1,7 +1,7 @@
 /**
- * @file Which of the plans that fit is taken. A plan that leaves headroom goes before one that does not. Among plans within 2 %
- * of the fastest of these, the criteria below decide one after another: predictions are no more exact than that
- * (docs/reference/accuracy.md).
+ * @file Which of the plans that fit is taken. A plan that leaves headroom goes before one that does not, where it costs no more time
+ * than memory is left. Among plans within 2 % of the fastest of these, the criteria below decide one after another: predictions
+ * are no more exact than that (docs/reference/accuracy.md).
  */
 import type { Degrees } from '../cost-model/step/configuration.js';
 import type { PlanRequest, Preference } from '../strategy/request.js';
@@ -20,16 +20,28 @@ export const NEAR = 1.02;
 export interface Preferences {
   readonly prefer: Preference;
   readonly headroom: number;
+  /** A plan with headroom may take so many times the seconds of the fastest without: any, where the user asks for headroom. */
+  readonly headroomCost: number;
   /** A plan of at most so many times the seconds of the fastest may be taken. */
   readonly near: number;
 }
 
 /** No preference but speed. */
-export const FASTEST: Preferences = { prefer: 'fastest', headroom: 0, near: 1 };
+export const FASTEST: Preferences = { prefer: 'fastest', headroom: 0, headroomCost: 1, near: 1 };
 
 /** @param isLimited whether the user gave a memory limit: it may be used whole, unless headroom is asked for */
 export function preferencesOf({ prefer = 'simple', headroom }: Wish, isLimited: boolean): Preferences {
-  return { prefer, headroom: headroom ?? (isLimited ? 0 : HEADROOM), near: prefer === 'simple' ? NEAR : 1 };
+  return {
+    prefer,
+    headroom: headroom ?? (isLimited ? 0 : HEADROOM),
+    headroomCost: headroom === undefined ? 1 + HEADROOM : Number.POSITIVE_INFINITY,
+    near: prefer === 'simple' ? NEAR : 1,
+  };
+}
+
+/** Whether headroom is worth the seconds of the fastest plan that leaves it. */
+export function isWorthHeadroom(roomySeconds: number, fastestSeconds: number, { headroomCost }: Preferences): boolean {
+  return roomySeconds <= fastestSeconds * headroomCost;
 }
 
 /** Bytes of a device that a plan with headroom may use. */
@@ -104,8 +116,10 @@ export function preferred<Plan>(
   const all = plans.map((plan) => ({ plan, own: of(plan) })).sort((a, b) => a.own.seconds - b.own.seconds);
   const leaving = all.filter(({ own }) => own.bytes <= roomy);
   const [fastest] = all as [(typeof all)[number]];
-  const [first] = (leaving.length > 0 ? leaving : all) as [(typeof all)[number]];
-  const near = (leaving.length > 0 ? leaving : all)
+  const isWorth = leaving[0] && isWorthHeadroom(leaving[0].own.seconds, fastest.own.seconds, preferences);
+  const open = isWorth ? leaving : all;
+  const [first] = open as [(typeof all)[number]];
+  const near = open
     .filter(({ own }) => own.seconds <= first.own.seconds * preferences.near)
     .sort((a, b) => compared(a.own, b.own, roomy));
   const taken =

@@ -200,16 +200,18 @@ async function withoutRoles(choices: Choices, alone: FittingPlan, deadline: Dead
   return lifted instanceof AutoparError ? null : { ...lifted, axes: 'free' };
 }
 
-/** That no plan leaves the headroom that is wanted. */
+/** That no plan leaves the headroom that is wanted, at its price. */
 function tightNotes({ planned: { found } }: FittingPlan, { options, cluster }: Choices): readonly string[] {
   const limit = options.memory ?? usableBytes(cluster);
   const preferences = preferencesOf(options, options.memory !== undefined);
   const most = Math.max(...found.prediction.peakBytes);
   if (options.objective === 'memory') return [];
   if (limit === undefined || most <= roomyBytes(limit, preferences)) return [];
+  const isAsked = options.headroom !== undefined;
   return [
-    `no plan leaves ${shareWritten(preferences.headroom)} of the memory free: this one needs ${bytesWritten(most)} of ` +
-      `${bytesWritten(limit)}`,
+    `no plan ${isAsked ? '' : `that takes up to ${shareWritten(preferences.headroomCost - 1)} longer `}leaves ` +
+      `${shareWritten(preferences.headroom)} of the memory free: this one needs ${bytesWritten(most)} of ` +
+      `${bytesWritten(limit)}${isAsked ? '' : ` (--headroom ${preferences.headroom} takes one that does, if there is one)`}`,
   ];
 }
 

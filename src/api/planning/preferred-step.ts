@@ -1,18 +1,18 @@
 /**
  * @file The training step that is taken of those that a search finds. Plans are searched within the memory that headroom leaves,
- * and the fastest that fits within all of it; where no plan leaves headroom, all of them within all of it.
+ * and the fastest that fits within all of it; where no plan leaves headroom at its price, all of them within all of it.
  */
 import { bestConfigurations, type FoundConfigurations } from '../../search/configurations/best-configurations.js';
 import { cutUnevenly } from '../../search/configurations/cut-unevenly.js';
 import type { PricedConfiguration } from '../../search/configurations/priced.js';
 import { pricingOf, type StepPricing } from '../../search/configurations/step-pricing.js';
-import { preferred, roomyBytes } from '../../search/preference.js';
+import { isWorthHeadroom, preferred, roomyBytes } from '../../search/preference.js';
 import type { PreparedStep } from './prepared-step.js';
 
 export interface PreferredStep extends FoundConfigurations {
   /** The fastest that fits, and why another was taken; null where it was taken itself. */
   readonly passed: PassedStep | null;
-  /** Bytes that a plan with headroom may use of each device, where none leaves it; null where the one taken does. */
+  /** Bytes that a plan with headroom may use of each device, where none leaves it at its price; null where the one taken does. */
   readonly tight: number | null;
 }
 
@@ -32,10 +32,12 @@ export function preferredStep(prepared: PreparedStep): PreferredStep {
   const roomy = limitBytes === null || preferences.headroom === 0 ? null : roomyBytes(limitBytes, preferences);
   const within = roomy === null ? null : fastest(prepared, pricing, roomy);
   const [best] = within?.best ?? [];
-  if (!within || !best)
-    return { ...chosen(fastest(prepared, pricing, limitBytes), null, prepared, pricing), tight: roomy };
+  const withinAll = () => chosen(fastest(prepared, pricing, limitBytes), null, prepared, pricing);
+  if (!within || !best) return { ...withinAll(), tight: roomy };
   if (within.isCutOff) return { ...chosen(within, null, prepared, pricing), tight: null };
   const all = fastest(prepared, pricing, limitBytes, best.seconds);
+  const [least] = all.best;
+  if (least && !isWorthHeadroom(best.seconds, least.seconds, preferences)) return { ...withinAll(), tight: roomy };
   return { ...chosen(withAll(within, all), all.best[0] ?? null, prepared, pricing), tight: null };
 }
 
