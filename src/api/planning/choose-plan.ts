@@ -386,7 +386,18 @@ async function lower(
   );
   if (!mayBe(formed.imported.graph)) return TOO_LARGE;
   const asked = { ...options, ...askedOf(configuration, formed.imported.graph, options) };
-  return { ...formed, planned: await plan(formed.imported, within(asked, deadline), 'checked'), priced };
+  const planAs = async (one: NestedPlanningOptions): Promise<FittingPlan> => ({
+    ...formed,
+    planned: await plan(formed.imported, within(one, deadline), 'checked'),
+    priced,
+  });
+  if (asked.zero !== 1 || options.zero !== undefined) return planAs(asked);
+  // Where state is sharded is found update by update; all of it is where that does not fit.
+  const { zero: _zero, ...open } = asked;
+  return planAs(open).catch((error: unknown) => {
+    if (error instanceof NothingFits) return planAs(asked);
+    throw error;
+  });
 }
 
 /** The options with the time that is left. */
