@@ -99,6 +99,12 @@ const MORE: readonly (Partial<Omit<CompileOptions, 'training' | 'model'>> & {
   { devices: 4, degrees: { dp: 2, sp: 2 }, spMethod: 'gather' },
   { devices: 2, degrees: { sp: 2 }, spMethod: 'ulysses' },
   { devices: 4, degrees: { sp: 4 }, spMethod: 'ring' },
+  { devices: 4, degrees: { sp: 4 }, spMethod: 'ring', model: 'sinks' },
+  { devices: 2, degrees: { sp: 2 }, spMethod: 'ring', model: 'documents' },
+  { devices: 4, degrees: { sp: 2, tp: 2 }, spMethod: 'ring', model: 'windows' },
+  { devices: 2, degrees: { sp: 2 }, spMethod: 'ring', model: 'cross-attention' },
+  { devices: 4, degrees: { sp: 4 }, spMethod: 'ulysses', model: 'documents' },
+  { devices: 2, degrees: { sp: 2 }, spMethod: 'gather', model: 'sinks' },
   { devices: 2, degrees: { dp: 2, ep: 2 }, model: 'moe' },
   ...(['padded', 'variable'] as const).map((dispatch) => ({
     ...({ devices: 2, degrees: { dp: 2, ep: 2 }, model: 'routed-experts', dispatch, capacityFactor: 1 } as const),
