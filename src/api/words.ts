@@ -7,6 +7,7 @@ export { LAYER_RECOMPUTE_KINDS } from '../ir/autodiff/recompute-names.js';
 export { AutoparError, EXIT } from '../ir/error.js';
 export { offer } from '../ir/nearest.js';
 export { shellWord } from '../ir/shell-word.js';
+export { namedDegrees } from '../sharding-propagation/roles.js';
 export { COMPUTING_BACKENDS, RUN_BACKENDS } from './execution/backends.js';
 export { LISTEN } from './execution/interruption.js';
 export { DISPATCHES, dispatchIn } from './models/dispatch.js';

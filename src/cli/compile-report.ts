@@ -3,6 +3,7 @@
  */
 
 import type { ComparedPlan, CompileResult, PlanSummary } from '../api/index.js';
+import { namedDegrees } from '../api/words.js';
 import { devicesText } from './cluster-text.js';
 import { heldLines, keptText, kindsText, outsideLines, serverText } from './memory-report.js';
 import { microBatchesText, stageMeshesText } from './mesh-report.js';
@@ -134,7 +135,7 @@ function sequenceLines({ sequence, degrees: { sp } }: PlanSummary['plan']): read
 export function summaryLines(result: PlanSummary): readonly string[] {
   const { plan, precision, stageLayout, kept, server, memoryBytes } = result;
   const { predicted, search } = plan;
-  const degrees = Object.entries(plan.degrees).filter(([axis, degree]) => degree > 1 || axis === 'dp' || axis === 'tp');
+  const degrees = namedDegrees(plan.degrees);
   const peak = Math.max(...predicted.peakBytes);
   const memory = `${bytesText(peak)} of ${memoryBytes === null ? '' : `${bytesText(memoryBytes)} `}memory per rank`;
   const share =

@@ -1,7 +1,9 @@
 /**
  * @file `autopar strategy show`: a checkpoint of any form as a table.
  */
+
 import type { ExitKind, Shown } from '../api/index.js';
+import { namedDegrees } from '../api/words.js';
 import type { Command, CommandContext } from './command.js';
 import { microBatchesText, stageMeshesText } from './mesh-report.js';
 import type { Output } from './output.js';
@@ -56,7 +58,7 @@ function planLines(
 ): readonly string[] {
   const { model, cluster, degrees, layerClasses, predicted, pins, stages, schedule, requested = {} } = plan;
   const precision = predicted.precision === undefined ? '' : ` in ${predicted.precision}`;
-  const named = Object.entries(degrees).filter(([axis, degree]) => degree > 1 || axis === 'dp' || axis === 'tp');
+  const named = namedDegrees(degrees);
   const repeated = layerClasses.map(({ name, instances, stages, chunks, recompute }) => {
     const places = (stages ?? []).map((stage, index) => `${stage}${chunks ? `.${chunks[index]}` : ''}`);
     const on = stages ? `, on stages ${places.join(', ')}` : '';

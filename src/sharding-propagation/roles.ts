@@ -116,6 +116,12 @@ export type InnerAxis = Exclude<(typeof AXIS_ORDER)[number], typeof STAGE_AXIS>;
  */
 export const SEARCHED_AXES = ['dp', 'tp'] as const satisfies readonly InnerAxis[];
 
+/** Degrees that a report names: of several ranks, and of those axes in any case. */
+export function namedDegrees(degrees: Readonly<Record<string, number>>): readonly (readonly [string, number])[] {
+  const always: readonly string[] = SEARCHED_AXES;
+  return Object.entries(degrees).filter(([axis, degree]) => degree > 1 || always.includes(axis));
+}
+
 /** Degrees of the axes that operators are sharded over, and of experts. */
 export interface InnerDegrees extends Readonly<Partial<Record<InnerAxis, number>>> {
   readonly ep?: number;

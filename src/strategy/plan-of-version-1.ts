@@ -2,13 +2,15 @@
  * @file plan.json of version 1 as version 2: classes of layers, partial sums and reductions have other names. A pipeline of
  * version 1 says of no operator which stage it is on, so that there is nothing to convert.
  */
+import { STAGE_AXIS } from '../sharding-propagation/mesh.js';
 
 /** The plan as version 2 says it; null where it has stages. Whether it is a plan at all is checked afterwards. */
 export function fromVersion1(plan: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> | null {
   const { layers, operators, degrees, ...others } = plan;
   const entries = isRecord(operators) ? Object.entries(operators) : [];
   const hasStages =
-    (isRecord(degrees) && degrees['pp'] !== 1) || entries.some(([, entry]) => isRecord(entry) && entry['stage'] !== 0);
+    (isRecord(degrees) && degrees[STAGE_AXIS] !== 1) ||
+    entries.some(([, entry]) => isRecord(entry) && entry['stage'] !== 0);
   if (hasStages) return null;
   return {
     ...others,

@@ -10,7 +10,7 @@ import type { ScheduleKind } from '../../schedule/schedule.js';
 import { checkMeshes, meshSizes, readMeshes } from '../../search/pipeline/mesh-layout.js';
 import { type PipelineRequest, refuseAbsentStages } from '../../search/pipeline/pipeline.js';
 import { wholeSeconds } from '../../search/pipeline/whole-seconds.js';
-import { type Mesh, subAxes } from '../../sharding-propagation/mesh.js';
+import { type Mesh, STAGE_AXIS, subAxes } from '../../sharding-propagation/mesh.js';
 import type { Pin, PinSource, RecomputePin, StagePin } from '../../sharding-propagation/pin.js';
 import { EXPERTS, INNER_AXES, type InnerDegrees } from '../../sharding-propagation/roles.js';
 import { type ConfigOptions, optionsOf } from '../parallel-config/config-options.js';
@@ -154,18 +154,18 @@ function statedDegrees({ annotations, config, degrees, devices, meshes }: Decisi
 function withMeshes(stated: ConfigOptions['degrees'], text: string): ConfigOptions['degrees'] {
   const stages = readMeshes(text);
   const degrees = { ...stages[0], pp: stages.length };
-  const inner = ['dp', 'sp', 'tp', 'ep'] as const;
-  const other = (['pp', ...inner] as const).find((axis) => (stated[axis] ?? degrees[axis]) !== degrees[axis]);
+  const inner = [...INNER_AXES, EXPERTS] as const;
+  const other = ([STAGE_AXIS, ...inner] as const).find((axis) => (stated[axis] ?? degrees[axis]) !== degrees[axis]);
   const given = other ?? inner.find((axis) => stated[axis] !== undefined);
   if (given === undefined) return { ...stated, ...degrees };
   throw new AutoparError(
     'bad-meshes',
     'usage',
-    given === 'pp'
+    given === STAGE_AXIS
       ? `--meshes "${text}" has ${stages.length} stages, and pp ${stated.pp} is asked for`
       : `--meshes "${text}" says ${given} of each stage, and ${given} ${stated[given]} is asked for`,
     {},
-    given === 'pp' ? 'give a mesh for each stage, or leave out --pp' : `leave out --${given}`,
+    given === STAGE_AXIS ? 'give a mesh for each stage, or leave out --pp' : `leave out --${given}`,
   );
 }
 
