@@ -1,6 +1,7 @@
 /**
  * @file Feed-forward blocks of language models: one for all tokens, or experts that each take some of them.
  */
+import { constant } from '../src/ir/ops/constants.js';
 import { floats, type GraphBuilder } from './builder.js';
 import type { ExpertSizes, LanguageModelSizes } from './language-sizes.js';
 import { linear } from './transformer.js';
@@ -33,9 +34,10 @@ function gate(builder: GraphBuilder, wide: string, width: number): string {
 }
 
 /**
- * Each expert takes the tokens that score highest with it, tokens · chosen / count of them (Zhou et al. 2022, expert choice):
- * shapes are static and the load is even, which is what balanced routing of `chosen` experts per token costs too. Experts of a
- * latent width see tokens that were projected to it, and what they give is projected back.
+ * Each expert takes the tokens of a sample that score highest with it, tokens · chosen / count of them (Zhou et al. 2022, expert
+ * choice): shapes are static and the load is even, which is what balanced routing of `chosen` experts per token costs too, and
+ * no sample depends on the others. Experts of a latent width see tokens that were projected to it, and what they give is
+ * projected back.
  */
 export function expertBlock(
   builder: GraphBuilder,
@@ -46,24 +48,26 @@ export function expertBlock(
   const { hidden, gated } = sizes;
   const { count, chosen, feedForward: width, shared, latent } = experts;
   const [batch = 1, sequence = 1] = builder.shapeOf(input);
-  const tokens = batch * sequence;
-  const taken = Math.max(1, Math.floor((tokens * chosen) / count));
-  const flat = builder.operator('Reshape', [input], { shape: [tokens, hidden], allowzero: 0 });
-  const scores = builder.operator(
-    'Softmax',
-    [linear(builder, 'router', flat, count, { bias: experts.bias === true })],
-    { axis: -1 },
-  );
-  const perExpert = builder.operator('Transpose', [scores], { perm: [1, 0] });
-  const [weight = '', places = ''] = builder.operators(
+  const taken = Math.max(1, Math.floor((sequence * chosen) / count));
+  const slots = count * taken;
+  const router = linear(builder, 'router', input, count, { bias: experts.bias === true });
+  const [best = '', places = ''] = builder.operators(
     'TopK',
-    [perExpert],
-    { k: [taken], axis: -1, largest: 1, sorted: 1 },
+    [builder.operator('Softmax', [router], { axis: -1 })],
+    { k: [taken], axis: 1, largest: 1, sorted: 1 },
     2,
   );
-  const sent = latent === undefined ? flat : linear(builder, 'latent_down', flat, latent);
+  const order = Array.from({ length: slots }, (_, slot) => (slot % taken) * count + Math.floor(slot / taken));
+  const byExpert = builder.constant('by_expert', constant('int64', order, [slots]));
+  /** [batch, taken, experts] → [batch, experts · taken]. */
+  const perExpert = (name: string) =>
+    builder.operator('Gather', [reshaped(builder, name, [batch, slots]), byExpert], { axis: 1 });
+  const column = builder.operator('Unsqueeze', [perExpert(places)], { axes: [2] });
+  const sent = latent === undefined ? input : linear(builder, 'latent_down', input, latent);
   const across = latent ?? hidden;
-  const rows = builder.operator('Gather', [sent, places], { axis: 0 });
+  const rows = turned(builder, builder.operator('GatherND', [sent, column], { batch_dims: 1 }), [
+    ...[batch, count, taken, across],
+  ]);
   const product = (name: string, states: string, from: number, to: number) =>
     builder.within(name, () =>
       builder.operator('MatMul', [
@@ -71,7 +75,12 @@ export function expertBlock(
         builder.parameter('weight', [count, from, to], { deviation: 1 / Math.sqrt(from) }),
       ]),
     );
-  const wide = product('up', rows, across, gated ? 2 * width : width);
+  const wide = product(
+    'up',
+    reshaped(builder, rows, [count, batch * taken, across]),
+    across,
+    gated ? 2 * width : width,
+  );
   const inner =
     experts.bias || experts.clamp !== undefined
       ? opened(builder, wide, sizes, experts)
@@ -80,15 +89,24 @@ export function expertBlock(
   const down = experts.bias
     ? builder.operator('Add', [narrow, expertBias(builder, 'down_bias', count, across)])
     : narrow;
-  const scaled = builder.operator('Mul', [down, builder.operator('Unsqueeze', [weight], { axes: [2] })]);
+  const back = reshaped(builder, turned(builder, down, [count, batch, taken, across]), [batch, slots, across]);
+  const scaled = builder.operator('Mul', [back, builder.operator('Unsqueeze', [perExpert(best)], { axes: [2] })]);
   const nothing = builder.operator('Mul', [sent, builder.constant('zero', floats([0]))]);
-  const indices = builder.operator('Unsqueeze', [places], { axes: [2] });
-  const summed = builder.operator('ScatterND', [nothing, indices, scaled], { reduction: 'add' });
-  const back = latent === undefined ? summed : linear(builder, 'latent_up', summed, hidden);
-  const routed = builder.operator('Reshape', [back], { shape: [batch, sequence, hidden], allowzero: 0 });
+  const indices = builder.operator('Expand', [column], { shape: [batch, slots, across] });
+  const summed = builder.operator('ScatterElements', [nothing, indices, scaled], { axis: 1, reduction: 'add' });
+  const routed = latent === undefined ? summed : linear(builder, 'latent_up', summed, hidden);
   if (shared === 0) return routed;
   const always = builder.within('shared', () => feedForward(builder, input, sizes, shared));
   return builder.operator('Add', [routed, always]);
+}
+
+function reshaped(builder: GraphBuilder, input: string, shape: readonly number[]): string {
+  return builder.operator('Reshape', [input], { shape, allowzero: 0 });
+}
+
+/** What is seen with these four dimensions, the first two of them exchanged. */
+function turned(builder: GraphBuilder, input: string, shape: readonly number[]): string {
+  return builder.operator('Transpose', [reshaped(builder, input, shape)], { perm: [1, 0, 2, 3] });
 }
 
 /** A number for each expert and feature: [experts, 1, features]. */

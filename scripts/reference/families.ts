@@ -17,7 +17,7 @@ ${rows.join('\n')}
 
 - \`dropout\` writes ONNX's Dropout behind the embedding, attention's probabilities and each block; training draws its masks, inference
   leaves it out. Attention is then priced in parts.
-- Experts of \`moe\` choose tokens (each expert its best tokens · topk / experts), so that shapes are static.
+- Experts of \`moe\` choose tokens of each sample (each expert its best tokens · topk / experts), so that shapes are static and samples independent.
 - \`moe\` has what GPT-OSS adds: \`window\` (positions that every second layer attends to), \`sinks\` (a learned score per head), \`bias\`, \`clamp\` (the
   largest gate). GPT-OSS 120B is
   \`moe:layers=36,hidden=2880,heads=64,kv_heads=8,head_width=64,ffn=2880,experts=128,topk=4,vocab=201088,window=128,sinks=1,bias=1,clamp=7\`.

@@ -391,7 +391,9 @@ async function lower(
     planned: await plan(formed.imported, within(one, deadline), 'checked'),
     priced,
   });
-  if (asked.zero !== 1 || options.zero !== undefined) return planAs(asked);
+  // Of one micro-batch ZeRO 2 is ZeRO 1.
+  const isOfUpdates = asked.zero === 1 || (asked.zero === 2 && microBatchesOf(configuration) === 1);
+  if (!isOfUpdates || options.zero !== undefined) return planAs(asked);
   // Where state is sharded is found update by update; all of it is where that does not fit.
   const { zero: _zero, ...open } = asked;
   return planAs(open).catch((error: unknown) => {

@@ -125,7 +125,9 @@ function tokensOf(origin: string, index: GraphIndex): number {
     (name) => name !== null && isFloating(typeOf(graph, name).dtype) && lastOf(graph, name) === width,
   );
   if (!maker || !source) return rowsOf(origin);
-  return entryOf(maker.op, maker.domain)?.isView === true ? tokensOf(source, index) : rowsOf(source);
+  // Views and transpositions keep all rows; what looks rows up has as many as tokens are chosen.
+  const keepsRows = rowsOf(source) === rowsOf(origin) && entryOf(maker.op, maker.domain)?.family === 'view';
+  return keepsRows ? tokensOf(source, index) : rowsOf(source);
 }
 
 function lastOf(graph: Graph, tensor: string): number {
