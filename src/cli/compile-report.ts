@@ -402,6 +402,7 @@ function section(title: string, lines: readonly string[], bold: (text: string) =
   return lines.length === 0 ? [] : ['', bold(title), ...lines];
 }
 
-function nextStep({ directory, programWritten }: CompileResult): string {
-  return programWritten ? `next: autopar run ${directory} --seed 1, autopar verify ${directory}` : '';
+function nextStep({ directory, programWritten, plan }: CompileResult): string {
+  const use = plan.training ? `train ${directory} --data FILE` : `run ${directory} --seed 1`;
+  return programWritten ? `next: autopar ${use}, autopar verify ${directory}` : '';
 }
