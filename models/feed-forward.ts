@@ -1,7 +1,6 @@
 /**
  * @file Feed-forward blocks of language models: one for all tokens, or experts that each take some of them.
  */
-import { constant } from '../src/ir/ops/constants.js';
 import { floats, type GraphBuilder } from './builder.js';
 import type { ExpertSizes, LanguageModelSizes } from './language-sizes.js';
 import { linear } from './transformer.js';
@@ -57,11 +56,9 @@ export function expertBlock(
     { k: [taken], axis: 1, largest: 1, sorted: 1 },
     2,
   );
-  const order = Array.from({ length: slots }, (_, slot) => (slot % taken) * count + Math.floor(slot / taken));
-  const byExpert = builder.constant('by_expert', constant('int64', order, [slots]));
   /** [batch, taken, experts] → [batch, experts · taken]. */
   const perExpert = (name: string) =>
-    builder.operator('Gather', [reshaped(builder, name, [batch, slots]), byExpert], { axis: 1 });
+    reshaped(builder, builder.operator('Transpose', [name], { perm: [0, 2, 1] }), [batch, slots]);
   const column = builder.operator('Unsqueeze', [perExpert(places)], { axes: [2] });
   const sent = latent === undefined ? input : linear(builder, 'latent_down', input, latent);
   const across = latent ?? hidden;
@@ -91,13 +88,14 @@ export function expertBlock(
     : narrow;
   const back = reshaped(builder, turned(builder, down, [count, batch, taken, across]), [batch, slots, across]);
   const scaled = builder.operator('Mul', [back, builder.operator('Unsqueeze', [perExpert(best)], { axes: [2] })]);
-  const nothing = builder.operator('Mul', [sent, builder.constant('zero', floats([0]))]);
+  const always = shared === 0 ? null : builder.within('shared', () => feedForward(builder, input, sizes, shared));
+  const nothing = () => builder.operator('Mul', [sent, builder.constant('zero', floats([0]))]);
+  const base = latent === undefined ? (always ?? nothing()) : nothing();
   const indices = builder.operator('Expand', [column], { shape: [batch, slots, across] });
-  const summed = builder.operator('ScatterElements', [nothing, indices, scaled], { axis: 1, reduction: 'add' });
-  const routed = latent === undefined ? summed : linear(builder, 'latent_up', summed, hidden);
-  if (shared === 0) return routed;
-  const always = builder.within('shared', () => feedForward(builder, input, sizes, shared));
-  return builder.operator('Add', [routed, always]);
+  const summed = builder.operator('ScatterElements', [base, indices, scaled], { axis: 1, reduction: 'add' });
+  if (latent === undefined) return summed;
+  const routed = linear(builder, 'latent_up', summed, hidden);
+  return always === null ? routed : builder.operator('Add', [routed, always]);
 }
 
 function reshaped(builder: GraphBuilder, input: string, shape: readonly number[]): string {
