@@ -1,6 +1,6 @@
 /**
  * @file `npm run bench:torch`: emitted programs of GPTs and Llamas in one process against the same models written by hand for
- * PyTorch eager: the same formats, attention and optimizer, on one thread of the processor. `-- --gpu [DEVICE]` runs larger ones
+ * PyTorch eager: the same formats, attention and optimizer, on one thread of the processor. `-- --gpu DEVICE` runs larger ones
  * on this machine's GPU in bf16, and compares seconds and memory with what `simulate` predicts for a device of the catalogue.
  * `--compile` adds torch.compile.
  */

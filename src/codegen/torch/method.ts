@@ -232,15 +232,16 @@ function callOf(
     (name, result) => String(localType(name, tensors).shape) === String(localType(result, tensors).shape),
   );
   // A joined pass may write over what it adds to, as a subtraction may over what it is from.
-  const order = nodes.flatMap((node): ComputeNode[] => {
+  const order = nodes.flatMap((node) => {
     const pass = passes.get(node);
-    return joined.has(node) ? [] : [pass ? { ...node, op: 'Sub', inputs: [pass.to, ...pass.factors] } : node];
+    if (joined.has(node)) return [];
+    return [{ pass, node: pass ? { ...node, op: 'Sub', inputs: [pass.to, ...pass.factors] } : node }];
   });
-  const passOf = new Map(order.map((node) => [node, passes.get(nodes.find(({ name }) => name === node.name) ?? node)]));
-  const over = writtenOver(order, new Set(results), (name) => localType(name, tensors), owned);
+  const run = order.map(({ node }) => node);
+  const over = writtenOver(run, new Set(results), (name) => localType(name, tensors), owned);
   const hosted = nodes.some(({ outputs }) => outputs.some((name) => isHosted(name, tensors)));
   const outside = (name: string) => (hosted ? naming.onHost(name) : undefined) ?? naming.read(name);
-  const statements = order.flatMap((node) => {
+  const statements = order.flatMap(({ node, pass }) => {
     const inside: MethodNaming = {
       ...naming,
       read: (name) => names.read(name, outside, typeIn(name, tensors) ?? { shape: [] }),
@@ -249,7 +250,6 @@ function callOf(
       over: (name, operand) => names.over(name, operand),
       local: (base) => names.local(base),
     };
-    const pass = passOf.get(node);
     return pass
       ? [passStatement(node, pass, tensors, inside, over.get(node))]
       : operatorStatements(node, tensors, inside, over.get(node)).statements;
