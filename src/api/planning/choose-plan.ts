@@ -135,11 +135,13 @@ async function withRemedy(
  * of them fits.
  */
 async function beside(choices: Choices, training: Training, deadline: Deadline): Promise<ChosenPlan> {
-  const formed = await choices.form(choices.options, training).catch(refusal);
-  const work =
-    formed instanceof AutoparError ? 0 : plainWork(choices.cluster, formed.imported.graph, choices.options.degrees);
-  const isPlanned = !(formed instanceof AutoparError) && work <= MOST_WORK;
-  const checked = isPlanned ? await planned(choices, formed, deadline, 'checked').catch(refusal) : null;
+  const { cluster, read, options } = choices;
+  const isLarge = (graph: Graph) => plainWork(cluster, graph, options.degrees) > MOST_WORK;
+  const form = () => choices.form(options, training).catch(refusal);
+  // Deriving a large model's gradients takes seconds, and the forward's operators alone may be too many.
+  const early = isLarge(read.graph) ? null : await form();
+  const isPlanned = early !== null && !(early instanceof AutoparError) && !isLarge(early.imported.graph);
+  const checked = isPlanned ? await planned(choices, early, deadline, 'checked').catch(refusal) : null;
   const alone = checked instanceof AutoparError ? null : checked;
   const {
     fitting,
@@ -154,16 +156,17 @@ async function beside(choices: Choices, training: Training, deadline: Deadline):
   const isMade = notes.length === 0;
   const [best] = all;
   if (best) {
-    const why = formed instanceof AutoparError ? formed : checked instanceof AutoparError ? checked : null;
-    const cut = formed instanceof AutoparError ? choices.training : formed.training;
+    const why = early instanceof AutoparError ? early : checked instanceof AutoparError ? checked : null;
+    const cut = early === null || early instanceof AutoparError ? choices.training : early.training;
     const rest = alone ? others : [...others, refused({ ...choices, training: cut }, why)];
-    const compared = isMade ? ranked(all, rest, choices.options) : null;
+    const compared = isMade ? ranked(all, rest, options) : null;
     return { ...best, compared, searched, notes: [...notes, ...tightNotes(best, choices)] };
   }
+  const formed = early ?? (await form());
   if (formed instanceof AutoparError) throw await withRemedy(formed, unmade, choices);
   const smaller = await planned(choices, formed, deadline, 'searched').catch(refusal);
   if (smaller instanceof AutoparError) throw await withRemedy(withProposals(smaller, others), unmade, choices);
-  return { ...smaller, compared: isMade ? ranked([smaller], others, choices.options) : null, searched, notes };
+  return { ...smaller, compared: isMade ? ranked([smaller], others, options) : null, searched, notes };
 }
 
 /** A plan that fits. */
@@ -301,15 +304,20 @@ async function lowerProposals(
         others.set(key, notTaken(priced, SLOWER));
         continue;
       }
-      const mayBe = (graph: Graph): boolean => {
-        const { dp, sp, tp } = priced.configuration.degrees;
-        const own = meshWork(graph, dp * sp * tp);
-        const isLast = (alone !== null || fitting.length > 0) && work + own > MOST_WORK;
-        if (!isLast) work += own;
-        return !isLast;
-      };
-      const result = deadline.isOver() ? LATE : await lower(choices, training, priced, deadline, mayBe).catch(refusal);
-      if (typeof result !== 'string' && !(result instanceof AutoparError)) {
+      const { dp, sp, tp } = priced.configuration.degrees;
+      const [known] = [...fitting, ...(alone ? [alone] : [])];
+      // Training graphs of a model have much the same operators, whatever its micro-batches.
+      const ownWork = ({ imported }: Formed) => meshWork(imported.graph, dp * sp * tp);
+      const isLast = known !== undefined && work + ownWork(known) > MOST_WORK;
+      const unplanned = deadline.isOver() ? LATE : isLast ? TOO_LARGE : null;
+      if (unplanned !== null) {
+        others.set(key, notTaken(priced, unplanned));
+        continue;
+      }
+      const result = await lower(choices, training, priced, deadline).catch(refusal);
+      const counted = known ?? (result instanceof AutoparError ? null : result);
+      if (counted) work += ownWork(counted);
+      if (!(result instanceof AutoparError)) {
         fitting.push(result);
         continue;
       }
@@ -373,8 +381,7 @@ async function lower(
   training: Training,
   priced: PricedConfiguration,
   deadline: Deadline,
-  mayBe: (graph: Graph) => boolean,
-): Promise<FittingPlan | typeof TOO_LARGE> {
+): Promise<FittingPlan> {
   const { configuration } = priced;
   const { pp, dp, tp, sp } = configuration.degrees;
   const { microBatch: _, ...given } = options;
@@ -384,7 +391,6 @@ async function lower(
     { ...given, degrees: { ...given.degrees, dp } },
     { ...training, microBatches: microBatchesOf(configuration) },
   );
-  if (!mayBe(formed.imported.graph)) return TOO_LARGE;
   const asked = { ...options, ...askedOf(configuration, formed.imported.graph, options) };
   const planAs = async (one: NestedPlanningOptions): Promise<FittingPlan> => ({
     ...formed,
