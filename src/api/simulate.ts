@@ -33,7 +33,7 @@ import type { ImportOptions } from './models/import.js';
 import type { Purpose } from './planning/graph-work.js';
 import { limitsOf, missingOf } from './planning/missing-memory.js';
 import { type Remedy, remedyOf } from './planning/step-remedy.js';
-import { statedBatch, workReader } from './planning/step-works.js';
+import { evenShare, statedBatch, workReader } from './planning/step-works.js';
 import { type AxisUse, stepAxes } from './reports/mesh-axes.js';
 import { pipelineMemory, pipelineSpans, writeTimeline } from './reports/timeline.js';
 import { clusterSources } from './requests/cluster-sources.js';
@@ -121,7 +121,7 @@ export async function simulate(options: SimulateOptions): Promise<Simulation> {
   const configuration = configurationOf(await withBatch(options, generated, clusterSize(cluster)), cluster);
   if (configuration.degrees.pp > 1) checkRequest(scheduleRequest(configuration));
   const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
-  const read = workReader(options, generated, purpose, cluster);
+  const read = workReader(options, generated, purpose, cluster, evenShare(configuration.globalBatch, cluster));
   const works = async ({ degrees, microBatch }: StepConfiguration) => (await read(degrees.tp, microBatch)).work;
   const { work, tensors } = await read(configuration.degrees.tp, configuration.microBatch);
   await interruptible(options.signal);

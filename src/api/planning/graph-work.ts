@@ -3,7 +3,6 @@
  * planned for those ranks and lowered; layers whose work is alike are one class.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
-import { deviceLevels } from '../../cost-model/levels.js';
 import { readShared, readTensors, readWork } from '../../cost-model/step/read-work.js';
 import { NO_WORK, type PartWork } from '../../cost-model/step/work.js';
 import type { LossOptions } from '../../ir/autodiff/append-loss.js';
@@ -16,12 +15,16 @@ import { isFloating } from '../../ir/dtype.js';
 import { AutoparError } from '../../ir/error.js';
 import { elementCount, type Graph, type Node, typeOf } from '../../ir/graph.js';
 import { firstOfLayers, type LayerRun } from '../../ir/passes/first-of-layers.js';
+import type { Assignment } from '../../partition/assignment.js';
 import { onlyStage } from '../../partition/lower-stages.js';
+import { partition } from '../../partition/partition.js';
+import type { ShardedGraph } from '../../partition/sharded-graph.js';
 import { plan } from '../../search/plan.js';
 import type { Mesh } from '../../sharding-propagation/mesh.js';
 import type { Pin } from '../../sharding-propagation/pin.js';
 import { expertPins, productPins, streamPins, tablePins } from '../requests/parameter-pins.js';
-import { type ReadWork, scans } from './layer-classes.js';
+import { atOtherSamples } from './at-other-samples.js';
+import { type ReadWork, ranksOf, redistributorOf, scans } from './layer-classes.js';
 
 /** What a graph's work is read for: inference, or training with a loss. */
 export type Purpose = { readonly kind: 'inference' } | { readonly kind: 'training'; readonly loss: LossOptions };
@@ -53,24 +56,22 @@ function tokensOf(graph: Graph): number | null {
   return inputs.find(({ tensor, role }) => role === 'sequence' && indices.includes(tensor))?.size ?? null;
 }
 
-/** @throws AutoparError where no plan shards the graph over `tp` ranks */
+/**
+ * @param known how its operators lie over the ranks at another number of samples; searched where that does not go, or is null
+ * @throws AutoparError where no plan shards the graph over `tp` ranks
+ */
 export async function graphWork(
   { graph, runs, sequence }: GraphOfWork,
   tp: number,
   cluster: Cluster,
+  known: Assignment | null = null,
 ): Promise<ReadWork> {
   const repeats = new Map(runs.map(({ name, instances }) => [name, instances.length]));
-  const { device } = cluster;
-  const ranks: Cluster = { nodes: 1, perNode: tp, device, levels: deviceLevels(device, 1, tp), local: false };
-  const search = (pins: (mesh: Mesh) => readonly Pin[]) =>
-    plan(graph, ranks, { degrees: { dp: 1, tp }, memoryBytes: Number.MAX_SAFE_INTEGER, operatorPins: pins });
-  const pinned = async (pins: (mesh: Mesh) => readonly Pin[]) => search(pins).catch(unlessPinned);
-  const usual = (mesh: Mesh) => [...tablePins(graph, mesh), ...expertPins(graph, mesh), ...streamPins(graph, mesh)];
-  const first = (await pinned(usual)) ?? (await search(() => []));
-  const whole = productPins(graph, first);
-  const cut = whole.length === 0 ? null : await pinned((mesh) => [...usual(mesh), ...whole]);
-  const found = cut ?? first;
-  const sharded = onlyStage(found.lowered);
+  const ranks = ranksOf(cluster, tp);
+  const same = known && atOtherSamples(known, graph);
+  const { assignment, sharded } = same
+    ? { assignment: same, sharded: partition(graph, same, redistributorOf(same.mesh, ranks)) }
+    : await searched(graph, tp, ranks);
   const places = layerPlaces(graph);
   const partOf = (group: string) => places.get(group) ?? 'last';
   const parts = readWork(graph, sharded, partOf, scans(graph));
@@ -99,7 +100,25 @@ export async function graphWork(
       last: of('last'),
     };
   };
-  return { work, graph, assignment: found.assignment, runs, sequence, tensors };
+  return { work, graph, assignment, runs, sequence, tensors };
+}
+
+interface Placed {
+  readonly assignment: Assignment;
+  readonly sharded: ShardedGraph;
+}
+
+/** The cheapest layouts with parameters, experts and sequences where Megatron has them, as far as they can be. */
+async function searched(graph: Graph, tp: number, ranks: Cluster): Promise<Placed> {
+  const search = (pins: (mesh: Mesh) => readonly Pin[]) =>
+    plan(graph, ranks, { degrees: { dp: 1, tp }, memoryBytes: Number.MAX_SAFE_INTEGER, operatorPins: pins });
+  const pinned = async (pins: (mesh: Mesh) => readonly Pin[]) => search(pins).catch(unlessPinned);
+  const usual = (mesh: Mesh) => [...tablePins(graph, mesh), ...expertPins(graph, mesh), ...streamPins(graph, mesh)];
+  const first = (await pinned(usual)) ?? (await search(() => []));
+  const whole = productPins(graph, first);
+  const cut = whole.length === 0 ? null : await pinned((mesh) => [...usual(mesh), ...whole]);
+  const { assignment, lowered } = cut ?? first;
+  return { assignment, sharded: onlyStage(lowered) };
 }
 
 /** Where parameters cannot lie so, they lie as is cheapest. */

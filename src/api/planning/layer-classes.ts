@@ -27,7 +27,7 @@ import { styleContext, stylePins } from '../../sharding-propagation/annotations/
 import { type Mesh, makeMesh } from '../../sharding-propagation/mesh.js';
 import type { Pin, PinSource } from '../../sharding-propagation/pin.js';
 import { propagate } from '../../sharding-propagation/propagation/propagate.js';
-import { makeRedistributor } from '../../sharding-propagation/redistribution.js';
+import { makeRedistributor, type Redistributor } from '../../sharding-propagation/redistribution.js';
 import { WEIGHT_AXIS } from '../../sharding-propagation/roles.js';
 
 /** Where Megatron puts tp, by the end of a module's path. */
@@ -91,9 +91,7 @@ export function modelWork(sizes: LanguageModelSizes, tp: number, cluster: Cluste
 /** The work of a language model whose layers are there, and how its operators lie. */
 export function layerWork({ sizes, graph }: LayerGraph, tp: number, cluster: Cluster): ReadWork {
   const mesh = makeMesh([[WEIGHT_AXIS, tp]]);
-  const ranks = { ...cluster, nodes: 1, perNode: tp, levels: deviceLevels(cluster.device, 1, tp) };
-  const price = stepPrice(ranks, mesh);
-  const redistributor = makeRedistributor(mesh, price, redistributionBound(ranks, mesh, price), { allToAll: true });
+  const redistributor = redistributorOf(mesh, ranksOf(cluster, tp));
   const propagation = propagate(graph, mesh, megatronPins(graph, mesh));
   const assignment = propagatedAssignment(graph, mesh, propagation, redistributor);
   const sharded = partition(graph, assignment, redistributor);
@@ -122,6 +120,17 @@ export function layerWork({ sizes, graph }: LayerGraph, tp: number, cluster: Clu
     return { first: of('first'), layers: classes.map((_, layer) => of(`layers.${layer}`)), last: of('last') };
   };
   return { work, graph, assignment, runs, sequence: sizes.sequence, tensors };
+}
+
+/** The ranks of a tensor-parallel group: as many devices in one node. */
+export function ranksOf({ device }: Cluster, tp: number): Cluster {
+  return { nodes: 1, perNode: tp, device, levels: deviceLevels(device, 1, tp), local: false };
+}
+
+/** What moves tensors between these ranks. */
+export function redistributorOf(mesh: Mesh, ranks: Cluster): Redistributor {
+  const price = stepPrice(ranks, mesh);
+  return makeRedistributor(mesh, price, redistributionBound(ranks, mesh, price), { allToAll: true });
 }
 
 /** Whether layers of one class do not all follow one another. */

@@ -9,8 +9,15 @@ import { AutoparError } from '../../ir/error.js';
 import { Deadline } from '../../solver/deadline.js';
 import { clusterSources } from '../requests/cluster-sources.js';
 import type { Purpose } from './graph-work.js';
-import { prepareStep, type StepSearch, type StepSearchOptions, searchPrepared, searchStep } from './search-step.js';
-import { workReader } from './step-works.js';
+import {
+  batchOf,
+  prepareStep,
+  type StepSearch,
+  type StepSearchOptions,
+  searchPrepared,
+  searchStep,
+} from './search-step.js';
+import { evenShare, workReader } from './step-works.js';
 
 export interface ClusterSearchOptions extends Omit<StepSearchOptions, 'objective'> {
   /** `cost`: device-seconds per step. `devices`: the fewest whose step takes `within` seconds at most. */
@@ -53,7 +60,8 @@ export async function searchClusters(options: ClusterSearchOptions): Promise<Clu
   const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
   const deadline = options.deadline ?? (timeLimit === undefined ? undefined : new Deadline(timeLimit));
   const timed = deadline ? { ...options, deadline } : options;
-  const read = workReader(options, generated, purpose, whole);
+  const share = evenShare(await batchOf(options, generated), whole);
+  const read = workReader(options, generated, purpose, whole, share);
   const found: SearchedPart[] = [];
   const planned = () => found.flatMap(({ search }) => (search ? [search] : []));
   const isInTime = (search: StepSearch) => search.simulation.stepSeconds <= within;

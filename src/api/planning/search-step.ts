@@ -31,7 +31,7 @@ import type { ReadWork } from './layer-classes.js';
 import { impossible, nothingFits, outOfTime } from './no-step.js';
 import { type PreferredStep, preferredStep } from './preferred-step.js';
 import type { PreparedStep, Works } from './prepared-step.js';
-import { isUnbuilt, knownWorks, statedBatch, type WorkReader, workReader } from './step-works.js';
+import { evenShare, isUnbuilt, knownWorks, statedBatch, type WorkReader, workReader } from './step-works.js';
 
 export interface StepSearchOptions extends Omit<SimulateOptions, 'trace'>, Wish {
   /** The cluster, where it is there already. */
@@ -155,9 +155,8 @@ function isUsual(tp: number, { perNode, facts }: SpaceOptions): boolean {
  */
 export async function prepareStep(options: StepSearchOptions, reader?: WorkReader): Promise<PreparedStep> {
   const deadline = options.deadline ?? (options.timeLimit === undefined ? null : new Deadline(options.timeLimit));
-  const { generated, cluster, read } = await sourcesOf(options, reader);
+  const { generated, cluster, globalBatch, read } = await sourcesOf(options, reader);
   options.onProgress?.('reading the layers');
-  const globalBatch = await batchOf(options, generated);
   const { space, works, sample } = await spaceOf(options, globalBatch, cluster, read, generated);
   options.onProgress?.('searching');
   return {
@@ -178,20 +177,27 @@ export async function prepareStep(options: StepSearchOptions, reader?: WorkReade
   };
 }
 
+interface Sources {
+  readonly generated: GeneratedModel | null;
+  readonly cluster: Cluster;
+  /** Samples of a step. */
+  readonly globalBatch: number;
+  readonly read: WorkReader;
+}
+
 /**
  * What is read, and by what. @throws AutoparError as `prepareStep`, of the model's name, the cluster, and options that do not go
  * together
  */
-async function sourcesOf(
-  options: StepSearchOptions,
-  reader?: WorkReader,
-): Promise<{ readonly generated: GeneratedModel | null; readonly cluster: Cluster; readonly read: WorkReader }> {
+async function sourcesOf(options: StepSearchOptions, reader?: WorkReader): Promise<Sources> {
   const generated = options.generate === undefined ? null : generatedModel(options.generate);
   const cluster = options.on ?? parseCluster(options.cluster, options.devices, await clusterSources(options.cluster));
   checkPurpose(options);
   checkOffload(options, cluster);
   const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
-  return { generated, cluster, read: reader ?? workReader(options, generated, purpose, cluster) };
+  const globalBatch = await batchOf(options, generated);
+  const read = reader ?? workReader(options, generated, purpose, cluster, evenShare(globalBatch, cluster));
+  return { generated, cluster, globalBatch, read };
 }
 
 /** Searches what was read. @throws AutoparError (noPlan) `nothing-fits`, `out-of-time` */
@@ -233,8 +239,11 @@ export type { DegreesVerdict, PreparedStep, PricedConfiguration };
 /** Runners-up that are shown where nothing says how many. */
 const SHOWN = 5;
 
-/** Samples of a step: as is said, else as the model states; of a model of one sample what micro-batches and dp make of it. */
-async function batchOf(options: StepSearchOptions, generated: GeneratedModel | null): Promise<number> {
+/** As is said, else as the model states; of a model of one sample what micro-batches and dp make of it. */
+export async function batchOf(
+  options: Omit<StepSearchOptions, 'objective'>,
+  generated: GeneratedModel | null,
+): Promise<number> {
   const { globalBatch, microBatch = 1, microBatches = 1, dp = 1 } = options;
   if (globalBatch !== undefined) return globalBatch;
   const stated = await statedBatch(options, generated);

@@ -3,13 +3,15 @@
  * search asks many times.
  */
 import type { GeneratedModel } from '../../../models/families.js';
-import type { Cluster } from '../../cost-model/cluster.js';
+import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import { type WorkPoint, workAt } from '../../cost-model/step/affine-work.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 import { AutoparError } from '../../ir/error.js';
 import type { Graph } from '../../ir/graph.js';
 import { interruptible } from '../../ir/interruption.js';
 import { findLayers } from '../../ir/passes/find-layers.js';
+import type { Assignment } from '../../partition/assignment.js';
+import { divisors } from '../../search/configurations/space.js';
 import { batchSize } from '../../search/degrees.js';
 import type { ImportOptions } from '../models/import.js';
 import type { Purpose } from './graph-work.js';
@@ -37,8 +39,18 @@ export async function statedBatch(
 /** The work of one micro-batch of so many samples per rank. @throws AutoparError as importing and planning do */
 export type WorkReader = (tp: number, microBatch: number) => Promise<ReadWork>;
 
+/** The layers of a model at a batch, over any number of tensor-parallel ranks, in a layout that is found already or is searched. */
+type LayersAt = (tp: number, found: Assignment | null) => ReadWork | Promise<ReadWork>;
+
+/** The most samples, of those that divide the batch, that each device has where all of them share it out; at least one. */
+export function evenShare(globalBatch: number, cluster: Cluster): number {
+  return Math.max(1, ...divisors(globalBatch).filter((size) => size * clusterSize(cluster) <= globalBatch));
+}
+
 /**
  * Reads each work once.
+ * @param usual samples at which the layouts of a graph are searched; at others they stay, so that work grows evenly with the
+ * samples. Where it is null, or the model cannot be rebuilt at it, each size has its own
  * @throws AutoparError (usage) `bad-option` for what is said of a file's inputs where there is no file
  */
 export function workReader(
@@ -46,15 +58,27 @@ export function workReader(
   generated: GeneratedModel | null,
   purpose: Purpose,
   cluster: Cluster,
+  usual: number | null = null,
 ): WorkReader {
   if (generated) checkGenerated(source);
   const works = new Map<string, Promise<ReadWork>>();
-  const models = new Map<number, Promise<(tp: number) => ReadWork | Promise<ReadWork>>>();
+  const models = new Map<number, Promise<LayersAt>>();
   const modelAt = kept(models, read);
-  return (tp, microBatch) => kept(works, async () => (await modelAt(microBatch))(tp))(`${tp} ${microBatch}`);
+  const reader: WorkReader = (tp, microBatch) =>
+    kept(works, async () => (await modelAt(microBatch))(tp, await foundAt(tp, microBatch)))(`${tp} ${microBatch}`);
+  return reader;
+
+  async function foundAt(tp: number, microBatch: number): Promise<Assignment | null> {
+    if (usual === null || tp === 1 || microBatch === usual || generated?.language) return null;
+    const known = await reader(tp, usual).catch((error: unknown) => {
+      if (isUnbuilt(error)) return null;
+      throw error;
+    });
+    return known?.assignment ?? null;
+  }
 
   /** The layers at a batch, whatever the ranks. */
-  async function read(batch: number): Promise<(tp: number) => ReadWork | Promise<ReadWork>> {
+  async function read(batch: number): Promise<LayersAt> {
     if (generated?.language) {
       // Dropout is training's: a model that infers does without it.
       const isTraining = purpose.kind === 'training';
@@ -65,7 +89,7 @@ export function workReader(
     const { graphOfWork, graphWork } = await import('./graph-work.js');
     const whole = generated ? findLayers(generated.build(batch)) : await imported(source, purpose, batch);
     const graph = graphOfWork(whole, purpose);
-    return (tp) => graphWork(graph, tp, cluster);
+    return (tp, found) => graphWork(graph, tp, cluster, found);
   }
 }
 

@@ -6,11 +6,15 @@ import { join } from 'node:path';
 import test from 'ava';
 import { generatedModel } from '../../../models/families.js';
 import { importModel } from '../../../src/api/models/import.js';
+import { atOtherSamples } from '../../../src/api/planning/at-other-samples.js';
 import { graphOfWork, graphWork } from '../../../src/api/planning/graph-work.js';
+import { workReader } from '../../../src/api/planning/step-works.js';
 import { simulate } from '../../../src/api/simulate.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
+import { workAt } from '../../../src/cost-model/step/affine-work.js';
 import type { PartWork } from '../../../src/cost-model/step/work.js';
 import { findLayers } from '../../../src/ir/passes/find-layers.js';
+import type { Layout } from '../../../src/sharding-propagation/layout.js';
 import { ROOT } from '../../cli/autopar.js';
 
 const cluster = parseCluster('1x8:a100-sxm-80', undefined);
@@ -80,4 +84,28 @@ test('a file is cut along its sequence like a family', async (t) => {
   const cut = await simulate({ model, cluster: '1x4:a100-sxm-80', loss, sp: 4, globalBatch: 1 });
   t.true(cut.bytes.sp > 0, 'keys and values go round');
   await t.throwsAsync(simulate({ model, cluster: '1x3:a100-sxm-80', loss, sp: 3 }), { code: 'degree-does-not-fit' });
+});
+
+test('layouts over tp are searched at one number of samples, so that work at others grows evenly with them', async (t) => {
+  const generated = generatedModel('resnet:layers=50');
+  const read = workReader({}, generated, { kind: 'training', loss }, cluster, 8);
+  const point = async (samples: number) => ({ samples, work: (await read(2, samples)).work });
+  const [two, four, eight] = [await point(2), await point(4), await point(8)];
+  for (const samples of [8, 16, 64]) t.deepEqual(workAt(samples, two, four), (await point(samples)).work, `${samples}`);
+  const own = await workReader({}, generated, { kind: 'training', loss }, cluster)(2, 8);
+  t.deepEqual(eight.work, own.work, 'at that number they are what a search there finds');
+  const elsewhere = (await workReader({}, generated, { kind: 'training', loss }, cluster)(2, 64)).work;
+  t.is(workAt(64, two, { samples: 64, work: elsewhere }), null, 'a search at another number finds other layouts');
+});
+
+test('a layout that cuts what grows with the samples is not one at another number of them', async (t) => {
+  const generated = generatedModel('mlp:layers=2,inputs=16,hidden=16,outputs=16,batch=8');
+  const whole = (batch: number) => graphOfWork(findLayers(generated.build(batch)), { kind: 'inference' });
+  const { assignment } = await graphWork(whole(8), 2, cluster);
+  t.truthy(atOtherSamples(assignment, whole(4).graph));
+  const [input = ''] = whole(8).graph.inputs;
+  const cut: Layout = { dims: [[{ size: 8, axes: ['tp'] }], [{ size: 16, axes: [] }]], partial: [] };
+  const sharded = { ...assignment, inputs: new Map([[input, cut]]) };
+  t.is(atOtherSamples(sharded, whole(4).graph), null);
+  t.truthy(atOtherSamples(sharded, whole(8).graph));
 });
