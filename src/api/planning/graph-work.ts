@@ -57,18 +57,18 @@ function tokensOf(graph: Graph): number | null {
 }
 
 /**
- * @param known how its operators lie over the ranks at another number of samples; searched where that does not go, or is null
+ * @param known the model at another number of samples, whose layouts are taken; searched where they do not go, or it is null
  * @throws AutoparError where no plan shards the graph over `tp` ranks
  */
 export async function graphWork(
   { graph, runs, sequence }: GraphOfWork,
   tp: number,
   cluster: Cluster,
-  known: Assignment | null = null,
+  known: Pick<ReadWork, 'graph' | 'assignment'> | null = null,
 ): Promise<ReadWork> {
   const repeats = new Map(runs.map(({ name, instances }) => [name, instances.length]));
   const ranks = ranksOf(cluster, tp);
-  const same = known && atOtherSamples(known, graph);
+  const same = known && atOtherSamples(known.assignment, known.graph, graph);
   const { assignment, sharded } = same
     ? { assignment: same, sharded: partition(graph, same, redistributorOf(same.mesh, ranks)) }
     : await searched(graph, tp, ranks);

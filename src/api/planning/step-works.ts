@@ -10,7 +10,6 @@ import { AutoparError } from '../../ir/error.js';
 import type { Graph } from '../../ir/graph.js';
 import { interruptible } from '../../ir/interruption.js';
 import { findLayers } from '../../ir/passes/find-layers.js';
-import type { Assignment } from '../../partition/assignment.js';
 import { divisors } from '../../search/configurations/space.js';
 import { batchSize } from '../../search/degrees.js';
 import type { ImportOptions } from '../models/import.js';
@@ -39,8 +38,8 @@ export async function statedBatch(
 /** The work of one micro-batch of so many samples per rank. @throws AutoparError as importing and planning do */
 export type WorkReader = (tp: number, microBatch: number) => Promise<ReadWork>;
 
-/** The layers of a model at a batch, over any number of tensor-parallel ranks, in a layout that is found already or is searched. */
-type LayersAt = (tp: number, found: Assignment | null) => ReadWork | Promise<ReadWork>;
+/** The layers of a model at a batch, over any number of tensor-parallel ranks, in the layouts of other samples or as searched. */
+type LayersAt = (tp: number, known: ReadWork | null) => ReadWork | Promise<ReadWork>;
 
 /** The most samples, of those that divide the batch, that each device has where all of them share it out; at least one. */
 export function evenShare(globalBatch: number, cluster: Cluster): number {
@@ -65,16 +64,15 @@ export function workReader(
   const models = new Map<number, Promise<LayersAt>>();
   const modelAt = kept(models, read);
   const reader: WorkReader = (tp, microBatch) =>
-    kept(works, async () => (await modelAt(microBatch))(tp, await foundAt(tp, microBatch)))(`${tp} ${microBatch}`);
+    kept(works, async () => (await modelAt(microBatch))(tp, await usualAt(tp, microBatch)))(`${tp} ${microBatch}`);
   return reader;
 
-  async function foundAt(tp: number, microBatch: number): Promise<Assignment | null> {
+  async function usualAt(tp: number, microBatch: number): Promise<ReadWork | null> {
     if (usual === null || tp === 1 || microBatch === usual || generated?.language) return null;
-    const known = await reader(tp, usual).catch((error: unknown) => {
+    return reader(tp, usual).catch((error: unknown) => {
       if (isUnbuilt(error)) return null;
       throw error;
     });
-    return known?.assignment ?? null;
   }
 
   /** The layers at a batch, whatever the ranks. */
@@ -89,7 +87,7 @@ export function workReader(
     const { graphOfWork, graphWork } = await import('./graph-work.js');
     const whole = generated ? findLayers(generated.build(batch)) : await imported(source, purpose, batch);
     const graph = graphOfWork(whole, purpose);
-    return (tp, found) => graphWork(graph, tp, cluster, found);
+    return (tp, known) => graphWork(graph, tp, cluster, known);
   }
 }
 
