@@ -1,44 +1,64 @@
 /**
- * @file `npm run bench:search [-- --json]`: searches over whole steps, each in a process of its own as a command is: seconds from
- * start to plan, memory, configurations priced, gap; beside the times that others published for searches of that kind.
+ * @file `npm run bench:search [-- NAME…] [--json]`: `autopar compile --train --plan-only`, each in a process of its own: seconds of
+ * processor from start to plan, memory, the plan; beside the times that others published for searches of that kind. A model of
+ * `files` is written first, and read as the file that it then is.
  */
-import { spawnSync } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { generatedModel } from '../models/families.js';
+import { writeOnnx } from '../src/ir/onnx/writer.js';
+import { compiledApart } from './compiled-apart.js';
 
 interface Case {
+  readonly name: string;
   readonly model: string;
   readonly cluster: string;
-  readonly globalBatch: number;
+  readonly options?: readonly string[];
+  /** The model is read from a file. */
+  readonly isFile?: true;
+  /** Seconds of processor that it is to take at most. */
+  readonly aim?: number;
 }
 
+const MODELS = {
+  gpt175b: 'gpt:layers=96,hidden=12288,heads=96,seq=2048,vocab=51200,batch=1536',
+  gpt1t: 'gpt:layers=128,hidden=25600,heads=160,seq=2048,vocab=51200,batch=3072',
+  gpt512: 'gpt:layers=512,hidden=2048,heads=16,seq=1024,batch=512',
+  llama8b: 'llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192,batch=64',
+  llama70b: 'llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=128256,seq=8192,batch=64',
+  moe: 'moe:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,seq=4096,experts=8,topk=2,batch=128',
+};
+
+/** Nodes of three kinds. */
+const THREE_KINDS = `version: 1
+device: a100-sxm-80
+levels:
+  - {name: node, size: 8}
+  - {name: cluster, size: 64}
+nodes:
+  - {count: 32}
+  - {count: 16, device: h100-sxm-80}
+  - {count: 16, device: a100-sxm-40}
+`;
+const KINDS_FILE = 'three-kinds.yaml';
+
+const BF16 = ['--precision', 'bf16'];
+
 const CASES: readonly Case[] = [
-  { model: 'gpt:layers=24,hidden=2048,heads=16,seq=2048,vocab=51200', cluster: '1x8:a100-sxm-80', globalBatch: 512 },
-  { model: 'gpt:layers=32,hidden=4096,heads=32,seq=1024,vocab=51200', cluster: '8x8:v100-sxm2-32', globalBatch: 1024 },
-  {
-    model: 'llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192',
-    cluster: '8x8:h100-sxm-80',
-    globalBatch: 512,
-  },
-  {
-    model: 'gpt:layers=96,hidden=12288,heads=96,seq=2048,vocab=51200',
-    cluster: '128x8:a100-sxm-80',
-    globalBatch: 1536,
-  },
-  {
-    model: 'gpt:layers=96,hidden=12288,heads=96,seq=2048,vocab=51200',
-    cluster: '256x8:a100-sxm-80',
-    globalBatch: 1536,
-  },
-  {
-    model: 'gpt:layers=128,hidden=25600,heads=160,seq=2048,vocab=51200',
-    cluster: '2048x8:a100-sxm-80',
-    globalBatch: 3072,
-  },
-  {
-    model: 'moe:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,seq=4096,experts=8,topk=2',
-    cluster: '16x8:h100-sxm-80',
-    globalBatch: 1024,
-  },
+  { name: 'GPT-175B', model: MODELS.gpt175b, cluster: '128x8:a100-sxm-80', options: BF16, aim: 8 },
+  { name: 'GPT-1T', model: MODELS.gpt1t, cluster: '2048x8:a100-sxm-80', options: BF16, aim: 8 },
+  { name: 'GPT-512-layers', model: MODELS.gpt512, cluster: '8x8:h100-sxm-80', aim: 10 },
+  { name: 'Llama-3-8B', model: MODELS.llama8b, cluster: '8x8:h100-sxm-80', options: BF16, isFile: true, aim: 6 },
+  { name: 'Llama-3-70B', model: MODELS.llama70b, cluster: '8x8:h100-sxm-80', options: BF16 },
+  { name: 'Llama-3-70B-file', model: MODELS.llama70b, cluster: '8x8:h100-sxm-80', options: BF16, isFile: true },
+  { name: 'MoE-8x7B', model: MODELS.moe, cluster: '4x8:h100-sxm-80', options: BF16, aim: 8 },
+  { name: 'three-kinds', model: MODELS.llama70b, cluster: KINDS_FILE, options: BF16, aim: 12 },
+  { name: 'DenseNet-121', model: 'densenet:batch=256', cluster: '1x8:a100-sxm-80', aim: 20 },
+  { name: 'Swin', model: 'swin:batch=256', cluster: '1x8:a100-sxm-80', aim: 20 },
+  { name: 'AlexNet', model: 'alexnet:batch=256', cluster: '1x8:a100-sxm-80', aim: 20 },
+  { name: 'VGG', model: 'vgg:batch=256', cluster: '1x8:a100-sxm-80', aim: 20 },
+  { name: 'ResNet-50', model: 'resnet:layers=50,batch=2048', cluster: '8x8:a100-sxm-80' },
 ];
 
 /** What others say of theirs. */
@@ -50,68 +70,50 @@ const PUBLISHED: readonly (readonly [system: string, says: string])[] = [
   ['PyTorch AutoParallel', 'Llama-3-8B on an 8 × 8 mesh: 126 s, 4.4 GB'],
 ];
 
-interface Row extends Case {
-  readonly seconds: number;
+interface Row {
+  readonly name: string;
   readonly processorSeconds: number;
+  readonly aim: number | null;
   readonly memoryBytes: number;
-  readonly priced: number;
-  readonly combinations: number;
   readonly stepSeconds: number;
-  readonly gap: number;
   readonly degrees: Readonly<Record<string, number>>;
 }
 
-/** What a process of its own runs, and the line that it prints. */
-const PROGRAM = `
-const { searchStep } = await import(process.argv[1]);
-const { model, cluster, globalBatch } = JSON.parse(process.argv[2]);
-const found = await searchStep({ generate: model, cluster, globalBatch, loss: { kind: 'cross_entropy' } });
-const { userCPUTime, systemCPUTime, maxRSS } = process.resourceUsage();
-console.log(JSON.stringify({
-  processorSeconds: (userCPUTime + systemCPUTime) / 1e6,
-  memoryBytes: maxRSS * 1024,
-  priced: found.priced,
-  combinations: found.verdicts.length,
-  stepSeconds: found.simulation.stepSeconds,
-  gap: found.gap,
-  degrees: found.simulation.configuration.degrees,
-}));
-`;
-
-function measured(one: Case): Row {
-  const module = fileURLToPath(new URL('../src/api/planning/search-step.js', import.meta.url));
-  const start = performance.now();
-  const { stdout, stderr, status } = spawnSync(
-    process.execPath,
-    ['--input-type=module', '--eval', PROGRAM, module, JSON.stringify(one)],
-    { encoding: 'utf8' },
-  );
-  if (status !== 0) throw new Error(`${one.model}: ${stderr}`);
-  return {
-    ...one,
-    seconds: (performance.now() - start) / 1000,
-    ...(JSON.parse(stdout) as Omit<Row, keyof Case | 'seconds'>),
-  };
+function measured({ name, model, cluster, options = [], isFile, aim }: Case, folder: string): Row {
+  const source = isFile ? [join(folder, `${name}.onnx`)] : ['--model', model];
+  if (isFile) {
+    const generated = generatedModel(model);
+    writeFileSync(source[0] ?? '', writeOnnx(generated.build(generated.batch)));
+  }
+  const place = cluster === KINDS_FILE ? join(folder, cluster) : cluster;
+  const out = join(folder, 'out');
+  const words = [...source, '--train', '--cluster', place, ...options, '--plan-only', '--force'];
+  const { figures, used } = compiledApart([...words, '--output', out]);
+  return { name, aim: aim ?? null, ...used, stepSeconds: figures.predicted.stepSeconds, degrees: figures.degrees };
 }
-
-const rows: Row[] = [];
 const json = process.argv.includes('--json');
-if (!json) console.log('  wall  processor  memory  combinations  priced     gap      step  degrees, model, cluster');
-for (const one of CASES) {
-  const row = measured(one);
-  rows.push(row);
-  if (json) continue;
-  const degrees = Object.entries(row.degrees).filter(([, degree]) => degree > 1);
-  console.log(
-    `${row.seconds.toFixed(1)} s`.padStart(6),
-    `${row.processorSeconds.toFixed(1)} s`.padStart(10),
-    `${(row.memoryBytes / 1e6).toFixed(0)} MB`.padStart(7),
-    String(row.combinations).padStart(13),
-    String(row.priced).padStart(7),
-    `${(100 * row.gap).toFixed(1)} %`.padStart(7),
-    `${row.stepSeconds.toFixed(2)} s`.padStart(9),
-    ` ${degrees.map(([axis, degree]) => `${axis} ${degree}`).join(' · ')}, ${row.model}, ${row.cluster}`,
-  );
+const wanted = process.argv.slice(2).filter((word) => word !== '--json');
+const rows: Row[] = [];
+const folder = mkdtempSync(join(tmpdir(), 'autopar-bench-'));
+writeFileSync(join(folder, KINDS_FILE), THREE_KINDS);
+try {
+  if (!json) console.log(`${'model'.padEnd(18)} processor    aim   memory       step  degrees`);
+  for (const one of CASES.filter(({ name }) => wanted.length === 0 || wanted.includes(name))) {
+    const row = measured(one, folder);
+    rows.push(row);
+    if (json) continue;
+    const degrees = Object.entries(row.degrees).filter(([, degree]) => degree > 1);
+    console.log(
+      row.name.padEnd(18),
+      `${row.processorSeconds.toFixed(1)} s`.padStart(9),
+      (row.aim === null ? '' : `${row.aim} s`).padStart(6),
+      `${(row.memoryBytes / 1e6).toFixed(0)} MB`.padStart(8),
+      `${row.stepSeconds.toPrecision(4)} s`.padStart(10),
+      ` ${degrees.map(([axis, degree]) => `${axis} ${degree}`).join(' · ')}`,
+    );
+  }
+} finally {
+  rmSync(folder, { recursive: true, force: true });
 }
-if (json) console.log(JSON.stringify({ schema: 'autopar-bench-search-v1', rows }, null, 2));
+if (json) console.log(JSON.stringify({ schema: 'autopar-bench-search-v2', rows }, null, 2));
 else for (const [system, says] of PUBLISHED) console.log(`published: ${system}, ${says}`);

@@ -1,0 +1,48 @@
+/**
+ * @file `autopar compile` in a process of its own, as a command is: what it prints with `--json`, and what the process used.
+ */
+import { spawnSync } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+
+export interface CompiledApart {
+  readonly figures: {
+    readonly degrees: Readonly<Record<string, number>>;
+    readonly predicted: { readonly stepSeconds: number; readonly peakBytes: readonly number[] };
+  };
+  readonly used: { readonly processorSeconds: number; readonly memoryBytes: number };
+}
+
+/** A command that ended otherwise than with a plan: its exit code, and what it said. */
+export class NotCompiled extends Error {
+  constructor(
+    readonly exit: number,
+    said: string,
+  ) {
+    super(said);
+  }
+}
+
+const PROGRAM = `
+const [commandLine, output, ...words] = process.argv.slice(1);
+const { outputFlags, runCommandLine } = await import(commandLine);
+const { Output } = await import(output);
+const code = await runCommandLine(words, new AbortController().signal, new Output(outputFlags(words)));
+const { userCPUTime, systemCPUTime, maxRSS } = process.resourceUsage();
+console.error(JSON.stringify({ processorSeconds: (userCPUTime + systemCPUTime) / 1e6, memoryBytes: maxRSS * 1024 }));
+process.exitCode = code;
+`;
+
+/** @throws NotCompiled where there is no plan */
+export function compiledApart(words: readonly string[]): CompiledApart {
+  const files = ['command-line.js', 'output.js'].map((file) =>
+    fileURLToPath(new URL(`../src/cli/${file}`, import.meta.url)),
+  );
+  const { stdout, stderr, status } = spawnSync(
+    process.execPath,
+    ['--input-type=module', '--eval', PROGRAM, ...files, 'compile', ...words, '--json'],
+    { encoding: 'utf8', maxBuffer: 2 ** 30 },
+  );
+  if (status !== 0) throw new NotCompiled(status ?? -1, stderr || stdout);
+  const used = JSON.parse(stderr.trim().split('\n').at(-1) ?? '') as CompiledApart['used'];
+  return { figures: JSON.parse(stdout) as CompiledApart['figures'], used };
+}
