@@ -116,33 +116,6 @@ function receivedBytes(
   return tensor && tensor.place === memory ? (axesSize(mesh, node.axes) - 1) * localBytes(tensor) : 0;
 }
 
-/** Bytes that are held while each node runs, its operands, its results and the weights included; and before the first. */
-export function liveBytes(
-  graph: ShardedGraph,
-  fusesBlocks = false,
-): { readonly weightBytes: number; readonly inputBytes: number; readonly nodeBytes: Float64Array } {
-  const bytes = (name: string) => {
-    const tensor = graph.tensors.get(name);
-    return tensor && !(fusesBlocks && tensor.inside) ? localBytes(tensor) : 0;
-  };
-  const resident = new Set([...graph.weights.map((weight) => weight.tensor), ...graph.constants.keys()]);
-  const weightBytes = [...resident].reduce((sum, name) => sum + bytes(name), 0);
-  // A rank's coordinates are a few bytes that no node makes.
-  const lastUse = lastUses(graph, new Set([...resident, ...graph.coordinates.map(({ name }) => name)]));
-  const held = heldThroughout(graph);
-  let live = graph.inputs.reduce((sum, input) => sum + bytes(input.tensor), 0);
-  for (const [tensor, times] of held) live += times * bytes(tensor);
-  const inputBytes = weightBytes + live;
-  const nodeBytes = new Float64Array(graph.nodes.length);
-  graph.nodes.forEach((node, index) => {
-    const outputs = node.kind === 'compute' ? node.outputs : [node.output];
-    for (const output of outputs) if (output !== null && !held.has(output)) live += bytes(output);
-    nodeBytes[index] = weightBytes + live;
-    for (const name of lastUse[index] ?? []) live -= bytes(name);
-  });
-  return { weightBytes, inputBytes, nodeBytes };
-}
-
 /**
  * With micro-batches: what they add to, and as often as there are micro-batches the outputs that each of them makes a part of.
  */

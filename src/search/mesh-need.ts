@@ -10,9 +10,9 @@ import { fusesBlocks } from '../cost-model/device.js';
 import { memoryOf } from '../cost-model/predict.js';
 import type { Node } from '../ir/graph.js';
 import type { TensorReader } from '../partition/assignment.js';
-import { liveBytes } from '../partition/liveness.js';
+import { liveness, livenessByNode } from '../partition/liveness.js';
 import { localBytes, partition } from '../partition/partition.js';
-import type { ShardedTensor } from '../partition/sharded-graph.js';
+import type { ShardedNode, ShardedTensor } from '../partition/sharded-graph.js';
 import { type Layout, layoutKey } from '../sharding-propagation/layout.js';
 import type { CostProblem, LimitedProblem } from '../solver/problem.js';
 import { readersByTensor } from '../strategy/readers.js';
@@ -75,16 +75,17 @@ export class MeshNeed {
   lowered(states: readonly number[]): AssignmentNeed {
     const { graph, cluster, groups, redistributor } = this.mesh;
     const sharded = partition(graph, groups.assignmentOf(states), redistributor);
-    const { inputBytes, nodeBytes } = liveBytes(sharded, fusesBlocks(cluster.device));
+    const fuses = fusesBlocks(cluster.device);
     const byOperator = new Map<string, number>();
-    sharded.nodes.forEach(({ origin }, index) => {
-      byOperator.set(origin, Math.max(byOperator.get(origin) ?? 0, nodeBytes[index] as number));
-    });
+    for (const [index, { mostBytes }] of livenessByNode(sharded, fuses).entries()) {
+      const { origin } = sharded.nodes[index] as ShardedNode;
+      byOperator.set(origin, Math.max(byOperator.get(origin) ?? 0, mostBytes));
+    }
     const constants = [...sharded.constants.keys()].reduce(
       (sum, name) => sum + localBytes(sharded.tensors.get(name) as ShardedTensor),
       0,
     );
-    const alive = nodeBytes.reduce((most, bytes) => Math.max(most, bytes), inputBytes);
+    const alive = liveness(sharded, fuses).peakBytes;
     const peak = cluster.local ? Math.max(alive, memoryOf(sharded, cluster).peakBytes) : alive;
     return { peak, alive, byOperator, constants };
   }
