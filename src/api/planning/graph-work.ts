@@ -6,9 +6,8 @@ import type { Cluster } from '../../cost-model/cluster.js';
 import { readShared, readTensors, readWork } from '../../cost-model/step/read-work.js';
 import { NO_WORK, type PartWork } from '../../cost-model/step/work.js';
 import type { LossOptions } from '../../ir/autodiff/append-loss.js';
-import { appendLoss } from '../../ir/autodiff/append-loss.js';
-import { differentiate } from '../../ir/autodiff/differentiate.js';
 import { drawDropout } from '../../ir/autodiff/dropout.js';
+import { withLossGradients } from '../../ir/autodiff/loss-gradients.js';
 import { flattenBlocks } from '../../ir/blocks/flatten-blocks.js';
 import { dimensionRoles } from '../../ir/dimension-roles.js';
 import { isFloating } from '../../ir/dtype.js';
@@ -130,10 +129,7 @@ function unlessPinned(error: unknown): null {
 function withGradients(forward: Graph, loss: LossOptions): Graph {
   // A loss of the model's own is parted into two sums, and is no block then; other blocks stay the kernels that they are.
   const opened = loss.kind === 'model-output' ? flattenBlocks(forward, 'CrossEntropy') : forward;
-  const { graph: scored, loss: name } = appendLoss(drawDropout(opened, 0).graph, loss);
-  const trained = [...scored.weights].flatMap(([weight, { role }]) => (role === 'parameter' ? [weight] : []));
-  const { graph, gradients } = differentiate(scored, name, trained);
-  return { ...graph, outputs: [name, ...gradients.values()] };
+  return withLossGradients(drawDropout(opened, 0).graph, loss);
 }
 
 /** first, last, or the repeated layer of each group: what comes before the first layer, and what after it is in none. */

@@ -13,9 +13,9 @@ import { redistributionBound } from '../../cost-model/redistribution-bound.js';
 import type { PartTensors } from '../../cost-model/step/held-tensors.js';
 import { readShared, readTensors, readWork } from '../../cost-model/step/read-work.js';
 import type { ModelWork, PartWork } from '../../cost-model/step/work.js';
-import { appendLoss, type LossOptions } from '../../ir/autodiff/append-loss.js';
-import { differentiate } from '../../ir/autodiff/differentiate.js';
+import type { LossOptions } from '../../ir/autodiff/append-loss.js';
 import { drawDropout } from '../../ir/autodiff/dropout.js';
+import { withLossGradients } from '../../ir/autodiff/loss-gradients.js';
 import type { Graph } from '../../ir/graph.js';
 import { findLayers } from '../../ir/passes/find-layers.js';
 import type { LayerRun } from '../../ir/passes/first-of-layers.js';
@@ -141,10 +141,7 @@ function inTurns(order: readonly number[]): boolean {
 /** Forward, loss and gradients; the optimizer is priced by bytes. */
 function trainingStep(forward: Graph, options: LossOptions): Graph {
   const { graph: drawing } = drawDropout(forward, 0);
-  const { graph: scored, loss } = appendLoss(placed(findLayers(drawing)), options);
-  const trained = [...scored.weights].flatMap(([name, { role }]) => (role === 'parameter' ? [name] : []));
-  const { graph, gradients } = differentiate(scored, loss, trained);
-  return { ...graph, outputs: [loss, ...gradients.values()] };
+  return withLossGradients(placed(findLayers(drawing)), options);
 }
 
 /** A layer that stands alone is one too: nothing but its path shows that. */

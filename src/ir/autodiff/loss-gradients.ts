@@ -1,0 +1,14 @@
+/**
+ * @file A training graph without its updates: forward, loss and gradients, for prices that count an optimizer by its bytes.
+ */
+import type { Graph } from '../graph.js';
+import { appendLoss, type LossOptions } from './append-loss.js';
+import { differentiate } from './differentiate.js';
+
+/** @throws AutoparError (input) what loss and differentiation refuse */
+export function withLossGradients(forward: Graph, options: LossOptions): Graph {
+  const { graph: scored, loss } = appendLoss(forward, options);
+  const trained = [...scored.weights].flatMap(([name, { role }]) => (role === 'parameter' ? [name] : []));
+  const { graph, gradients } = differentiate(scored, loss, trained);
+  return { ...graph, outputs: [loss, ...gradients.values()] };
+}
