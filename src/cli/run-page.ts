@@ -34,6 +34,19 @@ export function runPage(directory: string, report: RunReport, json: unknown): Pa
     sections: [
       timelineSection('The last step, as it ran', lines, bars),
       {
+        heading: 'Memory over the last step',
+        picture: {
+          kind: 'memory',
+          curves: spans.map((own, rank) => ({
+            name: `rank ${rank}`,
+            points: own.flatMap(({ from, heldBytes }) =>
+              heldBytes === null ? [] : [[(from - first) / SECOND, heldBytes] as const],
+            ),
+            atPeak: `rank ${rank}`,
+          })),
+        },
+      },
+      {
         heading: 'Ranks',
         picture: {
           ...{ kind: 'bars', unit: 'MB', bars: ranks.map(({ rank }) => `rank ${rank}`) },

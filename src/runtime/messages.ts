@@ -137,6 +137,8 @@ export interface TraceSpan {
   /** Milliseconds on a clock that all ranks share. */
   readonly from: number;
   readonly until: number;
+  /** Most bytes of the device's memory that the rank held meanwhile; null for an action or pass. */
+  readonly heldBytes: number | null;
 }
 
 /** What a rank says: `loaded` once, an answer to each command; `failed` are its last words. */

@@ -31,6 +31,7 @@ type StepCommand = Extract<RankCommand, { kind: 'step' }>;
 interface Ran extends Pick<TraceSpan, 'from' | 'until'> {
   readonly kind?: string;
   readonly label?: string;
+  readonly heldBytes?: number;
 }
 
 /** A loaded rank. Its methods throw Stopped when it is told to stop. */
@@ -156,7 +157,7 @@ export class RankLoop<Tensor extends object> {
   }
 
   /** Notes when an action, one pass of it, or a step of it ran. */
-  private span(action: number, { from, until, kind, label }: Ran): void {
+  private span(action: number, { from, until, kind, label, heldBytes }: Ran): void {
     const { phase = '', chunk = 0, microBatch = null } = this.setup.actions[action] ?? {};
     const { timeOrigin } = performance;
     this.spans?.push({
@@ -166,6 +167,7 @@ export class RankLoop<Tensor extends object> {
       microBatch,
       from: timeOrigin + from,
       until: timeOrigin + until,
+      heldBytes: heldBytes ?? null,
     });
   }
 
@@ -200,7 +202,8 @@ export class RankLoop<Tensor extends object> {
       const copied = this.copied();
       const until = performance.now();
       const milliseconds = until - from - copied;
-      this.span(action, { from, until, kind, label: step.label });
+      const temporary = step.kind === 'compute' && step.memory === 'device' ? step.temporaryBytes : 0;
+      this.span(action, { from, until, kind, label: step.label, heldBytes: this.store.deviceBytes + temporary });
       if (step.kind === 'compute' && step.pass !== undefined) {
         if (pass && pass.kind !== step.pass) this.span(action, pass);
         pass = { from: pass?.kind === step.pass ? pass.from : from, until, kind: step.pass };

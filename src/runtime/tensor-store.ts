@@ -229,6 +229,11 @@ export class TensorStore<Tensor extends object> {
     }
   }
 
+  /** Bytes that are held in the device's memory now. */
+  get deviceBytes(): number {
+    return this.live.device;
+  }
+
   /** Most bytes so far, by memory. */
   get peaks(): Readonly<Record<Memory, number>> {
     return { ...this.most };

@@ -20,6 +20,7 @@ import { makeTensor, numberReader, uniform } from '../../src/api/verification/nu
 import { writeNpy } from '../../src/program/arrays/npy.js';
 import { writeNpz } from '../../src/program/arrays/npz.js';
 import type { ConstantTensor } from '../../src/program/values.js';
+import type { Plan } from '../../src/strategy/plan.js';
 import { EVERYTHING, slowTests } from '../selection.js';
 
 const slow = slowTests(test);
@@ -298,11 +299,16 @@ test('evaluation weighs labels, not batches, and is that of the whole data at on
     evaluations.map(({ loss }) => loss),
   );
   const { traceEvents } = JSON.parse(readFileSync(trace, 'utf8')) as {
-    traceEvents: { ph: string; tid: number; dur: number; cat: string }[];
+    traceEvents: { ph: string; name: string; tid: number; dur: number; cat: string; args: { bytes?: number } }[];
   };
   const spans = traceEvents.filter(({ ph }) => ph === 'X');
   t.deepEqual([...new Set(spans.map(({ tid }) => tid))].sort(), [0, 1]);
   t.true(spans.every(({ dur }) => dur >= 0));
   const kinds = new Set(spans.map(({ cat }) => cat));
   for (const kind of ['forward', 'backward', 'update', 'all-reduce', 'compute']) t.true(kinds.has(kind), kind);
+  const { predicted } = JSON.parse(readFileSync(join(directory, 'plan.json'), 'utf8')) as Plan;
+  for (const rank of [0, 1]) {
+    const held = traceEvents.filter(({ ph, name }) => ph === 'C' && name === `memory of rank ${rank}`);
+    t.is(Math.max(...held.map(({ args }) => args.bytes ?? 0)), predicted.peakBytes[0] ?? 0);
+  }
 });

@@ -79,6 +79,11 @@ test('of a plan in stages, of the same folder explained, and of a run', async (t
   const ran = await reported(t, ['run', output]);
   const [timeline] = ran.pictures;
   t.true(timeline?.kind === 'timeline' && timeline.spans.some(({ kind }) => kind === 'backward'));
+  const ranks = ran.json['ranks'] as readonly { readonly peakBytes: number }[];
+  t.deepEqual(
+    peaksOf(ran),
+    ranks.map((rank) => rank.peakBytes),
+  );
 });
 
 test('of a plan in one stage with micro-batches: what ranks do one after the other takes no longer than the step', async (t) => {

@@ -108,7 +108,7 @@ export async function writeTimeline(
 
 /**
  * Writes when ranks ran the actions and instructions of a step, in the same form: a line per rank, instructions inside of their
- * action, or of their pass (forward, backward, update) where an action has several.
+ * action, or of their pass (forward, backward, update) where an action has several, and each rank's memory as a counter.
  * @throws AutoparError (cannotWrite)
  */
 export async function writeSpans(file: string, program: Program, spans: StepResult['spans']): Promise<void> {
@@ -124,11 +124,23 @@ export async function writeSpans(file: string, program: Program, spans: StepResu
       args: { microBatch, chunk },
     })),
   );
+  const memory = spans.flatMap((own, rank) =>
+    own.flatMap(({ from, heldBytes }) =>
+      heldBytes === null
+        ? []
+        : [
+            {
+              ...{ name: `memory of rank ${rank}`, ph: 'C', pid: 0, ts: (from - first) * MICROSECONDS_PER_MILLISECOND },
+              args: { bytes: heldBytes },
+            },
+          ],
+    ),
+  );
   const stageText = (rank: number) => (program.stages.length > 1 ? `, stage ${Math.floor(rank / perStage)}` : '');
   await writeEvents(
     file,
     spans.map((_, rank) => `rank ${rank}${stageText(rank)}`),
-    events,
+    [...events, ...memory],
   );
 }
 
