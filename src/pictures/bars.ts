@@ -11,6 +11,7 @@ export interface BarPicture {
 
 export function barOption({ unit, bars, parts }: BarPicture): EChartsCoreOption {
   return {
+    color: COLOURS,
     tooltip: {
       trigger: 'item',
       valueFormatter: (value: unknown) => `${Number(Number(value).toPrecision(4))} ${unit}`,
@@ -24,3 +25,9 @@ export function barOption({ unit, bars, parts }: BarPicture): EChartsCoreOption 
     })),
   };
 }
+
+/** Tableau's ten and two of its lighter ones: a step has more parts than the library has colours. */
+const COLOURS = [
+  ...['#4e79a7', '#f28e2b', '#59a14f', '#e15759', '#b07aa1', '#edc948'],
+  ...['#76b7b2', '#9c755f', '#ff9da7', '#bab0ac', '#86bcb6', '#d4a6c8'],
+];

@@ -28,7 +28,10 @@ export function memoryOption({ curves }: MemoryPicture): EChartsCoreOption {
     },
     legend: { type: 'scroll', top: 4, data: curves.map(({ name }) => name) },
     grid: { left: 70, right: 24, top: 40, bottom: 90 },
-    xAxis: { type: 'value', name: unit.name, nameLocation: 'middle', nameGap: 26, min: 0, max: 'dataMax' },
+    xAxis: {
+      ...{ type: 'value', name: unit.name, nameLocation: 'middle', nameGap: 26, min: 0, max: 'dataMax' },
+      axisLabel: { showMaxLabel: false },
+    },
     yAxis: { type: 'value', name: memory.name, nameLocation: 'middle', nameGap: 48, min: 0 },
     dataZoom: [
       { type: 'slider', xAxisIndex: 0, filterMode: 'none', bottom: 10, height: 22 },

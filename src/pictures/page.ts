@@ -64,8 +64,8 @@ function sectionHtml(
       `style="height:${height}px"></div>`
     : '';
   const text = says === undefined ? '' : `<p>${escaped(says)}</p>`;
-  const figures = table ? tableHtml(table) : '';
-  const below = picture && table ? `<details><summary>as a table</summary>${figures}</details>` : figures;
+  const open = picture ? '' : ' open';
+  const below = table ? `<details${open}><summary>as a table</summary>${tableHtml(table)}</details>` : '';
   return `<section>\n<h2>${escaped(heading)}</h2>\n${text}${place}${below}\n</section>`;
 }
 

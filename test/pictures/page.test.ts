@@ -10,7 +10,7 @@ import test from 'ava';
 import { type Page, pageHtml } from '../../src/pictures/page.js';
 import { type Picture, svgOf } from '../../src/pictures/picture.js';
 import { missing } from '../missing.js';
-import { BROWSER, show } from './browser.js';
+import { BROWSER, withPage } from './browser.js';
 
 const EVIL = '</script><img src=x onerror=alert(1)> & "quoted"';
 
@@ -101,10 +101,11 @@ test('each kind of picture is drawn as SVG', async (t) => {
     const asked =
       "[document.querySelectorAll('[data-picture] svg').length, document.images.length, getComputedStyle(document.body).color]";
     for (const colours of ['light', 'dark'] as const) {
-      const { value, errors } = await show(pathToFileURL(file).href, asked, colours);
-      const [drawn, images, colour] = value as readonly [number, number, string];
-      t.deepEqual([drawn, images, errors], [PICTURES.length, 0, []]);
-      t.is(colour, colours === 'light' ? 'rgb(0, 0, 0)' : 'rgb(255, 255, 255)');
+      await withPage(pathToFileURL(file).href, colours, async ({ evaluate, errors }) => {
+        const [drawn, images, colour] = (await evaluate(asked)) as readonly [number, number, string];
+        t.deepEqual([drawn, images, errors], [PICTURES.length, 0, []]);
+        t.is(colour, colours === 'light' ? 'rgb(0, 0, 0)' : 'rgb(255, 255, 255)');
+      });
     }
   },
 );
