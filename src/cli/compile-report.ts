@@ -214,14 +214,14 @@ function heaviestLines({ heaviest }: PlanSummary): readonly string[] {
     { title: 'operator' },
     { title: 'type' },
     { title: 'strategy' },
-    { title: 'layouts' },
+    { title: 'layouts', widest: 96 },
     { title: 'time', right: true },
   ];
-  const rows = heaviest.map(({ operator, count, op, strategy, layouts, seconds }) => [
+  const rows = heaviest.map(({ operator, count, op, shown, seconds }) => [
     timesText(operator, count),
     op,
-    strategy,
-    layouts,
+    shown.strategy,
+    shown.layouts,
     secondsText(seconds),
   ]);
   return tableLines(columns, rows);
@@ -244,10 +244,10 @@ function communicationLines(result: PlanSummary): readonly string[] {
   const shown = rows.slice(0, 8);
   const lines = tableLines(
     columns,
-    shown.map(({ label, count, kind, axes, bytes, seconds }) => [
+    shown.map(({ label, count, kind, over, bytes, seconds }) => [
       timesText(label, count),
       kind,
-      axes.join(', '),
+      over,
       bytesText(bytes),
       secondsText(seconds),
     ]),

@@ -300,7 +300,7 @@ const RULED_OUT = { roles: 'roles (--axes free lifts them)', degrees: 'given deg
 function strategyText({ axes, pieces, carried, owed }: ExplainedStrategy): string {
   const placed = Object.entries(axes).map(([factor, list]) => `${factor}: ${list.join(',')}`);
   const parts = [
-    placed.length === 0 ? 'whole on every rank' : placed.join(', '),
+    placed.length === 0 ? 'replicated' : placed.join(', '),
     ...Object.entries(pieces).map(([factor, sizes]) => `${factor} as ${sizes.join(' · ')}`),
     ...(carried.length > 0 ? [`partial sums over ${carried.join(',')} pass through`] : []),
     ...(owed === 'none' ? [] : [owed]),

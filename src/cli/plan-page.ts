@@ -51,12 +51,12 @@ export function planPage(summary: PlanSummary, facts: Page['facts'], json: unkno
             { title: 'layouts' },
             { title: 'time', right: true },
           ],
-          rows: operators.map(({ operator, count, op, strategy, layouts, seconds }) => [
+          rows: operators.map(({ operator, count, op, shown, seconds }) => [
             operator,
             count > 1 ? `×${count}` : '',
             op,
-            strategy,
-            layouts,
+            shown.strategy,
+            shown.layouts,
             secondsText(seconds),
           ]),
         },
@@ -163,7 +163,11 @@ export function memoryPicture(
   const kinds = [...new Set(stages.flatMap(({ kinds: own }) => Object.keys(own)))];
   return {
     picture: {
-      ...{ kind: 'bars', unit: 'MB', bars: stages.map(({ stage }) => `stage ${stage}`) },
+      ...{
+        kind: 'bars',
+        unit: 'MB',
+        bars: stages.map(({ stage }) => (stages.length > 1 ? `stage ${stage}` : 'every rank')),
+      },
       parts: kinds.map((name) => ({ name, amounts: stages.map(({ kinds: own }) => (own[name] ?? 0) / 1e6) })),
     },
     height: 150 + 34 * stages.length,

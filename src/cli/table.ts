@@ -5,6 +5,8 @@
 export interface Column {
   readonly title: string;
   readonly right?: boolean;
+  /** Letters of a cell, where the column has room for more than the others. */
+  readonly widest?: number;
 }
 
 /** Lines of a table, indented by two, without trailing blanks. Cells longer than `widest` lose their middle. */
@@ -14,7 +16,7 @@ export function tableLines(
   widest = 48,
 ): readonly string[] {
   const cells = [columns.map(({ title }) => title), ...rows].map((row) =>
-    row.map((cell) => shortened(printable(cell), widest)),
+    row.map((cell, index) => shortened(printable(cell), columns[index]?.widest ?? widest)),
   );
   const widths = columns.map((_, index) => Math.max(...cells.map((row) => (row[index] ?? '').length)));
   return cells.map((row) => {

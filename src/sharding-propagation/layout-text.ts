@@ -18,12 +18,18 @@ import { type Digit, digitsOf, piecesOf } from './digits.js';
 import { type Extent, type Layout, normalise, type PartialAxis, type Piece, paddedSize } from './layout.js';
 import { axesSize, type Mesh, type SubAxis, subAxes } from './mesh.js';
 
-/** The layout in text; `parseLayout` of it with the tensor's shape gives the layout back. */
-export function layoutText(layout: Layout, mesh: Mesh): string {
+/** How lists of sub-axes are named. */
+type AxisNames = (axes: readonly SubAxis[], mesh: Mesh) => readonly string[];
+
+/**
+ * The layout in text; `parseLayout` of it with the tensor's shape gives the layout back.
+ * @param names other names of axes, for text that nobody parses
+ */
+export function layoutText(layout: Layout, mesh: Mesh, names: AxisNames = shortNames): string {
   const dims = layout.dims.map((pieces, axis) =>
-    dimensionText(withExtents(pieces, layout.extents?.[axis] ?? null, mesh), mesh),
+    dimensionText(withExtents(pieces, layout.extents?.[axis] ?? null, mesh), mesh, names),
   );
-  return [`[${dims.join(', ')}]`, ...partialTexts(layout.partial, mesh)].join(' + ');
+  return [`[${dims.join(', ')}]`, ...partialTexts(layout.partial, mesh, names)].join(' + ');
 }
 
 /**
@@ -82,7 +88,7 @@ function withExtents(pieces: readonly Piece[], extents: readonly Extent[] | null
   return result;
 }
 
-function dimensionText(given: readonly WrittenPiece[], mesh: Mesh): string {
+function dimensionText(given: readonly WrittenPiece[], mesh: Mesh, names: AxisNames): string {
   const isPlain = ({ size, valid, axes }: WrittenPiece) => size === paddedSize(valid, axesSize(mesh, axes));
   // 384 of 512 over tp 4 were 6 of 8 times 64: said so, the padding goes without saying.
   const pieces = given.flatMap((piece): readonly WrittenPiece[] => {
@@ -99,25 +105,25 @@ function dimensionText(given: readonly WrittenPiece[], mesh: Mesh): string {
     return [piece];
   });
   const [first] = pieces;
-  if (pieces.length === 1 && first && isPlain(first)) return first.axes.length === 0 ? '-' : axesText(first.axes, mesh);
+  if (pieces.length === 1 && first && isPlain(first))
+    return first.axes.length === 0 ? '-' : axesText(names(first.axes, mesh));
   const parts = pieces.map((piece) => {
     const size = isPlain(piece) ? `${piece.valid}` : `${piece.valid}~${piece.size}`;
-    return piece.axes.length === 0 ? size : `${size}:${axesText(piece.axes, mesh)}`;
+    return piece.axes.length === 0 ? size : `${size}:${axesText(names(piece.axes, mesh))}`;
   });
   return `(${parts.join(' | ')})`;
 }
 
-function axesText(axes: readonly SubAxis[], mesh: Mesh): string {
-  const names = shortNames(axes, mesh);
+function axesText(names: readonly string[]): string {
   return names.length === 1 ? (names[0] ?? '') : `(${names.join(',')})`;
 }
 
-function partialTexts(partial: readonly PartialAxis[], mesh: Mesh): readonly string[] {
+function partialTexts(partial: readonly PartialAxis[], mesh: Mesh, names: AxisNames): readonly string[] {
   return REDUCTIONS.flatMap((reduction) => {
     const held = new Set(partial.filter((entry) => entry.reduction === reduction).map((entry) => entry.axis));
     const inOrder = subAxes(mesh).flatMap((sub) => (held.has(sub.name) ? [sub.name] : []));
     const mark = reduction === 'sum' ? '' : `, ${reduction}`;
-    return shortNames(inOrder, mesh).map((name) => `partial(${name}${mark})`);
+    return names(inOrder, mesh).map((name) => `partial(${name}${mark})`);
   });
 }
 
@@ -134,6 +140,21 @@ export function shortNames(axes: readonly SubAxis[], mesh: Mesh): readonly strin
   return names;
 }
 
+/** The axes for people: of an axis of which only some sub-axes are there the ranks that those make, `tp 2 of 8`. */
+export function rankNames(axes: readonly SubAxis[], mesh: Mesh): readonly string[] {
+  const used = new Map<string, number>();
+  const sizes = new Map<string, number>();
+  for (const sub of axes) {
+    const axis = mesh.axes.find(({ subAxes: subs }) => subs.some(({ name }) => name === sub));
+    const name = axis?.name ?? sub;
+    sizes.set(name, axis?.size ?? 1);
+    used.set(name, (used.get(name) ?? 1) * (axis ? axesSize(mesh, [sub]) : 1));
+  }
+  return [...used].map(([name, ranks]) =>
+    ranks === sizes.get(name) ? name : `${name} ${ranks} of ${sizes.get(name)}`,
+  );
+}
+
 function piecesOfSpec(
   spec: DimensionSpec,
   size: number,
@@ -148,7 +169,7 @@ function piecesOfSpec(
   }
   return pieces.map((piece) => {
     const shards = axesSize(mesh, piece.axes);
-    const axes = axesText(piece.axes, mesh);
+    const axes = axesText(shortNames(piece.axes, mesh));
     if (piece.valid < shards && piece.valid > 0)
       throw reader.error(`${axes} cuts into ${shards} parts what has ${piece.valid} elements (dimension ${dimension})`);
     const padded = paddedSize(Math.max(piece.size, piece.valid), shards);

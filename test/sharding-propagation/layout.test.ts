@@ -10,7 +10,7 @@ import {
   replicated,
   sameBlocks,
 } from '../../src/sharding-propagation/layout.js';
-import { layoutText, parseLayout } from '../../src/sharding-propagation/layout-text.js';
+import { layoutText, parseLayout, rankNames } from '../../src/sharding-propagation/layout-text.js';
 import { axesSize, type Mesh, makeMesh } from '../../src/sharding-propagation/mesh.js';
 import { redistributionCases } from './random-layouts.js';
 import { cutAll } from './simulate.js';
@@ -104,6 +104,15 @@ test('text as documentation writes it', (t) => {
   t.deepEqual(parseLayout('[-]+partial(dp,tp)', [4], MESH), parseLayout('[-] + partial(tp) + partial(dp)', [4], MESH));
   t.true(isReplicated(replicated([2, 3])));
   t.true(equalLayouts(replicated([2, 1]), parseLayout('[-, -]', [2, 1], MESH)));
+});
+
+test('text for people has ranks of an axis in place of sub-axes', (t) => {
+  const cases: readonly (readonly [text: string, shape: readonly number[], shown: string])[] = [
+    ['[(tp.1,dp), -] + partial(tp.0)', [16, 3], '[(tp 2 of 4,dp), -] + partial(tp 2 of 4)'],
+    ['[(3 | 8:(dp,tp.0))]', [24], '[(3 | 8:(dp,tp 2 of 4))]'],
+    ['[(dp,tp), -]', [16, 3], '[(dp,tp), -]'],
+  ];
+  for (const [text, shape, shown] of cases) t.is(layoutText(parseLayout(text, shape, MESH), MESH, rankNames), shown);
 });
 
 test('bad text is refused with the reason', (t) => {

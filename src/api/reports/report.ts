@@ -4,15 +4,19 @@
 import type { Cluster } from '../../cost-model/cluster.js';
 import { sendSeconds } from '../../cost-model/predict-stages.js';
 import { priceNode } from '../../cost-model/price.js';
+import type { Graph, Node } from '../../ir/graph.js';
 import type { Assignment } from '../../partition/assignment.js';
 import { runsInStep } from '../../partition/except-last.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
 import { localBytes } from '../../partition/partition.js';
-import type { ShardedGraph, ShardedNode } from '../../partition/sharded-graph.js';
+import type { ComputeNode, ShardedGraph } from '../../partition/sharded-graph.js';
 import { fileLayout } from '../../sharding-propagation/file-form.js';
-import { layoutText } from '../../sharding-propagation/layout-text.js';
-import { deviceCount, STAGE_AXIS } from '../../sharding-propagation/mesh.js';
+import type { Layout } from '../../sharding-propagation/layout.js';
+import { layoutText, rankNames } from '../../sharding-propagation/layout-text.js';
+import { deviceCount, type Mesh, STAGE_AXIS } from '../../sharding-propagation/mesh.js';
 import { namesOn } from '../../sharding-propagation/stage-meshes.js';
+import type { Strategy } from '../../sharding-propagation/strategy.js';
+import { sidesUnder } from '../explanations/explain-layouts.js';
 import { fileTensors } from '../models/file-tensors.js';
 
 export interface HeavyOperator {
@@ -24,6 +28,8 @@ export interface HeavyOperator {
   readonly strategy: string;
   /** Layouts of operands and results: `[dp, -] · [-, tp] → [dp, tp]`. */
   readonly layouts: string;
+  /** The same for people, who know axes and no sub-axes: `n: (3 | 64:tp), h: tp 2 of 8`. */
+  readonly shown: { readonly strategy: string; readonly layouts: string };
   /** Of all of them. */
   readonly seconds: number;
 }
@@ -34,6 +40,8 @@ export interface Communication {
   readonly like: string;
   readonly kind: string;
   readonly axes: readonly string[];
+  /** The same for people: `tp 2 of 8` in place of the sub-axis `tp.2`. */
+  readonly over: string;
   /** Bytes of the larger of operand and result on one rank. */
   readonly bytes: number;
   readonly seconds: number;
@@ -63,7 +71,7 @@ function heaviestOfStage(
 ): readonly HeavyOperator[] {
   const seconds = new Map<string, number>();
   const alike = new Map<string, Set<string>>();
-  const main = new Map<string, ShardedNode>();
+  const main = new Map<string, ComputeNode>();
   const fileOf = fileTensors(graph, sharded);
   const byName = new Map(graph.nodes.map((node) => [node.name, node]));
   const runsOf = runsInStep(sharded);
@@ -76,31 +84,76 @@ function heaviestOfStage(
     seconds.set(leader, (seconds.get(leader) ?? 0) + price / 1e9);
     if (node.op === byName.get(node.origin)?.op) main.set(node.origin, node);
   }
+  const layoutOf = (name: string | null) => {
+    const tensor = name === null ? undefined : sharded.tensors.get(name);
+    return tensor ? fileLayout(tensor.layout, fileOf.get(name ?? '') ?? null) : null;
+  };
   const heaviest = [...seconds].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).slice(0, most);
   return heaviest.map(([leader, time]) => {
     // On a later stage the first layer of a class is not there.
     const members = alike.get(leader) ?? new Set([leader]);
     const [operator = leader] = members;
-    const strategy = assignment.strategies.get(byName.get(operator)?.group ?? operator);
-    const node = main.get(operator);
-    const layout = (name: string | null) => {
-      const tensor = name === null ? undefined : sharded.tensors.get(name);
-      return tensor ? [layoutText(fileLayout(tensor.layout, fileOf.get(name ?? '') ?? null), sharded.mesh)] : [];
+    const [node, lowered] = [byName.get(operator), main.get(operator)];
+    const strategy = assignment.strategies.get(node?.group ?? operator);
+    const [inputs, outputs] = lowered
+      ? [lowered.inputs, lowered.outputs].map((names) => names.map(layoutOf))
+      : sidesOf(graph, node, strategy, sharded.mesh);
+    const layoutsIn = (text: (layout: Layout) => string, join = joined) => {
+      const texts = [inputs, outputs].map((side = []) => side.flatMap((layout) => (layout ? [text(layout)] : [])));
+      return texts.flat().length > 0 ? texts.map(join).join(' → ') : '';
     };
     return {
       operator,
       count: members.size,
-      op: byName.get(operator)?.op ?? '',
+      op: node?.op ?? '',
       strategy: Object.entries(strategy?.axes ?? {})
         .map(([factor, axes]) => `${factor}: ${namesOn(sharded.mesh, axes).join(',')}`)
         .join(', '),
-      layouts:
-        node?.kind === 'compute'
-          ? `${node.inputs.flatMap(layout).join(' · ')} → ${node.outputs.flatMap(layout).join(' · ')}`
-          : '',
+      layouts: layoutsIn((layout) => layoutText(layout, sharded.mesh)),
+      shown: {
+        strategy: strategy ? shownStrategy(strategy, sharded.mesh) : '',
+        layouts: layoutsIn((layout) => layoutText(layout, sharded.mesh, rankNames), joinedOnce),
+      },
       seconds: time,
     };
   });
+}
+
+function joined(texts: readonly string[]): string {
+  return texts.join(' · ');
+}
+
+/** With three and more equal texts in a row as one: `[dp, -] ×3 · [-, tp]`. */
+function joinedOnce(texts: readonly string[]): string {
+  const runs: { readonly text: string; count: number }[] = [];
+  for (const text of texts) {
+    const last = runs.at(-1);
+    if (last?.text === text) last.count++;
+    else runs.push({ text, count: 1 });
+  }
+  return joined(
+    runs.flatMap(({ text, count }) => (count > 2 ? [`${text} ×${count}`] : count > 1 ? [text, text] : [text])),
+  );
+}
+
+/** Layouts of an operator that was lowered to others. */
+function sidesOf(graph: Graph, node: Node | undefined, strategy: Strategy | undefined, mesh: Mesh) {
+  if (!node || !strategy) return [];
+  const { operands, results } = sidesUnder(graph, node, strategy, mesh);
+  return [operands, results];
+}
+
+/** Factors and their axes; a factor that is seen as several is written as a dimension of a layout is, `n: (3 | 64:tp)`. */
+function shownStrategy({ axes, pieces = {} }: Strategy, mesh: Mesh): string {
+  const text = (factor: string) => rankNames(axes[factor] ?? [], mesh).join(',');
+  const whole = Object.keys(axes).filter((factor) => !Object.keys(pieces).some((own) => factor.startsWith(`${own}.`)));
+  const inPieces = Object.entries(pieces).map(([factor, sizes]) => {
+    const parts = sizes.map((size, index) =>
+      [size, text(`${factor}.${index}`)].filter((part) => part !== '').join(':'),
+    );
+    return `${factor}: (${parts.join(' | ')})`;
+  });
+  return [...whole.map((factor) => `${factor}: ${text(factor)}`), ...inPieces].join(', ') || 'replicated';
 }
 
 /** Every collective in the order of the sharded graph, then what is sent to other stages; stage by stage. */
@@ -120,7 +173,7 @@ function sendsOf(sharded: ShardedGraph, stages: number, cluster: Cluster): reado
     const bytes = type ? localBytes(type) : 0;
     const runs = when === 'micro' ? (sharded.microBatches?.count ?? 1) : 1;
     return {
-      ...{ label: name, kind: 'send', axes: [STAGE_AXIS], bytes },
+      ...{ label: name, kind: 'send', axes: [STAGE_AXIS], over: STAGE_AXIS, bytes },
       seconds: runs * sendSeconds(bytes, stages, deviceCount(sharded.mesh), cluster),
     };
   });
@@ -139,6 +192,7 @@ function collectivesOf(sharded: ShardedGraph, cluster: Cluster): readonly Omit<C
         label: node.origin,
         kind: node.collective.kind,
         axes: namesOn(sharded.mesh, node.axes),
+        over: rankNames(node.axes, sharded.mesh).join(', '),
         bytes: Math.max(...bytes),
         seconds: (runsOf(node) * priceNode(node, sharded, cluster)) / 1e9,
       },

@@ -1,0 +1,31 @@
+/**
+ * @file What tables of a plan show: ranks of an axis in place of sub-axes, and layouts of operators that are lowered to others.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'ava';
+import { compile } from '../../../src/api/index.js';
+
+test('eight ranks of tp on four heads: four for heads, two for what a head has', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const { heaviest, communication } = await compile({
+    ...{ model: 'models/gpt-tiny.onnx', output: join(folder, 'out'), devices: 8, tp: 8, planOnly: true },
+  });
+  const attention = heaviest.find(({ op }) => op === 'Attention');
+  t.is(attention?.strategy, 'h: tp.0,tp.1, f: tp.2');
+  t.deepEqual(attention?.shown, {
+    strategy: 'h: tp 4 of 8, f: tp 2 of 8',
+    layouts:
+      '[-, tp 4 of 8, -, -] · [-, -, tp 4 of 8, -] · [-, tp 4 of 8, -, tp 2 of 8] · [-, -, -, -] → [-, tp 4 of 8, -, tp 2 of 8]',
+  });
+  for (const { op, shown } of heaviest) {
+    if (op !== 'Add') continue;
+    t.deepEqual(shown, { strategy: 'replicated', layouts: '[-, -, -] · [-, -, -] → [-, -, -]' });
+  }
+  t.deepEqual([...new Set(communication.map(({ kind, axes, over }) => `${kind} ${axes.join()} ${over}`))].sort(), [
+    'all-gather tp.2 tp 2 of 8',
+    'all-reduce tp tp',
+  ]);
+});
