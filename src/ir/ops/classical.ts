@@ -2,15 +2,37 @@
  * @file Operators of classical machine learning that stand before or behind networks: features in rows. Rows pass; what a
  * row is made of goes with constants in attributes, and stays whole.
  */
+import type { DType } from '../dtype.js';
 import { elementCount, type TensorType } from '../graph.js';
+import type { OwnForms } from '../onnx/attribute-types.js';
 import type { OperatorEntry } from '../operator.js';
 import { entry, moves, perElement, perInputElement } from './entry.js';
-import { dimensionNames, integers, mismatch, neededIntegers, numberOf, ofRank, operand } from './operands.js';
+import { dimensionNames, integers, mismatch, neededIntegers, numberOf, ofRank, operand, tensor } from './operands.js';
 import { differentiable, refused, STEPS } from './operator-gradient.js';
 
 const DOMAIN = 'ai.onnx.ml';
 const NOTE = 'Features stay whole: their constants are attributes.';
 const TABLES = refused('it is made for tables before training, with constants as attributes');
+
+/** What labels are, and how attributes that list them end. */
+const LABELS: readonly (readonly [dtype: DType, ending: string])[] = [
+  ['int64', 'int64s'],
+  ['float32', 'floats'],
+  ['string', 'strings'],
+];
+
+const LABEL_FORMS: OwnForms = {
+  keys_int64s: 'ints',
+  keys_floats: 'floats',
+  keys_strings: 'strings',
+  keys_tensor: 'tensor',
+  values_int64s: 'ints',
+  values_floats: 'floats',
+  values_strings: 'strings',
+  values_tensor: 'tensor',
+  default_string: 'string',
+  default_tensor: 'tensor',
+};
 
 export const classicalEntries: readonly OperatorEntry[] = [
   differentiable(
@@ -34,6 +56,24 @@ export const classicalEntries: readonly OperatorEntry[] = [
       domain: DOMAIN,
       family: 'elementwise',
       infer: (view) => [operand(view, 0)],
+      rule: '*a -> *a',
+    }),
+    STEPS,
+  ),
+  differentiable(
+    entry({
+      op: 'LabelEncoder',
+      domain: DOMAIN,
+      family: 'elementwise',
+      attributes: LABEL_FORMS,
+      infer: (view) => {
+        const { dtype, shape } = operand(view, 0);
+        const listed = (side: string) => LABELS.find(([, ending]) => `${side}_${ending}` in view.attributes)?.[0];
+        const [keys, values] = ['keys', 'values'].map((side) => tensor(view, `${side}_tensor`)?.dtype ?? listed(side));
+        if (keys !== dtype) throw mismatch(view, `its labels are ${dtype}, and its keys ${keys ?? 'are absent'}`);
+        if (!values) throw mismatch(view, 'it has no values');
+        return [{ dtype: values, shape }];
+      },
       rule: '*a -> *a',
     }),
     STEPS,

@@ -60,6 +60,9 @@ export const c = (
 /** An operator of ONNX Runtime's domain. */
 export const ms = (...parts: Parameters<typeof c>): Case => ({ ...c(...parts), domain: 'com.microsoft' });
 
+/** An operator of ONNX's classical machine learning. */
+export const ml = (...parts: Parameters<typeof c>): Case => ({ ...c(...parts), domain: 'ai.onnx.ml' });
+
 /** Two quantised operands with a scale and zero point each, those of the result, and what follows. */
 export const quantised = (left: number[], right: number[], ...more: Sample[]): readonly Sample[] => {
   const scaled = (shape: number[]) => [of('uint8', 9, ...shape), positive(), of('uint8', 3)];

@@ -2,9 +2,8 @@
  * @file Samples of signals, regions of images, classical machine learning, and further forms of attention.
  */
 import { constant } from '../../../../src/ir/ops/constants.js';
-import { b, type Case, c, f, i, of, type Sample } from '../sample.js';
+import { b, type Case, c, f, i, ml, of, type Sample } from '../sample.js';
 
-const ml = (...parts: Parameters<typeof c>): Case => ({ ...c(...parts), domain: 'ai.onnx.ml' });
 const from = (low: number, sample: Sample): Sample => ({ ...sample, low });
 const int = (value: number) => constant('int64', [value]);
 
@@ -61,6 +60,13 @@ const CLASSICAL: readonly Case[] = [
     pool_int64s: [1, 2, 3, 4],
   }),
   ml('Binarizer', [f(4, 6)], { threshold: 0 }),
+  ml('LabelEncoder', [i(4, 4, 6)], { keys_int64s: [0, 1, 3], values_floats: [0.5, 2, -1], default_float: 7 }),
+  ml('LabelEncoder', [of('float32', 3, 4, 6)], { keys_floats: [0, 1], values_int64s: [5, 9], default_int64: -1 }),
+  ml('LabelEncoder', [i(4, 4, 6)], {
+    keys_tensor: constant('int64', [2, 3], [2]),
+    values_tensor: constant('float64', [0.5, 2], [2]),
+    default_tensor: constant('float64', [-1], [1]),
+  }),
   ml('Scaler', [f(4, 6)], { offset: [0, 1, 2, 3, 4, 5], scale: [1, 2, 3, 4, 5, 6] }),
   ml('Imputer', [f(4, 6)], { imputed_value_floats: [1, 2, 3, 4, 5, 6], replaced_value_float: 0 }),
   ml('Normalizer', [f(4, 6)], { norm: 'L2' }),
