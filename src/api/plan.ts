@@ -43,6 +43,7 @@ export interface NestedPlanningOptions extends DecisionSources, PlanRequest {
   /** How many of the best combinations of degrees are told. */
   readonly top?: number;
   readonly signal?: AbortSignal;
+  readonly onProgress?: (text: string) => void;
 }
 
 /** A model with its plan, all that `emit` needs. */
@@ -130,6 +131,7 @@ async function plannedAs(
     ...(options.axes ? { axes: options.axes } : {}),
     request: requested,
     ...(options.signal ? { signal: options.signal } : {}),
+    onDegrees: (index, count) => options.onProgress?.(`planning degrees ${index + 1} of ${count}`),
   });
   const { lowered, prediction } = found;
   const pins = pinsOn ? stagePins(graph, pipeline?.layout, found.assignment.mesh, (mesh) => pinsOn(mesh, plain)) : [];

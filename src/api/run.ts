@@ -6,6 +6,7 @@ import { checkPlace } from '../program/atomic.js';
 import type { EmulatedLink } from '../runtime/messages.js';
 import { type RunOptions, type RunProgress, type RunResult, runProgram } from '../runtime/run-program.js';
 import { type RankResources, resourcesOf } from '../runtime/session.js';
+import type { Plan } from '../strategy/plan.js';
 import type { Arrays } from './execution/arrays.js';
 import type { RunBackend } from './execution/backends.js';
 import { emulationOf } from './execution/emulation.js';
@@ -13,6 +14,7 @@ import { randomInputs, readInputs } from './execution/inputs.js';
 import { checkLabels, labelBounds } from './execution/labels.js';
 import { readRunnable } from './models/compiled-model.js';
 import type { CompiledParts } from './output/folder.js';
+import { clusterOf } from './planning/lower-plan.js';
 import { type ExpertLoad, expertLoads } from './reports/expert-load.js';
 import { writeSpans } from './reports/timeline.js';
 import { openCompiled } from './verify.js';
@@ -25,6 +27,8 @@ export interface RunReport extends RunResult {
   readonly backend: RunBackend;
   /** The link between emulated ranks. */
   readonly link?: EmulatedLink;
+  /** What the plan was made for, where that is another machine. */
+  readonly planned?: Omit<Plan['cluster'], 'description'> & { readonly stepSeconds: number };
   /** Of experts that tokens are dispatched to, in the last step; left out where there are none. */
   readonly experts?: readonly ExpertLoad[];
 }
@@ -76,8 +80,13 @@ export async function runCompiled(options: RunCompiledOptions): Promise<RunRepor
     ...result,
     backend,
     ...(emulation ? { link: emulation.link } : {}),
+    ...(clusterOf(plan).local ? {} : { planned: plannedFor(plan) }),
     ...(experts.length > 0 ? { experts } : {}),
   };
+}
+
+function plannedFor({ cluster: { nodes, perNode, device }, predicted: { stepSeconds } }: Plan) {
+  return { nodes, perNode, device, stepSeconds };
 }
 
 /** Random indices must fit the tables they look up, which only the model tells; given arrays need no model. */

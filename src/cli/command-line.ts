@@ -159,7 +159,7 @@ function usageError(error: CommanderError, line: readonly string[]): AutoparErro
   const flag = named.split(/[ =]/)[0] ?? '';
   const command = commandOf(line);
   if (error.code === 'commander.unknownOption') {
-    if (LATER_ELSEWHERE.includes(flag)) return notThereYet(flag);
+    if (LATER_ELSEWHERE.includes(flag)) return notThereYet(flag, command?.name, commandsWith(flag));
     return new AutoparError('unknown-option', 'usage', message, {}, optionHint(flag, command));
   }
   if (error.code === 'commander.unknownCommand') return unknownCommand(named);
@@ -167,6 +167,13 @@ function usageError(error: CommanderError, line: readonly string[]): AutoparErro
   if (error.code === 'commander.help') return unknownCommand(line.filter((word) => !word.startsWith('-'))[1] ?? '');
   const help = `autopar ${command ? `${command.name} ` : ''}--help shows how it is used`;
   return new AutoparError(USAGE_CODES[error.code] ?? 'bad-usage', 'usage', message, {}, help);
+}
+
+/** Commands that have the option. */
+function commandsWith(flag: string): readonly string[] {
+  return COMMANDS.filter(({ options }) => options.some(({ flags }) => flags.split(/[ ,]+/).includes(flag))).map(
+    ({ name }) => name,
+  );
 }
 
 /** The command that a line is about, or the subcommand of it. */

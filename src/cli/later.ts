@@ -1,5 +1,5 @@
 /**
- * @file Names that are fixed already but not there yet: each answers in one sentence.
+ * @file Options that one command has, or none yet, where another is given them: each answers in one sentence.
  */
 import { AutoparError } from '../api/words.js';
 
@@ -16,7 +16,17 @@ export const LATER_ELSEWHERE: readonly string[] = [
   '--trace',
 ];
 
-/** The refusal of something that has a name but no code behind it. */
-export function notThereYet(name: string): AutoparError {
-  return new AutoparError('not-there-yet', 'usage', `${name} is not there yet.`);
+/**
+ * The refusal of something that has a name but no code behind it.
+ * @param others commands that have it
+ */
+export function notThereYet(name: string, command = 'autopar', others: readonly string[] = []): AutoparError {
+  if (others.length === 0) return new AutoparError('not-there-yet', 'usage', `${name} is not there yet.`);
+  return new AutoparError(
+    'not-there-yet',
+    'usage',
+    `${command} has no ${name}: it is an option of ${others.join(', ')}`,
+    {},
+    `autopar ${others[0]} --help shows how it is used`,
+  );
 }

@@ -126,6 +126,7 @@ function reportLines(report: RunReport, output: Output): readonly string[] {
   const ranks = `${report.backend === 'cpu' ? '' : `${report.backend} `}${report.ranks.length === 1 ? 'rank' : 'ranks'}`;
   return [
     `${bold(countText(report.stepSeconds.length, 'step'))} on ${report.ranks.length} ${ranks}: ${stepText(report.stepSeconds)}`,
+    ...plannedLines(report),
     ...emulationLines(report),
     '',
     ...tableLines(
@@ -172,6 +173,15 @@ function expertLines({ experts = [] }: RunReport, bold: (text: string) => string
     ),
     '',
   ];
+}
+
+/** Times of this machine say nothing of the cluster that a plan is for. */
+function plannedLines({ planned, backend }: RunReport): readonly string[] {
+  if (!planned || backend === 'emulated') return [];
+  const { nodes, perNode, device, stepSeconds } = planned;
+  const devices = [...(nodes > 1 ? [nodes] : []), perNode, device].join(' × ');
+  const here = backend === 'cpu' ? 'threads' : 'devices';
+  return [`on ${here} of this machine; planned for ${devices}: ${secondsText(stepSeconds)} per step`];
 }
 
 function emulationLines({ link }: RunReport): readonly string[] {
@@ -262,6 +272,7 @@ function reportJson(directory: string, report: RunReport): Readonly<Record<strin
     backend: report.backend,
     ...(report.link ? { link: report.link } : {}),
     stepSeconds: report.stepSeconds,
+    ...(report.planned ? { planned: report.planned } : {}),
     ranks: report.ranks,
     rssBytes: report.rssBytes,
     history: report.history,

@@ -73,6 +73,8 @@ export interface PlanOptions {
   /** How many of the best combinations of degrees are lowered and told; 1 unless told. */
   readonly top?: number;
   readonly signal?: AbortSignal;
+  /** Called before each combination of degrees, where there are several. */
+  readonly onDegrees?: (index: number, count: number) => void;
   /** The stages that the graph is cut into; its devices are then those of one stage. The graph is the pipeline's own. */
   readonly pipeline?: PipelinedGraph;
 }
@@ -329,7 +331,8 @@ class SolvingDegrees {
   async solve(tried: readonly MeshDegrees[], completion: Completion): Promise<void> {
     let impossible: AutoparError | undefined;
     const late: MeshDegrees[] = [];
-    for (const degrees of tried) {
+    for (const [index, degrees] of tried.entries()) {
+      if (tried.length > 1) this.options.onDegrees?.(index, tried.length);
       // Between two of them an interruption gets its turn, however short they are.
       await setImmediate();
       this.options.signal?.throwIfAborted();

@@ -35,10 +35,13 @@ test('a plan keeps what its cluster file said, and is priced by it again without
   t.is(whole.code, 0);
   t.true(predicted.stepSeconds > full.predicted.stepSeconds, 'a step waits for the slower node');
 
-  const said = await autopar('compile models/mlp.onnx --plan-only --cluster two.yaml --dp 4 -o mlp'.split(' '), {
+  const said = await autopar('compile models/mlp.onnx --cluster two.yaml --dp 4 -o mlp'.split(' '), {
     cwd: folder,
   });
   t.regex(said.stdout, /^mlp on 4 × a100-sxm-80, in unequal nodes\n/);
+
+  const here = await autopar(['run', 'mlp'], { cwd: folder });
+  t.regex(here.stdout, /^on threads of this machine; planned for 2 × 2 × a100-sxm-80: [\d.]+ [mµ]s per step$/m);
 
   rmSync(join(folder, 'two.yaml'));
   const explain = (directory: string) => run(`explain ${directory} --op /h.0/mlp/c_fc/MatMul`);

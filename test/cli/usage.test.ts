@@ -65,7 +65,12 @@ const REFUSALS: readonly { readonly line: string; readonly code: string; readonl
   {
     line: 'compile x.onnx --dtype float32',
     code: 'not-there-yet',
-    says: /^error\[not-there-yet\]: --dtype is not there yet\.\n$/,
+    says: /^error\[not-there-yet\]: compile has no --dtype: it is an option of simulate\n.*autopar simulate --help/,
+  },
+  {
+    line: 'groups --recompute full',
+    code: 'not-there-yet',
+    says: /groups has no --recompute: it is an option of compile, simulate\n/,
   },
   {
     line: 'train x --data y --steps 0',

@@ -137,7 +137,7 @@ const planning = {
   solver: oneOf(...SOLVERS),
   timeLimit: amount,
   top: whole(1),
-  signal,
+  ...watched,
 } satisfies KindsOf<PlanningOptions>;
 
 const simulating = {
@@ -247,7 +247,6 @@ export const TABLES: OptionTables = {
     verify: flag,
     seed: whole(0),
     initRandom: flag,
-    onProgress: callback,
   },
   simulate: simulating,
   run: {

@@ -296,7 +296,7 @@ async function lowerProposals(
     const { proposals } = proposed;
     searched ??= { ...proposed.searched, fewer: await proposing.fewer(proposed.searched) };
     let least = Number.POSITIVE_INFINITY;
-    for (const priced of proposals.slice(0, LOWERED)) {
+    for (const [index, priced] of proposals.slice(0, LOWERED).entries()) {
       const key = JSON.stringify(priced.configuration);
       if (seen.has(key) || isSearched(priced, alone)) continue;
       seen.add(key);
@@ -314,6 +314,7 @@ async function lowerProposals(
         others.set(key, notTaken(priced, unplanned));
         continue;
       }
+      options.onProgress?.(`planning proposal ${index + 1} of ${Math.min(proposals.length, LOWERED)}`);
       const result = await lower(choices, training, priced, deadline).catch(refusal);
       const counted = known ?? (result instanceof AutoparError ? null : result);
       if (counted) work += ownWork(counted);
@@ -383,10 +384,9 @@ async function lower(
   deadline: Deadline,
 ): Promise<FittingPlan> {
   const { configuration } = priced;
-  const { pp, dp, tp, sp } = configuration.degrees;
+  const { dp } = configuration.degrees;
   const { microBatch: _, ...given } = options;
   await interruptible(options.signal);
-  options.onProgress?.(`planning pp ${pp} · dp ${dp} · sp ${sp} · tp ${tp}`);
   const formed = await form(
     { ...given, degrees: { ...given.degrees, dp } },
     { ...training, microBatches: microBatchesOf(configuration) },

@@ -66,12 +66,13 @@ export async function searchClusters(options: ClusterSearchOptions): Promise<Clu
   const planned = () => found.flatMap(({ search }) => (search ? [search] : []));
   const isInTime = (search: StepSearch) => search.simulation.stepSeconds <= within;
   const isMissed = () => planned().length > 0 && deadline?.isOver() === true;
-  for (const part of partsOf(whole, (ranks) => parseCluster(options.cluster, ranks, sources))) {
+  const parts = partsOf(whole, (ranks) => parseCluster(options.cluster, ranks, sources));
+  for (const [index, part] of parts.entries()) {
     options.signal?.throwIfAborted();
     const { nodes, perNode } = part.cluster;
     if (objective === 'devices' && isEnough(found, part, isInTime)) break;
     if (isMissed()) break;
-    options.onProgress?.(`searching ${nodes}x${perNode}`);
+    options.onProgress?.(`searching part ${index + 1} of ${parts.length}: ${nodes}x${perNode}`);
     const search = await onPart({ ...timed, objective: 'time', on: part.cluster }, read);
     found.push({ part, search });
   }

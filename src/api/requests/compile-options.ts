@@ -46,5 +46,4 @@ export interface NestedCompileOptions extends NestedPlanningOptions, DispatchOpt
   readonly seed?: number;
   /** Give weights that the file holds no values for random ones. */
   readonly initRandom?: boolean;
-  readonly onProgress?: (text: string) => void;
 }
