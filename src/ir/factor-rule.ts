@@ -10,7 +10,7 @@
 
 /**
  * What an axis on a factor means.
- * `pass`: all tensors that have it are sharded, nothing is owed. `contracting`: results are partial.
+ * `pass`: all tensors that have it are sharded, nothing is reduced. `contracting`: results are partial.
  * `mask`: contracting, and out-of-shard indices contribute zero (the shard takes its offset). `whole`: may not be sharded.
  * `expanded`: may be, once the operator is replaced by its expansion. `indexed`: values depend on the position,
  * a shard takes its offset. `halo`: cut as the factor that it names is (`x~y`), block by block, and neighbours exchange borders;

@@ -2,7 +2,7 @@
  * @file An operator replaced by its expansion, each node lowered under the strategy that the expanded operator's gives it.
  *
  * Every dimension inside an expansion is named by factors of the expanded operator. A factor of an inner operator spans
- * one or more of those; it takes their axes. Reductions that inner operators owe are paid where they arise.
+ * one or more of those; it takes their axes. Pending reductions of inner operators are done where they arise.
  *
  *     Softmax  b d%   with d on tp:   max (all-reduce max over tp) · sub · exp · sum (all-reduce over tp) · div
  */
@@ -14,7 +14,7 @@ import { followers, withFollowers } from '../sharding-propagation/halo.js';
 import type { SubAxis } from '../sharding-propagation/mesh.js';
 import { axesSize } from '../sharding-propagation/mesh.js';
 import { type FactorPieces, pieceName } from '../sharding-propagation/refine.js';
-import { owedPartial, type Strategy } from '../sharding-propagation/strategy.js';
+import { pendingPartial, type Strategy } from '../sharding-propagation/strategy.js';
 import type { Fragment } from './fragment.js';
 
 /** A strategy that has no meaning for an operator, or for one of its expansion. */
@@ -68,7 +68,7 @@ export function addExpansion(
     const isZero = value.data.every((byte) => byte === 0);
     inside.set(name, { tensor: fragment.constant(value), dims: value.shape.map(() => []), type: value, isZero });
   }
-  // What a block, or an operator that knows its position, sums as a whole is what its own strategy says is owed.
+  // What a block, or an operator that knows its position, sums as a whole is what its own strategy says is pending.
   const registered = entryOf(view.op, view.domain);
   const isWhole = view.body !== undefined || offsets.length > 0 || registered?.isWritten === true;
   for (const node of expansion.nodes) {
@@ -187,8 +187,8 @@ function strategyInside(
   const arriving = partial.flatMap((list, index) => (list.length > 0 ? [index] : []));
   const placed = Object.keys(pieces).length > 0 ? { axes, pieces } : { axes };
   const later = leaves && leavesPartial(rule, placed, outerRule, outer);
-  const owed: Strategy['owed'] = { kind: later ? 'none' : 'all-reduce' };
-  if (arriving.length === 0) return { ...placed, carried: null, owed };
+  const pending: Strategy['pending'] = { kind: later ? 'none' : 'all-reduce' };
+  if (arriving.length === 0) return { ...placed, carried: null, pending };
   const set = entry
     .linear(view)
     .findIndex(
@@ -199,7 +199,7 @@ function strategyInside(
   if (set < 0) throw new IllegalStrategy(`${view.name} is not linear in its partial operands ${arriving.join(', ')}`);
   const carried = { set, axes: (partial[arriving[0] ?? 0] ?? []).map((entry) => entry.axis) };
   // What is carried stays partial; what the operator itself sums is paid where it arises, or is the block's to pay.
-  return { ...placed, carried, owed };
+  return { ...placed, carried, pending };
 }
 
 /** Whether what an inner operator sums is what the operator around it sums. */
@@ -210,7 +210,7 @@ function leavesPartial(
   outer: Strategy,
 ): boolean {
   const summed = new Set(
-    owedPartial(rule, { ...placed, carried: null, owed: { kind: 'none' } }).map(({ axis }) => axis),
+    pendingPartial(rule, { ...placed, carried: null, pending: { kind: 'none' } }).map(({ axis }) => axis),
   );
   return (
     summed.size > 0 &&

@@ -8,7 +8,7 @@
  *   indexed factor   → the entry's form that takes offsets (expand.ts)
  *   halo factor      → its operand gets the borders that its windows read (halo.ts)
  *   anything else    → the operator itself with attributes resized to the local factors
- * Afterwards the collective that partial results owe.
+ * Afterwards the collective of a pending reduction.
  */
 import type { Factor, FactorRule } from '../ir/factor-rule.js';
 import type { Graph, Node } from '../ir/graph.js';
@@ -26,8 +26,8 @@ import type { Strategy } from '../sharding-propagation/strategy.js';
 import {
   checkStrategy,
   operandLayouts,
-  owedLayouts,
-  owedPartial,
+  pendingPartial,
+  reducedLayouts,
   resultLayouts,
   streamOf,
 } from '../sharding-propagation/strategy.js';
@@ -39,14 +39,14 @@ import { isProduct, type KernelPart, kernelPartOf } from './kernels.js';
 import { lowerSteps } from './lower-steps.js';
 import { addMaskedLookup } from './masked-lookup.js';
 import { withNeutralPadding } from './neutral-padding.js';
-import { owedSteps } from './owed.js';
+import { pendingSteps } from './pending.js';
 import { readsOf, resultsOf } from './sharded-graph.js';
 import { addStreamed } from './streamed.js';
 
 export interface LoweredOperator {
   /** Layout that each operand must have; null for an absent one. */
   readonly operandLayouts: readonly (Layout | null)[];
-  /** Layout of each result, after what is owed has been paid. */
+  /** Layout of each result, after its pending reduction is done. */
   readonly resultLayouts: readonly (Layout | null)[];
   /** Operands are `in0`, …; results `out0`, …. */
   readonly fragment: Fragment;
@@ -156,7 +156,7 @@ function markStored(fragment: Fragment, weights: ReadonlySet<string>): void {
   }
 }
 
-/** Adds an operator and what it owes to a fragment; its operands must have the layouts that the strategy demands. */
+/** Adds an operator and its pending reduction to a fragment; its operands must have the layouts that the strategy demands. */
 function addOperator(
   fragment: Fragment,
   view: OperatorView,
@@ -169,8 +169,8 @@ function addOperator(
   const reason = checkStrategy(rule, strategy, linear, fragment.mesh);
   if (reason) throw new IllegalStrategy(`illegal strategy for ${view.op} ${view.name}: ${reason}`);
   const before = resultLayouts(rule, strategy, linear, fragment.mesh);
-  const owes = strategy.owed.kind !== 'none' && owedPartial(rule, strategy).length > 0;
-  const after = owes ? owedLayouts(rule, strategy, linear, fragment.mesh) : before;
+  const reduces = strategy.pending.kind !== 'none' && pendingPartial(rule, strategy).length > 0;
+  const after = reduces ? reducedLayouts(rule, strategy, linear, fragment.mesh) : before;
   const owing = (index: number) => {
     const [from, to] = [before[index], after[index]];
     return from && to && !sameBlocks(from, to, fragment.mesh);
@@ -180,7 +180,7 @@ function addOperator(
   return raw.map((tensor, index) => {
     const [from, to] = [before[index], after[index]];
     if (tensor === null || !from || !to || !owing(index)) return tensor;
-    return lowerSteps(fragment, tensor, owedSteps(from, to), names.outputs[index] ?? undefined);
+    return lowerSteps(fragment, tensor, pendingSteps(from, to), names.outputs[index] ?? undefined);
   });
 }
 
@@ -229,7 +229,7 @@ function addUnreduced(
   const attributes = entry.resize
     ? entry.resize(bordered, rule, (name) => localSize(fragment.mesh, refined, strategy, name))
     : bordered.attributes;
-  const counted = withOperandsOnce(fragment, entry, owedPartial(rule, strategy), names.inputs);
+  const counted = withOperandsOnce(fragment, entry, pendingPartial(rule, strategy), names.inputs);
   const neutral = withNeutralPadding(fragment, refined, strategy, counted);
   const inputs = withBorders(fragment, refined, halos, neutral);
   const varying = varyingOf(fragment, inputs);

@@ -24,7 +24,12 @@ import { axesSize, type Mesh, type MeshAxis, type SubAxis, subAxes } from '../sh
 import { type OperatorPin, type PinSource, satisfies } from '../sharding-propagation/pin.js';
 import { type FactorPieces, pieceName, piecesProblem, refineRule } from '../sharding-propagation/refine.js';
 import { type AxisRole, axisParts, roleOf } from '../sharding-propagation/roles.js';
-import { checkStrategy, type Owed, owedPartial, type Strategy } from '../sharding-propagation/strategy.js';
+import {
+  checkStrategy,
+  type PendingReduction,
+  pendingPartial,
+  type Strategy,
+} from '../sharding-propagation/strategy.js';
 import { innerPieces, paddedPieces, type SeenCut, type SeenPiece } from './piece-hints.js';
 import { cannotBeKept } from './pinned.js';
 import { canBeCut, canTakeExperts, factorsFor, HEAVY, isLeft, type RoleQuestion } from './role-factors.js';
@@ -84,7 +89,7 @@ export function candidatesOf(question: CandidateQuestion): CandidateSet {
   const strategiesOf = (placements: readonly AxisPlacement[], asked: CandidateQuestion) =>
     placements
       .flatMap((placement) => carriedVariants(placement, asked, linear))
-      .flatMap((strategy) => owedVariants(strategy, asked, refineRule(rule, strategy.pieces)))
+      .flatMap((strategy) => pendingVariants(strategy, asked, refineRule(rule, strategy.pieces)))
       .filter(legal)
       .filter((strategy) => (question.pins ?? []).every((pin) => satisfies(pin, strategy, rule, linear, mesh)));
   const all = allPlacements(question);
@@ -424,7 +429,7 @@ function obstacles(rule: FactorRule, axis: MeshAxis, question: CandidateQuestion
 
 /** A placement with nothing passed through and nothing reduced. */
 function plainly(placement: AxisPlacement): Strategy {
-  return { ...placement, carried: null, owed: { kind: 'none' } };
+  return { ...placement, carried: null, pending: { kind: 'none' } };
 }
 
 /** The placement alone, and with partial sums passed through over axes that lie on no factor. */
@@ -452,14 +457,14 @@ function carriedVariants(
 }
 
 /** What may be done at once with partial results. Maxima and minima are always reduced: nothing passes them through. */
-function owedVariants(strategy: Strategy, question: CandidateQuestion, rule: FactorRule): readonly Strategy[] {
+function pendingVariants(strategy: Strategy, question: CandidateQuestion, rule: FactorRule): readonly Strategy[] {
   const { pieces: _, ...unrefined } = strategy;
-  const owed = owedPartial(rule, unrefined);
-  if (owed.length === 0) return [strategy];
-  const reduced: Owed = { kind: 'all-reduce' };
-  if (owed.some(({ reduction }) => reduction !== 'sum')) return [{ ...strategy, owed: reduced }];
+  const pending = pendingPartial(rule, unrefined);
+  if (pending.length === 0) return [strategy];
+  const reduced: PendingReduction = { kind: 'all-reduce' };
+  if (pending.some(({ reduction }) => reduction !== 'sum')) return [{ ...strategy, pending: reduced }];
   const owing = question.mesh.axes.filter(({ subAxes: own }) =>
-    own.some(({ name }) => owed.some(({ axis }) => axis === name)),
+    own.some(({ name }) => pending.some(({ axis }) => axis === name)),
   );
   const leaves = question.axes === 'free' ? [] : owing.flatMap(({ name }) => roleOf(name, question.roles).leaves);
   const targets = [...rule.factors.values()].filter(
@@ -467,7 +472,7 @@ function owedVariants(strategy: Strategy, question: CandidateQuestion, rule: Fac
   );
   return [
     strategy,
-    { ...strategy, owed: reduced },
-    ...targets.map((factor): Strategy => ({ ...strategy, owed: { kind: 'scatter', factor: factor.name } })),
+    { ...strategy, pending: reduced },
+    ...targets.map((factor): Strategy => ({ ...strategy, pending: { kind: 'scatter', factor: factor.name } })),
   ];
 }

@@ -6,7 +6,7 @@ import type { FactorRule } from '../ir/factor-rule.js';
 import { type Layout, sameBlocks } from './layout.js';
 import { axesSize, type Mesh, type SubAxis } from './mesh.js';
 import { type FactorPieces, pieceName } from './refine.js';
-import { operandLayouts, owedLayouts, owedPartial, type Strategy } from './strategy.js';
+import { operandLayouts, pendingPartial, reducedLayouts, type Strategy } from './strategy.js';
 
 /** Where a pin comes from, for errors and explanations. */
 export interface PinSource {
@@ -44,7 +44,7 @@ export interface OperatorPin {
   readonly without?: readonly SubAxis[];
   /** What contracting factors leave partial is reduced at once (all-reduce or scatter), not left for readers. */
   readonly reduced?: true;
-  /** Per operand and result; null where nothing is asked. Results are meant after what they owe is paid. */
+  /** Per operand and result; null where nothing is asked. Results are meant after their pending reductions. */
   readonly operands?: readonly (LayoutDemand | null)[];
   readonly results?: readonly (LayoutDemand | null)[];
 }
@@ -102,9 +102,9 @@ export function satisfies(
   mesh: Mesh,
 ): boolean {
   if (!hasAxes(pin, strategy)) return false;
-  if (pin.reduced && strategy.owed.kind === 'none' && owedPartial(rule, strategy).length > 0) return false;
+  if (pin.reduced && strategy.pending.kind === 'none' && pendingPartial(rule, strategy).length > 0) return false;
   const operands = operandLayouts(rule, strategy, linear, mesh);
-  const results = owedLayouts(rule, strategy, linear, mesh);
+  const results = reducedLayouts(rule, strategy, linear, mesh);
   const agree = (demands: readonly (LayoutDemand | null)[] | undefined, layouts: readonly (Layout | null)[]) =>
     (demands ?? []).every((demand, index) => {
       const layout = layouts[index];

@@ -2,7 +2,7 @@
  * @file Strategies: how one operator lies over a mesh, and the layouts that follow from it and the operator's rule.
  *
  * MatMul `b m k+, b k+ n -> b m n` with {b: [dp], k: [tp]} reads its operands as [dp, -, tp] and [dp, tp, -] and leaves
- * [dp, -, -] + partial(tp). With `owed` all-reduce that is [dp, -, -]; with scatter onto m it is [dp, tp, -].
+ * [dp, -, -] + partial(tp). With `pending` all-reduce that is [dp, -, -]; with scatter onto m it is [dp, tp, -].
  */
 import type { Factor, FactorKind, FactorRule, Reduction } from '../ir/factor-rule.js';
 import { borderProblem, type FactorSubAxes, withFollowers } from './halo.js';
@@ -25,16 +25,16 @@ export interface Strategy {
    * `none` leaves them partial; `all-reduce`; `scatter` reduces and scatters onto the factor named.
    * Carried axes are not part of it: they stay partial.
    */
-  readonly owed: Owed;
+  readonly pending: PendingReduction;
 }
 
-export type Owed =
+export type PendingReduction =
   | { readonly kind: 'none' }
   | { readonly kind: 'all-reduce' }
   | { readonly kind: 'scatter'; readonly factor: string };
 
 /** The strategy under which every rank computes everything. */
-export const REPLICATED: Strategy = { axes: {}, carried: null, owed: { kind: 'none' } };
+export const REPLICATED: Strategy = { axes: {}, carried: null, pending: { kind: 'none' } };
 
 /** Per operand the layout in which it is read; null where an optional operand is absent. */
 export function operandLayouts(
@@ -90,7 +90,7 @@ function hasFactor(dims: readonly (readonly string[])[], factor: string): boolea
 }
 
 /**
- * Per result the layout that the computation itself leaves, before anything owed is paid: partial over the carried axes and
+ * Per result the layout that the computation itself leaves, before a pending reduction: partial over the carried axes and
  * those of contracting factors, except where the result has such a factor (a normalisation's gradient sums over rows for the
  * scale, and keeps them for the data): that one is cut. Null where a result is not used.
  */
@@ -110,24 +110,24 @@ export function resultLayouts(
 }
 
 /**
- * Per result its layout after what is owed has been paid: what the operator's readers find. A scatter appends the owed
+ * Per result its layout after its pending reduction is done: what the operator's readers find. A scatter appends the pending
  * axes, sorted by name as `Layout.partial` has them, to those of its factor.
  */
-export function owedLayouts(
+export function reducedLayouts(
   rule: FactorRule,
   strategy: Strategy,
   linear: readonly (readonly number[])[],
   mesh?: Mesh,
 ): readonly (Layout | null)[] {
-  const { owed } = strategy;
-  if (owed.kind === 'none') return resultLayouts(rule, strategy, linear, mesh);
+  const { pending } = strategy;
+  if (pending.kind === 'none') return resultLayouts(rule, strategy, linear, mesh);
   const refined = refineRule(rule, strategy.pieces);
   const axes: Record<string, readonly SubAxis[]> = { ...strategy.axes };
-  if (owed.kind === 'scatter') {
-    const scattered = owedPartial(rule, strategy)
+  if (pending.kind === 'scatter') {
+    const scattered = pendingPartial(rule, strategy)
       .map((entry) => entry.axis)
       .sort();
-    axes[owed.factor] = [...(axes[owed.factor] ?? []), ...scattered];
+    axes[pending.factor] = [...(axes[pending.factor] ?? []), ...scattered];
   }
   const carried = carriedPartial(strategy);
   return refined.outputs.map((dims) =>
@@ -154,12 +154,12 @@ export function checkStrategy(
     sharingProblem(refined, strategy) ??
     streamProblem(refined, strategy) ??
     carriedProblem(refined, strategy, linear, mesh) ??
-    owedProblem(refined, strategy, mesh)
+    pendingProblem(refined, strategy, mesh)
   );
 }
 
 /** The axes that contracting factors leave the results partial over, in the order of the rule's factors. */
-export function owedPartial(rule: FactorRule, strategy: Strategy): readonly PartialAxis[] {
+export function pendingPartial(rule: FactorRule, strategy: Strategy): readonly PartialAxis[] {
   return partialOver(refineRule(rule, strategy.pieces), strategy, []);
 }
 
@@ -267,14 +267,14 @@ function carriedProblem(
     : 'carried: a partial sum may not meet another reduction';
 }
 
-function owedProblem(rule: FactorRule, strategy: Strategy, mesh: Mesh): string | null {
+function pendingProblem(rule: FactorRule, strategy: Strategy, mesh: Mesh): string | null {
   if (reductionsOf(rule, strategy).length > 1) return 'results would be partial in two reductions';
-  if (strategy.owed.kind !== 'scatter') return null;
-  const name = strategy.owed.factor;
+  if (strategy.pending.kind !== 'scatter') return null;
+  const name = strategy.pending.factor;
   const factor = rule.factors.get(name);
   if (!factor) return `scatter: the operator has no factor ${name}`;
-  const owed = owedPartial(rule, strategy).map((entry) => entry.axis);
-  if (owed.length === 0) return 'scatter: nothing is owed';
+  const pending = pendingPartial(rule, strategy).map((entry) => entry.axis);
+  if (pending.length === 0) return 'scatter: nothing is pending';
   if (isContracting(factor)) return `scatter: factor ${name} is contracted`;
   const kept = [...rule.factors.values()].find(
     (other) =>
@@ -285,7 +285,7 @@ function owedProblem(rule: FactorRule, strategy: Strategy, mesh: Mesh): string |
   if (kept) return `scatter: factor ${kept.name} cuts one of the results, which is not partial`;
   const missing = rule.outputs.some((dims) => dims !== null && !dims.some((factors) => factors.includes(name)));
   if (missing) return `scatter: factor ${name} is not in every result`;
-  const shards = axesSize(mesh, [...(strategy.axes[name] ?? []), ...owed]);
+  const shards = axesSize(mesh, [...(strategy.axes[name] ?? []), ...pending]);
   if (factor.size % shards !== 0) return `scatter: size ${factor.size} of factor ${name} is not divisible by ${shards}`;
   return null;
 }
@@ -312,7 +312,7 @@ function streamProblem(rule: FactorRule, strategy: Strategy): string | null {
 }
 
 function reductionsOf(rule: FactorRule, strategy: Strategy): readonly Reduction[] {
-  return [...new Set(owedPartial(rule, strategy).map((entry) => entry.reduction))];
+  return [...new Set(pendingPartial(rule, strategy).map((entry) => entry.reduction))];
 }
 
 function firstRepeated<T>(items: readonly T[]): T | undefined {

@@ -104,7 +104,7 @@ function strategyFrom(entry: PlanOperator): Strategy {
     axes: entry.strategy,
     ...(entry.pieces ? { pieces: entry.pieces } : {}),
     carried: entry.partial ?? null,
-    owed: entry.reduction ?? { kind: 'none' },
+    pending: entry.reduction ?? { kind: 'none' },
   };
 }
 

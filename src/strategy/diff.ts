@@ -106,7 +106,7 @@ type PlanMeshes = Pick<Plan, 'mesh' | 'meshes'>;
 
 /** A strategy without its place. */
 function strategyText(
-  { stage, strategy, pieces, partial: carried, reduction: owed, recompute, place }: PlanOperator,
+  { stage, strategy, pieces, partial: carried, reduction: pending, recompute, place }: PlanOperator,
   plan: PlanMeshes,
 ): string {
   const mesh = meshesOf(plan)?.stages[stage] ?? makeMesh(plan.mesh.map(({ axis, size }) => [axis, size] as const));
@@ -123,7 +123,9 @@ function strategyText(
     factors.length === 0 ? 'replicated' : factors.join(', '),
     ...seen,
     ...(carried ? [`carries partial sums over ${axesText(carried.axes)}`] : []),
-    ...(owed && owed.kind !== 'none' ? [owed.kind === 'scatter' ? `scatter onto ${owed.factor}` : owed.kind] : []),
+    ...(pending && pending.kind !== 'none'
+      ? [pending.kind === 'scatter' ? `scatter onto ${pending.factor}` : pending.kind]
+      : []),
     ...(recompute ? ['recomputed'] : []),
     ...(place === 'host' ? ['kept on the host'] : []),
   ].join('; ');

@@ -9,7 +9,7 @@ import { viewOf } from '../ir/view.js';
 import type { Assignment } from '../partition/assignment.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
-import { operandLayouts, owedLayouts, REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
+import { operandLayouts, REPLICATED, reducedLayouts, type Strategy } from '../sharding-propagation/strategy.js';
 import { assignmentOf, meshesOf } from './assignment-of.js';
 import { leadersOf } from './layer-classes.js';
 import type { Plan } from './plan.js';
@@ -24,7 +24,7 @@ export interface PlacedOperator {
   readonly strategy: Strategy;
   /** In which layout each operand is read; null for one that is left out. */
   readonly operands: readonly (Layout | null)[];
-  /** In which layout each result is left, what is owed being paid; null for one that is not used. */
+  /** In which layout each result is left, its pending reduction done; null for one that is not used. */
   readonly results: readonly (Layout | null)[];
 }
 
@@ -68,7 +68,7 @@ export function placePlan(plan: Plan, model: Graph): PlacedPlan {
       place: said?.place ?? 'device',
       strategy,
       operands: operandLayouts(rule, strategy, linear, assignment.mesh),
-      results: owedLayouts(rule, strategy, linear, assignment.mesh),
+      results: reducedLayouts(rule, strategy, linear, assignment.mesh),
     };
   });
   const { pp: stages } = plan.degrees;

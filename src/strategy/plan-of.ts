@@ -278,13 +278,13 @@ function entryOf(
   { assignment, places }: SearchResult,
   { name, group }: Node,
 ): Omit<PlanOperator, 'stage' | 'chunk' | 'recompute'> {
-  const { axes, pieces, carried, owed }: Strategy = assignment.strategies.get(group) ?? REPLICATED;
+  const { axes, pieces, carried, pending }: Strategy = assignment.strategies.get(group) ?? REPLICATED;
   const place = places?.get(name);
   return {
     strategy: axes,
     ...(pieces ? { pieces } : {}),
     ...(carried ? { partial: carried } : {}),
-    ...(owed.kind === 'none' ? {} : { reduction: owed }),
+    ...(pending.kind === 'none' ? {} : { reduction: pending }),
     ...(place ? { place } : {}),
   };
 }

@@ -5,7 +5,7 @@ import type { OuterMemory } from '../ir/graph.js';
 import type { OffloadPlaces } from '../partition/offload.js';
 import type { ScheduleKind } from '../schedule/schedule.js';
 import type { SpMethod, SpOrder } from '../sharding-propagation/roles.js';
-import type { Owed } from '../sharding-propagation/strategy.js';
+import type { PendingReduction } from '../sharding-propagation/strategy.js';
 import type { PlanRequest } from './request.js';
 
 export const PLAN_VERSION = 2;
@@ -185,7 +185,7 @@ export interface PlanOperator {
   /** Axes over which partial sums pass through, by the set of operands that they come with. */
   readonly partial?: { readonly set: number; readonly axes: readonly string[] };
   /** What becomes of the partial sums that it makes; they are left to its readers where it is left out. */
-  readonly reduction?: Owed;
+  readonly reduction?: PendingReduction;
   /** Whether the backward runs it again in place of keeping its results; of forward operators. */
   readonly recompute: boolean;
   /** Where it runs, and its weights, gradients and state are kept; on the device unless it says so. */

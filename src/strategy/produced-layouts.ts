@@ -9,7 +9,7 @@ import { viewOf } from '../ir/view.js';
 import type { Assignment } from '../partition/assignment.js';
 import { type Layout, mergedLayout } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
-import { owedLayouts, REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
+import { REPLICATED, reducedLayouts, type Strategy } from '../sharding-propagation/strategy.js';
 
 /** Layouts of inputs as fed and of results as their operators leave them, in merged form. */
 export function producedLayouts(
@@ -36,6 +36,6 @@ export function producedLayouts(
 
 function layoutsOf(view: OperatorView, strategy: Strategy, mesh: Mesh): readonly (Layout | null)[] {
   const entry = operatorEntry(view);
-  const layouts = owedLayouts(entry.rule(view), strategy, entry.linear(view), mesh);
+  const layouts = reducedLayouts(entry.rule(view), strategy, entry.linear(view), mesh);
   return layouts.map((layout) => layout && mergedLayout(layout, mesh));
 }

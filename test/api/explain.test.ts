@@ -78,7 +78,7 @@ test('a tensor of a propagated plan: step by step back to the pin', async (t) =>
   );
 });
 
-test('an operator of a propagated plan: chains per factor, its pins, what it owes', async (t) => {
+test('an operator of a propagated plan: chains per factor, its pins, its pending reduction', async (t) => {
   const plan = await propagated();
   const down = explainOperator(plan, 'layers.0.down');
   t.deepEqual(

@@ -1,13 +1,13 @@
 /**
- * @file The checker accepts every lowering: of each sample operator under every assignment of axes to its factors, with what it
- * owes left partial, reduced or scattered, and with partial operands; sizes that the axes do not divide included. That these
+ * @file The checker accepts every lowering: of each sample operator under every assignment of axes to its factors, with its
+ * pending reduction left, done or scattered, and with partial operands; sizes that the axes do not divide included. That these
  * lowerings compute the right values is proved elsewhere (test/ir/ops/rules.test.ts, test/ir/autodiff/).
  */
 import test from 'ava';
 import type { FactorRule } from '../../src/ir/factor-rule.js';
 import { lowerIfLegal } from '../../src/partition/lower-operator.js';
 import { makeMesh, type SubAxis } from '../../src/sharding-propagation/mesh.js';
-import { checkStrategy, type Owed, type Strategy } from '../../src/sharding-propagation/strategy.js';
+import { checkStrategy, type PendingReduction, type Strategy } from '../../src/sharding-propagation/strategy.js';
 import { CASES, viewOfCase } from '../ir/ops/cases.js';
 import { needEntry } from '../ir/ops/simulate.js';
 import { selection } from '../selection.js';
@@ -49,7 +49,7 @@ for (const [family, samples] of byFamily)
 /** Each axis on one factor or on none, partial operands over an axis that is on none. */
 function* strategies(rule: FactorRule, sets: number): Generator<Strategy> {
   const names = [...rule.factors.values()].filter(({ size }) => size > 1).map(({ name }) => name);
-  const owed: readonly Owed[] = [
+  const pending: readonly PendingReduction[] = [
     { kind: 'none' },
     { kind: 'all-reduce' },
     ...names.map((factor) => ({ kind: 'scatter', factor }) as const),
@@ -64,6 +64,6 @@ function* strategies(rule: FactorRule, sets: number): Generator<Strategy> {
         null,
         ...free.flatMap((axis) => Array.from({ length: sets }, (_, set) => ({ set, axes: [axis] }))),
       ];
-      for (const carried of carries) for (const what of owed) yield { axes, carried, owed: what };
+      for (const carried of carries) for (const what of pending) yield { axes, carried, pending: what };
     }
 }

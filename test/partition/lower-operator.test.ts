@@ -22,15 +22,15 @@ function view(
   return { name: op, op, domain: '', attributes, inputs, outputs: [output], outputCount: 1 };
 }
 
-/** The lowering as text; strategies are written shortly: axes, what is owed, what is carried. */
+/** The lowering as text; strategies are written shortly: axes, what is pending, what is carried. */
 function lowered(operator: OperatorView, strategy: Partial<Strategy>): string {
-  const full: Strategy = { axes: {}, carried: null, owed: { kind: 'none' }, ...strategy };
+  const full: Strategy = { axes: {}, carried: null, pending: { kind: 'none' }, ...strategy };
   return shardedText(lowerOperator(operator, full, mesh).fragment);
 }
 
 const matmul = view('MatMul', {}, [floats(4, 8, 16), floats(16, 32)], floats(4, 8, 32));
 
-test('a column-parallel MatMul owes nothing', (t) => {
+test('a column-parallel MatMul has no pending reduction', (t) => {
   t.is(
     lowered(matmul, { axes: { b0: ['dp'], n: ['tp'] } }),
     'out0 = MatMul(in0, in1)  [2, 8, 16] of [4, 8, 32] [dp, -, tp]',
@@ -44,9 +44,9 @@ test('a factor seen as pieces is cut inside of each: fused q, k and v', (t) => {
   t.throws(() => lowered(fused, { ...strategy, pieces: { n: [3, 60] } }), { message: /is not the size 192/ });
 });
 
-test('a row-parallel MatMul owes an all-reduce', (t) => {
+test('the pending reduction of a row-parallel MatMul is an all-reduce', (t) => {
   t.is(
-    lowered(matmul, { axes: { b0: ['dp'], k: ['tp'] }, owed: { kind: 'all-reduce' } }),
+    lowered(matmul, { axes: { b0: ['dp'], k: ['tp'] }, pending: { kind: 'all-reduce' } }),
     [
       't0 = MatMul(in0, in1)  [2, 8, 32] of [4, 8, 32] [dp, -, -] + partial(tp)',
       'out0 = all-reduce.sum(tp) t0  [2, 8, 32] of [4, 8, 32] [dp, -, -]',
@@ -56,7 +56,7 @@ test('a row-parallel MatMul owes an all-reduce', (t) => {
 
 test('under sequence parallelism the same sum is one reduce-scatter', (t) => {
   t.is(
-    lowered(matmul, { axes: { b0: ['dp'], k: ['tp'] }, owed: { kind: 'scatter', factor: 'm' } }).split('\n')[1],
+    lowered(matmul, { axes: { b0: ['dp'], k: ['tp'] }, pending: { kind: 'scatter', factor: 'm' } }).split('\n')[1],
     'out0 = reduce-scatter.sum(tp) t0  [2, 4, 32] of [4, 8, 32] [dp, tp, -]',
   );
 });
@@ -82,7 +82,7 @@ test('a linear operator carries partial operands through', (t) => {
 
 test('a lookup in a sharded vocabulary masks what lies in other shards', (t) => {
   const gather = view('Gather', { axis: 0 }, [floats(100, 16), integers(4, 8)], floats(4, 8, 16));
-  const lines = lowered(gather, { axes: { v: ['tp'], i0: ['dp'] }, owed: { kind: 'all-reduce' } }).split('\n');
+  const lines = lowered(gather, { axes: { v: ['tp'], i0: ['dp'] }, pending: { kind: 'all-reduce' } }).split('\n');
   t.regex(lines[3] ?? '', /Reshape\(coordinate\(tp\)\*50\)/);
   t.deepEqual(
     lines.slice(-3).map((line) => line.replace(/\bt\d+/g, 't')),
@@ -112,14 +112,14 @@ test('a softmax over a sharded dimension is its expansion with a maximum and a s
 
 test('a mean over a sharded dimension divides by the whole size', (t) => {
   const mean = view('ReduceMean', { axes: [-1], keepdims: 1 }, [floats(4, 8, 16)], floats(4, 8, 1));
-  const { fragment } = lowerOperator(mean, { axes: { a2: ['tp'] }, carried: null, owed: { kind: 'none' } }, mesh);
+  const { fragment } = lowerOperator(mean, { axes: { a2: ['tp'] }, carried: null, pending: { kind: 'none' } }, mesh);
   const scale = [...fragment.constants.values()].find((value) => value.dtype === 'float32');
   t.is(new Float32Array(scale?.data.slice().buffer ?? new ArrayBuffer(4))[0], 1 / 16);
 });
 
 test('attributes that hold sizes shrink with their factors', (t) => {
   const reshape = view('Reshape', { shape: [4, 8, 4, 16] }, [floats(4, 8, 64)], floats(4, 8, 4, 16));
-  const { fragment } = lowerOperator(reshape, { axes: { a: ['dp'] }, carried: null, owed: { kind: 'none' } }, mesh);
+  const { fragment } = lowerOperator(reshape, { axes: { a: ['dp'] }, carried: null, pending: { kind: 'none' } }, mesh);
   const node = fragment.nodes[0];
   t.deepEqual(node?.kind === 'compute' ? node.attributes['shape'] : null, [2, 8, 4, 16]);
 });
@@ -142,7 +142,7 @@ test('a result that is not used keeps its place', (t) => {
     outputs: [null, floats(2, 4, 8)],
     outputCount: 2,
   };
-  const { fragment } = lowerOperator(last, { axes: { n: ['dp'] }, carried: null, owed: { kind: 'none' } }, mesh);
+  const { fragment } = lowerOperator(last, { axes: { n: ['dp'] }, carried: null, pending: { kind: 'none' } }, mesh);
   const node = fragment.nodes[0];
   t.deepEqual(node?.kind === 'compute' ? node.outputs : null, [null, 'out1']);
   t.deepEqual(fragment.get('out1').localShape, [2, 2, 8]);

@@ -47,7 +47,7 @@ test('products with weights are marked: a session arranges those when it is load
 test('a reader that wants another layout gets a redistribution', (t) => {
   const assignment = megatron();
   const strategies = new Map(assignment.strategies);
-  strategies.set('a', { axes: { a0: ['dp'] }, carried: null, owed: { kind: 'none' } });
+  strategies.set('a', { axes: { a0: ['dp'] }, carried: null, pending: { kind: 'none' } });
   const rows: Layout = normalise([[{ size: 8, axes: ['dp'] }], [{ size: 32, axes: [] }]], [], assignment.mesh);
   const views = assignment.views.map((view) => (view.tensor === 'h' ? { ...view, layout: rows } : view));
   const graph = lowered({ ...assignment, strategies, views });

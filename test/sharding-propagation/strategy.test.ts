@@ -6,8 +6,8 @@ import { makeMesh } from '../../src/sharding-propagation/mesh.js';
 import {
   checkStrategy,
   operandLayouts,
-  owedLayouts,
   REPLICATED,
+  reducedLayouts,
   resultLayouts,
   type Strategy,
 } from '../../src/sharding-propagation/strategy.js';
@@ -87,18 +87,18 @@ test('MatMul: operands, the partial result, and what is done about it', (t) => {
   const sharded = strategy({ b: ['dp'], k: TP });
   t.deepEqual(texts(operandLayouts(MATMUL, sharded, [])), ['[dp, -, tp]', '[dp, tp, -]', null]);
   t.deepEqual(texts(resultLayouts(MATMUL, sharded, [])), ['[dp, -, -] + partial(tp)', null]);
-  t.deepEqual(texts(owedLayouts(MATMUL, sharded, [])), ['[dp, -, -] + partial(tp)', null]);
-  t.deepEqual(texts(owedLayouts(MATMUL, { ...sharded, owed: { kind: 'all-reduce' } }, [])), ['[dp, -, -]', null]);
-  const scattered = strategy({ m: ['dp'], k: TP }, { owed: { kind: 'scatter', factor: 'm' } });
-  t.deepEqual(texts(owedLayouts(MATMUL, scattered, [])), ['[-, (dp,tp), -]', null]);
+  t.deepEqual(texts(reducedLayouts(MATMUL, sharded, [])), ['[dp, -, -] + partial(tp)', null]);
+  t.deepEqual(texts(reducedLayouts(MATMUL, { ...sharded, pending: { kind: 'all-reduce' } }, [])), ['[dp, -, -]', null]);
+  const scattered = strategy({ m: ['dp'], k: TP }, { pending: { kind: 'scatter', factor: 'm' } });
+  t.deepEqual(texts(reducedLayouts(MATMUL, scattered, [])), ['[-, (dp,tp), -]', null]);
 });
 
-test('carried sums arrive at the operands of their set, stay in the results, and are not owed', (t) => {
-  const carrying = strategy({ k: ['dp'] }, { carried: { set: 1, axes: TP }, owed: { kind: 'all-reduce' } });
+test('carried sums arrive at the operands of their set, stay in the results, and are not pending', (t) => {
+  const carrying = strategy({ k: ['dp'] }, { carried: { set: 1, axes: TP }, pending: { kind: 'all-reduce' } });
   const linear = [[0], [1]];
   t.deepEqual(texts(operandLayouts(MATMUL, carrying, linear)), ['[-, -, dp]', '[-, dp, -] + partial(tp)', null]);
   t.deepEqual(texts(resultLayouts(MATMUL, carrying, linear)), ['[-, -, -] + partial(dp) + partial(tp)', null]);
-  t.deepEqual(texts(owedLayouts(MATMUL, carrying, linear)), ['[-, -, -] + partial(tp)', null]);
+  t.deepEqual(texts(reducedLayouts(MATMUL, carrying, linear)), ['[-, -, -] + partial(tp)', null]);
   t.is(checkStrategy(MATMUL, carrying, linear, MESH), null);
 });
 
@@ -114,8 +114,8 @@ test('factors of one dimension become pieces, merged where the blocks coincide',
 
 test('other reductions', (t) => {
   t.deepEqual(texts(resultLayouts(REDUCE_MAX, strategy({ r: ['dp'] }), [])), ['[-] + partial(dp, max)']);
-  const scattered = strategy({ r: ['dp'] }, { owed: { kind: 'scatter', factor: 'a' } });
-  t.deepEqual(texts(owedLayouts(REDUCE_MAX, scattered, [])), ['[dp]']);
+  const scattered = strategy({ r: ['dp'] }, { pending: { kind: 'scatter', factor: 'a' } });
+  t.deepEqual(texts(reducedLayouts(REDUCE_MAX, scattered, [])), ['[dp]']);
 });
 
 test('what is legal, and why the rest is not', (t) => {
@@ -130,12 +130,12 @@ test('what is legal, and why the rest is not', (t) => {
     [MATMUL, strategy({}, { carried: { set: 3, axes: ['dp'] } }), /has 2 linear operand sets, none with number 3/],
     [MATMUL, strategy({}, { carried: { set: 0, axes: [] } }), /no axes are named/],
     [MATMUL, strategy({ n: ['dp'] }, { carried: { set: 0, axes: ['dp'] } }), /axis dp also lies on a factor/],
-    [MATMUL, strategy({ k: ['dp'] }, { owed: { kind: 'scatter', factor: 'n' } }), null],
-    [MATMUL, strategy({ k: ['dp'] }, { owed: { kind: 'scatter', factor: 'k' } }), /factor k is contracted/],
-    [MATMUL, strategy({}, { owed: { kind: 'scatter', factor: 'n' } }), /nothing is owed/],
+    [MATMUL, strategy({ k: ['dp'] }, { pending: { kind: 'scatter', factor: 'n' } }), null],
+    [MATMUL, strategy({ k: ['dp'] }, { pending: { kind: 'scatter', factor: 'k' } }), /factor k is contracted/],
+    [MATMUL, strategy({}, { pending: { kind: 'scatter', factor: 'n' } }), /nothing is pending/],
     [
       MATMUL,
-      strategy({ b: ['dp'], k: TP }, { owed: { kind: 'scatter', factor: 'b' } }),
+      strategy({ b: ['dp'], k: TP }, { pending: { kind: 'scatter', factor: 'b' } }),
       /4 of factor b is not divisible by 8/,
     ],
     [ATTENTION, strategy({ e: ['dp'] }), /factor e: may not be sharded/],

@@ -1,13 +1,18 @@
 /**
  * @file Every strategy of an operator that the validator tries: on meshes of one and of two axes, axes of several sub-axes,
- * sizes that axes do not divide, factors seen as pieces, partial operands, and whatever may be done with what is owed.
+ * sizes that axes do not divide, factors seen as pieces, partial operands, and whatever may be done with what is pending.
  */
 import type { FactorRule } from '../../src/ir/factor-rule.js';
 import type { OperatorEntry, OperatorView } from '../../src/ir/operator.js';
 import { mayBePadded } from '../../src/ir/padding.js';
 import { axesSize, type Mesh, makeMesh, type SubAxis } from '../../src/sharding-propagation/mesh.js';
 import { type FactorPieces, pieceName, refineRule } from '../../src/sharding-propagation/refine.js';
-import { checkStrategy, type Owed, owedPartial, type Strategy } from '../../src/sharding-propagation/strategy.js';
+import {
+  checkStrategy,
+  type PendingReduction,
+  pendingPartial,
+  type Strategy,
+} from '../../src/sharding-propagation/strategy.js';
 
 export const MESHES: readonly Mesh[] = [
   makeMesh([['tp', 2]]),
@@ -34,7 +39,7 @@ export function strategiesOf(entry: OperatorEntry, view: OperatorView, mesh: Mes
   );
   return placed
     .flatMap((placement): readonly Strategy[] => {
-      const plain: Strategy = { ...placement, carried: null, owed: { kind: 'none' } };
+      const plain: Strategy = { ...placement, carried: null, pending: { kind: 'none' } };
       const used = new Set(Object.values(placement.axes).flat());
       const idle = mesh.axes
         .flatMap(({ subAxes }) => subAxes.map(({ name }) => name))
@@ -44,7 +49,7 @@ export function strategiesOf(entry: OperatorEntry, view: OperatorView, mesh: Mes
       );
       return [plain, ...carried];
     })
-    .flatMap((strategy) => owedVariants(rule, strategy))
+    .flatMap((strategy) => pendingVariants(rule, strategy))
     .filter((strategy) => checkStrategy(rule, strategy, linear, mesh) === null);
 }
 
@@ -99,10 +104,10 @@ function join(a: Axes, b: Axes): Axes {
   return result;
 }
 
-function owedVariants(rule: FactorRule, strategy: Strategy): readonly Strategy[] {
-  if (owedPartial(rule, strategy).length === 0) return [strategy];
+function pendingVariants(rule: FactorRule, strategy: Strategy): readonly Strategy[] {
+  if (pendingPartial(rule, strategy).length === 0) return [strategy];
   const scattered = [...refineRule(rule, strategy.pieces).factors.keys()].map(
-    (factor): Owed => ({ kind: 'scatter', factor }),
+    (factor): PendingReduction => ({ kind: 'scatter', factor }),
   );
-  return [strategy, ...[{ kind: 'all-reduce' } as const, ...scattered].map((owed) => ({ ...strategy, owed }))];
+  return [strategy, ...[{ kind: 'all-reduce' } as const, ...scattered].map((pending) => ({ ...strategy, pending }))];
 }

@@ -6,7 +6,7 @@ import { operatorEntry } from '../../ir/ops/index.js';
 import { viewOf } from '../../ir/view.js';
 import type { Assignment } from '../../partition/assignment.js';
 import { type Layout, mergedLayout } from '../../sharding-propagation/layout.js';
-import { operandLayouts, owedLayouts, REPLICATED, type Strategy } from '../../sharding-propagation/strategy.js';
+import { operandLayouts, REPLICATED, reducedLayouts, type Strategy } from '../../sharding-propagation/strategy.js';
 
 type LoweredLayouts = { readonly graph: Graph; readonly assignment: Assignment };
 
@@ -29,6 +29,6 @@ export function sidesUnder(graph: Graph, node: Node, strategy: Strategy, mesh: A
   return {
     rule,
     operands: operandLayouts(rule, strategy, linear, mesh).map(merged),
-    results: owedLayouts(rule, strategy, linear, mesh).map(merged),
+    results: reducedLayouts(rule, strategy, linear, mesh).map(merged),
   };
 }

@@ -50,7 +50,7 @@ export interface ExplainedStrategy {
 
 export interface Alternative {
   readonly strategy: ExplainedStrategy;
-  /** The operator alone, with what it owes. */
+  /** The operator alone, with its pending reduction. */
   readonly seconds: number;
   /** Redistributions to its operands and from its results, everything else as it is. */
   readonly redistributionSeconds: number;
@@ -74,7 +74,7 @@ export interface OperatorExplanation {
   readonly operands: readonly { readonly tensor: string; readonly layout: string }[];
   readonly results: readonly { readonly tensor: string; readonly layout: string }[];
   readonly computeSeconds: number;
-  /** Collectives that the strategy owes, or that its lowering runs. */
+  /** Collectives of the pending reduction, and those that lowering inserts. */
   readonly collectives: readonly {
     readonly kind: string;
     readonly axes: readonly string[];
@@ -248,9 +248,9 @@ function rulingOut(
   };
 }
 
-function keyOf({ axes, pieces = {}, carried, owed }: Strategy): string {
+function keyOf({ axes, pieces = {}, carried, pending }: Strategy): string {
   const sorted = (record: object) => Object.entries(record).sort(([a], [b]) => (a < b ? -1 : 1));
-  return JSON.stringify([sorted(axes), sorted(pieces), carried, owed]);
+  return JSON.stringify([sorted(axes), sorted(pieces), carried, pending]);
 }
 
 function chainsOf(strategy: Strategy, node: string, propagation: Explainable['propagation']): readonly RawChain[] {
@@ -267,10 +267,10 @@ function chainsOf(strategy: Strategy, node: string, propagation: Explainable['pr
   });
 }
 
-function explained({ axes, pieces = {}, carried, owed }: Strategy, mesh: Mesh): ExplainedStrategy {
-  const debt = owed.kind === 'scatter' ? `scatter onto ${owed.factor}` : owed.kind;
+function explained({ axes, pieces = {}, carried, pending }: Strategy, mesh: Mesh): ExplainedStrategy {
+  const owed = pending.kind === 'scatter' ? `scatter onto ${pending.factor}` : pending.kind;
   const named = Object.entries(axes).map(([factor, names]) => [factor, namesOn(mesh, names)] as const);
-  return { axes: Object.fromEntries(named), pieces, carried: namesOn(mesh, carried?.axes ?? []), owed: debt };
+  return { axes: Object.fromEntries(named), pieces, carried: namesOn(mesh, carried?.axes ?? []), owed };
 }
 
 function secondsOf(fragment: Fragment, cluster: Explainable['cluster'], kind?: 'compute'): number {

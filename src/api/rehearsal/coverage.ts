@@ -124,7 +124,7 @@ function describeOperator(
   // A graph output is named by its tensor.
   const node = operators.get(name) ?? makers.get(name);
   const isOutput = node !== undefined && !operators.has(name);
-  const { axes, carried, owed, pieces } = strategies.get(node?.group ?? '') ?? REPLICATED;
+  const { axes, carried, pending, pieces } = strategies.get(node?.group ?? '') ?? REPLICATED;
   const used = [...Object.values(axes).flat(), ...(carried?.axes ?? [])];
   const strategy = JSON.stringify([
     Object.entries(axes)
@@ -133,7 +133,7 @@ function describeOperator(
       .sort(([a], [b]) => (a < b ? -1 : 1)),
     Object.entries(pieces ?? {}).map(([factor, sizes]) => [factor, sizes.length]),
     carried && names.axes(carried.axes).length > 0 ? [carried.set, [...names.axes(carried.axes)].sort()] : null,
-    owed,
+    pending,
   ]);
   const { layerClass, operator } = names.leader(names.operator(node?.name ?? name));
   return { kind: { layerClass, operator: isOutput ? `output of ${operator}` : operator, strategy }, used };

@@ -167,8 +167,8 @@ function assignedTo(
       // Clones follow their originals.
       if (phase === 'recompute') return [];
       const { strategy, pieces, partial, reduction } = operators[name] as PlanOperator;
-      const owed = reduction ?? { kind: 'none' };
-      return [[group, { axes: strategy, ...(pieces ? { pieces } : {}), carried: partial ?? null, owed }]];
+      const pending = reduction ?? { kind: 'none' };
+      return [[group, { axes: strategy, ...(pieces ? { pieces } : {}), carried: partial ?? null, pending }]];
     }),
   );
   const inputs = new Map(

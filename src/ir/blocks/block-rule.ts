@@ -9,9 +9,9 @@
  *     Attention   b h s e%, b h t% e%, b h t% f → b h s f
  *
  * A factor passes where it passes through every operator inside. Where one of them needs an expansion for it, or sums over it
- * in the middle, the block does: it is then lowered operator by operator, with what they owe between them. What is summed
- * last, so that only what is linear follows (summed-last.ts), is a sum of the whole block: a normalisation's gradient leaves
- * its scale's partial over rows, as a MatMul would.
+ * in the middle, the block does: it is then lowered operator by operator, with their pending reductions between them. What is
+ * summed last, so that only what is linear follows (summed-last.ts), is a sum of the whole block: a normalisation's gradient
+ * leaves its scale's partial over rows, as a MatMul would.
  */
 import type { DimensionFactors, Factor, FactorKind, FactorRule } from '../factor-rule.js';
 import type { Graph } from '../graph.js';

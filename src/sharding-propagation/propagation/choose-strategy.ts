@@ -6,7 +6,7 @@
  */
 import type { Mesh, SubAxis } from '../mesh.js';
 import { satisfies } from '../pin.js';
-import { checkStrategy, type Owed, owedPartial, REPLICATED, type Strategy } from '../strategy.js';
+import { checkStrategy, type PendingReduction, pendingPartial, REPLICATED, type Strategy } from '../strategy.js';
 import { axesOfCut, type Cut, type CutItem, placementOf, restrictCut, splitCut, WHOLE } from './cut.js';
 import type { OperatorDemands } from './demands.js';
 import type { CellFactor, OperatorCells } from './operator-cells.js';
@@ -80,7 +80,7 @@ function majorRun(cut: Cut, { size }: CellFactor): Cut {
   });
 }
 
-/** What may be done with what is owed, and what may be carried, most wanted first. */
+/** What may be done with what is pending, and what may be carried, most wanted first. */
 function* variants(
   placed: AxesAndPieces,
   cells: OperatorCells,
@@ -88,18 +88,18 @@ function* variants(
   demands: OperatorDemands | undefined,
   linearSets: number,
 ): Generator<Strategy> {
-  const plain: Strategy = { ...placed, carried: null, owed: { kind: 'none' } };
-  const owed = cells.contracts ? owedPartial(cells.rule, plain).map(({ axis }) => axis) : [];
-  if (owed.length === 0) yield plain;
+  const plain: Strategy = { ...placed, carried: null, pending: { kind: 'none' } };
+  const pending = cells.contracts ? pendingPartial(cells.rule, plain).map(({ axis }) => axis) : [];
+  if (pending.length === 0) yield plain;
   else {
-    const scatter = scatterOf(cells, cuts, owed);
-    if (scatter) yield { ...plain, owed: scatter };
-    yield { ...plain, owed: { kind: 'all-reduce' } };
+    const scatter = scatterOf(cells, cuts, pending);
+    if (scatter) yield { ...plain, pending: scatter };
+    yield { ...plain, pending: { kind: 'all-reduce' } };
   }
   if (!demands || demands.pins.length === 0) return;
   // Pins may ask for partial sums: left by what is summed over, or carried by a linear operator.
-  if (owed.length > 0) {
-    for (const { name } of cells.factors) yield { ...plain, owed: { kind: 'scatter', factor: name } };
+  if (pending.length > 0) {
+    for (const { name } of cells.factors) yield { ...plain, pending: { kind: 'scatter', factor: name } };
     yield plain;
   }
   const partial = partialAxes(demands).filter((axis) => !Object.values(placed.axes).flat().includes(axis));
@@ -107,7 +107,7 @@ function* variants(
   for (let set = 0; set < linearSets; set++) {
     const carried = { set, axes: partial };
     yield { ...plain, carried };
-    if (owed.length > 0) yield { ...plain, carried, owed: { kind: 'all-reduce' } };
+    if (pending.length > 0) yield { ...plain, carried, pending: { kind: 'all-reduce' } };
   }
 }
 
@@ -121,12 +121,12 @@ function partialAxes({ pins }: OperatorDemands): readonly SubAxis[] {
   ];
 }
 
-/** The factor on which the result has just the axes that are owed, behind those that the factor has anyway. */
-function scatterOf(cells: OperatorCells, cuts: readonly Cut[], owed: readonly SubAxis[]): Owed | null {
+/** The factor on which the result has just the axes that are pending, behind those that the factor has anyway. */
+function scatterOf(cells: OperatorCells, cuts: readonly Cut[], pending: readonly SubAxis[]): PendingReduction | null {
   const result = cells.sides.find((side) => side.kind === 'result');
   const tensor = result?.cuts;
   if (!result || !tensor) return null;
-  const wanted = [...owed].sort().join();
+  const wanted = [...pending].sort().join();
   for (const [at, dimension] of result.dims.entries()) {
     const parts = splitCut(tensor.cuts[at] ?? WHOLE, dimension.sizes);
     for (const [index, factor] of dimension.factors.entries()) {

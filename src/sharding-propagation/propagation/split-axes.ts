@@ -85,8 +85,8 @@ export function scatteredCut(
   const [factor = -1, ...others] = factors;
   const own = cells.factors[factor];
   if (!own || others.length > 0) return WHOLE;
-  const owed = cells.factors.flatMap(({ contracting }, at) => (contracting ? axesOfCut(cutOf(at)) : [])).sort();
-  const axes = [...axesOfCut(cutOf(factor)), ...owed];
+  const pending = cells.factors.flatMap(({ contracting }, at) => (contracting ? axesOfCut(cutOf(at)) : [])).sort();
+  const axes = [...axesOfCut(cutOf(factor)), ...pending];
   return axesSize(mesh, axes) === parts && own.size % parts === 0 ? plainCut(axes, own.size, mesh) : WHOLE;
 }
 

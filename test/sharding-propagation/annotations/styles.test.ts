@@ -132,7 +132,7 @@ test('a fused projection may have its axis on a piece', async (t) => {
   t.false(satisfies(pin, REPLICATED, rule, [], MESH));
 });
 
-test('a rowwise product pays what it owes at once', async (t) => {
+test('a rowwise product reduces its pending sums at once', async (t) => {
   const graph = await shipped('gpt-tiny');
   const [pin] = operators(graph, { match: { module: 'h.0.mlp.c_proj' }, style: 'rowwise' });
   const product = graph.nodes.find(({ name }) => name === pin?.node);
@@ -140,7 +140,7 @@ test('a rowwise product pays what it owes at once', async (t) => {
   const rule = ruleOf(viewOf(graph, product));
   const axes = { k: ['tp'] };
   t.false(satisfies(pin, { ...REPLICATED, axes }, rule, [], MESH));
-  t.true(satisfies(pin, { ...REPLICATED, axes, owed: { kind: 'all-reduce' } }, rule, [], MESH));
+  t.true(satisfies(pin, { ...REPLICATED, axes, pending: { kind: 'all-reduce' } }, rule, [], MESH));
 });
 
 test('without tp a style asks nothing', async (t) => {

@@ -67,7 +67,7 @@ test("one pin on the first matrix's columns makes Megatron's pair: rows of the s
   t.deepEqual(axesOf(found, 'layers.0.up'), { m: ['dp'], n: ['tp'] });
   t.deepEqual(axesOf(found, 'layers.0.act'), { a0: ['dp'], a1: ['tp'] });
   t.deepEqual(axesOf(found, 'layers.0.down'), { m: ['dp'], k: ['tp'] });
-  t.deepEqual(found.strategies.get('layers.0.down')?.owed, { kind: 'all-reduce' });
+  t.deepEqual(found.strategies.get('layers.0.down')?.pending, { kind: 'all-reduce' });
   t.is(layoutOf(found, 'layers.0.A'), '[-, tp]');
   t.is(layoutOf(found, 'layers.0.B'), '[tp, -]');
   t.deepEqual(axesOf(found, 'layers.1.up'), { m: ['dp'] }, 'nothing passes the reduction');
@@ -108,7 +108,7 @@ test("the embedding's vocabulary is the head's, where they share the table", (t)
   const found = propagate(graph, MESH, [tensor(graph, table, '[tp, -]')]);
   const [lookup] = graph.nodes.filter((node) => node.op === 'Gather' && node.inputs[0] === table);
   t.deepEqual(axesOf(found, lookup?.name ?? ''), { v: ['tp'], i0: ['dp'] });
-  t.deepEqual(found.strategies.get(lookup?.name ?? '')?.owed, { kind: 'all-reduce' });
+  t.deepEqual(found.strategies.get(lookup?.name ?? '')?.pending, { kind: 'all-reduce' });
   t.deepEqual(axesOf(found, graph.nodes.at(-1)?.name ?? ''), { b0: ['dp'], n: ['tp'] });
   t.is(layoutOf(found, 'logits'), '[dp, -, tp]');
 });
@@ -174,7 +174,7 @@ test('what is summed is scattered where the result is to have just those axes', 
   const graph = mlpGraph(8, 64, 256);
   const down = operator('layers.0.down', { axes: { k: ['tp'] } });
   const found = propagate(graph, mesh(1, 2), [down, tensor(graph, 'layers.0.down', '[tp, -]', 1, 0, mesh(1, 2))]);
-  t.deepEqual(found.strategies.get('layers.0.down')?.owed, { kind: 'scatter', factor: 'm' });
+  t.deepEqual(found.strategies.get('layers.0.down')?.pending, { kind: 'scatter', factor: 'm' });
   t.is(layoutOf(found, 'layers.0.down'), '[tp, -]');
 });
 
@@ -185,7 +185,7 @@ test('partial sums are left where a pin asks for them, and nowhere else', (t) =>
     tensor(graph, 'layers.0.down', '[-, -] + partial(tp)', 0, 0, on),
     operator('layers.0.down', { axes: { k: ['tp'] } }, 1),
   ]);
-  t.deepEqual(found.strategies.get('layers.0.down'), { axes: { k: ['tp'] }, carried: null, owed: { kind: 'none' } });
+  t.deepEqual(found.strategies.get('layers.0.down'), { axes: { k: ['tp'] }, carried: null, pending: { kind: 'none' } });
 });
 
 test('split counts get axes in the order of the mesh, dp last where the batch is not', (t) => {
@@ -217,9 +217,13 @@ test("MindSpore's MatMul and Add: in ((4, 2), (2, 1)), the result followed, or a
   t.deepEqual(axesOf(free, 'product'), { m: ['dp.0', 'dp.1'], k: ['dp.2'] });
   t.deepEqual(axesOf(free, 'sum'), { a0: ['dp.0', 'dp.1'] });
   const shared = propagate(graph, on, [operator('product', { operands })]);
-  t.deepEqual(shared.strategies.get('product')?.owed, { kind: 'scatter', factor: 'm' }, 'the batch of y asks for it');
+  t.deepEqual(
+    shared.strategies.get('product')?.pending,
+    { kind: 'scatter', factor: 'm' },
+    'the batch of y asks for it',
+  );
   const asked = propagate(graph, on, [operator('product', { operands, results: [split([8, 1])] })]);
-  t.deepEqual(asked.strategies.get('product')?.owed, { kind: 'scatter', factor: 'm' });
+  t.deepEqual(asked.strategies.get('product')?.pending, { kind: 'scatter', factor: 'm' });
   t.deepEqual(axesOf(asked, 'sum'), { a0: ['dp.0', 'dp.1', 'dp.2'] });
 });
 

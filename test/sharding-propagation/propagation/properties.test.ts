@@ -46,7 +46,7 @@ const cases = fc
       const axes = { [name]: [over] };
       const isDivided = (rule.factors.get(name)?.size ?? 0) % axesSize(mesh, [over]) === 0;
       if (!isDivided && !mayBePadded(name, view, rule, entry)) return [];
-      const strategy: Strategy = { axes, carried: null, owed: { kind: 'none' } };
+      const strategy: Strategy = { axes, carried: null, pending: { kind: 'none' } };
       if (checkStrategy(rule, strategy, entry.linear(view), mesh) !== null) return [];
       return [{ kind: 'operator', node: chosen.name, source: { ...source, priority }, axes }];
     });
@@ -104,7 +104,7 @@ test('it is deterministic', (t) => {
   t.pass();
 });
 
-/** Axes and pieces in the order of their names; what is owed is a question of layouts, not of strategies. */
+/** Axes and pieces in the order of their names; what is pending is a question of layouts, not of strategies. */
 function sorted(strategy: Strategy | undefined): unknown {
   const byName = (record: object = {}) => Object.entries(record).sort(([a], [b]) => (a < b ? -1 : 1));
   return [byName(strategy?.axes), byName(strategy?.pieces)];

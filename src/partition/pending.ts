@@ -1,5 +1,5 @@
 /**
- * @file What a partial result owes, as redistribution steps: one all-reduce per kind of reduction, or one reduce-scatter.
+ * @file A pending reduction as redistribution steps: one all-reduce per kind of reduction, or one reduce-scatter.
  */
 import type { Reduction } from '../ir/factor-rule.js';
 import type { Layout } from '../sharding-propagation/layout.js';
@@ -7,8 +7,8 @@ import type { RedistributionStep } from '../sharding-propagation/redistribution.
 
 const REDUCTIONS: readonly Reduction[] = ['sum', 'max', 'min'];
 
-/** Steps from a result's layout before to its layout after what its strategy says is owed. */
-export function owedSteps(from: Layout, to: Layout): readonly RedistributionStep[] {
+/** Steps from a result's layout before to its layout after what its strategy says is pending. */
+export function pendingSteps(from: Layout, to: Layout): readonly RedistributionStep[] {
   const gone = from.partial.filter((partial) => !to.partial.some((left) => left.axis === partial.axis));
   const scattered = JSON.stringify(from.dims) !== JSON.stringify(to.dims);
   if (scattered) return [{ kind: 'reduce-scatter', axes: gone.map((partial) => partial.axis), from, to }];
