@@ -64,7 +64,7 @@ export function chunksOf(row: CsvRow, layers: number, pp: number): number {
 
 /**
  * In what gradients are reduced, where it is not what the software usually does: NVIDIA's recipes for speed (NeMo,
- * Megatron-Bridge, MLPerf) reduce in bf16. FSDP reduces in fp32 unless told otherwise, as MosaicML's PURE does.
+ * Megatron-Bridge, MLPerf) reduce in bf16. FSDP reduces in fp32 by default, as MosaicML's PURE does.
  */
 export function gradientBytesOf(row: CsvRow, software: SoftwareName, precision: ProductPrecision): number {
   const source = `${row['source']} ${row['notes']}`;

@@ -36,11 +36,11 @@ export interface NestedPlanningOptions extends DecisionSources, PlanRequest {
   readonly complete?: 'search' | 'propagate';
   /** How it is searched; `sharding_propagation` is what `complete: 'propagate'` says. */
   readonly searchMode?: SearchMode;
-  /** Who solves integer programs: HiGHS unless told; GLPK is the user's to install. */
+  /** Who solves integer programs: HiGHS by default; GLPK is the user's to install. */
   readonly solver?: SolverName;
   /** Seconds after which the best plan so far is taken. */
   readonly timeLimit?: number;
-  /** How many of the best combinations of degrees are told. */
+  /** How many of the best combinations of degrees are reported. */
   readonly top?: number;
   readonly signal?: AbortSignal;
   readonly onProgress?: (text: string) => void;
@@ -102,7 +102,7 @@ async function plannedAs(
 ): Promise<PlannedModel> {
   const { cluster, degrees, pipeline: request, pinsOn, recomputePins, allToAll, notes } = decided;
   const requested: PlanRequest = spMethod === 'auto' ? asked : { ...asked, spMethod };
-  // What is not installed is told before the work.
+  // A solver that is not installed is refused before the work.
   if (options.solver === 'glpk') await loadSolver('glpk');
   checkHalves(requested, imported.graph);
   // Without another rank to take parts from, weights are loaded as they are.

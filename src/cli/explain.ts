@@ -290,7 +290,7 @@ function operatorLines(found: OperatorExplanation, precision: string | null, top
       alternatives,
       60,
     ),
-    ...(found.alternatives.length > top ? [`  and ${found.alternatives.length - top} dearer`] : []),
+    ...(found.alternatives.length > top ? [`  and ${found.alternatives.length - top} more expensive`] : []),
     ...chainLines(found.chains),
   ];
 }

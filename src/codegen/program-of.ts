@@ -28,7 +28,7 @@ import { coordinateType, typeText } from '../program/tensor-type.js';
 import type { Action } from '../schedule/schedule.js';
 import { type MeshAxis, makeMesh } from '../sharding-propagation/mesh.js';
 import { sharedMesh } from '../sharding-propagation/stage-meshes.js';
-import { makeSegment, type Segment, type SegmentSurroundings } from './segment.js';
+import { makeSegment, type Segment, type SegmentContext } from './segment.js';
 import { placeWeights } from './weights.js';
 
 /** A program and the segment models that it names by file. */
@@ -129,7 +129,7 @@ function stageOf(
   const inline = inlineValues(sharded);
   const bound = new Set(sharded.weights.map((weight) => weight.tensor).filter((tensor) => !inline.has(tensor)));
   const kept = new Set(sharded.state.map(({ to }) => to));
-  const around: SegmentSurroundings = { graph: sharded, bound, inline, models: new Map() };
+  const around: SegmentContext = { graph: sharded, bound, inline, models: new Map() };
   const segments: Record<string, ProgramSegment> = {};
   const types = typesIn(sharded);
   // A pipeline has a list per pass.

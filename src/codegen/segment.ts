@@ -36,7 +36,7 @@ export interface Binding {
 }
 
 /** What codegen knows of the tensors around a segment. */
-export interface SegmentSurroundings {
+export interface SegmentContext {
   readonly graph: ShardedGraph;
   /** Weights that are no part of the segment's structure: their blocks are bound when it is loaded. */
   readonly bound: ReadonlySet<string>;
@@ -49,7 +49,7 @@ export interface SegmentSurroundings {
 /** Builds the ONNX model of a run of compute nodes. */
 export function makeSegment(
   { nodes, results }: Extract<PlacedStep, { readonly kind: 'segment' }>,
-  around: SegmentSurroundings,
+  around: SegmentContext,
 ): Segment {
   const names = new Map<string, string>();
   const inputs: Binding[] = [];

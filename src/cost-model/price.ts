@@ -22,7 +22,7 @@ import { STEP_CONSTANTS, USUAL_SOFTWARE } from './step/constants.js';
 const NANOSECONDS = 1e9;
 
 /** Where a node's tensors and mesh are found: a sharded graph, or a fragment of one. */
-export interface PricedSurroundings {
+export interface PricingContext {
   readonly tensors: ReadonlyMap<string, ShardedTensor>;
   readonly mesh: Mesh;
 }
@@ -31,12 +31,12 @@ export interface PricedSurroundings {
 export type PricedNode = FragmentNode | Pick<MoveNode, 'kind' | 'input' | 'output'>;
 
 /** Price of a node in integer nanoseconds. */
-export function priceNode(node: PricedNode, graph: PricedSurroundings, cluster: Cluster): number {
+export function priceNode(node: PricedNode, graph: PricingContext, cluster: Cluster): number {
   return Math.round(nodeSeconds(node, graph, cluster) * NANOSECONDS);
 }
 
 /** Bytes that one rank receives for a collective; 0 for an operator. */
-export function communicatedBytes(node: PricedNode, graph: PricedSurroundings): number {
+export function communicatedBytes(node: PricedNode, graph: PricingContext): number {
   if (node.kind !== 'communicate') return 0;
   return wireBytes(node.collective.kind, arrayBytes(node, graph), axesSize(graph.mesh, node.axes));
 }
@@ -80,7 +80,7 @@ const OF_WIDTH: Readonly<Record<number, DType>> = {
   128: 'complex128',
 };
 
-function nodeSeconds(node: PricedNode, graph: PricedSurroundings, cluster: Cluster): number {
+function nodeSeconds(node: PricedNode, graph: PricingContext, cluster: Cluster): number {
   if (node.kind === 'communicate') {
     // Ranks of this machine do the collectives of a bucket one by one.
     const bytes = node.bucket && !cluster.local ? node.bucket.bytes : arrayBytes(node, graph);
@@ -95,12 +95,12 @@ function nodeSeconds(node: PricedNode, graph: PricedSurroundings, cluster: Clust
 
 type PricedOperator = Extract<FragmentNode, { kind: 'compute' }>;
 
-function runsOnHost(node: PricedOperator, { tensors }: PricedSurroundings): boolean {
+function runsOnHost(node: PricedOperator, { tensors }: PricingContext): boolean {
   const [result] = resultsOf(node);
   return tensors.get(result ?? '')?.place === 'host';
 }
 
-function computedSeconds(node: PricedOperator, graph: PricedSurroundings, { device }: Cluster): number {
+function computedSeconds(node: PricedOperator, graph: PricingContext, { device }: Cluster): number {
   const { dtype = 'float32', localShape: result = [] } = largestResult(node, graph) ?? {};
   // What a lowering adds for a slice or a mask only moves data; its dtype, which a price by width cannot know, is moot.
   const flops = node.lowering === 'slice' || node.lowering === 'to-partial' ? 0 : node.flops;
@@ -131,7 +131,7 @@ function computedSeconds(node: PricedOperator, graph: PricedSurroundings, { devi
   }
 }
 
-function largestResult({ outputs }: PricedOperator, graph: PricedSurroundings): ShardedTensor | undefined {
+function largestResult({ outputs }: PricedOperator, graph: PricingContext): ShardedTensor | undefined {
   let largest: ShardedTensor | undefined;
   for (const name of outputs) {
     const tensor = name === null ? undefined : tensorOf(graph, name);
@@ -142,14 +142,14 @@ function largestResult({ outputs }: PricedOperator, graph: PricedSurroundings): 
 }
 
 /** Of a second operand that is no stored weight, where the device has to arrange it. */
-function packedBytes({ inputs, stored }: PricedOperator, graph: PricedSurroundings, device: DeviceSpec): number {
+function packedBytes({ inputs, stored }: PricedOperator, graph: PricingContext, device: DeviceSpec): number {
   const second = inputs[1];
   if (stored || second == null || profileOf(device).packingBandwidth === undefined) return 0;
   const { dtype, localShape } = tensorOf(graph, second);
   return byteLength(dtype, elementCount(localShape));
 }
 
-function tensorOf(graph: PricedSurroundings, name: string): ShardedTensor {
+function tensorOf(graph: PricingContext, name: string): ShardedTensor {
   const tensor = graph.tensors.get(name);
   if (!tensor) throw new Error(`node reads or writes ${name}, which is not declared`);
   return tensor;

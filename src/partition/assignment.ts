@@ -1,5 +1,5 @@
 /**
- * @file What partition is told: a strategy per operator, and which readers of a tensor share one redistribution.
+ * @file Input of partition: a strategy per operator, and which readers of a tensor share one redistribution.
  * The search writes it, plan.json stores it, `partition` obeys it.
  */
 import type { Layout } from '../sharding-propagation/layout.js';

@@ -302,7 +302,7 @@ function rowOf(fragment: Fragment, table: string, axes: readonly SubAxis[], shap
   return result as string;
 }
 
-/** An operator on rows that changes the size of one dimension of an operand (the first, unless told). */
+/** An operator on rows that changes the size of one dimension of an operand (the first, by default). */
 function local(
   fragment: Fragment,
   op: string,

@@ -35,7 +35,7 @@ import {
 
 /**
  * Lowers a graph.
- * @param whole of which it is a stage, whose kernels are decided before it is cut; the graph itself unless told
+ * @param whole of which it is a stage, whose kernels are decided before it is cut; the graph itself by default
  * @throws Error (internal error) where the assignment is illegal or incomplete.
  */
 export function partition(

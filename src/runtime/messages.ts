@@ -22,7 +22,7 @@ export interface Fault {
 /** Blocks of local tensors: of a tensor of micro-batches one for each of them. */
 export type Blocks = Readonly<Record<string, readonly Uint8Array[]>>;
 
-/** What the emulated backend and its links are told. */
+/** Input of the emulated backend and its links. */
 export interface Emulation {
   /** Seconds of a segment's execution, by stage and segment. */
   readonly seconds: readonly Readonly<Record<string, number>>[];

@@ -28,7 +28,7 @@ export interface RunOptions extends Omit<SessionOptions, 'onLoaded'> {
   readonly steps?: number;
   /** Steps before them that are not counted; 0 by default. */
   readonly warmup?: number;
-  /** Local tensors to hand back whole: names, or every tensor that is a block of one of the model's. */
+  /** Local tensors to return whole: names, or every tensor that is a block of one of the model's. */
   readonly collect?: readonly string[] | 'all';
   /** Whether it is listed when ranks ran each action and instruction of the last step. */
   readonly trace?: boolean;

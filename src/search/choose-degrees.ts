@@ -77,7 +77,7 @@ export interface DegreeChoice {
  * @param limit bytes per device; undefined where none applies
  * @param pipeline whose stages the graph is cut into
  * @param places where tensors are kept that leave the devices
- * @param preferences which of those that fit is taken; the fastest unless told
+ * @param preferences which of those that fit is taken; the fastest by default
  * @param isSearched whether what is too large is looked for again within the limit
  */
 export async function chooseDegrees(

@@ -24,7 +24,7 @@ export interface Completion {
   ) => Completed | Promise<Completed>;
 }
 
-/** What a completion is told of one mesh. */
+/** Inputs of a completion on one mesh. */
 export interface CompletionOptions {
   /** Axes whose degree the user gave. */
   readonly pinned: ReadonlySet<string>;

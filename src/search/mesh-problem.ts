@@ -26,7 +26,7 @@ export interface MeshOptions {
   readonly questions: OperatorQuestions;
   /** What the user has decided, on this mesh. */
   readonly pins?: SearchPins;
-  /** Whether redistributions may be all-to-alls; they may unless told. */
+  /** Whether redistributions may be all-to-alls; they may by default. */
   readonly allToAll?: boolean;
   /** What data-parallel ranks cut of what a training step keeps; left out: what costs least. */
   readonly zero?: ZeroLevel;

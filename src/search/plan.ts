@@ -62,15 +62,15 @@ export interface PlanOptions {
   readonly memory?: 'searched' | 'checked';
   /** What the user has decided about operators and tensors, resolved on a mesh; kept by every plan. */
   readonly operatorPins?: (mesh: Mesh) => readonly Pin[];
-  /** Whether redistributions may be all-to-alls; they may unless told. */
+  /** Whether redistributions may be all-to-alls; they may by default. */
   readonly allToAll?: boolean;
-  /** How what is not pinned is completed; `auto` unless told. */
+  /** How what is not pinned is completed; `auto` by default. */
   readonly mode?: SearchMode;
-  /** Who solves integer programs; HiGHS unless told. */
+  /** Who solves integer programs; HiGHS by default. */
   readonly solver?: SolverName;
   /** Seconds after which the best plan so far is taken: the result then depends on the machine. */
   readonly timeLimit?: number;
-  /** How many of the best combinations of degrees are lowered and told; 1 unless told. */
+  /** How many of the best combinations of degrees are lowered and reported; 1 by default. */
   readonly top?: number;
   readonly signal?: AbortSignal;
   /** Called before each combination of degrees, where there are several. */

@@ -41,7 +41,7 @@ export function node(
   };
 }
 
-/** A value of float32 unless told; dimensions are sizes or names. */
+/** A value of float32 by default; dimensions are sizes or names. */
 export function value(name: string, shape: readonly (number | string)[], dtype: DType = 'float32'): ValueInfoProto {
   const dim = shape.map((size) => (typeof size === 'number' ? { dim_value: size } : { dim_param: size }));
   return { name, type: { tensor_type: { elem_type: onnxOfDtype(dtype), shape: { dim } } } };
@@ -92,6 +92,6 @@ function attribute(name: string, given: Given): AttributeProto {
   return { name, type: ATTRIBUTE_TYPE.graph, g: given as GraphProto };
 }
 
-/** A model of some nodes, from x [4, 8] to y unless told. */
+/** A model of some nodes, from x [4, 8] to y by default. */
 export const small = (nodes: readonly NodeProto[], more: Partial<GraphProto> = {}): ModelProto =>
   model({ node: nodes, input: [value('x', [4, 8])], output: [value('y', [4, 8])], ...more });

@@ -17,7 +17,7 @@ export type TorchLoss =
   /** An output of one element. */
   | { readonly kind: 'output'; readonly output: string }
   /**
-   * The mean over labels that count. Classes lie on `classAxis`: the last of three dimensions, else the second, unless told.
+   * The mean over labels that count. Classes lie on `classAxis`: the last of three dimensions, else the second, by default.
    * `labels` and `weight` (of classes) name arrays of the job.
    */
   | {
@@ -54,7 +54,7 @@ export interface TorchModel {
   readonly parameters?: 'all' | readonly string[];
   /** BatchNormalization takes batch statistics. */
   readonly training?: boolean;
-  /** 1 unless told. */
+  /** 1 by default. */
   readonly threads?: number;
 }
 

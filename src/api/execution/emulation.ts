@@ -1,5 +1,5 @@
 /**
- * @file What emulated ranks are told: the seconds of every segment, as the program says or, where it does not, as the device of
+ * @file Input of emulated ranks: the seconds of every segment, as the program says or, where it does not, as the device of
  * the plan's cluster takes for its work; and the link between ranks.
  */
 import type { Cluster } from '../../cost-model/cluster.js';

@@ -8,7 +8,7 @@ import { openReplanning, planAgain } from '../planning/replan.js';
 import { type PlanSensitivity, planSensitivities } from './plan-sensitivity.js';
 
 export interface ChoicesAsked {
-  /** How many of the best combinations are lowered: their memory is told. */
+  /** How many of the best combinations are lowered: their memory is reported. */
   readonly top?: number;
   readonly sensitivity?: boolean;
   readonly model?: string;

@@ -107,7 +107,7 @@ export function explainOperator(plan: Explainable, name: string): OperatorExplan
       const layout = layouts[index];
       return tensor !== null && layout ? [{ tensor, layout: tensorLayoutText(graph, tensor, layout, mesh) }] : [];
     });
-  const surroundings = new OperatorSurroundings(plan, node);
+  const neighbours = new OperatorNeighbours(plan, node);
   return {
     operator: name,
     op: node.op,
@@ -131,10 +131,10 @@ export function explainOperator(plan: Explainable, name: string): OperatorExplan
           ]
         : [],
     ),
-    redistributions: surroundings.redistributions(operands, results),
-    alternatives: alternativesOf(plan, node, surroundings, {
+    redistributions: neighbours.redistributions(operands, results),
+    alternatives: alternativesOf(plan, node, neighbours, {
       seconds: secondsOf(fragment, cluster),
-      around: surroundings.cost(operands, results),
+      around: neighbours.cost(operands, results),
     }),
     chains: joinChains(chainsOf(strategy, name, propagation), graph, mesh),
     pins: pinsOf(plan, name),
@@ -142,7 +142,7 @@ export function explainOperator(plan: Explainable, name: string): OperatorExplan
 }
 
 /** What lies around an operator and stays as it is: the views that it reads and those of its results. */
-class OperatorSurroundings {
+class OperatorNeighbours {
   private readonly by: Redistributor;
   private readonly read: readonly (Layout | null)[];
   private readonly shown: readonly (readonly Layout[])[];
@@ -201,7 +201,7 @@ class OperatorSurroundings {
 function alternativesOf(
   { graph, cluster, assignment, left, pins, meshOf }: Explainable,
   node: Node,
-  surroundings: OperatorSurroundings,
+  neighbours: OperatorNeighbours,
   own: { readonly seconds: number; readonly around: number },
 ): readonly Alternative[] {
   const mesh = meshOf?.(node) ?? assignment.mesh;
@@ -210,7 +210,7 @@ function alternativesOf(
   const ruledOut = rulingOut(question, left, searchPins(graph, pins).operators.get(node.name) ?? []);
   const all = set.strategies.map((strategy, index): Alternative => {
     const seconds = (set.costs[index] ?? 0) / 1e9;
-    const around = surroundings.cost(set.operands[index] ?? [], set.results[index] ?? []) / 1e9;
+    const around = neighbours.cost(set.operands[index] ?? [], set.results[index] ?? []) / 1e9;
     // Prices are whole nanoseconds, which seconds are not.
     const differenceSeconds = Math.round((seconds + around - own.seconds) * 1e9 - own.around) / 1e9;
     return {

@@ -64,7 +64,7 @@ export interface PinsExplanation {
 
 export interface ExplainPinsOptions {
   readonly model?: string;
-  /** How many of the dearest are looked at again where the memory limit matters. */
+  /** How many of the most expensive are looked at again where the memory limit matters. */
   readonly top?: number;
   readonly signal?: AbortSignal;
   readonly onProgress?: (text: string) => void;

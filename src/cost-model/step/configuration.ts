@@ -86,7 +86,7 @@ export interface StepConfiguration {
 }
 
 /**
- * Bytes per element in which software adds up and reduces gradients unless told otherwise: Megatron makes those of bf16 fp32, and
+ * Bytes per element in which software adds up and reduces gradients by default: Megatron makes those of bf16 fp32, and
  * leaves its recipes for 8 and 4 bits, and other software all of them, at 16 bits.
  */
 export function usualGradientBytes(precision: ProductPrecision, software: SoftwareName): number {

@@ -1,6 +1,6 @@
 /**
- * @file Gradients handed back through a graph, from its last operator to its first. Every operator's gradient is its registry
- * entry's; what several readers hand back is added up where the tensor is made. Gradient operators stand in
+ * @file Gradients propagated through a graph, from its last operator to its first. Every operator's gradient is its registry
+ * entry's; gradients of several readers are added up where the tensor is made. Gradient operators stand in
  * the layer of the operator they belong to, in the phase `backward-input` where an activation's gradient follows from them.
  */
 import { isFloating } from '../dtype.js';
@@ -99,7 +99,7 @@ class Backpropagation {
   private readonly weights: Map<string, Weight>;
   private readonly constants = new Map<string, string>();
   private readonly replaced = new Map<Node, Node>();
-  /** What readers have handed back so far, by tensor. */
+  /** Gradients that readers have propagated so far, by tensor. */
   private readonly parts = new Map<string, string[]>();
   /** Tensors that hold gradients of computed tensors. */
   private readonly ofActivations = new Set<string>();
@@ -178,7 +178,7 @@ class Backpropagation {
     for (const [index, part] of block.gradients.entries()) if (part !== null) this.handBack(node, index, part);
   }
 
-  /** The sum of what a tensor's readers handed back; null where none did. Kept, so that it is made once. */
+  /** The sum of the gradients from a tensor's readers; null where there are none. Kept, so that it is made once. */
   private gradientOf(tensor: string, maker: Node | null): string | null {
     const [first, ...others] = this.parts.get(tensor) ?? [];
     if (first === undefined) return null;

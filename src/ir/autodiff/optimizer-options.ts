@@ -1,5 +1,5 @@
 /**
- * @file What an optimizer is told.
+ * @file Options of optimizers.
  */
 
 export interface RateSchedule {

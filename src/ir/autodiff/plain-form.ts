@@ -1,5 +1,5 @@
 /**
- * @file An operator's plain form as a graph that gradients are handed back through, and those gradients as operators. What they
+ * @file An operator's plain form as a graph that gradients are propagated through, and those gradients as operators. What they
  * read of the form is computed again: nothing of it is alive between forward and backward.
  */
 import { AutoparError } from '../error.js';

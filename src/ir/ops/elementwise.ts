@@ -14,7 +14,7 @@ import type { OperatorWriter } from './operator-writer.js';
 interface ElementwiseRow {
   readonly op: string;
   readonly operands: 'one' | 'two' | 'any';
-  /** Result's dtype: that of the first operand unless told. */
+  /** Result's dtype: that of the first operand by default. */
   readonly dtype?: 'bool';
   /** Floating-point operations per element; a transcendental function counts for several. */
   readonly flops?: number;

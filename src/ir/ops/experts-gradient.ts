@@ -38,7 +38,7 @@ export function expertsForward(write: OperatorGradient, experts: Experts): void 
   const product = write.add('MatMul', [value, turned(experts.second, 3)]);
   const shift = view.inputs[second] ? write.add('Unsqueeze', [raised(second)], { axes: [1] }) : null;
   const each = shift === null ? product : write.add('Add', [product, shift]);
-  const share = write.add('Unsqueeze', [turned(routing.chances, 2)], { axes: [2] });
+  const share = write.add('Unsqueeze', [turned(routing.probabilities, 2)], { axes: [2] });
   const weighted = write.add('Mul', [each, share]);
   const sum = write.add('ReduceSum', [weighted], { axes: [0], keepdims: 0 });
   write.add('Reshape', [write.inType(sum, write.sumType, dtype)], { shape }, 'out0');
@@ -79,8 +79,8 @@ export function expertsGradient(write: OperatorGradient, experts: Experts): void
   const slope = rows('grad0');
   const owed = write.add('MatMul', [slope, experts.second]);
   const each = write.on(type);
-  const chances = turned(routing.chances, 2);
-  const share = write.add('Unsqueeze', [chances], { axes: [2] });
+  const probabilities = turned(routing.probabilities, 2);
+  const share = write.add('Unsqueeze', [probabilities], { axes: [2] });
   if (write.wants(SCORES)) {
     const fit = write.add('ReduceSum', [each.mul(value, owed)], { axes: [2], keepdims: 0 });
     const shifted = view.inputs[secondBias]
@@ -92,7 +92,7 @@ export function expertsGradient(write: OperatorGradient, experts: Experts): void
     const made = write.add('MatMul', [turned(slope, 2), each.mul(share, value)]);
     write.become(weights[1], made, type);
   }
-  if (write.wants(secondBias)) write.become(secondBias, write.add('MatMul', [chances, slope]), type);
+  if (write.wants(secondBias)) write.become(secondBias, write.add('MatMul', [probabilities, slope]), type);
   if (![INPUT, firstBias, weights?.[0] ?? INPUT].some((index) => write.wants(index))) return;
   const grown = back(each.mul(share, owed));
   if (weights !== null && write.wants(weights[0])) {
@@ -119,12 +119,12 @@ function routingOf(write: OperatorGradient, choices: number, isNormalised: boole
   const chosen = write.add('ReduceSum', [write.cast(isPlace, type)], { axes: [1], keepdims: 0 });
   const all = write.add('Softmax', [scores], { axis: -1 });
   const counted = at.mul(all, chosen);
-  const chances = isNormalised ? at.div(counted, at.sum(counted, [1])) : counted;
+  const probabilities = isNormalised ? at.div(counted, at.sum(counted, [1])) : counted;
   const back = (slope: string) => {
-    const weighted = at.mul(chances, slope);
-    return at.sub(weighted, at.mul(isNormalised ? chances : all, at.sum(weighted, [1])));
+    const weighted = at.mul(probabilities, slope);
+    return at.sub(weighted, at.mul(isNormalised ? probabilities : all, at.sum(weighted, [1])));
   };
-  return { chances, back };
+  return { probabilities, back };
 }
 
 /** Whether it has a form that ONNX Runtime has no kernel for on a CPU, or one of `operands`: nothing here proves them. */

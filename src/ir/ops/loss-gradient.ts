@@ -26,7 +26,7 @@ export function lossGradient(fromScores: boolean): GradientBody {
     }
     if (write.wants(2)) classWeights(write, at, labels, share.unweighted, fromScores);
 
-    /** (p − 1 at the label) · share, and what the log-probabilities hand back where they are a result that is used. */
+    /** (p − 1 at the label) · share, and the gradient of the log-probabilities where they are a result that is used. */
     function scores(beside: string): string {
       const own = at.mul(at.sub(probabilities(write, at), at.count(labels.hit)), beside);
       return write.has(1) ? at.add(own, logarithms(write, at)) : own;

@@ -47,7 +47,7 @@ export function plainAttention(write: OperatorWriter, sizes: AttentionSizes): vo
     key: asKeys(1, 4, e),
     value: asKeys(2, 5, f),
     steps: stepsOf(write, sizes, axes, (stage) => (stage === mode ? [{ kind: 'shown', to: show }] : [])),
-    ...(mode === 3 ? { chances: show } : {}),
+    ...(mode === 3 ? { probabilities: show } : {}),
   });
   write.makes(0, write.rearrange(result, queries(f), perHead([h, g], s, f)), type);
 }

@@ -131,7 +131,7 @@ function globalMean(view: OperatorView): Expansion {
   return write.finish();
 }
 
-/** (Σ |x|^p)^(1/p); p is 2 unless told. */
+/** (Σ |x|^p)^(1/p); p is 2 by default. */
 function globalNorm(view: OperatorView): Expansion {
   const write = new ExpansionWriter();
   const { dtype, shape } = operand(view, 0);

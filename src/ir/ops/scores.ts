@@ -44,7 +44,7 @@ interface AttentionParts {
   /** A score beside those of the keys, which takes part in the softmax and has no value: [h g 1 1] or one number. */
   readonly sink?: string | null;
   /** A result shows the probabilities. */
-  readonly chances?: (name: string) => void;
+  readonly probabilities?: (name: string) => void;
 }
 
 /** No score at all. Finite, so that rows without any key have no NaN. */
@@ -61,16 +61,16 @@ export function writeAttention(write: OperatorWriter, parts: AttentionParts): st
     else if (step.kind === 'add') score = at.add(score, step.name);
     else step.to(score);
   }
-  let chances = write.add('Softmax', [score], { axis: -1 });
+  let probabilities = write.add('Softmax', [score], { axis: -1 });
   // A query without any key takes part in nothing.
-  for (const step of parts.steps) if (step.kind === 'keep') chances = at.where(step.name, chances, 0);
+  for (const step of parts.steps) if (step.kind === 'keep') probabilities = at.where(step.name, probabilities, 0);
   if (parts.sink) {
     // Σ exp(score) of Σ exp(score) + exp(sink).
     const total = write.add('ReduceLogSumExp', [score], { axes: [4], keepdims: 1 });
-    chances = at.mul(chances, write.add('Sigmoid', [write.add('Sub', [total, parts.sink])]));
+    probabilities = at.mul(probabilities, write.add('Sigmoid', [write.add('Sub', [total, parts.sink])]));
   }
-  parts.chances?.(chances);
-  return write.add('MatMul', [chances, parts.value]);
+  parts.probabilities?.(probabilities);
+  return write.add('MatMul', [probabilities, parts.value]);
 }
 
 /** A mask as the scores have their dimensions: heads apart, and as long as the keys; what it lacks at the end is `filler`. */

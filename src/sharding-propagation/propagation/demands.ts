@@ -56,7 +56,7 @@ export interface Demands {
 }
 
 /** What collecting needs to know of the graph. */
-export interface DemandSurroundings {
+export interface DemandContext {
   readonly graph: Graph;
   readonly mesh: Mesh;
   readonly cells: (node: string) => OperatorCells;
@@ -66,7 +66,7 @@ export interface DemandSurroundings {
 }
 
 /** @throws AutoparError `pins-contradict` for pins of one priority, `pin-cannot-be-kept` for a single one */
-export function demandsOf(pins: readonly Pin[], around: DemandSurroundings): Demands {
+export function demandsOf(pins: readonly Pin[], around: DemandContext): Demands {
   const binding = pins.filter((pin) => pin.kind === 'operator' || pin.kind === 'tensor');
   const priorities = [...new Set(binding.map((pin) => pin.source.priority))].sort((a, b) => b - a);
   const roundOf = (source: PinSource) => priorities.indexOf(source.priority);
@@ -101,10 +101,7 @@ interface PinnedOperator {
   readonly path: readonly string[];
 }
 
-function boundOperators(
-  pins: readonly Pin[],
-  { graph, readers, maker }: DemandSurroundings,
-): readonly PinnedOperator[] {
+function boundOperators(pins: readonly Pin[], { graph, readers, maker }: DemandContext): readonly PinnedOperator[] {
   const at = (names: Node['inputs'], { tensor, demand }: TensorPin) =>
     names.map((name) => (name === tensor ? demand : null));
   return pins.flatMap((pin): readonly PinnedOperator[] => {
@@ -141,7 +138,7 @@ function operatorDemands(claims: readonly Claims[], roundOf: (source: PinSource)
 /** Tensors with pinned layouts, be they pinned themselves or as the result of an operator. */
 function tensorDemands(
   pins: readonly Pin[],
-  { graph, mesh }: DemandSurroundings,
+  { graph, mesh }: DemandContext,
   roundOf: (source: PinSource) => number,
   overruled: Overruled[],
 ): ReadonlyMap<string, TensorDemand> {

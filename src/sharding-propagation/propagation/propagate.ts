@@ -29,7 +29,7 @@ import { scatteredCut, splitCuts } from './split-axes.js';
 import { AllCuts, type TensorCuts } from './tensor-cuts.js';
 
 export interface PropagationOptions {
-  /** Whether the batch is laid over dp where pins leave that open; it is unless told otherwise. */
+  /** Whether the batch is laid over dp where pins leave that open; it is by default. */
   readonly batch?: boolean;
 }
 

@@ -32,7 +32,7 @@ export interface SearchEffort {
 
 /** Columns up to which an integer program is tried. */
 const MOST_COLUMNS = 60_000;
-/** Seconds after which a better bound alone is told. */
+/** Seconds after which a better bound alone is reported. */
 const NOTE_SECONDS = 0.5;
 /** Share of a round of local search that a branch gets. */
 const BRANCH_ROUND = 0.05;

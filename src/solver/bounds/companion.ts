@@ -14,7 +14,7 @@ import { levelOf, type SolverLevel } from './level.js';
 import { LocalSearch } from './local-search.js';
 import { type Advice, searchRound } from './rounds.js';
 
-/** What the companion is told. */
+/** Input of the companion. */
 type CompanionMessage =
   /** What the bound of a core knows by now: the first core, or the smallest. */
   | { readonly kind: 'advice'; readonly depth: number; readonly advice: Advice }

@@ -11,7 +11,7 @@ export interface Advice {
   readonly favoured: Int32Array;
 }
 
-/** Gain, as a share of the cost, that is told before a round ends. */
+/** Gain, as a share of the cost, that is reported before a round ends. */
 const STEP = 0.005;
 /** Table entries that a round looks at, the first time: so many, and so many for each variable. */
 const ROUND = 2e7;
@@ -62,7 +62,7 @@ export function searchRound(
     const found = search.best;
     if (found && found.cost + constant < round.known() * below) round.take(expand(found.states), found.cost + constant);
   };
-  // A round may be long: what it finds is told on the way, the small steps at its end.
+  // A round may be long: what it finds is reported on the way, the small steps at its end.
   search.anneal(length, [round.scale * hot, round.scale * cold], width, () => {
     offer(1 - STEP);
     return round.stop();

@@ -1,5 +1,5 @@
 /**
- * @file Sizes of language models as tests state them: GPT unless told otherwise.
+ * @file Sizes of language models as tests state them: GPT by default.
  */
 import { GPT_STYLE, type LanguageModelSizes } from '../../../models/language-sizes.js';
 

@@ -21,7 +21,7 @@ export interface At {
   readonly known?: readonly (number | null)[];
 }
 
-/** float32 of a shape: that of a vector unless told. */
+/** float32 of a shape: that of a vector by default. */
 export const floats = (data: readonly number[], shape: readonly number[] = [data.length]): Values => ({
   dtype: 'float32',
   shape,

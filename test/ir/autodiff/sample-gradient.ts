@@ -20,11 +20,11 @@ import { needEntry } from '../ops/simulate.js';
 import { randomValues } from '../ops/values.js';
 
 export interface GradientOptions {
-  /** Per operand; all floating-point ones unless told. */
+  /** Per operand; all floating-point ones by default. */
   readonly wanted?: readonly boolean[];
-  /** Per result; all floating-point ones unless told. */
+  /** Per result; all floating-point ones by default. */
   readonly given?: readonly boolean[];
-  /** Relative and norm-wise, for each operand's gradient; 1e-4 in float32, 2e-2 in half precision unless told. */
+  /** Relative and norm-wise, for each operand's gradient; 1e-4 in float32, 2e-2 in half precision by default. */
   readonly tolerance?: number;
   /** Draws other values. */
   readonly seed?: number;

@@ -21,7 +21,7 @@ export interface Case {
   readonly inputs: readonly (Sample | null)[];
   readonly attributes: Attributes;
   readonly outputs: number;
-  /** Relative tolerance; 1e-4 unless told. */
+  /** Relative tolerance; 1e-4 by default. */
   readonly tolerance?: number;
 }
 

@@ -210,7 +210,7 @@ const CAUSAL: readonly Case[] = [
   ms('Attention', [f(2, 2, 8), f(8, 48), f(48), null, f(2, 2, 4, 4, 4)], { num_heads: 4, unidirectional: 1 }, 2),
 ];
 
-/** Over whole sequences of four positions, unless told. */
+/** Over whole sequences of four positions, by default. */
 function grouped(inputs: readonly (Sample | null)[], attributes: Case['attributes'], total = 4): Case {
   return ms('GroupQueryAttention', inputs, { ...attributes, total_sequence_length: constant('int32', [total]) }, 3);
 }

@@ -59,7 +59,7 @@ const OPERATORS = new Set([
   ...['SimplifiedLayerNormalization', 'SkipLayerNormalization', 'SkipSimplifiedLayerNormalization'],
   'EmbedLayerNormalization',
 ]);
-/** GroupNormalization's forward is float32 in any type unless told otherwise. */
+/** GroupNormalization's forward is float32 in any type by default. */
 const fine = (sample: Case): Case =>
   sample.op === 'GroupNormalization' ? { ...sample, attributes: { ...sample.attributes, ...FINE } } : sample;
 const whole = [...CASES.filter(({ op }) => OPERATORS.has(op)).map(fine), ...OWN];
