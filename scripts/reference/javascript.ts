@@ -18,6 +18,8 @@ interface Declared {
   /** Text of the comment before it, without its frame. */
   readonly says: string;
   readonly code: string;
+  /** Where it is declared. */
+  readonly file: string;
 }
 
 interface Module {
@@ -31,7 +33,7 @@ interface Module {
 
 /** The page. */
 export function javascriptDocs(): string {
-  const exported = exportsOf(INDEX);
+  const exported = withBases(exportsOf(INDEX));
   const sections = Object.entries(TITLES).flatMap(([kind, title]) => {
     const members = exported.filter((one) => one.kind === kind).sort((a, b) => (a.name < b.name ? -1 : 1));
     return members.length === 0 ? [] : [`## ${title}\n\n${members.map(entry).join('\n')}`];
@@ -56,6 +58,19 @@ function exportsOf(file: string): readonly Declared[] {
     ...[...from].map(([name, [source, theirs]]) => ({ ...resolved(source, theirs), name })),
     ...all.flatMap(exportsOf),
   ];
+}
+
+/** Besides what is exported, the interfaces that its interfaces extend: their options and fields are not said elsewhere. */
+function withBases(exported: readonly Declared[]): readonly Declared[] {
+  const known = new Map(exported.map((one) => [one.name, one]));
+  for (const { code, file } of known.values()) {
+    const [, bases = ''] = /^interface \w+ extends ([^{]*)\{/.exec(code) ?? [];
+    for (const [name] of bases.matchAll(/\b[A-Z]\w*/g)) {
+      const { own, from } = moduleOf(file);
+      if (!known.has(name) && (own.has(name) || from.has(name))) known.set(name, { ...resolved(file, name), name });
+    }
+  }
+  return [...known.values()];
 }
 
 /** @throws Error for a name that nothing declares */
@@ -108,7 +123,7 @@ function readModule(file: string): Module {
       const code = text
         .replace(/^export (declare )?/, '')
         .replaceAll(/^( {4})+/gm, (spaces) => ' '.repeat(spaces.length / 2));
-      own.set(name, { name, kind, says: plain(comment?.value ?? ''), code });
+      own.set(name, { name, kind, says: plain(comment?.value ?? ''), code, file });
     }
   }
   return { own, from, all };

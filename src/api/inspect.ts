@@ -30,14 +30,13 @@ import {
 import { inspectTraining, type TrainingInspection } from './inspect-training.js';
 import { importAssuming, type OpenDimension } from './models/assumed-dimensions.js';
 import type { ImportOptions } from './models/import.js';
+import { type ModelChoice, modelOf } from './models/model-choice.js';
 import { importedFor } from './models/training-form.js';
 import type { Training } from './requests/training-request.js';
 
-export interface InspectOptions extends ImportOptions, ParameterOptions {
+export interface InspectOptions extends ImportOptions, ParameterOptions, ModelChoice {
   /** Says what training would keep, besides. */
   readonly training?: Training;
-  /** The model file. */
-  readonly model: string;
   readonly signal?: AbortSignal;
   readonly onProgress?: (text: string) => void;
 }
@@ -98,7 +97,8 @@ export interface Inspection {
 export async function inspect(options: InspectOptions): Promise<Inspection> {
   const progress = options.onProgress ?? (() => undefined);
   progress('importing');
-  const model = await readOnnx(options.model);
+  const file = await modelOf(options, options.globalBatch);
+  const model = await readOnnx(file);
   const { imported, open } = await importAssuming(model, importOptions(options));
   await interruptible(options.signal);
   const { graph } = imported;
@@ -113,7 +113,7 @@ export async function inspect(options: InspectOptions): Promise<Inspection> {
   const operators = operatorRows(graph, work);
   return {
     name: imported.name,
-    file: await fileFacts(model, options.model),
+    file: await fileFacts(model, file),
     fingerprint: imported.fingerprint,
     dims: imported.dims,
     open,

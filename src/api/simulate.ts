@@ -30,6 +30,7 @@ import { interruptible } from '../ir/interruption.js';
 import { checkRequest } from '../schedule/make-schedule.js';
 import { factsOf, type SpaceOptions } from '../search/configurations/space.js';
 import type { ImportOptions } from './models/import.js';
+import type { ModelChoice } from './models/model-choice.js';
 import type { Purpose } from './planning/graph-work.js';
 import { limitsOf, missingOf } from './planning/missing-memory.js';
 import { type Remedy, remedyOf } from './planning/step-remedy.js';
@@ -38,16 +39,14 @@ import { type AxisUse, stepAxes } from './reports/mesh-axes.js';
 import { pipelineMemory, pipelineSpans, writeTimeline } from './reports/timeline.js';
 import { clusterSources } from './requests/cluster-sources.js';
 
-export interface SimulateOptions extends Omit<ImportOptions, 'globalBatch'>, Partial<Degrees> {
-  /** The model file; left out where `generate` is given. */
-  readonly model?: string;
-  /** `FAMILY:key=value,…`. */
-  readonly generate?: string;
+export interface SimulateOptions extends Omit<ImportOptions, 'globalBatch'>, Partial<Degrees>, ModelChoice {
   readonly cluster?: string;
   readonly devices?: number;
   /** Bytes per device; what the device has by default. */
   readonly memory?: number;
   /** A step of training; inference (forward alone) where it is left out. */
+  readonly training?: { readonly loss: LossOptions };
+  /** The same as `training.loss`. */
   readonly loss?: LossOptions;
   readonly globalBatch?: number;
   readonly microBatch?: number;

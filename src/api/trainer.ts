@@ -2,8 +2,10 @@
  * @file A trainer: one model, trained, tuned further, evaluated and asked for outputs under whatever parallel configuration.
  * Weights are whole between its calls, so that each call may run on other ranks than the one before.
  */
+
 import { AutoparError } from '../ir/error.js';
 import { openSession, type WholeTensors } from '../runtime/session.js';
+import { familyOf } from './models/model-choice.js';
 import type { CompileOptions } from './options/flat-degrees.js';
 import { TRAIN_IDLE } from './options/idle.js';
 import { defaultFolder, readCompiled } from './output/folder.js';
@@ -126,7 +128,8 @@ export class Trainer {
   }
 
   private get directory(): string {
-    return this.config.output ?? this.options.output ?? defaultFolder(this.options.model);
+    const { generate = '', model = familyOf(generate) } = this.options;
+    return this.config.output ?? this.options.output ?? defaultFolder(model);
   }
 
   /** Compiles where the configuration is another than that of the last call. */

@@ -8,6 +8,7 @@ import type { CompileResult } from './compile.js';
 import type { Exported, ExportOptions } from './export-weights.js';
 import type { Inspection, InspectOptions } from './inspect.js';
 import type { ImportedModel, ImportOptions } from './models/import.js';
+import { modelOf } from './models/model-choice.js';
 import { type CompileOptions, nested, type PlanningOptions } from './options/flat-degrees.js';
 import {
   COMPILE_IDLE,
@@ -74,17 +75,23 @@ export function emit(planned: PlannedModel, options: EmitOptions): Promise<Emitt
 /** Plans a model and writes plan and program; nothing is left behind where it fails. */
 export function compile(options: CompileOptions): Promise<CompileResult> {
   return checked('compile', options, [], async () => {
-    const inner = nested(options);
+    const { generate, ...given } = options;
+    const inner = nested({ ...given, model: given.model ?? '' });
     refuseIdle(inner, COMPILE_IDLE);
-    return (await import('./compile.js')).compile(inner);
+    const model = await modelOf(options, given.globalBatch);
+    const made = generate === undefined ? {} : { generated: generate };
+    return (await import('./compile.js')).compile({ ...inner, ...made, model });
   });
 }
 
 /** Prices one choice of degrees, batches and savings. */
 export function simulate(options: SimulateOptions): Promise<Simulation> {
-  return checked('simulate', options, SIMULATE_IDLE, async () => {
-    checkDegrees(options, ['dp', 'tp', 'pp', 'sp']);
-    return (await import('./simulate.js')).simulate(options);
+  const loss = options.loss ?? options.training?.loss;
+  const { training: _, ...given } = { ...options, ...(loss === undefined ? {} : { loss }) };
+  return checked('simulate', options, [], async () => {
+    refuseIdle(given, SIMULATE_IDLE);
+    checkDegrees(given, ['dp', 'tp', 'pp', 'sp']);
+    return (await import('./simulate.js')).simulate(given);
   });
 }
 
@@ -145,7 +152,8 @@ export async function checked<Options, Result>(
   try {
     checkKinds(options, TABLES[verb], `${verb}()`, (name) => elsewhere(verb, name));
     const given = options as Readonly<Record<string, unknown>>;
-    const lacking = NEEDED[verb]?.find((name) => given[name] === undefined);
+    const lacks = (name: string) => given[name] === undefined && !(name === 'model' && given['generate'] !== undefined);
+    const lacking = NEEDED[verb]?.find(lacks);
     if (lacking !== undefined)
       throw new AutoparError('missing-argument', 'usage', `${verb}() needs the option ${lacking}`);
     refuseIdle(options, idle);

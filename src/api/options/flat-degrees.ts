@@ -4,6 +4,7 @@
 import { AutoparError } from '../../ir/error.js';
 import { SEARCHED_AXES } from '../../sharding-propagation/roles.js';
 import type { NestedCompileOptions as Compile } from '../compile.js';
+import type { ModelChoice } from '../models/model-choice.js';
 import type { NestedPlanningOptions as Planning } from '../plan.js';
 import { checkDegrees, type DegreeOptions, MULTIPLIED } from '../requests/degrees.js';
 
@@ -19,7 +20,7 @@ interface FlatDegrees extends GivenDegrees {
 
 export interface PlanningOptions extends Omit<Planning, 'degrees'>, FlatDegrees {}
 
-export interface CompileOptions extends Omit<Compile, 'degrees'>, FlatDegrees {}
+export interface CompileOptions extends Omit<Compile, 'degrees' | 'model'>, FlatDegrees, ModelChoice {}
 
 /** Options with degrees as stations take them. @throws AutoparError (usage) for degrees that contradict each other */
 export function nested<Options extends FlatDegrees & Pick<Planning, 'devices' | 'annotations' | 'config'>>({

@@ -46,8 +46,14 @@ const PROPERTIES: Readonly<Record<string, string>> = {
 
 /** Of verbs that have another property for an option than the rest. */
 const OF_VERBS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
-  compile: { '--micro-batches': 'training.microBatches' },
-  inspect: { '--tie': 'tie', '--untie': 'untie', '--trainable': 'trainable', '--frozen': 'frozen' },
+  compile: { '--model': 'generate', '--micro-batches': 'training.microBatches' },
+  inspect: {
+    '--model': 'generate',
+    '--tie': 'tie',
+    '--untie': 'untie',
+    '--trainable': 'trainable',
+    '--frozen': 'frozen',
+  },
   simulate: {
     '--train': 'loss',
     '--loss': 'loss.kind',
@@ -74,7 +80,7 @@ const WORDS = [
   ...['sgd', 'adamw', 'mse', 'semi-auto', 'data', 'hybrid', 'ilp', 'sharding_propagation', 'dynamic_programming'],
   ...['model-output', 'cross_entropy'],
 ];
-const VALUE = String.raw`\d[\w.,]*|[\w.]+=[\w.]+|[A-Z][A-Z]+|NxM:ID|(?:${WORDS.join('|')})(?![\w-])`;
+const VALUE = String.raw`\d(?:[\w.,]*\w)?|[\w.]+=[\w.]+|[A-Z][A-Z]+|NxM:ID|(?:${WORDS.join('|')})(?![\w-])`;
 const MENTIONED = new RegExp(`${COMMAND}|${OPTION}(?: (${VALUE}))?`, 'g');
 
 /** A sentence of the command line in words of JavaScript, for users of `verb`. */

@@ -155,6 +155,7 @@ const simulating = {
   devices: whole(1),
   memory: whole(1),
   loss,
+  training: options<NonNullable<SimulateOptions['training']>>({ loss }),
   microBatch: whole(1),
   microBatches: whole(1),
   meshOrder: texts,
@@ -214,6 +215,7 @@ export const TABLES: OptionTables = {
     ...parameters,
     training,
     model: text,
+    generate: text,
     ...watched,
   },
   plan: planning,
@@ -234,6 +236,7 @@ export const TABLES: OptionTables = {
     ...planning,
     ...importing,
     model: text,
+    generate: text,
     generated: text,
     output: text,
     force: flag,
@@ -312,7 +315,7 @@ export const TABLES: OptionTables = {
   calibrate: { files: texts, cluster: text, output: text, ...watched },
 };
 
-/** Options that must be there. */
+/** Options that must be there; `generate` takes the place of `model`. */
 export const NEEDED: Readonly<Partial<Record<Verb, readonly string[]>>> = {
   inspect: ['model'],
   compile: ['model'],

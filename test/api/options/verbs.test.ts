@@ -72,8 +72,18 @@ test('values of another form: both are said', async (t) => {
   t.regex(await refusal(t, compile(model), 'bad-option'), /expected an object of options/);
   // @ts-expect-error nothing
   await refusal(t, compile(), 'bad-option');
-  // @ts-expect-error no model
   t.regex(await refusal(t, compile({ dp: 4 }), 'missing-argument'), /needs the option model/);
+});
+
+test('a generated model and a loss have the same name in every verb', async (t) => {
+  const generate = 'mlp:layers=2,hidden=8,batch=2';
+  const { plan } = await compile({ generate, output: await output(), planOnly: true, dp: 2 });
+  t.is(plan.model.name, 'mlp');
+  t.is((await inspect({ generate })).name, 'mlp');
+  const priced = { generate: 'gpt:layers=2', cluster: '1x2:a100-sxm-80', dp: 2 };
+  const { stepSeconds } = await simulate({ ...priced, loss });
+  t.is((await simulate({ ...priced, training: { loss } })).stepSeconds, stepSeconds);
+  t.regex(await refusal(t, compile({ model, generate }), 'bad-option'), /generate .*contradicts the file/);
 });
 
 test('misplaced options are refused as on the command line, in words of JavaScript', async (t) => {
@@ -124,6 +134,7 @@ test('options of the command line become properties; commands stay', (t) => {
     ['autopar inspect MODEL --parameters lists them', 'autopar inspect MODEL --parameters lists them'],
     ['add --weight-decay', 'add training.optimizer.weightDecay'],
     ['--mode hybrid', "mode: 'hybrid'"],
+    ['--global-batch 2, or --dp 1', 'globalBatch: 2, or dp: 1'],
     ['a well-known name--kept', 'a well-known name--kept'],
   ];
   for (const [command, script] of sentences) t.is(inJavaScript('compile', command), script);
