@@ -20,3 +20,8 @@ export function schemaCheck<T>(schema: object, options: Options = {}): () => Val
 function ajv(): typeof import('ajv') {
   return createRequire(import.meta.url)('ajv') as typeof import('ajv');
 }
+
+/** Whether parsed JSON or YAML is a mapping. */
+export function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}

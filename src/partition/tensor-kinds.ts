@@ -3,7 +3,7 @@
  */
 import { isBackward, isOnceAStep } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
-import type { ShardedGraph, ShardedNode } from './sharded-graph.js';
+import { readsOf, resultsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
 
 export type TensorKind =
   | 'weight'
@@ -30,7 +30,7 @@ export function tensorKinds(graph: ShardedGraph): ReadonlyMap<string, TensorKind
   const nodes = graph.nodes.filter(({ kind }) => kind !== 'move');
   const readers = new Map<string, ShardedNode[]>();
   for (const node of nodes) {
-    for (const name of new Set(inputsOf(node).map(sourceOf))) {
+    for (const name of new Set(readsOf(node).map(sourceOf))) {
       const list = readers.get(name);
       if (list) list.push(node);
       else readers.set(name, [node]);
@@ -42,7 +42,7 @@ export function tensorKinds(graph: ShardedGraph): ReadonlyMap<string, TensorKind
   // Backwards, so that the operand of a reduction is what its result is.
   for (const node of [...nodes].reverse()) {
     const isKept = node.phase === 'forward' && !trains;
-    for (const name of outputsOf(node)) {
+    for (const name of resultsOf(node)) {
       const isGradient = isRead(
         name,
         (reader) =>
@@ -67,12 +67,4 @@ export function tensorKinds(graph: ShardedGraph): ReadonlyMap<string, TensorKind
   }
   for (const name of copied.keys()) kinds.set(name, kinds.get(sourceOf(name)) ?? 'temporary');
   return kinds;
-}
-
-function inputsOf(node: ShardedNode): readonly string[] {
-  return node.kind === 'compute' ? [...new Set(node.inputs.filter((name) => name !== null))] : [node.input];
-}
-
-function outputsOf(node: ShardedNode): readonly string[] {
-  return node.kind === 'compute' ? node.outputs.filter((name) => name !== null) : [node.output];
 }

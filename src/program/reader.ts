@@ -80,7 +80,8 @@ function badProgram(file: string, what: string, hint = 'compile the model again'
   return new AutoparError('bad-program', 'input', `the program ${file}: ${what}`, { file }, hint);
 }
 
-function isFile(file: string): Promise<boolean> {
+/** Whether there is such a file. */
+export function isFile(file: string): Promise<boolean> {
   return stat(file).then(
     (found) => found.isFile(),
     () => false,

@@ -12,7 +12,13 @@ import { operatorEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
 import type { Assignment, TensorReader, View } from '../partition/assignment.js';
 import { partition } from '../partition/partition.js';
-import { equalLayouts, type Layout, layoutKey, mergedLayout, replicated } from '../sharding-propagation/layout.js';
+import {
+  distinctLayouts,
+  equalLayouts,
+  type Layout,
+  mergedLayout,
+  replicated,
+} from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import { type Propagation, propagate } from '../sharding-propagation/propagation/propagate.js';
 import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
@@ -109,7 +115,9 @@ function cheapestView({ graph, tensor, from, propagated, readers, wanted }: View
     (from || first.partial.length === 0)
   )
     return first;
-  const candidates = distinct([...whole, propagated, ...asked]).filter((layout) => layout.partial.length === 0 || from);
+  const candidates = distinctLayouts([...whole, propagated, ...asked]).filter(
+    (layout) => layout.partial.length === 0 || from,
+  );
   const possible = isOutput ? candidates.filter((layout) => layout.partial.length === 0) : candidates;
   const [only] = possible;
   if (!only || (asked.length === 0 && whole.length > 0)) return only ?? propagated;
@@ -118,10 +126,6 @@ function cheapestView({ graph, tensor, from, propagated, readers, wanted }: View
   const cost = (a: Layout, b: Layout) => by.cost(a, b, shape, dtypeBits(dtype));
   const total = (view: Layout) => asked.reduce((sum, layout) => sum + cost(view, layout), from ? cost(from, view) : 0);
   return possible.reduce((best, layout) => (total(layout) < total(best) ? layout : best));
-}
-
-function distinct(layouts: readonly Layout[]): readonly Layout[] {
-  return [...new Map(layouts.map((layout) => [layoutKey(layout), layout])).values()];
 }
 
 /** Axes of pinned degrees that one of the operators with most of the work does not use. */

@@ -231,3 +231,8 @@ function joinPieces(pieces: readonly Piece[]): readonly Piece[] {
 function compareNames(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }
+
+/** One of each of equal layouts. */
+export function distinctLayouts(layouts: readonly Layout[]): readonly Layout[] {
+  return [...new Map(layouts.map((layout) => [layoutKey(layout), layout])).values()];
+}

@@ -2,6 +2,7 @@
  * @file plan.json of version 1 as version 2: classes of layers, partial sums and reductions have other names. A pipeline of
  * version 1 says of no operator which stage it is on, so that there is nothing to convert.
  */
+import { isRecord } from '../ir/schema-check.js';
 import { STAGE_AXIS } from '../sharding-propagation/mesh.js';
 
 /** The plan as version 2 says it; null where it has stages. Whether it is a plan at all is checked afterwards. */
@@ -36,8 +37,4 @@ function renamed(entries: readonly (readonly [string, unknown])[]): Readonly<Rec
       ];
     }),
   );
-}
-
-function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

@@ -2,6 +2,7 @@
  * @file The keys of MindFormers' configuration files that are about parallelism: a table of where each stands, what form its
  * value has, and its default. docs/reference/mindformers.md has the same rows in words; a test compares them.
  */
+import { isRecord } from '../../ir/schema-check.js';
 import { tupleValues } from '../../sharding-propagation/annotations/tuple-text.js';
 import { MOST_DEVICES } from '../../sharding-propagation/mesh.js';
 import {
@@ -244,7 +245,7 @@ function commFusion(value: unknown): ReadValue<CommFusion> {
   const expected =
     'a mapping such as {allreduce: {mode: size, config: 32}}, of allreduce, reducescatter and allgather, mode auto, ' +
     'size or index';
-  if (!isMapping(value)) return { expected };
+  if (!isRecord(value)) return { expected };
   const { openstate = true, ...collectives } = value;
   const fits = Object.entries(collectives).every(
     ([name, fused]) => FUSED_COLLECTIVES.some((known) => known === name) && isFused(fused),
@@ -253,7 +254,7 @@ function commFusion(value: unknown): ReadValue<CommFusion> {
 }
 
 function isFused(value: unknown): boolean {
-  if (!isMapping(value)) return false;
+  if (!isRecord(value)) return false;
   const { mode, config = null, ...others } = value;
   if (Object.keys(others).length > 0) return false;
   if (mode === 'size') return typeof config === 'number' && config > 0 && config <= MOST_MEGABYTES;
@@ -262,10 +263,6 @@ function isFused(value: unknown): boolean {
 
 /** Far beyond any model's gradients. */
 const MOST_MEGABYTES = 2 ** 30;
-
-function isMapping(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
 
 function path(value: unknown): ReadValue<string | null> {
   return typeof value === 'string' ? { value: value === '' ? null : value } : { expected: 'the path of a file' };

@@ -2,8 +2,10 @@
  * @file Reads MindFormers' YAML as it is. Sections about other things (model, optimizer, callbacks, …) are left alone; in
  * `parallel` and `parallel_config` every key must be known, and so must any key at the top that is nearly one of ours.
  */
+
 import { AutoparError } from '../../ir/error.js';
 import { nearest, offer } from '../../ir/nearest.js';
+import { isRecord } from '../../ir/schema-check.js';
 import { readYaml, type YamlSource } from '../../sharding-propagation/annotations/yaml-source.js';
 import { DEFAULTS, KEY_ROWS, type KeyRow, NOTED_KEYS, OTHER_TOP_KEYS, SECTIONS } from './config-keys.js';
 import { checkConfig } from './config-rules.js';
@@ -115,8 +117,4 @@ function valueAt(top: unknown, path: readonly string[]): unknown {
 function invalid({ file, lineOf }: ConfigSource, path: readonly string[], message: string, hint: string): AutoparError {
   const line = lineOf(path);
   return new AutoparError('bad-config', 'input', message, { file, ...(line === null ? {} : { line }) }, hint);
-}
-
-function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

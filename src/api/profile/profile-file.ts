@@ -2,7 +2,7 @@
  * @file The profile of a machine: where it lies, what it says, and whether it was made here.
  */
 import { constants } from 'node:fs';
-import { access, stat } from 'node:fs/promises';
+import { access } from 'node:fs/promises';
 import { arch, availableParallelism, cpus, homedir, platform, totalmem } from 'node:os';
 import path from 'node:path';
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
@@ -82,14 +82,6 @@ export async function writeProfile(file: string, profile: MachineProfile): Promi
 export async function isProfile(file: string): Promise<boolean> {
   const { value } = await readYaml(file);
   return (value as { readonly format?: unknown } | null)?.format === 'autopar-profile';
-}
-
-/** Whether there is such a file. */
-export function profileExists(file: string): Promise<boolean> {
-  return stat(file).then(
-    (found) => found.isFile(),
-    () => false,
-  );
 }
 
 /**

@@ -1,7 +1,9 @@
 /**
  * @file What `--cluster` names besides the catalogue: a file, or this machine as it was measured.
  */
+
 import type { ClusterHints } from '../../cost-model/cluster.js';
+import { isFile } from '../../program/reader.js';
 
 /**
  * Reads what `--cluster` names: a cluster file, a profile, or for `local` the profile in the user's cache folder, if there
@@ -10,10 +12,10 @@ import type { ClusterHints } from '../../cost-model/cluster.js';
  */
 export async function clusterSources(text: string | undefined): Promise<Pick<ClusterHints, 'file' | 'local'>> {
   if (text === undefined || (text !== 'local' && !/\.(ya?ml|json)$/i.test(text))) return {};
-  const { defaultProfileFile, isProfile, profileExists, readProfile } = await import('../profile/profile-file.js');
+  const { defaultProfileFile, isProfile, readProfile } = await import('../profile/profile-file.js');
   if (text === 'local') {
     const file = defaultProfileFile();
-    return (await profileExists(file)) ? { local: await readProfile(file) } : {};
+    return (await isFile(file)) ? { local: await readProfile(file) } : {};
   }
   if (await isProfile(text)) return { local: await readProfile(text) };
   const { readClusterFile } = await import('../../cost-model/cluster-file.js');

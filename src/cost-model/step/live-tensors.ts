@@ -5,9 +5,9 @@
  */
 import { isFloating } from '../../ir/dtype.js';
 import { elementCount } from '../../ir/graph.js';
-import type { ShardedNode } from '../../partition/sharded-graph.js';
+import { readsOf, resultsOf, type ShardedNode } from '../../partition/sharded-graph.js';
 import { deviceCount } from '../../sharding-propagation/mesh.js';
-import { inputsOf, isView, outputsOf, type StepGraph } from './step-graph.js';
+import { isView, type StepGraph } from './step-graph.js';
 
 /** Elements of one rank at a part's fullest moment; and at that of ranks that share out what each of them would have whole. */
 export interface Live {
@@ -65,14 +65,14 @@ function* spansOf(
   for (const node of graph.sharded.nodes) {
     const index = node.phase === 'forward' ? at.get(graph.group(node)) : undefined;
     if (index === undefined) continue;
-    for (const name of inputsOf(node)) {
+    for (const name of readsOf(node)) {
       if (graph.weights.has(name)) continue;
       const root = rootOf(graph, name);
       // What no operator makes is there from the first that reads it.
       const span = made.get(root) ?? { from: index, to: index };
       made.set(root, { from: span.from, to: Math.max(span.to, index) });
     }
-    for (const name of outputsOf(node)) {
+    for (const name of resultsOf(node)) {
       const isLast = graph.outputs.has(name);
       const root = rootOf(graph, name);
       const span = made.get(root) ?? { from: index, to: index };

@@ -3,8 +3,14 @@
  */
 import { elementCount } from '../../ir/graph.js';
 import { entryOf } from '../../ir/ops/index.js';
-import type { ComputeNode, ShardedNode, ShardedTensor } from '../../partition/sharded-graph.js';
-import { inputsOf, isFree, outputsOf, phaseOf, type StepGraph } from './step-graph.js';
+import {
+  type ComputeNode,
+  readsOf,
+  resultsOf,
+  type ShardedNode,
+  type ShardedTensor,
+} from '../../partition/sharded-graph.js';
+import { isFree, phaseOf, type StepGraph } from './step-graph.js';
 
 /** Elements that enter and leave a set of nodes; what only changes its form costs nothing. */
 export function traffic(graph: StepGraph, nodes: readonly ComputeNode[]): number {
@@ -20,7 +26,7 @@ export function traffic(graph: StepGraph, nodes: readonly ComputeNode[]): number
       if (entry?.indexInput !== undefined && operand === 0 && graph.weights.has(name)) continue;
       if (!own.has(graph.makerOf(name) as ShardedNode)) read.add(name);
     }
-    for (const name of outputsOf(node)) {
+    for (const name of resultsOf(node)) {
       const outside = graph.readersOf(name).some((reader) => !own.has(reader));
       if (outside || graph.outputs.has(name)) written.add(name);
     }
@@ -53,7 +59,7 @@ export function chainTraffic(
     if (!fusible(key)) continue;
     const after = new Set(
       computesOf(key).flatMap((node) =>
-        outputsOf(node).flatMap((name) =>
+        resultsOf(node).flatMap((name) =>
           graph
             .readersOf(name)
             .map(keyOf)
@@ -83,7 +89,7 @@ export function chainTraffic(
 /** Whether every large operand is whole on each rank. */
 export function isRepeated(graph: StepGraph, nodes: readonly ComputeNode[]): boolean {
   return nodes.every((node) =>
-    [...inputsOf(node), ...outputsOf(node)].every((name) => {
+    [...readsOf(node), ...resultsOf(node)].every((name) => {
       const { shape, localShape } = graph.tensor(name);
       return elementCount(shape) === elementCount(localShape);
     }),

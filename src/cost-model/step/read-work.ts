@@ -8,11 +8,18 @@ import { isFloating } from '../../ir/dtype.js';
 import { elementCount, type Graph } from '../../ir/graph.js';
 import type { OperatorFamily } from '../../ir/operator.js';
 import { type AttentionWork as AttentionSizes, kernelPartOf } from '../../partition/kernels.js';
-import type { CommunicationNode, ComputeNode, ShardedGraph, ShardedNode } from '../../partition/sharded-graph.js';
+import {
+  type CommunicationNode,
+  type ComputeNode,
+  readsOf,
+  resultsOf,
+  type ShardedGraph,
+  type ShardedNode,
+} from '../../partition/sharded-graph.js';
 import { liveTensors } from './live-tensors.js';
 import { chainTraffic, isRepeated, traffic } from './memory-traffic.js';
 import { products, productsWithin } from './product-work.js';
-import { inputsOf, isView, outputsOf, type PassPhase, phaseOf, StepGraph } from './step-graph.js';
+import { isView, type PassPhase, phaseOf, StepGraph } from './step-graph.js';
 import { type ModelWork, NO_WORK, type PartWork, type StepWork } from './work.js';
 
 /** The name of a part for each operator group: which of the parts a node belongs to. */
@@ -258,7 +265,7 @@ function* kept(
  */
 function madeBy(graph: StepGraph, node: ShardedNode): ShardedNode {
   if (node.kind === 'compute' && !isView(node)) return node;
-  const source = graph.makerOf(inputsOf(node)[0] ?? '');
+  const source = graph.makerOf(readsOf(node)[0] ?? '');
   return source ? madeBy(graph, source) : node;
 }
 
@@ -328,7 +335,7 @@ function isSum(graph: StepGraph, node: ShardedNode): node is ComputeNode {
 
 /** Gradients of a weight that several places share are accumulated where the product writes them. */
 function sumsWeightGradients(graph: StepGraph, group: string, nodes: readonly ComputeNode[]): boolean {
-  return !graph.heads.has(group) && nodes.every((node) => outputsOf(node).every((name) => graph.outputs.has(name)));
+  return !graph.heads.has(group) && nodes.every((node) => resultsOf(node).every((name) => graph.outputs.has(name)));
 }
 
 function keptElsewhere(graph: StepGraph, view: ComputeNode): boolean {

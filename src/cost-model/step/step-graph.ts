@@ -7,7 +7,14 @@ import type { Graph, Node } from '../../ir/graph.js';
 import type { OperatorFamily } from '../../ir/operator.js';
 import { entryOf } from '../../ir/ops/index.js';
 import { forwardGroups } from '../../partition/kernels.js';
-import type { ComputeNode, ShardedGraph, ShardedNode, ShardedTensor } from '../../partition/sharded-graph.js';
+import {
+  type ComputeNode,
+  readsOf,
+  resultsOf,
+  type ShardedGraph,
+  type ShardedNode,
+  type ShardedTensor,
+} from '../../partition/sharded-graph.js';
 import { type ExpertRoutes, expertRoutes } from './expert-routes.js';
 
 export type PassPhase = 'forward' | 'backward';
@@ -39,12 +46,12 @@ export class StepGraph {
     }
     this.groupOf = forwardGroups(graph);
     for (const node of sharded.nodes) {
-      for (const name of inputsOf(node)) {
+      for (const name of readsOf(node)) {
         const list = this.readers.get(name);
         if (list) list.push(node);
         else this.readers.set(name, [node]);
       }
-      for (const name of outputsOf(node)) this.makers.set(name, node);
+      for (const name of resultsOf(node)) this.makers.set(name, node);
       if (node.kind !== 'compute' || node.phase !== 'forward') continue;
       const own = this.forward.get(this.group(node));
       if (own) own.push(node);
@@ -102,12 +109,4 @@ export function isFree(node: ComputeNode): boolean {
 
 export function phaseOf(node: ShardedNode): PassPhase {
   return node.phase === 'forward' ? 'forward' : 'backward';
-}
-
-export function inputsOf(node: ShardedNode): readonly string[] {
-  return node.kind === 'compute' ? node.inputs.filter((name) => name !== null) : [node.input];
-}
-
-export function outputsOf(node: ShardedNode): readonly string[] {
-  return node.kind === 'compute' ? node.outputs.filter((name) => name !== null) : [node.output];
 }

@@ -3,6 +3,7 @@
  * that the slowest is as fast as it can be, by what operators and transfers between stages take on one device; strategies are
  * searched afterwards, on the graph that is cut so.
  */
+
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import { sendSeconds } from '../../cost-model/predict-stages.js';
 import { NOTHING_RECOMPUTED, type Recomputed, withClones } from '../../ir/autodiff/recompute.js';
@@ -22,6 +23,7 @@ import type { Interleave } from '../../partition/sharded-graph.js';
 import { makeSchedule } from '../../schedule/make-schedule.js';
 import { partAt, placeOfPart } from '../../schedule/parts.js';
 import { type Schedule, type ScheduleKind, splitsBackward } from '../../schedule/schedule.js';
+import { placeOf as placeInFile } from '../../sharding-propagation/annotations/pin-error.js';
 import type { StagePin } from '../../sharding-propagation/pin.js';
 import { stageMeshes } from '../../sharding-propagation/stage-meshes.js';
 import type { MeshDegrees } from '../degrees.js';
@@ -168,7 +170,7 @@ function checkLoose(
     'stage-pins',
     'usage',
     `${wrong.source.text} places ${wrong.node} on ${placeText(wrong)}, and it runs on stage ${there.join(', ')}, which read it`,
-    where(wrong),
+    placeInFile(wrong.source),
     'it depends on no parameter, so that each stage that reads it runs it: leave its stage out',
   );
 }
@@ -271,7 +273,7 @@ function givenSizes(
     'usage',
     `${other.source.text} places ${other.node} on ${placeText(other)}, and --stages "${layout}" on ` +
       placeText(other.chunk === undefined ? { stage } : { stage, chunk }),
-    where(other),
+    placeInFile(other.source),
     'leave out one of the two',
   );
 }
@@ -315,7 +317,7 @@ export function refuseAbsentStages(pins: readonly StagePin[], stages: number, ch
     'usage',
     `${source.text} places ${node} on ${placeText(outside)}, and ` +
       `${there === 1 ? `there is one ${what}` : `there are ${there} ${what}s`}, counted from 0`,
-    where(outside),
+    placeInFile(outside.source),
     isStage ? `give --pp ${stage + 1}, or a stage below ${stages}` : `give --virtual-stages ${chunk + 1}`,
   );
 }
@@ -340,7 +342,7 @@ function pinsLeaveNoCut(
       .slice(0, 4)
       .map((pin) => `${pin.node} on ${placeText(pin)}`)
       .join('; ')}`,
-    where(first),
+    placeInFile(first.source),
     'stages follow the order of the model, and none of them is empty: an operator stands on no earlier stage than what it reads',
   );
 }
@@ -351,14 +353,7 @@ function contradicted(first: StagePin, second: StagePin, why: string): AutoparEr
     'stage-pins',
     'usage',
     `${says(first)}, and ${says(second)}, ${why}`,
-    where(second),
+    placeInFile(second.source),
     'stages follow the order of the model: change one of the two pins',
   );
-}
-
-function where({ source }: StagePin): { readonly file?: string; readonly line?: number } {
-  return {
-    ...(source.file === null ? {} : { file: source.file }),
-    ...(source.line === null ? {} : { line: source.line }),
-  };
 }

@@ -19,6 +19,7 @@ import { type CutTransfer, cutStages } from '../../partition/cut-stages.js';
 import type { PipelineLayout } from '../../partition/lower-stages.js';
 import {
   axesOf,
+  distinctLayouts,
   type Layout,
   layoutKey,
   localShape,
@@ -123,8 +124,8 @@ class Sending {
     const searched = this.assignment.views.filter((view) => view.tensor === tensor).map((view) => view.layout);
     const wanted = [...(here ?? []), ...there.flat()].flatMap((reader) => reader.wanted ?? []);
     const all = [made, ...searched, ...wanted, mergedLayout(replicated(type.shape), this.mesh)];
-    const whole = distinct(all).filter(({ partial }) => partial.length === 0);
-    const options = distinct([...whole, ...whole.flatMap((layout) => this.sliced(layout, type))]).map((sent) => {
+    const whole = distinctLayouts(all).filter(({ partial }) => partial.length === 0);
+    const options = distinctLayouts([...whole, ...whole.flatMap((layout) => this.sliced(layout, type))]).map((sent) => {
       const received = there.map((readers) => this.cheapestView(readers, sent, [sent, ...whole], type));
       const kept = this.cheapestView(here ?? [], made, [made, sent, ...whole], type, sent);
       const bytes = byteLength(type.dtype, elementCount(localShape(type.shape, sent, this.mesh)));
@@ -160,7 +161,7 @@ class Sending {
         (sum, { runs, wanted }) => sum + (wanted ? runs * this.cost(layout, wanted, type) : 0),
         free && layoutKey(free) === layoutKey(layout) ? 0 : once * this.cost(from, layout, type),
       );
-    return distinct(layouts)
+    return distinctLayouts(layouts)
       .map((layout): StageView => ({ readers, layout, cost: costOf(layout) }))
       .reduce((least, view) => (view.cost < least.cost ? view : least));
   }
@@ -198,8 +199,4 @@ class Sending {
     const dims = layout.dims.map((pieces, axis) => (axis === dimension ? [{ ...piece, axes: names }] : pieces));
     return [mergedLayout(normalise(dims, [], this.mesh), this.mesh)];
   }
-}
-
-function distinct(layouts: readonly Layout[]): readonly Layout[] {
-  return [...new Map(layouts.map((layout) => [layoutKey(layout), layout])).values()];
 }
