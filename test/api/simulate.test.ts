@@ -400,8 +400,8 @@ test('a timeline has every micro-batch on every stage, and ends near the predict
   const trace = join(folder, 'trace.json');
   const result = await simulate({
     generate: 'gpt:layers=8,hidden=1024,heads=16,seq=512',
-    cluster: '1x4:a100-sxm-80',
-    pp: 4,
+    cluster: '1x8:a100-sxm-80',
+    ...{ dp: 2, pp: 4 },
     microBatches: 8,
     loss: { kind: 'cross_entropy' },
     trace,
@@ -415,7 +415,7 @@ test('a timeline has every micro-batch on every stage, and ends near the predict
       readonly tid: number;
     }[];
   };
-  const actions = traceEvents.filter(({ ph, cat }) => ph === 'X' && !cat.startsWith('send'));
+  const actions = traceEvents.filter(({ cat }) => ['forward', 'backward'].includes(cat));
   t.is(actions.length, 4 * 8 * 2);
   // Activations and gradients cross each boundary.
   t.is(traceEvents.filter(({ ph, cat }) => ph === 'X' && cat.startsWith('send')).length, 3 * 8 * 2);
@@ -423,6 +423,14 @@ test('a timeline has every micro-batch on every stage, and ends near the predict
   const { optimizer, other, dp } = result.parts;
   const pipeline = result.stepSeconds - optimizer - other - dp;
   t.true(Math.abs(end / pipeline - 1) < 0.1, `${end} ${pipeline}`);
+  for (const [kind, seconds] of [
+    ['all-reduce(dp)', dp],
+    ['update', optimizer],
+  ] as const) {
+    const spans = traceEvents.filter(({ cat }) => cat === kind);
+    t.is(spans.length, seconds > 0 ? 4 : 0);
+    for (const { ts, dur } of spans) t.true(ts / 1e6 >= end * (1 - 1e-9) && Math.abs(dur / 1e6 / seconds - 1) < 1e-6);
+  }
 });
 
 test('a stage on nodes with less memory fits by what its own devices have', async (t) => {

@@ -14,12 +14,25 @@ import { makeSchedule } from '../../schedule/make-schedule.js';
 import { simulate } from '../../schedule/simulate.js';
 
 /**
- * The actions of a step's pipeline, stage by stage, and behind them what stages send.
+ * The actions of a step's pipeline, stage by stage, what comes after it, and behind them what stages send.
  * @throws AutoparError `bad-schedule` (usage) where the schedule has no order for these numbers
  */
 export function pipelineSpans(configuration: StepConfiguration, price: StepPrice): readonly StepSpan[] {
   const { actions, sends } = simulatedPipeline(configuration, price);
-  return [...actions.flat(), ...sends];
+  return [...actions.flat(), ...afterPipeline(actions, price), ...sends];
+}
+
+/** Sums of gradients that nothing hides, and the update, as long as they take on the slowest stage: what the price adds. */
+function afterPipeline(
+  actions: readonly (readonly StepSpan[])[],
+  { parts }: Pick<StepPrice, 'parts'>,
+): readonly StepSpan[] {
+  const end = Math.max(...actions.flat().map(({ until }) => until));
+  const after = [
+    { kind: 'all-reduce(dp)', label: 'gradients', from: end, until: end + parts.dp },
+    { kind: 'update', label: 'update', from: end + parts.dp, until: end + parts.dp + parts.optimizer },
+  ].filter(({ from, until }) => until > from);
+  return actions.flatMap((_, line) => after.map((span) => ({ line, ...span })));
 }
 
 /** Bytes of a stage's device, of which activations come and go with the micro-batches in flight. */
@@ -87,14 +100,16 @@ export async function writeTimeline(
   stages: readonly HeldByStage[],
 ): Promise<void> {
   const { actions, sends } = simulatedPipeline(configuration, price);
-  const spans = [...actions.flat(), ...sends].map(({ line, from, until, kind, label, ...rest }) => ({
-    name: label,
-    cat: kind,
-    ...{ ph: 'X', pid: 0, tid: line },
-    ts: from * MICROSECONDS,
-    dur: (until - from) * MICROSECONDS,
-    args: rest,
-  }));
+  const spans = [...actions.flat(), ...afterPipeline(actions, price), ...sends].map(
+    ({ line, from, until, kind, label, ...rest }) => ({
+      name: label,
+      cat: kind,
+      ...{ ph: 'X', pid: 0, tid: line },
+      ts: from * MICROSECONDS,
+      dur: (until - from) * MICROSECONDS,
+      args: rest,
+    }),
+  );
   const memory = pipelineMemory(configuration, price, stages).flatMap((curve, stage) =>
     curve.map(([seconds, bytes]) => ({
       ...{ name: `memory of stage ${stage}`, ph: 'C', pid: 0, ts: seconds * MICROSECONDS },
