@@ -29,6 +29,7 @@ import {
 } from './rehearsal/affordable.js';
 import { bigPlan } from './rehearsal/big-plan.js';
 import { type Coverage, comparedCoverage } from './rehearsal/compared-coverage.js';
+import { checkModel } from './rehearsal/said-model.js';
 import { type SmallPlan, smallPlan } from './rehearsal/small-plan.js';
 import type { ReducedSize } from './rehearsal/smaller-models.js';
 import { type VerifyResult, verifyCompiled } from './verify.js';
@@ -115,6 +116,7 @@ async function rehearsed(
   onProgress('lowering the plan');
   const { planned, file, constants } = await compiledModel(directory, source, plan, options.model);
   await interruptible(signal);
+  checkModel(plan, planned);
   const big = bigPlan(plan, planned.graph);
   onProgress('reducing the plan');
   const precision = loweredOfPlan(plan);

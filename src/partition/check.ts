@@ -23,6 +23,7 @@ import {
   resultsOf,
   type ShardedGraph,
   type ShardedTensor,
+  type StageTransfer,
 } from './sharded-graph.js';
 
 /** A finding: which node and what is wrong with it. */
@@ -97,19 +98,51 @@ export function checkSharded(graph: ShardedGraph): readonly Finding[] {
  */
 export function checkStages(stages: readonly LoweredStage[]): readonly Finding[] {
   const findings = stages.flatMap(({ graph, sharded }) => [...checkSharded(sharded), ...checkDtypes(graph, sharded)]);
-  for (const [index, { sharded }] of stages.entries())
-    for (const { name, tensor, stage: to } of sharded.pipeline?.sends ?? []) {
-      const receiver = stages[to]?.sharded;
-      const end = receiver?.pipeline?.receives.find((transfer) => transfer.name === name && transfer.stage === index);
-      const [sent, received] = [sharded.tensors.get(tensor), receiver?.tensors.get(end?.tensor ?? '')];
-      const difference = sent && received ? typeDifference(sharded, sent, received) : 'one end is not there';
-      if (difference === null) continue;
-      findings.push({
-        node: name,
-        problem: `sent from stage ${index} to stage ${to} and received otherwise: ${difference}`,
-      });
+  return [...findings, ...checkTransfers(stages)];
+}
+
+/** Every transfer has both ends, each once, and is the same at both. */
+function checkTransfers(stages: readonly LoweredStage[]): readonly Finding[] {
+  const [sends, receives] = [transfersIn(stages, 'sends'), transfersIn(stages, 'receives')];
+  return [...new Set([...sends.keys(), ...receives.keys()])].flatMap((key) => {
+    const [sent, received] = [sends.get(key) ?? [], receives.get(key) ?? []];
+    const own = sent[0] ?? received[0];
+    const difference = transferDifference(sent, received);
+    if (difference === null || !own) return [];
+    const problem = `sent from stage ${own.from} to stage ${own.to} and received otherwise: ${difference}`;
+    return [{ node: own.name, problem }];
+  });
+}
+
+/** An end of a transfer. */
+interface StageTransferEnd extends Pick<StageTransfer, 'name' | 'tensor' | 'when'> {
+  readonly from: number;
+  readonly to: number;
+  readonly graph: ShardedGraph;
+}
+
+/** The ends of one kind, by what is sent from where to where. */
+function transfersIn(
+  stages: readonly LoweredStage[],
+  kind: 'sends' | 'receives',
+): ReadonlyMap<string, readonly StageTransferEnd[]> {
+  const found = new Map<string, StageTransferEnd[]>();
+  for (const [index, { sharded: graph }] of stages.entries())
+    for (const { name, tensor, when, stage } of graph.pipeline?.[kind] ?? []) {
+      const [from, to] = kind === 'sends' ? [index, stage] : [stage, index];
+      const key = JSON.stringify([name, from, to]);
+      found.set(key, [...(found.get(key) ?? []), { name, tensor, when, from, to, graph }]);
     }
-  return findings;
+  return found;
+}
+
+function transferDifference(sent: readonly StageTransferEnd[], received: readonly StageTransferEnd[]): string | null {
+  const [one, other] = [sent[0], received[0]];
+  if (!one || !other) return 'one end is not there';
+  if (sent.length > 1 || received.length > 1) return 'it goes twice';
+  if (one.when !== other.when) return `${one.when} and ${other.when}`;
+  const [from, to] = [one.graph.tensors.get(one.tensor), other.graph.tensors.get(other.tensor)];
+  return from && to ? typeDifference(one.graph, from, to) : 'it has no type';
 }
 
 /** @throws Error (an internal error) with the first of what `checkStages` finds */

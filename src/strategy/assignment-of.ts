@@ -3,6 +3,7 @@
  */
 import { originalTensors } from '../ir/autodiff/recompute.js';
 import { AutoparError } from '../ir/error.js';
+import type { FactorRule } from '../ir/factor-rule.js';
 import { fileTensorOf, type Graph, typeOf } from '../ir/graph.js';
 import { operatorEntry } from '../ir/ops/index.js';
 import { heldWeights } from '../ir/passes/held-weights.js';
@@ -14,7 +15,7 @@ import { parseLayout } from '../sharding-propagation/layout-text.js';
 import { type Mesh, makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
 import { withExperts } from '../sharding-propagation/roles.js';
 import { type StageMeshes, stageMeshes } from '../sharding-propagation/stage-meshes.js';
-import { checkStrategy, type Strategy } from '../sharding-propagation/strategy.js';
+import { checkStrategy, owedPartial, type Strategy } from '../sharding-propagation/strategy.js';
 import { withoutFirst } from './first-only.js';
 import { type Leaders, leadersOf } from './layer-classes.js';
 import type { Plan, PlanOperator } from './plan.js';
@@ -84,7 +85,8 @@ function strategiesOf(plan: Plan, graph: Graph, mesh: Mesh, leaders: Leaders): R
     const view = viewOf(graph, node);
     const operator = operatorEntry(view);
     const strategy = strategyFrom(entry);
-    const reason = checkStrategy(operator.rule(view), strategy, operator.linear(view), mesh);
+    const rule = operator.rule(view);
+    const reason = checkStrategy(rule, strategy, operator.linear(view), mesh) ?? nothingOwed(rule, strategy);
     if (reason)
       throw unfit('plan-illegal', `the plan's strategy for operator ${node.name} is not possible: ${reason}`, {
         node: node.name,
@@ -97,6 +99,12 @@ function strategiesOf(plan: Plan, graph: Graph, mesh: Mesh, leaders: Leaders): R
     throw unfit('plan-incomplete', `the plan names operator ${stranger}, which the model lacks`, { node: stranger });
   }
   return strategies;
+}
+
+/** Why a reduction is none: it would be over no axes. */
+function nothingOwed(rule: FactorRule, strategy: Strategy): string | null {
+  if (strategy.owed.kind === 'none' || owedPartial(rule, strategy).length > 0) return null;
+  return `it makes no partial results, and its reduction is ${strategy.owed.kind}`;
 }
 
 function strategyFrom(entry: PlanOperator): Strategy {

@@ -13,6 +13,7 @@ import {
   type ShardedGraph,
   type ShardedNode,
   type ShardedTensor,
+  type StageTransfer,
 } from '../../src/partition/sharded-graph.js';
 import { axesSize, subAxes } from '../../src/sharding-propagation/mesh.js';
 
@@ -46,6 +47,43 @@ export function refused(
     }
   }
   return { tried, passed };
+}
+
+/** Every corruption of what stages send one another. */
+export function* transferCorruptions(
+  stages: readonly LoweredStage[],
+): Generator<{ readonly kind: string; readonly where: string; readonly stages: readonly LoweredStage[] }> {
+  for (const [index, { sharded }] of stages.entries())
+    for (const end of ['sends', 'receives'] as const)
+      for (const [position, transfer] of (sharded.pipeline?.[end] ?? []).entries()) {
+        const where = `stage ${index} ${end} ${transfer.name}`;
+        const changed = (change: (list: readonly StageTransfer[]) => readonly StageTransfer[]) =>
+          stages.map((stage, at) => {
+            const { pipeline } = stage.sharded;
+            if (at !== index || !pipeline) return stage;
+            return { ...stage, sharded: { ...stage.sharded, pipeline: { ...pipeline, [end]: change(pipeline[end]) } } };
+          });
+        const replaced = (other: Partial<StageTransfer>) =>
+          changed((list) => list.with(position, { ...transfer, ...other }));
+        yield { kind: 'a transfer dropped at one end', where, stages: changed((list) => list.toSpliced(position, 1)) };
+        yield { kind: 'a transfer doubled', where, stages: changed((list) => list.toSpliced(position, 0, transfer)) };
+        yield { kind: 'a transfer under another name', where, stages: replaced({ name: `${transfer.name}/other` }) };
+        yield {
+          kind: 'a transfer at another time',
+          where,
+          stages: replaced({ when: transfer.when === 'micro' ? 'update' : 'micro' }),
+        };
+        for (const other of stages.keys())
+          if (other !== transfer.stage)
+            yield { kind: 'a transfer with another stage', where, stages: replaced({ stage: other }) };
+        const type = (name: string) => {
+          const { dtype, shape, layout, varying, first } = sharded.tensors.get(name) as ShardedTensor;
+          return JSON.stringify([dtype, shape, layout, varying, first]);
+        };
+        const other = [...sharded.tensors.keys()].find((name) => type(name) !== type(transfer.tensor));
+        if (other !== undefined)
+          yield { kind: 'a transfer of another tensor', where, stages: replaced({ tensor: other }) };
+      }
 }
 
 /** A stage without the others: what it sends are outputs of its own. */

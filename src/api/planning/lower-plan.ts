@@ -4,6 +4,8 @@
 import { type GeneratedProgram, programOf } from '../../codegen/program-of.js';
 import { type Cluster, parseCluster } from '../../cost-model/cluster.js';
 import { clusterOfDescription } from '../../cost-model/cluster-file.js';
+import { predict } from '../../cost-model/predict.js';
+import { predictStages } from '../../cost-model/predict-stages.js';
 import { priceNode, stepPrice } from '../../cost-model/price.js';
 import { redistributionBound } from '../../cost-model/redistribution-bound.js';
 import type { Graph } from '../../ir/graph.js';
@@ -14,10 +16,11 @@ import { partition } from '../../partition/partition.js';
 import { prepared } from '../../partition/prepared.js';
 import type { ComputeNode, ShardedGraph } from '../../partition/sharded-graph.js';
 import type { Schedule } from '../../schedule/schedule.js';
+import { wholeFlops } from '../../search/choose-degrees.js';
 import { makeRedistributor, type Redistributor } from '../../sharding-propagation/redistribution.js';
 import { assignmentOf } from '../../strategy/assignment-of.js';
 import { checkFirst } from '../../strategy/first-only.js';
-import type { Plan } from '../../strategy/plan.js';
+import type { Plan, PlanPrediction } from '../../strategy/plan.js';
 import { planDigest } from '../../strategy/plan-json.js';
 import { planPlaces } from '../../strategy/plan-places.js';
 import { checkPlaces, type StagedGraph, stagedGraph } from '../../strategy/staged-graph.js';
@@ -74,6 +77,14 @@ export function programOfPlan({ lowered, schedule }: LoweredPlan, plan: Plan, cl
   const model = { name, fingerprint, plan: planDigest(plan) };
   const secondsOf = (node: ComputeNode, { sharded }: LoweredStage) => priceNode(node, sharded, cluster) / 1e9;
   return programOf(lowered, model, schedule?.actions, secondsOf, dispatchOf(plan.passes).dispatch === 'variable');
+}
+
+/** The price of a lowered plan: what `compile` printed, to the digit. */
+export function predictionOf(plan: Plan, graph: Graph, { lowered, schedule }: LoweredPlan): PlanPrediction {
+  const [first] = lowered;
+  if (!first) throw new Error('a plan has a stage');
+  const [cluster, flops] = [clusterOf(plan), wholeFlops(graph)];
+  return schedule ? predictStages(lowered, schedule, cluster, flops) : predict(first.sharded, cluster, flops);
 }
 
 /** A plan's operators with their strategies. */

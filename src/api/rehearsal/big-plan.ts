@@ -13,7 +13,9 @@ import { checkFirst } from '../../strategy/first-only.js';
 import { leadersOf } from '../../strategy/layer-classes.js';
 import type { Plan, PlanOperator } from '../../strategy/plan.js';
 import { placesIn } from '../../strategy/staged-graph.js';
-import { assignedPlan, lowerAssigned } from '../planning/lower-plan.js';
+import { assignedPlan, lowerAssigned, predictionOf } from '../planning/lower-plan.js';
+import { checkOperators } from './said-operators.js';
+import { checkPrediction } from './said-prediction.js';
 import { checkSteps } from './said-steps.js';
 import { type AskedRoute, recording } from './same-routes.js';
 
@@ -45,6 +47,8 @@ export function bigPlan(plan: Plan, model: Graph): BigPlan {
   const { lowered, schedule } = lowerAssigned(plan, { ...assigned, redistributor });
   checkFirst(plan, graph, lowered);
   checkSteps(plan, assigned, staged.pipeline?.layout, lowered);
+  checkOperators(plan, graph);
+  checkPrediction(plan, predictionOf(plan, graph, { lowered, schedule }));
   const leaders = leadersOf(graph, plan.layerClasses);
   return {
     plan,

@@ -3,12 +3,13 @@
  * without sizes. A rehearsal covers a plan where it has them all.
  */
 import type { Graph, Node } from '../../ir/graph.js';
+import { ruleOf, viewOf } from '../../ir/view.js';
 import type { Assignment } from '../../partition/assignment.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
 import { resultsOf } from '../../partition/sharded-graph.js';
 import type { Layout } from '../../sharding-propagation/layout.js';
 import type { SubAxis } from '../../sharding-propagation/mesh.js';
-import { REPLICATED } from '../../sharding-propagation/strategy.js';
+import { pendingPartial, REPLICATED } from '../../sharding-propagation/strategy.js';
 
 /** One kind of thing that a lowered plan does. */
 export interface CoveredKind {
@@ -65,7 +66,7 @@ export function coverageOf(
     const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
     const described = new Map<string, DescribedKind>();
     const describe = (name: string): DescribedKind => {
-      const known = described.get(name) ?? describeOperator(name, operators, makers, strategies, names);
+      const known = described.get(name) ?? describeOperator(name, graph, operators, makers, strategies, names);
       described.set(name, known);
       return known;
     };
@@ -116,6 +117,7 @@ interface DescribedKind {
 
 function describeOperator(
   name: string,
+  graph: Graph,
   operators: ReadonlyMap<string, Node>,
   makers: ReadonlyMap<string | null, Node>,
   strategies: Assignment['strategies'],
@@ -124,7 +126,11 @@ function describeOperator(
   // A graph output is named by its tensor.
   const node = operators.get(name) ?? makers.get(name);
   const isOutput = node !== undefined && !operators.has(name);
-  const { axes, carried, pending, pieces } = strategies.get(node?.group ?? '') ?? REPLICATED;
+  const own = strategies.get(node?.group ?? '') ?? REPLICATED;
+  const { axes, carried, pieces } = own;
+  // Over lost axes alone nothing is reduced.
+  const reduced = node && own.pending.kind !== 'none' ? pendingPartial(ruleOf(viewOf(graph, node)), own) : [];
+  const pending = names.axes(reduced.map(({ axis }) => axis)).length > 0 ? own.pending : REPLICATED.pending;
   const used = [...Object.values(axes).flat(), ...(carried?.axes ?? [])];
   const strategy = JSON.stringify([
     Object.entries(axes)

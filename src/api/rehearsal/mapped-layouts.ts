@@ -3,11 +3,12 @@
  * of pieces follow from sizes that are known to correspond (1024 features are 32, 3 are 3).
  */
 
+import type { FactorRule } from '../../ir/factor-rule.js';
 import type { Graph, Node } from '../../ir/graph.js';
-import { operatorEntry } from '../../ir/ops/index.js';
-import { viewOf } from '../../ir/view.js';
+import { ruleOf, viewOf } from '../../ir/view.js';
 import { type Extent, type Layout, normalise, type Piece, paddedSize } from '../../sharding-propagation/layout.js';
 import { axesSize } from '../../sharding-propagation/mesh.js';
+import { owedPartial, REPLICATED, type Strategy } from '../../sharding-propagation/strategy.js';
 import type { PlanOperator } from '../../strategy/plan.js';
 import type { Counterparts } from './counterparts.js';
 import type { ReducedMesh } from './reduced-mesh.js';
@@ -15,16 +16,30 @@ import type { ReducedMesh } from './reduced-mesh.js';
 /** What has no form at reduced sizes, as a sentence's end. */
 export class Unmapped extends Error {}
 
-/** By size in the plan's model: sizes that correspond in the rehearsal's, its own among them. */
-export type SizePairs = ReadonlyMap<number, ReadonlySet<number>>;
+/** Which sizes of the rehearsal's model correspond to those of the plan's. */
+export interface SizePairs {
+  /** By size: its own among them. */
+  readonly of: ReadonlyMap<number, ReadonlySet<number>>;
+  /** By the sizes of dimensions that follow one another in a tensor: batch and sequence, heads and their width. */
+  readonly inARow: ReadonlyMap<string, readonly (readonly number[])[]>;
+}
 
 /** The sizes of dimensions and factors that correspond in the two graphs. */
 export function sizePairs(big: Graph, small: Graph, { nodeOf, tensorOf }: Counterparts): SizePairs {
   const pairs = new Map<number, Set<number>>();
+  const rows = new Map<string, Map<string, readonly number[]>>();
   const add = (from: number, to: number) => pairs.set(from, (pairs.get(from) ?? new Set([from])).add(to));
+  const addRow = (from: readonly number[], to: readonly number[]) => {
+    const known = rows.get(from.join()) ?? new Map<string, readonly number[]>();
+    rows.set(from.join(), known.set(to.join(), to));
+  };
   for (const [own, other] of tensorOf) {
     const [from, to] = [big.tensors.get(other)?.shape, small.tensors.get(own)?.shape];
-    if (from && to && from.length === to.length) for (const [axis, size] of from.entries()) add(size, to[axis] ?? size);
+    if (!from || from.length !== to?.length) continue;
+    for (const [axis, size] of from.entries()) {
+      add(size, to[axis] ?? size);
+      for (let end = axis + 2; end <= from.length; end++) addRow(from.slice(axis, end), to.slice(axis, end));
+    }
   }
   const nodes = new Map(big.nodes.map((node) => [node.name, node]));
   for (const node of small.nodes) {
@@ -33,20 +48,18 @@ export function sizePairs(big: Graph, small: Graph, { nodeOf, tensorOf }: Counte
     const [from, to] = [factorsOf(big, other), factorsOf(small, node)];
     for (const [name, size] of from) add(size, to.get(name) ?? size);
   }
-  return pairs;
+  return { of: pairs, inARow: new Map([...rows].map(([sizes, found]) => [sizes, [...found.values()]])) };
 }
 
 /** Sizes of an operator's factors, by name. */
-export function factorsOf(graph: Graph, node: Node): ReadonlyMap<string, number> {
-  const entry = operatorEntry(node);
-  const { factors } = entry.rule(viewOf(graph, node));
-  return new Map([...factors.values()].map(({ name, size }) => [name, size]));
+function factorsOf(graph: Graph, node: Node): ReadonlyMap<string, number> {
+  return new Map([...ruleOf(viewOf(graph, node)).factors.values()].map(({ name, size }) => [name, size]));
 }
 
 /** An operator's entry at the sizes of its counterpart. @throws Unmapped */
 export function mappedEntry(
   entry: PlanOperator,
-  factors: ReadonlyMap<string, number>,
+  rule: FactorRule,
   { axes, mesh }: ReducedMesh,
   pairs: SizePairs,
 ): PlanOperator {
@@ -60,16 +73,22 @@ export function mappedEntry(
   const shards = (factor: string) => axesSize(mesh, strategy[factor] ?? []);
   const mapped = Object.entries(pieces ?? {}).map(([factor, sizes]) => {
     const cuts = sizes.map((_, index) => shards(`${factor}.${index}`));
-    return [factor, solved(sizes, cuts, factors.get(factor) ?? 1, pairs)] as const;
+    return [factor, solved(sizes, cuts, rule.factors.get(factor)?.size ?? 1, pairs)] as const;
   });
   const carried = partial ? { ...partial, axes: axes(partial.axes) } : undefined;
-  return {
+  const made = {
     ...rest,
     strategy,
     ...(mapped.length > 0 ? { pieces: Object.fromEntries(mapped) } : {}),
     ...(carried && carried.axes.length > 0 ? { partial: carried } : {}),
-    ...(reduction ? { reduction } : {}),
   };
+  // Over lost axes alone nothing is reduced.
+  const isOwed = reduction && owedPartial(rule, { ...REPLICATED, axes: strategy, ...pieced(made) }).length > 0;
+  return { ...made, ...(isOwed ? { reduction } : {}) };
+}
+
+function pieced({ pieces }: Pick<PlanOperator, 'pieces'>): Pick<Strategy, 'pieces'> {
+  return pieces ? { pieces } : {};
 }
 
 /** A layout of a tensor of `before` as one of a tensor of `after`. @throws Unmapped */
@@ -117,7 +136,8 @@ function cutElsewhere({ size, valid }: Extent, real: number, { from, mesh, axes 
 }
 
 /**
- * Sizes that correspond to `sizes`, multiply to `total` and are multiples of `cuts` (unless they are padded).
+ * Sizes that correspond to `sizes`, multiply to `total` and are multiples of `cuts` (unless they are padded): where dimensions of
+ * a tensor have these sizes in a row, those of its counterpart, since one size may be of many things.
  * @throws Unmapped
  */
 function solved(
@@ -128,16 +148,22 @@ function solved(
   mayBePadded = sizes.length === 1,
 ): readonly number[] {
   if (sizes.length === 1) return [total];
-  const found = search(0, total);
+  const isCut = (size: number, index: number) => {
+    const cut = cuts[index] ?? 1;
+    return size % cut === 0 || (mayBePadded && size >= cut);
+  };
+  const row = (pairs.inARow.get(sizes.join()) ?? []).find(
+    (own) => own.reduce((product, size) => product * size, 1) === total && own.every(isCut),
+  );
+  const found = row ?? search(0, total);
   if (found) return found;
   throw new Unmapped(`pieces ${sizes.join(' | ')} have no counterparts that multiply to ${total}`);
 
   function search(index: number, rest: number): readonly number[] | null {
-    const cut = cuts[index] ?? 1;
-    const isFit = (size: number) => rest % size === 0 && (size % cut === 0 || (mayBePadded && size >= cut));
+    const isFit = (size: number) => rest % size === 0 && isCut(size, index);
     if (index === sizes.length - 1) return isFit(rest) ? [rest] : null;
     const own = sizes[index] ?? 1;
-    for (const size of [...(pairs.get(own) ?? [own])].reverse()) {
+    for (const size of [...(pairs.of.get(own) ?? [own])].reverse()) {
       const others = isFit(size) ? search(index + 1, rest / size) : null;
       if (others) return [size, ...others];
     }

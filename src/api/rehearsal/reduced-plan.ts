@@ -4,7 +4,7 @@
 import { clonedOperators, NOTHING_RECOMPUTED, originalTensors, withClones } from '../../ir/autodiff/recompute.js';
 import type { Graph } from '../../ir/graph.js';
 import { operatorEntry } from '../../ir/ops/index.js';
-import { viewOf } from '../../ir/view.js';
+import { ruleOf, viewOf } from '../../ir/view.js';
 import type { Assignment, TensorReader, View } from '../../partition/assignment.js';
 import { accumulatedApart, cutStages, type StagePlace, withStageClones } from '../../partition/cut-stages.js';
 import { partAt, placeOfPart } from '../../schedule/parts.js';
@@ -22,7 +22,7 @@ import type { ImportedModel } from '../models/import.js';
 import type { BigPlan } from './big-plan.js';
 import type { Counterparts } from './counterparts.js';
 import type { FewerParts } from './fewer-parts.js';
-import { factorsOf, mappedEntry, mappedLayout, type SizePairs, Unmapped } from './mapped-layouts.js';
+import { mappedEntry, mappedLayout, type SizePairs, Unmapped } from './mapped-layouts.js';
 import type { ReducedMesh } from './reduced-mesh.js';
 
 /** What a rehearsal's plan is made for. */
@@ -77,7 +77,7 @@ export function reducedPlan(big: BigPlan, small: SmallModel): Plan {
     const entry = big.entryOf(same.nodeOf.get(node.name) ?? '');
     if (!entry) throw new Unmapped(`the plan has no entry for operator ${node.name}`);
     const { stage, chunk } = places(node.name);
-    const { stage: _stage, chunk: _chunk, ...rest } = mappedEntry(entry, factorsOf(graph, node), mesh, pairs);
+    const { stage: _stage, chunk: _chunk, ...rest } = mappedEntry(entry, ruleOf(viewOf(graph, node)), mesh, pairs);
     const recompute = cloned.has(node.name);
     operators[node.name] = { stage, ...(chunk > 0 ? { chunk } : {}), ...rest, recompute };
   }

@@ -65,14 +65,34 @@ function addRoute(
 ): void {
   try {
     const map = (layout: Layout) => mappedLayout(layout, shape, mesh, pairs);
-    const mapped = steps
-      .map((step) => ({ ...step, axes: mesh.axes(step.axes), from: map(step.from), to: map(step.to) }))
-      .filter((step) => !sameBlocks(step.from, step.to, mesh.mesh));
+    const mapped = steps.map((step) => {
+      const axes = mesh.axes(step.axes);
+      const isLost = axes.length === 0 && step.axes.length > 0;
+      return { isLost, step: { ...step, axes, from: map(step.from), to: map(step.to) } };
+    });
+    const left = withoutLost(mapped).filter((step) => !sameBlocks(step.from, step.to, mesh.mesh));
     const key = routeKey(map(from), map(to), shape);
-    if (!routes.has(key)) routes.set(key, mapped);
+    if (!routes.has(key)) routes.set(key, left);
   } catch (error) {
     if (!(error instanceof Unmapped)) throw error;
   }
+}
+
+/**
+ * Without steps over axes that are lost: a layout before one is that behind it, in which nothing waits for the axes any more.
+ * (The pieces of `(2 | 4:sp)`, to which `dp` comes as `(dp, sp)`, are one without `dp`.)
+ */
+function withoutLost(
+  steps: readonly { readonly isLost: boolean; readonly step: RedistributionStep }[],
+): readonly RedistributionStep[] {
+  const kept: RedistributionStep[] = [];
+  let behind: Layout | undefined;
+  for (const { isLost, step } of [...steps].reverse()) {
+    const own = behind ? { ...step, to: behind } : step;
+    if (!isLost) kept.unshift(own);
+    behind = isLost ? own.to : undefined;
+  }
+  return kept;
 }
 
 function routeKey(from: Layout, to: Layout, shape: readonly number[]): string {

@@ -1,0 +1,39 @@
+/**
+ * @file What operators and layers of plan.json say of recompute and of their place against what the plan makes of them.
+ */
+import { clonedOperators } from '../../ir/autodiff/recompute.js';
+import type { Graph } from '../../ir/graph.js';
+import { leadersOf } from '../../strategy/layer-classes.js';
+import type { Plan } from '../../strategy/plan.js';
+import { planPlaces } from '../../strategy/plan-places.js';
+import { unfit } from '../../strategy/unfit.js';
+
+/** @throws AutoparError (input) `plan-contradicts-itself` where an operator or a layer says what it does not do */
+export function checkOperators(plan: Plan, graph: Graph): void {
+  const leaders = leadersOf(graph, plan.layerClasses).operators;
+  const entryOf = (name: string) => leaders.get(name) ?? name;
+  const clones = clonedOperators(graph);
+  const cloned = new Set([...clones].map(entryOf));
+  const hosted = new Set([...planPlaces(plan, graph).hosted].map(entryOf));
+  const recomputing = new Set(graph.nodes.flatMap(({ name, layer }) => (clones.has(name) ? [layer] : [])));
+  for (const [node, { recompute, place }] of Object.entries(plan.operators)) {
+    if (recompute && !cloned.has(node))
+      throw contradiction(`operator ${node} is recomputed, and the backward reads nothing of it`, node);
+    if (place === 'host' && !hosted.has(node))
+      throw contradiction(`operator ${node} runs on the host, and its forward operator runs on the device`, node);
+  }
+  for (const { instances, recompute = [] } of plan.layerClasses)
+    for (const [index, layer] of instances.entries()) {
+      const own = recomputing.has(layer);
+      if ((recompute[index] ?? own) === own) continue;
+      throw contradiction(
+        own
+          ? `layer ${layer} recomputes nothing, and its operators are recomputed`
+          : `layer ${layer} recomputes, and none of its operators is recomputed`,
+      );
+    }
+}
+
+function contradiction(said: string, node?: string): ReturnType<typeof unfit> {
+  return unfit('plan-contradicts-itself', `the plan says that ${said}`, node === undefined ? {} : { node });
+}
