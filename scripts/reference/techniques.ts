@@ -413,7 +413,7 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
     {
       does: 'Batch statistics of the whole batch, of each micro-batch, of each shard',
       commands: ['autopar compile MODEL --train --dp 2 --micro-batches 2 --batch-statistics shard'],
-      tests: ['test/api/requests/micro-batches.test.ts'],
+      tests: ['test/api/models/batch-statistics.test.ts', 'test/api/requests/micro-batches.test.ts'],
     },
     {
       does: 'A training stops and goes on, to the bit, and under another plan or number of devices',
@@ -632,9 +632,12 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
       tests: ['test/api/parallel-config/config.test.ts', 'test/cost-model/step/work.test.ts'],
     },
     {
-      does: '`gradients_mean`',
-      commands: ['autopar compile MODEL --config FILE'],
-      tests: ['test/api/parallel-config/config.test.ts'],
+      does: '`gradients_mean`: the mean of gradients, or their sum over data-parallel ranks',
+      commands: [
+        'autopar compile MODEL --config FILE',
+        'autopar compile MODEL --train --dp 2 --gradient-reduction sum',
+      ],
+      tests: ['test/ir/autodiff/sum-over-ranks.test.ts', 'test/api/requests/micro-batches.test.ts'],
     },
     {
       does: '`enable_alltoall`',
@@ -642,9 +645,9 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
       tests: ['test/sharding-propagation/redistribution.test.ts'],
     },
     {
-      does: '`full_batch`: every rank is handed the whole batch and takes its part',
-      commands: ['autopar run DIR'],
-      tests: ['test/api/techniques.test.ts'],
+      does: '`full_batch`: inputs in samples over data-parallel ranks, or as the search finds; a rank reads its block alone',
+      commands: ['autopar compile MODEL --config FILE', 'autopar run DIR'],
+      tests: ['test/api/parallel-config/config.test.ts', 'test/api/techniques.test.ts'],
     },
     { does: 'Dataset slicing', commands: ['autopar run DIR'], tests: ['test/api/techniques.test.ts'] },
     {

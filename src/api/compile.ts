@@ -204,7 +204,12 @@ async function formed(
   const config = options.config ? optionsOf(options.config, options.devices) : undefined;
   const configured = config?.microBatches ?? 1;
   const interleave = options.interleave ?? config?.interleave ?? 1;
-  const cut = inMicroBatches(training, { ...options, stages, configured, interleave }, read);
+  const degrees = { ...config?.degrees, ...options.degrees };
+  const asked: Training =
+    training.gradientReduction === undefined && config?.gradientReduction
+      ? { ...training, gradientReduction: config.gradientReduction }
+      : training;
+  const cut = inMicroBatches(asked, { ...options, degrees, stages, configured, interleave }, read);
   return { imported: await trainedModel(read, cut, at), training: cut };
 }
 

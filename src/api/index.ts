@@ -42,6 +42,7 @@ export type { Inspection } from './inspect.js';
 export { hardware, hardwareById, type LocalDevices, localDevices } from './machine.js';
 export type { DispatchOptions } from './models/dispatch.js';
 export { generatedFile } from './models/generated.js';
+export type { GradientReduction } from './models/gradient-reduction.js';
 export type { ImportedModel } from './models/import.js';
 export type { BatchStatistics } from './models/statistics-parts.js';
 export { type Training, withTraining } from './models/training.js';

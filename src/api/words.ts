@@ -11,6 +11,7 @@ export { namedDegrees } from '../sharding-propagation/roles.js';
 export { COMPUTING_BACKENDS, RUN_BACKENDS } from './execution/backends.js';
 export { LISTEN } from './execution/interruption.js';
 export { DISPATCHES, dispatchIn } from './models/dispatch.js';
+export { GRADIENT_REDUCTIONS } from './models/gradient-reduction.js';
 export { FAMILY_NAMES } from './models/model-families.js';
 export { BATCH_STATISTICS } from './models/statistics-parts.js';
 export { refuseIdle } from './options/idle.js';

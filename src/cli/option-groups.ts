@@ -17,7 +17,8 @@ const GROUPS: Readonly<Record<string, string>> = {
   Training:
     'train loss optimizer learning-rate precision dtype gradients clip-norm weight-decay momentum nesterov betas ' +
     'epsilon schedule-lr ' +
-    'warmup total-steps min-lr-ratio loss-scale loss-output ignore-index class-weights label-smoothing moe-balance ' +
+    'warmup total-steps min-lr-ratio loss-scale gradient-reduction ' +
+    'loss-output ignore-index class-weights label-smoothing moe-balance ' +
     'train-mode batch-statistics ' +
     'freeze-batch-statistics dropout-seed parameters trainable frozen tie untie decayed undecayed',
   Search: 'objective within prefer headroom top time-limit complete search-mode solver',

@@ -2,7 +2,7 @@
  * @file Options of training: which loss, which optimizer, which weights, in which precision.
  */
 import type { Training } from '../api/index.js';
-import { AutoparError, checkTraining, LOSSES, OPTIMIZERS } from '../api/words.js';
+import { AutoparError, checkTraining, GRADIENT_REDUCTIONS, LOSSES, OPTIMIZERS } from '../api/words.js';
 import type { CommandOption } from './command.js';
 import { type TrainingFormFlags, trainingFormOf, trainingFormOptions } from './training-form-options.js';
 import { integer, listed, nonNegative, numbers, oneOf, wholeNumber } from './values.js';
@@ -35,6 +35,7 @@ export interface TrainingFlags extends TrainingFormFlags {
   readonly minLrRatio?: number;
   readonly precision?: (typeof PRECISIONS)[number];
   readonly lossScale?: number | 'dynamic';
+  readonly gradientReduction?: (typeof GRADIENT_REDUCTIONS)[number];
   readonly microBatch?: number;
   readonly microBatches?: number;
 }
@@ -116,6 +117,11 @@ export const trainingOptions: readonly CommandOption[] = [
     parse: (text) => (text === 'dynamic' ? text : nonNegative('--loss-scale')(text)),
   },
   {
+    flags: '--gradient-reduction <how>',
+    says: 'gradients of the ranks of dp, each of the mean loss of its samples: their mean (default) or sum',
+    parse: oneOf('--gradient-reduction', GRADIENT_REDUCTIONS),
+  },
+  {
     flags: '--micro-batches <count>',
     says: 'parts that the batch is worked through in, one after the other, gradients added up (default: 1)',
     parse: wholeNumber('--micro-batches', 1),
@@ -136,11 +142,11 @@ export async function trainingOf(
   // Inference has a precision too.
   const { precision, ...others } = flags;
   if (!flags.train) return refuseStray({ ...given(others), ...form });
-  const { decayed, undecayed, lossScale, microBatches, microBatch } = flags;
+  const { decayed, undecayed, lossScale, gradientReduction, microBatches, microBatch } = flags;
   const training: Training = {
     loss: await lossOf(flags),
     optimizer: optimizerOf(flags),
-    ...withoutUndefined({ decayed, undecayed, precision, lossScale, microBatches }),
+    ...withoutUndefined({ decayed, undecayed, precision, lossScale, gradientReduction, microBatches }),
     ...form,
   };
   checkTraining(training);

@@ -122,6 +122,8 @@ export interface PlanTraining {
   /** What is computed in 16 bit, and what the loss is multiplied by; left out for float32. */
   readonly precision?: string;
   readonly lossScale?: number | 'dynamic';
+  /** Gradients of data-parallel ranks are added up; left out where they are averaged. */
+  readonly gradientReduction?: 'sum';
   /** Steps give their loss, and none of the model's outputs. */
   readonly lossAlone?: true;
 }

@@ -30,9 +30,10 @@ export interface TrainingFormOptions extends ParameterOptions {
   readonly freezeBatchStatistics?: boolean;
   /**
    * Whose statistics normalisations take: of the whole batch (the default), of each micro-batch, or of what each rank of dp has
-   * of it (`shards` says how many ranks those are). They are part of what the model computes: `verify` compares with the same.
+   * of it. They are part of what the model computes: `verify` compares with the same.
    */
   readonly batchStatistics?: BatchStatistics;
+  /** Ranks of dp, for statistics of shards and sums of gradients. */
   readonly shards?: number;
   /** What dropout's masks are drawn from; 0 by default. */
   readonly dropoutSeed?: number;

@@ -66,7 +66,7 @@ export function withTraining(imported: ImportedModel, training: Training, cut?: 
     training: planned(step, training),
     gradients: step.gradients,
     step,
-    notes: [...imported.notes, ...form.notes],
+    notes: [...imported.notes, ...form.notes, ...sumNote(training)],
     passes: [...imported.passes, form.pass, { name: 'train', options: { loss: loss.kind, optimizer: optimizer.kind } }],
   };
 }
@@ -81,13 +81,14 @@ export function trainingGraphOf(
   checkFloating(imported.graph, training);
   const { microBatches = 1 } = training;
   const form = trainingForm(imported, training, { microBatches, isPart: cut.microBatches !== undefined });
-  const { loss, optimizer, precision, lossScale, isHeldInFloat32 } = training;
+  const { loss, optimizer, precision, lossScale, isHeldInFloat32, gradientReduction, shards = 1 } = training;
   const step = trainingGraph(form.graph, {
     loss,
     optimizer,
     ...(precision === undefined ? {} : { precision }),
     ...(lossScale === undefined ? {} : { lossScale }),
     ...(isHeldInFloat32 === undefined ? {} : { isHeldInFloat32 }),
+    ...(gradientReduction === 'sum' ? { summedOver: shards } : {}),
     ...cut,
     trained: form.trained,
     decays: decayOf(form.graph, training),
@@ -95,10 +96,19 @@ export function trainingGraphOf(
   return { step, form };
 }
 
+function sumNote({ gradientReduction, shards = 1 }: Training): readonly string[] {
+  if (gradientReduction !== 'sum') return [];
+  return [
+    shards === 1
+      ? '--gradient-reduction sum changes nothing on dp 1'
+      : `gradients are the sum of ${shards} ranks of dp, not their mean: ${shards} times those of the whole batch’s loss`,
+  ];
+}
+
 /** What the plan says of a step. */
 function planned(
   { classes, trained }: TrainingGraph,
-  { loss, optimizer, precision, lossScale, lossAlone }: Training,
+  { loss, optimizer, precision, lossScale, lossAlone, gradientReduction }: Training,
 ): PlanTraining {
   return {
     loss: {
@@ -112,6 +122,7 @@ function planned(
     trained: trained.length,
     ...(precision === undefined ? {} : { precision }),
     ...(lossScale === undefined ? {} : { lossScale }),
+    ...(gradientReduction === 'sum' ? { gradientReduction } : {}),
     ...(lossAlone ? { lossAlone: true as const } : {}),
   };
 }

@@ -37,6 +37,7 @@ const PROPERTIES: Readonly<Record<string, string>> = {
     'undecayed',
     'precision',
     'loss-scale',
+    'gradient-reduction',
     'train-mode',
     'freeze-batch-statistics',
     'batch-statistics',

@@ -9,6 +9,7 @@ import { COMPUTING_BACKENDS, RUN_BACKENDS } from '../execution/backends.js';
 import type { ExportOptions } from '../export-weights.js';
 import type { InspectOptions } from '../inspect.js';
 import { DISPATCHES } from '../models/dispatch.js';
+import { GRADIENT_REDUCTIONS } from '../models/gradient-reduction.js';
 import type { ImportOptions } from '../models/import.js';
 import { BATCH_STATISTICS } from '../models/statistics-parts.js';
 import type { EmitOptions } from '../output/emit.js';
@@ -96,6 +97,7 @@ const training = options<Training>({
   undecayed: texts,
   precision: recipe,
   lossScale: either(amount, oneOf('dynamic')),
+  gradientReduction: oneOf(...GRADIENT_REDUCTIONS),
   microBatches: whole(1),
   isHeldInFloat32: flag,
   lossAlone: flag,

@@ -6,6 +6,7 @@ import type { Interleave } from '../../partition/sharded-graph.js';
 import { partAt } from '../../schedule/parts.js';
 import type { ScheduleKind } from '../../schedule/schedule.js';
 import type { SpMethod } from '../../sharding-propagation/roles.js';
+import type { GradientReduction } from '../models/gradient-reduction.js';
 import { DEFAULTS } from './config-keys.js';
 import { checkConfig, chunksOf, keyText, pinsDegrees } from './config-rules.js';
 import type {
@@ -47,7 +48,8 @@ export interface ConfigOptions {
   /** Gradient reductions joined to one, and their bytes at most; null where the file does not say. */
   readonly gradientBuckets: number | null;
   readonly bucketBytes: number | null;
-  readonly gradientsMean: boolean;
+  /** How gradients of data-parallel ranks become one; null where the file does not say. */
+  readonly gradientReduction: GradientReduction | null;
   readonly searchMode: 'auto' | ConfigSearchMode;
   /** The ZeRO level of the parallel optimizer, 0 where it is switched off; null where the file does not say. */
   readonly zero: 0 | 1 | 2 | 3 | null;
@@ -91,7 +93,7 @@ export function optionsOf(config: ParallelConfig, devices?: number): ConfigOptio
     interleave: !alone && config.modelParallel > 1 && config.microBatchInterleaveNum === HALVES ? HALVES : 1,
     gradientBuckets: given.has('gradientAggregationGroup') ? config.gradientAggregationGroup : null,
     bucketBytes: bucketOf(config)?.bytes ?? null,
-    gradientsMean: config.gradientsMean,
+    gradientReduction: given.has('gradientsMean') ? (config.gradientsMean ? 'mean' : 'sum') : null,
     searchMode: parallelMode === 'auto' ? (config.searchMode ?? 'auto') : 'auto',
     zero: alone ? null : zeroOf(config),
     offload: config.given.has('swap') ? (config.swap ? 'activations' : 'none') : null,
@@ -264,10 +266,6 @@ function withoutEffect(
   if (fusion !== null) remark('commFusion', fusion);
   if (config.gradientAccumulationSteps > 1 && config.pipelineStage > 1)
     remark('gradientAccumulationSteps', 'gradients of a pipeline are added up over its micro-batches, micro_batch_num');
-  if (given.has('gradientsMean') && !config.gradientsMean && (used ?? 1) > 1)
-    remark('gradientsMean', 'gradients are those of the loss of the whole batch: of a mean the mean, of a sum the sum');
-  if (given.has('fullBatch') && !config.fullBatch && (used ?? 1) > 1)
-    remark('fullBatch', 'inputs are handed over whole, and every rank takes its part');
   if (config.fullBatch && config.datasetStrategy !== null)
     remark('datasetStrategy', 'full_batch: True goes before it, as in MindFormers');
   if (devices !== undefined && used !== null && used < devices)

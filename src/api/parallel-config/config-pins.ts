@@ -7,7 +7,7 @@ import { type Graph, typeOf } from '../../ir/graph.js';
 import { tensorDemands } from '../../sharding-propagation/annotations/demands.js';
 import type { Mesh } from '../../sharding-propagation/mesh.js';
 import type { OperatorPin, Pin, PinSource } from '../../sharding-propagation/pin.js';
-import { weightAxis } from '../../sharding-propagation/roles.js';
+import { dataAxes, weightAxis } from '../../sharding-propagation/roles.js';
 import { dataInputs } from '../execution/inputs.js';
 import { keepsTableWhole } from './config-options.js';
 import { pinsDegrees } from './config-rules.js';
@@ -40,7 +40,11 @@ function embeddingPins(config: ParallelConfig, graph: Graph, mesh: Mesh): readon
 
 function inputPins(config: ParallelConfig, graph: Graph, mesh: Mesh): readonly Pin[] {
   const { datasetStrategy, fullBatch, file, given } = config;
-  if (fullBatch || datasetStrategy === null || typeof datasetStrategy === 'string') return [];
+  if (fullBatch || datasetStrategy === 'full_batch') return [];
+  if (datasetStrategy === 'data_parallel')
+    return batchPins(graph, mesh, sourceOf(config, 'datasetStrategy', 'dataset_strategy: data_parallel'));
+  if (datasetStrategy === null)
+    return given.has('fullBatch') ? batchPins(graph, mesh, sourceOf(config, 'fullBatch', 'full_batch: False')) : [];
   const source = sourceOf(config, 'datasetStrategy', 'dataset_strategy');
   const inputs = dataInputs(graph);
   if (datasetStrategy.length !== inputs.length) {
@@ -59,6 +63,22 @@ function inputPins(config: ParallelConfig, graph: Graph, mesh: Mesh): readonly P
     const subject = { says: `input ${tensor}`, shape: typeOf(graph, tensor).shape };
     const [demand] = tensorDemands({ split }, subject, mesh, source);
     return demand ? [{ kind: 'tensor', tensor, source, demand }] : [];
+  });
+}
+
+/**
+ * Inputs in their samples over dp: a rank is fed its own. Where sequences are cut besides, by which of them attention wants is
+ * the plan's.
+ */
+function batchPins(graph: Graph, mesh: Mesh, source: PinSource): readonly Pin[] {
+  const ranks = dataAxes(mesh).reduce((product, { size }) => product * size, 1);
+  if (ranks === 1 || mesh.axes.some(({ name, size }) => name === 'sp' && size > 1)) return [];
+  const inputs = new Set(dataInputs(graph));
+  return graph.batch.flatMap(({ input, axis }): readonly Pin[] => {
+    const { shape } = typeOf(graph, input);
+    if (!inputs.has(input) || (shape[axis] ?? 1) % ranks !== 0) return [];
+    const counts = shape.map((_, dimension) => (dimension === axis ? ranks : 1));
+    return [{ kind: 'tensor', tensor: input, source, demand: { kind: 'split', counts } }];
   });
 }
 

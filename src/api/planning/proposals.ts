@@ -45,11 +45,15 @@ const OF_OPERATORS = [
 ] as const satisfies readonly (keyof NestedPlanningOptions)[];
 
 /** Why nothing is proposed for a training step, in words; null where proposals can be made. */
-export function unproposed(options: NestedCompileOptions, { batchStatistics, loss }: Training): string | null {
+export function unproposed(
+  options: NestedCompileOptions,
+  { batchStatistics, gradientReduction, loss }: Training,
+): string | null {
   const said = saidOfOperators(options);
   if (said !== null) return said;
   if (batchStatistics !== undefined && batchStatistics !== 'batch')
     return `--batch-statistics ${batchStatistics} has other statistics for every other dp or number of micro-batches`;
+  if (gradientReduction === 'sum') return '--gradient-reduction sum has other gradients for every other dp';
   const { schedule, interleave, dispatch } = options;
   if (loss.moeBalance !== undefined) return '--moe-balance has no price in layers';
   if (dispatch !== undefined) return `--dispatch ${dispatch} sends tokens by operators that no layer has a price for`;

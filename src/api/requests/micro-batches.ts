@@ -3,7 +3,7 @@
  *
  *     global batch = dp · micro-batch · micro-batches
  *
- * and into how many shards dp cuts each of them, where statistics are of shards.
+ * and into how many shards dp cuts each of them, where statistics are of shards or gradients of ranks are added up.
  */
 import { AutoparError } from '../../ir/error.js';
 import type { Interleave } from '../../partition/sharded-graph.js';
@@ -26,7 +26,7 @@ interface WantedMicroBatches extends Pick<DecisionSources, 'degrees' | 'mode' | 
  * What is to be trained, with its number of micro-batches; of those in halves, with that of the halves.
  * @throws AutoparError (usage) `micro-batch` where the samples of a micro-batch leave open how many there are, do not go into the
  * batch, or contradict the number that is given, and where they have no equal halves; `bad-option` where statistics are of shards
- * and dp is open
+ * or gradients are added up, and dp is open
  */
 export function inMicroBatches(given: Training, wanted: WantedMicroBatches, model: ImportedModel): Training {
   const training = inWholeMicroBatches(given, wanted, model);
@@ -76,17 +76,17 @@ function inWholeMicroBatches(
   return { ...training, microBatches: count };
 }
 
-/** Statistics of shards are of so many ranks: another dp would compute something else. */
+/** Statistics of shards and sums of gradients are of so many ranks: another dp would compute something else. */
 function withShards(training: Training, dp: number | undefined): Training {
-  if (training.batchStatistics !== 'shard') return training;
+  const asked =
+    training.batchStatistics === 'shard'
+      ? '--batch-statistics shard takes statistics of what each rank of dp has'
+      : training.gradientReduction === 'sum'
+        ? '--gradient-reduction sum adds up the gradients of the ranks of dp'
+        : null;
+  if (asked === null) return training;
   if (dp !== undefined) return { ...training, shards: dp };
-  throw new AutoparError(
-    'bad-option',
-    'usage',
-    '--batch-statistics shard takes statistics of what each rank of dp has, and dp is open',
-    {},
-    'give --dp',
-  );
+  throw new AutoparError('bad-option', 'usage', `${asked}, and dp is open`, {}, 'give --dp');
 }
 
 /**

@@ -6,6 +6,7 @@ import type { LossOptions } from '../../ir/autodiff/append-loss.js';
 import type { OptimizerOptions } from '../../ir/autodiff/optimizer-options.js';
 import type { TrainingPrecision } from '../../ir/autodiff/training-graph.js';
 import { AutoparError } from '../../ir/error.js';
+import type { GradientReduction } from '../models/gradient-reduction.js';
 import type { TrainingFormOptions } from '../models/training-form.js';
 
 /** What a step of training computes. */
@@ -19,6 +20,11 @@ export interface Training extends TrainingFormOptions {
   readonly precision?: TrainingPrecision;
   /** What the loss is multiplied by for its gradients; dynamic for fp16, 1 for the others. */
   readonly lossScale?: number | 'dynamic';
+  /**
+   * `mean` (the default): gradients are those of the loss of the whole batch. `sum`: each data-parallel rank has the mean loss of
+   * its samples, and gradients of ranks are added up: `shards` times as large.
+   */
+  readonly gradientReduction?: GradientReduction;
   /** Parts of the batch that a step works through one after the other, adding up gradients; 1 by default. */
   readonly microBatches?: number;
   /** Devices lack 16-bit types: what would be so is held in float32, and rounded. */

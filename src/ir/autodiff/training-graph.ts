@@ -19,6 +19,7 @@ import { scaleLoss } from './loss-scale.js';
 import { atTheirPositions, type BatchCut, microBatchesOf, withAccumulators } from './micro-batches.js';
 import { inMixedPrecision, type LowType } from './mixed-precision.js';
 import type { OptimizerOptions } from './optimizer-options.js';
+import { summedOverRanks } from './sum-over-ranks.js';
 
 export interface TrainingOptions {
   readonly loss: LossOptions;
@@ -31,6 +32,8 @@ export interface TrainingOptions {
   readonly precision?: TrainingPrecision;
   /** What the loss is multiplied by for its gradients; dynamic for fp16, 1 for the others. */
   readonly lossScale?: number | 'dynamic';
+  /** Data-parallel ranks whose gradients, each of the mean loss of its samples, are added up; left out: gradients of the mean. */
+  readonly summedOver?: number;
   /** Devices lack 16-bit types: what would be so is held in float32, and rounded (held-in-float32.ts). */
   readonly isHeldInFloat32?: boolean;
   /** How a step is cut in micro-batches, of which `forward` is one; left out where it is one batch. */
@@ -73,10 +76,15 @@ export function trainingGraph(given: Graph, options: TrainingOptions): TrainingG
   const forward = microBatches ? atTheirPositions(given, microBatches) : given;
   const low = precision === 'fp32' ? null : LOW_TYPES[precision];
   const computed = low === null ? forward : inMixedPrecision(forward, low);
-  const { graph: scored, loss, labels, classes, ratio } = withLoss(computed, options.loss, inSums);
+  const withMean = withLoss(computed, options.loss, inSums);
+  const { loss, labels, classes, ratio } = withMean;
+  const { graph: scored, loss: derived } = summedOverRanks(
+    withMean,
+    options.summedOver ?? 1,
+    () => options.loss.kind !== 'model-output' || withLoss(computed, options.loss, true).ratio !== null,
+  );
   const trained = options.trained ?? trainableWeights(scored);
   checkTrained(scored, trained);
-  const derived = ratio?.numerator ?? loss;
   // A sum's gradients are to be as large as the mean's over the whole batch: 16 bit hold no more.
   const samples = (ratio?.samples ?? 1) * (ratio ? (microBatches?.count ?? 1) : 1);
   const scaled = lossScale === undefined ? null : scaleLoss(scored, derived, lossScale, samples);

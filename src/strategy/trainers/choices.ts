@@ -72,6 +72,7 @@ export function trainerChoices(plan: Plan, placed: PlacedPlan): TrainerChoices {
       ...(interleave ? ['micro-batches in halves (--interleave 2)'] : []),
       ...(plan.server ? ['the parameter server'] : []),
       ...(schedule.recompute?.exceptLast ? ['keeping what the last micro-batch would recompute'] : []),
+      ...(training.gradientReduction === 'sum' ? ['gradients that ranks of dp add up: a trainer averages them'] : []),
       ...(training.loss.kind === 'cross_entropy' ? [] : [`the loss ${training.loss.kind}`]),
     ],
   };

@@ -27,6 +27,7 @@ export function mindFormersConfig(plan: Plan, placed: PlacedPlan, strategy: stri
     parallel: {
       parallel_mode: SEMI_AUTO,
       full_batch: true,
+      ...(plan.training ? { gradients_mean: plan.training.gradientReduction !== 'sum' } : {}),
       ...(choices?.bucketBytes ? { comm_fusion: { allreduce: fusedBy(choices.bucketBytes) } } : {}),
       ...(choices && choices.zero > 0
         ? { enable_parallel_optimizer: true, parallel_optimizer_config: { optimizer_level: `level${choices.zero}` } }

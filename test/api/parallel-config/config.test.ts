@@ -125,7 +125,7 @@ test("a file of MindFormers' is read as it is", async (t) => {
   });
   t.deepEqual(
     options.remarks.map(({ key }) => key),
-    ['parallel.parallel_optimizer_config.parallel_optimizer_threshold', 'search_mode', 'gradients_mean'],
+    ['parallel.parallel_optimizer_config.parallel_optimizer_threshold', 'search_mode'],
   );
   t.deepEqual(
     options.notLowered.map(({ key, line }) => [key, line]),
@@ -179,8 +179,10 @@ const KEYS: Readonly<Record<string, (t: ExecutionContext) => Promise<void>>> = {
     t.is((await refused(t, () => configOf({ 'parallel.parallel_mode': '4' }))).where.line, 3);
   },
   'parallel.gradients_mean': async (t) => {
-    t.true(optionsOf(await configOf({ 'parallel.gradients_mean': 'True' })).gradientsMean);
-    t.false(optionsOf(await configOf({})).gradientsMean);
+    const read = async (keys: Parameters<typeof configOf>[0]) => optionsOf(await configOf(keys)).gradientReduction;
+    t.is(await read({ 'parallel.gradients_mean': 'True' }), 'mean');
+    t.is(await read({ 'parallel.gradients_mean': 'False' }), 'sum');
+    t.is(await read({}), null);
   },
   'parallel.enable_alltoall': async (t) => {
     t.true(optionsOf(await configOf({ 'parallel.enable_alltoall': 'True' })).allToAll);
@@ -189,6 +191,23 @@ const KEYS: Readonly<Record<string, (t: ExecutionContext) => Promise<void>>> = {
   },
   'parallel.full_batch': async (t) => {
     t.true(optionsOf(await configOf({ 'parallel.full_batch': 'True' })).fullBatch);
+    const { graph } = await importModel(join(ROOT, 'models/gpt-tiny.onnx'), { globalBatch: 4 });
+    const pins = async (keys: Parameters<typeof configOf>[0], dp = 2) =>
+      pinsOfConfig(
+        await configOf(keys),
+        graph,
+        makeMesh([
+          ['dp', dp],
+          ['tp', 2],
+        ]),
+      );
+    const own = { kind: 'tensor', tensor: 'ids', demand: { kind: 'split', counts: [2, 1] } };
+    t.like(await pins({ 'parallel.full_batch': 'False' }), [own]);
+    t.like(await pins({ 'parallel.dataset_strategy': 'data_parallel' }), [own]);
+    t.deepEqual(await pins({ 'parallel.full_batch': 'False' }, 1), []);
+    t.deepEqual(await pins({ 'parallel.full_batch': 'True' }), []);
+    t.deepEqual(await pins({ 'parallel.dataset_strategy': 'full_batch' }), []);
+    t.deepEqual(await pins({}), []);
     const error = await refused(t, () => configOf({ 'parallel.parallel_mode': '0', 'parallel.full_batch': 'True' }));
     t.is(error.code, 'config-rule');
     t.is(error.where.line, 4);

@@ -235,6 +235,21 @@ for (const op of ['ReduceMean', ...(EVERYTHING ? ['ReduceSum', 'ReduceSumSquare'
   });
 }
 
+test('gradients that ranks add up are those of the mean at as many times the learning rate, and dp is asked for', async (t) => {
+  const file = saved(t, mlp('mlp', { batch: 4, widths: [8, 16, 8] }, 3));
+  const at = (learningRate: number): Training => ({ loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate } });
+  const degrees = { dp: 2, tp: 1 };
+  const mean = await train(file, at(0.1), degrees);
+  const sum = await train(file, { ...at(0.05), gradientReduction: 'sum' }, degrees);
+  for (const [step, loss] of mean.losses.entries()) t.true(Math.abs((sum.losses[step] ?? 9) - loss) < 1e-6, `${step}`);
+  for (const [index, values] of mean.state.entries())
+    for (const [at, value] of values.entries())
+      t.true(Math.abs((sum.state[index]?.[at] ?? 9) - value) < 1e-6, `${index} ${at}`);
+  const open = compile({ model: file, training: { ...at(0.1), gradientReduction: 'sum' }, devices: 2 });
+  const error = await t.throwsAsync(open, { instanceOf: AutoparError });
+  t.regex(error?.message ?? '', /--gradient-reduction sum .* dp is open/);
+});
+
 slow(
   'statistics of a batch are those of the whole batch: refused, unless parts have their own or the running ones are kept',
   async (t) => {

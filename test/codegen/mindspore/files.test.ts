@@ -31,7 +31,7 @@ interface RankTable {
 slow('a pipeline of training: the configuration and the strategies give the plan back', async (t) => {
   const output = join(folder, 'pipeline');
   const options = { pp: 2, dp: 2, tp: 2, zero: 1, recompute: 'full', schedule: '1f1b' } as const;
-  const micro = { ...training, microBatches: 4 };
+  const micro = { ...training, microBatches: 4, gradientReduction: 'sum' } as const;
   await compile({ ...MODEL, ...options, training: micro, devices: 8, output, target: 'mindspore' });
   const at = (name: string) => join(output, 'mindspore', name);
   const config = await readParallelConfig(at('parallel.yaml'));
@@ -48,6 +48,7 @@ slow('a pipeline of training: the configuration and the strategies give the plan
   t.deepEqual(second?.degrees, first?.degrees);
   for (const plan of [first, second]) t.deepEqual([plan?.schedule.kind, plan?.schedule.microBatches], ['1f1b', 4]);
   t.deepEqual([second?.requested?.zero, second?.requested?.recompute], [1, 'full']);
+  for (const plan of [first, second]) t.is(plan?.training?.gradientReduction, 'sum');
   const merged = join(folder, 'merged.ckpt');
   await mergeStrategies(
     [0, 1].map((stage) => at(`strategy_stage_${stage}.ckpt`)),
