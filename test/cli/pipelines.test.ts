@@ -63,8 +63,15 @@ const REFUSED: readonly (readonly [words: string, code: number, says: string, hi
   [
     `${MLP} --micro-batches 8 --interleave 2`,
     2,
-    'error[micro-batch]: --interleave 2 runs each micro-batch as two halves, and 8 of them in a batch of 8 have 1 sample each',
+    'error[micro-batch]: --interleave 2 runs each micro-batch as two halves, and --micro-batches 8 in a batch of 8 has 1 sample in each',
     'take another --micro-batches, or a --global-batch that 16 divides',
+  ],
+  [
+    `${MLP} --dp 4 --micro-batches 4 --interleave 2`,
+    2,
+    'error[micro-batch]: --interleave 2 runs each micro-batch as two halves, and --micro-batches 4 in a batch of 8 on dp 4 ' +
+      'gives a rank 0.5 samples in each',
+    'a --global-batch that 32 divides',
   ],
   [
     `${MLP} --dp 2 --gradient-sync parameter-server --zero 2`,
@@ -124,7 +131,7 @@ const REFUSED: readonly (readonly [words: string, code: number, says: string, hi
   [`${MLP} --pp 2 --annotations gap.yaml`, 2, 'on stage 2, and there are 2 stages, counted from 0', 'give --pp 3'],
   [`${MLP} --pp 3 --devices 4`, 2, 'pp 3 does not divide the 4 devices', 'leave out --devices'],
   [`${GPT} E_t_|_t`, 2, 'error[bad-stages]: --stages "E t | t": it leaves out H', 'E t*2 H'],
-  [`${GPT} E_|_t*2_|_H`, 2, 'it has 3 parts, and 2 are asked for', 'E t*2 H'],
+  [`${GPT} E_|_t*2_|_H`, 2, 'it has 3 parts, and --pp · --virtual-stages is 2', 'E t*2 H'],
   [`${GPT} E_t*2_H_|`, 2, 'a stage has no units', 'E t*2 H'],
   [`${GPT} E_q_|_t_H`, 2, 'unit 1 of it is q, and the model has t (h.0)', 'E t*2 H'],
   [

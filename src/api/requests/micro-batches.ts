@@ -35,9 +35,16 @@ export function inMicroBatches(given: Training, wanted: WantedMicroBatches, mode
   const batch = batchSize(model.graph);
   if (batch !== undefined && batch % (2 * count) !== 0)
     throw refusal(
-      `--interleave 2 runs each micro-batch as two halves, and ${count} of them in a batch of ${batch} have ` +
-        `${samplesText(batch / count)} each`,
+      `--interleave 2 runs each micro-batch as two halves, and ${countText(given, wanted, count)} in a batch of ${batch} has ` +
+        `${samplesText(batch / count)} in each`,
       `take another --micro-batches, or a --global-batch that ${2 * count} divides`,
+    );
+  const dp = dpOf(wanted);
+  if (dp !== undefined && batch !== undefined && batch % (2 * count * dp) !== 0)
+    throw refusal(
+      `--interleave 2 runs each micro-batch as two halves, and ${countText(given, wanted, count)} in a batch of ${batch} on dp ` +
+        `${dp} gives a rank ${samplesText(batch / count / dp)} in each`,
+      `take another --micro-batches, or a --global-batch that ${2 * count * dp} divides`,
     );
   return { ...training, microBatches: 2 * count };
 }
@@ -47,7 +54,7 @@ function inWholeMicroBatches(
   { microBatch, ...wanted }: WantedMicroBatches,
   model: ImportedModel,
 ): Training {
-  const dp = wanted.degrees?.dp ?? (wanted.mode === 'data' ? wanted.devices : undefined);
+  const dp = dpOf(wanted);
   const training = withShards(given, dp);
   if (microBatch === undefined) return inPipeline(training, wanted, model);
   if (dp === undefined)
@@ -70,10 +77,25 @@ function inWholeMicroBatches(
   const { microBatches: stated } = training;
   if (stated !== undefined && stated !== count)
     throw refusal(
-      `a batch of ${batch} on dp ${dp} with --micro-batch ${microBatch} has ${count} micro-batches, not ${stated}`,
-      'give one of --micro-batch and --micro-batches',
+      `--micro-batch ${microBatch} contradicts --micro-batches ${stated}: a batch of ${batch} on dp ${dp} has ${count} of ` +
+        'that size',
+      'give one of the two',
     );
   return { ...training, microBatches: count };
+}
+
+function dpOf({
+  degrees,
+  mode,
+  devices,
+}: Pick<WantedMicroBatches, 'degrees' | 'mode' | 'devices'>): number | undefined {
+  return degrees?.dp ?? (mode === 'data' ? devices : undefined);
+}
+
+/** As it was asked for, where it was. */
+function countText({ microBatches }: Training, { microBatch }: WantedMicroBatches, count: number): string {
+  if (microBatches === count) return `--micro-batches ${count}`;
+  return microBatch === undefined ? `a step of ${count}` : `--micro-batch ${microBatch}`;
 }
 
 /** Statistics of shards and sums of gradients are of so many ranks: another dp would compute something else. */

@@ -82,6 +82,7 @@ export function withClones(
     ({ inputs }) => inputs,
     ({ outputs }) => outputs,
   );
+  if (run.length === 0) return graph;
   const { microBatches } = graph;
   return {
     ...graph,

@@ -35,7 +35,8 @@ export function readStageLayout(text: string, units: readonly StageUnit[], parts
       count: Number(count),
     }));
   });
-  if (found.length !== parts) throw refused(text, `it has ${found.length} parts, and ${parts} are asked for`, units);
+  if (found.length !== parts)
+    throw refused(text, `it has ${found.length} parts, and --pp · --virtual-stages is ${parts}`, units);
   let next = 0;
   return found
     .map((rows) => {

@@ -166,7 +166,11 @@ test('the samples of a micro-batch say how many there are', async (t) => {
   await refused({ degrees: { dp: 2 }, microBatch: 3 }, /8 is no multiple of dp 2 · micro-batch 3/);
   await refused(
     { degrees: { dp: 2 }, microBatch: 2, training: { ...training, microBatches: 4 } },
-    /has 2 micro-batches, not 4/,
+    /--micro-batch 2 contradicts --micro-batches 4: a batch of 8 on dp 2 has 2 of that size/,
+  );
+  await refused(
+    { degrees: { dp: 2 }, microBatch: 1, interleave: 2 },
+    /--interleave 2 .* and --micro-batch 1 in a batch of 8/,
   );
   await refused({ training: { ...training, microBatches: 3 } }, /8 cannot be cut into 3 equal/);
   await refused(

@@ -143,6 +143,8 @@ test('layers by number, range and name; pins go before them', async (t) => {
 test('what changes nothing is said, and so is what only training has', async (t) => {
   const mlp = await stepOf('mlp.onnx');
   t.regex(recomputedOperators(mlp, 'selective', []).notes[0] ?? '', /--recompute selective changes nothing/);
+  // Gradients of the layer read its inputs alone.
+  t.regex(recomputedOperators(mlp, 'full', []).notes[0] ?? '', /--recompute full changes nothing/);
   const { graph } = await importModel('models/gpt-tiny.onnx');
   const error = t.throws(() => recomputedOperators(graph, 'full', []), { instanceOf: AutoparError });
   t.regex(error?.message ?? '', /is of training, and this program infers/);

@@ -47,7 +47,7 @@ test('a layout of stages is read as it is written, and refused where it is of an
     t.deepEqual(readStageLayout(text.replaceAll(' ', ''), units, sizes.length), sizes, text);
   }
   const refused: readonly (readonly [string, number, RegExp])[] = [
-    ['E t t H', 2, /it has 1 parts, and 2 are asked for/],
+    ['E t t H', 2, /it has 1 parts, and --pp · --virtual-stages is 2/],
     ['E t | t', 2, /it leaves out H/],
     ['E t | t t H', 2, /unit 3 of it is t, and the model has H/],
     ['E t | | t H', 3, /a stage has no units/],
