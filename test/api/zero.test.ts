@@ -14,6 +14,7 @@ import { openCompiled } from '../../src/api/verify.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { runProgram } from '../../src/runtime/run-program.js';
 import { readPlan } from '../../src/strategy/plan-json.js';
+import { gatheredBytes } from '../pipelines/kept-bytes.js';
 import { slowTests } from '../selection.js';
 
 const slow = slowTests(test);
@@ -113,6 +114,11 @@ slow('weights of inference are gathered in messages ahead of their layer, which 
       const peaks = run.ranks.map(({ peakBytes }) => peakBytes);
       t.true(verification?.passed);
       t.deepEqual([Math.max(...peaks)], plan.predicted.peakBytes);
+      if (options.zero === 3) {
+        const { planned } = await openCompiled(output);
+        const { most, layer } = gatheredBytes(lowerPlan(plan, planned.graph).lowered);
+        t.true(most > 0 && most <= 2 * layer, `${most} B of ${layer} B a layer`);
+      }
       return { tensors: run.tensors, starts, peak: Math.max(...peaks) };
     });
   const [whole, plain, ahead] = [await ran({}), await ran({ zero: 3 }), await ran({ zero: 3, bucket: 25e6 })];

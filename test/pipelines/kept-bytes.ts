@@ -30,7 +30,7 @@ export function gatheredBytes(stages: readonly LoweredStage[]): { readonly most:
   let most = 0;
   let layer = 0;
   for (const { graph, sharded } of stages) {
-    const kept = new Set(graph.state.map(({ input }) => input));
+    const kept = new Set([...graph.state.map(({ input }) => input), ...sharded.weights.map(({ tensor }) => tensor)]);
     const gathered = new Map<string, number>();
     const layers = new Map<string, number>();
     for (const node of sharded.nodes) {

@@ -7,7 +7,7 @@ import { localBytes } from '../../src/partition/partition.js';
 import { slowTests } from '../selection.js';
 import { type Task, type Trained, train } from './compiled-training.js';
 import { difference } from './difference.js';
-import { gatheredBytes } from './kept-bytes.js';
+import { gatheredBytes, keptBytes } from './kept-bytes.js';
 import { checkCounted, checkLevels, type Degrees, LEVELS, type Level, STEPS, TOLERANCE } from './zero-levels.js';
 
 const slow = slowTests(test.serial);
@@ -36,15 +36,20 @@ slow(
   async (t) => {
     const task: Task = { model: 'gpt', microBatches: 2, training: { optimizer: { kind: 'adam', learningRate: 0.01 } } };
     const peaks: number[] = [];
+    let whole = 0;
     for (const zero of LEVELS) {
       const trained: Trained = await train(task, 1, { dp: 4, zero });
       checkCounted(t, trained, `zero ${zero}`);
       peaks.push(...trained.peaks.counted);
+      if (zero === 0) whole = keptBytes(trained.lowered).parameter;
       if (zero !== 3) continue;
       // Whole parameters are those of two layers at most.
       const { most, layer } = gatheredBytes(trained.lowered);
       t.true(most > 0);
       t.true(most <= 2 * layer, `${most} B of ${layer} B a layer`);
+      // Of the rank's shard and these is all that it holds of parameters; a scalar and what dp does not divide stay whole.
+      const { parameter } = keptBytes(trained.lowered);
+      t.true(parameter <= whole / 4 + 16, `${parameter} B of ${whole} B`);
     }
     t.deepEqual(
       peaks,
