@@ -43,6 +43,13 @@ const TRAINING: Training = {
  * lacks.
  */
 const SMOOTH: Training['optimizer'] = { kind: 'sgd', momentum: 0.9, learningRate: 0.01, clipNorm: 0.05 };
+/** Without clipping, which would undo it. */
+const SUMMED: Training = {
+  loss: { kind: 'cross_entropy' },
+  optimizer: { kind: 'sgd', momentum: 0.9, learningRate: 0.01 },
+  gradientReduction: 'sum',
+  microBatches: 2,
+};
 const LANGUAGE: Training = { ...TRAINING, loss: { kind: 'cross_entropy' } };
 
 interface Case {
@@ -185,6 +192,7 @@ else {
   const programs = new Map<number, Emitted>();
   const refused = new Map<number, unknown>();
   const drawn: { readonly seed: number; readonly program: Emitted }[] = [];
+  let summed: Emitted | undefined;
   let ran: ReadonlyMap<string, Ran> = new Map();
   test.before(async () => {
     for (const [index, { model, options }] of CASES.entries())
@@ -198,7 +206,8 @@ else {
       });
       if (program) drawn.push({ seed, program });
     }
-    ran = runForked([...programs.values(), ...drawn.map(({ program }) => program)]);
+    summed = await compiled('summed', 'gpt', { ...degrees(2, 1), globalBatch: 16, training: SUMMED });
+    ran = runForked([...programs.values(), ...drawn.map(({ program }) => program), summed]);
   });
   const ranAt = (index: number): Ran => {
     const result = ran.get(programs.get(index)?.folder ?? '');
@@ -219,6 +228,12 @@ else {
       t.truthy(got, 'the program did not run');
       if (got) check(t, await ranHere(program), got, drawnPlan(seed).training !== null, DRAWN_TOLERANCE, DRAWN_STEPS);
     });
+
+  test.serial('gradients that ranks add up in torch and in the bundled runtime', async (t) => {
+    const got = ran.get(summed?.folder ?? '');
+    t.truthy(got, 'the program did not run');
+    if (summed && got) check(t, await ranHere(summed), got, true);
+  });
 
   test.serial('under torchrun, on gloo', (t) => {
     const index = CASES.findIndex(({ name }) => name === 'gpt-tiny trains, 2');
