@@ -85,6 +85,7 @@ export function predictStages(
     flopsPerRank: Math.max(...priced.map(({ flops }) => flops)),
     flopsTotal: wholeFlops,
     bytesCommunicated: Math.max(...priced.map(({ received }) => received)),
+    receivedBytes: priced.map(({ received }) => received),
     ...(outside.some((own) => own) ? { outside: outside.map((own) => own ?? NOTHING_OUTSIDE) } : {}),
   };
 }

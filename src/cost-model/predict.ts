@@ -36,6 +36,8 @@ export interface Prediction {
   readonly flopsTotal: number;
   /** That one rank receives. */
   readonly bytesCommunicated: number;
+  /** That a rank of each stage receives; left out for one stage. */
+  readonly receivedBytes?: readonly number[];
   /** Per stage; left out where all is kept on the devices. */
   readonly outside?: readonly OutsidePrediction[];
 }

@@ -151,9 +151,10 @@ export const PLAN_SCHEMA = record(
         flopsPerRank: amount,
         flopsTotal: amount,
         bytesCommunicated: amount,
+        receivedBytes: listOf(amount),
         outside: listOf(record({ host: outside, disk: outside })),
       },
-      ['outside', 'precision', 'hiddenSeconds', 'priceLevel'],
+      ['outside', 'precision', 'hiddenSeconds', 'priceLevel', 'receivedBytes'],
     ),
     search: record(
       { mode: text, costSeconds: amount, boundSeconds: amount, gap: amount, timeLimited: { const: true } },

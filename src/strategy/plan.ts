@@ -221,6 +221,8 @@ export interface PlanPrediction {
   readonly flopsPerRank: number;
   readonly flopsTotal: number;
   readonly bytesCommunicated: number;
+  /** What a rank of each stage receives, in bytes; left out for one stage, and by earlier versions. */
+  readonly receivedBytes?: readonly number[];
   /**
    * Per stage, by memory: the most that a rank keeps there, what it moves there from its device in a step, and what it moves
    * back, in bytes. Left out where all is kept on the devices.

@@ -3,6 +3,7 @@
  */
 import { clonedOperators } from '../../ir/autodiff/recompute.js';
 import type { Graph } from '../../ir/graph.js';
+import { expertDimensions } from '../../search/factor-families.js';
 import { leadersOf } from '../../strategy/layer-classes.js';
 import type { Plan } from '../../strategy/plan.js';
 import { planPlaces } from '../../strategy/plan-places.js';
@@ -10,6 +11,8 @@ import { unfit } from '../../strategy/unfit.js';
 
 /** @throws AutoparError (input) `plan-contradicts-itself` where an operator or a layer says what it does not do */
 export function checkOperators(plan: Plan, graph: Graph): void {
+  if (plan.degrees.ep > 1 && expertDimensions(graph).length === 0)
+    throw contradiction(`ep is ${plan.degrees.ep}, and its model has no experts`);
   const leaders = leadersOf(graph, plan.layerClasses).operators;
   const entryOf = (name: string) => leaders.get(name) ?? name;
   const clones = clonedOperators(graph);

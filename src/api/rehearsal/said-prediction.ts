@@ -23,4 +23,4 @@ export function checkPrediction({ predicted }: Plan, priced: PlanPrediction): vo
   }
 }
 
-const OPTIONAL: ReadonlySet<string> = new Set(['priceLevel', 'precision']);
+const OPTIONAL: ReadonlySet<string> = new Set(['priceLevel', 'precision', 'receivedBytes']);
