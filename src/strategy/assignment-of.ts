@@ -15,7 +15,7 @@ import { parseLayout } from '../sharding-propagation/layout-text.js';
 import { type Mesh, makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
 import { withExperts } from '../sharding-propagation/roles.js';
 import { type StageMeshes, stageMeshes } from '../sharding-propagation/stage-meshes.js';
-import { checkStrategy, owedPartial, type Strategy } from '../sharding-propagation/strategy.js';
+import { checkStrategy, pendingPartial, type Strategy } from '../sharding-propagation/strategy.js';
 import { withoutFirst } from './first-only.js';
 import { type Leaders, leadersOf } from './layer-classes.js';
 import type { Plan, PlanOperator } from './plan.js';
@@ -86,7 +86,7 @@ function strategiesOf(plan: Plan, graph: Graph, mesh: Mesh, leaders: Leaders): R
     const operator = operatorEntry(view);
     const strategy = strategyFrom(entry);
     const rule = operator.rule(view);
-    const reason = checkStrategy(rule, strategy, operator.linear(view), mesh) ?? nothingOwed(rule, strategy);
+    const reason = checkStrategy(rule, strategy, operator.linear(view), mesh) ?? nothingPending(rule, strategy);
     if (reason)
       throw unfit('plan-illegal', `the plan's strategy for operator ${node.name} is not possible: ${reason}`, {
         node: node.name,
@@ -102,9 +102,9 @@ function strategiesOf(plan: Plan, graph: Graph, mesh: Mesh, leaders: Leaders): R
 }
 
 /** Why a reduction is none: it would be over no axes. */
-function nothingOwed(rule: FactorRule, strategy: Strategy): string | null {
-  if (strategy.owed.kind === 'none' || owedPartial(rule, strategy).length > 0) return null;
-  return `it makes no partial results, and its reduction is ${strategy.owed.kind}`;
+function nothingPending(rule: FactorRule, strategy: Strategy): string | null {
+  if (strategy.pending.kind === 'none' || pendingPartial(rule, strategy).length > 0) return null;
+  return `it makes no partial results, and its reduction is ${strategy.pending.kind}`;
 }
 
 function strategyFrom(entry: PlanOperator): Strategy {

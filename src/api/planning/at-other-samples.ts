@@ -48,10 +48,10 @@ function ruleOf(graph: Graph, node: Node): FactorRule {
 
 /** A strategy by the names that an operator's factors have at other sizes; null where one that it cuts has no counterpart. */
 function withFactors(strategy: Strategy, before: FactorRule, after: FactorRule): Strategy | null {
-  const { axes, pieces = {}, owed } = strategy;
+  const { axes, pieces = {}, pending } = strategy;
   if (before.text === after.text) return isAlike(strategy, before, after) ? strategy : null;
-  // A factor of one sample is left out, and the others have other names: no piece is followed through that.
-  const named = owed.kind === 'scatter' ? [...Object.keys(axes), owed.factor] : Object.keys(axes);
+  // A factor of one sample is left out, and the others have other names: no piece is follpending through that.
+  const named = pending.kind === 'scatter' ? [...Object.keys(axes), pending.factor] : Object.keys(axes);
   if (named.length === 0 && Object.keys(pieces).length === 0) return strategy;
   if (Object.keys(pieces).length > 0) return null;
   const names = new Map<string, string>();
@@ -64,7 +64,7 @@ function withFactors(strategy: Strategy, before: FactorRule, after: FactorRule):
   return {
     ...strategy,
     axes: Object.fromEntries(Object.entries(axes).map(([name, own]) => [renamed(name), own])),
-    ...(owed.kind === 'scatter' ? { owed: { ...owed, factor: renamed(owed.factor) } } : {}),
+    ...(pending.kind === 'scatter' ? { pending: { ...pending, factor: renamed(pending.factor) } } : {}),
   };
 }
 

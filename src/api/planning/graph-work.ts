@@ -102,13 +102,13 @@ export async function graphWork(
   return { work, graph, assignment, runs, sequence, tensors };
 }
 
-interface Placed {
+interface LaidOut {
   readonly assignment: Assignment;
   readonly sharded: ShardedGraph;
 }
 
 /** The cheapest layouts with parameters, experts and sequences where Megatron has them, as far as they can be. */
-async function searched(graph: Graph, tp: number, ranks: Cluster): Promise<Placed> {
+async function searched(graph: Graph, tp: number, ranks: Cluster): Promise<LaidOut> {
   const search = (pins: (mesh: Mesh) => readonly Pin[]) =>
     plan(graph, ranks, { degrees: { dp: 1, tp }, memoryBytes: Number.MAX_SAFE_INTEGER, operatorPins: pins });
   const pinned = async (pins: (mesh: Mesh) => readonly Pin[]) => search(pins).catch(unlessPinned);

@@ -177,7 +177,7 @@ export async function prepareStep(options: StepSearchOptions, reader?: WorkReade
   };
 }
 
-interface Sources {
+interface StepSources {
   readonly generated: GeneratedModel | null;
   readonly cluster: Cluster;
   /** Samples of a step. */
@@ -189,7 +189,7 @@ interface Sources {
  * What is read, and by what. @throws AutoparError as `prepareStep`, of the model's name, the cluster, and options that do not go
  * together
  */
-async function sourcesOf(options: StepSearchOptions, reader?: WorkReader): Promise<Sources> {
+async function sourcesOf(options: StepSearchOptions, reader?: WorkReader): Promise<StepSources> {
   const generated = options.generate === undefined ? null : generatedModel(options.generate);
   const cluster = options.on ?? parseCluster(options.cluster, options.devices, await clusterSources(options.cluster));
   checkPurpose(options);
@@ -223,7 +223,7 @@ export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch
 }
 
 /** A configuration of what was read, priced. */
-export async function simulationAt(prepared: PreparedStep, configuration: StepConfiguration): Promise<Simulation> {
+async function simulationAt(prepared: PreparedStep, configuration: StepConfiguration): Promise<Simulation> {
   const { name, cluster, works, read, sample, limitBytes } = prepared;
   const work = works(configuration.degrees.tp, configuration.microBatch);
   const one = await read(1, sample);

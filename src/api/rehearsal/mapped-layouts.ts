@@ -8,7 +8,7 @@ import type { Graph, Node } from '../../ir/graph.js';
 import { ruleOf, viewOf } from '../../ir/view.js';
 import { type Extent, type Layout, normalise, type Piece, paddedSize } from '../../sharding-propagation/layout.js';
 import { axesSize } from '../../sharding-propagation/mesh.js';
-import { owedPartial, REPLICATED, type Strategy } from '../../sharding-propagation/strategy.js';
+import { pendingPartial, REPLICATED, type Strategy } from '../../sharding-propagation/strategy.js';
 import type { PlanOperator } from '../../strategy/plan.js';
 import type { Counterparts } from './counterparts.js';
 import type { ReducedMesh } from './reduced-mesh.js';
@@ -83,8 +83,8 @@ export function mappedEntry(
     ...(carried && carried.axes.length > 0 ? { partial: carried } : {}),
   };
   // Over lost axes alone nothing is reduced.
-  const isOwed = reduction && owedPartial(rule, { ...REPLICATED, axes: strategy, ...pieced(made) }).length > 0;
-  return { ...made, ...(isOwed ? { reduction } : {}) };
+  const isPending = reduction && pendingPartial(rule, { ...REPLICATED, axes: strategy, ...pieced(made) }).length > 0;
+  return { ...made, ...(isPending ? { reduction } : {}) };
 }
 
 function pieced({ pieces }: Pick<PlanOperator, 'pieces'>): Pick<Strategy, 'pieces'> {

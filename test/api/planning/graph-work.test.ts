@@ -91,7 +91,8 @@ test('layouts over tp are searched at one number of samples, so that work at oth
   const read = workReader({}, generated, { kind: 'training', loss }, cluster, 8);
   const point = async (samples: number) => ({ samples, work: (await read(2, samples)).work });
   const [two, four] = [await point(2), await point(4)];
-  for (const samples of [1, 8, 16, 64]) t.deepEqual(workAt(samples, two, four), (await point(samples)).work, `${samples}`);
+  for (const samples of [1, 8, 16, 64])
+    t.deepEqual(workAt(samples, two, four), (await point(samples)).work, `${samples}`);
 });
 
 test('a layout that cuts what grows with the samples is not one at another number of them', async (t) => {
