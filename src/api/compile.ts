@@ -13,7 +13,8 @@ import { type Training, trainedModel } from './models/training.js';
 import { importedFor, sharedBy } from './models/training-form.js';
 import { emit } from './output/emit.js';
 import { checkTarget, defaultFolder } from './output/folder.js';
-import { type ComparedPlan, choosePlan, type Formed } from './planning/choose-plan.js';
+import { choosePlan } from './planning/choose-plan.js';
+import type { ComparedPlan, Formed } from './planning/compared-plans.js';
 import { leftOut } from './planning/left-out.js';
 import { onPart } from './planning/objective.js';
 import { asSearched, keptQuestion } from './planning/proposals.js';
@@ -41,9 +42,9 @@ export interface CompileResult extends PlanSummary {
   readonly rejected: PlanResult['rejected'];
   /** The best combinations of degrees, the chosen one first. */
   readonly top: PlanResult['top'];
-  /** What else was proposed and lowered, the chosen one first; null where nothing was proposed. */
+  /** What else was proposed and lowered, the chosen one first; empty where nothing could be, null where nobody looked. */
   readonly compared: readonly ComparedPlan[] | null;
-  /** All training steps that were compared by the price of layers; null where nothing was proposed. */
+  /** All steps that were compared by the price of layers; null where nothing was proposed. */
   readonly searched: StepSearch | null;
   /** Dimensions, by the names of their options, that were not looked at. */
   readonly leftOut: readonly string[];

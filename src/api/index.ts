@@ -50,7 +50,7 @@ export type { TrainingFormOptions } from './models/training-form.js';
 export type { Idle } from './options/idle.js';
 export type { Emitted } from './output/emit.js';
 export type { PlannedModel } from './plan.js';
-export type { ComparedPlan } from './planning/choose-plan.js';
+export type { ComparedPlan } from './planning/compared-plans.js';
 export type { DegreesVerdict, PricedConfiguration, StepSearch } from './planning/search-step.js';
 export type { Plot } from './plot.js';
 export type { MachineProfile } from './profile.js';

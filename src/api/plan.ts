@@ -8,7 +8,7 @@ import { unevenHeads } from '../search/absent-factors.js';
 import { meshSizes } from '../search/pipeline/mesh-layout.js';
 import { type Pipeline, type PipelineRequest, pipelineOf } from '../search/pipeline/pipeline.js';
 import { stagePins } from '../search/pipeline/stage-pins.js';
-import { type PlanResult, plan as search } from '../search/plan.js';
+import { type PlanOptions, type PlanResult, plan as search } from '../search/plan.js';
 import type { SearchMode, SolverName } from '../search/search-mode.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import type { SpMethod } from '../sharding-propagation/roles.js';
@@ -68,7 +68,7 @@ export interface PlannedModel {
 export async function plan(
   imported: ImportedModel,
   options: NestedPlanningOptions = {},
-  memory: 'searched' | 'checked' = 'searched',
+  memory: PlanOptions['memory'] = 'searched',
 ): Promise<PlannedModel> {
   const clusterHints = options.clusterHints ?? (await clusterSources(options.cluster));
   const decided = decide(imported, { ...options, clusterHints });
@@ -96,7 +96,7 @@ interface AskedPlan {
 async function plannedAs(
   imported: ImportedModel,
   options: NestedPlanningOptions,
-  memory: 'searched' | 'checked',
+  memory: NonNullable<PlanOptions['memory']>,
   { decided, request: { requested: asked, notes: requestNotes }, mode }: AskedPlan,
   spMethod: SpMethod,
 ): Promise<PlannedModel> {

@@ -23,7 +23,7 @@ export function resultLines(result: CompileResult, output: Output, top?: number)
     ...section('compared', comparedLines(result), bold),
     ...section('best degrees', topLines(result), bold),
     ...section('not chosen', rejectedLines(result), bold),
-    ...section('training steps compared by their layers', proposedLines(result, top), bold),
+    ...section('steps compared by their layers', proposedLines(result, top), bold),
     '',
     result.programWritten
       ? `plan and program are in ${bold(result.directory)}`
@@ -102,12 +102,11 @@ export function predictedJson({ predicted }: CompileResult['plan']): Readonly<Re
 }
 
 /** What was not looked at, and who does. */
-function leftOutLines({ leftOut }: CompileResult): readonly string[] {
+function leftOutLines({ leftOut, cluster }: CompileResult): readonly string[] {
   if (leftOut.length === 0) return [];
-  const train = leftOut.includes('offload');
-  const who = train
-    ? 'compile without what is said of operators or stages searches them'
-    : 'autopar simulate prices them';
+  const who = cluster.local
+    ? 'autopar simulate prices them'
+    : 'compile without what is said of operators or stages searches them';
   const stages = leftOut.includes('pp') ? '; --pp N plans stages' : '';
   return [`not looked at: ${leftOut.join(', ')} (${who}${stages})`];
 }
@@ -311,7 +310,7 @@ function proposedLines({ searched }: CompileResult, top: number | undefined): re
 }
 
 /** What was proposed and lowered, the chosen one first. */
-function comparedLines({ compared }: CompileResult): readonly string[] {
+function comparedLines({ compared, plan: { training } }: CompileResult): readonly string[] {
   if (!compared || compared.length < 2) return [];
   const columns = [
     { title: 'degrees' },
@@ -323,7 +322,7 @@ function comparedLines({ compared }: CompileResult): readonly string[] {
   ];
   const rows = compared.map(({ degrees, microBatches, proposed, axes, estimate, stepSeconds, peakBytes, reason }) => [
     degreesText({ ...degrees }),
-    `${batchesText(microBatches)}, ${proposed ? proposedText(proposed) : OPERATORS[axes ?? 'roles']}`,
+    `${training ? `${batchesText(microBatches)}, ` : ''}${proposed ? proposedText(proposed) : OPERATORS[axes ?? 'roles']}`,
     estimate ? secondsText(estimate.stepSeconds) : '',
     stepSeconds === null ? '' : secondsText(stepSeconds),
     peakBytes === null ? '' : bytesText(peakBytes),

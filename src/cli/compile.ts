@@ -153,7 +153,7 @@ export const compileCommand: Command<CompileFlags> = {
     },
     {
       flags: '--top <k>',
-      says: 'show the k best combinations of degrees (default: 1), and k runners-up of training steps (5)',
+      says: 'show the k best combinations of degrees (default: 1), and k runners-up of steps by their layers (5)',
       parse: wholeNumber('--top', 1),
     },
     {
@@ -162,7 +162,7 @@ export const compileCommand: Command<CompileFlags> = {
     },
     {
       flags: '--objective <what>',
-      says: 'least time, memory (of training), cost (device-seconds) or devices (the fewest, --within a time); default: time',
+      says: 'least time, memory, cost (device-seconds) or devices (the fewest, --within a time); default: time',
       parse: oneOf('--objective', OBJECTIVES),
     },
     {

@@ -82,7 +82,8 @@ function memoryTable({ stages, host }: Pick<Simulation, 'stages' | 'host'>): rea
 /** What a configuration has besides degrees and batches. */
 export function configurationText(configuration: Simulation['configuration']): string {
   const { degrees, schedule, virtualStages, zero, tpSequence, offload = 'none', inference } = configuration;
-  const pipeline = virtualStages > 1 ? `interleaved 1F1B in ${virtualStages} chunks` : (schedule ?? '1f1b');
+  const order = inference ? 'forwards alone' : (schedule ?? '1f1b');
+  const pipeline = virtualStages > 1 ? `interleaved 1F1B in ${virtualStages} chunks` : order;
   const has = [
     ...(degrees.pp > 1 ? [pipeline] : []),
     ...(zero > 0 ? [`ZeRO ${zero}`] : []),

@@ -56,10 +56,10 @@ export interface PlanOptions {
   /** Bytes that a plan may take on each device; left out: what a named accelerator has, no limit on local ranks. */
   readonly memoryBytes?: number;
   /**
-   * Whether plans are searched within that memory (the default), or the cheapest of all are compared with it, and nothing is said
-   * of what would fit.
+   * Whether plans are searched within that memory (the default; `tried` says nothing of what would fit), or the cheapest of all
+   * are compared with it, and nothing is said either.
    */
-  readonly memory?: 'searched' | 'checked';
+  readonly memory?: 'searched' | 'tried' | 'checked';
   /** What the user has decided about operators and tensors, resolved on a mesh; kept by every plan. */
   readonly operatorPins?: (mesh: Mesh) => readonly Pin[];
   /** Whether redistributions may be all-to-alls; they may by default. */
@@ -198,7 +198,7 @@ export async function plan(
     ...[...solving.reasons, ...choice.reasons].map(([degrees, ruling]): Rejected => ({ degrees, ...ruling })),
   ].sort((a, b) => a.degrees.tp - b.degrees.tp);
   if (!best) {
-    if (options.memory === 'checked')
+    if (options.memory === 'tried' || options.memory === 'checked')
       throw nothingFits(graph, cluster, others, choice, limit ?? 0, options.timeLimit !== undefined, []);
     // What would fit in a pipeline's place is not searched.
     if (pipeline)

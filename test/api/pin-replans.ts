@@ -19,7 +19,7 @@ export async function explained(
   options: NestedCompileOptions & { readonly output: string },
   top = 1000,
 ): Promise<{ readonly found: PinsExplanation; readonly again: Again; readonly nanoseconds: number }> {
-  const { plan: made } = await compile({ ...options, planOnly: true, force: true });
+  const { plan: made } = await compile({ axes: 'roles', ...options, planOnly: true, force: true });
   const { imported } = await openReplanning(options.output);
   const given = options.annotations?.pins ?? [];
   const again: Again = async (pins) => {
@@ -55,10 +55,12 @@ export async function differences(
   return wrong;
 }
 
-/** Whole nanoseconds of a step; null where nothing fits. */
+/** Whole nanoseconds of a step, axes by their roles unless it is said otherwise; null where nothing fits. */
 export async function stepTime(options: NestedCompileOptions): Promise<number | null> {
   try {
-    return Math.round((await compile({ ...options, planOnly: true, force: true })).plan.predicted.stepSeconds * 1e9);
+    return Math.round(
+      (await compile({ axes: 'roles', ...options, planOnly: true, force: true })).plan.predicted.stepSeconds * 1e9,
+    );
   } catch (error) {
     if (error instanceof AutoparError && error.code === 'nothing-fits') return null;
     throw error;

@@ -111,10 +111,7 @@ const USES: Readonly<Record<string, Uses>> = {
     ],
     complete: ['compile x.onnx --complete search --search-mode sharding_propagation'],
     axes: ['compile x.onnx --axes free --complete propagate', `${STEP} --objective cost --axes free`],
-    objective: [
-      'compile x.onnx --objective memory',
-      'compile models/mlp.onnx --train --objective memory --mode hybrid',
-    ],
+    objective: ['compile models/mlp.onnx --train --objective memory --mode hybrid'],
     within: [`${STEP} --train --within 2`],
     prefer: [`${STEP} --train --objective memory --prefer fastest`],
     headroom: [`${STEP} --train --objective memory --headroom 0.2`],

@@ -1,8 +1,9 @@
 /**
- * @file Training steps that a compiled folder's plan was chosen from, compared again by the price of layers: what ruled the other
+ * @file Steps that a compiled folder's plan was chosen from, compared again by the price of layers: what ruled the other
  * combinations of degrees out, and what another cluster would change.
  */
 import path from 'node:path';
+import { deviceBytes } from '../../cost-model/predict.js';
 import type { Plan } from '../../strategy/plan.js';
 import { readPlan } from '../../strategy/plan-json.js';
 import { compiledModel } from '../models/compiled-model.js';
@@ -20,7 +21,7 @@ export interface ExplainedProposals {
 
 /**
  * @param asked.model the ONNX file, where it is no longer where compile read it
- * @returns null where no training steps were compared for the plan
+ * @returns null where no steps were compared for the plan
  * @throws AutoparError (input) where the folder or its model is not what it was
  */
 export async function explainProposals(
@@ -30,11 +31,15 @@ export async function explainProposals(
   const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
   const { proposals } = source.decisions ?? {};
   if (!proposals) return null;
+  const on = clusterOf(plan);
+  // What is asked for is of tensors, and steps are compared by all that a device holds.
+  const memory = proposals.memory === undefined ? {} : { memory: deviceBytes(proposals.memory, on) };
   const prepared = await prepareStep({
     ...proposals,
+    ...memory,
     ...(proposals.generate === undefined ? await modelOf(directory, source, plan, asked.model) : {}),
     ...(asked.signal ? { signal: asked.signal } : {}),
-    on: clusterOf(plan),
+    on,
   });
   const search = await searchPrepared(prepared);
   return { plan, search, sensitivities: asked.sensitivity ? await sensitivities(prepared, search) : [] };

@@ -130,12 +130,6 @@ export const COMPILE_IDLE: readonly Idle<NestedCompileOptions>[] = [
     hint: ONE,
   },
   {
-    option: 'objective',
-    when: ({ training, objective }) => training === undefined && objective === 'memory',
-    says: () => '--objective memory chooses among training steps, and nothing is trained',
-    hint: 'add --train, or leave it out',
-  },
-  {
     option: 'within',
     when: ({ objective }) => objective !== 'devices',
     says: ({ within, objective }) =>

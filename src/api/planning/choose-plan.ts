@@ -1,24 +1,35 @@
 /**
- * @file Which plan of a training step is taken: that of the best dp · tp at the micro-batches that are given, or one that a
- * search over training steps proposes. The best proposal is planned operator by operator, lowered, and priced as lowered, memory
+ * @file Which plan of a step is taken: that of the best dp · tp at the micro-batches that are given, or one that a search over
+ * whole steps proposes. The best proposal is planned operator by operator, lowered, and priced as lowered, memory
  * included; the next ones only where that price refutes the order of the proposals. The fastest that fits is the plan.
  */
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import { deviceBytes, tensorBytes, usableBytes } from '../../cost-model/predict.js';
-import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
 import { AutoparError } from '../../ir/error.js';
 import type { Graph } from '../../ir/graph.js';
 import { interruptible } from '../../ir/interruption.js';
 import type { PricedConfiguration } from '../../search/configurations/priced.js';
 import { bytesWritten, shareWritten } from '../../search/figures.js';
-import { NothingFits } from '../../search/plan.js';
-import { preferencesOf, preferred, roomyBytes } from '../../search/preference.js';
+import { NothingFits, type PlanOptions } from '../../search/plan.js';
+import { NEAR, preferencesOf, preferred, roomyBytes } from '../../search/preference.js';
 import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 import { Deadline } from '../../solver/deadline.js';
 import type { ImportedModel } from '../models/import.js';
 import type { Training } from '../models/training.js';
 import { type NestedPlanningOptions, type PlannedModel, plan } from '../plan.js';
 import type { NestedCompileOptions } from '../requests/compile-options.js';
+import {
+  type ComparedPlan,
+  type FittingPlan,
+  type Formed,
+  figureOf,
+  notTaken,
+  peakOf,
+  ranked,
+  refused,
+  secondsOf,
+} from './compared-plans.js';
+import { innerAxes } from './left-out.js';
 import { MOST_WORK, MOST_WORK_WITHOUT_ROLES, meshWork, plainWork } from './planning-work.js';
 import { askedOf, asSearched, microBatchesOf, proposer, unproposed } from './proposals.js';
 import { type StepSearch, stepRemedy } from './search-step.js';
@@ -35,36 +46,11 @@ export interface Choices {
   readonly form: (asked: NestedCompileOptions, training: Training | undefined) => Promise<Formed>;
 }
 
-/** A model in the form that is planned. */
-export interface Formed {
-  readonly imported: ImportedModel;
-  /** With its number of micro-batches. */
-  readonly training: Training | undefined;
-}
-
-/** A choice, and what became of it. */
-export interface ComparedPlan {
-  readonly degrees: Degrees;
-  readonly microBatches: number;
-  /** What was proposed; null for the best of dp · tp alone. */
-  readonly proposed: StepConfiguration | null;
-  /** Any axis might shard anything; by their roles where it is left out. */
-  readonly axes?: 'free';
-  /** By the price of layers; null where nothing was proposed. */
-  readonly estimate: { readonly stepSeconds: number; readonly peakBytes: number } | null;
-  /** As lowered; null where it was not lowered, or does not fit. */
-  readonly stepSeconds: number | null;
-  /** Of the fullest stage, as lowered; null where it was not lowered. */
-  readonly peakBytes: number | null;
-  /** Why it was not taken; null for the one that was. */
-  readonly reason: string | null;
-}
-
 export interface ChosenPlan extends Formed {
   readonly planned: PlannedModel;
   /** What axes of the plan may shard; as it was asked where it is left out. */
   readonly axes?: 'free';
-  /** The best first, then what does not fit; null where no proposals were made. */
+  /** The best first, then what does not fit; empty where no proposal could be made, null where none was looked for. */
   readonly compared: readonly ComparedPlan[] | null;
   /** All that was compared by the price of layers before; null where no proposals were made. */
   readonly searched: StepSearch | null;
@@ -84,16 +70,15 @@ const ROUNDS = 3;
 export async function choosePlan(choices: Choices): Promise<ChosenPlan> {
   const { options, training, cluster } = choices;
   const deadline = new Deadline(options.timeLimit, options.signal);
-  const reason = training ? unproposed(options, training) : '';
   // One device is chosen by an objective for a step in micro-batches, and without one it is asked for the step as it is.
   const { objective = 'time' } = options;
-  const isAlone = !training || reason !== null || (clusterSize(cluster) === 1 && objective === 'time');
+  const isAlone = unproposed(options, training) !== null || (clusterSize(cluster) === 1 && objective === 'time');
   // Ranks of this machine share its memory: stages save none of it, looked at where a limit or the objective asks.
-  if (!isAlone && (!cluster.local || objective === 'memory')) return beside(choices, training, deadline);
+  if (!isAlone && (!cluster.local || objective === 'memory')) return beside(choices, deadline);
   const alone = await planned(choices, await choices.form(options, training), null, 'searched').catch(refusal);
   if (!(alone instanceof AutoparError)) return { ...alone, compared: null, searched: null, notes: [] };
   if (isAlone || !(alone instanceof NothingFits)) throw alone;
-  const { fitting, others, searched, notes } = await lowerProposals(choices, training, deadline, null);
+  const { fitting, others, searched, notes } = await lowerProposals(choices, deadline, null);
   const [best] = taken(fitting, choices);
   if (!best) throw withProposals(alone, others);
   return { ...best, compared: ranked(fitting, [...others, refused(choices, alone)], options), searched, notes };
@@ -108,17 +93,17 @@ function withProposals(alone: AutoparError, others: readonly ComparedPlan[]): Au
   const { degrees, microBatches, reason } = nearest;
   const written = AXIS_ORDER.flatMap((axis) => (degrees[axis] > 1 ? [`${axis} ${degrees[axis]}`] : [])).join(' ');
   const steps = others.length === 1 ? 'step' : 'steps';
+  const batches = microBatches > 1 ? ` with ${microBatches} micro-batches` : '';
   return new AutoparError(
     alone.code,
     alone.exit,
-    `${alone.message}; of ${others.length} proposed training ${steps} the smallest, ${written} with ${microBatches} ` +
-      `micro-batches, ${reason}`,
+    `${alone.message}; of ${others.length} proposed ${steps} the smallest, ${written}${batches}, ${reason}`,
     alone.where,
     alone.hint,
   );
 }
 
-/** A refusal with what of the options leaves no training step either. */
+/** A refusal with what of the options leaves no step either. */
 async function withRemedy(
   error: AutoparError,
   unmade: AutoparError | null,
@@ -131,25 +116,22 @@ async function withRemedy(
 }
 
 /**
- * dp · tp alone, and proposals beside it. Proposals say how memory is saved, so that operators are searched within it where none
- * of them fits.
+ * dp · tp alone, and proposals beside it. Proposals of training say how memory is saved, so that operators are searched within it
+ * where none of them fits; those of inference save it by their degrees alone, so that operators are searched within it at once,
+ * however many there are.
  */
-async function beside(choices: Choices, training: Training, deadline: Deadline): Promise<ChosenPlan> {
-  const { cluster, read, options } = choices;
-  const isLarge = (graph: Graph) => plainWork(cluster, graph, options.degrees) > MOST_WORK;
+async function beside(choices: Choices, deadline: Deadline): Promise<ChosenPlan> {
+  const { training, cluster, read, options } = choices;
+  const isLarge = (graph: Graph) => training !== undefined && plainWork(cluster, graph, options.degrees) > MOST_WORK;
   const form = () => choices.form(options, training).catch(refusal);
   // Deriving a large model's gradients takes seconds, and the forward's operators alone may be too many.
   const early = isLarge(read.graph) ? null : await form();
   const isPlanned = early !== null && !(early instanceof AutoparError) && !isLarge(early.imported.graph);
-  const checked = isPlanned ? await planned(choices, early, deadline, 'checked').catch(refusal) : null;
+  const memory = training ? 'checked' : 'tried';
+  const checked = isPlanned ? await planned(choices, early, deadline, memory).catch(refusal) : null;
   const alone = checked instanceof AutoparError ? null : checked;
-  const {
-    fitting,
-    others,
-    searched,
-    refusal: unmade,
-    notes,
-  } = await lowerProposals(choices, training, deadline, alone);
+  const lowered = alone && isAll(alone, choices) ? NOT_PROPOSED : await lowerProposals(choices, deadline, alone);
+  const { fitting, others, searched, refusal: unmade, notes } = lowered;
   const lifted = alone && (await withoutRoles(choices, alone, deadline));
   const all = taken([...(alone ? [alone] : []), ...(lifted ? [lifted] : []), ...fitting], choices);
   // The note of a search that failed says so.
@@ -157,24 +139,16 @@ async function beside(choices: Choices, training: Training, deadline: Deadline):
   const [best] = all;
   if (best) {
     const why = early instanceof AutoparError ? early : checked instanceof AutoparError ? checked : null;
-    const cut = early === null || early instanceof AutoparError ? choices.training : early.training;
+    const cut = early === null || early instanceof AutoparError ? training : early.training;
     const rest = alone ? others : [...others, refused({ ...choices, training: cut }, why)];
-    const compared = isMade ? ranked(all, rest, options) : null;
+    const compared = isMade ? ranked(all, rest, options) : [];
     return { ...best, compared, searched, notes: [...notes, ...tightNotes(best, choices)] };
   }
   const formed = early ?? (await form());
   if (formed instanceof AutoparError) throw await withRemedy(formed, unmade, choices);
   const smaller = await planned(choices, formed, deadline, 'searched').catch(refusal);
   if (smaller instanceof AutoparError) throw await withRemedy(withProposals(smaller, others), unmade, choices);
-  return { ...smaller, compared: isMade ? ranked([smaller], others, options) : null, searched, notes };
-}
-
-/** A plan that fits. */
-interface FittingPlan extends Formed {
-  readonly planned: PlannedModel;
-  /** What axes may shard; by their roles where it is left out. */
-  readonly axes?: 'free';
-  readonly priced: PricedConfiguration | null;
+  return { ...smaller, compared: isMade ? ranked([smaller], others, options) : [], searched, notes };
 }
 
 interface LoweredProposals {
@@ -194,22 +168,40 @@ interface LoweredProposals {
  */
 async function withoutRoles(choices: Choices, alone: FittingPlan, deadline: Deadline): Promise<FittingPlan | null> {
   const { options, cluster } = choices;
-  const { dp, tp, sp } = alone.planned.plan.degrees;
-  // Free axes know no methods of sequence parallelism.
-  if (options.axes !== undefined || (sp ?? 1) > 1) return null;
+  const { dp, tp, sp, ep } = alone.planned.plan.degrees;
+  // Free axes know no methods of sequence parallelism, nor that experts lie apart.
+  if (options.axes !== undefined || Math.max(sp, ep) > 1) return null;
   if (meshWork(alone.imported.graph, clusterSize(cluster)) > MOST_WORK_WITHOUT_ROLES || deadline.isOver()) return null;
   const asked = { ...options, axes: 'free' as const, degrees: { ...options.degrees, dp, tp } };
   const lifted = await planned({ ...choices, options: asked }, alone, deadline, 'checked').catch(refusal);
   return lifted instanceof AutoparError ? null : { ...lifted, axes: 'free' };
 }
 
-/** That no plan leaves the headroom that is wanted, at its price. */
-function tightNotes({ planned: { found } }: FittingPlan, { options, cluster }: Choices): readonly string[] {
+const NOT_PROPOSED: LoweredProposals = { fitting: [], others: [], searched: null, refusal: null, notes: [] };
+
+/**
+ * Whether inference has nothing to gain beside dp and tp: what neither sp nor ep cuts has stages left, which its batch passes one
+ * after another, so that they save memory alone.
+ */
+function isAll(alone: FittingPlan, choices: Choices): boolean {
+  const { imported, planned } = alone;
+  if (choices.training || choices.options.objective === 'memory' || planned.plan.degrees.pp > 1) return false;
+  return leavesHeadroom(alone, choices) && innerAxes(imported.graph).length === 0;
+}
+
+/** Whether a plan leaves the memory free that is wanted; true where there is no limit. */
+function leavesHeadroom(plan: FittingPlan, { options, cluster }: Choices): boolean {
   const limit = options.memory ?? usableBytes(cluster);
+  return limit === undefined || peakOf(plan) <= roomyBytes(limit, preferencesOf(options, options.memory !== undefined));
+}
+
+/** That no plan leaves the headroom that is wanted, at its price. */
+function tightNotes(best: FittingPlan, choices: Choices): readonly string[] {
+  const { options, cluster } = choices;
+  const limit = options.memory ?? usableBytes(cluster);
+  if (limit === undefined || options.objective === 'memory' || leavesHeadroom(best, choices)) return [];
   const preferences = preferencesOf(options, options.memory !== undefined);
-  const most = Math.max(...found.prediction.peakBytes);
-  if (options.objective === 'memory') return [];
-  if (limit === undefined || most <= roomyBytes(limit, preferences)) return [];
+  const most = peakOf(best);
   const isAsked = options.headroom !== undefined;
   return [
     `no plan ${isAsked ? '' : `that takes up to ${shareWritten(preferences.headroomCost - 1)} longer `}leaves ` +
@@ -247,7 +239,7 @@ async function planned(
   { options }: Choices,
   formed: Formed,
   deadline: Deadline | null,
-  memory: 'searched' | 'checked',
+  memory: PlanOptions['memory'],
 ): Promise<FittingPlan> {
   await interruptible(options.signal);
   options.onProgress?.('planning');
@@ -264,12 +256,11 @@ async function planned(
  */
 async function lowerProposals(
   choices: Choices,
-  training: Training,
   deadline: Deadline,
   alone: FittingPlan | null,
 ): Promise<LoweredProposals> {
-  const { options, cluster, read } = choices;
-  options.onProgress?.('searching training steps');
+  const { options, training, cluster, read } = choices;
+  options.onProgress?.('searching steps');
   // Half of the time is for proposing.
   const half = new Deadline(Number.isFinite(deadline.left()) ? deadline.left() / 2 : undefined, options.signal);
   const proposing = await proposer(options, training, read, half).catch(refusal);
@@ -283,7 +274,12 @@ async function lowerProposals(
   let unmade: AutoparError | null = null;
   let work = 0;
   const seen = new Set<string>();
+  // Of dp and tp alone the fastest is known, not the one with the least memory.
+  const isTimed = options.objective !== 'memory';
   let asked = Number.isFinite(limit) ? deviceBytes(limit, cluster) : null;
+  let paired = alone;
+  // By the number of stages, how many times its estimate what is too large needs at least.
+  const excess = new Map<number, number>();
   for (let round = 0; round < ROUNDS; round++) {
     const proposed = await proposing.propose(asked).catch(refusal);
     if (proposed instanceof AutoparError) {
@@ -293,18 +289,27 @@ async function lowerProposals(
       }
       break;
     }
-    const { proposals } = proposed;
+    // Training is dear to lower: no other takes the place that one of the first few leaves.
+    const proposals = training ? proposed.proposals.slice(0, LOWERED) : proposed.proposals;
     searched ??= { ...proposed.searched, fewer: await proposing.fewer(proposed.searched) };
+    if (!paired?.priced) paired = withEstimate(alone, proposed.proposals);
     let least = Number.POSITIVE_INFINITY;
-    for (const [index, priced] of proposals.slice(0, LOWERED).entries()) {
+    let tried = 0;
+    for (const [index, priced] of proposals.entries()) {
       const key = JSON.stringify(priced.configuration);
-      if (seen.has(key) || isSearched(priced, alone)) continue;
+      if (tried === LOWERED || seen.has(key) || (isTimed && isSearched(priced, alone))) continue;
       seen.add(key);
-      if (!mayBeFaster(priced, [...aloneAmong(proposals, alone), ...fitting])) {
-        others.set(key, notTaken(priced, SLOWER));
+      if (isTimed && !mayBeFaster(priced, paired ? [paired, ...fitting] : fitting)) {
+        if (index < LOWERED) others.set(key, notTaken(priced, SLOWER));
         continue;
       }
-      const { dp, sp, tp } = priced.configuration.degrees;
+      const { pp, dp, sp, tp } = priced.configuration.degrees;
+      const bytes = tensorBytes(priced.bytes, cluster);
+      if (bytes * (excess.get(pp) ?? 1) > limit) {
+        if (index < LOWERED) others.set(key, notTaken(priced, LARGER));
+        continue;
+      }
+      tried++;
       const [known] = [...fitting, ...(alone ? [alone] : [])];
       // Training graphs of a model have much the same operators, whatever its micro-batches.
       const ownWork = ({ imported }: Formed) => meshWork(imported.graph, dp * sp * tp);
@@ -314,8 +319,8 @@ async function lowerProposals(
         others.set(key, notTaken(priced, unplanned));
         continue;
       }
-      options.onProgress?.(`planning proposal ${index + 1} of ${Math.min(proposals.length, LOWERED)}`);
-      const result = await lower(choices, training, priced, deadline).catch(refusal);
+      options.onProgress?.(`planning proposal ${tried} of ${Math.min(proposals.length, LOWERED)}`);
+      const result = await lower(choices, priced, deadline).catch(refusal);
       const counted = known ?? (result instanceof AutoparError ? null : result);
       if (counted) work += ownWork(counted);
       if (!(result instanceof AutoparError)) {
@@ -323,8 +328,10 @@ async function lowerProposals(
         continue;
       }
       others.set(key, notTaken(priced, result));
-      if (result instanceof NothingFits)
-        least = Math.min(least, result.figures.leastBytes / tensorBytes(priced.bytes, cluster));
+      if (!(result instanceof NothingFits)) continue;
+      const own = result.figures.leastBytes / bytes;
+      excess.set(pp, Math.min(own, excess.get(pp) ?? own));
+      least = Math.min(least, own);
     }
     if (!Number.isFinite(least)) break;
     asked = deviceBytes(limit / least, cluster);
@@ -335,19 +342,19 @@ async function lowerProposals(
 }
 
 /** The best of dp and tp alone with the estimate of its degrees, where both are there. */
-function aloneAmong(proposals: readonly PricedConfiguration[], alone: FittingPlan | null): readonly FittingPlan[] {
-  if (!alone) return [];
+function withEstimate(alone: FittingPlan | null, proposals: readonly PricedConfiguration[]): FittingPlan | null {
+  if (!alone) return null;
   const { degrees } = alone.planned.plan;
   const isLike = ({ configuration }: PricedConfiguration) =>
     AXIS_ORDER.every((axis) => configuration.degrees[axis] === degrees[axis]);
   const priced = proposals.filter(isLike).sort((a, b) => a.seconds - b.seconds)[0] ?? null;
-  return [{ ...alone, priced }];
+  return { ...alone, priced };
 }
 
 /**
  * Whether a proposal may be faster than what is lowered. Prices of sharded graphs are some factor above those of layers, much the
  * same of a model's plans of as many stages, whose transfers and bubbles the factor has too: the least of theirs is taken. None
- * is known before one of them is lowered.
+ * is known before one of them is lowered. What is as fast within the exactness of predictions may be faster.
  */
 function mayBeFaster({ seconds, configuration }: PricedConfiguration, lowered: readonly FittingPlan[]): boolean {
   const { pp } = configuration.degrees;
@@ -355,7 +362,7 @@ function mayBeFaster({ seconds, configuration }: PricedConfiguration, lowered: r
     one.priced && one.planned.plan.degrees.pp === pp ? [secondsOf(one) / one.priced.seconds] : [],
   );
   const factor = factors.length > 0 ? Math.min(...factors) : 1;
-  return lowered.every((one) => seconds * factor < secondsOf(one));
+  return lowered.every((one) => seconds * factor < NEAR * secondsOf(one));
 }
 
 /** Whether dp and tp alone were searched over all that a proposal asks for, and fit: its ZeRO level leaves fewer layouts. */
@@ -370,6 +377,7 @@ function isSearched({ configuration }: PricedConfiguration, alone: FittingPlan |
 }
 
 const SLOWER = 'not lowered: estimated to be no faster';
+const LARGER = 'not lowered: estimated to be too large, by what one with as many stages needs';
 const LATE = 'not lowered before the time limit';
 const TOO_LARGE = 'not lowered: the model has too many operators to plan several times';
 
@@ -378,8 +386,7 @@ const TOO_LARGE = 'not lowered: the model has too many operators to plan several
  * @throws AutoparError where it has no plan, or none that fits
  */
 async function lower(
-  { form, options }: Choices,
-  training: Training,
+  { form, options, training }: Choices,
   priced: PricedConfiguration,
   deadline: Deadline,
 ): Promise<FittingPlan> {
@@ -389,7 +396,7 @@ async function lower(
   await interruptible(options.signal);
   const formed = await form(
     { ...given, degrees: { ...given.degrees, dp } },
-    { ...training, microBatches: microBatchesOf(configuration) },
+    training && { ...training, microBatches: microBatchesOf(configuration) },
   );
   const asked = { ...options, ...askedOf(configuration, formed.imported.graph, options) };
   const planAs = async (one: NestedPlanningOptions): Promise<FittingPlan> => ({
@@ -413,19 +420,6 @@ function within(options: NestedPlanningOptions, deadline: Deadline): NestedPlann
   return options.timeLimit === undefined ? options : { ...options, timeLimit: deadline.left() };
 }
 
-/** What the objective wants little of, as lowered: bytes of the fullest stage, or seconds. */
-function figureOf({ objective }: Pick<NestedCompileOptions, 'objective'>): (plan: FittingPlan) => number {
-  return objective === 'memory' ? peakOf : secondsOf;
-}
-
-function secondsOf({ planned }: FittingPlan): number {
-  return planned.found.prediction.stepSeconds;
-}
-
-function peakOf({ planned }: FittingPlan): number {
-  return Math.max(...planned.found.prediction.peakBytes);
-}
-
 /** What has no plan, to be compared with what has. @throws whatever is not the user's to mend */
 function refusal(error: unknown): AutoparError {
   if (error instanceof AutoparError) return error;
@@ -433,74 +427,5 @@ function refusal(error: unknown): AutoparError {
 }
 
 function unproposedText(error: AutoparError): string {
-  return `dp and tp alone were planned, since no training step could be proposed: ${error.message}`;
-}
-
-/** @param all the one that is taken first */
-function ranked(
-  all: readonly FittingPlan[],
-  others: readonly ComparedPlan[],
-  options: Pick<NestedCompileOptions, 'objective'>,
-): readonly ComparedPlan[] {
-  const figure = figureOf(options);
-  const least = figure(all[0] as FittingPlan);
-  const more = options.objective === 'memory' ? 'times as much memory' : 'times as long';
-  const fitting = all.map((lowered, index): ComparedPlan => {
-    const { planned, priced, training, axes } = lowered;
-    const own = figure(lowered);
-    return {
-      degrees: planned.plan.degrees,
-      microBatches: training?.microBatches ?? 1,
-      ...estimated(priced),
-      ...(axes ? { axes } : {}),
-      stepSeconds: secondsOf(lowered),
-      peakBytes: peakOf(lowered),
-      reason: index === 0 ? null : `${(own / least).toPrecision(4)} ${more}${asFast(own, least)}`,
-    };
-  });
-  return [...fitting, ...others];
-}
-
-/** Why a faster plan is not taken. */
-function asFast(seconds: number, least: number): string {
-  return seconds < least ? ', and not as simple or with less memory free' : '';
-}
-
-function estimated(priced: PricedConfiguration | null): Pick<ComparedPlan, 'proposed' | 'estimate'> {
-  if (!priced) return { proposed: null, estimate: null };
-  const { configuration, seconds, bytes } = priced;
-  return { proposed: configuration, estimate: { stepSeconds: seconds, peakBytes: bytes } };
-}
-
-function notTaken(priced: PricedConfiguration, why: AutoparError | string): ComparedPlan {
-  const { degrees } = priced.configuration;
-  return {
-    degrees,
-    microBatches: microBatchesOf(priced.configuration),
-    ...estimated(priced),
-    ...without(why),
-  };
-}
-
-/** Of dp and tp alone. */
-function refused({ options, cluster, training }: Choices, why: AutoparError | null): ComparedPlan {
-  const { dp, tp, pp = 1, sp = 1, ep = 1 } = options.degrees ?? {};
-  const rest = clusterSize(cluster) / (pp * sp);
-  return {
-    degrees: { pp, sp, ep, dp: dp ?? rest / (tp ?? 1), tp: tp ?? (dp === undefined ? 1 : rest / dp) },
-    microBatches: training?.microBatches ?? 1,
-    ...estimated(null),
-    ...without(why ?? 'not planned: the model has too many operators for every mesh of dp and tp'),
-  };
-}
-
-function without(why: AutoparError | string): Pick<ComparedPlan, 'stepSeconds' | 'peakBytes' | 'reason'> {
-  if (typeof why === 'string') return { stepSeconds: null, peakBytes: null, reason: why };
-  if (!(why instanceof NothingFits)) return { stepSeconds: null, peakBytes: null, reason: why.message };
-  const { leastBytes, limitBytes } = why.figures;
-  return {
-    stepSeconds: null,
-    peakBytes: leastBytes,
-    reason: `needs ${bytesWritten(leastBytes)} of ${bytesWritten(limitBytes)} as lowered`,
-  };
+  return `dp and tp alone were planned, since no other step could be proposed: ${error.message}`;
 }

@@ -19,17 +19,21 @@ export interface DegreeQuestion {
   readonly isLocal: boolean;
 }
 
-/** Dimensions by the names of their options; sp and ep where the model has what they cut. */
+/** Dimensions by the names of their options. */
 export function leftOut(graph: Graph, { devices, given, stages, trains, isLocal }: DegreeQuestion): readonly string[] {
   // With dp and tp given, nothing was left to choose among degrees.
   const spreads = devices > 1 && (given.dp === undefined || given.tp === undefined);
   return [
     ...(spreads && stages === 1 ? ['pp'] : []),
-    ...(spreads && given.sp === undefined && hasAttention(graph) ? ['sp'] : []),
-    ...(spreads && given.ep === undefined && hasExperts(graph) ? ['ep'] : []),
+    ...(spreads ? innerAxes(graph).filter((axis) => given[axis] === undefined) : []),
     ...(trains ? ['recompute'] : []),
     ...(trains && !isLocal ? ['offload'] : []),
   ];
+}
+
+/** Of sp and ep those that cut something of the model. */
+export function innerAxes(graph: Graph): readonly ('sp' | 'ep')[] {
+  return [...(hasAttention(graph) ? (['sp'] as const) : []), ...(hasExperts(graph) ? (['ep'] as const) : [])];
 }
 
 function hasAttention(graph: Graph): boolean {

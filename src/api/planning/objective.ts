@@ -7,7 +7,7 @@ import { AutoparError } from '../../ir/error.js';
 import type { ImportedModel } from '../models/import.js';
 import type { Training } from '../models/training.js';
 import type { NestedCompileOptions } from '../requests/compile-options.js';
-import { asSearched, saidOfOperators, unproposed } from './proposals.js';
+import { asSearched, unproposed } from './proposals.js';
 import type { ClusterSize } from './search-clusters.js';
 
 /** The options on the part of the cluster that is planned for; `sizes` of all parts, null where the whole cluster is. */
@@ -27,7 +27,7 @@ export async function onPart(
 ): Promise<OnPart> {
   const { objective = 'time', within, devices: _, ...others } = options;
   if (objective === 'time') return { options, sizes: null };
-  const reason = training ? unproposed(options, training) : saidOfOperators(options);
+  const reason = unproposed(options, training);
   if (reason !== null)
     throw new AutoparError(
       'bad-option',

@@ -1,5 +1,5 @@
 /**
- * @file Proposals: what a search over training steps would have a plan ask for, in the words that programs have a lowering for:
+ * @file Proposals: what a search over whole steps would have a plan ask for, in the words that programs have a lowering for:
  * degrees, micro-batches, stages with their layers, schedule, ZeRO, recompute, offload. They are priced by layers and only
  * propose: each is planned operator by operator, lowered and priced again (choose-plan.ts).
  */
@@ -27,7 +27,7 @@ import { prepareStep, type StepSearch, type StepSearchOptions, searchPrepared } 
 
 /** What is proposed within a memory limit. */
 export interface Proposed {
-  /** The best of each combination of degrees by the price of layers: the best of each number of stages before others. */
+  /** The best of each combination of degrees by the price of layers; for training that of each number of stages before others. */
   readonly proposals: readonly PricedConfiguration[];
   /** All that was compared for it. */
   readonly searched: StepSearch;
@@ -44,18 +44,16 @@ const OF_OPERATORS = [
   ...(['axes', 'mode', 'annotations', 'config', 'complete', 'searchMode', 'stages', 'meshes'] as const),
 ] as const satisfies readonly (keyof NestedPlanningOptions)[];
 
-/** Why nothing is proposed for a training step, in words; null where proposals can be made. */
-export function unproposed(
-  options: NestedCompileOptions,
-  { batchStatistics, gradientReduction, loss }: Training,
-): string | null {
+/** Why nothing is proposed, in words; null where proposals can be made. */
+export function unproposed(options: NestedCompileOptions, training: Training | undefined): string | null {
   const said = saidOfOperators(options);
   if (said !== null) return said;
+  const { batchStatistics, gradientReduction, loss } = training ?? {};
   if (batchStatistics !== undefined && batchStatistics !== 'batch')
     return `--batch-statistics ${batchStatistics} has other statistics for every other dp or number of micro-batches`;
   if (gradientReduction === 'sum') return '--gradient-reduction sum has other gradients for every other dp';
   const { schedule, interleave, dispatch } = options;
-  if (loss.moeBalance !== undefined) return '--moe-balance has no price in layers';
+  if (loss?.moeBalance !== undefined) return '--moe-balance has no price in layers';
   if (dispatch !== undefined) return `--dispatch ${dispatch} sends tokens by operators that no layer has a price for`;
   if (interleave === 2) return 'steps with --interleave 2 have no price in layers';
   if (schedule !== undefined && pricedSchedule(schedule) === undefined)
@@ -64,19 +62,19 @@ export function unproposed(
 }
 
 /** What says how operators or stages are planned, so that layers have no price for it; null where nothing does. */
-export function saidOfOperators(options: NestedCompileOptions): string | null {
+function saidOfOperators(options: NestedCompileOptions): string | null {
   const given = OF_OPERATORS.find((name) => options[name] !== undefined && options[name] !== 'auto');
   return given === undefined ? null : `--${dashed(given)} says what operators or stages do`;
 }
 
 /**
- * Reads a model's layers, for proposals of steps that are trained on a cluster.
- * @param read the model at the batch that is trained
+ * Reads a model's layers, for proposals of steps on a cluster.
+ * @param read the model at the batch of a step
  * @throws AutoparError where its layers cannot be read or no combination of degrees is possible
  */
 export async function proposer(
   options: NestedCompileOptions,
-  training: Training,
+  training: Training | undefined,
   read: ImportedModel,
   deadline?: Pick<Deadline, 'isOver'>,
 ): Promise<Proposer> {
@@ -86,7 +84,7 @@ export async function proposer(
   const timed = deadline ? { ...searching, isOver: () => deadline.isOver() } : searching;
   const propose: Proposer['propose'] = async (limitBytes) => {
     const searched = await searchPrepared({ ...rest, searching: timed, limitBytes });
-    return { proposals: unlike(searched.best), searched };
+    return { proposals: training ? unlike(searched.best) : searched.best, searched };
   };
   const fewer = async (found: StepSearch) =>
     options.timeLimit === undefined
@@ -98,7 +96,10 @@ export async function proposer(
 /** Combinations of degrees that are priced in full. */
 const LOOKED_AT = 8;
 
-/** Prices of layers are nearest to lowered ones among equal numbers of stages, so that each number has its best looked at. */
+/**
+ * Prices of layers are nearest to lowered ones among equal numbers of stages, which fill and drain, so that each number has its
+ * best looked at.
+ */
 function unlike(best: readonly PricedConfiguration[]): readonly PricedConfiguration[] {
   const stagesOf = ({ configuration }: PricedConfiguration) => configuration.degrees.pp;
   const first = best.filter(
@@ -121,7 +122,8 @@ export function asSearched(
   const given = {
     ...(isOfFile ? { model, dims, shapes, constants, weights } : { generate: generated }),
     ...{ ...degrees, cluster, devices, memory, signal, microBatch, zero, virtualStages, globalBatch, prefer, headroom },
-    microBatches: training?.microBatches,
+    // A program of inference runs its batch at once.
+    microBatches: training ? training.microBatches : 1,
     schedule: priced,
     recompute: recompute === undefined ? undefined : readRecompute(recompute).kind,
     offload: offload === undefined ? undefined : pricedWords(offload),
@@ -162,7 +164,7 @@ export function microBatchesOf({ globalBatch, microBatch, degrees }: StepConfigu
 
 /**
  * What the operators' planner is asked for a proposal: words that are given stay as they are.
- * @param graph the training graph of one of its micro-batches
+ * @param graph the graph of one of its micro-batches
  */
 export function askedOf(
   configuration: StepConfiguration,
@@ -171,6 +173,8 @@ export function askedOf(
 ): NestedPlanningOptions {
   const { degrees, virtualStages, schedule = virtualStages > 1 ? 'interleaved-1f1b' : '1f1b' } = configuration;
   const { pp, dp, sp, tp, ep } = degrees;
+  // What infers has no micro-batches to order.
+  const ordered = pp > 1 && !configuration.inference;
   const cut = pp > 1 ? cutOf(configuration, graph) : null;
   const words = {
     zero: zero ?? (configuration.zero === 0 ? undefined : configuration.zero),
@@ -179,7 +183,7 @@ export function askedOf(
   };
   return {
     degrees: { dp, tp, ...(pp > 1 ? { pp } : {}), ...(sp > 1 ? { sp } : {}), ...(ep > 1 ? { ep } : {}) },
-    ...(pp > 1 ? { schedule, ...(virtualStages > 1 ? { virtualStages } : {}) } : {}),
+    ...(ordered ? { schedule, ...(virtualStages > 1 ? { virtualStages } : {}) } : {}),
     ...(cut ? { stages: layoutOfStages(cut.units, cut.sizes) } : {}),
     ...Object.fromEntries(Object.entries(words).filter(([, word]) => word !== undefined)),
   };

@@ -117,9 +117,7 @@ function combination(degrees: Degrees, options: SpaceOptions): Combination {
   if (built.length === 0) return no(options.unbuilt?.get(sizes[0] ?? 1) ?? '');
   if (pp === 1 && (decided.virtualStages ?? 1) > 1)
     return no(`${decided.virtualStages} virtual stages are chunks that take turns with other stages, and pp is 1`);
-  const microBatches = built.filter(
-    (size) => schedules(pp, globalBatch / (dp * size), facts.layers, decided).length > 0,
-  );
+  const microBatches = built.filter((size) => schedules(pp, globalBatch / (dp * size), options).length > 0);
   return microBatches.length > 0 ? { degrees, microBatches, reason: null } : no(noSchedule(pp, built, options, dp));
 }
 
@@ -162,8 +160,9 @@ export function placed(space: SpaceOptions, placing: AxisPlacing): SpaceOptions 
 export function scheduled(
   { degrees }: Combination,
   microBatch: number,
-  { base, decided, facts, globalBatch }: SpaceOptions,
+  space: SpaceOptions,
 ): readonly StepConfiguration[] {
+  const { base, decided, globalBatch } = space;
   const { pp, dp, tp } = degrees;
   const { offload = 'none' } = decided;
   const unscheduled = {
@@ -177,7 +176,7 @@ export function scheduled(
     ...(offload === 'none' ? {} : { offload }),
   };
   // One spread: a second one into the same record takes ten times as long, and there are a hundred thousand of these.
-  return schedules(pp, globalBatch / (dp * microBatch), facts.layers, decided).map(({ schedule, virtualStages }) =>
+  return schedules(pp, globalBatch / (dp * microBatch), space).map(({ schedule, virtualStages }) =>
     schedule === undefined ? { ...unscheduled, virtualStages } : { ...unscheduled, schedule, virtualStages },
   );
 }
@@ -216,13 +215,12 @@ function zeroLevels(ranks: number, { inference }: SpaceOptions['base'], { zero }
 
 /**
  * 1F1B, interleaved 1F1B with every number of chunks that divides a stage's layers, zero-bubble. F-then-B and naive take as long
- * and hold more, or take longer: only where they are asked for.
+ * and hold more, or take longer: only where they are asked for. Without backward all but chunks is one order.
  */
 function schedules(
   pp: number,
   microBatches: number,
-  layers: number,
-  { schedule, virtualStages }: Decided,
+  { facts: { layers }, decided: { schedule, virtualStages }, base: { inference } }: SpaceOptions,
 ): readonly { readonly schedule?: PipelineSchedule; readonly virtualStages: number }[] {
   if (pp === 1) return [{ virtualStages: 1 }];
   const chunks = (virtualStages !== undefined ? [virtualStages] : divisors(Math.floor(layers / pp)).slice(1)).filter(
@@ -232,6 +230,7 @@ function schedules(
   if (schedule === 'interleaved-1f1b') return interleaved;
   if (virtualStages !== undefined && virtualStages > 1) return schedule === undefined ? interleaved : [];
   if (schedule !== undefined) return [{ schedule, virtualStages: 1 }];
+  if (inference) return [{ virtualStages: 1 }, ...interleaved];
   return [{ schedule: '1f1b', virtualStages: 1 }, ...interleaved, { schedule: 'zero-bubble', virtualStages: 1 }];
 }
 

@@ -95,7 +95,7 @@ test('every other combination of degrees has the figure that rules it out', asyn
 test('compile, its ranking and explain speak of one figure, that of the whole step, on ranks of this machine too', async (t) => {
   for (const cluster of ['local', '1x4:a100-sxm-80']) {
     const output = join(folder(t), 'x');
-    const given = { model: MODEL, cluster, devices: 4, planOnly: true, force: true };
+    const given = { model: MODEL, cluster, devices: 4, axes: 'roles', planOnly: true, force: true } as const;
     const { plan, top, rejected } = await compile({ ...given, output, top: 3 });
     const { stepSeconds } = plan.predicted;
     const explained = await explainChoices(output, { top: Infinity });

@@ -61,6 +61,7 @@ test('within a memory limit that binds, figures hold for plans that keep it', as
     model: join('models', 'mlp.onnx'),
     cluster: CLUSTER,
     degrees: { dp: 2, tp: 2 },
+    axes: 'roles',
     planOnly: true,
     output: folder(t),
   });

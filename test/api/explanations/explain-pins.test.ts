@@ -33,7 +33,8 @@ test('the price of a pin is the cost of planning with it, and no other pin on th
   t.deepEqual(await differences(all), []);
   for (const { alone } of all.found.operators) t.is(alone.seconds, alone.atLeastSeconds);
   const { imported } = await openReplanning(
-    (await compile({ model: MODEL, cluster: CLUSTER, degrees, planOnly: true, output: folder(t) })).directory,
+    (await compile({ model: MODEL, cluster: CLUSTER, degrees, axes: 'roles', planOnly: true, output: folder(t) }))
+      .directory,
   );
   const mesh = makeMesh([
     ['dp', 2],

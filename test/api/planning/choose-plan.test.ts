@@ -123,13 +123,15 @@ test('a plan of drawn models and clusters is lowered, fits, and is no slower tha
     batch: fc.constantFrom(4, 8),
     cluster: fc.constantFrom('1x2:a100-sxm-80', '2x2:v100-sxm2-32'),
     isPerceptron: fc.boolean(),
+    trains: fc.boolean(),
   });
-  const property = fc.asyncProperty(drawn, async ({ layers, batch, cluster, isPerceptron }) => {
+  const property = fc.asyncProperty(drawn, async ({ layers, batch, cluster, isPerceptron, trains }) => {
     const graph = isPerceptron ? mlp('mlp', { batch, widths: [32, 64, 64, 16] }, 1) : gpt(layers, batch);
     const training: Training = isPerceptron ? { ...TRAINING, loss: { kind: 'mse' } } : TRAINING;
-    const options = { ...saved(t, graph), training, cluster, planOnly: true, prefer: 'fastest', headroom: 0 } as const;
-    const read = await importModel(options.model, importedFor(training));
-    const imported = await trainedModel(read, training, async () => read);
+    const asked = { ...saved(t, graph), cluster, planOnly: true, prefer: 'fastest', headroom: 0 } as const;
+    const options = { ...asked, ...(trains ? { training } : {}) };
+    const read = await importModel(options.model, importedFor(options.training));
+    const imported = trains ? await trainedModel(read, training, async () => read) : read;
     const plain = await plan(imported, options);
     const found = await compile(options);
     t.true(Object.keys(found.plan.operators).length > 0);
@@ -169,6 +171,17 @@ test('a proposal is asked for in the words of options, its stages and layers by 
     zero: 1,
     recompute: 'full:0-2,4-5',
     offload: 'optimizer:host',
+  });
+  const inferring: StepConfiguration = {
+    ...CONFIGURATION,
+    inference: true,
+    zero: 0,
+    recompute: 'none',
+    offload: 'none',
+  };
+  t.deepEqual(askedOf({ ...inferring, virtualStages: 1, stageLayers: [2, 4] }, graph, {}), {
+    degrees: { dp: 2, tp: 1, pp: 2 },
+    stages: 'E t*2 | t*4 H',
   });
   const { stageLayers: _, ...even } = CONFIGURATION;
   const one = { ...even, degrees: { ...even.degrees, pp: 1, dp: 4 }, virtualStages: 1, recomputedLayers: [2], zero: 0 };

@@ -61,7 +61,8 @@ slow('a pipeline of training: the configuration and the strategies give the plan
 
 test.serial('a plan without a program has its strategy files, and the README says what they lack', async (t) => {
   const output = join(folder, 'plan');
-  const { notes } = await compile({ ...MODEL, dp: 2, tp: 2, cluster: '2x2:v100-sxm2-32', output, target: 'mindspore' });
+  const cluster = '2x2:v100-sxm2-32';
+  const { notes } = await compile({ ...MODEL, dp: 2, tp: 2, axes: 'roles', cluster, output, target: 'mindspore' });
   const at = (name: string) => join(output, 'mindspore', name);
   const readme = readFileSync(at('README.md'), 'utf8');
   t.regex(readme, /c_attn\.weight is \[-, \(3 \| 32:tp\)\], in pieces/);

@@ -1,0 +1,136 @@
+/**
+ * @file Plans that are compared: those that fit, by their seconds or their memory as lowered, and why each other was not taken.
+ */
+import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
+import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
+import type { AutoparError } from '../../ir/error.js';
+import type { PricedConfiguration } from '../../search/configurations/priced.js';
+import { bytesWritten } from '../../search/figures.js';
+import { NothingFits } from '../../search/plan.js';
+import type { ImportedModel } from '../models/import.js';
+import type { Training } from '../models/training.js';
+import type { PlannedModel } from '../plan.js';
+import type { NestedCompileOptions } from '../requests/compile-options.js';
+import { microBatchesOf } from './proposals.js';
+
+/** A model in the form that is planned. */
+export interface Formed {
+  readonly imported: ImportedModel;
+  /** With its number of micro-batches. */
+  readonly training: Training | undefined;
+}
+
+/** A choice, and what became of it. */
+export interface ComparedPlan {
+  readonly degrees: Degrees;
+  readonly microBatches: number;
+  /** What was proposed; null for the best of dp · tp alone. */
+  readonly proposed: StepConfiguration | null;
+  /** Any axis might shard anything; by their roles where it is left out. */
+  readonly axes?: 'free';
+  /** By the price of layers; null where nothing was proposed. */
+  readonly estimate: { readonly stepSeconds: number; readonly peakBytes: number } | null;
+  /** As lowered; null where it was not lowered, or does not fit. */
+  readonly stepSeconds: number | null;
+  /** Of the fullest stage, as lowered; null where it was not lowered. */
+  readonly peakBytes: number | null;
+  /** Why it was not taken; null for the one that was. */
+  readonly reason: string | null;
+}
+
+/** A plan that fits. */
+export interface FittingPlan extends Formed {
+  readonly planned: PlannedModel;
+  /** What axes may shard; by their roles where it is left out. */
+  readonly axes?: 'free';
+  readonly priced: PricedConfiguration | null;
+}
+
+/** What the objective wants little of, as lowered: bytes of the fullest stage, or seconds. */
+export function figureOf({ objective }: Pick<NestedCompileOptions, 'objective'>): (plan: FittingPlan) => number {
+  return objective === 'memory' ? peakOf : secondsOf;
+}
+
+export function secondsOf({ planned }: FittingPlan): number {
+  return planned.found.prediction.stepSeconds;
+}
+
+export function peakOf({ planned }: FittingPlan): number {
+  return Math.max(...planned.found.prediction.peakBytes);
+}
+
+/** @param all the one that is taken first */
+export function ranked(
+  all: readonly FittingPlan[],
+  others: readonly ComparedPlan[],
+  options: Pick<NestedCompileOptions, 'objective'>,
+): readonly ComparedPlan[] {
+  const figure = figureOf(options);
+  const least = figure(all[0] as FittingPlan);
+  const more = options.objective === 'memory' ? 'times as much memory' : 'times as long';
+  const fitting = all.map((lowered, index): ComparedPlan => {
+    const { planned, priced, training, axes } = lowered;
+    const own = figure(lowered);
+    return {
+      degrees: planned.plan.degrees,
+      microBatches: training?.microBatches ?? 1,
+      ...estimated(priced),
+      ...(axes ? { axes } : {}),
+      stepSeconds: secondsOf(lowered),
+      peakBytes: peakOf(lowered),
+      reason: index === 0 ? null : `${(own / least).toPrecision(4)} ${more}${asFast(own, least)}`,
+    };
+  });
+  return [...fitting, ...others];
+}
+
+/** Why a faster plan is not taken. */
+function asFast(seconds: number, least: number): string {
+  return seconds < least ? ', and not as simple or with less memory free' : '';
+}
+
+function estimated(priced: PricedConfiguration | null): Pick<ComparedPlan, 'proposed' | 'estimate'> {
+  if (!priced) return { proposed: null, estimate: null };
+  const { configuration, seconds, bytes } = priced;
+  return { proposed: configuration, estimate: { stepSeconds: seconds, peakBytes: bytes } };
+}
+
+export function notTaken(priced: PricedConfiguration, why: AutoparError | string): ComparedPlan {
+  const { degrees } = priced.configuration;
+  return {
+    degrees,
+    microBatches: microBatchesOf(priced.configuration),
+    ...estimated(priced),
+    ...without(why),
+  };
+}
+
+/** What was asked. */
+interface Asked {
+  readonly options: NestedCompileOptions;
+  readonly cluster: Cluster;
+  readonly training: Training | undefined;
+}
+
+/** Of dp and tp alone. */
+export function refused({ options, cluster, training }: Asked, why: AutoparError | null): ComparedPlan {
+  const { dp, tp, pp = 1, sp = 1, ep = 1 } = options.degrees ?? {};
+  const rest = clusterSize(cluster) / (pp * sp);
+  return {
+    degrees: { pp, sp, ep, dp: dp ?? rest / (tp ?? 1), tp: tp ?? (dp === undefined ? 1 : rest / dp) },
+    microBatches: training?.microBatches ?? 1,
+    ...estimated(null),
+    ...without(why ?? 'not planned: the model has too many operators for every mesh of dp and tp'),
+  };
+}
+
+function without(why: AutoparError | string): Pick<ComparedPlan, 'stepSeconds' | 'peakBytes' | 'reason'> {
+  if (typeof why === 'string') return { stepSeconds: null, peakBytes: null, reason: why };
+  if (!(why instanceof NothingFits)) return { stepSeconds: null, peakBytes: null, reason: why.message };
+  const { leastBytes, limitBytes } = why.figures;
+  return {
+    stepSeconds: null,
+    peakBytes: leastBytes,
+    reason: `needs ${bytesWritten(leastBytes)} of ${bytesWritten(limitBytes)} as lowered`,
+  };
+}
