@@ -185,7 +185,9 @@ export function zeroRule(graph: Graph, mesh: Mesh, level: ZeroLevel, text = `--z
 
 /** A layout cut besides along one dimension, by as many sub-axes of the data axes as divide it. */
 function cutLayouts({ dims, partial, extents }: Layout, mesh: Mesh): readonly Layout[] {
-  const data = dataAxes(mesh).flatMap(({ subAxes }) => subAxes);
+  const used = new Set([...dims.flat().flatMap(({ axes }) => axes), ...partial.map(({ axis }) => axis)]);
+  // With free axes a reader may ask for a part over dp itself.
+  const data = dataAxes(mesh).flatMap(({ subAxes }) => subAxes.filter(({ name }) => !used.has(name)));
   return dims.flatMap((pieces, at) => {
     const [first, ...others] = pieces;
     if (!first || extents?.[at]) return [];
