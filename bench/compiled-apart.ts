@@ -22,24 +22,19 @@ export class NotCompiled extends Error {
   }
 }
 
-const PROGRAM = `
-const [commandLine, output, ...words] = process.argv.slice(1);
-const { outputFlags, runCommandLine } = await import(commandLine);
-const { Output } = await import(output);
-const code = await runCommandLine(words, new AbortController().signal, new Output(outputFlags(words)));
-const { userCPUTime, systemCPUTime, maxRSS } = process.resourceUsage();
-console.error(JSON.stringify({ processorSeconds: (userCPUTime + systemCPUTime) / 1e6, memoryBytes: maxRSS * 1024 }));
-process.exitCode = code;
-`;
+const COMMAND = fileURLToPath(new URL('../src/cli/main.js', import.meta.url));
+
+/** Run before the command line: what the process used, with its threads, in the last line. */
+const USED = `process.on('exit', () => {
+  const { userCPUTime, systemCPUTime, maxRSS } = process.resourceUsage();
+  console.error(JSON.stringify({ processorSeconds: (userCPUTime + systemCPUTime) / 1e6, memoryBytes: maxRSS * 1024 }));
+});`;
 
 /** @throws NotCompiled where there is no plan */
 export function compiledApart(words: readonly string[]): CompiledApart {
-  const files = ['command-line.js', 'output.js'].map((file) =>
-    fileURLToPath(new URL(`../src/cli/${file}`, import.meta.url)),
-  );
   const { stdout, stderr, status } = spawnSync(
     process.execPath,
-    ['--input-type=module', '--eval', PROGRAM, ...files, 'compile', ...words, '--json'],
+    ['--import', `data:text/javascript,${encodeURIComponent(USED)}`, COMMAND, 'compile', ...words, '--json'],
     { encoding: 'utf8', maxBuffer: 2 ** 30 },
   );
   if (status !== 0) throw new NotCompiled(status ?? -1, stderr || stdout);
