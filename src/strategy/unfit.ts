@@ -14,6 +14,6 @@ export function unfit(
     'input',
     message,
     where,
-    'the plan was edited or belongs to another model; compile the model again',
+    'the plan was edited, or belongs to another model or version; compile the model again',
   );
 }
