@@ -22,7 +22,7 @@ export class NotCompiled extends Error {
   }
 }
 
-const COMMAND = fileURLToPath(new URL('../src/cli/main.js', import.meta.url));
+const COMMAND = fileURLToPath(new URL('../bundle/cli/main.js', import.meta.url));
 
 /** Run before the command line: what the process used, with its threads, in the last line. */
 const USED = `process.on('exit', () => {
