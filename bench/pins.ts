@@ -6,6 +6,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { uniform } from '../src/api/verification/numbers.js';
 import { compiledApart, NotCompiled } from './compiled-apart.js';
 
 interface Model {
@@ -60,17 +61,6 @@ const seed = Number(words[words.indexOf('--seed') + 1] ?? 1);
 if (!Number.isInteger(count) || !Number.isInteger(seed))
   throw new Error('bench:pins takes a number of pins and --seed');
 
-/** Mulberry32: the same draws for a seed everywhere. */
-function drawing(from: number): () => number {
-  let state = from;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
-
 /** One to three pins. */
 function pinsOf(random: () => number, { perNode, hasSequence, experts }: Model): readonly string[] {
   const among = <Item>(items: readonly Item[]): Item => items[Math.floor(random() * items.length)] as Item;
@@ -104,7 +94,7 @@ const known = new Map<Model, number>();
 let [beaten, refused] = [0, 0];
 try {
   for (let draw = 0; draw < count; draw++) {
-    const random = drawing(seed + draw);
+    const random = uniform(seed + draw);
     const model = MODELS[Math.floor(random() * MODELS.length)] as Model;
     const pins = pinsOf(random, model);
     const own = known.get(model) ?? seconds(model, []);

@@ -1,5 +1,5 @@
 /**
- * @file `autopar explain --rejected` and `--sensitivity` of a plan that was chosen among whole steps: what the search over
+ * @file `autopar explain --rejected` and `--sensitivity` of a plan that was chosen among steps: what the search over
  * them says of every other combination of degrees, and what it would propose on another cluster.
  */
 import type { ExitKind, ExplainedProposals } from '../api/index.js';

@@ -3,9 +3,8 @@
  * grows with the samples is cut.
  */
 import type { FactorRule } from '../../ir/factor-rule.js';
-import { type Graph, type Node, typeOf } from '../../ir/graph.js';
-import { operatorEntry } from '../../ir/ops/index.js';
-import { viewOf } from '../../ir/view.js';
+import { type Graph, typeOf } from '../../ir/graph.js';
+import { ruleOf, viewOf } from '../../ir/view.js';
 import type { Assignment } from '../../partition/assignment.js';
 import type { Layout } from '../../sharding-propagation/layout.js';
 import type { Strategy } from '../../sharding-propagation/strategy.js';
@@ -23,7 +22,7 @@ export function atOtherSamples(assignment: Assignment, before: Graph, after: Gra
     const strategy = assignment.strategies.get(node.group);
     const other = others.get(node.name);
     if (!strategy) continue;
-    const same = other ? withFactors(strategy, ruleOf(before, other), ruleOf(after, node)) : null;
+    const same = other ? withFactors(strategy, ruleOf(viewOf(before, other)), ruleOf(viewOf(after, node))) : null;
     if (!same) return null;
     strategies.set(node.group, same);
   }
@@ -42,15 +41,11 @@ export function atOtherSamples(assignment: Assignment, before: Graph, after: Gra
   return { ...assignment, strategies, inputs, views };
 }
 
-function ruleOf(graph: Graph, node: Node): FactorRule {
-  return operatorEntry(node).rule(viewOf(graph, node));
-}
-
 /** A strategy by the names that an operator's factors have at other sizes; null where one that it cuts has no counterpart. */
 function withFactors(strategy: Strategy, before: FactorRule, after: FactorRule): Strategy | null {
   const { axes, pieces = {}, pending } = strategy;
   if (before.text === after.text) return isAlike(strategy, before, after) ? strategy : null;
-  // A factor of one sample is left out, and the others have other names: no piece is follpending through that.
+  // A factor of one sample is left out, and the others have other names: no piece is followed through that.
   const named = pending.kind === 'scatter' ? [...Object.keys(axes), pending.factor] : Object.keys(axes);
   if (named.length === 0 && Object.keys(pieces).length === 0) return strategy;
   if (Object.keys(pieces).length > 0) return null;
@@ -93,9 +88,11 @@ function counterpart(name: string, before: FactorRule, after: FactorRule): strin
 function withSizes(layout: Layout, shape: readonly number[]): Layout | null {
   const dims = layout.dims.map((pieces, dimension) => {
     const size = shape[dimension] ?? 1;
-    const isSame = pieces.reduce((product, piece) => product * piece.size, 1) === size;
+    const padded = layout.extents?.[dimension];
+    const own = padded ? padded.map(({ valid }) => valid) : pieces.map((piece) => piece.size);
+    if (own.reduce((product, part) => product * part, 1) === size) return pieces;
+    if (padded) return null;
     const [only] = pieces;
-    if (isSame || layout.extents?.[dimension]) return pieces;
     return only && pieces.length === 1 && only.axes.length === 0 ? [{ ...only, size }] : null;
   });
   const sized = dims.flatMap((pieces) => (pieces ? [pieces] : []));

@@ -1,6 +1,6 @@
 /**
  * @file Which plan of a step is taken: that of the best dp · tp at the micro-batches that are given, or one that a search over
- * whole steps proposes. The best proposal is planned operator by operator, lowered, and priced as lowered, memory
+ * steps proposes. The best proposal is planned operator by operator, lowered, and priced as lowered, memory
  * included; the next ones only where that price refutes the order of the proposals. The fastest that fits is the plan.
  */
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';

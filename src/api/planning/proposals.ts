@@ -1,5 +1,5 @@
 /**
- * @file Proposals: what a search over whole steps would have a plan ask for, in the words that programs have a lowering for:
+ * @file Proposals: what a search over steps would have a plan ask for, in the words that programs have a lowering for:
  * degrees, micro-batches, stages with their layers, schedule, ZeRO, recompute, offload. They are priced by layers and only
  * propose: each is planned operator by operator, lowered and priced again (choose-plan.ts).
  */

@@ -105,4 +105,12 @@ test('a layout that cuts what grows with the samples is not one at another numbe
   const sharded = { ...assignment, inputs: new Map([[input, cut]]) };
   t.is(atOtherSamples(sharded, graph, whole(4).graph), null);
   t.truthy(atOtherSamples(sharded, graph, whole(8).graph));
+  const padding: Layout = {
+    ...cut,
+    dims: [[{ size: 10, axes: [] }], [{ size: 16, axes: [] }]],
+    extents: [[{ size: 10, valid: 8 }], null],
+  };
+  const padded = { ...assignment, inputs: new Map([[input, padding]]) };
+  t.is(atOtherSamples(padded, graph, whole(4).graph), null, 'nor is padding for so many samples');
+  t.truthy(atOtherSamples(padded, graph, whole(8).graph));
 });
