@@ -1,6 +1,7 @@
 /**
  * @file compile: a model and a cluster in, a folder with plan and program out. Import, plan, emit, and verify where asked.
  */
+import { isDeepStrictEqual } from 'node:util';
 import { clusterSize, parseCluster } from '../cost-model/cluster.js';
 import { interruptible } from '../ir/interruption.js';
 import type { PlanResult } from '../search/plan.js';
@@ -67,7 +68,7 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
   if (!options.training) refuseUntrained(options.recompute);
   await checkTarget(directory, options.force ?? false, options.model);
   progress('importing');
-  const at = (globalBatch: number | undefined) =>
+  const readAt = (globalBatch: number | undefined, degrees: NestedCompileOptions['degrees']) =>
     importModel(options.model, {
       ...(options.dims ? { dims: options.dims } : {}),
       ...(options.shapes ? { shapes: options.shapes } : {}),
@@ -75,9 +76,9 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
       ...(globalBatch === undefined ? {} : { globalBatch }),
       ...(options.weights ? { weights: options.weights } : {}),
       ...dispatchIn(options),
-      ...importedFor(options.training, sharedBy(options.degrees)),
+      ...importedFor(options.training, sharedBy(degrees)),
     });
-  const read = await at(options.globalBatch);
+  const read = await readAt(options.globalBatch, options.degrees);
   await interruptible(options.signal);
   const random = options.initRandom === true && !read.weightsPresent;
   const modelOptions: ModelOptions = {
@@ -108,7 +109,11 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
     read,
     options: placed,
     training: trained,
-    form: (asked, training) => formed(read, asked, training, at),
+    form: async (asked, training) => {
+      const at = (globalBatch: number | undefined) => readAt(globalBatch, asked.degrees);
+      const isRead = isDeepStrictEqual(sharedBy(asked.degrees), sharedBy(options.degrees));
+      return formed(isRead ? read : await at(options.globalBatch), asked, training, at);
+    },
   });
   // Values come after whatever may refuse: of a large model they take minutes.
   const imported = random && !options.planOnly ? await withRandomWeights(chosen, seed, options.signal) : chosen;

@@ -6,6 +6,7 @@ import { byteLength, type DType } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
 import { arrayBytes } from '../partition/buckets.js';
 import { Fragment, type FragmentNode } from '../partition/fragment.js';
+import type { AttentionKernel } from '../partition/kernels.js';
 import { lowerStep } from '../partition/lower-steps.js';
 import { type MoveNode, resultsOf, type ShardedTensor } from '../partition/sharded-graph.js';
 import { localShape } from '../sharding-propagation/layout.js';
@@ -114,9 +115,7 @@ function computedSeconds(node: PricedOperator, graph: PricingContext, { device }
     case 'free':
       return 0;
     case 'attention': {
-      const work = fused.attention as NonNullable<typeof fused.attention>;
-      const precision = work.dtype === 'float32' ? 'fp32' : 'bf16';
-      return attentionSeconds(work, device, { attention: device.attention ?? 'fused', precision }, STEP_CONSTANTS);
+      return attentionKernelSeconds(fused.attention as NonNullable<typeof fused.attention>, device);
     }
     case 'product': {
       if (flops === 0) return memorySeconds(fused.bytes, device);
@@ -129,6 +128,12 @@ function computedSeconds(node: PricedOperator, graph: PricingContext, { device }
     default:
       return memorySeconds(fused?.bytes ?? node.bytes, device);
   }
+}
+
+/** Seconds of the one kernel that stands for an attention, as a rank has it. */
+export function attentionKernelSeconds(work: AttentionKernel, device: DeviceSpec): number {
+  const precision = work.dtype === 'float32' ? 'fp32' : 'bf16';
+  return attentionSeconds(work, device, { attention: device.attention ?? 'fused', precision }, STEP_CONSTANTS);
 }
 
 function largestResult({ outputs }: PricedOperator, graph: PricingContext): ShardedTensor | undefined {

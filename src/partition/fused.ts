@@ -33,7 +33,7 @@ export function markFused(fragment: Fragment, view: OperatorView, part: KernelPa
     const heaviest = heaviestOf(nodes);
     const isWhole = part.attention !== undefined && (products.length === 0 || products[0] === nodes);
     const attention =
-      part.attention && isWhole && products.length < 2 ? localAttention(part.attention, view, nodes) : undefined;
+      part.attention && isWhole && products.length < 2 ? localAttention(part.attention, view, fragment, nodes) : undefined;
     let moved = 0;
     for (const node of nodes) {
       const read = node.inputs.filter((name): name is string => name !== null && !seen.has(name));
@@ -122,15 +122,22 @@ function heaviestOf(nodes: readonly FusedOperator[]): FusedOperator | undefined 
   );
 }
 
-/** One rank's share of an attention: of its samples, heads and queries, whichever the strategy cuts. */
+/**
+ * One rank's share of an attention: of its samples and heads, and of its queries and keys, which the first product has. These are
+ * told apart, since under a causal mask some ranks see more than half of theirs. An operator that stands alone has them whole.
+ */
 function localAttention(
   whole: NonNullable<FusedWork['attention']>,
   view: OperatorView,
+  fragment: Fragment,
   nodes: readonly FusedOperator[],
 ): NonNullable<FusedWork['attention']> {
   const products = nodes.filter(isProduct);
   const flops = Math.max(0, ...(products.length > 0 ? products : nodes).map((node) => node.flops));
-  return { ...whole, batch: (whole.batch * flops) / Math.max(1, largestProduct(view)) };
+  const scores = products[0]?.outputs[0];
+  const [keys = whole.keys, queries = whole.queries] = scores ? fragment.get(scores).localShape.toReversed() : [];
+  const share = flops / Math.max(1, largestProduct(view));
+  return { ...whole, queries, keys, batch: (whole.batch * share * whole.queries * whole.keys) / (queries * keys) };
 }
 
 function bytesOf(fragment: Fragment, name: string): number {

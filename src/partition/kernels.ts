@@ -44,11 +44,19 @@ export interface AttentionKernel extends AttentionWork {
   readonly dtype: DType;
 }
 
-/** Share of all pairs of queries and keys that attention looks at: half under a causal mask, less in a window. */
-export function seenShare({ keys, causal, window }: Pick<AttentionWork, 'keys' | 'causal' | 'window'>): number {
-  if (!causal) return 1;
-  if (window === undefined || window >= keys) return 0.5;
-  return (window * (keys - window / 2)) / keys ** 2;
+/**
+ * Share of all pairs of queries and keys that attention looks at: all without a mask; under a causal one what lies before each
+ * query, in its window: half of all. Fewer queries than keys are the last ones, and fewer keys than queries the first ones: the
+ * most that a rank sees of those that share them out.
+ */
+export function seenShare(work: Pick<AttentionWork, 'queries' | 'keys' | 'causal' | 'window'>): number {
+  if (!work.causal) return 1;
+  const [few = 1, many = 1] = [work.queries, work.keys].sort((a, b) => a - b);
+  const most = Math.min(work.window ?? many, many);
+  // Of the few each one has a pair more than the one before it, up to `most`; the first has one more than this.
+  const first = Math.min(many - few, most);
+  const seen = (most ** 2 - first ** 2) / 2 + most * (few - (most - first));
+  return seen / (few * many);
 }
 
 /** An operator's part of its kernel, whatever the strategy. */

@@ -391,11 +391,11 @@ async function lower(
   deadline: Deadline,
 ): Promise<FittingPlan> {
   const { configuration } = priced;
-  const { dp } = configuration.degrees;
+  const { dp, sp, ep } = configuration.degrees;
   const { microBatch: _, ...given } = options;
   await interruptible(options.signal);
   const formed = await form(
-    { ...given, degrees: { ...given.degrees, dp } },
+    { ...given, degrees: { ...given.degrees, dp, sp, ep } },
     training && { ...training, microBatches: microBatchesOf(configuration) },
   );
   const asked = { ...options, ...askedOf(configuration, formed.imported.graph, options) };

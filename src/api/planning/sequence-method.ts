@@ -1,15 +1,18 @@
 /**
- * @file Which method of sequence parallelism a plan takes where that is left open: the one whose collectives around attention
- * take least, by their closed form. It alone is planned; the next one only where the plan of this one does not fit.
+ * @file Which method of sequence parallelism a plan takes where that is left open: the one whose attention, with the collectives
+ * around it, takes least, by their closed form. It alone is planned; the next one only where the plan of this one does not fit.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import { collectiveSeconds } from '../../cost-model/collective-price.js';
+import { fusesBlocks } from '../../cost-model/device.js';
 import { groupPlace } from '../../cost-model/group-place.js';
+import { attentionKernelSeconds } from '../../cost-model/price.js';
 import { dtypeBits } from '../../ir/dtype.js';
 import { AutoparError } from '../../ir/error.js';
 import { elementCount, type Graph, type Node, typeOf } from '../../ir/graph.js';
 import { entryOf } from '../../ir/ops/index.js';
 import { timeWritten } from '../../search/figures.js';
+import { kernelPartOf } from '../../partition/kernels.js';
 import { NothingFits } from '../../search/plan.js';
 import { SP_METHODS, type SpMethod } from '../../sharding-propagation/roles.js';
 import type { Plan } from '../../strategy/plan.js';
@@ -17,7 +20,7 @@ import type { Plan } from '../../strategy/plan.js';
 /** A method that `auto` may take. */
 type Method = Exclude<SpMethod, 'auto'>;
 
-/** A method, and the seconds of its collectives for one micro-batch. */
+/** A method, and the seconds of attention with its collectives for one micro-batch. */
 export interface MethodFigure {
   readonly method: Method;
   readonly seconds: number;
@@ -37,13 +40,14 @@ export function hasAttention({ nodes }: Graph): boolean {
 }
 
 /**
- * The methods, least first by what their collectives send for each attention with its keys and values:
+ * The methods, least first by what each attention takes with what is sent for it:
  *
- *     gather    keys and values gathered; in backward gathered again, their gradients reduced and scattered
+ *     gather    keys and values gathered; in backward gathered again, their gradients reduced and scattered. Under a causal mask
+ *               the last rank's queries see nearly all keys
  *     ulysses   all-to-alls of queries, keys, values and result, the same again in backward; keys of fewer heads are repeated
  *     ring      keys and values in sp − 1 sends, in backward with their gradients
  *
- * A ring computes in blocks, whose kernels cost more than its sends show: it comes last, and takes least memory.
+ * A ring computes in blocks, whose kernels cost more than one: it comes last, and takes least memory.
  */
 export function methodsInOrder(
   graph: Graph,
@@ -54,6 +58,15 @@ export function methodsInOrder(
   const seconds: Record<Method, number> = { gather: 0, ulysses: 0, ring: 0 };
   const passes = graph.nodes.some(({ phase }) => phase !== 'forward') ? 2 : 1;
   for (const node of graph.nodes) {
+    const whole = kernelPartOf(graph, node)?.attention;
+    if (whole && fusesBlocks(cluster.device)) {
+      const own = { ...whole, batch: whole.batch / ranks };
+      const even = attentionKernelSeconds(own, cluster.device);
+      seconds.ulysses += even;
+      seconds.ring += even;
+      const [batch, queries] = [own.batch * sp, own.queries / sp];
+      seconds.gather += attentionKernelSeconds({ ...own, batch, queries }, cluster.device);
+    }
     if (node.phase !== 'forward' || !isAttention(node) || node.inputs.length < 3) continue;
     const over = (kind: Parameters<typeof collectiveSeconds>[0], bytes: number) =>
       collectiveSeconds(kind, bytes, place, cluster);
@@ -103,8 +116,8 @@ export async function firstMethod<Planned extends { readonly plan: Plan }>(
       (other) => other.method !== method && refused.every((own) => own.method !== other.method),
     );
     const why = [
-      `${method} communicates for ${timeWritten(seconds * 1e9)} a micro-batch`,
-      ...others.map((other) => `${other.method} for ${timeWritten(other.seconds * 1e9)}`),
+      `attention by ${method} takes ${timeWritten(seconds * 1e9)} a micro-batch`,
+      ...others.map((other) => `by ${other.method} ${timeWritten(other.seconds * 1e9)}`),
       ...refused.map((own) => `${own.method}: ${own.error.message}`),
     ].join('; ');
     return { ...found, plan: { ...found.plan, sequence: { ...sequence, why } } };

@@ -85,7 +85,8 @@ export class PhasePricing {
           break;
         }
         case 'attention': {
-          const own = { ...work, queries: work.queries * local };
+          // Whatever ranks share out of it, positions included, each has as much of what a mask shows.
+          const own = { ...work, batch: work.batch * local };
           attention += attentionSeconds(own, device, configuration, constants);
           launches += attentionLaunches(configuration, work.backward);
           if (degrees.sp > 1) {

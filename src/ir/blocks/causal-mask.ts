@@ -26,7 +26,7 @@ import {
 /** Added to a score, this leaves nothing of it (exporters write -1e4, the least float, or minus infinity). */
 const MASKED = -1e4;
 
-/** Masks that are looked at whole: 2,048 × 2,048. */
+/** Masks, and positions, that are looked at whole: 2,048 × 2,048. */
 const MOST_VALUES = 2 ** 22;
 
 /** How far back a mask is followed. */
@@ -147,7 +147,7 @@ function holdsOfValues(index: GraphIndex, { tensor, sense }: Mask, property: Pro
 function areOrdered(index: GraphIndex, keys: string, queries: string): boolean {
   const [across, down] = [shapeOf(index, keys), shapeOf(index, queries)];
   if ((across.at(-2) ?? 1) !== 1 || down.at(-1) !== 1) return false;
-  const [columns, rows] = [valuesOf(index, keys), valuesOf(index, queries)];
+  const [columns, rows] = [valuesOf(index, keys, MOST_VALUES), valuesOf(index, queries, MOST_VALUES)];
   if (!columns || !rows || columns.length !== across.at(-1) || rows.length !== columns.length) return false;
   return columns.every((value, at) => value === rows[at] && (at === 0 || value > (columns[at - 1] ?? value)));
 }
@@ -156,7 +156,7 @@ function areOrdered(index: GraphIndex, keys: string, queries: string): boolean {
 function isAtMostAcross(index: GraphIndex, least: string, most: string): boolean {
   const [one, other] = [shapeOf(index, least), shapeOf(index, most)];
   const isCrossed = (one.at(-1) === 1) !== (other.at(-1) === 1) && (one.at(-2) ?? 1) !== (other.at(-2) ?? 1);
-  const [low, high] = [valuesOf(index, least), valuesOf(index, most)];
+  const [low, high] = [valuesOf(index, least, MOST_VALUES), valuesOf(index, most, MOST_VALUES)];
   return (
     isCrossed && low?.length === high?.length && (low?.every((value, at) => value <= (high?.[at] ?? value)) ?? false)
   );

@@ -140,10 +140,15 @@ test('attention in a window looks at the pairs that lie in it, and is never pric
     [512, 512],
     [512, 2048],
   ] as const) {
-    let pairs = 0;
-    for (let query = 0; query < keys; query++) pairs += Math.min(query + 1, window);
-    // But for half of the diagonal, which the half of a causal mask leaves out too.
-    t.true(Math.abs(seenShare({ keys, causal: true, window }) - pairs / keys ** 2) < 1 / keys, `${keys} ${window}`);
+    for (const queries of [1, 16, keys / 2, keys]) {
+      let pairs = 0;
+      for (let query = keys - queries; query < keys; query++) pairs += Math.min(query + 1, window);
+      // But for half of the diagonal, which the half of a causal mask leaves out too.
+      const share = seenShare({ queries, keys, causal: true, window });
+      t.true(Math.abs(share - pairs / (queries * keys)) < 1 / keys, `${queries} of ${keys} ${window}`);
+      // The first keys are seen by as many queries as the last queries see keys.
+      t.is(seenShare({ queries: keys, keys: queries, causal: true, window }), share);
+    }
     const work = { ...shape, queries: keys, keys, causal: true };
     const seconds = (also: object) =>
       attentionSeconds({ ...work, ...also }, device, { attention: 'fused', precision: 'bf16' }, STEP_CONSTANTS);
