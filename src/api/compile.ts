@@ -22,7 +22,7 @@ import { asSearched, keptQuestion } from './planning/proposals.js';
 import type { ClusterSize } from './planning/search-clusters.js';
 import type { StepSearch } from './planning/search-step.js';
 import { type PlanSummary, summaryOf } from './reports/plan-summary.js';
-import { optionsOf } from './requests/annotations.js';
+import { type ConfigOptions, optionsOf } from './requests/annotations.js';
 import { clusterSources } from './requests/cluster-sources.js';
 import type { NestedCompileOptions } from './requests/compile-options.js';
 import { loadedPins, saveStrategy } from './requests/config-checkpoints.js';
@@ -78,7 +78,9 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
       ...dispatchIn(options),
       ...importedFor(options.training, sharedBy(degrees)),
     });
-  const read = await readAt(options.globalBatch, options.degrees);
+  const config = options.config ? optionsOf(options.config, options.devices) : undefined;
+  const ranksOf = (degrees: NestedCompileOptions['degrees']) => ({ ...config?.degrees, ...degrees });
+  const read = await readAt(options.globalBatch, ranksOf(options.degrees));
   await interruptible(options.signal);
   const random = options.initRandom === true && !read.weightsPresent;
   const modelOptions: ModelOptions = {
@@ -110,9 +112,10 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
     options: placed,
     training: trained,
     form: async (asked, training) => {
-      const at = (globalBatch: number | undefined) => readAt(globalBatch, asked.degrees);
-      const isRead = isDeepStrictEqual(sharedBy(asked.degrees), sharedBy(options.degrees));
-      return formed(isRead ? read : await at(options.globalBatch), asked, training, at);
+      const degrees = ranksOf(asked.degrees);
+      const at = (globalBatch: number | undefined) => readAt(globalBatch, degrees);
+      const isRead = isDeepStrictEqual(sharedBy(degrees), sharedBy(ranksOf(options.degrees)));
+      return formed(isRead ? read : await at(options.globalBatch), { ...asked, degrees }, training, at, config);
     },
   });
   // Values come after whatever may refuse: of a large model they take minutes.
@@ -193,12 +196,16 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
   };
 }
 
-/** The model as it is planned: a step of training in its micro-batches, or inference in its precision. */
+/**
+ * The model as it is planned: a step of training in its micro-batches, or inference in its precision.
+ * @param options with the degrees that a configuration has
+ */
 async function formed(
   read: ImportedModel,
   options: NestedCompileOptions,
   training: Training | undefined,
   at: (batch: number) => Promise<ImportedModel>,
+  config: ConfigOptions | undefined,
 ): Promise<Formed> {
   if (!training) {
     const isLow = (options.precision ?? 'fp32') !== 'fp32';
@@ -207,15 +214,13 @@ async function formed(
   }
   const clusterHints = options.clusterHints ?? (await clusterSources(options.cluster));
   const stages = stagesAsked(read, { ...options, clusterHints });
-  const config = options.config ? optionsOf(options.config, options.devices) : undefined;
   const configured = config?.microBatches ?? 1;
   const interleave = options.interleave ?? config?.interleave ?? 1;
-  const degrees = { ...config?.degrees, ...options.degrees };
   const asked: Training =
     training.gradientReduction === undefined && config?.gradientReduction
       ? { ...training, gradientReduction: config.gradientReduction }
       : training;
-  const cut = inMicroBatches(asked, { ...options, degrees, stages, configured, interleave }, read);
+  const cut = inMicroBatches(asked, { ...options, stages, configured, interleave }, read);
   return { imported: await trainedModel(read, cut, at), training: cut };
 }
 

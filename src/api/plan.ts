@@ -82,7 +82,8 @@ export async function plan(
   const planned = (method: SpMethod) => plannedAs(imported, options, memory, { decided, request, mode }, method);
   if (!isOpen || !isShared) return planned(spMethod);
   const ranks = clusterSize(cluster) / (pipeline?.stages ?? 1);
-  return firstMethod(methodsInOrder(imported.graph, { sp, tp, ranks }, cluster), planned);
+  // What is proposed and does not fit is proposed again with less memory.
+  return firstMethod(methodsInOrder(imported.graph, { sp, tp, ranks }, cluster), planned, memory !== 'checked');
 }
 
 /** What is asked of a plan, from options and files. */

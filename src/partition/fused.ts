@@ -33,7 +33,9 @@ export function markFused(fragment: Fragment, view: OperatorView, part: KernelPa
     const heaviest = heaviestOf(nodes);
     const isWhole = part.attention !== undefined && (products.length === 0 || products[0] === nodes);
     const attention =
-      part.attention && isWhole && products.length < 2 ? localAttention(part.attention, view, fragment, nodes) : undefined;
+      part.attention && isWhole && products.length < 2
+        ? localAttention(part.attention, view, fragment, nodes)
+        : undefined;
     let moved = 0;
     for (const node of nodes) {
       const read = node.inputs.filter((name): name is string => name !== null && !seen.has(name));

@@ -278,8 +278,8 @@ async function lowerProposals(
   const isTimed = options.objective !== 'memory';
   let asked = Number.isFinite(limit) ? deviceBytes(limit, cluster) : null;
   let paired = alone;
-  // By the number of stages, how many times its estimate what is too large needs at least.
-  const excess = new Map<number, number>();
+  // How many times its estimate what is too large needs: the least of what was lowered.
+  let excess: number | null = null;
   for (let round = 0; round < ROUNDS; round++) {
     const proposed = await proposing.propose(asked).catch(refusal);
     if (proposed instanceof AutoparError) {
@@ -303,9 +303,9 @@ async function lowerProposals(
         if (index < LOWERED) others.set(key, notTaken(priced, SLOWER));
         continue;
       }
-      const { pp, dp, sp, tp } = priced.configuration.degrees;
+      const { dp, sp, tp } = priced.configuration.degrees;
       const bytes = tensorBytes(priced.bytes, cluster);
-      if (bytes * (excess.get(pp) ?? 1) > limit) {
+      if (bytes * (excess ?? 1) > limit) {
         if (index < LOWERED) others.set(key, notTaken(priced, LARGER));
         continue;
       }
@@ -330,8 +330,8 @@ async function lowerProposals(
       others.set(key, notTaken(priced, result));
       if (!(result instanceof NothingFits)) continue;
       const own = result.figures.leastBytes / bytes;
-      excess.set(pp, Math.min(own, excess.get(pp) ?? own));
       least = Math.min(least, own);
+      excess = Math.min(own, excess ?? own);
     }
     if (!Number.isFinite(least)) break;
     asked = deviceBytes(limit / least, cluster);
@@ -377,7 +377,7 @@ function isSearched({ configuration }: PricedConfiguration, alone: FittingPlan |
 }
 
 const SLOWER = 'not lowered: estimated to be no faster';
-const LARGER = 'not lowered: estimated to be too large, by what one with as many stages needs';
+const LARGER = 'not lowered: estimated to be too large, by what another needs';
 const LATE = 'not lowered before the time limit';
 const TOO_LARGE = 'not lowered: the model has too many operators to plan several times';
 

@@ -11,8 +11,8 @@ import { dtypeBits } from '../../ir/dtype.js';
 import { AutoparError } from '../../ir/error.js';
 import { elementCount, type Graph, type Node, typeOf } from '../../ir/graph.js';
 import { entryOf } from '../../ir/ops/index.js';
-import { timeWritten } from '../../search/figures.js';
 import { kernelPartOf } from '../../partition/kernels.js';
+import { timeWritten } from '../../search/figures.js';
 import { NothingFits } from '../../search/plan.js';
 import { SP_METHODS, type SpMethod } from '../../sharding-propagation/roles.js';
 import type { Plan } from '../../strategy/plan.js';
@@ -97,16 +97,19 @@ function bytesOf(graph: Graph, tensor: string | null | undefined): number {
 
 /**
  * The plan by the first method that has one that fits; the plan says why.
+ * @param savesMemory whether the next method is taken where the plan of one does not fit, or memory is to be saved otherwise
  * @throws AutoparError of the plan that needs least memory, else of the first method, where none has a plan that fits
  */
 export async function firstMethod<Planned extends { readonly plan: Plan }>(
   figures: readonly MethodFigure[],
   planned: (method: SpMethod) => Promise<Planned>,
+  savesMemory = true,
 ): Promise<Planned> {
   const refused: { readonly method: Method; readonly error: AutoparError }[] = [];
   for (const { method, seconds } of figures) {
     const found = await planned(method).catch(refusal);
     if (found instanceof AutoparError) {
+      if (found instanceof NothingFits && !savesMemory) throw found;
       refused.push({ method, error: found });
       continue;
     }

@@ -104,10 +104,13 @@ function layerUnits(forward: readonly Node[]): readonly StageUnit[] {
   const layers = [...new Set(forward.flatMap(({ layer }) => (layer === null ? [] : [layer])))];
   const groups = new Map<string, Node[]>();
   const seen = new Set<string>();
+  const early = readEarly(forward);
   for (const node of forward) {
     if (node.layer !== null) seen.add(node.layer);
     // What stands outside of layers belongs together between the beginnings of two of them.
-    const key = node.layer === null ? `outside ${seen.size}` : `layer ${node.layer}`;
+    const before = [...groups.keys()].findLast((key) => key.startsWith(OUTSIDE));
+    const outside = early.has(node) && before ? before : `${OUTSIDE} ${seen.size}`;
+    const key = node.layer === null ? outside : `layer ${node.layer}`;
     const group = groups.get(key);
     if (group) group.push(node);
     else groups.set(key, [node]);
@@ -128,6 +131,38 @@ function layerUnits(forward: readonly Node[]): readonly StageUnit[] {
     const isBehind = own.size === 1 && forward.findLastIndex(({ layer }) => layer === last) < forward.indexOf(first);
     return { letter: isBefore ? BEFORE : isBehind ? BEHIND : BETWEEN, name: first.name, operators };
   });
+}
+
+const OUTSIDE = 'outside';
+
+/**
+ * Operators outside of layers that read of no layer and stand behind the beginning of one that reads them, as a mask of all layers
+ * may: they could as well stand before it.
+ */
+function readEarly(forward: readonly Node[]): ReadonlySet<Node> {
+  const begins = new Map<string, number>();
+  for (const [index, { layer }] of forward.entries())
+    if (layer !== null && !begins.has(layer)) begins.set(layer, index);
+  // By tensor where the first layer that reads it begins, itself or through operators outside of layers.
+  const read = new Map<string | null, number>();
+  const early = new Set<Node>();
+  for (let index = forward.length - 1; index >= 0; index--) {
+    const node = forward[index] as Node;
+    const { layer, inputs, outputs } = node;
+    const begin =
+      layer === null
+        ? Math.min(...outputs.map((name) => read.get(name) ?? Number.POSITIVE_INFINITY))
+        : (begins.get(layer) ?? index);
+    for (const name of inputs) read.set(name, Math.min(begin, read.get(name) ?? Number.POSITIVE_INFINITY));
+    if (layer === null && begin < index) early.add(node);
+  }
+  const ofLayers = new Set<string | null>();
+  for (const node of forward) {
+    if (node.layer === null && !node.inputs.some((name) => name !== null && ofLayers.has(name))) continue;
+    for (const name of node.outputs) ofLayers.add(name);
+    early.delete(node);
+  }
+  return early;
 }
 
 /** Groups that read of one another in both directions are one. */
