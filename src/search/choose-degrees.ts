@@ -38,6 +38,8 @@ export interface Fitted {
   /** The graph lowered under its assignment, stage by stage. */
   readonly lowered: readonly LoweredStage[];
   readonly prediction: Prediction;
+  /** It was looked for again within the memory, since the cheapest is too large. */
+  readonly savesMemory: boolean;
 }
 
 /** Why a combination of degrees was not taken: in words, and the figure that rules it out. */
@@ -122,7 +124,7 @@ export async function chooseDegrees(
       : predict((stages[0] as LoweredStage).sharded, cluster, flops);
     const need = Math.max(...prediction.peakBytes);
     if (limit === undefined || need <= limit) {
-      ranked.push({ solved: staged, lowered: stages, prediction });
+      ranked.push({ solved: staged, lowered: stages, prediction, savesMemory: tries > 0 });
       continue;
     }
     if (trains && !solved.assignment.gathersAgain) {

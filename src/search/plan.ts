@@ -84,6 +84,8 @@ export interface PlanResult {
   /** The graph lowered under the assignment, stage by stage. */
   readonly lowered: readonly LoweredStage[];
   readonly prediction: Prediction;
+  /** It was looked for again within the memory, since the cheapest is too large. */
+  readonly savesMemory: boolean;
   readonly degrees: MeshDegrees;
   /** What was minimised; equal to the price of the lowered graph. */
   readonly costNanoseconds: number;
@@ -221,6 +223,7 @@ export async function plan(
     boundNanoseconds: bound,
     lowered: best.lowered,
     prediction: best.prediction,
+    savesMemory: best.savesMemory,
     rejected: others,
     top: choice.ranked.map(({ solved, prediction }) => ({
       degrees: solved.degrees,

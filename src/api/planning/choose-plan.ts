@@ -116,10 +116,14 @@ async function withRemedy(
 }
 
 /**
- * dp · tp alone, and proposals beside it. Proposals of training say how memory is saved, so that operators are searched within it
- * where none of them fits; those of inference save it by their degrees alone, so that operators are searched within it at once,
- * however many there are.
+ * Proposals of training say how memory is saved, so that operators are searched within it where none of them fits; those of
+ * inference save it by their degrees alone, so that operators are searched within it at once, however many there are.
  */
+function memoryOf(training: Training | undefined): PlanOptions['memory'] {
+  return training ? 'checked' : 'tried';
+}
+
+/** dp · tp alone, and proposals beside it. */
 async function beside(choices: Choices, deadline: Deadline): Promise<ChosenPlan> {
   const { training, cluster, read, options } = choices;
   const isLarge = (graph: Graph) => training !== undefined && plainWork(cluster, graph, options.degrees) > MOST_WORK;
@@ -127,8 +131,7 @@ async function beside(choices: Choices, deadline: Deadline): Promise<ChosenPlan>
   // Deriving a large model's gradients takes seconds, and the forward's operators alone may be too many.
   const early = isLarge(read.graph) ? null : await form();
   const isPlanned = early !== null && !(early instanceof AutoparError) && !isLarge(early.imported.graph);
-  const memory = training ? 'checked' : 'tried';
-  const checked = isPlanned ? await planned(choices, early, deadline, memory).catch(refusal) : null;
+  const checked = isPlanned ? await planned(choices, early, deadline, memoryOf(training)).catch(refusal) : null;
   const alone = checked instanceof AutoparError ? null : checked;
   const lowered = alone && isAll(alone, choices) ? NOT_PROPOSED : await lowerProposals(choices, deadline, alone);
   const { fitting, others, searched, refusal: unmade, notes } = lowered;
@@ -278,7 +281,7 @@ async function lowerProposals(
   const isTimed = options.objective !== 'memory';
   let asked = Number.isFinite(limit) ? deviceBytes(limit, cluster) : null;
   let paired = alone;
-  // How many times its estimate what is too large needs: the least of what was lowered.
+  // How many times its estimate needs what is too large, or fits with memory saved alone: the least of what was lowered.
   let excess: number | null = null;
   for (let round = 0; round < ROUNDS; round++) {
     const proposed = await proposing.propose(asked).catch(refusal);
@@ -325,6 +328,9 @@ async function lowerProposals(
       if (counted) work += ownWork(counted);
       if (!(result instanceof AutoparError)) {
         fitting.push(result);
+        // What as much memory had to be saved for pays for it with time.
+        if (result.planned.found.savesMemory)
+          excess = Math.min(NEAR * (limit / bytes), excess ?? Number.POSITIVE_INFINITY);
         continue;
       }
       others.set(key, notTaken(priced, result));
@@ -354,12 +360,15 @@ function withEstimate(alone: FittingPlan | null, proposals: readonly PricedConfi
 /**
  * Whether a proposal may be faster than what is lowered. Prices of sharded graphs are some factor above those of layers, much the
  * same of a model's plans of as many stages, whose transfers and bubbles the factor has too: the least of theirs is taken. None
- * is known before one of them is lowered. What is as fast within the exactness of predictions may be faster.
+ * is known before one of them is lowered, nor of one that pays time for memory. What is as fast within the exactness of predictions
+ * may be faster.
  */
 function mayBeFaster({ seconds, configuration }: PricedConfiguration, lowered: readonly FittingPlan[]): boolean {
   const { pp } = configuration.degrees;
   const factors = lowered.flatMap((one) =>
-    one.priced && one.planned.plan.degrees.pp === pp ? [secondsOf(one) / one.priced.seconds] : [],
+    one.priced && one.planned.plan.degrees.pp === pp && !one.planned.found.savesMemory
+      ? [secondsOf(one) / one.priced.seconds]
+      : [],
   );
   const factor = factors.length > 0 ? Math.min(...factors) : 1;
   return lowered.every((one) => seconds * factor < NEAR * secondsOf(one));
@@ -401,7 +410,7 @@ async function lower(
   const asked = { ...options, ...askedOf(configuration, formed.imported.graph, options) };
   const planAs = async (one: NestedPlanningOptions): Promise<FittingPlan> => ({
     ...formed,
-    planned: await plan(formed.imported, within(one, deadline), 'checked'),
+    planned: await plan(formed.imported, within(one, deadline), memoryOf(training)),
     priced,
   });
   // Of one micro-batch ZeRO 2 is ZeRO 1.
