@@ -8,7 +8,6 @@ import { flattenBlocks } from '../blocks/flatten-blocks.js';
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { type Graph, type Node, typeOf, type Weight } from '../graph.js';
-import { needed } from '../needed.js';
 import { isAccumulator } from '../ops/accumulate.js';
 import { entryOf } from '../ops/index.js';
 import { appendLoss, type LabelRange, type LossOptions, type WithLoss } from './append-loss.js';
@@ -20,6 +19,7 @@ import { atTheirPositions, type BatchCut, microBatchesOf, withAccumulators } fro
 import { inMixedPrecision, type LowType } from './mixed-precision.js';
 import type { OptimizerOptions } from './optimizer-options.js';
 import { summedOverRanks } from './sum-over-ranks.js';
+import { withoutUnread } from './without-unread.js';
 
 export interface TrainingOptions {
   readonly loss: LossOptions;
@@ -198,33 +198,6 @@ function checkTrained(graph: Graph, trained: readonly string[]): void {
       { tensor: whole },
       'leave it out of --trainable',
     );
-}
-
-/** Gradients are written whole, whichever of their results are read: what nothing reads is left out. */
-function withoutUnread(graph: Graph): Graph {
-  const nodes = needed(
-    graph.nodes,
-    graph.outputs,
-    (node) => node.inputs,
-    (node) => node.outputs,
-  );
-  const kept = new Set(nodes);
-  const tensors = new Map(graph.tensors);
-  const makers = new Map(nodes.flatMap((node) => node.outputs.map((output) => [output, node.name] as const)));
-  /** By operator that goes: one before it, to which its gradients belong then. */
-  const before = new Map<string, string>();
-  for (const node of graph.nodes) {
-    if (kept.has(node)) continue;
-    for (const name of node.outputs) if (name !== null) tensors.delete(name);
-    const [operand] = node.inputs.flatMap((name) => makers.get(name) ?? []);
-    if (operand !== undefined) before.set(node.name, before.get(operand) ?? operand);
-    for (const name of node.outputs) if (operand !== undefined) makers.set(name, operand);
-  }
-  const placed = nodes.map((node) => {
-    const forward = before.get(node.forward ?? '');
-    return forward === undefined ? node : { ...node, forward };
-  });
-  return { ...graph, nodes: placed, tensors };
 }
 
 /** What a step changes is an input of the graph with a first value. */

@@ -16,6 +16,7 @@ import type { PartWork } from '../../../src/cost-model/step/work.js';
 import { findLayers } from '../../../src/ir/passes/find-layers.js';
 import type { Layout } from '../../../src/sharding-propagation/layout.js';
 import { ROOT } from '../../cli/autopar.js';
+import { MODELS } from '../../pipelines/models.js';
 
 const cluster = parseCluster('1x8:a100-sxm-80', undefined);
 const loss = { kind: 'cross_entropy' as const };
@@ -113,4 +114,13 @@ test('a layout that cuts what grows with the samples is not one at another numbe
   const padded = { ...assignment, inputs: new Map([[input, padding]]) };
   t.is(atOtherSamples(padded, graph, whole(4).graph), null, 'nor is padding for so many samples');
   t.truthy(atOtherSamples(padded, graph, whole(8).graph));
+});
+
+test('what counts steps and gradients that nothing reads are no work: searched and lowered, they cost the same', async (t) => {
+  for (const name of ['dropout', 'recurrent'] as const) {
+    const whole = graphOfWork(findLayers(MODELS[name]()), { kind: 'training', loss: { kind: 'mse' } });
+    t.deepEqual(whole.graph.state, [], name);
+    // A search that says another cost than its lowered graph has is a fault, and thrown.
+    for (const tp of [1, 2]) await t.notThrowsAsync(graphWork(whole, tp, cluster), `${name}, tp ${tp}`);
+  }
 });
