@@ -13,6 +13,7 @@ import type { SearchMode, SolverName } from '../search/search-mode.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import type { SpMethod } from '../sharding-propagation/roles.js';
 import { sizesText } from '../sharding-propagation/stage-meshes.js';
+import type { Deadline } from '../solver/deadline.js';
 import { loadSolver } from '../solver/solve.js';
 import type { Plan } from '../strategy/plan.js';
 import { planOf, type SearchResult } from '../strategy/plan-of.js';
@@ -63,12 +64,14 @@ export interface PlannedModel {
 /**
  * Searches, writes the plan record and lowers it.
  * @param memory whether plans are searched within the memory, or the cheapest of all are compared with it
+ * @param deadline when the time limit is over, where it began before; from now on by default
  * @throws AutoparError (exit noPlan, usage) where nothing fits
  */
 export async function plan(
   imported: ImportedModel,
   options: NestedPlanningOptions = {},
   memory: PlanOptions['memory'] = 'searched',
+  deadline?: Deadline,
 ): Promise<PlannedModel> {
   const clusterHints = options.clusterHints ?? (await clusterSources(options.cluster));
   const decided = decide(imported, { ...options, clusterHints });
@@ -79,7 +82,8 @@ export async function plan(
   const isOpen = spMethod === 'auto' && spOrder === undefined && mode !== 'sharding_propagation';
   const { sp = 1, tp = 1 } = degrees;
   const isShared = sp > 1 && !pipeline?.meshes && hasAttention(imported.graph);
-  const planned = (method: SpMethod) => plannedAs(imported, options, memory, { decided, request, mode }, method);
+  const within = { memory, ...(deadline ? { deadline } : {}) };
+  const planned = (method: SpMethod) => plannedAs(imported, options, within, { decided, request, mode }, method);
   if (!isOpen || !isShared) return planned(spMethod);
   const ranks = clusterSize(cluster) / (pipeline?.stages ?? 1);
   // What is proposed and does not fit is proposed again with less memory.
@@ -97,7 +101,7 @@ interface AskedPlan {
 async function plannedAs(
   imported: ImportedModel,
   options: NestedPlanningOptions,
-  memory: NonNullable<PlanOptions['memory']>,
+  within: Pick<PlanOptions, 'memory' | 'deadline'>,
   { decided, request: { requested: asked, notes: requestNotes }, mode }: AskedPlan,
   spMethod: SpMethod,
 ): Promise<PlannedModel> {
@@ -128,7 +132,7 @@ async function plannedAs(
     ...(options.top === undefined ? {} : { top: options.top }),
     ...(pinsOn ? { operatorPins: (mesh) => pinsOn(mesh, plain) } : {}),
     ...(options.memory === undefined ? {} : { memoryBytes: options.memory }),
-    memory,
+    ...within,
     ...(options.axes ? { axes: options.axes } : {}),
     request: requested,
     ...(options.signal ? { signal: options.signal } : {}),

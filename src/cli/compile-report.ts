@@ -101,12 +101,13 @@ export function predictedJson({ predicted }: CompileResult['plan']): Readonly<Re
   };
 }
 
-/** What was not looked at, and who does. */
+/** What was not looked at, and what does. */
 function leftOutLines({ leftOut, cluster }: CompileResult): readonly string[] {
   if (leftOut.length === 0) return [];
-  const who = cluster.local
-    ? 'autopar simulate prices them'
-    : 'compile without what is said of operators or stages searches them';
+  const who =
+    cluster.nodes * cluster.perNode === 1
+      ? '--objective memory searches them'
+      : 'compile without what is said of operators or stages searches them';
   const stages = leftOut.includes('pp') ? '; --pp N plans stages' : '';
   return [`not looked at: ${leftOut.join(', ')} (${who}${stages})`];
 }

@@ -70,6 +70,8 @@ export interface PlanOptions {
   readonly solver?: SolverName;
   /** Seconds after which the best plan so far is taken: the result then depends on the machine. */
   readonly timeLimit?: number;
+  /** When they are over, where they began before. */
+  readonly deadline?: Deadline;
   /** How many of the best combinations of degrees are lowered and reported; 1 by default. */
   readonly top?: number;
   readonly signal?: AbortSignal;
@@ -320,7 +322,7 @@ class SolvingDegrees {
     private readonly cluster: Cluster,
     private readonly options: PlanOptions,
   ) {
-    this.deadline = new Deadline(options.timeLimit, options.signal);
+    this.deadline = options.deadline ?? new Deadline(options.timeLimit, options.signal);
     const asked = degreesAsked(options);
     const most = (axis: 'sp' | 'ep') => Math.max(...asked.map((own) => own[axis] ?? 1));
     const { spMethod } = options.request ?? {};

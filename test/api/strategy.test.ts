@@ -156,7 +156,10 @@ for (const name of [
     const found = sharedCases().find((item) => item.name === name);
     if (!found) throw new Error(`no shared model ${name}`);
     const directory = path.join(folder, 'plan');
-    await compile({ model: found.file, output: directory, degrees: { dp: 1, tp: 2 }, devices: 2, planOnly: true });
+    await compile({
+      ...{ model: found.file, output: directory, devices: 2, planOnly: true },
+      ...{ degrees: { dp: 1, tp: 2 }, axes: 'roles' },
+    });
     const annotated = path.join(folder, 'copy.onnx');
     await convertStrategy({ from: directory, output: annotated });
     await convertStrategy({ from: annotated, output: path.join(folder, 'back.plan.json') });
@@ -226,7 +229,7 @@ slow('weights are recut to the bytes that compiling gives', async (t) => {
   const at = (name: string) => path.join(folder, name);
   const degrees = { 'tp-2': { dp: 1, tp: 2 }, 'tp-4': { dp: 1, tp: 4 }, 'dp-2-tp-2': { dp: 2, tp: 2 } };
   for (const [name, pinned] of Object.entries(degrees))
-    await compile({ model: GPT, output: at(name), degrees: pinned, devices: pinned.dp * pinned.tp });
+    await compile({ model: GPT, output: at(name), degrees: pinned, devices: pinned.dp * pinned.tp, axes: 'roles' });
   for (const from of Object.keys(degrees)) {
     for (const to of Object.keys(degrees)) {
       if (from === to) continue;
@@ -267,7 +270,7 @@ test('a constant that one plan has in its segments and another cuts is recut too
   await writeFile(model, writeOnnx(build.build()));
   const degrees = { 'dp-2': { dp: 2, tp: 1 }, 'dp-4': { dp: 4, tp: 1 }, 'tp-2': { dp: 1, tp: 2 } };
   for (const [name, pinned] of Object.entries(degrees))
-    await compile({ model, output: at(name), degrees: pinned, devices: pinned.dp * pinned.tp });
+    await compile({ model, output: at(name), degrees: pinned, devices: pinned.dp * pinned.tp, axes: 'roles' });
   const stored = async (name: string) =>
     (await readCompiled(at(name))).program.stages.some(({ weights }) =>
       Object.values(weights).some(({ source }) => source === shift),
@@ -300,8 +303,9 @@ async function contents(folder: string): Promise<Readonly<Record<string, string>
 test('MindSpore’s files are written, compared, merged and listed', async (t) => {
   const folder = await workFolder(t);
   const at = (name: string) => path.join(folder, name);
-  await compile({ model: GPT, output: at('tp'), degrees: { dp: 1, tp: 4 }, devices: 4, planOnly: true });
-  await compile({ model: GPT, output: at('dp'), degrees: { dp: 2, tp: 2 }, devices: 4, planOnly: true });
+  const options = { model: GPT, devices: 4, axes: 'roles', planOnly: true } as const;
+  await compile({ ...options, output: at('tp'), degrees: { dp: 1, tp: 4 } });
+  await compile({ ...options, output: at('dp'), degrees: { dp: 2, tp: 2 } });
   await convertStrategy({ from: at('tp'), output: at('tp.ckpt') });
   await convertStrategy({ from: at('tp'), output: at('tp.json') });
   await convertStrategy({ from: at('dp'), output: at('dp.ckpt') });

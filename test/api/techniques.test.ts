@@ -17,14 +17,14 @@ interface Compiled extends CompileResult {
   readonly program: Program;
 }
 
-/** Compiles and verifies a graph; the folder goes with the test. */
+/** Compiles and verifies a graph, with axes in their roles; the folder goes with the test. */
 async function compiled(t: ExecutionContext, graph: Graph, options: Partial<NestedCompileOptions>): Promise<Compiled> {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const model = join(folder, 'model.onnx');
   writeFileSync(model, writeOnnx(graph));
   const output = join(folder, 'model.autopar');
-  const result = await compile({ model, output, verify: true, ...options });
+  const result = await compile({ model, output, verify: true, axes: 'roles', ...options });
   t.true(result.verification?.passed, 'the program computes what the model does');
   const program = JSON.parse(readFileSync(join(output, 'program', 'program.json'), 'utf8')) as Program;
   return { ...result, program };

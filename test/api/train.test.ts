@@ -97,12 +97,17 @@ test('losses, gradient norms and bytes of several ranks are those of one', async
   const one = await run(await compiled('one'));
   const reference = await readMetrics(one.metricsFile);
   const plans: readonly (readonly [string, Partial<CompileOptions>, readers: number])[] = [
-    ['dp2tp2', { degrees: { dp: 2, tp: 2 } }, 2],
-    ['pp2', { degrees: { pp: 2, dp: 1 }, training: { ...SGD, microBatches: 2 } }, 1],
-    ['sp2', { degrees: { sp: 2, dp: 1 } }, 2],
+    ['dp2tp2', { degrees: { dp: 2, tp: 2 }, axes: 'roles' }, 2],
+    ['pp2', { degrees: { pp: 2, dp: 1 }, axes: 'roles', training: { ...SGD, microBatches: 2 } }, 1],
+    ['sp2', { degrees: { sp: 2, dp: 1 }, axes: 'roles' }, 2],
     [
       'clipped',
-      { degrees: { dp: 2 }, zero: 3, training: { ...SGD, optimizer: { ...SGD.optimizer, clipNorm: 1e6 } } },
+      {
+        degrees: { dp: 2 },
+        axes: 'roles',
+        zero: 3,
+        training: { ...SGD, optimizer: { ...SGD.optimizer, clipNorm: 1e6 } },
+      },
       2,
     ],
     ['fp16', { degrees: { dp: 1 }, training: { ...SGD, precision: 'fp16' } }, 1],
@@ -201,6 +206,7 @@ test('a loss that is not finite ends the run and names the first tensor that is 
     model: 'models/mlp.onnx',
     training: squares,
     degrees: { dp: 2 },
+    axes: 'roles',
     devices: undefined,
   } as never);
   const session = await openSession(directory);

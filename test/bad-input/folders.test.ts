@@ -174,7 +174,7 @@ const edited = (of: (folder: string) => string, edit: Edit) => (folder: string) 
 const written = (of: (folder: string) => string, content: string) => (folder: string) =>
   writeFileSync(of(folder), content);
 const elsewhere = async (folder: string, model: string, part: string): Promise<void> => {
-  await compile({ model: join(folder, 'models', model), degrees: { dp: 2 }, output: join(folder, 'e') });
+  await compile({ model: join(folder, 'models', model), degrees: { dp: 2 }, axes: 'roles', output: join(folder, 'e') });
   rmSync(join(folder, 'd', part), { recursive: true });
   renameSync(join(folder, 'e', part), join(folder, 'd', part));
 };
@@ -331,7 +331,7 @@ const DAMAGES: Readonly<Record<string, Damage>> = {
   },
   'a shard is of other degrees': {
     harm: async (folder) => {
-      await compile({ model: mlp(folder), degrees: { tp: 4 }, output: join(folder, 'e') });
+      await compile({ model: mlp(folder), degrees: { tp: 4 }, axes: 'roles', output: join(folder, 'e') });
       const shard = readdirSync(join(folder, 'e', 'program', 'weights')).find((name) => name.includes('-0')) ?? '';
       cpSync(join(folder, 'e', 'program', 'weights', shard), first('weights')(folder));
     },
@@ -364,7 +364,7 @@ for (const [title, { harm, by = 'run', ...refusal }] of Object.entries(DAMAGES))
   test.serial(`a compiled folder: ${title}`, async (t) => {
     const folder = workplace(t);
     const directory = join(folder, 'd');
-    await compile({ model: mlp(folder), degrees: { tp: 2 }, output: directory });
+    await compile({ model: mlp(folder), degrees: { tp: 2 }, axes: 'roles', output: directory });
     await harm(folder);
     await refused(t, folder, () => (by === 'run' ? runCompiled({ directory }) : verify({ directory })), refusal);
   });
@@ -373,7 +373,7 @@ for (const [title, { harm, by = 'run', ...refusal }] of Object.entries(DAMAGES))
 test('command: an edited plan, a missing shard, a changed model exit with 3', async (t) => {
   const folder = workplace(t);
   const directory = join(folder, 'd');
-  const fresh = () => compile({ model: mlp(folder), degrees: { tp: 2 }, output: directory });
+  const fresh = () => compile({ model: mlp(folder), degrees: { tp: 2 }, axes: 'roles', output: directory });
   await fresh();
   await refusedCommand(t, folder, ['verify', 'd', '--model', 'models/gpt-tiny.onnx'], {
     code: 'model-changed',

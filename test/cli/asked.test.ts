@@ -93,7 +93,10 @@ const USES: Readonly<Record<string, Uses>> = {
     dispatch: ALWAYS,
     'capacity-factor': ['compile x.onnx --capacity-factor 1'],
     'sp-order': ['compile models/gpt-tiny.onnx --sp 2 --sp-order zigzag'],
-    'sp-method': ['compile models/gpt-tiny.onnx --sp-method gather'],
+    'sp-method': [
+      'compile models/gpt-tiny.onnx --sp 1 --sp-method gather',
+      'compile models/mlp.onnx --sp-method gather',
+    ],
     ...ofTraining('compile'),
     ...parameters('compile'),
     precision: ALWAYS,

@@ -89,7 +89,7 @@ test('64 devices, dp 8 · tp 8', async (t) => {
 test('a compiled program says what a rank exchanges in it', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);
-  const compiled = await autopar('compile models/gpt-tiny.onnx --dp 2 --tp 2 -o gpt --quiet'.split(' '), {
+  const compiled = await autopar('compile models/gpt-tiny.onnx --dp 2 --tp 2 --axes roles -o gpt --quiet'.split(' '), {
     cwd: folder,
   });
   t.is(compiled.code, 0, compiled.stderr);

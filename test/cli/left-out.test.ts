@@ -1,26 +1,29 @@
 /**
- * @file What plain compile says it did not look at, since no program can do it yet.
+ * @file What compile says it did not look at, where it proposes no steps: they would contradict what is said of operators.
  */
 import test from 'ava';
 import { autoparLine, workplace } from './autopar.js';
 
+const MOE = '--model moe:layers=1,hidden=16,heads=2,kv_heads=2,experts=2,seq=8,ffn=16,vocab=16';
+const WITHOUT_STAGES = /^compile without what is said of operators or stages searches them; --pp N plans stages$/;
+
 const LINES: readonly (readonly [line: string, leftOut: readonly string[], who: RegExp | null])[] = [
-  ['models/mlp.onnx --devices 2', ['pp'], /autopar simulate prices them/],
-  ['models/gpt-tiny.onnx --devices 2', ['pp', 'sp'], /autopar simulate prices them/],
-  [
-    '--model moe:layers=1,hidden=16,heads=2,kv_heads=2,experts=2,seq=8,ffn=16,vocab=16 --devices 2 --global-batch 2',
-    ['pp', 'sp', 'ep'],
-    /autopar simulate prices them/,
-  ],
-  ['models/mlp.onnx --devices 2 --axes roles', ['pp'], /^autopar simulate prices them; --pp N plans stages$/],
-  [
-    'models/gpt-tiny.onnx --cluster 1x2:a100-sxm-80 --axes roles',
-    ['pp', 'sp'],
-    /^compile without what is said of operators or stages searches them; --pp N plans stages$/,
-  ],
+  ['models/mlp.onnx --devices 2', [], null],
+  ['models/gpt-tiny.onnx --devices 2', [], null],
+  [`${MOE} --devices 2 --global-batch 2`, [], null],
+  [`${MOE} --devices 2 --global-batch 2 --axes roles`, ['pp', 'sp', 'ep'], WITHOUT_STAGES],
+  ['models/mlp.onnx --devices 2 --axes roles', ['pp'], WITHOUT_STAGES],
+  ['models/gpt-tiny.onnx --cluster 1x2:a100-sxm-80 --axes roles', ['pp', 'sp'], WITHOUT_STAGES],
   ['models/gpt-tiny.onnx --cluster 1x2:a100-sxm-80', [], null],
   ['models/mlp.onnx --dp 2 --tp 1', [], null],
-  ['models/mlp.onnx --dp 2 --tp 1 --train', ['recompute'], /autopar simulate prices them/],
+  ['models/mlp.onnx --dp 2 --tp 1 --train', [], null],
+  [
+    'models/mlp.onnx --dp 2 --tp 1 --train --axes roles',
+    ['recompute'],
+    /^compile without what is said of operators or stages searches them$/,
+  ],
+  ['models/mlp.onnx --devices 1 --train', ['recompute'], /^--objective memory searches them$/],
+  ['models/mlp.onnx --devices 1 --train --objective memory', [], null],
   ['models/gpt-tiny.onnx --dp 2 --tp 1 --train --recompute full', [], null],
   [
     'models/mlp.onnx --cluster 1x2:a100-sxm-80 --dp 2 --tp 1 --axes free --train',
@@ -40,6 +43,8 @@ test('compile names the dimensions that it did not look at, of those that the mo
     t.deepEqual(said?.[1]?.split(', ') ?? [], leftOut, line);
     if (who) t.regex(said?.[2] ?? '', who, line);
   }
-  const { stdout } = await autoparLine('autopar compile models/mlp.onnx --devices 2 -o out --json', { cwd: folder });
+  const { stdout } = await autoparLine('autopar compile models/mlp.onnx --devices 2 --axes roles -o out --json', {
+    cwd: folder,
+  });
   t.deepEqual((JSON.parse(stdout) as { readonly leftOut: unknown }).leftOut, ['pp']);
 });

@@ -141,8 +141,13 @@ const REFUSED: readonly (readonly [words: string, code: number, says: string, hi
     'add --train',
   ],
   ['models/gpt-tiny.onnx --pp 2 --virtual-stages 2', 2, '--virtual-stages 2 orders the micro-batches', 'add --train'],
-  [`${MLP} --devices 2 --schedule 1f1b`, 2, '--schedule 1f1b is of a pipeline, and there is one stage', 'add --pp N'],
-  ['batch-norm.onnx --train --pp 2', 3, 'error[mixes-samples]', 'train with --micro-batches 1'],
+  [
+    `${MLP} --devices 2 --pp 1 --schedule 1f1b`,
+    2,
+    '--schedule 1f1b is of a pipeline, and there is one stage',
+    'add --pp N',
+  ],
+  ['batch-norm.onnx --train --pp 2 --micro-batches 2', 3, 'error[mixes-samples]', 'train with --micro-batches 1'],
 ];
 
 for (const [words, code, says, hint] of REFUSED) {
@@ -158,11 +163,20 @@ for (const [words, code, says, hint] of REFUSED) {
   });
 }
 
-test.serial('stages that share no batch statistics train with one micro-batch', async (t) => {
-  const words = 'compile batch-norm.onnx --train --pp 2 --dp 2 --micro-batches 1 --verify -o norm'.split(' ');
+test.serial('stages that share no batch statistics train with one micro-batch, said or not', async (t) => {
+  for (const micro of ['--dp 2 --micro-batches 1 --verify', '--devices 2 --plan-only']) {
+    const words = `compile batch-norm.onnx --train --pp 2 ${micro} -o norm --force`.split(' ');
+    const { code, stdout, stderr } = await autopar(words, { cwd: folder });
+    t.is(code, 0, stderr);
+    t.regex(stdout, /stages +\S.* \| .*1 micro-batch\n/, micro);
+  }
+});
+
+test.serial('an order of stages alone has a plan in stages', async (t) => {
+  const words = `compile ${MLP} --devices 2 --schedule 1f1b -o ordered --plan-only`.split(' ');
   const { code, stdout, stderr } = await autopar(words, { cwd: folder });
   t.is(code, 0, stderr);
-  t.regex(stdout, /stages +\S.* \| .*1 micro-batch/);
+  t.regex(stdout, /degrees +.* pp 2\n +stages +\S.* \| .*, 1f1b/);
 });
 
 test.serial('buckets on one replica change nothing, and compile says so', async (t) => {

@@ -66,7 +66,7 @@ test('of a plan in stages, of the same folder explained, and of a run', async (t
   const output = join(mkdtempSync(join(tmpdir(), 'autopar-test-')), 'out');
   t.teardown(() => rmSync(join(output, '..'), { recursive: true, force: true }));
   const words = ['models/gpt-tiny.onnx', '--train', '--pp', '2', '--global-batch', '4', '--micro-batches', '4'];
-  const compiled = await reported(t, ['compile', ...words, '-o', output]);
+  const compiled = await reported(t, ['compile', ...words, '--schedule', '1f1b', '-o', output]);
   const { stepSeconds, peakBytes } = compiled.json['predicted'] as Predicted;
   t.deepEqual(peaksOf(compiled), peakBytes);
   t.true(near(milliseconds(compiled), stepSeconds * 1e3));

@@ -17,7 +17,9 @@ test.before(async (t) => {
     ['tp', '--dp 1 --tp 4'],
     ['dp', '--dp 2 --tp 2'],
   ]) {
-    const { code, stderr } = await run(`compile models/mlp.onnx ${degrees} -o ${name} --plan-only --quiet`);
+    const { code, stderr } = await run(
+      `compile models/mlp.onnx ${degrees} --axes roles -o ${name} --plan-only --quiet`,
+    );
     t.is(code, 0, stderr);
   }
 });
@@ -77,7 +79,7 @@ test('whatever form a plan went through, compiling with it costs the same', asyn
   ])
     t.is((await run(line)).code, 0, line);
   for (const form of ['own', 'mindspore', 'onnx']) {
-    const line = `compile models/mlp.onnx --annotations ${form}.yaml --dp 2 --tp 2 -o from-${form} --plan-only --quiet`;
+    const line = `compile models/mlp.onnx --annotations ${form}.yaml --dp 2 --tp 2 --axes roles -o from-${form} --plan-only --quiet`;
     const { code, stderr } = await run(line);
     t.is(code, 0, stderr);
     const { cost } = JSON.parse((await run(`strategy diff dp from-${form} --json`)).stdout);
@@ -90,7 +92,7 @@ test('weights are recut, in place or into a folder', async (t) => {
     ['one', '--dp 1 --tp 2'],
     ['other', '--dp 1 --tp 4'],
   ])
-    t.is((await run(`compile models/mlp.onnx ${degrees} -o ${name} --quiet`)).code, 0);
+    t.is((await run(`compile models/mlp.onnx ${degrees} --axes roles -o ${name} --quiet`)).code, 0);
   const before = readFileSync(at('other/program/weights/tp.0+tp.1-3.safetensors'));
   t.is((await run('strategy convert --weights one other')).code, 0);
   t.deepEqual(readFileSync(at('other/program/weights/tp.0+tp.1-3.safetensors')), before);

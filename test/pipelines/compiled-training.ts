@@ -134,7 +134,7 @@ export async function train(
       output: directory,
       ...(OF_THEIR_BATCH.has(model) ? {} : { globalBatch: BATCH }),
       ...(meshes === undefined
-        ? { devices: stages * dp * sp * tp, degrees: { pp: stages, dp, tp, sp, ep } }
+        ? { devices: stages * dp * sp * tp, degrees: { pp: stages, dp, tp, sp, ep }, axes: 'roles' as const }
         : { meshes, pp: stages }),
       ...(spMethod ? { spMethod } : {}),
       initRandom: true,

@@ -73,15 +73,9 @@ export async function choosePlan(choices: Choices): Promise<ChosenPlan> {
   // One device is chosen by an objective for a step in micro-batches, and without one it is asked for the step as it is.
   const { objective = 'time' } = options;
   const isAlone = unproposed(options, training) !== null || (clusterSize(cluster) === 1 && objective === 'time');
-  // Ranks of this machine share its memory: stages save none of it, looked at where a limit or the objective asks.
-  if (!isAlone && (!cluster.local || objective === 'memory')) return beside(choices, deadline);
-  const alone = await planned(choices, await choices.form(options, training), null, 'searched').catch(refusal);
-  if (!(alone instanceof AutoparError)) return { ...alone, compared: null, searched: null, notes: [] };
-  if (isAlone || !(alone instanceof NothingFits)) throw alone;
-  const { fitting, others, searched, notes } = await lowerProposals(choices, deadline, null);
-  const [best] = taken(fitting, choices);
-  if (!best) throw withProposals(alone, others);
-  return { ...best, compared: ranked(fitting, [...others, refused(choices, alone)], options), searched, notes };
+  if (!isAlone) return beside(choices, deadline);
+  const alone = await planned(choices, await choices.form(options, training), 'searched');
+  return { ...alone, compared: null, searched: null, notes: [] };
 }
 
 /** The refusal of dp and tp alone, with the nearest of what else was lowered. */
@@ -131,7 +125,7 @@ async function beside(choices: Choices, deadline: Deadline): Promise<ChosenPlan>
   // Deriving a large model's gradients takes seconds, and the forward's operators alone may be too many.
   const early = isLarge(read.graph) ? null : await form();
   const isPlanned = early !== null && !(early instanceof AutoparError) && !isLarge(early.imported.graph);
-  const checked = isPlanned ? await planned(choices, early, deadline, memoryOf(training)).catch(refusal) : null;
+  const checked = isPlanned ? await planned(choices, early, memoryOf(training), deadline).catch(refusal) : null;
   const alone = checked instanceof AutoparError ? null : checked;
   const lowered = alone && isAll(alone, choices) ? NOT_PROPOSED : await lowerProposals(choices, deadline, alone);
   const { fitting, others, searched, refusal: unmade, notes } = lowered;
@@ -149,7 +143,7 @@ async function beside(choices: Choices, deadline: Deadline): Promise<ChosenPlan>
   }
   const formed = early ?? (await form());
   if (formed instanceof AutoparError) throw await withRemedy(formed, unmade, choices);
-  const smaller = await planned(choices, formed, deadline, 'searched').catch(refusal);
+  const smaller = await planned(choices, formed, 'searched', deadline).catch(refusal);
   if (smaller instanceof AutoparError) throw await withRemedy(withProposals(smaller, others), unmade, choices);
   return { ...smaller, compared: isMade ? ranked([smaller], others, options) : [], searched, notes };
 }
@@ -176,7 +170,7 @@ async function withoutRoles(choices: Choices, alone: FittingPlan, deadline: Dead
   if (options.axes !== undefined || Math.max(sp, ep) > 1) return null;
   if (meshWork(alone.imported.graph, clusterSize(cluster)) > MOST_WORK_WITHOUT_ROLES || deadline.isOver()) return null;
   const asked = { ...options, axes: 'free' as const, degrees: { ...options.degrees, dp, tp } };
-  const lifted = await planned({ ...choices, options: asked }, alone, deadline, 'checked').catch(refusal);
+  const lifted = await planned({ ...choices, options: asked }, alone, 'checked', deadline).catch(refusal);
   return lifted instanceof AutoparError ? null : { ...lifted, axes: 'free' };
 }
 
@@ -236,21 +230,17 @@ function taken(all: readonly FittingPlan[], { options, cluster }: Choices): read
 
 /**
  * dp and tp alone, at the micro-batches that are asked for.
- * @param deadline null: nothing was planned before, and the time limit is all there
+ * @param deadline left out: nothing was planned before, and the time limit is all there
  */
 async function planned(
   { options }: Choices,
   formed: Formed,
-  deadline: Deadline | null,
   memory: PlanOptions['memory'],
+  deadline?: Deadline,
 ): Promise<FittingPlan> {
   await interruptible(options.signal);
   options.onProgress?.('planning');
-  return {
-    ...formed,
-    planned: await plan(formed.imported, deadline ? within(options, deadline) : options, memory),
-    priced: null,
-  };
+  return { ...formed, planned: await plan(formed.imported, options, memory, deadline), priced: null };
 }
 
 /**
@@ -410,7 +400,7 @@ async function lower(
   const asked = { ...options, ...askedOf(configuration, formed.imported.graph, options) };
   const planAs = async (one: NestedPlanningOptions): Promise<FittingPlan> => ({
     ...formed,
-    planned: await plan(formed.imported, within(one, deadline), memoryOf(training)),
+    planned: await plan(formed.imported, one, memoryOf(training), deadline),
     priced,
   });
   // Of one micro-batch ZeRO 2 is ZeRO 1.
@@ -422,11 +412,6 @@ async function lower(
     if (error instanceof NothingFits) return planAs(asked);
     throw error;
   });
-}
-
-/** The options with the time that is left. */
-function within(options: NestedPlanningOptions, deadline: Deadline): NestedPlanningOptions {
-  return options.timeLimit === undefined ? options : { ...options, timeLimit: deadline.left() };
 }
 
 /** What has no plan, to be compared with what has. @throws whatever is not the user's to mend */

@@ -11,7 +11,7 @@ test('eight ranks of tp on four heads: four for heads, two for what a head has',
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const { heaviest, communication } = await compile({
-    ...{ model: 'models/gpt-tiny.onnx', output: join(folder, 'out'), devices: 8, tp: 8, planOnly: true },
+    ...{ model: 'models/gpt-tiny.onnx', output: join(folder, 'out'), devices: 8, tp: 8, axes: 'roles', planOnly: true },
   });
   const attention = heaviest.find(({ op }) => op === 'Attention');
   t.is(attention?.strategy, 'h: tp.0,tp.1, f: tp.2');

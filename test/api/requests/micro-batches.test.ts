@@ -162,7 +162,11 @@ test('the samples of a micro-batch say how many there are', async (t) => {
     const error = await t.throwsAsync(compiled(options), { instanceOf: AutoparError });
     t.regex(`${error?.message} (${error?.hint})`, says);
   };
-  await refused({ microBatch: 2 }, /dp is open.*--micro-batches/);
+  await refused({ microBatch: 2, axes: 'roles' }, /dp is open.*--micro-batches/);
+  const open = await compiled({ microBatch: 2 });
+  const { microBatches, microBatch, batch } = open.plan.schedule;
+  t.deepEqual([microBatch, batch], [2, 8], 'a proposal says what dp is');
+  t.is(microBatches * 2 * open.plan.degrees.dp, 8);
   await refused({ degrees: { dp: 2 }, microBatch: 3 }, /8 is no multiple of dp 2 · micro-batch 3/);
   await refused(
     { degrees: { dp: 2 }, microBatch: 2, training: { ...training, microBatches: 4 } },

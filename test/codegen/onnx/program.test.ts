@@ -65,7 +65,7 @@ test('the model of a rank that talks to no other runs in ONNX Runtime, its weigh
 
 test('the annotated model and the models of ranks name their devices, groups and versions', async (t) => {
   const output = folder();
-  await compile({ model: 'models/gpt-tiny.onnx', output, target: 'onnx', devices: 4, dp: 2, tp: 2 });
+  await compile({ model: 'models/gpt-tiny.onnx', output, target: 'onnx', devices: 4, dp: 2, tp: 2, axes: 'roles' });
   const read = (name: string) => decodeModel(readFileSync(join(output, 'onnx', name)));
   t.deepEqual(
     readdirSync(join(output, 'onnx')).filter((name) => name.startsWith('rank')),

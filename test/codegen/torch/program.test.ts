@@ -64,7 +64,7 @@ test('the gradient of an operator is one call, on the heads that a rank has', as
   writeFileSync(model, writeOnnx(graph, { externalWeights: true }));
   await compile({
     ...{ model, output, target: 'torch', initRandom: true },
-    ...{ devices: 4, dp: 2, tp: 2, training: TRAINING },
+    ...{ devices: 4, dp: 2, tp: 2, axes: 'roles', training: TRAINING },
   });
   const text = readFileSync(join(output, 'torch', 'model.py'), 'utf8');
   const calls = text.match(/gradients\(\s*lambda [^:]+: .+/g) ?? [];

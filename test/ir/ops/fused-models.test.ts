@@ -131,7 +131,9 @@ async function halved(t: ExecutionContext, content: ModelProto, axis: 'dp' | 'tp
   const file = await saved(content);
   t.teardown(() => rmSync(dirname(file), { recursive: true, force: true }));
   const output = file.replace('.onnx', '.autopar');
-  const result = await compile({ model: file, output, verify: true, devices: 2, degrees: { [axis]: 2 } });
+  const result = await compile({
+    ...{ model: file, output, verify: true, devices: 2, degrees: { [axis]: 2 }, axes: 'roles' },
+  });
   t.true(result.verification?.passed, 'the program computes what the model does');
   const { flopsPerRank, flopsTotal } = result.plan.predicted;
   t.true(flopsPerRank < 0.55 * flopsTotal, `a rank does ${flopsPerRank / flopsTotal} of the work`);
