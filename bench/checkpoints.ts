@@ -28,6 +28,7 @@ try {
       output: directory,
       devices: 2,
       degrees,
+      axes: 'roles',
       initRandom: true,
       training: { loss: { kind: 'mse' }, optimizer: { kind: 'adamw', learningRate: 1e-3 } },
     });

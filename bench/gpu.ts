@@ -43,7 +43,7 @@ try {
     for (const degrees of DEGREES) {
       const directory = join(folder, 'program');
       const ranks = degrees.dp * degrees.tp;
-      await compile({ ...source, ...degrees, devices: ranks, output: directory, force: true });
+      await compile({ ...source, ...degrees, devices: ranks, axes: 'roles', output: directory, force: true });
       const { passed, outputs } = await verify({ directory, backend: BACKEND });
       const there = await runCompiled({ directory, backend: BACKEND, steps: STEPS });
       const threadsPerRank = Math.max(1, Math.floor(availableParallelism() / ranks));

@@ -91,7 +91,10 @@ async function planAll(cluster: string): Promise<readonly Planned[]> {
       const directory = join(folder, `${model.id}-dp${dp}-tp${tp}.autopar`);
       const training = model.training ? { training: model.training } : {};
       if (!existsSync(directory))
-        await compile({ model: file, output: directory, cluster, devices: dp * tp, degrees, ...training });
+        await compile({
+          ...{ model: file, output: directory, cluster, devices: dp * tp, degrees, axes: 'roles' },
+          ...training,
+        });
       const { imported } = await openCompiled(directory);
       const inputs = randomInputs(imported.graph, 0);
       const { predicted } = await readPlan(join(directory, 'plan.json'));

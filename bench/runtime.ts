@@ -57,7 +57,7 @@ try {
     console.log(`\n${name}`);
     for (const { name: title, threads, ranks, degrees, aim } of CASES) {
       const output = join(folder, 'compiled');
-      await compile({ model, output, devices: ranks, degrees, force: true });
+      await compile({ model, output, devices: ranks, degrees, axes: 'roles', force: true });
       const plain: number[] = [];
       const ours: number[] = [];
       for (let round = 0; round < ROUNDS; round++) {

@@ -63,6 +63,7 @@ for (const [name, options] of Object.entries(PLANS)) {
     model,
     output: directory,
     cluster,
+    axes: 'roles',
     training: TRAINING,
     initRandom: true,
     ...options,

@@ -28,7 +28,14 @@ for (const shared of cases) {
   test(`${shared.name}: annotations cut the file's weights as the program does`, async (t) => {
     const dims = await dimsOf(shared);
     const directory = join(await mkdtemp(join(tmpdir(), 'autopar-annotated-')), 'out');
-    await compile({ model: shared.file, dims, output: directory, devices: 4, degrees: { dp: 1, tp: 4 } });
+    await compile({
+      model: shared.file,
+      dims,
+      output: directory,
+      devices: 4,
+      degrees: { dp: 1, tp: 4 },
+      axes: 'roles',
+    });
     const annotated = join(directory, '..', 'annotated.onnx');
     await convertStrategy({ from: directory, output: annotated });
     const { graph } = await importModel(shared.file, { dims });

@@ -34,6 +34,7 @@ async function trained(t: ExecutionContext, isCast: boolean): Promise<readonly u
     output,
     devices: 2,
     degrees: { dp: 2, tp: 1 },
+    axes: 'roles',
     training,
     verify: true,
   });

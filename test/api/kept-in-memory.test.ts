@@ -29,7 +29,10 @@ async function compiled(t: ExecutionContext, options: Partial<NestedCompileOptio
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const model = await generatedFile('gpt:layers=2,hidden=128,heads=4,seq=128,vocab=256');
   const output = join(folder, 'out');
-  const result = await compile({ model, output, globalBatch: 8, initRandom: true, training: TRAINING, ...options });
+  const result = await compile({
+    ...{ model, output, globalBatch: 8, initRandom: true, training: TRAINING, axes: 'roles' },
+    ...options,
+  });
   const { planned } = await compiledModel(output, await readSource(output), result.plan);
   return { result, stages: lowerPlan(result.plan, planned.graph).lowered.map(({ sharded }) => sharded) };
 }

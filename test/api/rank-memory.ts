@@ -24,7 +24,7 @@ export async function predictedAndCounted(given: MemoryCase): Promise<{ predicte
   try {
     const { dp, tp } = given.degrees;
     const output = join(folder, 'compiled');
-    const { plan } = await compile({ ...given, output, devices: dp * tp });
+    const { plan } = await compile({ ...given, output, devices: dp * tp, axes: 'roles' });
     const { imported } = await openCompiled(output);
     const { ranks } = await runProgram(output, randomInputs(imported.graph, 3), { steps: 2 });
     return {

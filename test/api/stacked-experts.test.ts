@@ -117,7 +117,7 @@ for (const form of ['operator', 'unrolled'] as const)
       const model = written(form);
       const plans: Readonly<Record<string, Partial<CompileOptions>>> = {
         one: { devices: 1 },
-        ep2: { devices: 2, degrees: { dp: 2, tp: 1, ep: 2 } },
+        ep2: { devices: 2, degrees: { dp: 2, tp: 1, ep: 2 }, axes: 'roles' },
         sent: { devices: 2, degrees: { dp: 2, tp: 1, ep: 2 }, dispatch: 'padded' },
       };
       const runs = new Map<string, readonly number[]>();

@@ -46,7 +46,9 @@ for (const item of CASES) {
       const training: Training = { loss: { kind, output: of }, optimizer: { kind: 'sgd', learningRate: 0.01 } };
       const devices = degrees.dp * degrees.tp;
       const output = join(folder, 'step');
-      const { plan } = await compile({ model: file, dims, output, force: true, training, devices, degrees });
+      const { plan } = await compile({
+        ...{ model: file, dims, output, force: true, training, devices, degrees, axes: 'roles' },
+      });
       const { flopsPerRank, flopsTotal } = plan.predicted;
       const { imported } = await openCompiled(output);
       // Data parallelism has every rank update the weights that all of them have.

@@ -36,7 +36,9 @@ async function run(t: ExecutionContext, precision: Training['precision'], dp: nu
     optimizer: { kind: 'adamw', learningRate: 3e-3 },
     ...(precision ? { precision } : {}),
   };
-  await compile({ model: MODEL, output, force: true, training, devices: dp * tp, degrees: { dp, tp } });
+  await compile({
+    ...{ model: MODEL, output, force: true, training, devices: dp * tp, degrees: { dp, tp }, axes: 'roles' },
+  });
   const { imported } = await openCompiled(output);
   const inputs = randomInputs(imported.graph, 3, labelBounds(imported.training));
   const { history } = await runProgram(output, inputs, { steps: STEPS });

@@ -32,7 +32,7 @@ process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
 
 async function trained(name: string, options: Partial<CompileOptions>, data: string) {
   const directory = join(folder, name);
-  await compile({ model: 'models/gpt-tiny.onnx', output: directory, training: TRAINING, ...options });
+  await compile({ model: 'models/gpt-tiny.onnx', output: directory, training: TRAINING, axes: 'roles', ...options });
   return readMetrics((await train({ directory, data: [data], steps: STEPS, seed: 1 })).metricsFile);
 }
 

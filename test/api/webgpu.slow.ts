@@ -23,9 +23,9 @@ const training: Training = { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', le
 const tokens: Training = { ...training, loss: { kind: 'cross_entropy' } };
 
 const CASES: Readonly<Record<string, CompileOptions>> = {
-  'gpt, dp 2 · tp 2': { model: 'models/gpt-tiny.onnx', dp: 2, tp: 2 },
-  'mlp in training, dp 2': { model: 'models/mlp.onnx', dp: 2, training },
-  'gpt in training, pp 2': { model: 'models/gpt-tiny.onnx', pp: 2, training: tokens },
+  'gpt, dp 2 · tp 2': { model: 'models/gpt-tiny.onnx', dp: 2, tp: 2, axes: 'roles' },
+  'mlp in training, dp 2': { model: 'models/mlp.onnx', dp: 2, axes: 'roles', training },
+  'gpt in training, pp 2': { model: 'models/gpt-tiny.onnx', pp: 2, axes: 'roles', training: tokens },
 };
 
 for (const [name, options] of Object.entries(CASES))
@@ -45,7 +45,7 @@ onWebGpu(`normalisations without kernels run in plainer operators${why ? `: ${wh
   const file = join(folder, 'norms.onnx');
   writeFileSync(file, writeOnnx(normalised()));
   const directory = join(folder, 'norms');
-  await compile({ model: file, output: directory, dp: 2, tp: 1 });
+  await compile({ model: file, output: directory, dp: 2, tp: 1, axes: 'roles' });
   const substituted = new Set<string>();
   const { passed, outputs } = await verify({
     directory,

@@ -79,6 +79,7 @@ slow('weights that are not trained rest in parts too: in inference, in stages, f
       const { kept, verification } = await compile({
         model: 'models/mlp.onnx',
         output,
+        axes: 'roles',
         zero: 3,
         verify: true,
         ...options,
@@ -105,7 +106,7 @@ slow('weights of inference are gathered in messages ahead of their layer, which 
       const model = `${output}.onnx`;
       writeFileSync(model, writeOnnx(generatedModel(text).build(2)));
       const { verification, plan } = await compile({
-        ...{ model, output, degrees: { dp: 2, tp: 1 }, verify: true, initRandom: true },
+        ...{ model, output, degrees: { dp: 2, tp: 1 }, axes: 'roles', verify: true, initRandom: true },
         ...options,
       });
       const { program, imported } = await openCompiled(output);

@@ -84,6 +84,7 @@ test('plan.json, and MindSpore checkpoints in JSON', async (t) => {
   const { plan } = await compile({
     model: join(folder, 'models/mlp.onnx'),
     degrees: { dp: 2, tp: 2 },
+    axes: 'roles',
     output: join(folder, 'd'),
   });
   await read(t, { reader: 'plan', files: written(folder, 'plan.json', plan) });
@@ -94,7 +95,12 @@ test('plan.json, and MindSpore checkpoints in JSON', async (t) => {
 
 test('MindSpore checkpoints, byte by byte', async (t) => {
   const folder = workplace(t);
-  await compile({ model: join(folder, 'models/mlp.onnx'), degrees: { dp: 2, tp: 2 }, output: join(folder, 'd') });
+  await compile({
+    model: join(folder, 'models/mlp.onnx'),
+    degrees: { dp: 2, tp: 2 },
+    axes: 'roles',
+    output: join(folder, 'd'),
+  });
   await convertStrategy({ from: join(folder, 'd'), output: join(folder, 'm.ckpt') });
   const bytes = readFileSync(join(folder, 'm.ckpt'));
   const between = EVERYTHING ? 3 : 11;
@@ -155,7 +161,7 @@ test('annotations, configurations, cluster files', async (t) => {
 test('programs and arrays', async (t) => {
   const folder = workplace(t);
   const from = join(folder, 'd');
-  await compile({ model: join(folder, 'models/mlp.onnx'), degrees: { dp: 1, tp: 2 }, output: from });
+  await compile({ model: join(folder, 'models/mlp.onnx'), degrees: { dp: 1, tp: 2 }, axes: 'roles', output: from });
   const program: unknown = JSON.parse(readFileSync(join(from, 'program/program.json'), 'utf8'));
   const copy = join(folder, 'copy');
   cpSync(from, copy, { recursive: true });

@@ -40,9 +40,10 @@ const compiled = new Map<string, Promise<string>>();
 function program(name: string, options: Partial<CompileOptions>): Promise<string> {
   const known =
     compiled.get(name) ??
-    compile({ model: 'models/mlp.onnx', output: join(folder, name), devices: 2, training: TRAINING, ...options }).then(
-      () => join(folder, name),
-    );
+    compile({
+      ...{ model: 'models/mlp.onnx', output: join(folder, name), devices: 2, axes: 'roles', training: TRAINING },
+      ...options,
+    }).then(() => join(folder, name));
   compiled.set(name, known);
   return known;
 }

@@ -50,6 +50,7 @@ for (const item of cases) {
       dims: await dimsOf(item),
       devices: 2,
       degrees: { tp: 2, dp: 1 },
+      axes: 'roles',
       training: {
         loss: { kind: 'cross_entropy' },
         optimizer: { kind: 'adamw', learningRate: 1e-2 },

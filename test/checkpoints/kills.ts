@@ -48,6 +48,7 @@ export async function killTrainings(kills: number, seed: number): Promise<Killed
         output,
         devices: 2,
         degrees: { dp: 2, tp: 1 },
+        axes: 'roles',
         zero: 1,
         training: {
           loss: { kind: 'cross_entropy' },

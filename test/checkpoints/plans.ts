@@ -74,6 +74,7 @@ export class PlanRuns {
         globalBatch: 8,
         devices: pinned.dp * pinned.tp * pinned.pp * pinned.sp,
         degrees: pinned,
+        axes: 'roles',
         ...rest,
         training: {
           loss: { kind: 'mse' },

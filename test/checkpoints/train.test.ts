@@ -43,6 +43,7 @@ async function compiled(name: string, options: Partial<CompileOptions>): Promise
     model: MODEL,
     output,
     devices: 2,
+    axes: 'roles',
     training: { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw', learningRate: 1e-2 } },
     ...options,
   });

@@ -220,8 +220,8 @@ async function compileMode(
     dims,
     constants,
     devices: mode.ranks,
-    ...(mode.degrees ? { degrees: mode.degrees } : {}),
-    ...(mode.axes ? { axes: mode.axes } : {}),
+    // Of given degrees each axis is to do its own part; without any, all that compile searches is.
+    ...(mode.degrees ? { degrees: mode.degrees, axes: mode.axes ?? 'roles' } : {}),
     ...(mode.globalBatch === undefined ? {} : { globalBatch: mode.globalBatch }),
   });
   if (!result.programWritten) throw new Error(result.programReason ?? 'no program was written');

@@ -50,7 +50,7 @@ export async function trainIn(
     constants,
     training: TRAINING,
     devices: mode.ranks,
-    ...(mode.degrees ? { degrees: mode.degrees } : {}),
+    ...(mode.degrees ? { degrees: mode.degrees, axes: 'roles' } : {}),
   });
   if (!result.programWritten) throw new Error(result.programReason ?? 'no program was written');
   if (expected === null) {

@@ -54,6 +54,7 @@ for (const [isSlow, text, degrees, isTraining] of [
         output: join(folder, 'out'),
         devices: Object.values(degrees).reduce((product, size) => product * size, 1),
         degrees,
+        axes: 'roles',
         verify: true,
         ...(isTraining ? { training } : {}),
       });

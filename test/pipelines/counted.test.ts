@@ -52,7 +52,7 @@ for (const [, { model, degrees, ...options }] of selection(CASES, ({ model }) =>
         optimizer: { kind: 'sgd' as const, learningRate: 0.1, clipNorm: 0.5 },
         microBatches: 2,
       };
-      const { plan } = await compile({ model: file, output, training, degrees, ...options });
+      const { plan } = await compile({ model: file, output, training, degrees, axes: 'roles', ...options });
       const { imported, planned } = await openCompiled(output);
       const { lowered } = lowerPlan(plan, planned.graph);
       const { ranks } = await runProgram(output, randomInputs(imported.graph, 1), { steps: 1, collect: [] });

@@ -272,7 +272,7 @@ export async function optionsOf(drawn: DrawnPlan, model: string, output: string)
     ...(batch === 8 ? {} : { globalBatch: batch }),
     ...(schedule ? { schedule } : {}),
     ...(virtualStages > 1 ? { virtualStages } : {}),
-    ...(isFree ? { axes: 'free' as const } : {}),
+    axes: isFree ? 'free' : 'roles',
     ...(offload === null ? {} : { offload: drawn.training ? offload : 'parameters' }),
     ...(drawn.training?.bucket ? { bucket: drawn.training.bucket } : {}),
     ...(drawn.training?.interleave === 2 ? { interleave: 2 as const } : {}),

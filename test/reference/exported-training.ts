@@ -121,7 +121,10 @@ export class ExportedModels {
     // Experts on the ranks of dp, each token sent to its own.
     const [ep, sent] = model === 'moe' ? ([dp, { dispatch: 'padded' }] as const) : ([1, {}] as const);
     const devices = dp * tp;
-    await compile({ model: file, output: directory, force: true, training, devices, degrees: { dp, tp, ep }, ...sent });
+    await compile({
+      ...{ model: file, output: directory, force: true, training, devices, degrees: { dp, tp, ep }, axes: 'roles' },
+      ...sent,
+    });
     const data = join(this.folder, 'data.npz');
     const { graph } = (await openCompiled(directory)).imported;
     const input = graph.inputs.find((name) => name !== 'labels') ?? '';

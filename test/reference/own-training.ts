@@ -67,7 +67,9 @@ export async function ownSteps(
   try {
     const output = join(folder, 'step');
     const devices = degrees.dp * degrees.tp;
-    await compile({ model: file, dims, output, training: { ...training, loss }, devices, degrees });
+    await compile({
+      ...{ model: file, dims, output, training: { ...training, loss }, devices, degrees, axes: 'roles' },
+    });
     const program = await readProgram(output);
     const kept = program.state ?? [];
     const given = program.inputs.map(({ name }) => name);

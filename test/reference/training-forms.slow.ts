@@ -127,7 +127,9 @@ else {
         const runs: Run[] = [];
         for (const degrees of DEGREES) {
           const output = join(folder, `${name}-${degrees.dp}-${degrees.tp}`);
-          await compile({ model: file, output, force: true, training, devices: degrees.dp * degrees.tp, degrees });
+          await compile({
+            ...{ model: file, output, force: true, training, devices: degrees.dp * degrees.tp, degrees, axes: 'roles' },
+          });
           const { graph } = (await openCompiled(output)).imported;
           const arrays = randomInputs(graph, 3);
           const collect = graph.state.map((pair) => pair.output);

@@ -28,6 +28,7 @@ test('drawn plans of shipped models: as written they are read, each single edit 
       const { plan } = await compile({
         model: join(folder, 'models', `${name}.onnx`),
         degrees: { dp, tp },
+        axes: 'roles',
         output: join(folder, 'd'),
         ...step,
         planOnly: true,
@@ -78,6 +79,7 @@ test('the place and both values are named', async (t) => {
   const { plan } = await compile({
     model: join(folder, 'models/mlp.onnx'),
     degrees: { tp: 2, dp: 1 },
+    axes: 'roles',
     output: join(folder, 'd'),
   });
   const [first = ''] = Object.keys(plan.operators);
@@ -95,6 +97,7 @@ test('every command that reads a plan refuses an edited one', async (t) => {
   const { plan } = await compile({
     model: join(folder, 'models/mlp.onnx'),
     degrees: { tp: 2 },
+    axes: 'roles',
     output: join(folder, 'd'),
   });
   const edited = JSON.stringify({ ...plan, degrees: { ...plan.degrees, pp: 4 } });

@@ -33,7 +33,7 @@ async function handedOver(
 
 async function planned(options: Partial<CompileOptions>): Promise<string> {
   const output = path.join(folder, `plan-${count++}`);
-  await compile({ model: 'models/gpt-tiny.onnx', planOnly: true, output, ...options });
+  await compile({ model: 'models/gpt-tiny.onnx', planOnly: true, output, axes: 'roles', ...options });
   return output;
 }
 

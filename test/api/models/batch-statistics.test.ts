@@ -88,7 +88,14 @@ for (const { batchStatistics, microBatches, parts } of [
     t.false(near(own.loss, whole.loss, 1e-4));
     t.false(near(own.logits, whole.logits, 1e-2));
     const output = `${file}.autopar`;
-    const { verification } = await compile({ model: file, output, training, degrees: { dp: 2, tp: 1 }, verify: true });
+    const { verification } = await compile({
+      model: file,
+      output,
+      training,
+      degrees: { dp: 2, tp: 1 },
+      axes: 'roles',
+      verify: true,
+    });
     t.true(verification?.passed);
     t.true((verification?.gradients?.length ?? 0) > 4);
   });

@@ -37,7 +37,14 @@ for (const precision of ['fp16', 'bf16'] as const)
       `${name} in ${precision}: ranks of this machine compute what the unsharded graph does`,
       async (t) => {
         const output = await folder(t);
-        const compiled = await compile({ model: model(name), output, devices: 2, degrees: { tp: 2 }, precision });
+        const compiled = await compile({
+          model: model(name),
+          output,
+          devices: 2,
+          degrees: { tp: 2 },
+          axes: 'roles',
+          precision,
+        });
         t.true(compiled.notes.some((note) => note.includes(`no ${precision} kernels`)));
         const { passed, reference, outputs } = await verify({ directory: output });
         t.true(passed, JSON.stringify(outputs));
@@ -62,7 +69,7 @@ test.serial(
     const exact = await runOnnx(model('gpt-tiny'), inputs);
     const of = async (precision: 'fp32' | 'fp16' | 'bf16') => {
       const output = await folder(t);
-      await compile({ model: model('gpt-tiny'), output, devices: 2, degrees: { tp: 2 }, precision });
+      await compile({ model: model('gpt-tiny'), output, devices: 2, degrees: { tp: 2 }, axes: 'roles', precision });
       return offBy((await runProgram(output, inputs, { steps: 1, warmup: 0, collect: [] })).outputs, exact);
     };
     const [full, half, brain] = [await of('fp32'), await of('fp16'), await of('bf16')];
@@ -123,6 +130,6 @@ test('precision beside training is refused: training has its own', async (t) => 
 test.serial('a step of training in bf16 runs on ranks of this machine', async (t) => {
   const training = { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 0.1 }, precision: 'bf16' } as const;
   const output = await folder(t);
-  await compile({ model: model('mlp'), output, devices: 2, degrees: { tp: 2 }, training });
+  await compile({ model: model('mlp'), output, devices: 2, degrees: { tp: 2 }, axes: 'roles', training });
   t.true((await verify({ directory: output })).passed);
 });

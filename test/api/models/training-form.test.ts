@@ -52,6 +52,7 @@ async function compiled(
     training: { ...PLAIN, ...training },
     devices: dp * tp,
     degrees: { dp, tp },
+    axes: 'roles',
   });
   return { output, graph: (await openCompiled(output)).imported.graph };
 }

@@ -43,7 +43,7 @@ async function losses(
   steps: number,
 ): Promise<readonly number[]> {
   const output = join(folder(t), 'out');
-  await compile({ model, output, training, devices: degrees.dp * degrees.tp, degrees });
+  await compile({ model, output, training, devices: degrees.dp * degrees.tp, degrees, axes: 'roles' });
   const { imported } = await openCompiled(output);
   const { history } = await runProgram(output, randomInputs(imported.graph, 3), { steps });
   return history['loss'] ?? [];

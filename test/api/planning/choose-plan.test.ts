@@ -1,6 +1,6 @@
 /**
- * @file compile on a named cluster plans everything that programs know: where dp and tp alone do not fit it finds what does, and
- * nothing that it chooses is slower, as lowered, than dp and tp alone.
+ * @file compile plans everything that programs know: where dp and tp alone do not fit it finds what does, and nothing that it
+ * chooses is slower, as lowered, than dp and tp alone.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -94,6 +94,16 @@ slow(
   },
 );
 
+test('ranks of this machine are planned over all axes, and the program is right', async (t) => {
+  const options = { ...saved(t, GPT), training: TRAINING, devices: 2, force: true };
+  const { plan: plain } = await alone(options);
+  const { plan: found, compared, verification } = await compile({ ...options, verify: true });
+  t.true(found.predicted.stepSeconds < plain.predicted.stepSeconds);
+  t.is(found.degrees.pp, 2);
+  t.true(compared?.some(({ degrees, proposed, reason }) => degrees.pp === 1 && proposed === null && reason !== null));
+  t.true(verification?.passed);
+});
+
 test('a number of stages that is given is kept, whatever else is proposed', async (t) => {
   const { plan: found } = await compile({
     ...saved(t, GPT),
@@ -121,14 +131,14 @@ test('a plan of drawn models and clusters is lowered, fits, and is no slower tha
   const drawn = fc.record({
     layers: fc.integer({ min: 1, max: 3 }),
     batch: fc.constantFrom(4, 8),
-    cluster: fc.constantFrom('1x2:a100-sxm-80', '2x2:v100-sxm2-32'),
+    where: fc.constantFrom({ cluster: '1x2:a100-sxm-80' }, { cluster: '2x2:v100-sxm2-32' }, { devices: 4 }),
     isPerceptron: fc.boolean(),
     trains: fc.boolean(),
   });
-  const property = fc.asyncProperty(drawn, async ({ layers, batch, cluster, isPerceptron, trains }) => {
+  const property = fc.asyncProperty(drawn, async ({ layers, batch, where, isPerceptron, trains }) => {
     const graph = isPerceptron ? mlp('mlp', { batch, widths: [32, 64, 64, 16] }, 1) : gpt(layers, batch);
     const training: Training = isPerceptron ? { ...TRAINING, loss: { kind: 'mse' } } : TRAINING;
-    const asked = { ...saved(t, graph), cluster, planOnly: true, prefer: 'fastest', headroom: 0 } as const;
+    const asked = { ...saved(t, graph), ...where, planOnly: true, prefer: 'fastest', headroom: 0 } as const;
     const options = { ...asked, ...(trains ? { training } : {}) };
     const read = await importModel(options.model, importedFor(options.training));
     const imported = trains ? await trainedModel(read, training, async () => read) : read;

@@ -25,7 +25,7 @@ async function compiled(name: string, options: Partial<Parameters<typeof compile
   return { ...result, output, file: readFileSync(join(output, 'plan.json'), 'utf8') };
 }
 
-const SERVED = { dp: 2, tp: 2, gradientSync: 'parameter-server' } as const;
+const SERVED = { dp: 2, tp: 2, axes: 'roles', gradientSync: 'parameter-server' } as const;
 
 test.serial('a plan that contradicts its server is refused with both values', async (t) => {
   const { file, output } = await compiled('edited', SERVED);

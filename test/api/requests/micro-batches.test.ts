@@ -55,7 +55,10 @@ async function train(
 ): Promise<Outcome> {
   const { dp, tp } = degrees;
   const output = `${model}.${dp}.${tp}.${training.microBatches ?? 1}.autopar`;
-  const { plan } = await compile({ model, output, training, devices: dp * tp, degrees, force: true, ...options });
+  const { plan } = await compile({
+    ...{ model, output, training, devices: dp * tp, degrees, axes: 'roles', force: true },
+    ...options,
+  });
   const { imported, program } = await openCompiled(output);
   const source = await readSource(output);
   const { planned } = await compiledModel(output, source, plan);
@@ -145,7 +148,10 @@ test('outputs with a batch are put together from their micro-batches, and verify
   const [{ graph, training }] = CASES as [(typeof CASES)[number]];
   const model = saved(t, graph);
   const output = `${model}.autopar`;
-  await compile({ model, output, training: { ...training, microBatches: 4 }, devices: 2, degrees: { dp: 2 } });
+  await compile({
+    ...{ model, output, training: { ...training, microBatches: 4 } },
+    ...{ devices: 2, degrees: { dp: 2 }, axes: 'roles' },
+  });
   const { passed, outputs } = await verify({ directory: output });
   t.true(passed);
   t.deepEqual([...new Set(outputs.map(({ name }) => name))].sort(), ['loss', 'y']);
@@ -277,7 +283,9 @@ slow(
     ] as const) {
       const output = `${file}.${batchStatistics}.autopar`;
       const asked = { ...training, microBatches, batchStatistics };
-      const { plan, verification } = await compile({ model: file, output, training: asked, degrees, verify: true });
+      const { plan, verification } = await compile({
+        ...{ model: file, output, training: asked, degrees, axes: 'roles', verify: true },
+      });
       t.true(verification?.passed, batchStatistics);
       const reduced = Object.keys(plan.predicted.parts).some((part) => part.startsWith('all-reduce'));
       t.true(reduced, 'gradients are reduced');

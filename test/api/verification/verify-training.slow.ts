@@ -59,7 +59,7 @@ async function passes(
   const { microBatches, globalBatch } = { microBatches: 1, globalBatch: undefined, ...more };
   const sizes = globalBatch === undefined ? {} : { globalBatch };
   await compile({
-    ...{ model, output, degrees, devices: degrees.dp * degrees.tp },
+    ...{ model, output, degrees, devices: degrees.dp * degrees.tp, axes: 'roles' },
     ...{ training: microBatches === 1 ? training : { ...training, microBatches }, ...sizes },
   });
   const { passed, outputs, gradients = [], state = [], steps } = await verify({ directory: output });

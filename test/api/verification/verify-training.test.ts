@@ -33,7 +33,10 @@ async function compiled(
   const output = join(at, 'out');
   const annotations = annotationsOf({ version: 1, pins: [{ match: { node: '**' }, recompute }] });
   const again = recompute ? { annotations } : {};
-  await compile({ model, output, training, devices: degrees.dp * degrees.tp, degrees, ...again });
+  await compile({
+    ...{ model, output, training, devices: degrees.dp * degrees.tp, degrees, axes: 'roles' },
+    ...again,
+  });
   return output;
 }
 

@@ -30,7 +30,7 @@ interface RankTable {
 
 slow('a pipeline of training: the configuration and the strategies give the plan back', async (t) => {
   const output = join(folder, 'pipeline');
-  const options = { pp: 2, dp: 2, tp: 2, zero: 1, recompute: 'full', schedule: '1f1b' } as const;
+  const options = { pp: 2, dp: 2, tp: 2, axes: 'roles', zero: 1, recompute: 'full', schedule: '1f1b' } as const;
   const micro = { ...training, microBatches: 4, gradientReduction: 'sum' } as const;
   await compile({ ...MODEL, ...options, training: micro, devices: 8, output, target: 'mindspore' });
   const at = (name: string) => join(output, 'mindspore', name);

@@ -28,7 +28,7 @@ const folder = () => join(mkdtempSync(join(tmpdir(), 'autopar-onnx-')), 'out');
 
 test('the model of a rank that talks to no other runs in ONNX Runtime, its weights beside it', async (t) => {
   const output = folder();
-  await compile({ model: 'models/mlp.onnx', output, target: 'onnx', devices: 2, dp: 2, tp: 1 });
+  await compile({ model: 'models/mlp.onnx', output, target: 'onnx', devices: 2, dp: 2, tp: 1, axes: 'roles' });
   const { imported, program } = await openCompiled(output);
   const inputs = randomInputs(imported.graph, 1, {});
   const [whole = []] = Object.values(await runOnnx('models/mlp.onnx', inputs)).map((value) => [value]);

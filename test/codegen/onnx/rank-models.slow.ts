@@ -94,7 +94,7 @@ compareAll(`models of ranks are read and run in Python${why ? `: ${why}` : ''}`,
     Object.entries(CASES).map(async ([, { model, options }], index) => {
       const folder = join(root, `case-${index}`);
       const file = modelFile(model);
-      await compile({ model: file, output: folder, target: 'onnx', ...options });
+      await compile({ model: file, output: folder, target: 'onnx', axes: 'roles', ...options });
       const { imported } = await openCompiled(folder);
       const inputs = randomInputs(imported.graph, 1, labelBounds(imported.training));
       const given = join(folder, 'inputs.npz');

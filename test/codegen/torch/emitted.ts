@@ -29,9 +29,9 @@ export interface Ran {
   readonly losses: readonly number[];
 }
 
-/** Compiles a model to `folder` with the torch target, and writes inputs for it. */
+/** Compiles a model to `folder` with the torch target, axes in their roles, and writes inputs for it. */
 export async function emitted(folder: string, steps: number, options: CompileOptions): Promise<Emitted> {
-  await compile({ ...options, output: folder, target: 'torch' });
+  await compile({ axes: 'roles', ...options, output: folder, target: 'torch' });
   const { imported, program } = await openCompiled(folder);
   const inputs = randomInputs(imported.graph, 1, labelBounds(imported.training));
   writeFileSync(join(folder, 'inputs.npz'), writeNpz(inputs));

@@ -77,7 +77,15 @@ test('the gradient of an operator is one call, on the heads that a rank has', as
 
 test('every parameter is in a file of its folder', async (t) => {
   const folder = join(mkdtempSync(join(tmpdir(), 'autopar-torch-')), 'out');
-  await compile({ model: 'models/gpt-tiny.onnx', output: folder, target: 'torch', devices: 4, dp: 2, tp: 2 });
+  await compile({
+    model: 'models/gpt-tiny.onnx',
+    output: folder,
+    target: 'torch',
+    devices: 4,
+    dp: 2,
+    tp: 2,
+    axes: 'roles',
+  });
   const torch = join(folder, 'torch');
   const index = JSON.parse(readFileSync(join(torch, 'weights', 'index.json'), 'utf8')) as readonly Readonly<
     Record<string, { readonly file: string; readonly key: string; readonly axes: readonly string[] }>
@@ -115,7 +123,7 @@ for (const [options, file, text] of PLANS)
   test(`a plan with ${JSON.stringify(options)} has a program`, async (t) => {
     const output = join(mkdtempSync(join(tmpdir(), 'autopar-torch-')), 'out');
     const training: Training = { ...TRAINING, loss: { kind: 'mse' }, microBatches: 2 };
-    await compile({ model: 'models/mlp.onnx', ...options, training, output, target: 'torch' });
+    await compile({ model: 'models/mlp.onnx', axes: 'roles', ...options, training, output, target: 'torch' });
     t.regex(readFileSync(join(output, 'torch', file), 'utf8'), text);
   });
 
