@@ -40,7 +40,7 @@ for (const [dp, figures] of ROWS)
     const compiled = async (sync: string): Promise<Compiled> => {
       const line =
         `compile --model ${MODEL} --global-batch ${2 * dp} --train --plan-only --dp ${dp} --tp 1 ` +
-        '--optimizer adam --zero 0';
+        '--axes roles --optimizer adam --zero 0';
       const { stdout } = await autopar(
         [...line.split(' '), '--gradient-sync', sync, '--json', '--force', '-o', 'out'],
         {
