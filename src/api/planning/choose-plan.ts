@@ -168,7 +168,9 @@ async function withoutRoles(choices: Choices, alone: FittingPlan, deadline: Dead
   const { dp, tp, sp, ep } = alone.planned.plan.degrees;
   // Free axes know no methods of sequence parallelism, nor that experts lie apart.
   if (options.axes !== undefined || Math.max(sp, ep) > 1) return null;
-  if (meshWork(alone.imported.graph, clusterSize(cluster)) > MOST_WORK_WITHOUT_ROLES || deadline.isOver()) return null;
+  // Of two axes each operator has several times the layouts of one.
+  const work = meshWork(alone.imported.graph, clusterSize(cluster)) * (Math.min(dp, tp) > 1 ? 4 : 1);
+  if (work > MOST_WORK_WITHOUT_ROLES || deadline.isOver()) return null;
   const asked = { ...options, axes: 'free' as const, degrees: { ...options.degrees, dp, tp } };
   const lifted = await planned({ ...choices, options: asked }, alone, 'checked', deadline).catch(refusal);
   return lifted instanceof AutoparError ? null : { ...lifted, axes: 'free' };
