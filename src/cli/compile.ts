@@ -172,7 +172,7 @@ export const compileCommand: Command<CompileFlags> = {
     },
     {
       flags: '--headroom <share>',
-      says: 'device memory that a plan should leave free (default: 10 %, at up to 10 % of the time; 0 with --memory)',
+      says: 'device memory that a plan should leave free (default: 10 %, at up to 5 % of the time; 0 with --memory)',
       parse: shareOf('--headroom'),
     },
     { flags: '--within <seconds>', says: 'a step may take, for --objective devices', parse: nonNegative('--within') },

@@ -1,6 +1,6 @@
 /**
  * @file Which of the plans that fit is taken. A plan that leaves headroom goes before one that does not; headroom that the user
- * did not ask for may cost a tenth of the time. Among plans within 2 % of the fastest of these, the criteria below decide one
+ * did not ask for may cost a twentieth of the time. Among plans within 2 % of the fastest of these, the criteria below decide one
  * after another: predictions are no more exact than that (docs/reference/accuracy.md).
  */
 import type { Degrees } from '../cost-model/step/configuration.js';
@@ -12,6 +12,9 @@ export type Wish = Pick<PlanRequest, 'prefer' | 'headroom'>;
 
 /** Of the device's memory: what predictions of memory are off by (docs/reference/accuracy.md). */
 const HEADROOM = 0.1;
+
+/** Less than predictions of time are off by: nobody pays more for memory that may turn out to be free. */
+const HEADROOM_COST = 1.05;
 
 /** Plans as many times as long as the fastest are as fast. */
 export const NEAR = 1.02;
@@ -34,7 +37,7 @@ export function preferencesOf({ prefer = 'simple', headroom }: Wish, isLimited: 
   return {
     prefer,
     headroom: headroom ?? (isLimited ? 0 : HEADROOM),
-    headroomCost: headroom === undefined ? 1 + HEADROOM : Number.POSITIVE_INFINITY,
+    headroomCost: headroom === undefined ? HEADROOM_COST : Number.POSITIVE_INFINITY,
     near: prefer === 'simple' ? NEAR : 1,
   };
 }

@@ -48,7 +48,7 @@ export type Solved<Known extends Answer = Answer> = Known & { readonly by: 'elim
 /** Tables up to which elimination goes before anything else. */
 const SMALL: EliminationLimits = { tableEntries: 30_000, tableWork: 3_000_000 };
 /** After it, and where nothing else is tried: some seconds in all. */
-export const LARGE: EliminationLimits = { tableEntries: 4_000_000, tableWork: 400_000_000, allWork: 2_000_000_000 };
+export const LARGE: EliminationLimits = { tableEntries: 4_000_000, tableWork: 400_000_000, allWork: 500_000_000 };
 /** A gap, as a share of the cost, below which no large tables are made: they take ten times what all else does. */
 const CLOSE = 1e-3;
 /** Share of the effort that is spent on a small gap: what it takes where the search proves at once. */

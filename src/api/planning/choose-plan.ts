@@ -5,6 +5,7 @@
  */
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import { deviceBytes, tensorBytes, usableBytes } from '../../cost-model/predict.js';
+import type { Degrees } from '../../cost-model/step/configuration.js';
 import { AutoparError } from '../../ir/error.js';
 import type { Graph } from '../../ir/graph.js';
 import { interruptible } from '../../ir/interruption.js';
@@ -161,16 +162,15 @@ interface LoweredProposals {
 
 /**
  * The best mesh of dp and tp alone with any axis on any factor: convolutions may keep the batch where fully connected layers have
- * features (Krizhevsky 2014, "One weird trick"). Null where it does not fit, and beyond `MOST_WORK_WITHOUT_ROLES`.
+ * features (Krizhevsky 2014, "One weird trick"). Null where it does not fit, beyond `MOST_WORK_WITHOUT_ROLES`, and on ranks of
+ * this machine, where it gained 1 % at most, less than prices are off by, and took longer than all else.
  */
 async function withoutRoles(choices: Choices, alone: FittingPlan, deadline: Deadline): Promise<FittingPlan | null> {
   const { options, cluster } = choices;
   const { dp, tp, sp, ep } = alone.planned.plan.degrees;
   // Free axes know no methods of sequence parallelism, nor that experts lie apart.
-  if (options.axes !== undefined || Math.max(sp, ep) > 1) return null;
-  // Of two axes each operator has several times the layouts of one.
-  const work = meshWork(alone.imported.graph, clusterSize(cluster)) * (Math.min(dp, tp) > 1 ? 4 : 1);
-  if (work > MOST_WORK_WITHOUT_ROLES || deadline.isOver()) return null;
+  if (cluster.local || options.axes !== undefined || Math.max(sp, ep) > 1) return null;
+  if (meshWork(alone.imported.graph, clusterSize(cluster)) > MOST_WORK_WITHOUT_ROLES || deadline.isOver()) return null;
   const asked = { ...options, axes: 'free' as const, degrees: { ...options.degrees, dp, tp } };
   const lifted = await planned({ ...choices, options: asked }, alone, 'checked', deadline).catch(refusal);
   return lifted instanceof AutoparError ? null : { ...lifted, axes: 'free' };
@@ -352,8 +352,8 @@ function withEstimate(alone: FittingPlan | null, proposals: readonly PricedConfi
 /**
  * Whether a proposal may be faster than what is lowered. Prices of sharded graphs are some factor above those of layers, much the
  * same of a model's plans of as many stages, whose transfers and bubbles the factor has too: the least of theirs is taken. None
- * is known before one of them is lowered, nor of one that pays time for memory. What is as fast within the exactness of predictions
- * may be faster.
+ * is known before one of them is lowered, nor of one that pays time for memory. What is as fast within the exactness of
+ * predictions may be faster.
  */
 function mayBeFaster({ seconds, configuration }: PricedConfiguration, lowered: readonly FittingPlan[]): boolean {
   const { pp } = configuration.degrees;
@@ -374,7 +374,9 @@ function isSearched({ configuration }: PricedConfiguration, alone: FittingPlan |
   const isTooLarge = found?.rejected.some((other) => other.kind === 'too-large' && other.degrees.tp === degrees.tp);
   const isAlike = pp === 1 && degrees.pp === pp && degrees.sp === sp && degrees.ep === ep;
   const isWhole = microBatchesOf(configuration) === (alone?.training?.microBatches ?? 1);
-  return isAlike && isWhole && !isTooLarge && recompute === 'none' && offload === 'none';
+  // Of inference over sp a proposal is lowered in two forms of attention, of which alone is one.
+  const isOneForm = sp === 1 || alone?.training !== undefined;
+  return isAlike && isWhole && isOneForm && !isTooLarge && recompute === 'none' && offload === 'none';
 }
 
 const SLOWER = 'not lowered: estimated to be no faster';
@@ -386,19 +388,40 @@ const TOO_LARGE = 'not lowered: the model has too many operators to plan several
  * A proposal, planned operator by operator; or why it is not.
  * @throws AutoparError where it has no plan, or none that fits
  */
-async function lower(
-  { form, options, training }: Choices,
-  priced: PricedConfiguration,
-  deadline: Deadline,
-): Promise<FittingPlan> {
+async function lower(choices: Choices, priced: PricedConfiguration, deadline: Deadline): Promise<FittingPlan> {
+  const { form, options, training } = choices;
   const { configuration } = priced;
   const { dp, sp, ep } = configuration.degrees;
   const { microBatch: _, ...given } = options;
   await interruptible(options.signal);
-  const formed = await form(
-    { ...given, degrees: { ...given.degrees, dp, sp, ep } },
-    training && { ...training, microBatches: microBatchesOf(configuration) },
-  );
+  const formed = (degrees: Partial<Degrees>) =>
+    form(
+      { ...given, degrees: { ...given.degrees, ...degrees } },
+      training && { ...training, microBatches: microBatchesOf(configuration) },
+    );
+  const written = await formed({ dp, sp, ep });
+  const first = await lowerFormed(choices, priced, written, deadline).catch(refusal);
+  // Written out, an attention may have its queries on sp; as one operator, its heads and features of values at once. What trains
+  // computes neither twice.
+  const other = training || sp === 1 ? null : await formed({ dp, sp: 1, ep });
+  const isOther = other !== null && other.imported.graph.nodes.length !== written.imported.graph.nodes.length;
+  const second = isOther ? await lowerFormed(choices, priced, other, deadline).catch(refusal) : first;
+  if (first instanceof AutoparError || second instanceof AutoparError) {
+    const [fitting] = [first, second].flatMap((one) => (one instanceof AutoparError ? [] : [one]));
+    if (!fitting) throw first;
+    return fitting;
+  }
+  return secondsOf(second) < secondsOf(first) ? second : first;
+}
+
+/** The same in one form of the model. */
+async function lowerFormed(
+  { options, training }: Choices,
+  priced: PricedConfiguration,
+  formed: Formed,
+  deadline: Deadline,
+): Promise<FittingPlan> {
+  const { configuration } = priced;
   const asked = { ...options, ...askedOf(configuration, formed.imported.graph, options) };
   const planAs = async (one: NestedPlanningOptions): Promise<FittingPlan> => ({
     ...formed,

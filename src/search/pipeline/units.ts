@@ -136,8 +136,8 @@ function layerUnits(forward: readonly Node[]): readonly StageUnit[] {
 const OUTSIDE = 'outside';
 
 /**
- * Operators outside of layers that read of no layer and stand behind the beginning of one that reads them, as a mask of all layers
- * may: they could as well stand before it.
+ * Operators outside of layers that read of no layer and stand behind the beginning of one that reads them, as a mask of all
+ * layers may: they could as well stand before it.
  */
 function readEarly(forward: readonly Node[]): ReadonlySet<Node> {
   const begins = new Map<string, number>();
