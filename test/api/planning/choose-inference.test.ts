@@ -62,6 +62,20 @@ test('the least memory of a device is found among all degrees', async (t) => {
   t.true(Math.max(...least.plan.predicted.peakBytes) < Math.max(...fastest.plan.predicted.peakBytes));
 });
 
+for (const [of, text] of [
+  ['fewer heads than ranks', 'llama:layers=2,hidden=64,heads=2,kv_heads=2,ffn=128,vocab=64,seq=64,batch=1'],
+  ['few heads of keys', 'llama:layers=2,hidden=256,heads=8,kv_heads=1,ffn=128,vocab=64,seq=256,batch=1'],
+] as const)
+  test(`one sequence of ${of} has the same plan whether sp is given or not, and the program is right`, async (t) => {
+    const options = asked(t, text, '1x4:h100-sxm-80');
+    const open = await compile({ ...options, degrees: { dp: 1, tp: 1, pp: 1 }, verify: true });
+    const given = await compile({ ...options, degrees: { sp: 4 }, verify: true });
+    t.is(open.plan.degrees.sp, 4);
+    t.is(given.plan.predicted.stepSeconds, open.plan.predicted.stepSeconds);
+    t.true(open.verification?.passed);
+    t.true(given.verification?.passed);
+  });
+
 for (const [declare, text] of [
   [test, 'gpt:layers=2,hidden=1024,heads=16,vocab=1024,seq=2048'],
   [slow, 'llama:layers=2,hidden=1024,heads=16,vocab=1024,seq=2048,batch=2'],

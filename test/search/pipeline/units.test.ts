@@ -2,9 +2,14 @@
  * @file Units of models and their letters: every operator in one unit, units in an order in which they read of earlier ones
  * alone, and the text of a layout of stages.
  */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import test from 'ava';
+import { generatedModel } from '../../../models/families.js';
 import { importModel } from '../../../src/api/models/import.js';
 import { AutoparError } from '../../../src/ir/error.js';
+import { writeOnnx } from '../../../src/ir/onnx/writer.js';
 import { layoutOfStages, readStageLayout } from '../../../src/search/pipeline/stage-layout.js';
 import { lettersOf, unitsOf } from '../../../src/search/pipeline/units.js';
 
@@ -33,6 +38,22 @@ for (const [model, letters] of Object.entries(LETTERS)) {
     }
   });
 }
+
+test('a mask that layers share is made before them, wherever it stands, and each layer stays a unit', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const file = join(folder, 'model.onnx');
+  writeFileSync(file, writeOnnx(generatedModel('gpt:layers=3,hidden=32,heads=4,seq=16,vocab=64').build(2)));
+  const { graph } = await importModel(file, { sharesSequence: true });
+  const units = unitsOf(graph, 1);
+  t.is(lettersOf(units), 'E t*3 H');
+  const mask = graph.nodes.findIndex(({ layer, op }) => layer === null && op === 'LessOrEqual');
+  t.true(
+    mask > graph.nodes.findIndex(({ layer }) => layer !== null),
+    'it stands behind the beginning of the first layer',
+  );
+  t.true(units[0]?.operators.includes(graph.nodes[mask]?.name ?? ''));
+});
 
 test('a layout of stages is read as it is written, and refused where it is of another model', async (t) => {
   const { graph } = await importModel('models/gpt-tiny.onnx');
