@@ -108,9 +108,8 @@ function layerUnits(forward: readonly Node[]): readonly StageUnit[] {
   for (const node of forward) {
     if (node.layer !== null) seen.add(node.layer);
     // What stands outside of layers belongs together between the beginnings of two of them.
-    const before = [...groups.keys()].findLast((key) => key.startsWith(OUTSIDE));
-    const outside = early.has(node) && before ? before : `${OUTSIDE} ${seen.size}`;
-    const key = node.layer === null ? outside : `layer ${node.layer}`;
+    const before = early.has(node) ? [...groups.keys()].findLast((key) => key.startsWith(OUTSIDE)) : undefined;
+    const key = node.layer === null ? (before ?? `${OUTSIDE} ${seen.size}`) : `layer ${node.layer}`;
     const group = groups.get(key);
     if (group) group.push(node);
     else groups.set(key, [node]);
