@@ -50,7 +50,7 @@ const MODELS: readonly Model[] = [
   { ...DENSE, text: 'resnet:layers=50,batch=2048', cluster: '8x8:a100-sxm-80', precision: 'fp32', hasSequence: false },
   {
     ...DENSE,
-    text: 'hybrid:layers=24,hidden=2048,heads=16,seq=4096,vocab=32000,batch=128',
+    text: 'hybrid:pattern=MEMEM*EMEMEM*EMEMEM*E,hidden=2048,heads=16,seq=4096,vocab=32000,batch=128',
     cluster: '8x8:h100-sxm-80',
   },
 ];
