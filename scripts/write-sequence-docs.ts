@@ -109,11 +109,13 @@ export function sequenceDocs({ errors, bytes, prices }: Measured): string {
       ]),
     ),
     '',
-    'Gathering wins on one node, and where few key heads make keys and values small; Ulysses between nodes where ' +
-      'keys have all heads,',
-    'since it sends an sp-th of what is gathered; a ring needs least memory, and no heads that sp divides. With ' +
-      'ulysses every rank has',
-    'the causal mask of all positions, a byte for each pair.',
+    'Gathering sends little where few key heads make keys and values small, and wins on short sequences. On long ' +
+      'ones the last rank sees',
+    'nearly all keys then; with Ulysses every rank has as much of the causal mask as any other, and so it has in a ' +
+      'ring, in zig-zag order,',
+    'which needs least memory, and no heads that sp divides. With ulysses every rank has the causal mask of all ' +
+      'positions, a byte for',
+    'each pair.',
     '',
   ].join('\n');
 }

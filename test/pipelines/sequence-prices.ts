@@ -27,12 +27,13 @@ export interface PricedMethod {
 const SP = 8;
 
 export const PRICED: readonly PricedCase[] = [
-  { positions: 16384, heads: 8, keyHeads: 8, nodes: '1x8', fastest: 'gather', least: 'ring' },
-  { positions: 16384, heads: 8, keyHeads: 1, nodes: '1x8', fastest: 'gather', least: 'ring' },
+  { positions: 1024, heads: 8, keyHeads: 1, nodes: '8x1', fastest: 'gather', least: 'gather' },
+  { positions: 16384, heads: 8, keyHeads: 8, nodes: '1x8', fastest: 'ulysses', least: 'ring' },
+  { positions: 16384, heads: 8, keyHeads: 1, nodes: '1x8', fastest: 'ulysses', least: 'ring' },
   { positions: 16384, heads: 8, keyHeads: 8, nodes: '8x1', fastest: 'ulysses', least: 'ring' },
   { positions: 65536, heads: 8, keyHeads: 8, nodes: '8x1', fastest: 'ulysses', least: 'ring' },
-  { positions: 65536, heads: 8, keyHeads: 1, nodes: '8x1', fastest: 'gather', least: 'ring' },
-  { positions: 65536, heads: 4, keyHeads: 4, nodes: '1x8', fastest: 'gather', least: 'ring' },
+  { positions: 65536, heads: 8, keyHeads: 1, nodes: '8x1', fastest: 'ulysses', least: 'ring' },
+  { positions: 65536, heads: 4, keyHeads: 4, nodes: '1x8', fastest: 'ring', least: 'ring' },
 ];
 
 /** Plans of a training step by gather, ulysses and ring, written below `folder`. */
