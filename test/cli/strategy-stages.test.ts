@@ -31,7 +31,7 @@ const stagesOf = (name: string) => {
 };
 
 for (const [isSlow, name, degrees, step] of [
-  [true, 'training', '--devices 8 --pp 2 --dp 2 --tp 2', STEP],
+  [true, 'training', '--devices 8 --pp 2 --dp 2 --tp 2', `${STEP} --micro-batches 2`],
   [true, 'three', '--devices 3 --pp 3 --dp 1 --tp 1', STEP],
   [false, 'inference', '--devices 4 --pp 2 --dp 1 --tp 2', ''],
   [false, 'chunks', '--devices 2 --pp 2 --dp 1 --tp 1 --virtual-stages 2', STEP],
