@@ -79,8 +79,8 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
       ...importedFor(options.training, sharedBy(degrees)),
     });
   const config = options.config ? optionsOf(options.config, options.devices) : undefined;
-  const ranksOf = (degrees: NestedCompileOptions['degrees']) => ({ ...config?.degrees, ...degrees });
-  const read = await readAt(options.globalBatch, ranksOf(options.degrees));
+  const withConfigured = (degrees: NestedCompileOptions['degrees']) => ({ ...config?.degrees, ...degrees });
+  const read = await readAt(options.globalBatch, withConfigured(options.degrees));
   await interruptible(options.signal);
   const random = options.initRandom === true && !read.weightsPresent;
   const modelOptions: ModelOptions = {
@@ -112,9 +112,9 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
     options: placed,
     training: trained,
     form: async (asked, training) => {
-      const degrees = ranksOf(asked.degrees);
+      const degrees = withConfigured(asked.degrees);
       const at = (globalBatch: number | undefined) => readAt(globalBatch, degrees);
-      const isRead = isDeepStrictEqual(sharedBy(degrees), sharedBy(ranksOf(options.degrees)));
+      const isRead = isDeepStrictEqual(sharedBy(degrees), sharedBy(withConfigured(options.degrees)));
       return formed(isRead ? read : await at(options.globalBatch), { ...asked, degrees }, training, at, config);
     },
   });

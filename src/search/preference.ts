@@ -13,7 +13,7 @@ export type Wish = Pick<PlanRequest, 'prefer' | 'headroom'>;
 /** Of the device's memory: what predictions of memory are off by (docs/reference/accuracy.md). */
 const HEADROOM = 0.1;
 
-/** Less than predictions of time are off by: nobody pays more for memory that may turn out to be free. */
+/** Below the mean error of predicted seconds (docs/reference/accuracy.md). */
 const HEADROOM_COST = 1.05;
 
 /** Plans as many times as long as the fastest are as fast. */

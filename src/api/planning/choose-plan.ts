@@ -320,7 +320,7 @@ async function lowerProposals(
       if (counted) work += ownWork(counted);
       if (!(result instanceof AutoparError)) {
         fitting.push(result);
-        // What as much memory had to be saved for pays for it with time.
+        // Others that are estimated to need as much would pay time for memory too.
         if (result.planned.found.savesMemory)
           excess = Math.min(NEAR * (limit / bytes), excess ?? Number.POSITIVE_INFINITY);
         continue;
@@ -400,18 +400,19 @@ async function lower(choices: Choices, priced: PricedConfiguration, deadline: De
       training && { ...training, microBatches: microBatchesOf(configuration) },
     );
   const written = await formed({ dp, sp, ep });
-  const first = await lowerFormed(choices, priced, written, deadline).catch(refusal);
-  // Written out, an attention may have its queries on sp; as one operator, its heads and features of values at once. What trains
-  // computes neither twice.
-  const other = training || sp === 1 ? null : await formed({ dp, sp: 1, ep });
-  const isOther = other !== null && other.imported.graph.nodes.length !== written.imported.graph.nodes.length;
-  const second = isOther ? await lowerFormed(choices, priced, other, deadline).catch(refusal) : first;
-  if (first instanceof AutoparError || second instanceof AutoparError) {
-    const [fitting] = [first, second].flatMap((one) => (one instanceof AutoparError ? [] : [one]));
-    if (!fitting) throw first;
-    return fitting;
+  const forms = [written];
+  // In plain operators each rank may have its own queries, in one operator its own heads and features of values: neither is faster
+  // for every model. Training is planned in the first form alone, since planning it takes several times as long.
+  if (!training && sp > 1) {
+    const whole = await formed({ dp, sp: 1, ep });
+    if (whole.imported.graph.nodes.length !== written.imported.graph.nodes.length) forms.push(whole);
   }
-  return secondsOf(second) < secondsOf(first) ? second : first;
+  const results: (FittingPlan | AutoparError)[] = [];
+  for (const one of forms) results.push(await lowerFormed(choices, priced, one, deadline).catch(refusal));
+  const fitting = results.flatMap((one) => (one instanceof AutoparError ? [] : [one]));
+  const [best] = fitting.sort((one, other) => secondsOf(one) - secondsOf(other));
+  if (!best) throw results[0];
+  return best;
 }
 
 /** The same in one form of the model. */

@@ -1,6 +1,6 @@
 /**
  * @file What a plan leaves out where no steps are proposed, since something is said of operators or stages, or there is one
- * device: dimensions that are searched over for whole steps, and planned here only where they are asked for.
+ * device: dimensions that the step planner searches, and that are planned here only where they are asked for.
  */
 import { isFloating } from '../../ir/dtype.js';
 import { type Graph, typeOf } from '../../ir/graph.js';

@@ -97,7 +97,7 @@ function bytesOf(graph: Graph, tensor: string | null | undefined): number {
 
 /**
  * The plan by the first method that has one that fits; the plan says why.
- * @param savesMemory whether the next method is taken where the plan of one does not fit, or memory is to be saved otherwise
+ * @param savesMemory whether another method is taken where the plan of one does not fit; else its refusal is thrown
  * @throws AutoparError of the plan that needs least memory, else of the first method, where none has a plan that fits
  */
 export async function firstMethod<Planned extends { readonly plan: Plan }>(

@@ -85,7 +85,7 @@ export class PhasePricing {
           break;
         }
         case 'attention': {
-          // Whatever ranks share out of it, positions included, each has as much of what a mask shows.
+          // Ranks have equal work, positions included, as those of a ring in zig-zag order have.
           const own = { ...work, batch: work.batch * local };
           attention += attentionSeconds(own, device, configuration, constants);
           launches += attentionLaunches(configuration, work.backward);
