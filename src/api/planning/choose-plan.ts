@@ -401,8 +401,8 @@ async function lower(choices: Choices, priced: PricedConfiguration, deadline: De
     );
   const written = await formed({ dp, sp, ep });
   const forms = [written];
-  // In plain operators each rank may have its own queries, in one operator its own heads and features of values: neither is faster
-  // for every model. Training is planned in the first form alone, since planning it takes several times as long.
+  // In plain operators each rank may have its own queries, in one operator its own heads and features of values: neither is
+  // faster for every model. Training is planned in the first form alone, since planning it takes several times as long.
   if (!training && sp > 1) {
     const whole = await formed({ dp, sp: 1, ep });
     if (whole.imported.graph.nodes.length !== written.imported.graph.nodes.length) forms.push(whole);
