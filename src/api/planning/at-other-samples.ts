@@ -7,6 +7,7 @@ import { type Graph, typeOf } from '../../ir/graph.js';
 import { ruleOf, viewOf } from '../../ir/view.js';
 import type { Assignment } from '../../partition/assignment.js';
 import type { Layout } from '../../sharding-propagation/layout.js';
+import { pieceName } from '../../sharding-propagation/refine.js';
 import type { Strategy } from '../../sharding-propagation/strategy.js';
 
 /**
@@ -44,29 +45,49 @@ export function atOtherSamples(assignment: Assignment, before: Graph, after: Gra
 /** A strategy by the names that an operator's factors have at other sizes; null where one that it cuts has no counterpart. */
 function withFactors(strategy: Strategy, before: FactorRule, after: FactorRule): Strategy | null {
   const { axes, pieces = {}, pending } = strategy;
-  if (before.text === after.text) return isAlike(strategy, before, after) ? strategy : null;
-  // A factor of one sample is left out, and the others have other names: no piece is followed through that.
-  const named = pending.kind === 'scatter' ? [...Object.keys(axes), pending.factor] : Object.keys(axes);
-  if (named.length === 0 && Object.keys(pieces).length === 0) return strategy;
-  if (Object.keys(pieces).length > 0) return null;
+  const cut = new Set([...Object.keys(axes), ...(pending.kind === 'scatter' ? [pending.factor] : [])]);
   const names = new Map<string, string>();
-  for (const name of named) {
-    const own = counterpart(name, before, after);
-    if (own === null) return null;
-    names.set(name, own);
+  const own: Record<string, readonly number[]> = {};
+  for (const { name, size } of before.factors.values()) {
+    const sizes = pieces[name] ?? [size];
+    const parts = pieces[name] ? sizes.map((_, index) => pieceName(name, index)) : [name];
+    if (!parts.some((part) => cut.has(part))) continue;
+    // A factor of one sample is left out, and the others have other names.
+    const other = before.text === after.text ? name : counterpart(name, before, after);
+    const resized =
+      other &&
+      withProduct(
+        sizes,
+        parts.map((part) => cut.has(part)),
+        after.factors.get(other)?.size ?? 0,
+      );
+    if (!resized) return null;
+    const whole = resized.length === 1;
+    if (!whole) own[other] = resized;
+    const left = parts.slice(parts.length - resized.length);
+    for (const [index, part] of left.entries()) names.set(part, whole ? other : pieceName(other, index));
   }
   const renamed = (name: string) => names.get(name) ?? name;
+  const { pieces: _, ...rest } = strategy;
   return {
-    ...strategy,
-    axes: Object.fromEntries(Object.entries(axes).map(([name, own]) => [renamed(name), own])),
+    ...rest,
+    axes: Object.fromEntries(Object.entries(axes).map(([name, on]) => [renamed(name), on])),
+    ...(Object.keys(own).length > 0 ? { pieces: own } : {}),
     ...(pending.kind === 'scatter' ? { pending: { ...pending, factor: renamed(pending.factor) } } : {}),
   };
 }
 
-/** Whether what the strategy cuts is as large under both rules, which name their factors alike. */
-function isAlike({ axes, pieces }: Strategy, before: FactorRule, after: FactorRule): boolean {
-  const isSame = (name: string) => before.factors.get(name)?.size === after.factors.get(name)?.size;
-  return [...Object.keys(pieces ?? {}), ...Object.keys(axes).filter((name) => before.factors.has(name))].every(isSame);
+/**
+ * Sizes, major to minor, that multiply to `size`: samples are the first part of what they grow, so that the first size takes what
+ * there is more or less of, and goes where nothing of it is left. Null where it is cut, or the others do not divide `size`.
+ */
+function withProduct(sizes: readonly number[], isCut: readonly boolean[], size: number): readonly number[] | null {
+  const product = (some: readonly number[]) => some.reduce((all, one) => all * one, 1);
+  if (product(sizes) === size) return sizes;
+  const [, ...others] = sizes;
+  const first = size / product(others);
+  if (isCut[0] || !Number.isInteger(first)) return null;
+  return first === 1 && others.length > 0 ? others : [first, ...others];
 }
 
 /** The one factor of that size which stands wherever the other rule has `name`; null where there is none, or several. */
@@ -84,16 +105,21 @@ function counterpart(name: string, before: FactorRule, after: FactorRule): strin
   return found.length === 1 ? (found[0] ?? null) : null;
 }
 
-/** A layout whose whole dimensions have these sizes; null where one that is cut has another. */
+/** A layout of a tensor whose dimensions have these sizes; null where one that samples grow is cut there, or padded. */
 function withSizes(layout: Layout, shape: readonly number[]): Layout | null {
   const dims = layout.dims.map((pieces, dimension) => {
     const size = shape[dimension] ?? 1;
     const padded = layout.extents?.[dimension];
-    const own = padded ? padded.map(({ valid }) => valid) : pieces.map((piece) => piece.size);
-    if (own.reduce((product, part) => product * part, 1) === size) return pieces;
-    if (padded) return null;
-    const [only] = pieces;
-    return only && pieces.length === 1 && only.axes.length === 0 ? [{ ...only, size }] : null;
+    const valid = padded?.reduce((product, part) => product * part.valid, 1);
+    if (padded) return valid === size ? pieces : null;
+    const isCut = pieces.map(({ axes }) => axes.length > 0);
+    const sizes = withProduct(
+      pieces.map((piece) => piece.size),
+      isCut,
+      size,
+    );
+    if (!sizes) return null;
+    return pieces.slice(pieces.length - sizes.length).map((piece, index) => ({ ...piece, size: sizes[index] ?? 1 }));
   });
   const sized = dims.flatMap((pieces) => (pieces ? [pieces] : []));
   return sized.length === dims.length ? { ...layout, dims: sized } : null;

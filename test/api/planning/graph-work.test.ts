@@ -13,6 +13,7 @@ import { simulate } from '../../../src/api/simulate.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
 import { workAt } from '../../../src/cost-model/step/affine-work.js';
 import type { PartWork } from '../../../src/cost-model/step/work.js';
+import type { Node } from '../../../src/ir/graph.js';
 import { findLayers } from '../../../src/ir/passes/find-layers.js';
 import type { Layout } from '../../../src/sharding-propagation/layout.js';
 import { ROOT } from '../../cli/autopar.js';
@@ -106,6 +107,32 @@ test('a layout that cuts what grows with the samples is not one at another numbe
   const sharded = { ...assignment, inputs: new Map([[input, cut]]) };
   t.is(atOtherSamples(sharded, graph, whole(4).graph), null);
   t.truthy(atOtherSamples(sharded, graph, whole(8).graph));
+  const parted: Layout = {
+    ...cut,
+    dims: [
+      [
+        { size: 4, axes: [] },
+        { size: 2, axes: ['tp'] },
+      ],
+      [{ size: 16, axes: [] }],
+    ],
+  };
+  const inside = { ...assignment, inputs: new Map([[input, parted]]) };
+  const first = (batch: number) => atOtherSamples(inside, graph, whole(batch).graph)?.inputs.get(input)?.dims[0];
+  t.deepEqual(first(16), [
+    { size: 8, axes: [] },
+    { size: 2, axes: ['tp'] },
+  ]);
+  t.deepEqual(first(2), [{ size: 2, axes: ['tp'] }]);
+  t.is(first(3), undefined, 'what is cut does not divide so many samples');
+  const [product] = graph.nodes as [Node];
+  const pieces = { axes: { 'm.1': ['tp'] }, pieces: { m: [4, 2] }, carried: null, pending: { kind: 'none' } } as const;
+  const strategies = new Map([...assignment.strategies, [product.group, pieces]]);
+  const strategyAt = (batch: number) =>
+    atOtherSamples({ ...assignment, strategies }, graph, whole(batch).graph)?.strategies.get(product.group);
+  t.deepEqual(strategyAt(16), { ...pieces, pieces: { m: [8, 2] } });
+  t.deepEqual(strategyAt(2), { axes: { m: ['tp'] }, carried: null, pending: { kind: 'none' } });
+  t.is(strategyAt(3), undefined);
   const padding: Layout = {
     ...cut,
     dims: [[{ size: 10, axes: [] }], [{ size: 16, axes: [] }]],
