@@ -5,6 +5,8 @@
  * - Weights stay float32, and so does all state. Each operator that reads one in 16 bit has a cast of its own, so that gradients
  *   that arrive in 16 bit are added up in float32. These casts depend on no batch, but run per micro-batch: readers do.
  * - An activation is cast once for all its readers.
+ * - What is moved (viewed, looked up) only to be cast to 16 bit is cast first, where that casts no more: tokens are sent to their
+ *   experts in 16 bit, as in software that normalises in 16 bit.
  * - Outputs of the model keep their type.
  * - A recognised block stays one: what is cast in it is cast in its body, so that the same is computed as without blocks.
  * - What the file computes in another type than float32 stays as it is.
@@ -43,6 +45,7 @@ class Lowering {
   private readonly renamed = new Map<string, string>();
   /** Casts of activations, by tensor and type. */
   private readonly casts = new Map<string, string>();
+  private readonly movedLow: ReadonlySet<Node>;
 
   /** `graph`: as the file has it, a block's body too; `tensors`: the types now. */
   constructor(
@@ -52,6 +55,7 @@ class Lowering {
     private readonly around: PrecisionScope,
   ) {
     for (const name of graph.weights.keys()) if (this.yields(name)) around.settled.add(name);
+    this.movedLow = movedForLow(graph);
   }
 
   run(): Graph {
@@ -93,6 +97,7 @@ class Lowering {
     const floating = node.inputs.filter((name) => name !== null && isFloating(typeOf(this.graph, name).dtype));
     if (floating.some((name) => name !== null && !this.isOurs(name))) return 'float32';
     if (precision !== 'follow') return precision === 'low' ? this.low : 'float32';
+    if (this.movedLow.has(node)) return this.low;
     const deciding = floating.filter((name) => name !== null && !this.around.settled.has(name));
     const isWide = deciding.length === 0 || deciding.some((name) => this.typeNow(name ?? '') === 'float32');
     return isWide ? 'float32' : this.low;
@@ -160,4 +165,42 @@ class Lowering {
     const [rounded = 0] = numbersOf(constant(this.low, [value]));
     return Number.isFinite(rounded) === Number.isFinite(value) && (rounded === 0) === (value === 0);
   }
+}
+
+/** Operators that only move what others then read in 16 bit, and move no less than they read. */
+function movedForLow(graph: Graph): ReadonlySet<Node> {
+  const readers = new Map<string, Node[]>();
+  for (const node of graph.nodes) {
+    for (const name of node.inputs) {
+      if (name === null) continue;
+      const known = readers.get(name);
+      if (known) known.push(node);
+      else readers.set(name, [node]);
+    }
+  }
+  const outputs = new Set(graph.outputs);
+  const elements = (name: string | null) =>
+    name !== null && isFloating(typeOf(graph, name).dtype) ? elementCount(typeOf(graph, name).shape) : 0;
+  const moved = new Set<Node>();
+  for (const node of graph.nodes.toReversed()) {
+    if (node.body || !isMove(node)) continue;
+    const made = node.outputs.filter((name) => name !== null);
+    const isRead = (name: string) =>
+      !outputs.has(name) &&
+      (readers.get(name) ?? []).every((reader) => moved.has(reader) || (!reader.body && isLow(reader)));
+    const total = made.reduce((sum, name) => sum + elements(name), 0);
+    if (total > 0 && made.every(isRead) && node.inputs.every((name) => elements(name) <= total)) moved.add(node);
+  }
+  return moved;
+}
+
+function isLow(node: Node): boolean {
+  return operatorEntry(node).precision === 'low';
+}
+
+/** Whether results are elements of operands, and nothing else. */
+function isMove(node: Node): boolean {
+  const { family, precision } = operatorEntry(node);
+  const { reduction = 'none' } = node.attributes;
+  return precision === 'follow' && (family === 'view' || family === 'indexing') && reduction === 'none';
 }

@@ -64,6 +64,27 @@ for (const low of ['float16', 'bfloat16'] as const)
     );
   });
 
+test('what is moved only to be multiplied is cast first, where that casts no more', (t) => {
+  const build = new GraphBuilder('moved', 1);
+  const x = build.input('x', 'float32', [ROWS, INNER]);
+  const normal = build.operator('LayerNormalization', [x, build.constant('scale', drawn([INNER], 1))], { axis: -1 });
+  const rows = (name: string, data: string, count: number) => {
+    const places = Array.from({ length: count }, (_, row) => row % ROWS);
+    const indices = build.constant(name, constant('int64', places, [count]));
+    return build.operator('Gather', [data, indices], { axis: 0 });
+  };
+  const multiplied = (data: string) => build.operator('MatMul', [data, build.parameter(`${data}.w`, [INNER, CLASSES])]);
+  const twice = rows('twice', normal, 2 * ROWS);
+  const fewer = rows('fewer', normal, 2);
+  const both = rows('both', normal, 3 * ROWS);
+  for (const data of [twice, fewer, both]) build.output(`${data}.y`, multiplied(data));
+  build.output('soft', build.operator('Softmax', [both], { axis: -1 }));
+  const graph = inMixedPrecision(build.build(), 'bfloat16');
+  t.deepEqual([twice, fewer, both].map(dtypes(graph)), ['bfloat16', 'float32', 'float32']);
+  const cast = graph.nodes.filter(({ op }) => op === 'Cast').map(({ inputs }) => inputs[0]);
+  t.true([normal, fewer, both].every((name) => cast.includes(name)) && !cast.includes(twice));
+});
+
 test('each reader of a weight has a cast of its own, readers of an activation share one', (t) => {
   const build = new GraphBuilder('shared', 1);
   const w = build.parameter('w', [INNER, INNER]);
