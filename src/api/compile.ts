@@ -5,6 +5,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { clusterSize, parseCluster } from '../cost-model/cluster.js';
 import { interruptible } from '../ir/interruption.js';
 import type { PlanResult } from '../search/plan.js';
+import { explainablePlanOf } from './explanations/explain-compiled.js';
 import { weightsNeeded } from './models/absent-weights.js';
 import { dispatchIn } from './models/dispatch.js';
 import { type ImportedModel, importModel } from './models/import.js';
@@ -13,7 +14,7 @@ import { withRandomWeights } from './models/random-weights.js';
 import { type Training, trainedModel } from './models/training.js';
 import { importedFor, sharedBy } from './models/training-form.js';
 import { emit } from './output/emit.js';
-import { checkTarget, defaultFolder } from './output/folder.js';
+import { checkTarget, defaultFolder, readSource } from './output/folder.js';
 import { choosePlan } from './planning/choose-plan.js';
 import type { ComparedPlan, Formed } from './planning/compared-plans.js';
 import { leftOut } from './planning/left-out.js';
@@ -168,6 +169,8 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
       precision: planned.found.prediction.precision,
       recompute: planned.recompute(),
       stageLayout: planned.pipeline?.text ?? null,
+      explainable: async () =>
+        explainablePlanOf(directory, await readSource(directory), planned.plan, planned.imported),
     }),
     notes: [
       ...imported.notes,

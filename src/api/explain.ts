@@ -14,7 +14,6 @@ import type { Assignment, TensorReader, View } from '../partition/assignment.js'
 import type { StagePlace } from '../partition/cut-stages.js';
 import { type LoweredStage, meshOfOperators, type PipelineLayout } from '../partition/lower-stages.js';
 import type { AskedRoles } from '../search/operator-questions.js';
-import { searchPins } from '../search/pinned.js';
 import { arrivingLayouts } from '../search/view-steps.js';
 import { fileDimension, fileShape, tensorLayoutText } from '../sharding-propagation/file-form.js';
 import type { Layout } from '../sharding-propagation/layout.js';
@@ -229,7 +228,7 @@ export function redistributionOf(
 }
 
 /** One sub-axis' chain, before those of an axis are joined. */
-export interface RawChain {
+interface RawChain {
   readonly axis: SubAxis;
   readonly place: string;
   readonly steps: readonly ReasonStep[];
@@ -254,11 +253,6 @@ export function joinChains(chains: readonly RawChain[], graph: Graph, mesh: Mesh
     const steps = first.steps.map((step) => inFileDimensions(step, graph));
     return [{ axes, place: first.place, steps: steps.map((step) => ({ ...step, says: stepText(step) })) }];
   });
-}
-
-/** The pins that bind an operator, be they on it, on its results or on its weights. */
-export function pinsOf({ graph, pins }: Explainable, node: string): readonly PinSource[] {
-  return [...new Set((searchPins(graph, pins).operators.get(node) ?? []).map(({ source }) => source))];
 }
 
 const UNKNOWN = { tensor: 'unknown-tensor', node: 'unknown-node' } as const;

@@ -27,7 +27,7 @@ export type { DroppedPin } from './explanations/dropped-pins.js';
 export { type ExplainedChoices, explainChoices } from './explanations/explain-choices.js';
 export { type ExplainableFolder, explainMemory, openExplainable } from './explanations/explain-compiled.js';
 export { explainMesh } from './explanations/explain-mesh.js';
-export { type ExplainedStrategy, explainOperator, type OperatorExplanation } from './explanations/explain-operator.js';
+export { explainOperator, type OperatorExplanation } from './explanations/explain-operator.js';
 export {
   type AddedSeconds,
   type ExplainPinsOptions,
@@ -36,6 +36,8 @@ export {
   type PinsExplanation,
 } from './explanations/explain-pins.js';
 export { type ExplainedProposals, explainProposals } from './explanations/explain-proposals.js';
+export type { Alternative, ExplainedStrategy } from './explanations/operator-alternatives.js';
+export type { OperatorReason } from './explanations/operator-reasons.js';
 export type { Exported } from './export-weights.js';
 export { type Degrees, type GroupKind, type ProcessGroups, placeOf, processGroups } from './groups.js';
 export type { Inspection } from './inspect.js';
@@ -65,7 +67,7 @@ export {
 export type { KeptState } from './reports/kept-state.js';
 export type { AxisUse } from './reports/mesh-axes.js';
 export { type Held, type HeldKind, type PeakMemory, peakMemory } from './reports/peak-memory.js';
-export { explainPlan, type PlanSummary } from './reports/plan-summary.js';
+export { explainPlan, type PlanDetails, type PlanSummary } from './reports/plan-summary.js';
 export type { Server } from './reports/server.js';
 export { simulatePlan } from './reports/simulate-plan.js';
 export { type Page, type PageSection, type StepSpan, writePage } from './reports/write-page.js';

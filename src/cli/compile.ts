@@ -30,11 +30,11 @@ import {
   TARGETS,
 } from '../api/words.js';
 import type { Command, CommandContext, CommandOption } from './command.js';
-import { resultJson, resultLines, summaryLines } from './compile-report.js';
+import { resultJson, resultLines } from './compile-report.js';
 import { degreeOptions, givenDegrees } from './degrees.js';
 import { clusterOptions } from './machine.js';
 import { importOptionsOf, type ModelFlags, modelFile, modelOptions } from './model-options.js';
-import { factsIn, planPage, reportLine } from './plan-page.js';
+import { reportPlan } from './plan-page.js';
 import { gradientOptions, type ProgramFlags, programOptions, RECOMPUTED_LAYERS } from './step-options.js';
 import { parameterOptions } from './training-form-options.js';
 import { type TrainingFlags, trainingOf, trainingOptions } from './training-options.js';
@@ -93,7 +93,7 @@ export const compileCommand: Command<CompileFlags> = {
   arguments: [{ name: '[model]', says: 'ONNX file; or --model' }],
   options: [
     { flags: '-o, --output <dir>', says: 'folder to write (default: ./<model file stem>.autopar)' },
-    { flags: '--report <file>', says: 'HTML page of the step, its time and memory, and what was compared' },
+    { flags: '--report <file>', says: 'HTML page of the step, operators with reasons, what was compared' },
     { flags: '--force', says: 'replace the folder even if it holds other files' },
     { flags: '--plan-only', says: 'write plan.json and leave the program out' },
     {
@@ -220,12 +220,9 @@ async function runCompile(context: CommandContext, [file]: readonly string[], fl
   for (const { operator, reason } of result.exceptions) output.note(`note: ${operator}: ${reason}`);
   for (const line of resultLines(result, output, flags.top)) output.print(line);
   const json = resultJson(result);
-  if (flags.report !== undefined) {
-    const { writePage } = await import('../api/index.js');
-    await writePage(flags.report, planPage(result, factsIn(summaryLines(result)), json));
-    output.print(reportLine(flags.report));
-  }
-  output.data(json);
+  output.data(
+    flags.report === undefined ? json : await reportPlan(flags.report, result.directory, result, json, output),
+  );
   return result.verification && !result.verification.passed ? 'checkFailed' : 'done';
 }
 

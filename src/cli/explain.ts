@@ -6,7 +6,6 @@ import type {
   AxisChain,
   ExitKind,
   ExplainedRedistribution,
-  ExplainedStrategy,
   OperatorExplanation,
   PeakMemory,
   TensorExplanation,
@@ -19,6 +18,7 @@ import { runExplainProposals } from './explain-proposals.js';
 import { heldLines, keptText, kindsText, serverText } from './memory-report.js';
 import { meshLines } from './mesh-report.js';
 import { bytesText, secondsText } from './quantity.js';
+import { differenceText, pinText, strategyText } from './reason-text.js';
 import { tableLines } from './table.js';
 import { wholeNumber } from './values.js';
 
@@ -48,7 +48,7 @@ export const explainCommand: Command<ExplainFlags> = {
   options: [
     { flags: '--tensor <name>', says: 'its layout, its redistributions, and what put each axis there' },
     { flags: '--op <name>', says: 'its strategy, what it costs, what others would, and what put each axis there' },
-    { flags: '--report <file>', says: 'HTML page of the step, its time and memory, and all operators' },
+    { flags: '--report <file>', says: 'HTML page of the step, all operators with reasons' },
     { flags: '--model <file>', says: 'the ONNX file, where it is no longer where compile read it' },
     {
       flags: '--alternatives <k>',
@@ -153,16 +153,11 @@ async function runExplain(
 async function runExplainPlan({ output }: CommandContext, directory: string, flags: ExplainFlags): Promise<ExitKind> {
   const { explainPlan } = await import('../api/index.js');
   const summary = await explainPlan(directory, flags.model);
-  const { planJson, planLines, summaryLines } = await import('./compile-report.js');
+  const { planJson, planLines } = await import('./compile-report.js');
   for (const line of planLines(summary, output)) output.print(line);
   const json = { schema: 'autopar-explain-v1', ...planJson(summary) };
-  if (flags.report !== undefined) {
-    const { factsIn, planPage, reportLine } = await import('./plan-page.js');
-    const { writePage } = await import('../api/index.js');
-    await writePage(flags.report, planPage(summary, factsIn(summaryLines(summary)), json));
-    output.print(reportLine(flags.report));
-  }
-  output.data(json);
+  const { reportPlan } = await import('./plan-page.js');
+  output.data(flags.report === undefined ? json : await reportPlan(flags.report, directory, summary, json, output));
   return 'done';
 }
 
@@ -262,7 +257,7 @@ function operatorLines(found: OperatorExplanation, precision: string | null, top
       strategyText(other.strategy),
       secondsText(other.seconds),
       secondsText(other.redistributionSeconds),
-      `${other.differenceSeconds < 0 ? '−' : '+'}${secondsText(Math.abs(other.differenceSeconds))}`,
+      differenceText(other),
       other.ruledOut === null ? '' : RULED_OUT[other.ruledOut],
     ]);
   return [
@@ -297,26 +292,12 @@ function operatorLines(found: OperatorExplanation, precision: string | null, top
 
 const RULED_OUT = { roles: 'roles (--axes free lifts them)', degrees: 'given degrees', pins: 'pins' } as const;
 
-function strategyText({ axes, pieces, carried, owed }: ExplainedStrategy): string {
-  const placed = Object.entries(axes).map(([factor, list]) => `${factor}: ${list.join(',')}`);
-  const parts = [
-    placed.length === 0 ? 'replicated' : placed.join(', '),
-    ...Object.entries(pieces).map(([factor, sizes]) => `${factor} as ${sizes.join(' · ')}`),
-    ...(carried.length > 0 ? [`partial sums over ${carried.join(',')} pass through`] : []),
-    ...(owed === 'none' ? [] : [owed]),
-  ];
-  return parts.join('; ');
-}
-
 function wayText({ from, to, steps }: ExplainedRedistribution): string {
   return steps.length === 0 ? `as it is, ${from}` : `${from} → ${to} by ${steps.join(', ')}`;
 }
 
 function pinLines(pins: TensorExplanation['pins']): readonly string[] {
-  return pins.map(({ text, file, line, why }) => {
-    const place = [file, line].filter((part) => part !== null).join(':');
-    return `  pinned    ${text}${place ? ` (${place})` : ''}${why ? `: ${why}` : ''}`;
-  });
+  return pins.map((pin) => `  pinned    ${pinText(pin)}`);
 }
 
 /** Each chain from the place back to what was written. */

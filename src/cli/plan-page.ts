@@ -2,8 +2,12 @@
  * @file `--report` of a lowered plan (`compile`, `explain`): its step as it is predicted, what takes time and memory, how every
  * operator is sharded, and what was compared.
  */
-import type { CompileResult, Page, PageSection, PlanSummary, StepSpan } from '../api/index.js';
-import { bytesText, secondsText } from './quantity.js';
+import type { CompileResult, Page, PageSection, PlanDetails, PlanSummary, StepSpan } from '../api/index.js';
+import { shellWord } from '../api/words.js';
+import { summaryLines } from './compile-report.js';
+import type { Output } from './output.js';
+import { bytesText, secondsText, shareText } from './quantity.js';
+import { reasonText } from './reason-text.js';
 
 /** What a command's report says of itself in lines of a name and its value: `  predicted  1.2 ms per step`. */
 export function factsIn(lines: readonly string[]): Page['facts'] {
@@ -18,14 +22,38 @@ export function reportLine(file: string): string {
   return `the report is in ${file}; a browser shows it`;
 }
 
-/** @param facts names with their values, as the command prints them */
-export function planPage(summary: PlanSummary, facts: Page['facts'], json: unknown): Page {
-  const { plan, details } = summary;
-  const { spans, memory, operators } = details();
+/**
+ * Writes the report of a plan.
+ * @param directory of the plan
+ * @param json what is printed for programs
+ * @returns the same with the operators of the page
+ */
+export async function reportPlan(
+  file: string,
+  directory: string,
+  summary: PlanSummary,
+  json: Readonly<Record<string, unknown>>,
+  output: Output,
+): Promise<Readonly<Record<string, unknown>>> {
+  const { writePage } = await import('../api/index.js');
+  const details = await summary.details();
+  const whole = { ...json, operators: details.operators };
+  await writePage(file, planPage(summary, details, directory, whole));
+  output.print(reportLine(file));
+  return whole;
+}
+
+function planPage(
+  summary: PlanSummary,
+  { spans, memory, operators }: PlanDetails,
+  directory: string,
+  json: unknown,
+): Page {
+  const { plan } = summary;
   const stages = plan.stages.map((_, stage) => (plan.stages.length > 1 ? `stage ${stage}` : 'every rank'));
   return {
     title: `${plan.model.name}: plan`,
-    facts,
+    facts: factsIn(summaryLines(summary)),
     sections: [
       timelineSection('A step, predicted', stages, spans),
       partsSection(plan.predicted.parts),
@@ -39,31 +67,45 @@ export function planPage(summary: PlanSummary, facts: Page['facts'], json: unkno
       ),
       memorySection(summary),
       ...choicesSections(summary),
-      {
-        heading: 'Operators',
-        says: 'Most expensive first, equal layers in one row; explain DIR --op NAME says why one is sharded as it is.',
-        table: {
-          columns: [
-            { title: 'operator' },
-            { title: 'layers', right: true },
-            { title: 'type' },
-            { title: 'strategy' },
-            { title: 'layouts' },
-            { title: 'time', right: true },
-          ],
-          rows: operators.map(({ operator, count, op, shown, seconds }) => [
-            operator,
-            count > 1 ? `×${count}` : '',
-            op,
-            shown.strategy,
-            shown.layouts,
-            secondsText(seconds),
-          ]),
-        },
-      },
+      operatorsSection(operators, plan.predicted.stepSeconds, directory),
     ],
     json,
   };
+}
+
+function operatorsSection(operators: PlanDetails['operators'], stepSeconds: number, directory: string): PageSection {
+  return {
+    heading: 'Operators',
+    says:
+      'Most expensive first; operators of equal layers in one row. Costs of other strategies are of one operator alone: below ' +
+      `zero, its neighbours would have to change too. All of them: autopar explain ${shellWord(directory)} --op OPERATOR`,
+    table: {
+      columns: [
+        { title: 'operator' },
+        { title: 'layers', right: true },
+        { title: 'type' },
+        { title: 'strategy' },
+        { title: 'layouts' },
+        { title: 'time', right: true },
+        { title: 'of the step', right: true },
+        { title: 'why' },
+      ],
+      rows: operators.map(({ operator, count, op, shown, seconds, why }) => [
+        operator,
+        count > 1 ? `×${count}` : '',
+        op,
+        shown.strategy,
+        shown.layouts,
+        secondsText(seconds),
+        shareText(seconds / stepSeconds),
+        why.map((reason) => reasonText(reason, count, explainLine(directory, operator))).join('; the others: '),
+      ]),
+    },
+  };
+}
+
+function explainLine(directory: string, operator: string): string {
+  return `autopar explain ${shellWord(directory)} --op ${shellWord(operator)}`;
 }
 
 /** Beyond as many bars a table of them helps nobody. */

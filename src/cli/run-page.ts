@@ -1,6 +1,7 @@
 /** @file `--report` of a run: when the ranks ran what in the last step, and what each of them held and received. */
 
 import type { Page, RunReport } from '../api/index.js';
+import { shellWord } from '../api/words.js';
 import { timelineSection } from './plan-page.js';
 import { bytesText, secondsText } from './quantity.js';
 
@@ -30,6 +31,7 @@ export function runPage(directory: string, report: RunReport, json: unknown): Pa
       ['steps', String(stepSeconds.length)],
       ['median', `${secondsText(sorted[sorted.length >> 1] ?? 0)} per step`],
       ['ranks', `${ranks.length}, backend ${report.backend}`],
+      ['operators', `autopar explain ${shellWord(directory)} --report FILE shows how each is sharded, and why`],
     ],
     sections: [
       timelineSection('The last step, as it ran', lines, bars),

@@ -65,11 +65,12 @@ function sectionHtml(
     : '';
   const text = says === undefined ? '' : `<p>${escaped(says)}</p>`;
   const open = picture ? '' : ' open';
-  const below = table ? `<details${open}><summary>as a table</summary>${tableHtml(table)}</details>` : '';
+  const below = table ? `<details${open}><summary>as a table</summary>${tableHtml(heading, table)}</details>` : '';
   return `<section>\n<h2>${escaped(heading)}</h2>\n${text}${place}${below}\n</section>`;
 }
 
-function tableHtml({ columns, rows }: PageTable): string {
+/** It scrolls by keyboard: every browser lets what has a tab index be focused. */
+function tableHtml(name: string, { columns, rows }: PageTable): string {
   const cells = (tag: 'th' | 'td', row: readonly string[]) =>
     row
       .map((cell, index) => `<${tag}${columns[index]?.right ? ' class="right"' : ''}>${escaped(cell)}</${tag}>`)
@@ -78,7 +79,7 @@ function tableHtml({ columns, rows }: PageTable): string {
     'th',
     columns.map(({ title }) => title),
   );
-  return `<div class="wide"><table><thead><tr>${head}</tr></thead><tbody>
+  return `<div class="wide" tabindex="0" role="region" aria-label="${escaped(name)}"><table><thead><tr>${head}</tr></thead><tbody>
 ${rows.map((row) => `<tr>${cells('td', row)}</tr>`).join('\n')}
 </tbody></table></div>`;
 }
@@ -108,6 +109,7 @@ p { color: var(--dim); margin: 0 0 8px; }
 table { border-collapse: collapse; font-size: 13px; }
 th, td { text-align: left; padding: 3px 12px 3px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { position: sticky; top: 0; background: Canvas; }
+td { overflow-wrap: anywhere; min-width: 60px; }
 .right { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 summary { cursor: pointer; color: var(--dim); }
 `;

@@ -60,6 +60,11 @@ function peaksOf({ pictures }: Read): readonly number[] {
   return curves.map(({ points }) => Math.max(...points.map(([, bytes]) => bytes)));
 }
 
+function reasonsOf({ json }: Read): readonly unknown[] {
+  const operators = json['operators'] as readonly { readonly operator: string; readonly why: unknown }[];
+  return operators.map(({ operator, why }) => [operator, why]);
+}
+
 const near = (a: number, b: number) => Math.abs(a - b) <= 1e-6 * Math.max(a, b);
 
 test('of a plan in stages, of the same folder explained, and of a run', async (t) => {
@@ -76,6 +81,8 @@ test('of a plan in stages, of the same folder explained, and of a run', async (t
     explained.pictures.filter(({ kind }) => kind !== 'choices'),
     compiled.pictures.filter(({ kind }) => kind !== 'choices'),
   );
+  t.true((compiled.json['operators'] as readonly unknown[]).length > 50);
+  t.deepEqual(reasonsOf(explained), reasonsOf(compiled));
   const ran = await reported(t, ['run', output]);
   const [timeline] = ran.pictures;
   t.true(timeline?.kind === 'timeline' && timeline.spans.some(({ kind }) => kind === 'backward'));

@@ -2,11 +2,12 @@
  * @file A command's report as a reader has it, in a headless browser: the figures on the page are those of `--json`, nothing is
  * asked of a network, no script complains, tables open by keyboard, and text can be read in light and dark.
  */
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import test from 'ava';
+import type { OperatorReason, PlanDetails } from '../../src/api/index.js';
 import { autopar } from '../cli/autopar.js';
 import { missing } from '../missing.js';
 import { BROWSER, type OpenPage, withPage } from './browser.js';
@@ -14,15 +15,22 @@ import { BROWSER, type OpenPage, withPage } from './browser.js';
 const LINES = {
   compile: 'compile models/gpt-tiny.onnx --train --dp 2 --pp 2 --global-batch 8 --micro-batches 4',
   simulate: 'simulate --model gpt:layers=8 --cluster 1x8:a100-sxm-80 --train --dp 2 --tp 2 --pp 2 --global-batch 16',
-  search: 'compile --model gpt:layers=2 --cluster 1x2:a100-sxm-80 --train --global-batch 4 --plan-only',
+  search: 'compile --model gpt:layers=4 --cluster 1x2:a100-sxm-80 --train --global-batch 4 --plan-only',
+  propagated: 'compile models/gpt-tiny.onnx --dp 2 --tp 2 --plan-only --complete propagate --annotations PINS',
 } as const;
 
 const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+const PINS = join(folder, 'pins.yaml');
+writeFileSync(PINS, "version: 1\npins:\n  - match: {node: '/h.*/mlp/c_fc/MatMul'}\n    factors: {n: tp}\n");
 test.after.always(() => rmSync(folder, { recursive: true, force: true }));
 
 interface Reported {
   readonly url: string;
-  readonly json: { readonly stepSeconds?: number; readonly predicted?: Predicted };
+  readonly json: {
+    readonly stepSeconds?: number;
+    readonly predicted?: Predicted;
+    readonly operators?: PlanDetails['operators'];
+  };
 }
 
 interface Predicted {
@@ -33,7 +41,7 @@ interface Predicted {
 
 async function reported(name: keyof typeof LINES): Promise<Reported> {
   const page = join(folder, `${name}.html`);
-  const words = LINES[name].split(' ');
+  const words = LINES[name].split(' ').map((word) => (word === 'PINS' ? PINS : word));
   const output = words[0] === 'compile' ? ['-o', join(folder, name)] : [];
   const { code, stdout, stderr } = await autopar([...words, ...output, '--report', page, '--json']);
   if (code !== 0) throw new Error(stderr);
@@ -94,20 +102,80 @@ browsed('figures in tables of a page are those of --json', async (t) => {
       memory.map(([, most = ''], stage) => near(quantity(most), peakBytes[stage] ?? 0)),
       peakBytes.map(() => true),
     );
-    t.true((await rowsBelow(page, 'Operators')).length > 10);
   });
 });
 
-browsed('a table opens and closes by keyboard', async (t) => {
+for (const name of ['compile', 'search', 'propagated'] as const)
+  browsed(`${name}: operators of a page have the times and reasons of --json`, async (t) => {
+    const { url, json } = await reported(name);
+    const { operators = [], predicted } = json;
+    t.true(operators.length > 10);
+    t.is(
+      operators.some(({ count }) => count > 1),
+      name !== 'compile',
+    );
+    await withPage(url, 'light', async (page) => {
+      const rows = await rowsBelow(page, 'Operators');
+      t.is(rows.length, operators.length);
+      for (const [index, { operator, count, shown, seconds, why }] of operators.entries()) {
+        const [first = '', layers, , strategy, , time = '', share = '', reasons = ''] = rows[index] ?? [];
+        t.deepEqual([first, layers, strategy], [operator, count > 1 ? `×${count}` : '', shown.strategy]);
+        t.true(near(quantity(time), seconds), operator);
+        t.true(near(Number.parseFloat(share), (100 * seconds) / (predicted?.stepSeconds ?? 0)), operator);
+        for (const reason of why) t.true(isTold(reason, reasons, operator), `${operator}: ${reasons}`);
+      }
+    });
+  });
+
+/** Whether a row's text has the names and figures of a reason. */
+function isTold(reason: OperatorReason, text: string, operator: string): boolean {
+  switch (reason.by) {
+    case 'recompute':
+      return text === `runs ${reason.operator} again`;
+    case 'pins':
+      return reason.pins.every(
+        (pin) => text.includes('pinned') && text.includes(`${pin.text} (${pin.file}:${pin.line})`),
+      );
+    case 'propagation':
+      return reason.chains.every(({ axes, place, steps }) =>
+        [`${place} on ${axes.join()}`, steps[1]?.says ?? '', steps.at(-1)?.says ?? ''].every((part) =>
+          text.includes(part),
+        ),
+      );
+    case 'price': {
+      if (reason.next === undefined) return new RegExp(`autopar explain \\S+ --op '?${operator}`).test(text);
+      if (reason.next === null) return text === 'the only strategy considered';
+      const { differenceSeconds } = reason.next;
+      const [, sign, figure = ''] = /lowest cost; next is .* at (?:([+−])(.*)|the same cost)$/.exec(text) ?? [];
+      if (differenceSeconds === 0) return text.endsWith('at the same cost');
+      return sign === (differenceSeconds < 0 ? '−' : '+') && near(quantity(figure), Math.abs(differenceSeconds));
+    }
+  }
+}
+
+browsed('every table opens and closes by keyboard, and the one of operators is open', async (t) => {
   const { url } = await reported('compile');
   await withPage(url, 'light', async ({ evaluate, press }) => {
-    await press('Tab');
-    t.is(await evaluate('document.activeElement.tagName'), 'SUMMARY');
+    const headings = (await evaluate(
+      "[...document.querySelectorAll('details')].map((own) => own.closest('section').querySelector('h2').textContent)",
+    )) as readonly string[];
+    t.is(headings.at(-1), 'Operators');
     const shown = "document.activeElement.parentElement.querySelector('table').checkVisibility()";
-    for (const isShown of [true, false]) {
-      await press('Enter');
-      t.is(await evaluate(shown), isShown);
+    for (const heading of headings) {
+      await press('Tab');
+      const focused =
+        "[document.activeElement.tagName, document.activeElement.closest('section').querySelector('h2').textContent]";
+      t.deepEqual(await evaluate(focused), ['SUMMARY', heading]);
+      const isOpen = heading === 'Operators';
+      t.is(await evaluate(shown), isOpen);
+      for (const isShown of [!isOpen, isOpen]) {
+        await press('Enter');
+        t.is(await evaluate(shown), isShown);
+      }
     }
+    // A table that is open scrolls by keyboard.
+    await press('Tab');
+    t.is(await evaluate("document.activeElement.getAttribute('aria-label')"), 'Operators');
   });
 });
 
@@ -135,9 +203,11 @@ const CONTRAST = `(() => {
 
 for (const colours of ['light', 'dark'] as const)
   browsed(`text of a report can be read in ${colours}`, async (t) => {
-    const { url } = await reported('simulate');
-    await withPage(url, colours, async ({ evaluate }) => {
-      const contrasts = (await evaluate(CONTRAST)) as readonly number[];
-      t.true(contrasts.length > 50 && Math.min(...contrasts) >= 4.5, `${Math.min(...contrasts)}`);
-    });
+    for (const name of ['simulate', 'propagated'] as const) {
+      const { url } = await reported(name);
+      await withPage(url, colours, async ({ evaluate }) => {
+        const contrasts = (await evaluate(CONTRAST)) as readonly number[];
+        t.true(contrasts.length > 50 && Math.min(...contrasts) >= 4.5, `${name}: ${Math.min(...contrasts)}`);
+      });
+    }
   });

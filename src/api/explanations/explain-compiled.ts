@@ -62,7 +62,25 @@ export async function explainMemory(
  */
 export async function openExplainable(directory: string, model?: string): Promise<ExplainableFolder> {
   const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
-  const { planned: imported } = await compiledModel(directory, source, plan, model);
+  const { planned } = await compiledModel(directory, source, plan, model);
+  return {
+    explainable: await explainablePlanOf(directory, source, plan, planned),
+    precision: plan.predicted.precision ?? null,
+    notes: [],
+  };
+}
+
+/**
+ * A plan of a folder as explanations look at it.
+ * @param imported the model as it was planned
+ * @throws AutoparError (input) where the files that its pins came from are not what they were
+ */
+export async function explainablePlanOf(
+  directory: string,
+  source: ProgramSource,
+  plan: Plan,
+  imported: ImportedModel,
+): Promise<Explainable> {
   const { graph, pipeline } = stagedGraph(plan, imported.graph);
   const assignment = assignmentOf(plan, graph);
   const cluster = clusterOf(plan);
@@ -77,30 +95,26 @@ export async function openExplainable(directory: string, model?: string): Promis
   const pins = pinsOn ? stagePins(graph, pipeline?.layout, assignment.mesh, (mesh) => pinsOn(mesh, graph)) : [];
   const propagated = plan.search.mode === 'sharding_propagation';
   return {
-    explainable: {
-      graph,
-      cluster,
-      assignment,
-      allToAll: plan.allToAll !== false,
-      ...(pipeline
-        ? { stages: lowerPlan(plan, imported.graph).lowered, ...meshesIn(graph, assignment, pipeline.layout) }
-        : {}),
-      ...servedStages(plan, () => lowerPlan(plan, imported.graph).lowered),
-      propagation: propagated ? propagate(graph, assignment.mesh, pins) : null,
-      pins,
-      schedule: plan.schedule,
-      ...(propagated
-        ? {}
-        : {
-            left: {
-              axes: source.decisions?.axes ?? 'roles',
-              degrees: new Set(Object.keys(givenDegrees(plan))),
-              asked: { ...plan.degrees, ...plan.requested },
-            },
-          }),
-    },
-    precision: plan.predicted.precision ?? null,
-    notes: [],
+    graph,
+    cluster,
+    assignment,
+    allToAll: plan.allToAll !== false,
+    ...(pipeline
+      ? { stages: lowerPlan(plan, imported.graph).lowered, ...meshesIn(graph, assignment, pipeline.layout) }
+      : {}),
+    ...servedStages(plan, () => lowerPlan(plan, imported.graph).lowered),
+    propagation: propagated ? propagate(graph, assignment.mesh, pins) : null,
+    pins,
+    schedule: plan.schedule,
+    ...(propagated
+      ? {}
+      : {
+          left: {
+            axes: source.decisions?.axes ?? 'roles',
+            degrees: new Set(Object.keys(givenDegrees(plan))),
+            asked: { ...plan.degrees, ...plan.requested },
+          },
+        }),
   };
 }
 

@@ -11,13 +11,23 @@ import type { Assignment } from '../../partition/assignment.js';
 import { leadersOf } from '../../strategy/layer-classes.js';
 import type { Plan } from '../../strategy/plan.js';
 import { readPlan } from '../../strategy/plan-json.js';
+import type { Explainable } from '../explain.js';
+import { explainablePlanOf } from '../explanations/explain-compiled.js';
+import { type OperatorReason, operatorReasons } from '../explanations/operator-reasons.js';
 import { compiledModel } from '../models/compiled-model.js';
 import { readSource } from '../output/folder.js';
 import { assignedPlan, clusterOf, type LoweredPlan, lowerAssigned } from '../planning/lower-plan.js';
 import { type RecomputeEffect, recomputeEffect } from '../planning/recompute-effect.js';
 import { type KeptState, keptByRanks } from './kept-state.js';
 import { type PeakMemory, peakMemory } from './peak-memory.js';
-import { type Communication, communicationOf, type HeavyOperator, heaviestOf } from './report.js';
+import {
+  type Communication,
+  communicationOf,
+  type HeavyOperator,
+  heaviestOf,
+  type OperatorClass,
+  operatorClassesOf,
+} from './report.js';
 import { type Server, serverOf } from './server.js';
 
 export interface PlanSummary {
@@ -39,8 +49,11 @@ export interface PlanSummary {
   readonly communication: readonly Communication[];
   /** Per stage, what a rank holds when it holds most, with the largest tensors. */
   readonly memory: readonly PeakMemory[];
-  /** What only a picture has room for. */
-  readonly details: () => PlanDetails;
+  /**
+   * What only a report has room for.
+   * @throws AutoparError (input) where the files that the plan's pins came from are not what they were
+   */
+  readonly details: () => Promise<PlanDetails>;
 }
 
 export interface PlanDetails {
@@ -49,7 +62,12 @@ export interface PlanDetails {
   /** Per stage, what a rank holds over a step. */
   readonly memory: readonly HeldOverTime[];
   /** All operators, heaviest first; those of equal layers are one. */
-  readonly operators: readonly HeavyOperator[];
+  readonly operators: readonly ExplainedClass[];
+}
+
+/** Operators of equal layers with what decided their strategy: two reasons where only some of them are pinned. */
+export interface ExplainedClass extends HeavyOperator {
+  readonly why: readonly OperatorReason[];
 }
 
 /** A plan as it is at hand. */
@@ -61,9 +79,12 @@ export interface Summarised extends Pick<PlanSummary, 'plan' | 'cluster' | 'reco
   readonly lowering: LoweredPlan;
   readonly assignment: Assignment;
   readonly precision: string;
+  /** The plan as explanations look at it. */
+  readonly explainable: () => Promise<Explainable>;
 }
 
-export function summaryOf({ graph, lowering, assignment, memory, ...known }: Summarised): PlanSummary {
+export function summaryOf(summarised: Summarised): PlanSummary {
+  const { graph, lowering, assignment, memory, explainable, ...known } = summarised;
   const { plan, cluster } = known;
   const like = leadersOf(graph, plan.layerClasses).operators;
   return {
@@ -74,13 +95,21 @@ export function summaryOf({ graph, lowering, assignment, memory, ...known }: Sum
     heaviest: heaviestOf(lowering.lowered, assignment, cluster, like),
     communication: communicationOf(lowering.lowered, cluster, like),
     memory: peakMemory(lowering, cluster, NAMED),
-    details: () => ({
+    details: async () => ({
       spans: stepSpans(lowering.lowered, lowering.schedule, cluster),
       memory: memoryOverTime(lowering.lowered, lowering.schedule, cluster),
-      operators: heaviestOf(lowering.lowered, assignment, cluster, like, Number.POSITIVE_INFINITY),
+      operators: explainedClasses(operatorClassesOf(lowering.lowered, assignment, cluster, like), await explainable()),
     }),
   };
 }
+
+function explainedClasses(classes: readonly OperatorClass[], plan: Explainable): readonly ExplainedClass[] {
+  const reasonsOf = operatorReasons(plan);
+  return classes.map(({ row, operators }, index) => ({ ...row, why: reasonsOf(operators, index < PRICED) }));
+}
+
+/** Classes whose other strategies are priced: nine tenths of a transformer's time. With twice as many it takes seconds. */
+const PRICED = 32;
 
 /** Tensors at the peak that a summary names. */
 const NAMED = 32;
@@ -104,6 +133,7 @@ export async function explainPlan(directory: string, model?: string): Promise<Pl
     memory: source.decisions?.memoryBytes,
     precision: plan.predicted.precision ?? 'the format of the model',
     recompute: recomputeEffect(staged.graph, lowering, plan.predicted, cluster),
+    explainable: () => explainablePlanOf(directory, source, plan, planned),
     stageLayout: staged.pipeline ? plan.stages.map(({ operators }) => `${operators} operators`).join(' | ') : null,
   });
 }

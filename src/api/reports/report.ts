@@ -50,6 +50,13 @@ export interface Communication {
 /** By operator of a layer that equals an earlier one: the one in that place of the first such layer. */
 export type LikeOperators = ReadonlyMap<string, string>;
 
+/** Operators of equal layers on one stage. */
+export interface OperatorClass {
+  readonly row: HeavyOperator;
+  /** The one that the row names is the first. */
+  readonly operators: ReadonlySet<string>;
+}
+
 /** The operators that a rank spends most time on, heaviest first; those of equal layers on a stage are one. */
 export function heaviestOf(
   lowered: readonly LoweredStage[],
@@ -58,8 +65,21 @@ export function heaviestOf(
   like: LikeOperators = new Map(),
   most = 8,
 ): readonly HeavyOperator[] {
+  return operatorClassesOf(lowered, assignment, cluster, like, most).map(({ row }) => row);
+}
+
+/** All operators, heaviest first, or so many of them. */
+export function operatorClassesOf(
+  lowered: readonly LoweredStage[],
+  assignment: Assignment,
+  cluster: Cluster,
+  like: LikeOperators,
+  most = Number.POSITIVE_INFINITY,
+): readonly OperatorClass[] {
   const all = lowered.flatMap((stage) => heaviestOfStage(stage, assignment, cluster, like, most));
-  return all.sort((a, b) => b.seconds - a.seconds || (a.operator < b.operator ? -1 : 1)).slice(0, most);
+  return all
+    .sort(({ row: a }, { row: b }) => b.seconds - a.seconds || (a.operator < b.operator ? -1 : 1))
+    .slice(0, most);
 }
 
 function heaviestOfStage(
@@ -68,7 +88,7 @@ function heaviestOfStage(
   cluster: Cluster,
   like: LikeOperators,
   most: number,
-): readonly HeavyOperator[] {
+): readonly OperatorClass[] {
   const seconds = new Map<string, number>();
   const alike = new Map<string, Set<string>>();
   const main = new Map<string, ComputeNode>();
@@ -102,7 +122,7 @@ function heaviestOfStage(
       const texts = [inputs, outputs].map((side = []) => side.flatMap((layout) => (layout ? [text(layout)] : [])));
       return texts.flat().length > 0 ? texts.map(join).join(' → ') : '';
     };
-    return {
+    const row = {
       operator,
       count: members.size,
       op: node?.op ?? '',
@@ -116,6 +136,7 @@ function heaviestOfStage(
       },
       seconds: time,
     };
+    return { row, operators: members };
   });
 }
 

@@ -1,0 +1,236 @@
+/**
+ * @file The strategies that an operator of a plan could have instead, and what they would cost.
+ *
+ * Alternatives are priced with everything else as it is: the operator under the other strategy, and redistributions from the
+ * views that it reads and to the views of what it makes. A difference below zero means that the neighbours would have to
+ * change along, or that the search had to leave it out; the plan as a whole costs no less.
+ */
+import { priceNode } from '../../cost-model/price.js';
+import { dtypeBits } from '../../ir/dtype.js';
+import { type Node, typeOf } from '../../ir/graph.js';
+import { viewOf } from '../../ir/view.js';
+import type { Fragment } from '../../partition/fragment.js';
+import { contextOf, lowerOperator } from '../../partition/lower-operator.js';
+import { type CandidateQuestion, type CandidateSet, candidatesOf } from '../../search/candidates.js';
+import { type OperatorQuestions, operatorQuestions } from '../../search/operator-questions.js';
+import { type SearchPins, searchPins } from '../../search/pinned.js';
+import type { Layout } from '../../sharding-propagation/layout.js';
+import type { Mesh } from '../../sharding-propagation/mesh.js';
+import type { OperatorPin, PinSource } from '../../sharding-propagation/pin.js';
+import type { Redistributor } from '../../sharding-propagation/redistribution.js';
+import { namesOn } from '../../sharding-propagation/stage-meshes.js';
+import { REPLICATED, type Strategy } from '../../sharding-propagation/strategy.js';
+import { producedLayouts } from '../../strategy/produced-layouts.js';
+import { type Explainable, type ExplainedRedistribution, redistributionOf, redistributorOf } from '../explain.js';
+import { sidesUnder } from './explain-layouts.js';
+
+export interface ExplainedStrategy {
+  /** Axes by factor (`n`, or a piece `n.1`). */
+  readonly axes: Readonly<Record<string, readonly string[]>>;
+  readonly pieces: Readonly<Record<string, readonly number[]>>;
+  /** Axes over which partial sums pass through. */
+  readonly carried: readonly string[];
+  /** `none`, `all-reduce`, or `scatter onto m`. */
+  readonly owed: string;
+}
+
+export interface Alternative {
+  readonly strategy: ExplainedStrategy;
+  /** The operator alone, with its pending reduction. */
+  readonly seconds: number;
+  /** Redistributions to its operands and from its results, everything else as it is. */
+  readonly redistributionSeconds: number;
+  /** Both together, less what the plan's own strategy costs. */
+  readonly differenceSeconds: number;
+  /** Why the search did not consider it: the axes' roles, a degree that was given, a pin; null where it did. */
+  readonly ruledOut: RuledOut | null;
+}
+
+export type RuledOut = 'roles' | 'degrees' | 'pins';
+
+/** The operators of one plan: what all of them share is found once, however many are asked for. */
+export class OperatorAlternatives {
+  private readonly by: Redistributor;
+  private readonly produced: ReadonlyMap<string, Layout>;
+  private readonly views = new Map<string, Layout[]>();
+  private readonly readViews = new Map<string, Layout>();
+  private readonly questions: OperatorQuestions;
+  private readonly pins: SearchPins;
+  private readonly considered = new Map<string, CandidateSet>();
+
+  constructor(private readonly plan: Explainable) {
+    const { graph, assignment, left, pins } = plan;
+    this.by = redistributorOf(plan);
+    this.produced = producedLayouts(graph, assignment);
+    this.questions = operatorQuestions(graph, left?.asked);
+    this.pins = searchPins(graph, pins);
+    for (const { tensor, layout, readers } of assignment.views) {
+      this.views.set(tensor, [...(this.views.get(tensor) ?? []), layout]);
+      for (const { kind, name, operand } of readers)
+        if (kind === 'operator') this.readViews.set(JSON.stringify([name, operand]), layout);
+    }
+  }
+
+  meshOf(node: Node): Mesh {
+    return this.plan.meshOf?.(node) ?? this.plan.assignment.mesh;
+  }
+
+  strategyOf({ group }: Node): Strategy {
+    return this.plan.assignment.strategies.get(group) ?? REPLICATED;
+  }
+
+  /** The pins that bind an operator, be they on it, on its results or on its weights. */
+  pinsOf(node: string): readonly PinSource[] {
+    return [...new Set((this.pins.operators.get(node) ?? []).map(({ source }) => source))];
+  }
+
+  /** Every strategy that may be had on this mesh, cheapest first. */
+  all(node: Node): readonly Alternative[] {
+    const question = this.questionOf(node);
+    const set = candidatesOf({ ...question, axes: 'free', pinned: new Set() });
+    const ruledOut = rulingOut(question, this.plan.left, this.pins.operators.get(node.name) ?? []);
+    return this.priced(node, set, [...set.strategies.keys()], ruledOut);
+  }
+
+  /** The cheapest strategy besides its own that the search considered without pins; null where there is none. */
+  next(node: Node): Alternative | null {
+    const { axes, degrees } = this.plan.left ?? EVERYTHING;
+    const question = this.questionOf(node);
+    const key = JSON.stringify([this.questions(node).key, question.mesh]);
+    const set = this.considered.get(key) ?? candidatesOf({ ...question, axes, pinned: degrees });
+    this.considered.set(key, set);
+    const own = keyOf(this.strategyOf(node));
+    const [costs, strategies] = [(index: number) => set.costs[index] ?? 0, [...set.strategies.entries()]];
+    const others = strategies.filter(([, strategy]) => keyOf(strategy) !== own).map(([index]) => index);
+    let best: { readonly index: number; readonly cost: number } | null = null;
+    // Redistributions are what takes time to price: those of a strategy that alone costs as much as the best need none.
+    for (const index of others.sort((a, b) => costs(a) - costs(b))) {
+      if (best && costs(index) >= best.cost) break;
+      const most: number = (best?.cost ?? Infinity) - costs(index);
+      const cost = costs(index) + this.around(node, set.operands[index] ?? [], set.results[index] ?? [], most);
+      if (!best || cost < best.cost) best = { index, cost };
+    }
+    return best && (this.priced(node, set, [best.index], () => null)[0] ?? null);
+  }
+
+  redistributions(node: Node): readonly (ExplainedRedistribution & {
+    readonly tensor: string;
+    readonly side: 'operand' | 'result';
+  })[] {
+    const { operands, results } = sidesUnder(this.plan.graph, node, this.strategyOf(node), this.meshOf(node));
+    return this.pairs(node, operands, results).flatMap(({ tensor, side, from, to }) => {
+      const found = redistributionOf(this.plan, this.by, tensor, from, to);
+      return found ? [{ ...found, tensor, side }] : [];
+    });
+  }
+
+  private questionOf(node: Node) {
+    return { ...this.questions(node), mesh: this.meshOf(node), cluster: this.plan.cluster };
+  }
+
+  private priced(
+    node: Node,
+    set: CandidateSet,
+    indices: readonly number[],
+    ruledOut: (strategy: Strategy) => RuledOut | null,
+  ): readonly Alternative[] {
+    const { graph, cluster } = this.plan;
+    const [mesh, strategy] = [this.meshOf(node), this.strategyOf(node)];
+    const { operands, results } = sidesUnder(graph, node, strategy, mesh);
+    const { fragment } = lowerOperator(viewOf(graph, node), strategy, mesh, contextOf(graph, node));
+    const own = { seconds: secondsOf(fragment, cluster), around: this.around(node, operands, results) };
+    const all = indices.map((index): Alternative => {
+      const other = set.strategies[index] ?? REPLICATED;
+      const seconds = (set.costs[index] ?? 0) / 1e9;
+      const around = this.around(node, set.operands[index] ?? [], set.results[index] ?? []) / 1e9;
+      // Prices are whole nanoseconds, which seconds are not.
+      const differenceSeconds = Math.round((seconds + around - own.seconds) * 1e9 - own.around) / 1e9;
+      return {
+        strategy: explainedStrategy(other, mesh),
+        seconds,
+        redistributionSeconds: around,
+        differenceSeconds,
+        ruledOut: ruledOut(other),
+      };
+    });
+    return all.sort((a, b) => a.differenceSeconds - b.differenceSeconds);
+  }
+
+  /** Integer nanoseconds of the redistributions around an operator; of the first of them where those take `most` or more. */
+  private around(
+    node: Node,
+    operands: readonly (Layout | null)[],
+    results: readonly (Layout | null)[],
+    most = Infinity,
+  ): number {
+    return this.pairs(node, operands, results).reduce((sum, { tensor, from, to }) => {
+      if (sum >= most) return sum;
+      const { shape, dtype } = typeOf(this.plan.graph, tensor);
+      return sum + this.by.cost(from, to, shape, dtypeBits(dtype));
+    }, 0);
+  }
+
+  private pairs(node: Node, operands: readonly (Layout | null)[], results: readonly (Layout | null)[]) {
+    const before = node.inputs.flatMap((tensor, index) => {
+      const to = operands[index];
+      const from = tensor !== null && to ? this.readLayout(node, tensor, index) : null;
+      return tensor !== null && from && to ? [{ tensor, side: 'operand' as const, from, to }] : [];
+    });
+    const after = node.outputs.flatMap((tensor, index) => {
+      const from = results[index];
+      if (tensor === null || !from) return [];
+      return (this.views.get(tensor) ?? []).map((to) => ({ tensor, side: 'result' as const, from, to }));
+    });
+    return [...before, ...after];
+  }
+
+  /** Of the view that an operator reads; null of a weight, which is kept as it is read. */
+  private readLayout({ name }: Node, tensor: string, operand: number): Layout | null {
+    if (this.plan.graph.weights.has(tensor)) return null;
+    return this.readViews.get(JSON.stringify([name, operand])) ?? this.produced.get(tensor) ?? null;
+  }
+}
+
+/** The search leaves nothing out. */
+const EVERYTHING: NonNullable<Explainable['left']> = { axes: 'free', degrees: new Set() };
+
+/** What the search was asked of an operator, one demand after the other: the first that leaves a strategy out is the reason. */
+function rulingOut(
+  question: Omit<CandidateQuestion, 'axes' | 'pinned' | 'pins'>,
+  { axes, degrees } = EVERYTHING,
+  pins: readonly OperatorPin[],
+): (strategy: Strategy) => RuledOut | null {
+  // Pins may ask for what roles leave out: with them there is one reason.
+  const demands: readonly (readonly [RuledOut, Partial<CandidateQuestion>])[] =
+    pins.length > 0
+      ? [['pins', { pinned: degrees, pins }]]
+      : [
+          ['roles', {}],
+          ['degrees', { pinned: degrees }],
+        ];
+  const asked = demands.map(([reason, demand]) => {
+    const { strategies } = candidatesOf({ ...question, axes, pinned: new Set(), ...demand });
+    return [reason, new Set(strategies.map(keyOf))] as const;
+  });
+  return (strategy) => {
+    const key = keyOf(strategy);
+    return asked.find(([, allowed]) => !allowed.has(key))?.[0] ?? null;
+  };
+}
+
+function keyOf({ axes, pieces = {}, carried, pending }: Strategy): string {
+  const sorted = (record: object) => Object.entries(record).sort(([a], [b]) => (a < b ? -1 : 1));
+  return JSON.stringify([sorted(axes), sorted(pieces), carried, pending]);
+}
+
+export function explainedStrategy({ axes, pieces = {}, carried, pending }: Strategy, mesh: Mesh): ExplainedStrategy {
+  const owed = pending.kind === 'scatter' ? `scatter onto ${pending.factor}` : pending.kind;
+  const named = Object.entries(axes).map(([factor, names]) => [factor, namesOn(mesh, names)] as const);
+  return { axes: Object.fromEntries(named), pieces, carried: namesOn(mesh, carried?.axes ?? []), owed };
+}
+
+export function secondsOf(fragment: Fragment, cluster: Explainable['cluster'], kind?: 'compute'): number {
+  return fragment.nodes
+    .filter((inner) => kind === undefined || inner.kind === kind)
+    .reduce((sum, inner) => sum + priceNode(inner, fragment, cluster) / 1e9, 0);
+}

@@ -1,0 +1,59 @@
+/** @file Strategies of operators and what decided them, in words: for `explain --op` and for the operators of a report. */
+import type { Alternative, AxisChain, ExplainedStrategy, OperatorReason, TensorExplanation } from '../api/index.js';
+import { secondsText } from './quantity.js';
+
+export function strategyText({ axes, pieces, carried, owed }: ExplainedStrategy): string {
+  const placed = Object.entries(axes).map(([factor, list]) => `${factor}: ${list.join(',')}`);
+  const parts = [
+    placed.length === 0 ? 'replicated' : placed.join(', '),
+    ...Object.entries(pieces).map(([factor, sizes]) => `${factor} as ${sizes.join(' · ')}`),
+    ...(carried.length > 0 ? [`partial sums over ${carried.join(',')} pass through`] : []),
+    ...(owed === 'none' ? [] : [owed]),
+  ];
+  return parts.join('; ');
+}
+
+/** `+12 µs`: how much longer than the plan's own strategy. */
+export function differenceText({ differenceSeconds }: Alternative): string {
+  return `${differenceSeconds < 0 ? '−' : '+'}${secondsText(Math.abs(differenceSeconds))}`;
+}
+
+/** `pins[0]: layout [-, tp] on w (pins.yaml:3): why`. */
+export function pinText({ text, file, line, why }: TensorExplanation['pins'][number]): string {
+  const place = [file, line].filter((part) => part !== null).join(':');
+  return `${text}${place ? ` (${place})` : ''}${why ? `: ${why}` : ''}`;
+}
+
+/**
+ * @param count of the operators that the reason is about some of
+ * @param command that tells more of one of them
+ */
+export function reasonText(reason: OperatorReason, count: number, command: string): string {
+  switch (reason.by) {
+    case 'recompute':
+      return `runs ${reason.operator} again`;
+    case 'pins': {
+      const which = reason.operators < count ? `pinned in ${reason.operators} of ${count}` : 'pinned';
+      return `${which} by ${reason.pins.map(pinText).join(' and ')}`;
+    }
+    case 'propagation':
+      return reason.chains.length === 0 ? 'no axis propagates to it' : reason.chains.map(chainText).join('; ');
+    case 'price':
+      return priceText(reason, command);
+  }
+}
+
+function priceText({ next }: Extract<OperatorReason, { by: 'price' }>, command: string): string {
+  if (next === undefined) return `lowest cost; for the other strategies: ${command}`;
+  if (next === null) return 'the only strategy considered';
+  const at = next.differenceSeconds === 0 ? 'the same cost' : differenceText(next);
+  return `lowest cost; next is ${strategyText(next.strategy)} at ${at}`;
+}
+
+/** The neighbour that an axis came from, and where it began: `factor k on tp: tensor x, dimension 1, from pins[0] …`. */
+function chainText({ axes, place, steps }: AxisChain): string {
+  const [, neighbour, ...further] = steps;
+  const source = further.at(-1);
+  const from = [neighbour, source].flatMap((step) => (step ? [step.says] : []));
+  return `${place} on ${axes.join(',')}: ${from.join(', from ')}`;
+}
