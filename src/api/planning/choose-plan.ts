@@ -31,8 +31,8 @@ import {
   secondsOf,
 } from './compared-plans.js';
 import { innerAxes } from './left-out.js';
-import { MOST_WORK, MOST_WORK_WITHOUT_ROLES, meshWork, plainWork } from './planning-work.js';
-import { askedOf, asSearched, microBatchesOf, proposer, unproposed } from './proposals.js';
+import { MOST_WORK, MOST_WORK_OF_KINDS, MOST_WORK_WITHOUT_ROLES, meshWork, plainWork } from './planning-work.js';
+import { askedOf, asSearched, kindOf, microBatchesOf, proposer, unproposed } from './proposals.js';
 import { type StepSearch, stepRemedy } from './search-step.js';
 
 /** What is chosen from. */
@@ -59,7 +59,7 @@ export interface ChosenPlan extends Formed {
 }
 
 /** Proposals that may be lowered, one after another. */
-const LOWERED = 3;
+const LOWERED = 4;
 
 /** How often proposals are made, for less memory where some of them do not fit once they are lowered. */
 const ROUNDS = 3;
@@ -269,6 +269,8 @@ async function lowerProposals(
   let unmade: AutoparError | null = null;
   let work = 0;
   const seen = new Set<string>();
+  /** Of what was lowered. */
+  const kinds = new Set<string>();
   // Of dp and tp alone the fastest is known, not the one with the least memory.
   const isTimed = options.objective !== 'memory';
   let asked = Number.isFinite(limit) ? deviceBytes(limit, cluster) : null;
@@ -284,15 +286,19 @@ async function lowerProposals(
       }
       break;
     }
-    // Training is dear to lower: no other takes the place that one of the first few leaves.
-    const proposals = training ? proposed.proposals.slice(0, LOWERED) : proposed.proposals;
+    const { proposals } = proposed;
     searched ??= { ...proposed.searched, fewer: await proposing.fewer(proposed.searched) };
     if (!paired?.priced) paired = withEstimate(alone, proposed.proposals);
     let least = Number.POSITIVE_INFINITY;
     let tried = 0;
-    for (const [index, priced] of proposals.entries()) {
+    const waiting = new Set(proposals);
+    while (waiting.size > 0 && tried < LOWERED) {
+      const priced = isTimed ? likeliest(waiting, fitting) : [...waiting][0];
+      if (!priced) break;
+      waiting.delete(priced);
+      const index = proposals.indexOf(priced);
       const key = JSON.stringify(priced.configuration);
-      if (tried === LOWERED || seen.has(key) || (isTimed && isSearched(priced, alone))) continue;
+      if (seen.has(key) || (isTimed && isSearched(priced, alone))) continue;
       seen.add(key);
       if (isTimed && !mayBeFaster(priced, paired ? [paired, ...fitting] : fitting)) {
         if (index < LOWERED) others.set(key, notTaken(priced, SLOWER));
@@ -308,12 +314,14 @@ async function lowerProposals(
       const [known] = [...fitting, ...(alone ? [alone] : [])];
       // Training graphs of a model have much the same operators, whatever its micro-batches.
       const ownWork = ({ imported }: Formed) => meshWork(imported.graph, dp * sp * tp);
-      const isLast = known !== undefined && work + ownWork(known) > MOST_WORK;
+      const mostWork = kinds.has(kindOf(priced)) ? MOST_WORK : MOST_WORK_OF_KINDS;
+      const isLast = known !== undefined && work + ownWork(known) > mostWork;
       const unplanned = deadline.isOver() ? LATE : isLast ? TOO_LARGE : null;
       if (unplanned !== null) {
         others.set(key, notTaken(priced, unplanned));
         continue;
       }
+      kinds.add(kindOf(priced));
       options.onProgress?.(`planning proposal ${tried} of ${Math.min(proposals.length, LOWERED)}`);
       const result = await lower(choices, priced, deadline).catch(refusal);
       const counted = known ?? (result instanceof AutoparError ? null : result);
@@ -350,20 +358,42 @@ function withEstimate(alone: FittingPlan | null, proposals: readonly PricedConfi
 }
 
 /**
- * Whether a proposal may be faster than what is lowered. Prices of sharded graphs are some factor above those of layers, much the
- * same of a model's plans of as many stages, whose transfers and bubbles the factor has too: the least of theirs is taken. None
- * is known before one of them is lowered, nor of one that pays time for memory. What is as fast within the exactness of
- * predictions may be faster.
+ * Whether a proposal may be faster than what is lowered. Prices of sharded graphs are some factor above those of layers, much
+ * the same of a model's plans of one kind, whose transfers and bubbles the factor has too: the least of theirs is taken. None is
+ * known before one of them is lowered, nor of one that pays time for memory. What is as fast within the exactness of predictions
+ * may be faster.
  */
-function mayBeFaster({ seconds, configuration }: PricedConfiguration, lowered: readonly FittingPlan[]): boolean {
-  const { pp } = configuration.degrees;
+function mayBeFaster(proposal: PricedConfiguration, lowered: readonly FittingPlan[]): boolean {
+  const factor = factorOf(lowered, (priced) => kindOf(priced) === kindOf(proposal)) ?? 1;
+  return lowered.every((one) => proposal.seconds * factor < NEAR * secondsOf(one));
+}
+
+/** The least by which plans that proposals became are dearer, of some of them; null where none of these is lowered. */
+function factorOf(lowered: readonly FittingPlan[], isLike: (priced: PricedConfiguration) => boolean): number | null {
   const factors = lowered.flatMap((one) =>
-    one.priced && one.planned.plan.degrees.pp === pp && !one.planned.found.savesMemory
-      ? [secondsOf(one) / one.priced.seconds]
-      : [],
+    one.priced && !one.planned.found.savesMemory && isLike(one.priced) ? [secondsOf(one) / one.priced.seconds] : [],
   );
-  const factor = factors.length > 0 ? Math.min(...factors) : 1;
-  return lowered.every((one) => seconds * factor < NEAR * secondsOf(one));
+  return factors.length > 0 ? Math.min(...factors) : null;
+}
+
+/**
+ * The proposal that is least by its estimate, as much dearer as lowered ones of its kind are, else of those that have stages, or
+ * none, like it.
+ */
+function likeliest(
+  proposals: ReadonlySet<PricedConfiguration>,
+  lowered: readonly FittingPlan[],
+): PricedConfiguration | undefined {
+  const hasStages = ({ configuration }: PricedConfiguration) => configuration.degrees.pp > 1;
+  const expected = (proposal: PricedConfiguration) =>
+    proposal.seconds *
+    (factorOf(lowered, (priced) => kindOf(priced) === kindOf(proposal)) ??
+      factorOf(lowered, (priced) => hasStages(priced) === hasStages(proposal)) ??
+      1);
+  return [...proposals].reduce<PricedConfiguration | undefined>(
+    (best, one) => (best && expected(best) <= expected(one) ? best : one),
+    undefined,
+  );
 }
 
 /** Whether dp and tp alone were searched over all that a proposal asks for, and fit: its ZeRO level leaves fewer layouts. */

@@ -12,6 +12,9 @@ import { divisors } from '../../search/configurations/space.js';
  */
 export const MOST_WORK = 50_000;
 
+/** The same for proposals of one kind after another, between which prices of layers tell least. */
+export const MOST_WORK_OF_KINDS = 100_000;
+
 /** The same with any axis on any factor: some 10 s. Roles are kept beyond it. */
 export const MOST_WORK_WITHOUT_ROLES = 5_000;
 

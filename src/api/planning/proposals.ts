@@ -27,7 +27,7 @@ import { prepareStep, type StepSearch, type StepSearchOptions, searchPrepared } 
 
 /** What is proposed within a memory limit. */
 export interface Proposed {
-  /** The best of each combination of degrees by the price of layers; for training that of each number of stages before others. */
+  /** The best of each combination of degrees by the price of layers; for training that of each kind before others. */
   readonly proposals: readonly PricedConfiguration[];
   /** All that was compared for it. */
   readonly searched: StepSearch;
@@ -97,14 +97,17 @@ export async function proposer(
 const LOOKED_AT = 8;
 
 /**
- * Prices of layers are nearest to lowered ones among equal numbers of stages, which fill and drain, so that each number has its
- * best looked at.
+ * Within a kind prices of layers are nearest to lowered ones: of as many stages, which fill and drain, and with experts on every
+ * rank or spread over ranks, which tokens are sent to.
  */
+export function kindOf({ configuration }: PricedConfiguration): string {
+  const { pp, ep } = configuration.degrees;
+  return `${pp} ${ep > 1 ? 'spread' : 'whole'}`;
+}
+
+/** Each kind has its best looked at. */
 function unlike(best: readonly PricedConfiguration[]): readonly PricedConfiguration[] {
-  const stagesOf = ({ configuration }: PricedConfiguration) => configuration.degrees.pp;
-  const first = best.filter(
-    (priced, index) => best.findIndex((other) => stagesOf(other) === stagesOf(priced)) === index,
-  );
+  const first = best.filter((priced, index) => best.findIndex((other) => kindOf(other) === kindOf(priced)) === index);
   return [...first, ...best.filter((priced) => !first.includes(priced))];
 }
 
@@ -133,6 +136,7 @@ export function asSearched(
     on: options.clusterHints?.file,
     // Programs have their ranks in this order.
     meshOrder: AXIS_ORDER,
+    program: true,
   };
   return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as StepSearchOptions;
 }

@@ -37,6 +37,8 @@ export interface StepSearchOptions extends Omit<SimulateOptions, 'trace'>, Wish 
   /** The cluster, where it is there already. */
   readonly on?: Cluster;
   readonly objective?: 'time' | 'memory';
+  /** What is searched is written as a program. */
+  readonly program?: true;
   /** How many combinations of degrees are shown beside the best. */
   readonly top?: number;
   /** Seconds from now on after which the best so far is taken; or the clock that says when they are over. */
@@ -266,7 +268,7 @@ async function spaceOf(
     globalBatch,
     facts,
     decided: decidedOf(options),
-    base: baseConfiguration(cluster, options, globalBatch),
+    base: { ...baseConfiguration(cluster, options, globalBatch), ...(options.program ? { program: true } : {}) },
   };
   const possible = possibleOf(space);
   const uncut = new Map<number, string>();

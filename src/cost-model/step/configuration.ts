@@ -69,6 +69,11 @@ export interface StepConfiguration {
   readonly plainSoftmax?: boolean;
   readonly precision: ProductPrecision;
   readonly software: SoftwareName;
+  /**
+   * A program that is written for the step runs in this software's kernels, but its experts' products are one kernel, it sends a
+   * token once to each of its experts, and since these choose among all tokens of a sequence, gathers what is routed over sp.
+   */
+  readonly program?: true;
   readonly overlap: {
     readonly tensor: boolean;
     readonly data: boolean;

@@ -68,7 +68,8 @@ export class PhasePricing {
           matmul += seconds;
           launches++;
           // Transformer Engine multiplies expert by expert, other software all of a rank's experts in one kernel.
-          if (work.experts && configuration.software.startsWith('megatron')) experts += own.batch;
+          if (work.experts && configuration.software.startsWith('megatron') && !configuration.program)
+            experts += own.batch;
           if (work.tokens === 'depth') {
             weightGradient += seconds;
             memory += this.accumulation(own);
@@ -81,6 +82,10 @@ export class PhasePricing {
             const sent = (work.batch * work.rows * work.routed * width) / degrees.sp / degrees.tp;
             ep += this.dispatch(sent);
             epBytes += (1 - 1 / degrees.ep) * sent;
+            if (configuration.program && degrees.sp > 1) {
+              sp += this.gathered(sent * degrees.sp);
+              spBytes += (degrees.sp - 1) * sent;
+            }
           }
           break;
         }
@@ -169,7 +174,7 @@ export class PhasePricing {
 
   /**
    * Tokens go to their experts' ranks, or come back: so many bytes leave each rank. A token that several experts of one
-   * node take crosses the network once: N (1 − (1 − 1/N)^k) of its k copies, over N nodes.
+   * node take crosses the network once: N (1 − (1 − 1/N)^k) of its k copies, over N nodes. A program sends all copies.
    */
   private dispatch(bytes: number): number {
     if (this.configuration.degrees.ep === 1) return 0;
@@ -178,10 +183,16 @@ export class PhasePricing {
     const within = cluster.perNode === 1 ? 0 : 1;
     const nodes = place.slice(within).reduce((product, members) => product * members, 1);
     const inside = collectiveSeconds('all-to-all', bytes, evenPlace(place.slice(0, within)), cluster);
-    const copies = nodes * (1 - (1 - 1 / nodes) ** chosen);
+    const copies = this.configuration.program ? chosen : nodes * (1 - (1 - 1 / nodes) ** chosen);
     const between = evenPlace(place.map((members, level) => (level < within ? 1 : members)));
     const across = collectiveSeconds('all-to-all', (bytes * copies) / chosen, between, cluster);
     return (inside + across) * (this.configuration.overlap.experts ? 1 - constants.hiddenExperts : 1);
+  }
+
+  /** Seconds in which each rank of sp gets so many bytes, what its tokens' experts take or give for the whole sequence. */
+  private gathered(bytes: number): number {
+    const place = groupPlace(this.runs.sp, this.cluster.levels);
+    return collectiveSeconds('all-gather', bytes, place, this.cluster);
   }
 
   /** Keys and values of the other ranks, beside what attention hides of them. */
