@@ -1,32 +1,35 @@
 /**
  * @file plan: an imported model and a cluster in, the best plan out, lowered and checked.
  */
-import { type Cluster, clusterSize } from '../cost-model/cluster.js';
+import type { Cluster } from '../cost-model/cluster.js';
 import { withClones, withoutClones } from '../ir/autodiff/recompute.js';
+import type { Graph } from '../ir/graph.js';
 import { fixedParameters, withHeldWeights } from '../ir/passes/held-weights.js';
+import { withRings, zigzagAttention } from '../ir/passes/order-sequence.js';
 import { unevenHeads } from '../search/absent-factors.js';
+import { attentionMethods } from '../search/attention-methods.js';
 import { meshSizes } from '../search/pipeline/mesh-layout.js';
 import { type Pipeline, type PipelineRequest, pipelineOf } from '../search/pipeline/pipeline.js';
 import { stagePins } from '../search/pipeline/stage-pins.js';
-import { type PlanOptions, type PlanResult, plan as search } from '../search/plan.js';
+import { NothingFits, type PlanOptions, type PlanResult, plan as search } from '../search/plan.js';
 import type { SearchMode, SolverName } from '../search/search-mode.js';
 import type { Pin } from '../sharding-propagation/pin.js';
-import type { SpMethod } from '../sharding-propagation/roles.js';
+import type { AttentionMethod, SpMethod } from '../sharding-propagation/roles.js';
 import { sizesText } from '../sharding-propagation/stage-meshes.js';
-import type { Deadline } from '../solver/deadline.js';
+import { Deadline } from '../solver/deadline.js';
 import { loadSolver } from '../solver/solve.js';
-import type { Plan } from '../strategy/plan.js';
+import type { Plan, PlanSequence } from '../strategy/plan.js';
 import { planOf, type SearchResult } from '../strategy/plan-of.js';
 import type { PlanRequest } from '../strategy/request.js';
 import { asRun } from '../strategy/staged-graph.js';
 import type { ImportedModel } from './models/import.js';
+import { fastestMethod, hasRing, nothingFits } from './planning/open-method.js';
 import { type RecomputeEffect, recomputeEffect } from './planning/recompute-effect.js';
-import { firstMethod, hasAttention, methodsInOrder } from './planning/sequence-method.js';
 import { checkHalves, idleHalves, requestOf, unusedBucket, unusedServer, zeroNotes } from './requests/asked-words.js';
 import { clusterSources } from './requests/cluster-sources.js';
 import { type DecisionSources, type Decisions, decide } from './requests/decisions.js';
 import { recomputedOperators } from './requests/recompute.js';
-import { orderedGraph } from './requests/sequence-order.js';
+import { orderedGraph, refuseIdleOrder } from './requests/sequence-order.js';
 
 export interface NestedPlanningOptions extends DecisionSources, PlanRequest {
   /** Bytes per device that a plan may need. */
@@ -71,23 +74,29 @@ export async function plan(
   imported: ImportedModel,
   options: NestedPlanningOptions = {},
   memory: PlanOptions['memory'] = 'searched',
-  deadline?: Deadline,
+  deadline = new Deadline(options.timeLimit, options.signal),
 ): Promise<PlannedModel> {
   const clusterHints = options.clusterHints ?? (await clusterSources(options.cluster));
   const decided = decide(imported, { ...options, clusterHints });
-  const { cluster, degrees, pipeline, config } = decided;
+  const { degrees, pipeline, config } = decided;
   const mode = searchModeOf(options, config);
   const request = requestOf(options, config, imported, mode);
-  const { spMethod = 'auto', spOrder } = request.requested;
-  const isOpen = spMethod === 'auto' && spOrder === undefined && mode !== 'sharding_propagation';
-  const { sp = 1, tp = 1 } = degrees;
-  const isShared = sp > 1 && !pipeline?.meshes && hasAttention(imported.graph);
-  const within = { memory, ...(deadline ? { deadline } : {}) };
-  const planned = (method: SpMethod) => plannedAs(imported, options, within, { decided, request, mode }, method);
-  if (!isOpen || !isShared) return planned(spMethod);
-  const ranks = clusterSize(cluster) / (pipeline?.stages ?? 1);
+  const { spMethod = 'auto' } = request.requested;
+  // Stages with meshes of their own share no sequence that has one order.
+  const sp = pipeline?.meshes ? 1 : (degrees.sp ?? 1);
+  refuseIdleOrder(sp, request.requested);
+  const asked = { decided, request, mode, sp };
+  const planned = (method?: AttentionMethod) => plannedAs(imported, options, { memory, deadline }, asked, method);
+  if (sp === 1 || spMethod !== 'auto' || mode === 'sharding_propagation') return planned();
+  const zigzag = zigzagAttention(imported.graph, sp);
+  const rings = 'attention' in zigzag ? zigzag.attention : new Set<string>();
+  // What would fit in place of all methods is not looked for before each of them is.
+  const within = { memory: memory === 'searched' ? 'tried' : memory, deadline } as const;
+  const found = await plannedAs(imported, options, within, asked, undefined, rings).catch(nothingFits);
   // What is proposed and does not fit is proposed again with less memory.
-  return firstMethod(methodsInOrder(imported.graph, { sp, tp, ranks }, cluster), planned, memory !== 'checked');
+  if (found instanceof NothingFits && memory === 'checked') throw found;
+  const isSaid = !(found instanceof NothingFits) && (rings.size === 0 || !hasRing(found.plan));
+  return isSaid ? found : fastestMethod(planned);
 }
 
 /** What is asked of a plan, from options and files. */
@@ -95,26 +104,33 @@ interface AskedPlan {
   readonly decided: Decisions;
   readonly request: ReturnType<typeof requestOf>;
   readonly mode: SearchMode;
+  /** Ranks that share out a sequence. */
+  readonly sp: number;
 }
 
-/** The plan in which sp shards attention by a method. */
+/**
+ * The plan by a method, in its order of positions; by what is asked for where it is left out.
+ * @param rings attention of which a ring is priced as in zig-zag order: a plan that has one is none of the graph
+ */
 async function plannedAs(
   imported: ImportedModel,
   options: NestedPlanningOptions,
   within: Pick<PlanOptions, 'memory' | 'deadline'>,
-  { decided, request: { requested: asked, notes: requestNotes }, mode }: AskedPlan,
-  spMethod: SpMethod,
+  { decided, request: { requested: asked, notes: requestNotes }, mode, sp }: AskedPlan,
+  method?: AttentionMethod,
+  rings: ReadonlySet<string> = new Set(),
 ): Promise<PlannedModel> {
   const { cluster, degrees, pipeline: request, pinsOn, recomputePins, allToAll, notes } = decided;
-  const requested: PlanRequest = spMethod === 'auto' ? asked : { ...asked, spMethod };
+  const requested: PlanRequest = method ? { ...asked, spMethod: method } : asked;
   // A solver that is not installed is refused before the work.
   if (options.solver === 'glpk') await loadSolver('glpk');
   checkHalves(requested, imported.graph);
   // Without another rank to take parts from, weights are loaded as they are.
   const isCut = requested.zero === 3 && degrees.dp !== 1;
   const held = isCut ? withHeldWeights(imported.graph, fixedParameters(imported.graph)) : imported.graph;
-  const sp = request?.meshes ? 1 : (degrees.sp ?? 1);
-  const { graph: whole, sequence, notes: orderNotes } = orderedGraph(held, sp, requested);
+  const ordered = orderedGraph(held, sp, requested);
+  const { sequence, notes: orderNotes } = ordered;
+  const whole = withRings(ordered.graph, rings, sp);
   const recompute = recomputedOperators(whole, requested.recompute, recomputePins, requested.interleave);
   const pipeline =
     request && pipelineOf(whole, cluster, { ...request, interleave: requested.interleave ?? 1 }, recompute);
@@ -145,7 +161,7 @@ async function plannedAs(
       ...found,
       ...keptPins(pins),
       requested: asked,
-      ...(sequence ? { sequence } : {}),
+      ...(sequence ? { sequence: { ...sequence, ...methodsIn(graph, found, requested.spMethod) } } : {}),
       recomputed: recompute,
       allToAll,
       ...(request && pipeline ? { pipeline, pins: [...pipelinePins(request), ...found.pins] } : {}),
@@ -173,6 +189,17 @@ async function plannedAs(
       ...idleHalves(requested, found.lowered),
     ],
   };
+}
+
+/** The method of all attention, the one that is asked for where there is none, and how many attentions have which. */
+function methodsIn(
+  graph: Graph,
+  { assignment }: PlanResult,
+  asked: SpMethod = 'auto',
+): Pick<PlanSequence, 'method' | 'attentions'> {
+  const attentions = attentionMethods(graph, assignment);
+  const [only, ...others] = Object.keys(attentions) as AttentionMethod[];
+  return { method: others.length > 0 ? 'auto' : (only ?? asked), attentions };
 }
 
 /** What is asked for, else what a configuration's search_mode says. */

@@ -119,13 +119,16 @@ function clusterText({ plan, cluster }: PlanSummary): string {
   return [...(nodes > 1 ? [nodes] : []), perNode, device].join(' × ');
 }
 
-/** How many positions a rank has, and of which method; why it is that one. */
+/** How many positions a rank has, by which methods, and in which order; why in that one. */
 function sequenceLines({ sequence, degrees: { sp } }: PlanSummary['plan']): readonly string[] {
   if (!sequence) return [];
-  const { method, order, positions, why } = sequence;
+  const { method, attentions = {}, order, positions, why } = sequence;
   const grouped = (count: number) => count.toLocaleString('en-US');
   const share = `${grouped(positions)} positions as ${sp} × ${grouped(Math.ceil(positions / sp))}`;
-  const how = method === 'auto' ? '' : `, ${method}`;
+  const counts = Object.entries(attentions).map(
+    ([own, count]) => `${own} in ${count} ${count === 1 ? 'attention' : 'attentions'}`,
+  );
+  const how = (method === 'auto' ? counts : [method]).map((own) => `, ${own}`).join('');
   return [
     `  sequence   ${share}${how}${order === 'zigzag' ? ' in zig-zag order' : ''}`,
     ...(why === undefined ? [] : [`             ${why}`]),

@@ -131,7 +131,7 @@ function computedSeconds(node: PricedOperator, graph: PricingContext, { device }
 }
 
 /** Seconds of the one kernel that stands for an attention, as a rank has it. */
-export function attentionKernelSeconds(work: AttentionKernel, device: DeviceSpec): number {
+function attentionKernelSeconds(work: AttentionKernel, device: DeviceSpec): number {
   const precision = work.dtype === 'float32' ? 'fp32' : 'bf16';
   return attentionSeconds(work, device, { attention: device.attention ?? 'fused', precision }, STEP_CONSTANTS);
 }

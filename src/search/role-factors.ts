@@ -58,14 +58,19 @@ function takenFactors(part: AxisPart, usable: readonly Factor[], question: RoleQ
     canBeCut(factor, part.size, question, rule);
   const ofFamilies = (wanted: readonly FactorFamily[] = []) =>
     usable.filter((factor) => wanted.some((family) => canTake(family)(factor)));
-  const own = ofFamilies(takes[families.place]);
-  if (own.length > 0) return { factors: own, must: true };
-  const heads = takes[families.place]?.includes('heads')
-    ? usable.filter(({ name }) => families.factors.heads.has(name))
-    : [];
+  const wanted = takes[families.place];
+  const takesHeads = wanted?.includes('heads') === true;
+  const heads = takesHeads ? usable.filter(({ name }) => families.factors.heads.has(name)) : [];
   const parts = part.subAxes.map(({ size }) => size);
   const sizes = heads.map(({ size }) => size);
-  if (dividesHeads(sizes, parts)) return { factors: heads, must: true };
+  const whole = ofFamilies(wanted);
+  // An attention in one operator has no positions to cut: of the methods, one that cuts them leaves it open.
+  const isPositionless = takesHeads && wanted.includes('sequence') && !usable.some(canTake('sequence'));
+  if (isPositionless) return { factors: [], must: false };
+  const isDivided = !whole.some((factor) => heads.includes(factor)) && dividesHeads(sizes, parts);
+  const own = isDivided ? [...whole, ...heads] : whole;
+  // A mask without heads is whole on every rank where the rest is cut by heads.
+  if (own.length > 0) return { factors: own, must: !takesHeads || heads.length > 0 };
   const elsewhere = ofFamilies(takes.elsewhere);
   // What attention is given without heads (a mask) need not lie as the rest does.
   return { factors: elsewhere, must: elsewhere.length > 0 && takes[families.place] === undefined };

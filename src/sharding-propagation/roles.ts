@@ -44,6 +44,12 @@ export type Roles = Readonly<Record<string, AxisRole>>;
 export const SP_METHODS = ['gather', 'ulysses', 'ring', 'auto'] as const;
 export type SpMethod = (typeof SP_METHODS)[number];
 
+/** How one attention is sharded. */
+export type AttentionMethod = Exclude<SpMethod, 'auto'>;
+
+/** In how many attentions of the forward each method is; one over queries and heads at once counts for both. */
+export type AttentionMethods = Readonly<Partial<Record<AttentionMethod, number>>>;
+
 /** Which positions a rank of sp has: a block of the model's order, or the pieces r and 2·sp − 1 − r of 2·sp. */
 export const SP_ORDERS = ['contiguous', 'zigzag'] as const;
 export type SpOrder = (typeof SP_ORDERS)[number];

@@ -164,9 +164,16 @@ export const PLAN_SCHEMA = record(
     requested: mapOf({ type: ['string', 'number', 'boolean'] }),
     places: record(Object.fromEntries(OFFLOAD_PARTS.map((part) => [part, { enum: OUTER_MEMORIES }])), OFFLOAD_PARTS),
     server: { ...listOf(text), minItems: 1 },
-    sequence: record({ method: { enum: SP_METHODS }, order: { enum: SP_ORDERS }, positions: count, why: text }, [
-      'why',
-    ]),
+    sequence: record(
+      {
+        method: { enum: SP_METHODS },
+        attentions: record({ gather: count, ulysses: count, ring: count }, ['gather', 'ulysses', 'ring']),
+        order: { enum: SP_ORDERS },
+        positions: count,
+        why: text,
+      },
+      ['attentions', 'why'],
+    ),
     allToAll: { const: false },
   },
   ['allToAll', 'meshes', 'places', 'requested', 'sequence', 'server'],

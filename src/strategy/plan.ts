@@ -4,7 +4,7 @@
 import type { OuterMemory } from '../ir/graph.js';
 import type { OffloadPlaces } from '../partition/offload.js';
 import type { ScheduleKind } from '../schedule/schedule.js';
-import type { SpMethod, SpOrder } from '../sharding-propagation/roles.js';
+import type { AttentionMethods, SpMethod, SpOrder } from '../sharding-propagation/roles.js';
 import type { PendingReduction } from '../sharding-propagation/strategy.js';
 import type { PlanRequest } from './request.js';
 
@@ -95,13 +95,15 @@ export interface PlanLayerClass {
 }
 
 export interface PlanSequence {
-  /** How attention is sharded: `auto` where there is none, or stages have meshes of their own. */
+  /** How all attention is sharded; `auto` where that differs, what was asked for where sp shards none. */
   readonly method: SpMethod;
+  /** In how many attentions each method is; left out by earlier versions. */
+  readonly attentions?: AttentionMethods;
   /** Which positions a rank has. */
   readonly order: SpOrder;
   /** Positions of the longest sequence. */
   readonly positions: number;
-  /** Why it is this method, with the figures of the others; left out where it was asked for. */
+  /** What each method takes, where each was planned alone. */
   readonly why?: string;
 }
 

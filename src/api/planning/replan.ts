@@ -4,6 +4,7 @@
 import path from 'node:path';
 import type { Cluster } from '../../cost-model/cluster.js';
 import { AutoparError } from '../../ir/error.js';
+import { withRings, zigzagAttention } from '../../ir/passes/order-sequence.js';
 import { type PlanOptions, type PlanResult, plan as search } from '../../search/plan.js';
 import type { Plan } from '../../strategy/plan.js';
 import { readPlan } from '../../strategy/plan-json.js';
@@ -69,8 +70,10 @@ export async function planAgain(
   { plan, imported, cluster, options }: Replanning,
   asked: Pick<PlanOptions, 'top' | 'signal'> = {},
 ): Promise<PlanResult> {
-  const found = await search(imported.graph, cluster, { ...options, ...asked });
-  if (found.costNanoseconds === Math.round(plan.search.costSeconds * 1e9) || plan.search.timeLimited) return found;
+  for (const again of searchesOf({ plan, imported, options })) {
+    const found = await search(again.graph, cluster, { ...again.options, ...asked });
+    if (found.costNanoseconds === Math.round(plan.search.costSeconds * 1e9) || plan.search.timeLimited) return found;
+  }
   throw new AutoparError(
     'plan-of-another-version',
     'input',
@@ -78,4 +81,20 @@ export async function planAgain(
     {},
     'compile again',
   );
+}
+
+/** Searches that may have made a plan, as it says: of an open method of sp, and of the method that was found alone. */
+function searchesOf({ plan, imported: { graph }, options }: Pick<Replanning, 'plan' | 'imported' | 'options'>) {
+  const { sequence, degrees } = plan;
+  const asWas = { graph, options };
+  if (!sequence || (options.request?.spMethod ?? 'auto') !== 'auto') return [asWas];
+  const alone = { graph, options: { ...options, request: { ...options.request, spMethod: sequence.method } } };
+  const found = sequence.order === 'contiguous' ? zigzagAttention(graph, degrees.sp) : null;
+  if (!found || 'reason' in found) return [asWas, alone];
+  const open = withRings(graph, found.attention, degrees.sp);
+  const { pipeline } = options;
+  return [
+    { graph: open, options: { ...options, ...(pipeline ? { pipeline: { ...pipeline, graph: open } } : {}) } },
+    alone,
+  ];
 }

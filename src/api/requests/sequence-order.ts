@@ -12,30 +12,36 @@ import type { PlanRequest } from '../../strategy/request.js';
 export interface PlannedOrder {
   readonly graph: Graph;
   /** What the plan says of it; null where no rank shares a sequence. */
-  readonly sequence: PlanSequence | null;
+  readonly sequence: Pick<PlanSequence, 'order' | 'positions'> | null;
   readonly notes: readonly string[];
 }
 
+/** @throws AutoparError (usage) `bad-option` for an order without a ring */
+export function refuseIdleOrder(sp: number, { spMethod = 'auto', spOrder }: PlanRequest): void {
+  if (spOrder === undefined || (sp > 1 && spMethod === 'ring')) return;
+  throw new AutoparError(
+    'bad-option',
+    'usage',
+    `--sp-order ${spOrder} says in which order a ring has its positions, and ` +
+      `${sp === 1 ? 'sp is 1' : `--sp-method is ${spMethod}`}`,
+    {},
+    sp === 1 ? 'leave it out, or add --sp 2 --sp-method ring' : 'leave it out, or add --sp-method ring',
+  );
+}
+
 /**
- * The graph of a step over `sp` ranks in the order that is asked for, or that the method wants.
- * @throws AutoparError (usage) `bad-option` for an order without a ring, `degree-does-not-fit` for one that the model cannot have
+ * The graph of a step over `sp` ranks in an order; left out, in zig-zag order where it is a ring's and can have it.
+ * @throws AutoparError (usage) `degree-does-not-fit` for an order that the model cannot have
  */
-export function orderedGraph(graph: Graph, sp: number, { spMethod = 'auto', spOrder }: PlanRequest): PlannedOrder {
-  if (spOrder !== undefined && (sp === 1 || spMethod !== 'ring'))
-    throw new AutoparError(
-      'bad-option',
-      'usage',
-      `--sp-order ${spOrder} says in which order a ring has its positions, and ` +
-        `${sp === 1 ? 'sp is 1' : `--sp-method is ${spMethod}`}`,
-      {},
-      sp === 1 ? 'leave it out, or add --sp 2 --sp-method ring' : 'leave it out, or add --sp-method ring',
-    );
+export function orderedGraph(graph: Graph, sp: number, { spMethod, spOrder }: PlanRequest): PlannedOrder {
   if (sp === 1) return { graph, sequence: null, notes: [] };
   const sizes = sequenceDimensions(graph).map(({ input, axis }) => typeOf(graph, input).shape[axis] ?? 1);
-  const sequence = { method: spMethod, order: 'contiguous', positions: Math.max(0, ...sizes) } as const;
-  if (spMethod !== 'ring' || spOrder === 'contiguous') return { graph, sequence, notes: [] };
+  const positions = Math.max(0, ...sizes);
+  const sequence = { order: 'contiguous', positions } as const;
+  const order = spOrder ?? (spMethod === 'ring' ? 'zigzag' : 'contiguous');
+  if (order === 'contiguous') return { graph, sequence, notes: [] };
   const found = inZigzag(graph, sp);
-  if (found.graph) return { graph: found.graph, sequence: { ...sequence, order: 'zigzag' }, notes: [] };
+  if (found.graph) return { graph: found.graph, sequence: { order, positions }, notes: [] };
   if (spOrder === 'zigzag')
     throw new AutoparError(
       'degree-does-not-fit',

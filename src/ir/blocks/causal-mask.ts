@@ -63,7 +63,7 @@ export function masksOf({ inputs, body }: Node): readonly Mask[] {
 
 /** Whether a mask hides every key after the query. */
 export function isCausalMask(index: GraphIndex, mask: Mask): boolean {
-  return holds(index, mask, MOST_STEPS, {
+  return holdsOnce(CAUSAL, index, mask, {
     ofValue: ({ key, query }, isHidden) => isHidden || (key !== null && query !== null && key <= query),
     ofComparison: (op, left, right) => {
       if (op === 'LessOrEqual') return areOrdered(index, left, right);
@@ -75,7 +75,7 @@ export function isCausalMask(index: GraphIndex, mask: Mask): boolean {
 
 /** Whether a mask leaves every query the key at its own position. */
 export function showsItself(index: GraphIndex, mask: Mask): boolean {
-  return holds(index, mask, MOST_STEPS, {
+  return holdsOnce(SHOWING_ITSELF, index, mask, {
     ofValue: ({ key, query }, isHidden) => !isHidden || (key !== null && query !== null && key !== query),
     ofComparison: (op, left, right) => {
       if (op === 'Equal') return isSameAcross(index, left, right);
@@ -99,6 +99,20 @@ interface Property {
   readonly ofComparison: (op: string, left: string, right: string) => boolean;
   /** Of one that hides what either of two hides. */
   readonly ofBoth: (one: boolean, other: boolean) => boolean;
+}
+
+/** What is known of masks, which all layers of a model read. */
+type KnownMasks = WeakMap<GraphIndex, Map<string, boolean>>;
+const CAUSAL: KnownMasks = new WeakMap();
+const SHOWING_ITSELF: KnownMasks = new WeakMap();
+
+function holdsOnce(known: KnownMasks, index: GraphIndex, mask: Mask, property: Property): boolean {
+  const ofGraph = known.get(index) ?? new Map<string, boolean>();
+  known.set(index, ofGraph);
+  const key = `${mask.sense} ${mask.tensor}`;
+  const answer = ofGraph.get(key) ?? holds(index, mask, MOST_STEPS, property);
+  ofGraph.set(key, answer);
+  return answer;
 }
 
 function holds(index: GraphIndex, { tensor, sense }: Mask, steps: number, property: Property): boolean {

@@ -31,28 +31,48 @@ export type OrderedSequence =
 
 /** Brings the sequence of a step into zig-zag order for so many ranks. */
 export function inZigzag(graph: Graph, ranks: number): OrderedSequence {
-  const causal = causalAttention(graph);
-  if (causal.size === 0) return none('no attention of the model has a causal mask alone');
+  const found = zigzagAttention(graph, ranks);
+  if ('reason' in found) return { graph: null, ...found };
   const starts = sequenceDimensions(graph);
-  const inside = starts.find(({ input }) => !graph.inputs.includes(input));
-  if (inside) return none(`the sequence begins at ${inside.input}, inside the model`);
-  const pieces = 2 * ranks;
-  const sizes = starts.map(({ input, axis }) => typeOf(graph, input).shape[axis] ?? 1);
-  if (!sizes.some((size) => size % pieces === 0)) {
-    const [node] = causal;
-    return {
-      ...none(
-        `zig-zag order over ${ranks} ranks has ${pieces} equal pieces, and the sequence has ${sizes[0]} positions`,
-      ),
-      ...(node === undefined ? {} : { node }),
-    };
-  }
-  return { graph: new Reordering(graph, followBatch({ ...graph, batch: starts }), pieces).run(causal), reason: null };
+  const marks = followBatch({ ...graph, batch: starts });
+  return { graph: new Reordering(graph, marks, PIECES * ranks).run(found.attention), reason: null };
 }
 
-function none(reason: string): { readonly graph: null; readonly reason: string } {
-  return { graph: null, reason };
+/**
+ * The graph in the model's order, with attention of which a ring computes, and costs, what one in zig-zag order does: a plan
+ * without such a ring is one of the graph itself.
+ */
+export function withRings(graph: Graph, attention: ReadonlySet<string>, ranks: number): Graph {
+  if (attention.size === 0) return graph;
+  return { ...graph, nodes: graph.nodes.map((node) => withRing(node, attention, ranks)) };
 }
+
+/** Marks an attention, or its gradient, that is one of these. */
+function withRing(node: Node, attention: ReadonlySet<string>, ranks: number): Node {
+  const isOne = node.domain === BLOCK_DOMAIN && (attention.has(node.name) || attention.has(node.forward ?? ''));
+  return isOne ? { ...node, attributes: { ...node.attributes, [ZIGZAG]: ranks } } : node;
+}
+
+/** Names of the attention that has equal work in a ring of so many ranks in zig-zag order; or why that has no use or no place. */
+export function zigzagAttention(
+  graph: Graph,
+  ranks: number,
+): { readonly attention: ReadonlySet<string> } | { readonly reason: string; readonly node?: string } {
+  const causal = causalAttention(graph);
+  if (causal.size === 0) return { reason: 'no attention of the model has a causal mask alone' };
+  const starts = sequenceDimensions(graph);
+  const inside = starts.find(({ input }) => !graph.inputs.includes(input));
+  if (inside) return { reason: `the sequence begins at ${inside.input}, inside the model` };
+  const pieces = PIECES * ranks;
+  const sizes = starts.map(({ input, axis }) => typeOf(graph, input).shape[axis] ?? 1);
+  if (sizes.some((size) => size % pieces === 0)) return { attention: causal };
+  const [node] = causal;
+  const reason = `zig-zag order over ${ranks} ranks has ${pieces} equal pieces, and the sequence has ${sizes[0]} positions`;
+  return { reason, ...(node === undefined ? {} : { node }) };
+}
+
+/** Pieces of the sequence that each rank has. */
+const PIECES = 2;
 
 /**
  * Names of recognised attention that is causal, and of which no row is left without a key: its softmax would be over keys that
@@ -103,11 +123,7 @@ class Reordering {
         name === null || this.orderOf(name) === null || this.inModelOrder.has(name) === !isFree
           ? name
           : this.converted(name, node);
-      const marked = causal.has(node.name) || causal.has(node.forward ?? '');
-      const inputs = node.inputs.map(wanted);
-      const attributes =
-        marked && node.domain === BLOCK_DOMAIN ? { ...node.attributes, [ZIGZAG]: this.pieces / 2 } : node.attributes;
-      this.nodes.push({ ...node, inputs, attributes });
+      this.nodes.push(withRing({ ...node, inputs: node.inputs.map(wanted) }, causal, this.pieces / PIECES));
     }
     const ordered = new Map<string, TensorOrder>();
     for (const name of graph.tensors.keys()) {

@@ -4,7 +4,7 @@
 import { AutoparError } from '../../ir/error.js';
 import { partAt } from '../../schedule/parts.js';
 import type { ScheduleKind } from '../../schedule/schedule.js';
-import { rolesOf } from '../../sharding-propagation/roles.js';
+import { rolesOf, type SpMethod } from '../../sharding-propagation/roles.js';
 import type { PlacedPlan } from '../placed-operators.js';
 import type { Plan, PlanTraining } from '../plan.js';
 
@@ -24,8 +24,8 @@ export interface TrainerChoices {
   readonly recompute: { readonly kind: string; readonly isOfAllLayers: boolean };
   /** Norms lie along the sequence over tp. */
   readonly tpSequence: boolean;
-  /** How sp shards attention; null without sp. */
-  readonly spMethod: string | null;
+  /** How sp shards attention, `auto` where that differs; null without sp. */
+  readonly spMethod: SpMethod | null;
   readonly precision: string;
   /** Words of `--offload`. */
   readonly offload: string;
@@ -62,7 +62,7 @@ export function trainerChoices(plan: Plan, placed: PlacedPlan): TrainerChoices {
     zero: requested.zero ?? Number(cutsState),
     recompute: { kind: word, isOfAllLayers: layers.every(({ recomputes }) => recomputes) },
     tpSequence: (plan.predicted.parts['reduce-scatter(tp)'] ?? 0) > 0,
-    spMethod: degrees.sp > 1 ? (requested.spMethod ?? 'auto') : null,
+    spMethod: degrees.sp > 1 ? spMethodOf(plan) : null,
     precision: training.precision ?? 'fp32',
     offload: requested.offload ?? 'none',
     bucketBytes: schedule.bucketBytes ?? null,
@@ -76,6 +76,11 @@ export function trainerChoices(plan: Plan, placed: PlacedPlan): TrainerChoices {
       ...(training.loss.kind === 'cross_entropy' ? [] : [`the loss ${training.loss.kind}`]),
     ],
   };
+}
+
+/** How sp shards attention; `auto` where that is not the same in all of it. */
+export function spMethodOf({ sequence, requested = {} }: Pick<Plan, 'sequence' | 'requested'>): SpMethod {
+  return sequence?.method ?? requested.spMethod ?? 'auto';
 }
 
 interface TrainerLayer {

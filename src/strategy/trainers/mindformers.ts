@@ -5,7 +5,7 @@
 
 import type { PlacedPlan } from '../placed-operators.js';
 import type { Plan } from '../plan.js';
-import { type TrainerChoices, trainerChoices } from './choices.js';
+import { spMethodOf, type TrainerChoices, trainerChoices } from './choices.js';
 import type { HandedOver } from './megatron.js';
 
 type MindFormersValue = string | number | boolean;
@@ -21,7 +21,7 @@ export function mindFormersConfig(plan: Plan, placed: PlacedPlan, strategy: stri
   const { degrees } = plan;
   const choices = plan.training && !plan.meshes ? trainerChoices(plan, placed) : null;
   const { schedule, lost } = choices ? scheduleOf(choices) : { schedule: undefined, lost: [] };
-  const algorithm = CONTEXT[choices?.spMethod ?? plan.requested?.spMethod ?? 'auto'];
+  const algorithm = CONTEXT[spMethodOf(plan)];
   const sections: MindFormersSection = {
     use_parallel: true,
     parallel: {

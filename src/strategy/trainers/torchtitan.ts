@@ -52,6 +52,7 @@ export function torchtitanJob(choices: TrainerChoices, title: string): HandedOve
     ...(recompute.kind === 'full' && !recompute.isOfAllLayers ? ['which layers recompute: all of them do'] : []),
     ...(recompute.kind === 'selective' ? ['what selective recompute keeps: torchtitan chooses by operator'] : []),
     ...(offload === 'none' || offload === 'all' ? [] : [`offload ${offload}`]),
+    ...(choices.spMethod === 'auto' ? ['how sp shards attention: keys and values are gathered'] : []),
     ...(choices.spMethod === 'ulysses' ? ['Ulysses: keys and values are gathered'] : []),
     ...(degrees.tp > 1 && !choices.tpSequence
       ? ['norms whole on every rank of tp: torchtitan has them along the sequence']

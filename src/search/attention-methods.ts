@@ -1,0 +1,44 @@
+/**
+ * @file How attention is sharded over sp in an assignment, read off the factors that sp lies on: queries (gather), heads
+ * (ulysses), or queries and streamed keys at once (ring).
+ */
+import type { Graph, Node } from '../ir/graph.js';
+import { entryOf } from '../ir/ops/index.js';
+import { ruleOf, viewOf } from '../ir/view.js';
+import type { Assignment } from '../partition/assignment.js';
+import { refineRule } from '../sharding-propagation/refine.js';
+import type { AttentionMethod, AttentionMethods } from '../sharding-propagation/roles.js';
+import { streamOf } from '../sharding-propagation/strategy.js';
+import { factorFamilies } from './factor-families.js';
+
+export function attentionMethods(
+  graph: Graph,
+  { mesh, strategies }: Pick<Assignment, 'mesh' | 'strategies'>,
+): AttentionMethods {
+  const sp = new Set(mesh.axes.find(({ name }) => name === 'sp')?.subAxes.map(({ name }) => name));
+  const familiesOf = factorFamilies(graph, { sequence: true });
+  const counts: Partial<Record<AttentionMethod, number>> = {};
+  for (const node of graph.nodes) {
+    const strategy = strategies.get(node.name);
+    if (node.phase !== 'forward' || !strategy || !mayBeAttention(node)) continue;
+    const whole = ruleOf(viewOf(graph, node));
+    const { factors, place } = familiesOf(node, whole);
+    // A rotary embedding is of attention's family and has no keys; other Softmax has one sequence or none.
+    if (place !== 'attention' || (node.op !== 'Softmax' && !whole.factors.has('t'))) continue;
+    const rule = refineRule(whole, strategy.pieces);
+    const cut = Object.keys(strategy.axes).filter((factor) => strategy.axes[factor]?.some((axis) => sp.has(axis)));
+    const stream = streamOf(rule, strategy);
+    const isRing = stream?.axes.some((axis) => sp.has(axis)) === true;
+    const found: readonly (AttentionMethod | false)[] = [
+      isRing ? 'ring' : cut.some((factor) => factors.sequence.has(factor)) && 'gather',
+      cut.some((factor) => factors.heads.has(factor)) && 'ulysses',
+    ];
+    for (const method of found) if (method) counts[method] = (counts[method] ?? 0) + 1;
+  }
+  return counts;
+}
+
+/** An attention, or the softmax of one that is written out and was not recognised. */
+function mayBeAttention({ op, domain }: Pick<Node, 'op' | 'domain'>): boolean {
+  return op === 'Softmax' || entryOf(op, domain)?.family === 'attention';
+}
