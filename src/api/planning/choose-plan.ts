@@ -275,8 +275,13 @@ async function lowerProposals(
   const isTimed = options.objective !== 'memory';
   let asked = Number.isFinite(limit) ? deviceBytes(limit, cluster) : null;
   let paired = alone;
-  // How many times its estimate needs what is too large, or fits with memory saved alone: the least of what was lowered.
-  let excess: number | null = null;
+  // How many times its estimate needs what is too large, or fits with memory saved alone: the least of what was lowered, with
+  // stages and without.
+  const excess = new Map<boolean, number>();
+  const exceeds = (priced: PricedConfiguration, times: number) => {
+    const known = excess.get(hasStages(priced)) ?? Number.POSITIVE_INFINITY;
+    excess.set(hasStages(priced), Math.min(times, known));
+  };
   for (let round = 0; round < ROUNDS; round++) {
     const proposed = await proposing.propose(asked).catch(refusal);
     if (proposed instanceof AutoparError) {
@@ -306,7 +311,7 @@ async function lowerProposals(
       }
       const { dp, sp, tp } = priced.configuration.degrees;
       const bytes = tensorBytes(priced.bytes, cluster);
-      if (bytes * (excess ?? 1) > limit) {
+      if (bytes * (excess.get(hasStages(priced)) ?? 1) > limit) {
         if (index < LOWERED) others.set(key, notTaken(priced, LARGER));
         continue;
       }
@@ -329,15 +334,14 @@ async function lowerProposals(
       if (!(result instanceof AutoparError)) {
         fitting.push(result);
         // Others that are estimated to need as much would pay time for memory too.
-        if (result.planned.found.savesMemory)
-          excess = Math.min(NEAR * (limit / bytes), excess ?? Number.POSITIVE_INFINITY);
+        if (result.planned.found.savesMemory) exceeds(priced, NEAR * (limit / bytes));
         continue;
       }
       others.set(key, notTaken(priced, result));
       if (!(result instanceof NothingFits)) continue;
       const own = result.figures.leastBytes / bytes;
       least = Math.min(least, own);
-      excess = Math.min(own, excess ?? own);
+      exceeds(priced, own);
     }
     if (!Number.isFinite(least)) break;
     asked = deviceBytes(limit / least, cluster);
@@ -376,6 +380,10 @@ function factorOf(lowered: readonly FittingPlan[], isLike: (priced: PricedConfig
   return factors.length > 0 ? Math.min(...factors) : null;
 }
 
+function hasStages({ configuration }: PricedConfiguration): boolean {
+  return configuration.degrees.pp > 1;
+}
+
 /**
  * The proposal that is least by its estimate, as much dearer as lowered ones of its kind are, else of those that have stages, or
  * none, like it.
@@ -384,7 +392,6 @@ function likeliest(
   proposals: ReadonlySet<PricedConfiguration>,
   lowered: readonly FittingPlan[],
 ): PricedConfiguration | undefined {
-  const hasStages = ({ configuration }: PricedConfiguration) => configuration.degrees.pp > 1;
   const expected = (proposal: PricedConfiguration) =>
     proposal.seconds *
     (factorOf(lowered, (priced) => kindOf(priced) === kindOf(proposal)) ??
