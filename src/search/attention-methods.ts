@@ -1,5 +1,5 @@
 /**
- * @file How attention is sharded over sp in an assignment, read off the factors that sp lies on: queries (gather), heads
+ * @file How attention is sharded over sp in an assignment, read off the factors that sp shards: queries (gather), heads
  * (ulysses), or queries and streamed keys at once (ring).
  */
 import type { Graph, Node } from '../ir/graph.js';
@@ -11,6 +11,7 @@ import type { AttentionMethod, AttentionMethods } from '../sharding-propagation/
 import { streamOf } from '../sharding-propagation/strategy.js';
 import { factorFamilies } from './factor-families.js';
 
+/** In how many attentions of the forward each method is; nothing where sp shards none. */
 export function attentionMethods(
   graph: Graph,
   { mesh, strategies }: Pick<Assignment, 'mesh' | 'strategies'>,
