@@ -18,7 +18,7 @@ export default {
   // One more than there are cores: a test that waits for its ranks or a child leaves its core to another.
   concurrency: availableParallelism() + 1,
   files: [testFiles(8)],
-  require: ['./dist/test/scratch.js'],
+  require: ['./dist/test/scratch.js', './dist/test/seed.js'],
   environmentVariables: { TMPDIR: folder, TEMP: folder },
   workerThreads: false,
   nodeArguments,

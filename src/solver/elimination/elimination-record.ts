@@ -94,13 +94,17 @@ export class StateLists {
 /** Tables that grow to this many times what they were together are not worth keeping the order for. */
 const GROWTH = 8;
 
-/** The optimum that a record leads to. @throws NoAssignment where every assignment is forbidden */
+/**
+ * The optimum that a record leads to.
+ * @throws NoAssignment where every assignment is forbidden, or tables were split and descent found none that is allowed
+ */
 export function solutionOf(problem: CostProblem, record: EliminationRecord, algebra: TableAlgebra): CostSolution {
   const bound = record.constants.reduce((sum, term) => sum + (algebra.table(term).values[0] as number), 0);
   const states = substituteBack(record, algebra);
   const cost = costOf(problem, states);
   const found = cost === bound ? { states, cost } : descend(problem, states);
-  if (bound === Infinity || found.cost === Infinity) throw new NoAssignment('every assignment is forbidden');
+  if (bound === Infinity) throw new NoAssignment('every assignment is forbidden');
+  if (found.cost === Infinity) throw new NoAssignment('no assignment was found that is not forbidden');
   return { ...found, bound };
 }
 

@@ -39,7 +39,7 @@ const DOMINANCE_WORK = 30_000_000;
 
 /**
  * Solves a problem. Problems that share tables may share an `algebra`: what was done for one is not done again.
- * @throws NoAssignment where every assignment is forbidden
+ * @throws NoAssignment where every assignment is forbidden, or tables were split and descent found none that is allowed
  */
 export function eliminate(
   problem: CostProblem,

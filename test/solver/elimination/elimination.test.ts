@@ -142,7 +142,8 @@ test('what was made in small tables, and made again, serves an elimination in la
         try {
           eliminate(problem, algebra, { tableEntries: 3, tableWork: 9, growth: 100 });
         } catch (error) {
-          t.true(error instanceof RangeError);
+          // Such small tables may leave none that descent finds.
+          t.true(error instanceof NoAssignment);
           return;
         }
       }

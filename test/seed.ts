@@ -1,0 +1,8 @@
+/**
+ * @file Loaded by ava before every test file: random inputs are the same in every run, so that what fails is the change's.
+ * `AUTOPAR_SEED=random` draws others, `AUTOPAR_SEED=7` those of that seed; what fails prints its own.
+ */
+import fc from 'fast-check';
+
+const { AUTOPAR_SEED: seed = '1' } = process.env;
+if (seed !== 'random') fc.configureGlobal({ ...fc.readConfigureGlobal(), seed: Number(seed) });
