@@ -4,12 +4,6 @@
  */
 import type { LanguageModelSizes, LayerKind, LayerPart } from './language-sizes.js';
 
-/** Layers that are alike: the first of them, and how many there are. */
-export interface LayerClass {
-  readonly kind: LayerKind;
-  readonly count: number;
-}
-
 /** The kind of each layer, from the first to the last: those of `pattern` in turns where there is one. */
 export function layerKinds({
   layers,
@@ -24,21 +18,6 @@ export function layerKinds({
 
 const DENSE: LayerKind = ['attention', 'feed-forward'];
 const ROUTED: LayerKind = ['attention', 'experts'];
-
-/** Layers by kind, in the order in which kinds first appear, and the number of each layer's class. */
-export function layerClasses(sizes: Pick<LanguageModelSizes, 'layers' | 'pattern' | 'experts'>): {
-  readonly classes: readonly LayerClass[];
-  readonly order: readonly number[];
-} {
-  const kinds = layerKinds(sizes);
-  const names = kinds.map((kind) => kind.join(' '));
-  const distinct = [...new Set(names)];
-  const classes = distinct.map((name) => ({
-    kind: kinds[names.indexOf(name)] as LayerKind,
-    count: names.filter((other) => other === name).length,
-  }));
-  return { classes, order: names.map((name) => distinct.indexOf(name)) };
-}
 
 /** Letters that hybrid models are described by (Waleffe et al. 2024): M state space, * attention, - feed-forward, E experts. */
 const LETTERS: Readonly<Record<string, LayerPart>> = {

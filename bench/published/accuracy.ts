@@ -9,6 +9,7 @@ import type { CsvRow } from '../../src/api/calibration/csv.js';
 import { labelScore, type Score, type ScoredRow, scoreOf } from '../../src/api/calibration/score.js';
 import { STEP_CONSTANTS } from '../../src/cost-model/step/constants.js';
 import { allocatedBytes, stageMemory } from '../../src/cost-model/step/step-memory.js';
+import { priceStepExactly } from '../../src/cost-model/step/step-price.js';
 import { calibratedSeconds } from './calibrated.js';
 import { peakSeconds } from './constant-utilisation.js';
 import { PublishedPredictor } from './predictor.js';
@@ -53,15 +54,15 @@ try {
   if (files.length === 0) throw new Error('no files: npm run bench:accuracy -- FILES.csv…');
   const predictor = new PublishedPredictor();
   // One table of another form does not keep the others from being read; it fails the run at its end.
-  const tables = files.flatMap((file) => {
+  const tables: TableOutcomes[] = [];
+  for (const file of files) {
     try {
-      return [readTable(file, predictor)];
+      tables.push(await readTable(file, predictor));
     } catch (error) {
       console.error(error instanceof Error ? error.message : error);
       process.exitCode = 1;
-      return [];
     }
-  });
+  }
   if (tables.length === 0) process.exit(1);
   const all = tables.flatMap(({ outcomes }) => outcomes);
   const share = constantShare(all);
@@ -81,7 +82,7 @@ try {
     console.log(JSON.stringify(record, null, 2));
   } else {
     if (asked('--rows')) for (const outcome of all) console.log(rowLine(outcome));
-    print([...reports, total], share, predictor.classes);
+    print([...reports, total], share, predictor.models);
   }
 } catch (error) {
   console.error(error instanceof Error ? error.message : error);
@@ -107,7 +108,11 @@ function rowsIn(file: string): readonly CsvRow[] {
   }
 }
 
-function readTable(file: string, predictor: PublishedPredictor) {
+interface TableOutcomes extends Pick<FileReport, 'file' | 'rows' | 'eligible' | 'skipped'> {
+  readonly outcomes: readonly Outcome[];
+}
+
+async function readTable(file: string, predictor: PublishedPredictor): Promise<TableOutcomes> {
   const rows = rowsIn(file);
   const skipped: Record<string, number> = {};
   const outcomes: Outcome[] = [];
@@ -123,7 +128,7 @@ function readTable(file: string, predictor: PublishedPredictor) {
     }
     // One row that no layer can be made of, or that a device cannot run, does not keep the others from being predicted.
     try {
-      outcomes.push(outcomeOf(run, predictor));
+      outcomes.push(await outcomeOf(run, predictor));
     } catch (error) {
       const why = `not predicted: ${error instanceof Error ? error.message : error}`;
       skipped[why] = (skipped[why] ?? 0) + 1;
@@ -134,12 +139,12 @@ function readTable(file: string, predictor: PublishedPredictor) {
     rows: rows.length,
     eligible,
     skipped,
-    outcomes: asked('--calibrated') ? calibrated(outcomes, predictor) : outcomes,
+    outcomes: asked('--calibrated') ? await calibrated(outcomes, predictor) : outcomes,
   };
 }
 
-function calibrated(outcomes: readonly Outcome[], predictor: PublishedPredictor): readonly Outcome[] {
-  const seconds = calibratedSeconds(
+async function calibrated(outcomes: readonly Outcome[], predictor: PublishedPredictor): Promise<readonly Outcome[]> {
+  const seconds = await calibratedSeconds(
     outcomes.map(({ run }) => run),
     predictor,
   );
@@ -149,10 +154,10 @@ function calibrated(outcomes: readonly Outcome[], predictor: PublishedPredictor)
   }));
 }
 
-function outcomeOf(run: PublishedRun, predictor: PublishedPredictor): Outcome {
-  const work = predictor.work(run);
+async function outcomeOf(run: PublishedRun, predictor: PublishedPredictor): Promise<Outcome> {
+  const work = await predictor.work(run);
   const stages = stageMemory(work, run.configuration);
-  const predictedSeconds = predictor.price(run, STEP_CONSTANTS).stepSeconds;
+  const predictedSeconds = priceStepExactly(work, run.configuration, run.cluster, STEP_CONSTANTS).stepSeconds;
   if (!Number.isFinite(predictedSeconds)) throw new Error(`the step would take ${predictedSeconds} s`);
   return {
     run,
@@ -227,7 +232,7 @@ function merged(tables: readonly Readonly<Record<string, number>>[]): Readonly<R
   return sums;
 }
 
-function print(reports: readonly FileReport[], share: number, classes: number): void {
+function print(reports: readonly FileReport[], share: number, models: number): void {
   const percent = (value: number | null) => (value === null ? '–' : `${(100 * value).toFixed(1)} %`);
   const cells = reports.map((report) => [
     report.file.replace(/\.csv$/, ''),
@@ -285,7 +290,7 @@ function print(reports: readonly FileReport[], share: number, classes: number): 
   console.log(
     `used ${total?.usedOfEligible} of ${total?.eligible} rows with a time, degrees and a catalogued ` +
       `device${total?.time.rows ? `; constant: every run at ${percent(share)} of its 16-bit peak` : ''}; ` +
-      `${classes} layer classes`,
+      `${models} models were read`,
   );
 }
 

@@ -10,16 +10,19 @@ import type { PublishedPredictor } from './predictor.js';
 import type { PublishedRun } from './run.js';
 
 /** Seconds of steps by run; of devices with one model alone, and of runs without a time, there are none. */
-export function calibratedSeconds(
+export async function calibratedSeconds(
   runs: readonly PublishedRun[],
   predictor: PublishedPredictor,
-): ReadonlyMap<PublishedRun, number> {
+): Promise<ReadonlyMap<PublishedRun, number>> {
   const found = new Map<PublishedRun, number>();
   const timed = runs.filter(({ seconds }) => seconds !== null);
   for (const own of groupBy(timed, ({ cluster }) => cluster.device.id).values()) {
-    const fit = fitLayers(
-      own.map((run) => ({ ...run, work: predictor.work(run), seconds: run.seconds ?? Number.NaN })),
-    );
+    const measured = own.map(async (run) => ({
+      ...run,
+      work: await predictor.work(run),
+      seconds: run.seconds ?? Number.NaN,
+    }));
+    const fit = fitLayers(await Promise.all(measured));
     const seconds = leftOut(fit, (_, index) => own[index]?.row['model'] ?? '');
     for (const [index, run] of own.entries()) if (seconds) found.set(run, seconds[index] as number);
   }

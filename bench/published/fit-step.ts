@@ -66,7 +66,7 @@ const STIFFNESS = 0.002;
 
 const files = process.argv.slice(2).filter((text) => text.endsWith('.csv') && !UNSEEN.has(basename(text)));
 const predictor = new PublishedPredictor();
-const samples = files.flatMap((file) => samplesOf(file));
+const samples = (await Promise.all(files.map(samplesOf))).flat();
 const families = groupBy(samples, ({ run }) => run.file);
 /** What one would expect before any measurement of a whole step: data sheets, microbenchmarks, round numbers. */
 const EXPECTED: StepConstants = {
@@ -119,14 +119,13 @@ if (process.argv.includes('--hold-out')) {
   }
 }
 
-function samplesOf(file: string): readonly Sample[] {
+async function samplesOf(file: string): Promise<readonly Sample[]> {
   const runs = readCsv(readFileSync(file, 'utf8'))
     .map((row) => publishedRun(row, basename(file)))
     .filter((run): run is PublishedRun => typeof run !== 'string' && run.seconds !== null && run.formatStated);
   const step = Math.max(1, Math.floor(runs.length / MOST_PER_FAMILY));
-  return runs
-    .filter((_, index) => index % step === 0)
-    .map((run) => ({ run, work: predictor.work(run), seconds: run.seconds ?? 0 }));
+  const taken = runs.filter((_, index) => index % step === 0);
+  return Promise.all(taken.map(async (run) => ({ run, work: await predictor.work(run), seconds: run.seconds ?? 0 })));
 }
 
 /** Mean |predicted / measured − 1|. */

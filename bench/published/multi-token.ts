@@ -4,7 +4,7 @@
  * more.
  */
 import type { LanguageModelSizes } from '../../models/language-sizes.js';
-import { layerClasses } from '../../models/layer-kinds.js';
+import { layerKinds } from '../../models/layer-kinds.js';
 import type { MatmulWork, ModelWork, PartWork } from '../../src/cost-model/step/work.js';
 
 /**
@@ -18,12 +18,13 @@ export function withPredictions(
   predictions: number,
 ): ModelWork {
   if (predictions === 0) return work;
-  const { classes } = layerClasses(sizes);
+  const kinds = layerKinds(sizes);
+  const order = work.order ?? work.layers.flatMap(({ count }, index) => new Array<number>(count).fill(index));
   return {
     ...work,
     layers: work.layers.map(({ part, count }, index) => ({
       part,
-      count: count + (ADDED.has(classes[index]?.kind.join(' ') ?? '') ? predictions : 0),
+      count: count + (ADDED.has(kinds[order.indexOf(index)]?.join(' ') ?? '') ? predictions : 0),
     })),
     last: repeated(work.last, joined(sizes, tp), predictions),
   };

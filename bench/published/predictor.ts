@@ -7,7 +7,7 @@ import { withPredictions } from './multi-token.js';
 import type { PublishedRun } from './run.js';
 
 export class PublishedPredictor extends Predictor {
-  override work(run: PublishedRun): ModelWork {
-    return withPredictions(super.work(run), run.sizes, run.configuration.degrees.tp, run.predictions);
+  override async work(run: PublishedRun): Promise<ModelWork> {
+    return withPredictions(await super.work(run), run.sizes, run.configuration.degrees.tp, run.predictions);
   }
 }

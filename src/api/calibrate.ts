@@ -96,7 +96,7 @@ export async function calibrate(options: CalibrateOptions): Promise<Calibration>
       await interruptible(signal);
       onProgress?.(done, rows.length);
     }
-    const run = runOn(row, plain, predictor);
+    const run = await runOn(row, plain, predictor);
     if (typeof run === 'string') skipped[run] = (skipped[run] ?? 0) + 1;
     else usable.push(run);
   }

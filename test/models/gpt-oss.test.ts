@@ -4,7 +4,7 @@
 import test from 'ava';
 import { generatedModel } from '../../models/families.js';
 import { languageModel } from '../../models/language-model.js';
-import { modelWork } from '../../src/api/planning/layer-classes.js';
+import { modelWork } from '../../src/api/planning/step-works.js';
 import { runGraph } from '../../src/api/verification/reference.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { elementCount } from '../../src/ir/graph.js';
@@ -58,11 +58,12 @@ test('GPT-OSS has the parameters that are published of it', (t) => {
   }
 });
 
-test('every second layer attends to a window, and is a class of its own', (t) => {
+test('every second layer attends to a window, and is a class of its own', async (t) => {
   const { language } = generatedModel(TEXT.replace('layers=2', 'layers=5'));
   if (!language) return t.fail();
-  const work = modelWork({ ...language, batch: 2 }, 1, parseCluster('1x1:h100-sxm-80', undefined));
-  t.deepEqual(work.order, [0, 1, 0, 1, 0]);
+  const work = await modelWork({ ...language, batch: 2 }, 1, parseCluster('1x1:h100-sxm-80', undefined));
+  // Behind the last layer nothing reads the angles any more, so that less is live in it.
+  t.deepEqual(work.order, [0, 1, 0, 1, 2]);
   const attention = work.layers.map(({ part }) => part.forward.find(({ kind }) => kind === 'attention'));
   const shared = { batch: 2, heads: 4, keyHeads: 2, queries: 8, keys: 8, width: 8, valueWidth: 8, causal: true };
   t.deepEqual(attention[0], { kind: 'attention', backward: false, ...shared, window: 3 });

@@ -10,7 +10,7 @@ import { generatedModel } from '../../models/families.js';
 import { languageModel } from '../../models/language-model.js';
 import type { LanguageModelSizes } from '../../models/language-sizes.js';
 import { compile } from '../../src/api/compile.js';
-import { layerGraph, layerWork, modelWork } from '../../src/api/planning/layer-classes.js';
+import { modelWork } from '../../src/api/planning/step-works.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { STEP_CONSTANTS } from '../../src/cost-model/step/constants.js';
 import { flopsOf } from '../../src/cost-model/step/model-flops.js';
@@ -62,26 +62,22 @@ for (const [isSlow, text, degrees, isTraining] of [
     },
   );
 
-test('a layer of each kind is read once, and counted as often as the pattern has it', (t) => {
-  const sizes = sizesOf(TEXT.replace('M*-E', 'MEM*EME-'), 1);
-  const { work, runs } = layerWork(layerGraph(sizes), 1, CLUSTER);
+test('a layer of each kind is counted as often as the pattern has it', async (t) => {
+  const work = await modelWork(sizesOf(TEXT.replace('M*-E', 'MEM*EME-'), 1), 1, CLUSTER);
   t.deepEqual(
     work.layers.map(({ count }) => count),
     [3, 3, 1, 1],
   );
   t.deepEqual(work.order, [0, 1, 0, 2, 1, 0, 1, 3]);
-  t.deepEqual(runs[0]?.instances, ['layers.0', 'layers.2', 'layers.5']);
   // Models whose layers follow one another by kind have no order of their own.
-  t.is(
-    modelWork(sizesOf('moe:layers=3,dense=1,hidden=64,heads=4,kv_heads=4,ffn=64,seq=16,vocab=64', 1), 1, CLUSTER).order,
-    undefined,
-  );
+  const dense = sizesOf('moe:layers=3,dense=1,hidden=64,heads=4,kv_heads=4,ffn=64,seq=16,vocab=64', 1);
+  t.is((await modelWork(dense, 1, CLUSTER)).order, undefined);
 });
 
-/** The only layer of a model of state space alone. */
-function stateSpaceLayer(also: string, tp: number): PartWork {
-  const text = `hybrid:pattern=M,hidden=256,state_width=32,state=64,groups=4,chunk=64,vocab=256,seq=512${also}`;
-  const [layer] = modelWork(sizesOf(text, 1), tp, CLUSTER).layers;
+/** One of two layers of a model of state space alone. */
+async function stateSpaceLayer(also: string, tp: number): Promise<PartWork> {
+  const text = `hybrid:pattern=MM,hidden=256,state_width=32,state=64,groups=4,chunk=64,vocab=256,seq=512${also}`;
+  const [layer] = (await modelWork(sizesOf(text, 1), tp, CLUSTER)).layers;
   if (!layer) throw new Error('a model without layers');
   return layer.part;
 }
@@ -89,14 +85,14 @@ function stateSpaceLayer(also: string, tp: number): PartWork {
 const flops = (part: PartWork, phase: 'forward' | 'backward') =>
   part[phase].reduce((sum, work) => sum + flopsOf(work), 0);
 
-test('a state-space layer has the products of its projections and of its chunks, shared out by tp', (t) => {
+test('a state-space layer has the products of its projections and of its chunks, shared out by tp', async (t) => {
   const [s, h, inner, heads, n, groups, chunk] = [512, 256, 512, 16, 64, 4, 64];
   const projections = 2 * s * h * (2 * inner + 2 * groups * n + heads) + 2 * s * inner * h;
   const chunks = s / chunk;
   const scan =
     2 * s * chunk * groups * n + 2 * s * chunk * inner + 2 * (2 * s * n * inner) + 2 * chunks * chunks * n * inner;
   for (const tp of [1, 2, 4]) {
-    const part = stateSpaceLayer('', tp);
+    const part = await stateSpaceLayer('', tp);
     t.is(flops(part, 'forward'), (projections + scan) / tp);
     // Twice as many, and the scan's once more, which its kernels make again.
     t.is(flops(part, 'backward'), (2 * projections + 3 * scan) / tp);
@@ -107,24 +103,24 @@ test('a state-space layer has the products of its projections and of its chunks,
   }
 });
 
-test('what a scan makes inside its chunks is not kept: what a layer keeps does not grow with them', (t) => {
-  t.is(stateSpaceLayer('', 1).saved, stateSpaceLayer(',chunk=256', 1).saved);
+test('what a scan makes inside its chunks is not kept: what a layer keeps does not grow with them', async (t) => {
+  t.is((await stateSpaceLayer('', 1)).saved, (await stateSpaceLayer(',chunk=256', 1)).saved);
 });
 
-test('nor does what is live while it infers, but for the states at the ends of chunks, which are fewer', (t) => {
-  t.true(stateSpaceLayer(',chunk=256', 1).live <= stateSpaceLayer('', 1).live);
+test('nor does what is live while it infers, but for the states at the ends of chunks, which are fewer', async (t) => {
+  t.true((await stateSpaceLayer(',chunk=256', 1)).live <= (await stateSpaceLayer('', 1)).live);
 });
 
-test('experts of a latent width are sent tokens of that width', (t) => {
-  const sent = (latent: number) => {
-    const text = `hybrid:pattern=E,hidden=256,heads=4,kv_heads=4,head_width=64,experts=8,topk=2,expert_ffn=128,shared=0,latent=${latent},vocab=256,seq=512`;
+test('experts of a latent width are sent tokens of that width', async (t) => {
+  const sent = async (latent: number) => {
+    const text = `hybrid:pattern=EE,hidden=256,heads=4,kv_heads=4,head_width=64,experts=8,topk=2,expert_ffn=128,shared=0,latent=${latent},vocab=256,seq=512`;
     const { ep } = priceStep(
-      modelWork(sizesOf(text, 1), 1, CLUSTER),
+      await modelWork(sizesOf(text, 1), 1, CLUSTER),
       trained({ dp: 8, ep: 8 }),
       CLUSTER,
       STEP_CONSTANTS,
     ).bytes;
     return ep;
   };
-  t.is(sent(64), sent(0) / 4);
+  t.is(await sent(64), (await sent(0)) / 4);
 });

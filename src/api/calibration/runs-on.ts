@@ -25,7 +25,7 @@ export interface UsableRun extends MeasuredRun {
 const MOST_OFF = 10;
 
 /** The run of a row on a cluster, or the reason why it is of no use. */
-export function runOn(row: CsvRow, cluster: Cluster, predictor: Predictor): UsableRun | string {
+export async function runOn(row: CsvRow, cluster: Cluster, predictor: Predictor): Promise<UsableRun | string> {
   const run = measuredRow(row);
   if (typeof run === 'string') return run;
   const { seconds, configuration } = run;
@@ -37,7 +37,7 @@ export function runOn(row: CsvRow, cluster: Cluster, predictor: Predictor): Usab
   const own = firstDevices(cluster, devices);
   if (!own) return `${devices} devices are no whole nodes of ${cluster.nodes} × ${cluster.perNode}`;
   try {
-    const work = predictor.work(run);
+    const work = await predictor.work(run);
     const predictedSeconds = priceStepExactly(work, configuration, own, STEP_CONSTANTS).stepSeconds;
     if (!Number.isFinite(predictedSeconds)) return `not predicted: the step would take ${predictedSeconds} s`;
     const off = seconds / predictedSeconds;

@@ -14,7 +14,7 @@ import type { Strategy } from '../../sharding-propagation/strategy.js';
  * The same strategies and layouts for the same operators of other sizes.
  * @param before the graph that the assignment is of
  * @param after the same model at another number of samples
- * @returns null where a factor or a dimension is cut that has another size there, or none
+ * @returns null where a factor or a dimension is cut that has another size there, or what is laid out is not there
  */
 export function atOtherSamples(assignment: Assignment, before: Graph, after: Graph): Assignment | null {
   const others = new Map(before.nodes.map((node) => [node.name, node]));
@@ -29,13 +29,13 @@ export function atOtherSamples(assignment: Assignment, before: Graph, after: Gra
   }
   const inputs = new Map<string, Layout>();
   for (const [name, layout] of assignment.inputs) {
-    const sized = withSizes(layout, typeOf(after, name).shape);
+    const sized = after.tensors.has(name) && withSizes(layout, typeOf(after, name).shape);
     if (!sized) return null;
     inputs.set(name, sized);
   }
   const views: Assignment['views'][number][] = [];
   for (const view of assignment.views) {
-    const layout = withSizes(view.layout, typeOf(after, view.tensor).shape);
+    const layout = after.tensors.has(view.tensor) && withSizes(view.layout, typeOf(after, view.tensor).shape);
     if (!layout) return null;
     views.push({ ...view, layout });
   }

@@ -61,6 +61,12 @@ export interface ChosenPlan extends Formed {
 /** Proposals that may be lowered, one after another. */
 const LOWERED = 4;
 
+/**
+ * Of the memory that there is, as much as estimates of training may need for a start, where headroom is wanted: they are off by
+ * some per cent, a plan that is too large by less is planned in vain, and one that recomputes a layer more takes hardly longer.
+ */
+const SAFE_SHARE = 0.95;
+
 /** How often proposals are made, for less memory where some of them do not fit once they are lowered. */
 const ROUNDS = 3;
 
@@ -273,7 +279,9 @@ async function lowerProposals(
   const kinds = new Set<string>();
   // Of dp and tp alone the fastest is known, not the one with the least memory.
   const isTimed = options.objective !== 'memory';
-  let asked = Number.isFinite(limit) ? deviceBytes(limit, cluster) : null;
+  const within = (bytes: number) => (Number.isFinite(bytes) ? deviceBytes(bytes, cluster) : null);
+  const { headroom } = preferencesOf(options, options.memory !== undefined);
+  let asked = within(training ? Math.max(SAFE_SHARE, 1 - headroom) * limit : limit);
   let paired = alone;
   // How many times its estimate needs what is too large, or fits with memory saved alone: the least of what was lowered, with
   // stages and without.
@@ -283,7 +291,10 @@ async function lowerProposals(
     excess.set(hasStages(priced), Math.min(times, known));
   };
   for (let round = 0; round < ROUNDS; round++) {
-    const proposed = await proposing.propose(asked).catch(refusal);
+    const safe = await proposing.propose(asked).catch(refusal);
+    // What fits nearly, or not at all, is proposed where nothing else is.
+    const proposed =
+      safe instanceof AutoparError && round === 0 ? await proposing.propose(within(limit)).catch(refusal) : safe;
     if (proposed instanceof AutoparError) {
       if (round === 0) {
         notes.push(unproposedText(proposed));
@@ -344,7 +355,7 @@ async function lowerProposals(
       exceeds(priced, own);
     }
     if (!Number.isFinite(least)) break;
-    asked = deviceBytes(limit / least, cluster);
+    asked = within(limit / least);
   }
   const figure = figureOf(options);
   fitting.sort((a, b) => figure(a) - figure(b));

@@ -3,48 +3,156 @@
  * planned for those ranks and lowered; layers whose work is alike are one class.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
-import { readShared, readTensors, readWork } from '../../cost-model/step/read-work.js';
-import { NO_WORK, type PartWork } from '../../cost-model/step/work.js';
+import { deviceLevels } from '../../cost-model/levels.js';
+import { stepPrice } from '../../cost-model/price.js';
+import { redistributionBound } from '../../cost-model/redistribution-bound.js';
+import type { PartTensors } from '../../cost-model/step/held-tensors.js';
+import { type ModelParts, readShared, readTensors, readWork } from '../../cost-model/step/read-work.js';
+import { type ModelWork, NO_WORK, type PartWork } from '../../cost-model/step/work.js';
 import type { LossOptions } from '../../ir/autodiff/append-loss.js';
 import { drawDropout } from '../../ir/autodiff/dropout.js';
 import { withLossGradients } from '../../ir/autodiff/loss-gradients.js';
+import { inMixedPrecision, type LowType } from '../../ir/autodiff/mixed-precision.js';
 import { flattenBlocks } from '../../ir/blocks/flatten-blocks.js';
 import { dimensionRoles } from '../../ir/dimension-roles.js';
-import { isFloating } from '../../ir/dtype.js';
+import { byteLength, isFloating } from '../../ir/dtype.js';
 import { AutoparError } from '../../ir/error.js';
 import { elementCount, type Graph, type Node, typeOf } from '../../ir/graph.js';
+import { moduleText } from '../../ir/onnx/module-path.js';
 import { firstOfLayers, type LayerRun } from '../../ir/passes/first-of-layers.js';
 import type { Assignment } from '../../partition/assignment.js';
+import { forwardGroups } from '../../partition/kernels.js';
 import { onlyStage } from '../../partition/lower-stages.js';
 import { partition } from '../../partition/partition.js';
 import type { ShardedGraph } from '../../partition/sharded-graph.js';
 import { plan } from '../../search/plan.js';
 import type { Mesh } from '../../sharding-propagation/mesh.js';
 import type { Pin } from '../../sharding-propagation/pin.js';
+import { makeRedistributor, type Redistributor } from '../../sharding-propagation/redistribution.js';
 import { expertPins, productPins, streamPins, tablePins } from '../requests/parameter-pins.js';
 import { atOtherSamples } from './at-other-samples.js';
-import { type ReadWork, ranksOf, redistributorOf, scans } from './layer-classes.js';
 
 /** What a graph's work is read for: inference, or training with a loss. */
-export type Purpose = { readonly kind: 'inference' } | { readonly kind: 'training'; readonly loss: LossOptions };
+export type Purpose = { readonly kind: 'inference' } | TrainingPurpose;
+
+interface TrainingPurpose {
+  readonly kind: 'training';
+  readonly loss: LossOptions;
+  /** A program is planned that computes products in this type. */
+  readonly program?: LowType;
+}
 
 /** A model's operators for a purpose, one layer of each run. */
 export interface GraphOfWork {
   readonly graph: Graph;
   /** Which layers those that are left stand for, where more than themselves. */
   readonly runs: readonly LayerRun[];
+  /** Weights that several layers read. */
+  readonly shared: ReadonlySet<string>;
   /** Tokens of a sample; null where its inputs are none. */
   readonly sequence: number | null;
+  /** What programs in 16 bit keep; absent where none is asked for. */
+  readonly kept?: KeptByPrograms;
 }
 
-/** @throws AutoparError where the graph has no gradient, or no output that the loss can be of */
-export function graphOfWork(whole: Graph, purpose: Purpose): GraphOfWork {
-  const { graph, runs } = firstOfLayers(whole);
+/** How many times as much programs in 16 bit keep as if all of it were: of each part, and of what a layer hands to the next. */
+interface KeptByPrograms {
+  readonly parts: ReadonlyMap<string, number>;
+  readonly boundary: number;
+}
+
+/** A model's work, and what it was read off. */
+export interface ReadWork {
+  readonly work: ModelWork;
+  /** One layer of each run, with gradients where it is trained. */
+  readonly graph: Graph;
+  /** How its operators lie over the tensor-parallel ranks. */
+  readonly assignment: Assignment;
+  /** Which layers those that are left stand for. */
+  readonly runs: readonly LayerRun[];
+  /** Tokens of a sample; null where its inputs are none. */
+  readonly sequence: number | null;
+  /** What its parts hold, by name; made when asked for. */
+  readonly tensors: () => PartTensors;
+}
+
+/**
+ * @param low what products are computed in: operators that are not computed in it are in float32, with casts between
+ * @throws AutoparError where the graph has no gradient, or no output that the loss can be of
+ */
+export function graphOfWork(whole: Graph, purpose: Purpose, low?: LowType): GraphOfWork {
+  const { graph: forward, runs } = firstOfLayers(withOnlyLayer(whole));
+  const graph = low === undefined ? forward : inMixedPrecision(forward, low);
   return {
     graph: purpose.kind === 'training' ? withGradients(graph, purpose.loss) : graph,
     runs,
+    shared: sharedWeights(whole),
     sequence: tokensOf(graph),
   };
+}
+
+/**
+ * The same with what programs keep in a precision: prices of layers count as software of transformers does, whose kernels hold
+ * all in 16 bit; programs compute normalisations, sums and losses in float32, as PyTorch's autocast does, and keep that.
+ * @throws AutoparError as `graphOfWork`
+ */
+export async function withKept(
+  of: GraphOfWork,
+  whole: Graph,
+  purpose: Purpose,
+  cluster: Cluster,
+): Promise<GraphOfWork> {
+  if (purpose.kind === 'inference' || !purpose.program) return of;
+  const ranks = ranksOf(cluster, 1);
+  const bytesOf = async (one: GraphOfWork) => {
+    const { sharded } = await searched(one.graph, 1, ranks);
+    const { places, parts } = partsOf(one);
+    // Casts of weights are there while a layer runs, whatever is kept.
+    const fed = movedBy(one.graph, one.graph.inputs);
+    const bytes = (name: string, elements: number) =>
+      byteLength(sharded.tensors.get(name)?.dtype ?? 'float32', elements);
+    const sums = [...readTensors(one.graph, sharded, parts)].map(([part, held]) => {
+      const kept = held.filter(({ tensor, kind, mask }) => kind === 'activation' && !mask && fed.has(tensor));
+      return [part, kept.reduce((sum, { tensor, elements }) => sum + bytes(tensor, elements), 0)] as const;
+    });
+    const sizeOf = (name: string) => {
+      const { dtype, shape } = typeOf(one.graph, name);
+      return byteLength(dtype, elementCount(shape));
+    };
+    return { parts: new Map(sums), boundary: boundaryOf(one, places, sizeOf) };
+  };
+  const [plain, mixed] = [await bytesOf(of), await bytesOf(graphOfWork(whole, purpose, purpose.program))];
+  // Of 16 bit against all in float32, twice.
+  const times = (own: number, other: number) => (other === 0 ? 1 : (2 * own) / other);
+  const parts = [...plain.parts].map(
+    ([part, bytes]) => [part, times(mixed.parts.get(part) ?? bytes / 2, bytes)] as const,
+  );
+  return { ...of, kept: { parts: new Map(parts), boundary: times(mixed.boundary, plain.boundary) } };
+}
+
+/** A layer without equals is one too, where it is the only module with a number (layers.0). */
+function withOnlyLayer(graph: Graph): Graph {
+  if (graph.nodes.some(({ layer }) => layer !== null)) return graph;
+  const layerOf = ({ module }: Node) => {
+    const depth = module.findIndex((step) => /\d$/.test(step));
+    return depth < 0 ? null : moduleText(module.slice(0, depth + 1));
+  };
+  const layers = graph.nodes.map(layerOf);
+  if (new Set(layers.filter((layer) => layer !== null)).size !== 1) return graph;
+  return { ...graph, nodes: graph.nodes.map((node, index) => ({ ...node, layer: layers[index] ?? null })) };
+}
+
+function sharedWeights({ nodes, weights }: Graph): ReadonlySet<string> {
+  const readIn = new Map<string, string>();
+  const shared = new Set<string>();
+  for (const { inputs, layer } of nodes) {
+    for (const input of inputs) {
+      if (input === null || layer === null || !weights.has(input)) continue;
+      if ((readIn.get(input) ?? layer) !== layer) shared.add(input);
+      readIn.set(input, layer);
+    }
+  }
+  return shared;
 }
 
 /** Numbers that are looked up, along the dimension that attention or a recurrence runs over. */
@@ -60,46 +168,86 @@ function tokensOf(graph: Graph): number | null {
  * @throws AutoparError where no plan shards the graph over `tp` ranks
  */
 export async function graphWork(
-  { graph, runs, sequence }: GraphOfWork,
+  of: GraphOfWork,
   tp: number,
   cluster: Cluster,
   known: Pick<ReadWork, 'graph' | 'assignment'> | null = null,
 ): Promise<ReadWork> {
-  const repeats = new Map(runs.map(({ name, instances }) => [name, instances.length]));
+  const { graph, runs, sequence, kept } = of;
   const ranks = ranksOf(cluster, tp);
   const same = known && atOtherSamples(known.assignment, known.graph, graph);
   const { assignment, sharded } = same
     ? { assignment: same, sharded: partition(graph, same, redistributorOf(same.mesh, ranks)) }
     : await searched(graph, tp, ranks);
-  const places = layerPlaces(graph);
-  const partOf = (group: string) => places.get(group) ?? 'last';
-  const parts = readWork(graph, sharded, partOf, scans(graph));
-  const named = [...parts]
+  const { places, parts: ofParts } = partsOf(of);
+  const works = new Map(
+    [...readWork(graph, sharded, ofParts)].map(([name, part]): [string, PartWork] => [
+      name,
+      kept ? { ...part, keptByPrograms: kept.parts.get(name) ?? 1 } : part,
+    ]),
+  );
+  const repeats = repeatsOf(runs);
+  const named = [...works]
     .filter(([name]) => name !== 'first' && name !== 'last')
     .flatMap((layer) => Array.from({ length: repeats.get(layer[0]) ?? 1 }, () => layer));
   const layers = named.map(([, part]) => part);
   const classes = classesOf(layers.length > 0 ? layers : [NO_WORK]);
+  const order = classes
+    .flatMap(({ places: at }, index) => at.map((place) => [place, index] as const))
+    .sort(([a], [b]) => a - b)
+    .map(([, index]) => index);
   const work = {
-    first: parts.get('first') ?? NO_WORK,
+    first: works.get('first') ?? NO_WORK,
     layers: classes.map(({ part, places: { length: count } }) => ({ count, part })),
-    order: classes
-      .flatMap(({ places: at }, index) => at.map((place) => [place, index] as const))
-      .sort(([a], [b]) => a - b)
-      .map(([, index]) => index),
-    last: parts.get('last') ?? NO_WORK,
-    boundary: boundaryOf(graph, places, repeats),
-    ...readShared(graph, sharded, partOf),
+    ...(inTurns(order) ? { order } : {}),
+    last: works.get('last') ?? NO_WORK,
+    boundary: boundaryOf(of, places, (name) => elementCount(typeOf(graph, name).shape)),
+    ...(kept ? { boundaryOfPrograms: kept.boundary } : {}),
+    ...readShared(graph, sharded, ofParts.partOf),
   };
   const tensors = () => {
-    const held = readTensors(graph, sharded, partOf, scans(graph));
-    const of = (name: string) => held.get(name) ?? [];
+    const tensorsOf = readTensors(graph, sharded, ofParts);
+    const held = (name: string) => tensorsOf.get(name) ?? [];
     return {
-      first: of('first'),
-      layers: classes.map(({ places: [place = 0] }) => of(named[place]?.[0] ?? '')),
-      last: of('last'),
+      first: held('first'),
+      layers: classes.map(({ places: [place = 0] }) => held(named[place]?.[0] ?? '')),
+      last: held('last'),
     };
   };
   return { work, graph, assignment, runs, sequence, tensors };
+}
+
+/** Which part each operator and each weight is of, and the places of operators. */
+function partsOf({ graph, shared }: GraphOfWork): {
+  readonly places: ReadonlyMap<string, string>;
+  readonly parts: ModelParts;
+} {
+  const places = layerPlaces(graph);
+  const partOf = (group: string) => places.get(group) ?? 'last';
+  // A stage that begins with a later layer has its own, which is small or one table for all.
+  const holderOf = (weight: string) => (shared.has(weight) ? 'first' : undefined);
+  return { places, parts: { partOf, inScan: scans(graph), holderOf } };
+}
+
+function repeatsOf(runs: readonly LayerRun[]): ReadonlyMap<string, number> {
+  return new Map(runs.map(({ name, instances }) => [name, instances.length]));
+}
+
+/** The ranks of a tensor-parallel group: as many devices in one node. */
+function ranksOf({ device }: Cluster, tp: number): Cluster {
+  return { nodes: 1, perNode: tp, device, levels: deviceLevels(device, 1, tp), local: false };
+}
+
+/** What moves tensors between these ranks. */
+function redistributorOf(mesh: Mesh, ranks: Cluster): Redistributor {
+  const price = stepPrice(ranks, mesh);
+  return makeRedistributor(mesh, price, redistributionBound(ranks, mesh, price), { allToAll: true });
+}
+
+/** Groups of the part of a state-space layer that has kernels of its own. */
+function scans(graph: Graph): (group: string) => boolean {
+  const inside = new Set(graph.nodes.filter(({ module }) => module.includes('scan')).map(({ group }) => group));
+  return (group) => inside.has(group);
 }
 
 interface LaidOut {
@@ -132,19 +280,33 @@ function withGradients(forward: Graph, loss: LossOptions): Graph {
   return withLossGradients(drawDropout(opened, 0).graph, loss);
 }
 
-/** first, last, or the repeated layer of each group: what comes before the first layer, and what after it is in none. */
+/**
+ * first, last, or the repeated layer of each group: what comes before the first layer, and what after it is in none. Gradients
+ * are where their operator is, and what sums them up where they are made: of what one layer hands to the next, in the next.
+ */
 function layerPlaces(graph: Graph): ReadonlyMap<string, string> {
+  const groups = forwardGroups(graph);
   const places = new Map<string, string>();
+  const makers = new Map<string, string>();
   let begun = false;
+  const placeOf = ({ name, phase, group, layer, inputs }: Node): string => {
+    if (phase === 'forward') return layer ?? (begun ? 'last' : 'first');
+    const own = groups.get(name) ?? group;
+    if (own !== group) return places.get(own) ?? 'last';
+    return inputs.flatMap((input) => makers.get(input ?? '') ?? [])[0] ?? 'last';
+  };
   for (const node of graph.nodes) {
-    if (node.phase !== 'forward') {
-      if (node.layer !== null) places.set(node.group, node.layer);
-      continue;
-    }
     begun ||= node.layer !== null;
-    places.set(node.group, node.layer ?? (begun ? 'last' : 'first'));
+    const place = placeOf(node);
+    places.set(node.group, place);
+    for (const output of node.outputs) if (output !== null) makers.set(output, place);
   }
   return places;
+}
+
+/** Whether layers of one class do not all follow one another. */
+function inTurns(order: readonly number[]): boolean {
+  return order.some((own, layer) => layer > 0 && own < (order[layer - 1] as number));
 }
 
 /** Equal parts, and which of the layers they are, in the order in which they first come. */
@@ -162,13 +324,19 @@ function classesOf(
 }
 
 /**
- * Elements that go from one layer to the next: the most that any pair of neighbours hands on; a layer that stands for several
- * hands to the next of these what it hands on at the end. What no parameter moves (masks, rotary tables) every stage makes for
- * itself.
+ * What goes from one layer to the next, in sizes of tensors: the most that any pair of neighbours hands on; a layer that stands
+ * for several hands to the next of these what it hands on at the end. What no parameter moves (masks, rotary tables) every stage
+ * makes for itself.
  */
-function boundaryOf(graph: Graph, places: ReadonlyMap<string, string>, repeats: ReadonlyMap<string, number>): number {
+function boundaryOf(
+  { graph, runs }: GraphOfWork,
+  places: ReadonlyMap<string, string>,
+  sizeOf: (tensor: string) => number,
+): number {
+  const repeats = repeatsOf(runs);
   const makers = new Map<string, Node>();
-  const moved = movedByParameters(graph);
+  const parameters = [...graph.weights].flatMap(([name, { role }]) => (role === 'parameter' ? [name] : []));
+  const moved = movedBy(graph, parameters);
   for (const node of graph.nodes) {
     if (node.phase !== 'forward') continue;
     for (const output of node.outputs) if (output !== null) makers.set(output, node);
@@ -187,15 +355,13 @@ function boundaryOf(graph: Graph, places: ReadonlyMap<string, string>, repeats: 
       handed.set(`${from} ${to}`, set.add(input));
     }
   }
-  const sums = [...handed.values()].map((names) =>
-    [...names].reduce((sum, name) => sum + elementCount(typeOf(graph, name).shape), 0),
-  );
+  const sums = [...handed.values()].map((names) => [...names].reduce((sum, name) => sum + sizeOf(name), 0));
   return Math.max(0, ...sums);
 }
 
-/** Tensors that some parameter has part in. */
-function movedByParameters(graph: Graph): ReadonlySet<string> {
-  const moved = new Set([...graph.weights].flatMap(([name, { role }]) => (role === 'parameter' ? [name] : [])));
+/** These tensors, and those that some of them has part in. */
+function movedBy(graph: Graph, tensors: Iterable<string>): ReadonlySet<string> {
+  const moved = new Set(tensors);
   for (const node of graph.nodes) {
     if (!node.inputs.some((input) => input !== null && moved.has(input))) continue;
     for (const output of node.outputs) if (output !== null) moved.add(output);

@@ -6,6 +6,8 @@ import { type GeneratedModel, generatedModel } from '../../../models/families.js
 import { type Cluster, clusterSize, parseCluster } from '../../cost-model/cluster.js';
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import { modelFlops } from '../../cost-model/step/model-flops.js';
+import type { LossOptions } from '../../ir/autodiff/append-loss.js';
+import { LOW_TYPES } from '../../ir/autodiff/training-graph.js';
 import { AutoparError } from '../../ir/error.js';
 import type { DegreesVerdict } from '../../search/configurations/best-configurations.js';
 import type { PricedConfiguration } from '../../search/configurations/priced.js';
@@ -26,8 +28,7 @@ import {
   simulationOf,
 } from '../simulate.js';
 import { type FewerDevices, fewerDevices } from './fewer-devices.js';
-import type { Purpose } from './graph-work.js';
-import type { ReadWork } from './layer-classes.js';
+import type { Purpose, ReadWork } from './graph-work.js';
 import { impossible, nothingFits, outOfTime } from './no-step.js';
 import { type PreferredStep, preferredStep } from './preferred-step.js';
 import type { PreparedStep, Works } from './prepared-step.js';
@@ -196,10 +197,15 @@ async function sourcesOf(options: StepSearchOptions, reader?: WorkReader): Promi
   const cluster = options.on ?? parseCluster(options.cluster, options.devices, await clusterSources(options.cluster));
   checkPurpose(options);
   checkOffload(options, cluster);
-  const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
+  const purpose: Purpose = options.loss ? trainingPurpose(options.loss, options) : { kind: 'inference' };
   const globalBatch = await batchOf(options, generated);
   const read = reader ?? workReader(options, generated, purpose, cluster, evenShare(globalBatch, cluster));
   return { generated, cluster, globalBatch, read };
+}
+
+function trainingPurpose(loss: LossOptions, { program, precision }: StepSearchOptions): Purpose {
+  const isLow = program && (precision === 'bf16' || precision === 'fp16');
+  return { kind: 'training', loss, ...(isLow ? { program: LOW_TYPES[precision] } : {}) };
 }
 
 /** Searches what was read. @throws AutoparError (noPlan) `nothing-fits`, `out-of-time` */
@@ -270,20 +276,7 @@ async function spaceOf(
     decided: decidedOf(options),
     base: { ...baseConfiguration(cluster, options, globalBatch), ...(options.program ? { program: true } : {}) },
   };
-  const possible = possibleOf(space);
-  const uncut = new Map<number, string>();
-  for (const tp of possible.tps) {
-    try {
-      await read(tp, sample);
-    } catch (error) {
-      // Some layers have fewer parts than others: that rules out their degrees, unless they are asked for.
-      if (!(error instanceof AutoparError) || error.code !== 'pin-does-not-fit' || options.tp !== undefined)
-        throw error;
-      uncut.set(tp, error.message.replace(/^megatron: /, ''));
-    }
-  }
-  const cut: SpaceOptions = uncut.size === 0 ? space : { ...space, uncut };
-  return { ...(await builtSpace(cut, read, options.signal)), sample };
+  return { ...(await builtSpace(space, read, options.signal)), sample };
 }
 
 /** One sample; the file's own batch where it cannot be rebuilt at one. @throws AutoparError where it can be read at neither */

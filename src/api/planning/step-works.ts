@@ -3,6 +3,8 @@
  * search asks many times.
  */
 import type { GeneratedModel } from '../../../models/families.js';
+import { languageModel } from '../../../models/language-model.js';
+import type { LanguageModelSizes } from '../../../models/language-sizes.js';
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import { type WorkPoint, workAt } from '../../cost-model/step/affine-work.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
@@ -10,11 +12,14 @@ import { AutoparError } from '../../ir/error.js';
 import type { Graph } from '../../ir/graph.js';
 import { interruptible } from '../../ir/interruption.js';
 import { findLayers } from '../../ir/passes/find-layers.js';
+import { recogniseBlocks } from '../../ir/passes/recognise-blocks.js';
+import { writeSinks } from '../../ir/passes/write-sinks.js';
 import { divisors } from '../../search/configurations/space.js';
 import { batchSize } from '../../search/degrees.js';
-import type { ImportOptions } from '../models/import.js';
-import type { Purpose } from './graph-work.js';
-import { layerGraph, layerWork, type ReadWork } from './layer-classes.js';
+import { generatedFile } from '../models/generated.js';
+import { type ImportOptions, importModel } from '../models/import.js';
+import { importedFor } from '../models/training-form.js';
+import { graphOfWork, graphWork, type Purpose, type ReadWork, withKept } from './graph-work.js';
 
 /** Sizes that work is read at before it is continued: where the first two differ, the next two do not. */
 const MOST_POINTS = 3;
@@ -31,7 +36,6 @@ export async function statedBatch(
   generated: GeneratedModel | null,
 ): Promise<number> {
   if (generated) return generated.batch;
-  const { importModel } = await import('../models/import.js');
   return batchSize((await importModel(model, importing)).graph) ?? 1;
 }
 
@@ -68,7 +72,7 @@ export function workReader(
   return reader;
 
   async function usualAt(tp: number, microBatch: number): Promise<ReadWork | null> {
-    if (usual === null || tp === 1 || microBatch === usual || generated?.language) return null;
+    if (usual === null || tp === 1 || microBatch === usual) return null;
     return reader(tp, usual).catch((error: unknown) => {
       if (isUnbuilt(error)) return null;
       throw error;
@@ -77,16 +81,10 @@ export function workReader(
 
   /** The layers at a batch, whatever the ranks. */
   async function read(batch: number): Promise<LayersAt> {
-    if (generated?.language) {
-      // Dropout is training's: a model that infers does without it.
-      const isTraining = purpose.kind === 'training';
-      const sizes = { ...generated.language, ...(isTraining ? {} : { dropout: 0 }), batch };
-      const layers = layerGraph(sizes, isTraining ? purpose.loss : undefined);
-      return (tp) => layerWork(layers, tp, cluster);
-    }
-    const { graphOfWork, graphWork } = await import('./graph-work.js');
-    const whole = generated ? findLayers(generated.build(batch)) : await imported(source, purpose, batch);
-    const graph = graphOfWork(whole, purpose);
+    // Where a batch is one sample, which dimensions it is in is not seen of all operators.
+    const file = generated ? { model: await generatedFile(generated.text, Math.max(2, generated.batch)) } : source;
+    const whole = await imported(file, purpose, batch);
+    const graph = await withKept(graphOfWork(whole, purpose), whole, purpose, cluster);
     return (tp, known) => graphWork(graph, tp, cluster, known);
   }
 }
@@ -99,12 +97,19 @@ export function isUnbuilt(error: unknown): error is AutoparError {
   return error instanceof AutoparError && UNBUILT.has(error.code);
 }
 
-/** A model file at a batch. What imports and plans it is loaded where there is one: a generated language model needs neither. */
+/** A model file at a batch. */
 async function imported({ model = '', ...importing }: ModelSource, purpose: Purpose, batch: number): Promise<Graph> {
-  const { importModel } = await import('../models/import.js');
-  const { importedFor } = await import('../models/training-form.js');
-  const form = importedFor(purpose.kind === 'training' ? {} : undefined);
+  // Experts are there to be spread over ep, whether or not they are in the end.
+  const form = importedFor(purpose.kind === 'training' ? {} : undefined, { stacksExperts: true });
   return (await importModel(model, { ...importing, ...form, globalBatch: batch })).graph;
+}
+
+/** The work of a language model's training on one of `tp` ranks. @throws AutoparError where `tp` does not cut it */
+export async function modelWork(sizes: LanguageModelSizes, tp: number, cluster: Cluster): Promise<ModelWork> {
+  // As a file of it is imported, but for what is folded: thousands of measured runs are read so.
+  const whole = findLayers(recogniseBlocks(writeSinks(languageModel('generated', sizes, 0, 'absent'))));
+  const graph = graphOfWork(whole, { kind: 'training', loss: { kind: 'cross_entropy' } });
+  return (await graphWork(graph, tp, cluster)).work;
 }
 
 /** Sizes of a generated model are keys of its family; its inputs are what they are. */

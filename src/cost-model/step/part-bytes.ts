@@ -171,7 +171,8 @@ function layerBytes(
 ): PartBytes {
   const held = heldOf(part, configuration);
   const width = elementBytes(configuration.precision);
-  const boundary = (model.boundary * width) / configuration.degrees.sp;
+  const boundary =
+    (model.boundary * width * ofPrograms(model.boundaryOfPrograms, configuration)) / configuration.degrees.sp;
   const whole = savedBytes(part, 'none', configuration);
   const saved =
     recompute === 'full'
@@ -221,11 +222,8 @@ function resultBytes({ forward }: PartWork, { degrees, precision }: StepConfigur
 }
 
 /** What a part keeps for its backward on this rank. */
-function savedBytes(
-  part: PartWork,
-  recompute: Recompute,
-  { degrees, precision, tpSequence, attention, fusedNorms }: StepConfiguration,
-): number {
+function savedBytes(part: PartWork, recompute: Recompute, configuration: StepConfiguration): number {
+  const { degrees, precision, tpSequence, attention, fusedNorms } = configuration;
   const width = elementBytes(precision);
   const repeated = part.savedRepeated / (tpSequence ? degrees.tp : 1);
   const scoreBytes = attention === 'parts' && recompute === 'none' ? SCORE_BYTES * scoresOf(part) : 0;
@@ -235,10 +233,15 @@ function savedBytes(
         (sum, work) => sum + (work.kind === 'memory' && work.norm ? work.elements * PLAIN_NORM_BYTES : 0),
         0,
       );
-  const narrow = keptShare(precision);
+  const narrow = keptShare(precision) * ofPrograms(part.keptByPrograms, configuration);
   return (
     ((part.saved - part.savedRepeated + repeated) * width * narrow + part.savedMasks + scoreBytes + norms) / degrees.sp
   );
+}
+
+/** Of a program in 16 bit, which computes in float32 what software of transformers has kernels in 16 bit for. */
+function ofPrograms(times: number | undefined, { program, precision }: StepConfiguration): number {
+  return program && elementBytes(precision) === 2 ? (times ?? 1) : 1;
 }
 
 /** Elements of scores of attention. */

@@ -31,19 +31,23 @@ export type PartOf = (group: string) => string;
  */
 export type InScan = (group: string) => boolean;
 
-const NO_SCAN: InScan = () => false;
+/** What the operators of a model are parts of. */
+export interface ModelParts {
+  readonly partOf: PartOf;
+  readonly inScan: InScan;
+  /** The part that holds a weight, where it is not that of what reads it first: what every layer reads is of none of them. */
+  readonly holderOf: (weight: string) => string | undefined;
+}
 
 /** The work of each part, by the part's name. `graph` is the unsharded training graph that `sharded` was lowered from. */
 export function readWork(
   graph: Graph,
   sharded: ShardedGraph,
-  partOf: PartOf,
-  inScan: InScan = NO_SCAN,
+  { partOf, inScan, holderOf }: ModelParts,
 ): ReadonlyMap<string, PartWork> {
   const step = new StepGraph(graph, sharded);
   const parts = new Map<string, DraftWork>();
-  const draft = (group: string) => {
-    const name = partOf(group);
+  const draft = (group: string, name = partOf(group)) => {
     const found = parts.get(name) ?? newDraft();
     parts.set(name, found);
     return found;
@@ -60,8 +64,8 @@ export function readWork(
       if (repeated) own.savedRepeated += elements;
     }
   }
-  for (const { group, elements, experts, trained } of weights(step)) {
-    const own = draft(group);
+  for (const { group, name, elements, experts, trained } of weights(step)) {
+    const own = draft(group, holderOf(name));
     if (!trained) own.buffers += elements;
     else {
       own.parameters += elements;
@@ -114,18 +118,16 @@ export interface LongHeldTensor {
 export function readTensors(
   graph: Graph,
   sharded: ShardedGraph,
-  partOf: PartOf,
-  inScan: InScan = NO_SCAN,
+  { partOf, inScan, holderOf }: ModelParts,
 ): ReadonlyMap<string, readonly LongHeldTensor[]> {
   const step = new StepGraph(graph, sharded);
   const named = new Map<string, LongHeldTensor[]>();
-  const add = (group: string, tensor: LongHeldTensor) => {
-    const part = partOf(group);
+  const add = (group: string, tensor: LongHeldTensor, part = partOf(group)) => {
     named.set(part, [...(named.get(part) ?? []), tensor]);
   };
   for (const { group, name, elements, experts, trained } of weights(step)) {
     const kind = trained ? 'parameter' : 'buffer';
-    add(group, { tensor: name, kind, elements, mask: false, repeated: false, experts });
+    add(group, { tensor: name, kind, elements, mask: false, repeated: false, experts }, holderOf(name));
   }
   for (const { group, name, elements, mask, repeated } of kept(step, inScan))
     add(group, { tensor: name, kind: 'activation', elements, mask, repeated, experts: false });

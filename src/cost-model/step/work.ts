@@ -63,6 +63,8 @@ export interface PartWork {
   readonly saved: number;
   /** Of these, what every tensor-parallel rank keeps whole. */
   readonly savedRepeated: number;
+  /** How many times as much a program in 16 bit keeps, which computes some of it in float32; 1 where it is left out. */
+  readonly keptByPrograms?: number;
   /** Bytes of truth values kept (dropout). */
   readonly savedMasks: number;
   /** Elements live at once while its forward runs, its operands and results among them: what inference needs room for. */
@@ -91,6 +93,8 @@ export interface ModelWork {
   readonly chosen: number;
   /** Elements of a layer's input: what a stage sends on, what full recomputation keeps. */
   readonly boundary: number;
+  /** How many times as much that is in a program in 16 bit, which hands float32 on; 1 where it is left out. */
+  readonly boundaryOfPrograms?: number;
   /** Elements of parameters before the layers that what is after them reads too: a head's, of the embedding's table. */
   readonly tied: number;
 }

@@ -43,8 +43,6 @@ export interface SpaceOptions {
   readonly globalBatch: number;
   readonly facts: ModelFacts;
   readonly decided: Decided;
-  /** Degrees of tp that some layer cannot be cut into, with the reason. */
-  readonly uncut?: ReadonlyMap<number, string>;
   /** Sizes of a micro-batch that the model cannot be rebuilt at, with the reason. */
   readonly unbuilt?: ReadonlyMap<number, string>;
   /** What is not searched: precision, software, kernels, overlap. */
@@ -106,8 +104,6 @@ function combination(degrees: Degrees, options: SpaceOptions): Combination {
     return no(`tp ${tp} leaves the node of ${perNode} devices; looked at with --tp ${tp} alone`);
   if (facts.heads !== null && tp > facts.heads && decided.tp === undefined)
     return no(`tp ${tp} is more than the ${facts.heads} heads`);
-  const uncut = options.uncut?.get(tp);
-  if (uncut !== undefined) return no(uncut);
   if (facts.sequence % sp !== 0) return no(`sp ${sp} does not divide the sequence of ${facts.sequence}`);
   if (globalBatch % dp !== 0) return no(`dp ${dp} does not divide the global batch of ${globalBatch}`);
   const sizes = microBatchesOf(globalBatch / dp, options);

@@ -2,18 +2,21 @@
  * @file The work read off model files, whose attention is written operator by operator, against the sizes of the models, and
  * against the same model written with one operator for attention.
  */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { generatedModel } from '../../../models/families.js';
+import { type GeneratedModel, generatedModel } from '../../../models/families.js';
 import { importModel } from '../../../src/api/models/import.js';
 import { atOtherSamples } from '../../../src/api/planning/at-other-samples.js';
 import { graphOfWork, graphWork } from '../../../src/api/planning/graph-work.js';
-import { workReader } from '../../../src/api/planning/step-works.js';
+import { type ModelSource, workReader } from '../../../src/api/planning/step-works.js';
 import { simulate } from '../../../src/api/simulate.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
 import { workAt } from '../../../src/cost-model/step/affine-work.js';
 import type { PartWork } from '../../../src/cost-model/step/work.js';
 import type { Node } from '../../../src/ir/graph.js';
+import { writeOnnx } from '../../../src/ir/onnx/writer.js';
 import { findLayers } from '../../../src/ir/passes/find-layers.js';
 import type { Layout } from '../../../src/sharding-propagation/layout.js';
 import { ROOT } from '../../cli/autopar.js';
@@ -51,6 +54,16 @@ test(
   },
 );
 
+/** Of every kind of layer that families have. */
+const FAMILIES = [
+  'gpt:layers=3,hidden=256,heads=4,seq=128,vocab=512,batch=4',
+  'llama:layers=3,hidden=256,heads=4,kv_heads=2,ffn=512,seq=128,vocab=512,batch=4',
+  'bert:layers=3,hidden=256,heads=4,seq=128,vocab=512,batch=4',
+  'moe:layers=4,dense=1,hidden=256,heads=4,kv_heads=4,ffn=512,experts=4,topk=2,seq=128,vocab=512,batch=4',
+  'hybrid:pattern=ME*-ME*-,hidden=256,heads=4,kv_heads=2,head_width=64,ffn=512,expert_ffn=128,vocab=512,seq=128,batch=4',
+  'vit:layers=3,hidden=256,heads=4,batch=4',
+];
+
 test('a layer of a file has the products and keeps the bytes of the family that it is one of', async (t) => {
   const options = { cluster: '1x2:a100-sxm-80', loss, dp: 2, globalBatch: 4, microBatch: 2 };
   const file = await simulate({ model: join(ROOT, 'models', 'gpt-tiny.onnx'), ...options });
@@ -61,6 +74,28 @@ test('a layer of a file has the products and keeps the bytes of the family that 
   t.true(near(kept ?? 0, expected ?? 1, 0.15), `${kept} ${expected}`);
   const parts = await simulate({ model: join(ROOT, 'models', 'gpt-tiny.onnx'), ...options, attention: 'parts' });
   t.true((parts.stages[0]?.activations ?? 0) > (kept ?? 0), 'scores are kept where attention is in parts');
+});
+
+test('a family and the file that it is written to have the same work, and the same price', async (t) => {
+  for (const text of FAMILIES) {
+    const { batch } = generatedModel(text);
+    const folder = mkdtempSync(join(tmpdir(), 'autopar-family-'));
+    t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+    const model = join(folder, 'model.onnx');
+    writeFileSync(model, writeOnnx(generatedModel(text).build(batch)));
+    const reader = (source: ModelSource, generated: GeneratedModel | null) =>
+      workReader(source, generated, { kind: 'training', loss }, cluster, batch);
+    const [family, file] = [reader({}, generatedModel(text)), reader({ model }, null)];
+    for (const [tp, samples] of [
+      [1, 1],
+      [2, batch],
+      [2, 2],
+    ] as const)
+      t.deepEqual((await family(tp, samples)).work, (await file(tp, samples)).work, `${text} ${tp} ${samples}`);
+    const options = { cluster: '1x8:a100-sxm-80', loss, dp: 4, tp: 2, globalBatch: 8, microBatch: 2 };
+    const [named, read] = [await simulate({ generate: text, ...options }), await simulate({ model, ...options })];
+    t.deepEqual([named.stepSeconds, named.stages], [read.stepSeconds, read.stages], text);
+  }
 });
 
 test(

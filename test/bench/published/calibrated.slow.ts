@@ -15,7 +15,7 @@ import { missing } from '../../missing.js';
 const FOLDER = resolve(process.env['AUTOPAR_SHARED'] ?? '../shared', 'data/published');
 const absent = missing(!existsSync(FOLDER), `no published tables in ${FOLDER}: choices among their runs are not tried`);
 
-(absent ? test.skip : test)('the choice in a sweep, by other models’ runs', (t) => {
+(absent ? test.skip : test)('the choice in a sweep, by other models’ runs', async (t) => {
   for (const [file, most] of [
     ['vtrain_single.csv', { regret: 0.01, mape: 0.035 }],
     ['alephalpha_layouts.csv', { regret: 0.01, mape: 0.06 }],
@@ -24,12 +24,13 @@ const absent = missing(!existsSync(FOLDER), `no published tables in ${FOLDER}: c
     const runs = readCsv(readFileSync(join(FOLDER, file), 'utf8'))
       .map((row) => publishedRun(row, file))
       .filter((run): run is PublishedRun => typeof run !== 'string' && run.seconds !== null);
-    const seconds = calibratedSeconds(runs, predictor);
+    const seconds = await calibratedSeconds(runs, predictor);
     t.is(seconds.size, runs.length);
     const score = (of: (run: PublishedRun) => number) =>
       scoreOf(runs.map((run) => ({ measured: run.seconds ?? 0, predicted: of(run), group: sweepOf(run) })));
     const calibrated = score((run) => seconds.get(run) ?? 0);
-    const plain = score((run) => predictor.price(run, STEP_CONSTANTS).stepSeconds);
+    const prices = await Promise.all(runs.map((run) => predictor.price(run, STEP_CONSTANTS)));
+    const plain = score((run) => prices[runs.indexOf(run)]?.stepSeconds ?? 0);
     t.true((calibrated.regret ?? 1) < most.regret, `${file}: ${calibrated.regret}, ${plain.regret} without`);
     t.true(calibrated.mape < most.mape, `${file}: ${calibrated.mape}, ${plain.mape} without`);
   }

@@ -108,12 +108,12 @@ test('devices, formats, sharding and numbers are read as tables spell them', (t)
   t.is(publishedRun({ ...ROW, status: 'cancelled' }, ''), 'status is cancelled');
 });
 
-test('steps of Megatron-Turing NLG, which no constant was fitted to, are met within a tenth', (t) => {
+test('steps of Megatron-Turing NLG, which no constant was fitted to, are met within a tenth', async (t) => {
   const predictor = new PublishedPredictor();
   for (const row of readCsv(readFileSync(join(ROOT, 'test/bench/papers.csv'), 'utf8'))) {
     const run = publishedRun(row, 'papers.csv');
     if (typeof run === 'string') return t.fail(run);
-    const { stepSeconds } = predictor.price(run, STEP_CONSTANTS);
+    const { stepSeconds } = await predictor.price(run, STEP_CONSTANTS);
     t.true(Math.abs(stepSeconds / (run.seconds ?? 0) - 1) < 0.1, `${stepSeconds} for ${run.seconds}`);
   }
 });
@@ -213,7 +213,7 @@ test("settings of Megatron in a row's notes give experts, gates and tables", (t)
   }
 });
 
-test('layers of several kinds are those of the published models, and what is not public is said', (t) => {
+test('layers of several kinds are those of the published models, and what is not public is said', async (t) => {
   const run = runOf({ model: 'Nemotron_3_Nano', layers: '', hidden: '', heads: '', tp: '1', pp: '1', dp: '16' });
   t.is(run.sizes.layers, 52);
   t.is(run.predictions, 0);
@@ -233,7 +233,7 @@ test('layers of several kinds are those of the published models, and what is not
   // Two predictions more: two layers each of attention and experts, and the head thrice.
   const predictor = new PublishedPredictor();
   const whole = { ...run, predictions: 2 };
-  const [plain, more] = [predictor.work(run), predictor.work(whole)];
+  const [plain, more] = [await predictor.work(run), await predictor.work(whole)];
   t.deepEqual(
     more.layers.map(({ count }, index) => count - (plain.layers[index]?.count ?? 0)),
     [0, 2, 2],

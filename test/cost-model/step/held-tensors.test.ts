@@ -51,10 +51,10 @@ function near(t: { true(value: boolean, message: string): unknown }, found: numb
 
 /**
  * Sine and cosine of 64 positions, half a head each, in 16 bits on the stage that makes the angles; a zero where experts are
- * added up; the scale of ones of each stage's state-space layer, for the 64 features of a group.
+ * added up. All state-space layers read one mask of the positions of a chunk, 128, and one of its 2 chunks.
  */
 function bufferBytes(generate: string, stage: number): number {
-  if (generate.startsWith('hybrid')) return 2 * 64;
   if (generate.startsWith('mlp') || stage > 0) return 0;
+  if (generate.startsWith('hybrid')) return 2 * (128 * 128 + 2 * 2);
   return 2 * (2 * 64 * (256 / 4 / 2) + (generate.startsWith('moe') ? 6 : 0));
 }

@@ -5,7 +5,7 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { generatedModel } from '../../../models/families.js';
-import { layerGraph, layerWork } from '../../../src/api/planning/layer-classes.js';
+import { modelWork } from '../../../src/api/planning/step-works.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
 import type { ClusterLevel } from '../../../src/cost-model/levels.js';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
@@ -18,8 +18,9 @@ const CLUSTER = parseCluster('4x8:h100-sxm-80', undefined);
 const DEVICES = 32;
 const { language } = generatedModel('moe:layers=4,hidden=256,heads=8,kv_heads=4,ffn=512,experts=8,seq=256,vocab=1024');
 if (!language) throw new Error('a language model');
-const LAYERS = layerGraph({ ...language, batch: 1 });
-const WORKS = new Map([1, 2, 4].map((tp) => [tp, layerWork(LAYERS, tp, CLUSTER).work]));
+const sizes = { ...language, batch: 1 };
+const works = [1, 2, 4].map(async (tp) => [tp, await modelWork(sizes, tp, CLUSTER)] as const);
+const WORKS = new Map(await Promise.all(works));
 
 /** Faster or slower links of every level. */
 const linked = (change: (level: ClusterLevel) => Partial<ClusterLevel>) => ({

@@ -3,7 +3,7 @@
  */
 import test from 'ava';
 import fc from 'fast-check';
-import { modelWork } from '../../../src/api/planning/layer-classes.js';
+import { modelWork } from '../../../src/api/planning/step-works.js';
 import { type SimulateOptions, simulate } from '../../../src/api/simulate.js';
 import { type Cluster, parseCluster } from '../../../src/cost-model/cluster.js';
 import { clusterOfDescription } from '../../../src/cost-model/cluster-file.js';
@@ -18,7 +18,7 @@ import { trained } from './trained.js';
 
 const cluster = parseCluster('1x8:a100-sxm-80', undefined);
 const LAYERS = 8;
-const work = modelWork(gptSizes({ layers: LAYERS, hidden: 1024, heads: 16, sequence: 1024 }), 1, cluster);
+const work = await modelWork(gptSizes({ layers: LAYERS, hidden: 1024, heads: 16, sequence: 1024 }), 1, cluster);
 const PARAMETERS = work.first.parameters + work.last.parameters + LAYERS * (work.layers[0]?.part.parameters ?? 0);
 /** What a layer keeps (Korthikanti et al. 2022): s·b·h·32 bytes without dropout and attention's scores. */
 const KEPT = 1024 * 1024 * 32;
