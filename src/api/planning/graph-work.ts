@@ -51,12 +51,12 @@ export interface GraphOfWork {
   readonly shared: ReadonlySet<string>;
   /** Tokens of a sample; null where its inputs are none. */
   readonly sequence: number | null;
-  /** What programs in 16 bit keep; absent where none is asked for. */
-  readonly kept?: KeptByPrograms;
+  /** What programs in 16 bit keep; null where none is planned. */
+  readonly kept: KeptByPrograms | null;
 }
 
 /** How many times as much programs in 16 bit keep as if all of it were: of each part, and of what a layer hands to the next. */
-interface KeptByPrograms {
+export interface KeptByPrograms {
   readonly parts: ReadonlyMap<string, number>;
   readonly boundary: number;
 }
@@ -88,21 +88,24 @@ export function graphOfWork(whole: Graph, purpose: Purpose, low?: LowType): Grap
     runs,
     shared: sharedWeights(whole),
     sequence: tokensOf(graph),
+    kept: null,
   };
 }
 
 /**
- * The same with what programs keep in a precision: prices of layers count as software of transformers does, whose kernels hold
- * all in 16 bit; programs compute normalisations, sums and losses in float32, as PyTorch's autocast does, and keep that.
+ * What a program keeps in the precision that it is planned in: prices of layers count as software of transformers does, whose
+ * kernels hold all in 16 bit; programs compute normalisations, sums and losses in float32, as PyTorch's autocast does, and keep
+ * that. Much the same at any number of samples.
+ * @param of `whole`, as it is read for the purpose
  * @throws AutoparError as `graphOfWork`
  */
-export async function withKept(
+export async function keptByPrograms(
   of: GraphOfWork,
   whole: Graph,
   purpose: Purpose,
   cluster: Cluster,
-): Promise<GraphOfWork> {
-  if (purpose.kind === 'inference' || !purpose.program) return of;
+): Promise<KeptByPrograms | null> {
+  if (purpose.kind === 'inference' || !purpose.program) return null;
   const ranks = ranksOf(cluster, 1);
   const bytesOf = async (one: GraphOfWork) => {
     const { sharded } = await searched(one.graph, 1, ranks);
@@ -127,7 +130,7 @@ export async function withKept(
   const parts = [...plain.parts].map(
     ([part, bytes]) => [part, times(mixed.parts.get(part) ?? bytes / 2, bytes)] as const,
   );
-  return { ...of, kept: { parts: new Map(parts), boundary: times(mixed.boundary, plain.boundary) } };
+  return { parts: new Map(parts), boundary: times(mixed.boundary, plain.boundary) };
 }
 
 /** A layer without equals is one too, where it is the only module with a number (layers.0). */

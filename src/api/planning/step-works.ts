@@ -19,7 +19,14 @@ import { batchSize } from '../../search/degrees.js';
 import { generatedFile } from '../models/generated.js';
 import { type ImportOptions, importModel } from '../models/import.js';
 import { importedFor } from '../models/training-form.js';
-import { graphOfWork, graphWork, type Purpose, type ReadWork, withKept } from './graph-work.js';
+import {
+  graphOfWork,
+  graphWork,
+  type KeptByPrograms,
+  keptByPrograms,
+  type Purpose,
+  type ReadWork,
+} from './graph-work.js';
 
 /** Sizes that work is read at before it is continued: where the first two differ, the next two do not. */
 const MOST_POINTS = 3;
@@ -66,6 +73,7 @@ export function workReader(
   if (generated) checkGenerated(source);
   const works = new Map<string, Promise<ReadWork>>();
   const models = new Map<number, Promise<LayersAt>>();
+  let ofPrograms: Promise<KeptByPrograms | null> | undefined;
   const modelAt = kept(models, read);
   const reader: WorkReader = (tp, microBatch) =>
     kept(works, async () => (await modelAt(microBatch))(tp, await usualAt(tp, microBatch)))(`${tp} ${microBatch}`);
@@ -84,7 +92,9 @@ export function workReader(
     // Where a batch is one sample, which dimensions it is in is not seen of all operators.
     const file = generated ? { model: await generatedFile(generated.text, Math.max(2, generated.batch)) } : source;
     const whole = await imported(file, purpose, batch);
-    const graph = await withKept(graphOfWork(whole, purpose), whole, purpose, cluster);
+    const plain = graphOfWork(whole, purpose);
+    ofPrograms ??= keptByPrograms(plain, whole, purpose, cluster);
+    const graph = { ...plain, kept: await ofPrograms };
     return (tp, known) => graphWork(graph, tp, cluster, known);
   }
 }
