@@ -106,31 +106,36 @@ export async function keptByPrograms(
   cluster: Cluster,
 ): Promise<KeptByPrograms | null> {
   if (purpose.kind === 'inference' || !purpose.program) return null;
-  const ranks = ranksOf(cluster, 1);
-  const bytesOf = async (one: GraphOfWork) => {
-    const { sharded } = await searched(one.graph, 1, ranks);
-    const { places, parts } = partsOf(one);
-    // Casts of weights are there while a layer runs, whatever is kept.
-    const fed = movedBy(one.graph, one.graph.inputs);
-    const bytes = (name: string, elements: number) =>
-      byteLength(sharded.tensors.get(name)?.dtype ?? 'float32', elements);
-    const sums = [...readTensors(one.graph, sharded, parts)].map(([part, held]) => {
-      const kept = held.filter(({ tensor, kind, mask }) => kind === 'activation' && !mask && fed.has(tensor));
-      return [part, kept.reduce((sum, { tensor, elements }) => sum + bytes(tensor, elements), 0)] as const;
-    });
-    const sizeOf = (name: string) => {
-      const { dtype, shape } = typeOf(one.graph, name);
-      return byteLength(dtype, elementCount(shape));
-    };
-    return { parts: new Map(sums), boundary: boundaryOf(one, places, sizeOf) };
-  };
-  const [plain, mixed] = [await bytesOf(of), await bytesOf(graphOfWork(whole, purpose, purpose.program))];
+  const mixed = await keptBytes(graphOfWork(whole, purpose, purpose.program), cluster);
+  const plain = await keptBytes(of, cluster);
   // Of 16 bit against all in float32, twice.
   const times = (own: number, other: number) => (other === 0 ? 1 : (2 * own) / other);
   const parts = [...plain.parts].map(
     ([part, bytes]) => [part, times(mixed.parts.get(part) ?? bytes / 2, bytes)] as const,
   );
   return { parts: new Map(parts), boundary: times(mixed.boundary, plain.boundary) };
+}
+
+/** Bytes that each part keeps on a rank that has all, and that a layer hands to the next, in the types that they are in. */
+async function keptBytes(
+  of: GraphOfWork,
+  cluster: Cluster,
+): Promise<{ readonly parts: ReadonlyMap<string, number>; readonly boundary: number }> {
+  const { graph } = of;
+  const { sharded } = await searched(graph, 1, ranksOf(cluster, 1));
+  const { places, parts } = partsOf(of);
+  // Casts of weights are there while a layer runs, whatever is kept.
+  const fed = movedBy(graph, graph.inputs);
+  const bytes = (name: string, elements: number) => byteLength(sharded.tensors.get(name)?.dtype ?? 'float32', elements);
+  const sums = [...readTensors(graph, sharded, parts)].map(([part, held]) => {
+    const kept = held.filter(({ tensor, kind, mask }) => kind === 'activation' && !mask && fed.has(tensor));
+    return [part, kept.reduce((sum, { tensor, elements }) => sum + bytes(tensor, elements), 0)] as const;
+  });
+  const sizeOf = (name: string) => {
+    const { dtype, shape } = typeOf(graph, name);
+    return byteLength(dtype, elementCount(shape));
+  };
+  return { parts: new Map(sums), boundary: boundaryOf(of, places, sizeOf) };
 }
 
 /** A layer without equals is one too, where it is the only module with a number (layers.0). */

@@ -1,6 +1,6 @@
 /**
- * @file A model's work at any tensor-parallel degree and micro-batch, read off one layer of each class, and once for what a
- * search asks many times.
+ * @file A model's work at any tensor-parallel degree and micro-batch, read off one layer of each run of equal ones, and once for
+ * what a search asks many times.
  */
 import type { GeneratedModel } from '../../../models/families.js';
 import { languageModel } from '../../../models/language-model.js';
@@ -114,7 +114,7 @@ async function imported({ model = '', ...importing }: ModelSource, purpose: Purp
   return (await importModel(model, { ...importing, ...form, globalBatch: batch })).graph;
 }
 
-/** The work of a language model's training on one of `tp` ranks. @throws AutoparError where `tp` does not cut it */
+/** The work of a language model's training on one of `tp` ranks. @throws AutoparError where no plan shards it over them */
 export async function modelWork(sizes: LanguageModelSizes, tp: number, cluster: Cluster): Promise<ModelWork> {
   // As a file of it is imported, but for what is folded: thousands of measured runs are read so.
   const whole = findLayers(recogniseBlocks(writeSinks(languageModel('generated', sizes, 0, 'absent'))));
