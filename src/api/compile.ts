@@ -164,7 +164,11 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
       cluster: planned.cluster,
       graph: planned.imported.graph,
       memory: options.memory,
-      lowering: { lowered: planned.found.lowered, schedule: planned.pipeline?.schedule ?? null },
+      lowering: {
+        lowered: planned.found.lowered,
+        schedule: planned.pipeline?.schedule ?? null,
+        memory: planned.found.memory,
+      },
       assignment: planned.found.assignment,
       precision: planned.found.prediction.precision,
       recompute: planned.recompute(),

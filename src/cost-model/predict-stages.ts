@@ -7,7 +7,7 @@ import { isOnceAStep } from '../ir/graph.js';
 import { lastForm, otherForm, runsInStep } from '../partition/except-last.js';
 import { halvesIn } from '../partition/interleave.js';
 import type { Liveness } from '../partition/liveness.js';
-import type { LoweredStage } from '../partition/lower-stages.js';
+import { type LoweredStage, onlyStage } from '../partition/lower-stages.js';
 import { localBytes } from '../partition/partition.js';
 import { lastList, listName, nodesByList, phasesOf, runsOfList, UPDATE } from '../partition/phase-lists.js';
 import { actionsOf } from '../partition/placed-actions.js';
@@ -37,6 +37,7 @@ import {
   type Prediction,
   partName,
   precisionOf,
+  predict,
 } from './predict.js';
 import { communicatedBytes, priceNode } from './price.js';
 import { runtimeSeconds } from './runtime-price.js';
@@ -46,17 +47,20 @@ const IDLE = 'bubble';
 export const SENT = 'send(pp)';
 
 /**
- * Prices a pipeline. `parts` are those of the stage that is busy longest, and sum up to `stepSeconds` with what it waits
- * (`bubble`) and sends once a step (`send(pp)`).
- * @param wholeFlops work of the unsharded graph
+ * Prices what was lowered, stage by stage. Of a pipeline `parts` are those of the stage that is busy longest, and sum up to
+ * `stepSeconds` with what it waits (`bubble`) and sends once a step (`send(pp)`).
+ * @param schedule what the stages run; null for one
+ * @param wholeFlops work of the unsharded graph; left out: that of all ranks together
+ * @param memory what the stages' ranks hold, where it is known
  */
 export function predictStages(
   stages: readonly LoweredStage[],
-  schedule: Schedule,
+  schedule: Schedule | null,
   cluster: Cluster,
-  wholeFlops: number,
+  wholeFlops?: number,
+  memory = stagesMemory(stages, schedule, cluster),
 ): Prediction {
-  const memory = stagesMemory(stages, schedule, cluster);
+  if (!schedule) return predict(onlyStage(stages), cluster, wholeFlops, memory[0]);
   const outside = stages.map(({ sharded }, stage) => outsideOf(sharded, memory[stage]?.outside));
   const { priced, perStage, seconds, timeline, once: updates } = simulateStages(stages, schedule, cluster);
   const [first] = stages;
@@ -83,7 +87,7 @@ export function predictStages(
     ),
     ...(busiest.hiddenSeconds === undefined ? {} : { hiddenSeconds: busiest.hiddenSeconds }),
     flopsPerRank: Math.max(...priced.map(({ flops }) => flops)),
-    flopsTotal: wholeFlops,
+    flopsTotal: wholeFlops ?? ranks * Math.max(...priced.map(({ flops }) => flops)),
     bytesCommunicated: Math.max(...priced.map(({ received }) => received)),
     receivedBytes: priced.map(({ received }) => received),
     ...(outside.some((own) => own) ? { outside: outside.map((own) => own ?? NOTHING_OUTSIDE) } : {}),
@@ -226,16 +230,17 @@ function onceBytes(graph: ShardedGraph): number {
 }
 
 /**
- * What each stage's ranks hold at their fullest moment: on this machine what they count, action by action; elsewhere a
- * micro-batch's own walk, and beside it what the others in flight keep for their backward.
+ * What each stage's ranks hold at their fullest moment, where a schedule says what they run: on this machine what they count,
+ * action by action; elsewhere a micro-batch's own walk, and beside it what the others in flight keep for their backward.
  * @param behind axes on which it is not the first rank
  */
 export function stagesMemory(
   stages: readonly LoweredStage[],
-  schedule: Schedule,
+  schedule: Schedule | null,
   cluster: Cluster,
   behind?: ReadonlySet<SubAxis>,
 ): readonly Liveness[] {
+  if (!schedule) return [memoryOf(onlyStage(stages), cluster, undefined, behind)];
   const actions = cluster.local ? actionsOf(stages, schedule.actions) : [];
   const inFlightOf = inFlight(schedule);
   return stages.map(({ sharded }, stage) => {

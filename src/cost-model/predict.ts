@@ -53,7 +53,12 @@ export type OutsidePrediction = {
  * runtime does (`runtimeSeconds`).
  * @param wholeFlops work of the unsharded graph; left out: that of all ranks together
  */
-export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: number): Prediction {
+export function predict(
+  graph: ShardedGraph,
+  cluster: Cluster,
+  wholeFlops?: number,
+  memory = memoryOf(graph, cluster),
+): Prediction {
   const parts = new Map<string, number>();
   let nanoseconds = 0;
   let flopsPerRank = 0;
@@ -84,7 +89,6 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
     nanoseconds += more;
     if (more > 0) parts.set(part, more);
   }
-  const memory = memoryOf(graph, cluster);
   const outside = outsideOf(graph, memory.outside);
   return {
     stepSeconds: nanoseconds / 1e9,

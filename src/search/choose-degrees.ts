@@ -7,11 +7,12 @@
  * by what the runtime does around operators: there all are lowered, and ranked by the whole step.
  */
 import type { Cluster } from '../cost-model/cluster.js';
-import { memoryOf, type Prediction, predict, priceGraph } from '../cost-model/predict.js';
-import { predictStages } from '../cost-model/predict-stages.js';
+import { memoryOf, type Prediction, priceGraph } from '../cost-model/predict.js';
+import { predictStages, stagesMemory } from '../cost-model/predict-stages.js';
 import { type Graph, isBackward, runsPerStep } from '../ir/graph.js';
 import { operatorEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
+import type { Liveness } from '../partition/liveness.js';
 import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
 import type { OffloadPlaces } from '../partition/offload.js';
 import { partition } from '../partition/partition.js';
@@ -37,6 +38,8 @@ export interface Fitted {
   readonly solved: SolvedDegrees;
   /** The graph lowered under its assignment, stage by stage. */
   readonly lowered: readonly LoweredStage[];
+  /** What its ranks hold, by stage. */
+  readonly memory: readonly Liveness[];
   readonly prediction: Prediction;
   /** It was looked for again within the memory, since the cheapest is too large. */
   readonly savesMemory: boolean;
@@ -119,12 +122,12 @@ export async function chooseDegrees(
     const server = isServed(request) ? usedDataAxes(solved.assignment.mesh) : [];
     const { interleave } = request;
     const stages = prepared(whole, { buckets: bucketLimit(request), interleave, server, places });
-    const prediction = pipeline
-      ? predictStages(stages, pipeline.schedule, cluster, flops)
-      : predict((stages[0] as LoweredStage).sharded, cluster, flops);
-    const need = Math.max(...prediction.peakBytes);
+    const schedule = pipeline?.schedule ?? null;
+    const memory = stagesMemory(stages, schedule, cluster);
+    const need = Math.max(...memory.map(({ peakBytes }) => peakBytes));
     if (limit === undefined || need <= limit) {
-      ranked.push({ solved: staged, lowered: stages, prediction, savesMemory: tries > 0 });
+      const prediction = predictStages(stages, schedule, cluster, flops, memory);
+      ranked.push({ solved: staged, lowered: stages, memory, prediction, savesMemory: tries > 0 });
       continue;
     }
     if (trains && !solved.assignment.gathersAgain) {

@@ -194,6 +194,14 @@ export function expertDimensions(graph: Graph): readonly BatchDimension[] {
   return [...found.values()];
 }
 
+/** Whether an operator of a graph has experts. */
+export function expertOperators(graph: Graph): (node: Node) => boolean {
+  const starts = expertDimensions(graph);
+  if (starts.length === 0) return () => false;
+  const marks = followBatch({ ...graph, batch: starts });
+  return (node) => expertFactors(node, ruleOf(viewOf(graph, node)), graph, marks).length > 0;
+}
+
 /**
  * Experts of an operator on what each expert has a matrix of: weights, their gradients and state, and the tokens that were sent
  * to each. Scores and choices, which end in experts, are the router's: every rank has them for its own tokens.

@@ -90,11 +90,12 @@ export function meshProblem(
 }
 
 /** The rule of the ZeRO level that is asked for, by mesh; null where none is. */
-function zeroRules(graph: Graph, { zero, zeroText }: MeshOptions): ((mesh: Mesh) => ZeroRule) | null {
+function zeroRules(graph: Graph, { zero, zeroText, questions }: MeshOptions): ((mesh: Mesh) => ZeroRule) | null {
   if (zero === undefined) return null;
   const known = new Map<Mesh, ZeroRule>();
+  const hasExperts = (node: Node) => questions(node).families.factors.expert.size > 0;
   return (mesh) => {
-    const rule = known.get(mesh) ?? zeroRule(graph, mesh, zero, zeroText);
+    const rule = known.get(mesh) ?? zeroRule(graph, mesh, zero, hasExperts, zeroText);
     known.set(mesh, rule);
     return rule;
   };
@@ -151,7 +152,7 @@ export function candidateSets(
         const under = (some: readonly OperatorPin[]) => candidatesOf({ ...asked, pins: some });
         const all = under(pins);
         const at = { what: `${node.op} ${node.name}`, pins: pins.map(({ source }) => source) };
-        return rule ? rule.candidates(question.part, all, () => (pins.length === 0 ? all : under([])), at) : all;
+        return rule ? rule.candidates(question.part, node, all, () => (pins.length === 0 ? all : under([])), at) : all;
       });
     const set = follows ? followingCandidates(candidates(follows), asked) : free(pinsOf(node));
     byStructure.set(key, set);

@@ -12,6 +12,7 @@ import { AutoparError } from '../ir/error.js';
 import { type Graph, isBackward, type Node } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
 import { cutStages } from '../partition/cut-stages.js';
+import type { Liveness } from '../partition/liveness.js';
 import { type LoweredStage, meshOfOperators } from '../partition/lower-stages.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Pin } from '../sharding-propagation/pin.js';
@@ -85,6 +86,8 @@ export interface PlanResult {
   readonly assignment: Assignment;
   /** The graph lowered under the assignment, stage by stage. */
   readonly lowered: readonly LoweredStage[];
+  /** What its ranks hold, by stage. */
+  readonly memory: readonly Liveness[];
   readonly prediction: Prediction;
   /** It was looked for again within the memory, since the cheapest is too large. */
   readonly savesMemory: boolean;
@@ -224,6 +227,7 @@ export async function plan(
     costNanoseconds: cost,
     boundNanoseconds: bound,
     lowered: best.lowered,
+    memory: best.memory,
     prediction: best.prediction,
     savesMemory: best.savesMemory,
     rejected: others,

@@ -4,13 +4,15 @@
  *
  *     level   parameter at rest   state and update   accumulator   collectives that follow
  *     0       whole               whole              whole         all-reduce of a gradient once a step
- *     1       whole               cut                whole         reduce-scatter once a step, all-gather of the parameter behind
+ *     1       whole               cut                free          reduce-scatter once a step, all-gather of the parameter behind
  * it
  *     2       whole               cut                cut           reduce-scatter in each micro-batch, all-gather once a step
  *     3       cut                 cut                cut           reduce-scatter, all-gather at each use, in each micro-batch
  *
  * Cut: over as many ranks of the data axes as the tensor can be, padded where its operators allow it; what nothing divides stays
- * whole. Whole: over none of them. Without a level the search is free, and finds these as it finds everything else.
+ * whole. Whole: over none of them, but for the ranks that experts are spread over, of which each has its own. Free: as costs
+ * least, which is whole but where micro-batches reduce a gradient anyway. Without a level the search is free, and finds these as
+ * it finds everything else.
  */
 import { type Graph, isBackward, isOnceAStep, type Node } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
@@ -29,12 +31,17 @@ export type ZeroLevel = NonNullable<PlanRequest['zero']>;
 /** What ranks keep of a training step from one micro-batch or step to the next, and what makes it. */
 export type KeptPart = 'parameter' | 'state' | 'accumulator';
 
-/** From which level on ranks of the data axes cut a part. */
-const CUT_FROM: Readonly<Record<KeptPart, ZeroLevel>> = { state: 1, accumulator: 2, parameter: 3 };
+/** Up to which level ranks of the data axes keep a part whole, and from which on they cut it. */
+const LEVELS: Readonly<Record<KeptPart, { readonly wholeTo: ZeroLevel; readonly cutFrom: ZeroLevel }>> = {
+  state: { wholeTo: 0, cutFrom: 1 },
+  accumulator: { wholeTo: 0, cutFrom: 2 },
+  parameter: { wholeTo: 2, cutFrom: 3 },
+};
 
-/** Whether ranks of the data axes cut a part at a level. */
-export function zeroCuts(part: KeptPart, level: ZeroLevel): boolean {
-  return level >= CUT_FROM[part];
+/** What ranks of the data axes do with a part at a level. */
+export function zeroOf(part: KeptPart, level: ZeroLevel): 'whole' | 'free' | 'cut' {
+  const { wholeTo, cutFrom } = LEVELS[part];
+  return level >= cutFrom ? 'cut' : level <= wholeTo ? 'whole' : 'free';
 }
 
 /** Names of the data axes on which a mesh has several ranks. */
@@ -42,17 +49,28 @@ export function usedDataAxes(mesh: Mesh): readonly string[] {
   return dataAxes(mesh).flatMap(({ name, size }) => (size > 1 ? [name] : []));
 }
 
-/** Into how many parts the data axes cut a tensor. */
-export function dataParts({ dims }: Layout, mesh: Mesh): number {
+/**
+ * Into how many parts the data axes cut a tensor.
+ * @param spread what lies on other ranks whatever the level, and does not count: the ranks of experts, of what they own
+ */
+export function dataParts({ dims }: Layout, mesh: Mesh, spread: readonly SubAxis[] = []): number {
   return partsOf(
     dims.flat().flatMap(({ axes }) => axes),
     mesh,
+    spread,
   );
 }
 
-function partsOf(names: readonly SubAxis[], mesh: Mesh): number {
+function partsOf(names: readonly SubAxis[], mesh: Mesh, spread: readonly SubAxis[]): number {
   const data = dataAxes(mesh).flatMap(({ subAxes }) => subAxes);
-  return data.reduce((product, { name, size }) => product * (names.includes(name) ? size : 1), 1);
+  const isCounted = (name: SubAxis) => names.includes(name) && !spread.includes(name);
+  return data.reduce((product, { name, size }) => product * (isCounted(name) ? size : 1), 1);
+}
+
+/** What each expert has a part of its own of: all that operators read and make which have experts. */
+export function tensorsOfExperts(graph: Graph, hasExperts: (node: Node) => boolean): ReadonlySet<string> {
+  const own = graph.nodes.filter(hasExperts).flatMap(({ inputs, outputs }) => [...inputs, ...outputs]);
+  return new Set(own.filter((name) => name !== null));
 }
 
 /** The level that is asked for, and what asks for it: a server keeps whole what it updates. */
@@ -101,11 +119,13 @@ function ofParameters(graph: Graph): ReadonlySet<Node> {
 /** What a level leaves of an operator's candidates and of layouts that readers share. */
 export interface ZeroRule extends LayoutRule {
   /**
+   * @param made what of what is kept the operator makes; null for nothing
    * @param unpinned the candidates without the user's pins
    * @throws AutoparError (noPlan) `pin-cannot-be-kept` where pins leave none that the level allows
    */
   readonly candidates: (
-    part: KeptPart | null,
+    made: KeptPart | null,
+    node: Node,
     set: CandidateSet,
     unpinned: () => CandidateSet,
     at: PinnedPlace,
@@ -133,15 +153,23 @@ export interface PinnedPlace {
   readonly pins: readonly PinSource[];
 }
 
-/** The rule of a level on a mesh. @param text what asks for it */
-export function zeroRule(graph: Graph, mesh: Mesh, level: ZeroLevel, text = `--zero ${level}`): ZeroRule {
-  const ofStrategy = ({ axes }: Strategy) => partsOf(Object.values(axes).flat(), mesh);
-  const parts = new Map<Layout, number>();
-  const ofLayout = (layout: Layout) => {
-    const known = parts.get(layout) ?? dataParts(layout, mesh);
-    parts.set(layout, known);
-    return known;
-  };
+/**
+ * The rule of a level on a mesh.
+ * @param hasExperts whether an operator has experts, where they are spread over ranks
+ * @param text what asks for it
+ */
+export function zeroRule(
+  graph: Graph,
+  mesh: Mesh,
+  level: ZeroLevel,
+  hasExperts: (node: Node) => boolean,
+  text = `--zero ${level}`,
+): ZeroRule {
+  const { experts = [] } = mesh;
+  // What is cut is so over all data axes, those of experts included.
+  const spreadOf = (part: KeptPart, isOfExperts: boolean) => (isOfExperts && !isCut(part) ? experts : []);
+  const ofStrategy = ({ axes }: Strategy, spread: readonly SubAxis[]) =>
+    partsOf(Object.values(axes).flat(), mesh, spread);
   const source: PinSource = {
     file: null,
     line: null,
@@ -155,15 +183,24 @@ export function zeroRule(graph: Graph, mesh: Mesh, level: ZeroLevel, text = `--z
       [...pins, source],
       isCut ? 'the level cuts it over dp, and pins do not' : 'the level keeps it whole over dp, and pins do not',
     );
-  const isCut = (part: KeptPart) => zeroCuts(part, level);
+  const isCut = (part: KeptPart) => zeroOf(part, level) === 'cut';
   const tensors = keptTensors(graph, level);
   const held = heldWeights(graph);
+  const known = new Map<Layout, number>();
+  const ofLayout = (layout: Layout) => {
+    const parts = known.get(layout) ?? dataParts(layout, mesh);
+    known.set(layout, parts);
+    return parts;
+  };
+  const ofExperts = experts.length > 0 ? tensorsOfExperts(graph, hasExperts) : new Set<string>();
   return {
-    candidates: (part, set, unpinned, at) => {
+    candidates: (part, node, set, unpinned, at) => {
       // What is computed of parameters for one micro-batch is free where parameters are whole.
-      if (part === null || (part === 'parameter' && !isCut(part))) return set;
-      const wanted = extreme(unpinned().strategies.map(ofStrategy), isCut(part));
-      const kept = set.strategies.flatMap((strategy, number) => (ofStrategy(strategy) === wanted ? [number] : []));
+      if (part === null || zeroOf(part, level) === 'free' || (part === 'parameter' && !isCut(part))) return set;
+      const spread = spreadOf(part, experts.length > 0 && hasExperts(node));
+      const parts = (strategy: Strategy) => ofStrategy(strategy, spread);
+      const wanted = extreme(unpinned().strategies.map(parts), isCut(part));
+      const kept = set.strategies.flatMap((strategy, number) => (parts(strategy) === wanted ? [number] : []));
       if (kept.length === 0) throw refuse(at, isCut(part));
       return kept.length === set.strategies.length ? set : chosen(set, kept);
     },
@@ -175,8 +212,10 @@ export function zeroRule(graph: Graph, mesh: Mesh, level: ZeroLevel, text = `--z
     layouts: (tensor, all, pinned, at) => {
       const part = tensors.get(tensor);
       if (part === undefined) return pinned;
-      const wanted = extreme(all.map(ofLayout), isCut(part));
-      const kept = pinned.filter((layout) => ofLayout(layout) === wanted);
+      const spread = spreadOf(part, ofExperts.has(tensor));
+      const parts = (layout: Layout) => (spread.length > 0 ? dataParts(layout, mesh, spread) : ofLayout(layout));
+      const wanted = extreme(all.map(parts), isCut(part));
+      const kept = pinned.filter((layout) => parts(layout) === wanted);
       if (kept.length === 0) throw refuse(at, isCut(part));
       return kept;
     },
@@ -206,7 +245,7 @@ function cutLayouts({ dims, partial, extents }: Layout, mesh: Mesh): readonly La
 
 /** Tensors that are laid out as a part is: state at rest, and where parameters are cut what is made of them alone. */
 function keptTensors(graph: Graph, level: ZeroLevel): ReadonlyMap<string, KeptPart> {
-  const derived = zeroCuts('parameter', level) ? [...ofParameters(graph)] : [];
+  const derived = zeroOf('parameter', level) === 'cut' ? [...ofParameters(graph)] : [];
   const made = derived.flatMap(({ outputs }) => outputs.filter((name) => name !== null));
   return new Map<string, KeptPart>([...keptState(graph), ...made.map((name) => [name, 'parameter'] as const)]);
 }

@@ -51,6 +51,34 @@ test('the result and explain name the level that layouts amount to', async (t) =
   }
 });
 
+test('experts stay on the ranks that they are spread over, whatever the level', async (t) => {
+  const experts = 'moe:layers=1,hidden=64,heads=4,kv_heads=4,ffn=128,seq=32,vocab=256,experts=4,topk=2,batch=8';
+  const parameters = 4 * 3 * 64 * 128;
+  for (const zero of [0, 1, 2] as const) {
+    await within(async (output) => {
+      const model = `${output}.onnx`;
+      writeFileSync(model, writeOnnx(generatedModel(experts).build(8)));
+      const { kept, communication, verification } = await compile({
+        ...{ model, output, zero, degrees: { dp: 4, tp: 1, ep: 4 }, initRandom: true, verify: true },
+        training: { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adam', learningRate: 0.01 } },
+      });
+      t.true(verification?.passed);
+      t.is(kept?.level, zero);
+      const ofExperts = /experts\.(up|down).*update/;
+      t.deepEqual(
+        communication.filter(({ kind, label }) => kind === 'all-gather' && ofExperts.test(label)),
+        [],
+      );
+      // A rank has one of the four experts of each layer, and of the rest all, of which level 1 cuts the state.
+      const { parameter, state } = kept?.parts ?? {};
+      t.true((parameter?.bytes ?? 0) >= parameters);
+      const moments = (state?.bytes ?? 0) / (parameter?.bytes ?? 1);
+      t.true(zero === 0 ? moments >= 2 : moments < 1.95, `${moments} times the parameters`);
+      t.is(parameter?.bytes, parameter?.wholeBytes);
+    });
+  }
+});
+
 test('a plan that is read again lowers to the same program', async (t) => {
   await within(async (output) => {
     await compiled(output, { zero: 3, degrees: { dp: 2, tp: 2 } });

@@ -17,7 +17,7 @@ import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 import { Deadline } from '../../solver/deadline.js';
 import type { ImportedModel } from '../models/import.js';
 import type { Training } from '../models/training.js';
-import { type NestedPlanningOptions, type PlannedModel, plan } from '../plan.js';
+import { type PlannedModel, plan } from '../plan.js';
 import type { NestedCompileOptions } from '../requests/compile-options.js';
 import {
   type ComparedPlan,
@@ -339,7 +339,8 @@ async function lowerProposals(
       }
       kinds.add(kindOf(priced));
       options.onProgress?.(`planning proposal ${tried} of ${Math.min(proposals.length, LOWERED)}`);
-      const result = await lower(choices, priced, deadline).catch(refusal);
+      const isTight = tensorBytes(proposing.wholeBytes(priced), cluster) > limit;
+      const result = await lower(choices, priced, isTight, deadline).catch(refusal);
       const counted = known ?? (result instanceof AutoparError ? null : result);
       if (counted) work += ownWork(counted);
       if (!(result instanceof AutoparError)) {
@@ -434,9 +435,15 @@ const TOO_LARGE = 'not lowered: the model has too many operators to plan several
 
 /**
  * A proposal, planned operator by operator; or why it is not.
+ * @param isTight memory asks for its ZeRO level
  * @throws AutoparError where it has no plan, or none that fits
  */
-async function lower(choices: Choices, priced: PricedConfiguration, deadline: Deadline): Promise<FittingPlan> {
+async function lower(
+  choices: Choices,
+  priced: PricedConfiguration,
+  isTight: boolean,
+  deadline: Deadline,
+): Promise<FittingPlan> {
   const { form, options, training } = choices;
   const { configuration } = priced;
   const { dp, sp, ep } = configuration.degrees;
@@ -456,7 +463,7 @@ async function lower(choices: Choices, priced: PricedConfiguration, deadline: De
     if (whole.imported.graph.nodes.length !== written.imported.graph.nodes.length) forms.push(whole);
   }
   const results: (FittingPlan | AutoparError)[] = [];
-  for (const one of forms) results.push(await lowerFormed(choices, priced, one, deadline).catch(refusal));
+  for (const one of forms) results.push(await lowerFormed(choices, priced, one, isTight, deadline).catch(refusal));
   const fitting = results.flatMap((one) => (one instanceof AutoparError ? [] : [one]));
   const [best] = fitting.sort((one, other) => secondsOf(one) - secondsOf(other));
   if (!best) throw results[0];
@@ -468,24 +475,17 @@ async function lowerFormed(
   { options, training }: Choices,
   priced: PricedConfiguration,
   formed: Formed,
+  isTight: boolean,
   deadline: Deadline,
 ): Promise<FittingPlan> {
   const { configuration } = priced;
   const asked = { ...options, ...askedOf(configuration, formed.imported.graph, options) };
-  const planAs = async (one: NestedPlanningOptions): Promise<FittingPlan> => ({
-    ...formed,
-    planned: await plan(formed.imported, one, memoryOf(training), deadline),
-    priced,
-  });
   // Of one micro-batch ZeRO 2 is ZeRO 1.
   const isOfUpdates = asked.zero === 1 || (asked.zero === 2 && microBatchesOf(configuration) === 1);
-  if (!isOfUpdates || options.zero !== undefined) return planAs(asked);
-  // Where state is sharded is found update by update; all of it is where that does not fit.
+  // Where memory does not ask for it, what is cut of the state is found update by update.
   const { zero: _zero, ...open } = asked;
-  return planAs(open).catch((error: unknown) => {
-    if (error instanceof NothingFits) return planAs(asked);
-    throw error;
-  });
+  const own = isOfUpdates && options.zero === undefined && !isTight ? open : asked;
+  return { ...formed, planned: await plan(formed.imported, own, memoryOf(training), deadline), priced };
 }
 
 /** What has no plan, to be compared with what has. @throws whatever is not the user's to mend */

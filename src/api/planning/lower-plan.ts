@@ -4,12 +4,12 @@
 import { type GeneratedProgram, programOf } from '../../codegen/program-of.js';
 import { type Cluster, parseCluster } from '../../cost-model/cluster.js';
 import { clusterOfDescription } from '../../cost-model/cluster-file.js';
-import { predict } from '../../cost-model/predict.js';
 import { predictStages } from '../../cost-model/predict-stages.js';
 import { priceNode, stepPrice } from '../../cost-model/price.js';
 import { redistributionBound } from '../../cost-model/redistribution-bound.js';
 import type { Graph } from '../../ir/graph.js';
 import type { Assignment } from '../../partition/assignment.js';
+import type { Liveness } from '../../partition/liveness.js';
 import { type LoweredStage, lowerStages } from '../../partition/lower-stages.js';
 import type { OffloadPlaces } from '../../partition/offload.js';
 import { partition } from '../../partition/partition.js';
@@ -32,6 +32,8 @@ export interface LoweredPlan {
   readonly lowered: readonly LoweredStage[];
   /** What the stages run; null for one. */
   readonly schedule: Schedule | null;
+  /** What its ranks hold, by stage; left out where nobody has counted it yet. */
+  readonly memory?: readonly Liveness[];
 }
 
 /** The cluster that a plan is for. */
@@ -81,10 +83,7 @@ export function programOfPlan({ lowered, schedule }: LoweredPlan, plan: Plan, cl
 
 /** The price of a lowered plan: what `compile` printed, to the digit. */
 export function predictionOf(plan: Plan, graph: Graph, { lowered, schedule }: LoweredPlan): PlanPrediction {
-  const [first] = lowered;
-  if (!first) throw new Error('a plan has a stage');
-  const [cluster, flops] = [clusterOf(plan), wholeFlops(graph)];
-  return schedule ? predictStages(lowered, schedule, cluster, flops) : predict(first.sharded, cluster, flops);
+  return predictStages(lowered, schedule, clusterOf(plan), wholeFlops(graph));
 }
 
 /** A plan's operators with their strategies. */

@@ -23,6 +23,7 @@ import { readRecompute } from '../requests/recompute-words.js';
 import { pricedOffload } from '../requests/requests.js';
 import { PIPELINE_SCHEDULES } from '../requests/schedule-kinds.js';
 import { type FewerDevices, fewerDevices } from './fewer-devices.js';
+import { pricingFor } from './preferred-step.js';
 import { prepareStep, type StepSearch, type StepSearchOptions, searchPrepared } from './search-step.js';
 
 /** What is proposed within a memory limit. */
@@ -34,6 +35,8 @@ export interface Proposed {
 }
 
 export interface Proposer {
+  /** What a proposal would need of the fullest device if its ranks cut nothing of what they keep (ZeRO 0), in bytes. */
+  readonly wholeBytes: (proposal: PricedConfiguration) => number;
   readonly propose: (limitBytes: number | null) => Promise<Proposed>;
   /** Fewer devices that are as fast as what was found; not looked for under a time limit. */
   readonly fewer: (found: StepSearch) => Promise<FewerDevices | null>;
@@ -86,11 +89,13 @@ export async function proposer(
     const searched = await searchPrepared({ ...rest, searching: timed, limitBytes });
     return { proposals: training ? unlike(searched.best) : searched.best, searched };
   };
+  const pricing = pricingFor(prepared);
+  const wholeBytes: Proposer['wholeBytes'] = ({ configuration }) => pricing.bytes({ ...configuration, zero: 0 }).bytes;
   const fewer = async (found: StepSearch) =>
     options.timeLimit === undefined
       ? fewerDevices((on) => prepareStep({ ...asked, on }, prepared.read), prepared, found)
       : null;
-  return { propose, fewer };
+  return { wholeBytes, propose, fewer };
 }
 
 /** Combinations of degrees that are priced in full. */

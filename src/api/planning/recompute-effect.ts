@@ -3,7 +3,6 @@
  * lowered stages have that form too, as the last micro-batch of `except_last` runs it.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
-import { predict } from '../../cost-model/predict.js';
 import { predictStages } from '../../cost-model/predict-stages.js';
 import { clonedOperators } from '../../ir/autodiff/recompute.js';
 import type { Graph } from '../../ir/graph.js';
@@ -38,9 +37,7 @@ export function recomputeEffect(
   const cloned = clonedOperators(graph);
   if (cloned.size === 0) return null;
   const stages = lowered.map(withoutRecompute);
-  const without = schedule
-    ? predictStages(stages, schedule, cluster, 0)
-    : predict((stages[0] as LoweredStage).sharded, cluster);
+  const without = predictStages(stages, schedule, cluster);
   const layers = new Set(graph.nodes.flatMap(({ name, layer }) => (layer !== null && cloned.has(name) ? [layer] : [])));
   return {
     operators: cloned.size,

@@ -8,14 +8,23 @@ import { heldWeights } from '../../ir/passes/held-weights.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
 import { localBytes } from '../../partition/partition.js';
 import type { ShardedTensor } from '../../partition/sharded-graph.js';
-import { dataParts, type KeptPart, keptState, usedDataAxes, type ZeroLevel, zeroCuts } from '../../search/zero.js';
-import type { Mesh } from '../../sharding-propagation/mesh.js';
+import { expertOperators } from '../../search/factor-families.js';
+import {
+  dataParts,
+  type KeptPart,
+  keptState,
+  tensorsOfExperts,
+  usedDataAxes,
+  type ZeroLevel,
+  zeroOf,
+} from '../../search/zero.js';
+import type { Mesh, SubAxis } from '../../sharding-propagation/mesh.js';
 import type { Plan } from '../../strategy/plan.js';
 
 /** One part, of one rank of each stage. */
 export interface Kept {
   readonly bytes: number;
-  /** What it would be if the data axes cut nothing of it. */
+  /** What it would be if the data axes cut nothing of it; experts that are spread over ranks are cut by nobody. */
   readonly wholeBytes: number;
 }
 
@@ -38,15 +47,21 @@ export function keptByRanks(
   const holds = training !== null || lowered.some(({ graph }) => heldWeights(graph).size > 0);
   if (!mesh || !holds || axes.length === 0) return null;
   const tensors = keptTensors(lowered);
-  const isLike = (level: ZeroLevel) =>
-    (Object.keys(tensors) as KeptPart[]).every((part) =>
-      tensors[part].every((tensor) => isAsLevelHasIt(tensor, mesh, zeroCuts(part, level))),
-    );
-  const levels = ([0, 1, 2, 3] as const).filter(isLike);
-  const asked = levels.find((level) => level === requested?.zero);
+  const partsOf = ({ layout, spread }: KeptTensor) => dataParts(layout, mesh, spread);
+  // What a level leaves free is of that level whole, where nobody asked for it.
+  const isLike = (level: ZeroLevel, ofFree: (tensor: KeptTensor) => boolean) =>
+    (Object.keys(tensors) as KeptPart[]).every((part) => {
+      const kept = zeroOf(part, level);
+      return tensors[part].every(kept === 'free' ? ofFree : kept === 'cut' ? isCut : isWhole);
+    });
+  const isWhole = (tensor: KeptTensor) => partsOf(tensor) === 1;
+  const isCut = (tensor: KeptTensor) => isCutOver(tensor, mesh);
+  const levels = ([0, 1, 2, 3] as const).filter((level) => isLike(level, isWhole));
+  const { zero } = requested ?? {};
+  const asked = zero !== undefined && isLike(zero, () => true) ? zero : undefined;
   const of = (part: KeptPart): Kept => ({
     bytes: tensors[part].reduce((sum, tensor) => sum + localBytes(tensor), 0),
-    wholeBytes: tensors[part].reduce((sum, tensor) => sum + localBytes(tensor) * dataParts(tensor.layout, mesh), 0),
+    wholeBytes: tensors[part].reduce((sum, tensor) => sum + localBytes(tensor) * partsOf(tensor), 0),
   });
   return {
     level: asked ?? levels[0] ?? null,
@@ -55,12 +70,19 @@ export function keptByRanks(
   };
 }
 
-function keptTensors(lowered: readonly LoweredStage[]): Readonly<Record<KeptPart, readonly ShardedTensor[]>> {
-  const tensors: Record<KeptPart, ShardedTensor[]> = { state: [], accumulator: [], parameter: [] };
+interface KeptTensor extends ShardedTensor {
+  /** Axes of experts, of what experts own. */
+  readonly spread: readonly SubAxis[];
+}
+
+function keptTensors(lowered: readonly LoweredStage[]): Readonly<Record<KeptPart, readonly KeptTensor[]>> {
+  const tensors: Record<KeptPart, KeptTensor[]> = { state: [], accumulator: [], parameter: [] };
   for (const { graph, sharded } of lowered) {
+    const { experts = [] } = sharded.mesh;
+    const ofExperts = experts.length > 0 ? tensorsOfExperts(graph, expertOperators(graph)) : new Set<string>();
     for (const [name, part] of keptNames(graph)) {
       const tensor = sharded.tensors.get(name);
-      if (tensor) tensors[part].push(tensor);
+      if (tensor) tensors[part].push({ ...tensor, spread: ofExperts.has(name) ? experts : [] });
     }
   }
   return tensors;
@@ -71,11 +93,10 @@ function keptNames(graph: Graph): readonly (readonly [string, KeptPart])[] {
   return [...keptState(graph), ...sums.map((name) => [name, 'accumulator'] as const)];
 }
 
-/** A tensor that no dimension of can be cut is as every level has it. */
-function isAsLevelHasIt({ layout, localShape }: ShardedTensor, mesh: Mesh, isCut: boolean): boolean {
-  const parts = dataParts(layout, mesh);
-  if (!isCut) return parts === 1;
-  return parts > 1 || localShape.every((size) => size < 2) || elementCount(localShape) < smallestCut(mesh);
+/** Whether the data axes cut a tensor, or no dimension of it can be. */
+function isCutOver({ layout, localShape }: KeptTensor, mesh: Mesh): boolean {
+  const isSmall = localShape.every((size) => size < 2) || elementCount(localShape) < smallestCut(mesh);
+  return isSmall || dataParts(layout, mesh) > 1;
 }
 
 function smallestCut(mesh: Mesh): number {

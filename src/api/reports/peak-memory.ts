@@ -2,7 +2,6 @@
  * @file What a rank holds when its memory is fullest: tensors by name, largest first, and how much of each kind.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
-import { memoryOf } from '../../cost-model/predict.js';
 import { stagesMemory } from '../../cost-model/predict-stages.js';
 import type { DType } from '../../ir/dtype.js';
 import type { Liveness } from '../../partition/liveness.js';
@@ -40,14 +39,9 @@ export interface PeakMemory {
   readonly others: { readonly count: number; readonly bytes: number };
 }
 
-/**
- * Per stage; the `most` largest tensors by name, the others summed.
- * @param schedule of a pipeline
- */
-export function peakMemory({ lowered, schedule }: LoweredPlan, cluster: Cluster, most?: number): readonly PeakMemory[] {
-  const memory = schedule
-    ? stagesMemory(lowered, schedule, cluster)
-    : lowered.map(({ sharded }) => memoryOf(sharded, cluster));
+/** Per stage; the `most` largest tensors by name, the others summed. */
+export function peakMemory(lowering: LoweredPlan, cluster: Cluster, most?: number): readonly PeakMemory[] {
+  const { lowered, schedule, memory = stagesMemory(lowered, schedule, cluster) } = lowering;
   return lowered.map((stage, index) => ofStage(stage, index, memory[index] as Liveness, most));
 }
 

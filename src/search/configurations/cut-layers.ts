@@ -169,49 +169,95 @@ function roomFor(limitBytes: number | null, { bundledRuntime }: StepConfiguratio
   return ((limitBytes - contextBytes - communicationBytes) / (1 + fragmentation)) * (1 + 1e-9);
 }
 
-/** Seconds of the slowest stage where that is least; infinite where no cut fits. */
+/**
+ * Seconds of the slowest stage where that is least; infinite where no cut fits. Found by halving between a pace that some cut has
+ * and one that none has, each cut taking as many layers as the pace allows (Nicol 1994, the probe of chains-on-chains).
+ */
 function leastPace(stages: StageCosts): number {
-  return walked(stages, Number.POSITIVE_INFINITY, (part, rest) => Math.max(part, rest)).least;
+  let least = slowest(stages, furthest(stages, Number.MAX_VALUE));
+  let none = 0;
+  while (least - none > least * HALVED) {
+    const pace = (none + least) / 2;
+    const ends = furthest(stages, pace);
+    if (ends) least = slowest(stages, ends);
+    else none = pace;
+    if (least === Number.POSITIVE_INFINITY) break;
+  }
+  return least;
 }
 
-/** Where stages end in the cut of least seconds of a micro-batch through all, of equal ones the most even; null without any. */
-function leastThrough(stages: StageCosts, most: number): readonly number[] | null {
-  const { least, ends } = walked(stages, most, (part, rest) => part + EVENLY * (part / most) * part + rest);
-  return least === Number.POSITIVE_INFINITY ? null : ends;
+/** Paces as near as this are one: sums of the same seconds in another order differ by more. */
+const HALVED = 1e-12;
+
+/** Seconds of a cut's slowest stage; infinite without one. */
+function slowest(stages: StageCosts, ends: readonly number[] | null): number {
+  if (!ends) return Number.POSITIVE_INFINITY;
+  return Math.max(...ends.map((end, stage) => stages.part(stage, ends[stage - 1] ?? 0, end).seconds));
+}
+
+/** Where stages end if each takes as many layers as fit and take so long at most; null where that is too few in all. */
+function furthest(stages: StageCosts, most: number): readonly number[] | null {
+  const { count, layers, fewest } = stages;
+  let from = 0;
+  let left = fewest.reduce((sum, own) => sum + own, 0);
+  const ends: number[] = [];
+  for (let stage = 0; stage < count; stage++) {
+    const least = fewest[stage] as number;
+    left -= least;
+    let to = stage === count - 1 ? layers : from + least;
+    if (to - from < least || stages.part(stage, from, to).seconds > most) return null;
+    while (stage < count - 1 && to < layers - left && stages.part(stage, from, to + 1).seconds <= most) to++;
+    ends.push(to);
+    from = to;
+  }
+  return ends;
+}
+
+/** Where stages begin if the later ones take as many layers as fit and take so long at most, of cuts that are possible. */
+function earliest(stages: StageCosts, most: number): readonly number[] {
+  const { count, layers, fewest } = stages;
+  let to = layers;
+  let left = fewest.reduce((sum, own) => sum + own, 0);
+  const starts: number[] = [];
+  for (let stage = count - 1; stage >= 0; stage--) {
+    left -= fewest[stage] as number;
+    let from = to - (fewest[stage] as number);
+    while (from > left && stages.part(stage, from - 1, to).seconds <= most) from--;
+    starts.unshift(from);
+    to = from;
+  }
+  return starts;
 }
 
 /** What evenness weighs beside seconds: less than any difference that counts. */
 const EVENLY = 1e-6;
 
 /**
- * The cut of least cost.
+ * Where stages end in the cut of least seconds of a micro-batch through all, of equal ones the most even; null without any.
  * @param most seconds of a stage
- * @param cost of a stage's seconds and what the later ones cost: falls with neither
  */
-function walked(
-  stages: StageCosts,
-  most: number,
-  cost: (part: number, rest: number) => number,
-): { readonly least: number; readonly ends: readonly number[] } {
+function leastThrough(stages: StageCosts, most: number): readonly number[] | null {
   const { count, layers, fewest } = stages;
-  const isMost = most === Number.POSITIVE_INFINITY;
+  const last = furthest(stages, most);
+  if (!last) return null;
+  const first = earliest(stages, most);
   let later = new Float64Array(layers + 1).fill(Number.POSITIVE_INFINITY);
   later[layers] = 0;
   const choices: Int32Array[] = [];
   for (let stage = count - 1; stage >= 0; stage--) {
     const own = new Float64Array(layers + 1).fill(Number.POSITIVE_INFINITY);
     const end = new Int32Array(layers + 1);
-    const least = fewest[stage] as number;
-    for (let from = stage === 0 ? 0 : layers; from >= 0; from--) {
-      for (let to = stage === count - 1 ? layers : from + least; to <= layers; to++) {
+    const [latest, least] = [stage === 0 ? 0 : (last[stage - 1] as number), fewest[stage] as number];
+    for (let from = stage === 0 ? 0 : (first[stage] as number); from <= latest; from++) {
+      const next = stage === count - 1 ? layers : Math.max(from + least, first[stage + 1] as number);
+      for (let to = next; to <= (last[stage] as number); to++) {
         if (to - from < least) break;
         const rest = later[to] as number;
         if (rest === Number.POSITIVE_INFINITY) continue;
         const { seconds } = stages.part(stage, from, to);
         // More layers take longer.
-        if (seconds > most || seconds === Number.POSITIVE_INFINITY || (isMost && seconds >= (own[from] as number)))
-          break;
-        const sum = cost(seconds, rest);
+        if (seconds > most) break;
+        const sum = seconds + EVENLY * (seconds / most) * seconds + rest;
         if (sum >= (own[from] as number)) continue;
         own[from] = sum;
         end[from] = to;
@@ -220,12 +266,12 @@ function walked(
     choices.unshift(end);
     later = own;
   }
+  if (later[0] === Number.POSITIVE_INFINITY) return null;
   let from = 0;
-  const ends = choices.map((end) => {
+  return choices.map((end) => {
     from = end[from] as number;
     return from;
   });
-  return { least: later[0] as number, ends };
 }
 
 /** A cut as a configuration: layers of each chunk, and how many of each stage recompute. */
