@@ -13,7 +13,7 @@ import type { Schedule } from '../schedule/schedule.js';
 import type { Cluster } from './cluster.js';
 import { hiddenBehind } from './data-overlap.js';
 import { fusesBlocks } from './device.js';
-import { savedBytes, simulateStages } from './predict-stages.js';
+import { clustersOf, savedBytes, simulateStages } from './predict-stages.js';
 import { priceNode } from './price.js';
 
 /** From each moment on so many bytes, until the next; seconds from the step's beginning. */
@@ -30,6 +30,7 @@ export function memoryOverTime(
 ): readonly HeldOverTime[] {
   const simulated = schedule && simulateStages(stages, schedule, cluster);
   const actions = actionsOf(stages, schedule?.actions);
+  const clusters = clustersOf(stages, cluster);
   return stages.map(({ sharded }, stage) => {
     const own = actions[stage] ?? [];
     const held = cluster.local ? rankMemoryByAction(sharded, own) : heldBeside(sharded, own, cluster);
@@ -37,7 +38,7 @@ export function memoryOverTime(
     const spans = timeline
       ? scheduledSpans(sharded, own, timeline.starts[stage], timeline.ends[stage], once?.[stage] ?? 0)
       : null;
-    return thinned(curveOf(held, spans, secondsFor(sharded, cluster)));
+    return thinned(curveOf(held, spans, secondsFor(sharded, clusters[stage] as Cluster)));
   });
 }
 

@@ -27,6 +27,49 @@ export function onKinds(cluster: Cluster, kinds: readonly number[]): Cluster {
   return { ...cluster, device: devices.length > 0 ? slowestOf(devices) : cluster.device };
 }
 
+/**
+ * What a cluster is to each stage of a pipeline: the nodes that it lies on. Stages on nodes of the same kinds have the same record,
+ * however often they are asked for, so that parts can be priced once for all of them.
+ * @param stride ranks from one stage to the next: of a stage, where stages are the outermost axis
+ */
+export function clustersOfStages(cluster: Cluster, stages: number, stride: number): readonly Cluster[] {
+  if (!cluster.kinds) return Array.from({ length: stages }, () => cluster);
+  const known = KNOWN.get(cluster) ?? { stages: new Map(), kinds: new Map() };
+  KNOWN.set(cluster, known);
+  const key = `${stages} ${stride}`;
+  const found =
+    known.stages.get(key) ??
+    stageKinds(cluster, stages, stride).map((kinds) => {
+      const own = known.kinds.get(kinds.join(' ')) ?? onKinds(cluster, kinds);
+      known.kinds.set(kinds.join(' '), own);
+      return own;
+    });
+  known.stages.set(key, found);
+  return found;
+}
+
+/** What was made of a cluster: its stages by their number and stride, its parts by their kinds. */
+const KNOWN = new WeakMap<
+  Cluster,
+  { readonly stages: Map<string, readonly Cluster[]>; readonly kinds: Map<string, Cluster> }
+>();
+
+/** The kinds of nodes that the ranks of each stage lie on. */
+function stageKinds(
+  { kinds = [], nodes, perNode }: Cluster,
+  stages: number,
+  stride: number,
+): readonly (readonly number[])[] {
+  const kindOf = kinds.flatMap((kind, index) => Array.from({ length: kind.nodes }, () => index));
+  const found = Array.from({ length: stages }, () => new Set<number>());
+  for (let rank = 0; rank < nodes * perNode; ) {
+    const node = Math.floor(rank / perNode);
+    found[Math.floor(rank / stride) % stages]?.add(kindOf[node] ?? 0);
+    rank = Math.min((node + 1) * perNode, (Math.floor(rank / stride) + 1) * stride);
+  }
+  return found.map((own) => [...own].sort((a, b) => a - b));
+}
+
 /** The same device at another speed of compute and memory; its links stay. */
 export function slowed(device: DeviceSpec, speed: number): DeviceSpec {
   const { measuredMatmulFlops } = device;

@@ -27,6 +27,7 @@ import { collectiveSeconds } from './collective-price.js';
 import { hiddenBehind } from './data-overlap.js';
 import { placeGroup } from './group-place.js';
 import { launchNanoseconds } from './launches.js';
+import { clustersOfStages } from './node-kinds.js';
 import {
   LAUNCHES,
   memoryOf,
@@ -101,7 +102,8 @@ export function simulateStages(
   cluster: Cluster,
   onSend?: Durations['onSend'],
 ): SimulatedStages {
-  const priced = stages.map(({ sharded }) => priceStage(sharded, cluster));
+  const clusters = clustersOf(stages, cluster);
+  const priced = stages.map(({ sharded }, stage) => priceStage(sharded, clusters[stage] as Cluster));
   const [first] = stages;
   const perStage = first ? deviceCount(first.sharded.mesh) : 1;
   const seconds = (bytes: number) => sendSeconds(bytes, stages.length, perStage, cluster);
@@ -118,6 +120,12 @@ export function simulateStages(
     ...(onSend ? { onSend } : {}),
   });
   return { priced, perStage, seconds, timeline, once: priced.map(({ lists }) => lists.get(UPDATE) ?? 0) };
+}
+
+/** What a cluster is to each stage: the nodes that it lies on. Stages are the outermost axis. */
+export function clustersOf(stages: readonly LoweredStage[], cluster: Cluster): readonly Cluster[] {
+  const [first] = stages;
+  return first ? clustersOfStages(cluster, stages.length, deviceCount(first.sharded.mesh)) : [];
 }
 
 interface SimulatedStages {

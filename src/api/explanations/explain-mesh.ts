@@ -1,6 +1,7 @@
 /**
  * @file explain --mesh: a compiled plan lowered again, and what goes over each of its axes.
  */
+import { clustersOf } from '../../cost-model/predict-stages.js';
 import { inBuckets } from '../../partition/buckets.js';
 import { inHalves } from '../../partition/interleave.js';
 import { partition } from '../../partition/partition.js';
@@ -9,10 +10,15 @@ import { type AxisUse, planAxes } from '../reports/mesh-axes.js';
 
 /** The axes of a plan with more than one rank: where their groups lie, over which link, bytes and seconds of a step. */
 export function explainMesh(plan: Explainable): readonly AxisUse[] {
-  if (plan.meshOf)
+  if (plan.meshOf) {
+    const clusters = clustersOf(plan.stages ?? [], plan.cluster);
     return (plan.stages ?? []).flatMap(({ sharded }, stage) =>
-      planAxes(sharded, plan.cluster).map((use) => ({ ...use, axis: `${use.axis} of stage ${stage}` })),
+      planAxes(sharded, clusters[stage] ?? plan.cluster).map((use) => ({
+        ...use,
+        axis: `${use.axis} of stage ${stage}`,
+      })),
     );
+  }
   const whole = partition(plan.graph, plan.assignment, redistributorOf(plan));
   // What a stage of a pipeline hides is its own.
   const { schedule, stages } = plan;

@@ -4,7 +4,7 @@
 import { type GeneratedProgram, programOf } from '../../codegen/program-of.js';
 import { type Cluster, parseCluster } from '../../cost-model/cluster.js';
 import { clusterOfDescription } from '../../cost-model/cluster-file.js';
-import { predictStages } from '../../cost-model/predict-stages.js';
+import { clustersOf, predictStages } from '../../cost-model/predict-stages.js';
 import { priceNode, stepPrice } from '../../cost-model/price.js';
 import { redistributionBound } from '../../cost-model/redistribution-bound.js';
 import type { Graph } from '../../ir/graph.js';
@@ -77,7 +77,9 @@ function asPlanned(
 export function programOfPlan({ lowered, schedule }: LoweredPlan, plan: Plan, cluster: Cluster): GeneratedProgram {
   const { name, fingerprint } = plan.model;
   const model = { name, fingerprint, plan: planDigest(plan) };
-  const secondsOf = (node: ComputeNode, { sharded }: LoweredStage) => priceNode(node, sharded, cluster) / 1e9;
+  const clusters = new Map(clustersOf(lowered, cluster).map((own, stage) => [lowered[stage]?.sharded, own]));
+  const secondsOf = (node: ComputeNode, { sharded }: LoweredStage) =>
+    priceNode(node, sharded, clusters.get(sharded) ?? cluster) / 1e9;
   return programOf(lowered, model, schedule?.actions, secondsOf, dispatchOf(plan.passes).dispatch === 'variable');
 }
 

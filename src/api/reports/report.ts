@@ -2,7 +2,7 @@
  * @file What a plan looks like to a person: its heaviest operators and its communication.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
-import { sendSeconds } from '../../cost-model/predict-stages.js';
+import { clustersOf, sendSeconds } from '../../cost-model/predict-stages.js';
 import { priceNode } from '../../cost-model/price.js';
 import type { Graph, Node } from '../../ir/graph.js';
 import type { Assignment } from '../../partition/assignment.js';
@@ -76,7 +76,10 @@ export function operatorClassesOf(
   like: LikeOperators,
   most = Number.POSITIVE_INFINITY,
 ): readonly OperatorClass[] {
-  const all = lowered.flatMap((stage) => heaviestOfStage(stage, assignment, cluster, like, most));
+  const clusters = clustersOf(lowered, cluster);
+  const all = lowered.flatMap((stage, index) =>
+    heaviestOfStage(stage, assignment, clusters[index] as Cluster, like, most),
+  );
   return all
     .sort(({ row: a }, { row: b }) => b.seconds - a.seconds || (a.operator < b.operator ? -1 : 1))
     .slice(0, most);
@@ -183,8 +186,12 @@ export function communicationOf(
   cluster: Cluster,
   like: LikeOperators = new Map(),
 ): readonly Communication[] {
+  const clusters = clustersOf(lowered, cluster);
   return lowered
-    .flatMap(({ sharded }) => [...collectivesOf(sharded, cluster), ...sendsOf(sharded, lowered.length, cluster)])
+    .flatMap(({ sharded }, stage) => [
+      ...collectivesOf(sharded, clusters[stage] as Cluster),
+      ...sendsOf(sharded, lowered.length, cluster),
+    ])
     .map((each) => ({ ...each, like: like.get(each.label) ?? each.label }));
 }
 

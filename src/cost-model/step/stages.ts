@@ -2,7 +2,7 @@
  * @file Which layers lie on which stage of a pipeline, and which devices a stage has.
  */
 import type { Cluster } from '../cluster.js';
-import { onKinds } from '../node-kinds.js';
+import { clustersOfStages } from '../node-kinds.js';
 import type { StepConfiguration } from './configuration.js';
 import { stageStride } from './mesh-order.js';
 import type { ModelWork } from './work.js';
@@ -145,49 +145,10 @@ function sharesOf(cut: readonly number[], { layers }: ModelWork): readonly (read
   return cut.map((own) => layers.map(({ count }) => (count * own) / total));
 }
 
-/**
- * The devices of each stage: those of the nodes that it lies on. Stages on nodes of the same kinds have the same record, of one
- * configuration as of another, so that parts can be priced once for all of them.
- */
+/** The devices of each stage, as its order of the axes lays stages on nodes. */
 export function stageClusters(
   cluster: Cluster,
   { degrees, meshOrder }: Pick<StepConfiguration, 'degrees' | 'meshOrder'>,
 ): readonly Cluster[] {
-  const { pp } = degrees;
-  if (!cluster.kinds) return Array.from({ length: pp }, () => cluster);
-  const known = KNOWN.get(cluster) ?? { stages: new Map(), kinds: new Map() };
-  KNOWN.set(cluster, known);
-  const stride = stageStride(degrees, meshOrder);
-  const key = `${pp} ${stride}`;
-  const found =
-    known.stages.get(key) ??
-    stageKinds(cluster, pp, stride).map((kinds) => {
-      const own = known.kinds.get(kinds.join(' ')) ?? onKinds(cluster, kinds);
-      known.kinds.set(kinds.join(' '), own);
-      return own;
-    });
-  known.stages.set(key, found);
-  return found;
-}
-
-/** What was made of a cluster: its stages by their number and stride, its parts by their kinds. */
-const KNOWN = new WeakMap<
-  Cluster,
-  { readonly stages: Map<string, readonly Cluster[]>; readonly kinds: Map<string, Cluster> }
->();
-
-/** The kinds of nodes that the ranks of each stage lie on. */
-function stageKinds(
-  { kinds = [], nodes, perNode }: Cluster,
-  pp: number,
-  stride: number,
-): readonly (readonly number[])[] {
-  const kindOf = kinds.flatMap((kind, index) => Array.from({ length: kind.nodes }, () => index));
-  const found = Array.from({ length: pp }, () => new Set<number>());
-  for (let rank = 0; rank < nodes * perNode; ) {
-    const node = Math.floor(rank / perNode);
-    found[Math.floor(rank / stride) % pp]?.add(kindOf[node] ?? 0);
-    rank = Math.min((node + 1) * perNode, (Math.floor(rank / stride) + 1) * stride);
-  }
-  return found.map((own) => [...own].sort((a, b) => a - b));
+  return clustersOfStages(cluster, degrees.pp, stageStride(degrees, meshOrder));
 }
