@@ -22,14 +22,14 @@ export function onNodes(cluster: Cluster, first: number, count: number): Cluster
 }
 
 /** What a cluster is to a stage that runs on nodes of some of its kinds, by their numbers: as fast as the slowest of them. */
-export function onKinds(cluster: Cluster, kinds: readonly number[]): Cluster {
+function onKinds(cluster: Cluster, kinds: readonly number[]): Cluster {
   const devices = kinds.flatMap((kind) => cluster.kinds?.[kind]?.device ?? []);
   return { ...cluster, device: devices.length > 0 ? slowestOf(devices) : cluster.device };
 }
 
 /**
- * What a cluster is to each stage of a pipeline: the nodes that it lies on. Stages on nodes of the same kinds have the same record,
- * however often they are asked for, so that parts can be priced once for all of them.
+ * What a cluster is to each stage of a pipeline: the nodes that it lies on. Stages on nodes of the same kinds have the same
+ * record, however often they are asked for, so that parts can be priced once for all of them.
  * @param stride ranks from one stage to the next: of a stage, where stages are the outermost axis
  */
 export function clustersOfStages(cluster: Cluster, stages: number, stride: number): readonly Cluster[] {
