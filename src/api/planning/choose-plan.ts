@@ -5,7 +5,7 @@
  */
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import { deviceBytes, tensorBytes, usableBytes } from '../../cost-model/predict.js';
-import type { Degrees } from '../../cost-model/step/configuration.js';
+import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
 import { AutoparError } from '../../ir/error.js';
 import type { Graph } from '../../ir/graph.js';
 import { interruptible } from '../../ir/interruption.js';
@@ -290,6 +290,11 @@ async function lowerProposals(
     const known = excess.get(hasStages(priced)) ?? Number.POSITIVE_INFINITY;
     excess.set(hasStages(priced), Math.min(times, known));
   };
+  // Where memory does not ask for a ZeRO level, what is cut of the state is found update by update.
+  const isOpen = (priced: PricedConfiguration) =>
+    options.zero === undefined &&
+    isOfUpdates(priced.configuration) &&
+    tensorBytes(proposing.wholeBytes(priced), cluster) <= limit;
   for (let round = 0; round < ROUNDS; round++) {
     const safe = await proposing.propose(asked).catch(refusal);
     // What fits nearly, or not at all, is proposed where nothing else is.
@@ -339,8 +344,7 @@ async function lowerProposals(
       }
       kinds.add(kindOf(priced));
       options.onProgress?.(`planning proposal ${tried} of ${Math.min(proposals.length, LOWERED)}`);
-      const isTight = tensorBytes(proposing.wholeBytes(priced), cluster) > limit;
-      const result = await lower(choices, priced, isTight, deadline).catch(refusal);
+      const result = await lower(choices, priced, isOpen(priced), deadline).catch(refusal);
       const counted = known ?? (result instanceof AutoparError ? null : result);
       if (counted) work += ownWork(counted);
       if (!(result instanceof AutoparError)) {
@@ -360,6 +364,12 @@ async function lowerProposals(
   }
   const figure = figureOf(options);
   fitting.sort((a, b) => figure(a) - figure(b));
+  // That is the least sum over all stages, and the step waits for one of them: with the level it may be shorter.
+  const [{ priced: first = null } = {}] = fitting;
+  if (first && hasStages(first) && isOpen(first) && !deadline.isOver()) {
+    const whole = await lower(choices, first, false, deadline).catch(refusal);
+    if (!(whole instanceof AutoparError) && figure(whole) < figure(fitting[0] as FittingPlan)) fitting[0] = whole;
+  }
   return { fitting, others: [...others.values()], searched, refusal: unmade, notes };
 }
 
@@ -435,13 +445,13 @@ const TOO_LARGE = 'not lowered: the model has too many operators to plan several
 
 /**
  * A proposal, planned operator by operator; or why it is not.
- * @param isTight memory asks for its ZeRO level
+ * @param isOpen its ZeRO level is left open
  * @throws AutoparError where it has no plan, or none that fits
  */
 async function lower(
   choices: Choices,
   priced: PricedConfiguration,
-  isTight: boolean,
+  isOpen: boolean,
   deadline: Deadline,
 ): Promise<FittingPlan> {
   const { form, options, training } = choices;
@@ -463,7 +473,7 @@ async function lower(
     if (whole.imported.graph.nodes.length !== written.imported.graph.nodes.length) forms.push(whole);
   }
   const results: (FittingPlan | AutoparError)[] = [];
-  for (const one of forms) results.push(await lowerFormed(choices, priced, one, isTight, deadline).catch(refusal));
+  for (const one of forms) results.push(await lowerFormed(choices, priced, one, isOpen, deadline).catch(refusal));
   const fitting = results.flatMap((one) => (one instanceof AutoparError ? [] : [one]));
   const [best] = fitting.sort((one, other) => secondsOf(one) - secondsOf(other));
   if (!best) throw results[0];
@@ -475,17 +485,22 @@ async function lowerFormed(
   { options, training }: Choices,
   priced: PricedConfiguration,
   formed: Formed,
-  isTight: boolean,
+  isOpen: boolean,
   deadline: Deadline,
 ): Promise<FittingPlan> {
   const { configuration } = priced;
   const asked = { ...options, ...askedOf(configuration, formed.imported.graph, options) };
-  // Of one micro-batch ZeRO 2 is ZeRO 1.
-  const isOfUpdates = asked.zero === 1 || (asked.zero === 2 && microBatchesOf(configuration) === 1);
-  // Where memory does not ask for it, what is cut of the state is found update by update.
   const { zero: _zero, ...open } = asked;
-  const own = isOfUpdates && options.zero === undefined && !isTight ? open : asked;
-  return { ...formed, planned: await plan(formed.imported, own, memoryOf(training), deadline), priced };
+  return {
+    ...formed,
+    planned: await plan(formed.imported, isOpen ? open : asked, memoryOf(training), deadline),
+    priced,
+  };
+}
+
+/** Whether the ZeRO level of a step is about its updates alone: of one micro-batch level 2 is level 1. */
+function isOfUpdates(configuration: StepConfiguration): boolean {
+  return configuration.zero === 1 || (configuration.zero === 2 && microBatchesOf(configuration) === 1);
 }
 
 /** What has no plan, to be compared with what has. @throws whatever is not the user's to mend */
