@@ -1,16 +1,8 @@
 /**
- * @file What plans of operators and of whole steps say alike of their choices: degrees, and what another cluster would bring.
+ * @file What plans of operators and of whole steps say alike of their choices: what another cluster would bring.
  */
 import { bytesText, secondsText, shareText } from './quantity.js';
 import { tableLines } from './table.js';
-
-const AXES = ['pp', 'dp', 'sp', 'tp', 'ep'] as const;
-
-/** Those that have ranks, from outermost to innermost. */
-export function degreesText(degrees: Readonly<Partial<Record<(typeof AXES)[number], number>>>): string {
-  const written = AXES.flatMap((axis) => ((degrees[axis] ?? 1) > 1 ? [`${axis} ${degrees[axis]}`] : []));
-  return written.join(' · ') || 'one device';
-}
 
 /** A change of the cluster with the plan that is best then; null where nothing fits. */
 export interface Changed {

@@ -5,6 +5,7 @@
 import type { ComparedPlan, CompileResult, PlanSummary } from '../api/index.js';
 import { namedDegrees } from '../api/words.js';
 import { devicesText } from './cluster-text.js';
+import { degreesText } from './degrees.js';
 import { heldLines, keptText, kindsText, outsideLines, serverText } from './memory-report.js';
 import { microBatchesText, stageMeshesText } from './mesh-report.js';
 import type { Output } from './output.js';
@@ -325,7 +326,7 @@ function comparedLines({ compared, plan: { training } }: CompileResult): readonl
     { title: 'because' },
   ];
   const rows = compared.map(({ degrees, microBatches, proposed, axes, estimate, stepSeconds, peakBytes, reason }) => [
-    degreesText({ ...degrees }),
+    degreesText(degrees),
     `${training ? `${batchesText(microBatches)}, ` : ''}${proposed ? proposedText(proposed) : OPERATORS[axes ?? 'roles']}`,
     estimate ? secondsText(estimate.stepSeconds) : '',
     stepSeconds === null ? '' : secondsText(stepSeconds),
@@ -375,7 +376,7 @@ function topLines({ top }: CompileResult): readonly string[] {
     { title: 'because' },
   ];
   const rows = top.map(({ degrees, stepNanoseconds, peakBytes, reason }) => [
-    degreesText({ ...degrees }),
+    degreesText(degrees),
     secondsText(stepNanoseconds / 1e9),
     bytesText(Math.max(...peakBytes)),
     reason ?? 'chosen',
@@ -383,19 +384,10 @@ function topLines({ top }: CompileResult): readonly string[] {
   return tableLines(columns, rows, 60);
 }
 
-const ORDER = ['pp', 'dp', 'sp', 'tp', 'ep'];
-
-function degreesText(degrees: Readonly<Record<string, number>>): string {
-  const written = Object.entries(degrees)
-    .filter(([, degree]) => degree > 1)
-    .sort(([a], [b]) => ORDER.indexOf(a) - ORDER.indexOf(b));
-  return written.map(([axis, degree]) => `${axis} ${degree}`).join(' · ') || 'one device';
-}
-
 function rejectedLines({ rejected, top }: CompileResult): readonly string[] {
-  const told = top.map(({ degrees }) => degreesText({ ...degrees }));
+  const told = top.map(({ degrees }) => degreesText(degrees));
   const shown = rejected
-    .map(({ degrees, reason }) => [degreesText({ ...degrees }), reason] as const)
+    .map(({ degrees, reason }) => [degreesText(degrees), reason] as const)
     .filter(([degrees]) => !told.includes(degrees))
     .slice(0, 4);
   return shown.length === 0 ? [] : tableLines([{ title: 'degrees' }, { title: 'because' }], shown, 90);

@@ -1,7 +1,8 @@
 /**
- * @file The degrees of parallelism as options of the command line.
+ * @file The degrees of parallelism as options of the command line, and as text.
  */
 import type { DegreeOptions, ParallelAxis } from '../api/index.js';
+import { PARALLEL_AXES } from '../api/words.js';
 import type { CommandOption } from './command.js';
 import { wholeNumber } from './values.js';
 
@@ -29,4 +30,10 @@ export function givenDegrees(options: DegreeOptions): Partial<Record<ParallelAxi
     return degree === undefined ? [] : [[axis, degree] as const];
   });
   return Object.fromEntries(given);
+}
+
+/** `dp 2 · tp 4`: those of several ranks, outermost first. */
+export function degreesText(degrees: Readonly<Partial<Record<ParallelAxis, number>>>): string {
+  const written = PARALLEL_AXES.flatMap((axis) => ((degrees[axis] ?? 1) > 1 ? [`${axis} ${degrees[axis]}`] : []));
+  return written.join(' · ') || 'one device';
 }

@@ -2,8 +2,9 @@
  * @file `autopar explain --rejected` and `--sensitivity` of a plan of operators.
  */
 import type { ExitKind, ExplainedChoices } from '../api/index.js';
-import { degreesText, sensitivityTable } from './choices-report.js';
+import { sensitivityTable } from './choices-report.js';
 import type { CommandContext } from './command.js';
+import { degreesText } from './degrees.js';
 import { bytesText, secondsText } from './quantity.js';
 import { tableLines } from './table.js';
 

@@ -3,7 +3,8 @@
  * them says of every other combination of degrees, and what it would propose on another cluster.
  */
 import type { ExitKind, ExplainedProposals } from '../api/index.js';
-import { degreesText, sensitivityTable } from './choices-report.js';
+import { sensitivityTable } from './choices-report.js';
+import { degreesText } from './degrees.js';
 import type { Output } from './output.js';
 import { proposalsJson, reasonText } from './proposals-report.js';
 import { secondsText } from './quantity.js';

@@ -3,7 +3,7 @@
  */
 
 import type { DegreeOptions, Degrees, ExitKind, GroupExchange, GroupKind, ProgramExchange } from '../api/index.js';
-import { AutoparError, checkDegrees } from '../api/words.js';
+import { AutoparError, AXIS_ORDER, checkDegrees, PARALLEL_AXES } from '../api/words.js';
 import type { Command, CommandContext } from './command.js';
 import { degreeOptions } from './degrees.js';
 import { stageMeshesText } from './mesh-report.js';
@@ -81,10 +81,9 @@ async function runGroups(
     ]),
   );
   const exchanges = rank === undefined ? [] : exchangesOf(degrees, rank, cluster, compiled?.order, stages);
-  const axes = ['pp', 'dp', 'sp', 'tp'] as const;
   const written = stages
     ? stageMeshesText(stages.map((sizes) => Object.entries(sizes).map(([axis, size]) => ({ axis, size }))))
-    : axes.map((axis) => `${axis} ${degrees[axis]}`).join(' · ');
+    : AXIS_ORDER.map((axis) => `${axis} ${degrees[axis]}`).join(' · ');
   const on = cluster ? ` on ${countText(cluster.nodes, 'node')} of ${cluster.perNode} × ${cluster.device.id}` : '';
   output.print(
     `${countText(devices, 'device')}${on}: ${written}${degrees.ep > 1 && !stages ? `, ep ${degrees.ep}` : ''}`,
@@ -153,7 +152,7 @@ function programLines(exchanges: readonly ProgramExchange[], output: Output): re
 
 /** A compiled program has its degrees. */
 function refuseDegrees(flags: GroupsFlags): void {
-  const given = (['devices', 'pp', 'dp', 'sp', 'tp', 'ep'] as const).find((name) => flags[name] !== undefined);
+  const given = (['devices', ...PARALLEL_AXES] as const).find((name) => flags[name] !== undefined);
   if (given === undefined) return;
   throw new AutoparError(
     'bad-usage',
@@ -168,8 +167,7 @@ function refuseDegrees(flags: GroupsFlags): void {
 function degreesOf(flags: GroupsFlags): Degrees {
   const { devices, pp = 1, sp = 1, tp = 1, ep = 1 } = flags;
   const others = pp * sp * tp;
-  const axes = ['pp', 'dp', 'sp', 'tp'] as const;
   const dp = flags.dp ?? (devices !== undefined && devices % others === 0 ? devices / others : 1);
-  checkDegrees({ ...(devices === undefined ? {} : { devices }), pp, dp, sp, tp }, axes);
+  checkDegrees({ ...(devices === undefined ? {} : { devices }), pp, dp, sp, tp }, AXIS_ORDER);
   return { pp, dp, sp, tp, ep };
 }

@@ -5,6 +5,7 @@
 import type { CompileResult, Page, PageSection, PlanDetails, PlanSummary, StepSpan } from '../api/index.js';
 import { shellWord } from '../api/words.js';
 import { summaryLines } from './compile-report.js';
+import { degreesText } from './degrees.js';
 import type { Output } from './output.js';
 import { bytesText, secondsText, shareText } from './quantity.js';
 import { reasonText } from './reason-text.js';
@@ -298,10 +299,4 @@ export function choicesSection(choices: readonly ChoiceRow[], memoryBytes: numbe
 
 function isCompiled(summary: PlanSummary): summary is CompileResult {
   return 'top' in summary;
-}
-
-function degreesText(degrees: object): string {
-  return Object.entries(degrees)
-    .map(([axis, degree]) => `${axis} ${degree}`)
-    .join(' · ');
 }

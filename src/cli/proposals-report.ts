@@ -3,7 +3,7 @@
  * degrees out, the fastest where a simpler one is proposed, and fewer devices that are as fast.
  */
 import type { DegreesVerdict, PricedConfiguration, StepSearch } from '../api/index.js';
-import { degreesText } from './choices-report.js';
+import { degreesText } from './degrees.js';
 import { bytesText, countText, listText, secondsText, shareText, wholeText } from './quantity.js';
 import { configurationText } from './simulate-report.js';
 import { tableLines } from './table.js';

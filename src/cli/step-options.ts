@@ -3,6 +3,7 @@
  */
 import type { ScheduleKind, SimulateOptions } from '../api/index.js';
 import {
+  AXIS_ORDER,
   GRADIENT_SYNCS,
   LAYER_RECOMPUTE_KINDS,
   offloadAsked,
@@ -117,7 +118,7 @@ export function stepOptions(otherwise: DefaultOf): readonly CommandOption[] {
     {
       flags: '--mesh-order <axes>',
       says: says('axes from outermost to innermost, the last over neighbouring devices', 'meshOrder'),
-      parse: orderOf('--mesh-order', ['pp', 'dp', 'sp', 'tp']),
+      parse: orderOf('--mesh-order', AXIS_ORDER),
     },
     {
       flags: '--software <profile>',

@@ -2,7 +2,9 @@
  * @file What a step waits for gradients that are reduced and parameters that are gathered, where a plan has no buckets that say
  * so: software for training runs both behind compute, gradients behind the backward and parameters behind the forward.
  */
+
 import { isOfModel, isOnceAStep } from '../ir/graph.js';
+import { operatorRole } from '../ir/ops/index.js';
 import { runsInStep } from '../partition/except-last.js';
 import { isProduct } from '../partition/kernels.js';
 import {
@@ -77,7 +79,7 @@ function waits(graph: ShardedGraph): ReadonlyMap<CommunicationNode, 'forward' | 
   const found = new Map<CommunicationNode, 'forward' | 'backward'>();
   for (const node of graph.nodes) {
     const isStored = readsOf(node).length > 0 && readsOf(node).every((name) => stored.has(name));
-    if (isStored && (node.kind !== 'compute' || node.op === 'Cast' || node.fused?.kind === 'free'))
+    if (isStored && (node.kind !== 'compute' || operatorRole(node) === 'cast' || node.fused?.kind === 'free'))
       for (const name of resultsOf(node)) stored.add(name);
     if (node.kind !== 'communicate') continue;
     if (late.has(node))

@@ -142,6 +142,25 @@ export type OperatorFamily =
  * 16 bit; `full`: in float32; `follow`: in what its operands come in, the wider of them where they differ. As PyTorch's autocast.
  */
 export type OperatorPrecision = 'low' | 'full' | 'follow';
+
+/** What an operator does to values, where others act on that and its family does not say it. */
+export type OperatorRole =
+  /** Its first operand as it is. */
+  | 'copy'
+  /** Its first operand in another type. */
+  | 'cast'
+  /** Its operand rounded to a narrower type, in its own type. */
+  | 'rounding'
+  /** All operands added up. */
+  | 'sum'
+  /** Elements of operand 1 where operand 0 is true, else of operand 2. */
+  | 'choice'
+  /** Probabilities of scores: what attention has between its two products. */
+  | 'softmax'
+  /** Numbers rounded to integers and a scale, and what such integers stand for. */
+  | 'quantise'
+  | 'dequantise';
+
 /** How an operator differs in training from what it does in evaluation: the form that files mostly have. */
 export type TrainingForm =
   /**
@@ -167,6 +186,8 @@ export interface OperatorEntry {
   readonly domain: string;
   readonly family: OperatorFamily;
   readonly precision: OperatorPrecision;
+  /** Left out where nothing acts on it. */
+  readonly role?: OperatorRole;
   /** The opset that brought it, where that is newer than INTERNAL_OPSET: models with it are written in that opset. */
   readonly since?: number;
   /**
@@ -231,6 +252,11 @@ export interface OperatorEntry {
     offsets: Readonly<Record<string, string>>,
     blocks: Readonly<Record<string, number>>,
   ) => Expansion;
+  /**
+   * Its attributes hold sizes, and its results repeat an operand along dimensions that the operand lacks, or count positions: a
+   * rank makes its shard of them from operands that all ranks have.
+   */
+  readonly repeats?: true;
   /**
    * Operands that what is summed over contracting factors is added to: where such a factor is sharded, they count on the first
    * rank alone, and are zero on the others.

@@ -52,7 +52,7 @@ export function checkOperator(
   const rule = entry.resize || node.lowering ? null : entry.rule(view);
   if (rule) checkFactors(rule, inputs, outputs, report);
   const contracted = rule ? contractedAxes(rule, inputs) : null;
-  checkAxes(node, inputs, outputs, rule, contracted, report);
+  checkAxes(node, entry, inputs, outputs, rule, contracted, report);
   if (node.lowering === 'to-partial' && node.op === 'Where') checkFirst(inputs, report);
   // A constant zero is whole and a partial sum at once.
   const isZero = (index: number) => constants.get(node.inputs[index] ?? '')?.data.every((byte) => byte === 0) === true;
@@ -185,6 +185,7 @@ function checkFactors(rule: FactorRule, inputs: Operands, outputs: Operands, rep
  */
 function checkAxes(
   node: ComputeNode,
+  entry: OperatorEntry,
   inputs: Operands,
   outputs: Operands,
   rule: FactorRule | null,
@@ -198,7 +199,7 @@ function checkAxes(
   for (const output of outputs) {
     if (!output) continue;
     for (const axis of distinctOver(output))
-      if (!before.has(axis) && !isRepeated(node, rule, output, axis))
+      if (!before.has(axis) && !isRepeated(node, entry, rule, output, axis))
         report(`${output.name} differs between the ranks of ${axis}, and no operand of ${node.op} does`);
     // Not every result depends on every operand; where the rule is known, it says which do.
     for (const axis of rule ? varying : before) {
@@ -215,21 +216,16 @@ function checkAxes(
   }
 }
 
-/**
- * Operators whose attributes hold sizes, and whose results repeat an operand along dimensions that it lacks; or count positions
- * of a block, to which its offset is added.
- */
-const REPEATS: ReadonlySet<string> = new Set(['ConstantOfShape', 'Expand', 'Range', 'Tile']);
-
 /** Whether an axis cuts a result where it repeats one value: every rank makes its block of it from equal operands. */
 function isRepeated(
-  { op, lowering }: ComputeNode,
+  { lowering }: ComputeNode,
+  entry: OperatorEntry,
   rule: FactorRule | null,
   output: ShardedTensor,
   axis: SubAxis,
 ): boolean {
   if ((lowering && lowering !== 'indexed') || (output.varying ?? []).includes(axis)) return false;
-  return rule !== null || REPEATS.has(op);
+  return rule !== null || entry.repeats === true;
 }
 
 /** Partial operands enter linear operators only; results are partial over what is carried or contracted, and no more. */

@@ -16,7 +16,7 @@ import { type DType, isFloating } from '../ir/dtype.js';
 import { elementCount, type Graph, isOfModel, type Node, passOf, typeOf } from '../ir/graph.js';
 import type { OperatorFamily, OperatorView } from '../ir/operator.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
-import { entryOf, operatorEntry } from '../ir/ops/index.js';
+import { entryOf, operatorEntry, operatorRole } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
 
 /** What kind of kernel an operator is part of. `free`: of one that another operator stands for. */
@@ -198,8 +198,9 @@ function kindOf(
   return made === 'memory' ? 'memory' : 'free';
 }
 
-function isFloatCast(graph: Graph, { op, domain, inputs: [input], outputs: [output] }: Node): boolean {
-  if (op !== 'Cast' || domain !== '' || !input || !output) return false;
+function isFloatCast(graph: Graph, node: Node): boolean {
+  const [[input], [output]] = [node.inputs, node.outputs];
+  if (operatorRole(node) !== 'cast' || !input || !output) return false;
   return isFloating(typeOf(graph, input).dtype) && isFloating(typeOf(graph, output).dtype);
 }
 

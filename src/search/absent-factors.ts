@@ -11,7 +11,8 @@ import type { OperatorEntry } from '../ir/operator.js';
 import { expertEntries } from '../ir/ops/experts.js';
 import { entryOf, operatorEntry } from '../ir/ops/index.js';
 import { ruleOf, viewOf } from '../ir/view.js';
-import { innerMesh, type SpMethod } from '../sharding-propagation/roles.js';
+import { primeFactors } from '../sharding-propagation/mesh.js';
+import type { SpMethod } from '../sharding-propagation/roles.js';
 import type { Pins } from './degrees.js';
 import { attentionHeads, dividesHeads, expertDimensions } from './factor-families.js';
 import type { OperatorQuestions } from './operator-questions.js';
@@ -99,7 +100,7 @@ export function refuseRing(graph: Graph, questionOf: OperatorQuestions, spOf: (n
 const ATTENDING: ReadonlySet<OperatorEntry['family']> = new Set(['attention', 'contraction']);
 
 function refuseHeads(graph: Graph, sp: number): void {
-  const found = undividedHeads(graph, 'sp', sp);
+  const found = undividedHeads(graph, sp);
   if (!found) return;
   const { node, heads, count, fitting } = found;
   throw doesNotFit(
@@ -112,7 +113,7 @@ function refuseHeads(graph: Graph, sp: number): void {
 
 /** What to say of a tp that was asked for and does not divide the heads of an attention. */
 export function unevenHeads(graph: Graph, tp: number): readonly string[] {
-  const found = tp > 1 ? undividedHeads(graph, 'tp', tp) : null;
+  const found = tp > 1 ? undividedHeads(graph, tp) : null;
   if (!found) return [];
   const { node, count, fitting } = found;
   const even = fitting.length > 0 ? `tp ${fitting.join(' or ')} shards them evenly, ` : '';
@@ -132,21 +133,17 @@ interface UndividedHeads {
   readonly fitting: readonly number[];
 }
 
-function undividedHeads(graph: Graph, axis: 'sp' | 'tp', degree: number): UndividedHeads | null {
-  const partsOf = (parts: number) =>
-    innerMesh({ [axis]: parts }).axes.flatMap(({ subAxes }) =>
-      subAxes.map(({ size }) => size).filter((size) => size > 1),
-    );
+function undividedHeads(graph: Graph, degree: number): UndividedHeads | null {
   for (const node of graph.nodes) {
     if (entryOf(node.op, node.domain)?.family !== 'attention') continue;
     const rule = ruleOf(viewOf(graph, node));
     const heads = attentionHeads(rule);
     // What has no keys (a rotary embedding) may keep its positions.
     if (!rule.factors.has('t')) continue;
-    if (heads.length === 0 || dividesHeads(heads, partsOf(degree))) continue;
+    if (heads.length === 0 || dividesHeads(heads, primeFactors(degree))) continue;
     const count = heads.reduce((all, size) => all * size, 1);
     const degrees = Array.from({ length: count - 1 }, (_, index) => index + 2);
-    return { node, heads, count, fitting: degrees.filter((size) => dividesHeads(heads, partsOf(size))) };
+    return { node, heads, count, fitting: degrees.filter((size) => dividesHeads(heads, primeFactors(size))) };
   }
   return null;
 }

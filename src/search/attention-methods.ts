@@ -3,11 +3,11 @@
  * (ulysses), or queries and streamed keys at once (ring).
  */
 import type { Graph, Node } from '../ir/graph.js';
-import { entryOf } from '../ir/ops/index.js';
+import { entryOf, operatorRole } from '../ir/ops/index.js';
 import { ruleOf, viewOf } from '../ir/view.js';
 import type { Assignment } from '../partition/assignment.js';
 import { refineRule } from '../sharding-propagation/refine.js';
-import type { AttentionMethod, AttentionMethods } from '../sharding-propagation/roles.js';
+import { type AttentionMethod, type AttentionMethods, axesTaking } from '../sharding-propagation/roles.js';
 import { streamOf } from '../sharding-propagation/strategy.js';
 import { factorFamilies } from './factor-families.js';
 
@@ -16,7 +16,7 @@ export function attentionMethods(
   graph: Graph,
   { mesh, strategies }: Pick<Assignment, 'mesh' | 'strategies'>,
 ): AttentionMethods {
-  const sp = new Set(mesh.axes.find(({ name }) => name === 'sp')?.subAxes.map(({ name }) => name));
+  const sp = new Set(axesTaking(mesh, 'sequence').flatMap(({ subAxes }) => subAxes.map(({ name }) => name)));
   const familiesOf = factorFamilies(graph, { sequence: true });
   const counts: Partial<Record<AttentionMethod, number>> = {};
   for (const node of graph.nodes) {
@@ -25,7 +25,7 @@ export function attentionMethods(
     const whole = ruleOf(viewOf(graph, node));
     const { factors, place } = familiesOf(node, whole);
     // A rotary embedding is of attention's family and has no keys; other Softmax has one sequence or none.
-    if (place !== 'attention' || (node.op !== 'Softmax' && !whole.factors.has('t'))) continue;
+    if (place !== 'attention' || (operatorRole(node) !== 'softmax' && !whole.factors.has('t'))) continue;
     const rule = refineRule(whole, strategy.pieces);
     const cut = Object.keys(strategy.axes).filter((factor) => strategy.axes[factor]?.some((axis) => sp.has(axis)));
     const stream = streamOf(rule, strategy);
@@ -40,6 +40,7 @@ export function attentionMethods(
 }
 
 /** An attention, or the softmax of one that is written out and was not recognised. */
-function mayBeAttention({ op, domain }: Pick<Node, 'op' | 'domain'>): boolean {
-  return op === 'Softmax' || entryOf(op, domain)?.family === 'attention';
+function mayBeAttention({ op, domain }: Node): boolean {
+  const entry = entryOf(op, domain);
+  return entry?.role === 'softmax' || entry?.family === 'attention';
 }

@@ -7,7 +7,7 @@ import type { Graph, Node } from '../ir/graph.js';
 import { isOnceAStep } from '../ir/graph.js';
 import type { OperatorView } from '../ir/operator.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
-import { entryOf, operatorEntry } from '../ir/ops/index.js';
+import { entryOf, operatorEntry, operatorRole } from '../ir/ops/index.js';
 import { structureKey } from '../ir/structure-key.js';
 import { ruleOf, viewOf } from '../ir/view.js';
 import { contextOf } from '../partition/lower-operator.js';
@@ -78,18 +78,19 @@ export function operatorQuestions(graph: Graph, { sp = 1, ep = 1, spMethod }: As
   };
 }
 
-/** Operators whose results QuantizeLinear rounds, itself or after element-wise operators and other views of them. */
+/** Operators whose results are quantised, itself or after element-wise operators and other views of them. */
 function roundedOperators(graph: Graph): ReadonlySet<Node> {
-  const quantised = graph.nodes.filter(({ op }) => op === 'QuantizeLinear');
+  const quantised = graph.nodes.filter((node) => operatorRole(node) === 'quantise');
   if (quantised.length === 0) return new Set();
   const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
   const found = new Set<Node>();
   const stack = quantised.map(({ inputs }) => inputs[0] ?? null);
   for (let tensor = stack.pop(); tensor !== undefined; tensor = stack.pop()) {
     const maker = tensor === null ? undefined : makers.get(tensor);
-    if (!maker || maker.op === 'DequantizeLinear' || found.has(maker)) continue;
+    const entry = maker && entryOf(maker.op, maker.domain);
+    if (!maker || entry?.role === 'dequantise' || found.has(maker)) continue;
     found.add(maker);
-    const family = entryOf(maker.op, maker.domain)?.family;
+    const family = entry?.family;
     if (family === 'elementwise' || family === 'view') stack.push(...maker.inputs);
   }
   return found;

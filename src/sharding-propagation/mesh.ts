@@ -133,14 +133,18 @@ function stridesOf(mesh: Mesh): ReadonlyMap<SubAxis, number> {
   return strides;
 }
 
-/** Prime factors, largest first so that the major sub-axis is the coarsest cut: 12 → [3, 2, 2]. */
-function subAxesOf(name: string, size: number): { name: SubAxis; size: number }[] {
+function subAxesOf(name: string, size: number): MeshAxis['subAxes'] {
+  const primes = primeFactors(size);
+  return primes.map((prime, index) => ({ name: primes.length === 1 ? name : `${name}.${index}`, size: prime }));
+}
+
+/** The sizes of an axis's sub-axes: largest first, so that the major one is the coarsest cut: 12 → [3, 2, 2]. */
+export function primeFactors(size: number): readonly number[] {
   const primes: number[] = [];
   let rest = size;
   for (let prime = 2; prime * prime <= rest; prime++) {
     for (; rest % prime === 0; rest /= prime) primes.push(prime);
   }
   if (rest > 1) primes.push(rest);
-  primes.reverse();
-  return primes.map((prime, index) => ({ name: primes.length === 1 ? name : `${name}.${index}`, size: prime }));
+  return primes.reverse();
 }

@@ -113,6 +113,11 @@ export function rolesOf(spMethod: SpMethod = 'auto'): Roles {
 /** The name under which sub-axes of data axes lie on experts. */
 export const EXPERTS = 'ep';
 
+export type ParallelAxis = 'dp' | 'tp' | 'pp' | 'sp' | 'ep';
+
+/** The axes of the mesh and that of experts: all that have a degree. */
+export const PARALLEL_AXES: readonly ParallelAxis[] = [...AXIS_ORDER, EXPERTS];
+
 /** The axes that operators are sharded over, outermost first. */
 export const INNER_AXES = AXIS_ORDER.filter((axis) => axis !== STAGE_AXIS);
 export type InnerAxis = Exclude<(typeof AXIS_ORDER)[number], typeof STAGE_AXIS>;

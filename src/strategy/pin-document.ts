@@ -10,11 +10,11 @@
 import {
   ANNOTATIONS_VERSION,
   type AnnotationRecord,
-  MESH_AXES,
   type PinRecord,
 } from '../sharding-propagation/annotations/annotation.js';
 import { writeAnnotations } from '../sharding-propagation/annotations/edit-annotations.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
+import { PARALLEL_AXES } from '../sharding-propagation/roles.js';
 
 /**
  * A file of these pins.
@@ -23,7 +23,7 @@ import type { Mesh } from '../sharding-propagation/mesh.js';
  */
 export function pinDocument(mesh: Mesh, pins: readonly PinRecord[], stages = 1): AnnotationRecord {
   const degrees = mesh.axes.flatMap(({ name, size }) => {
-    const axis = MESH_AXES.find((known) => known === name);
+    const axis = PARALLEL_AXES.find((known) => known === name);
     return axis ? [[axis, size] as const] : [];
   });
   return {

@@ -6,7 +6,7 @@ import { OUTER_MEMORIES } from '../ir/graph.js';
 import { OFFLOAD_PARTS } from '../partition/offload-parts.js';
 import { SCHEDULE_KINDS } from '../schedule/schedule.js';
 import { AXIS_ORDER, MOST_DEVICES, MOST_STAGES } from '../sharding-propagation/mesh.js';
-import { EXPERTS, SP_METHODS, SP_ORDERS } from '../sharding-propagation/roles.js';
+import { PARALLEL_AXES, SP_METHODS, SP_ORDERS } from '../sharding-propagation/roles.js';
 import { PRICE_LEVELS } from './plan.js';
 
 const text = { type: 'string' } as const;
@@ -58,8 +58,8 @@ const mesh = {
 
 /** Of a stage: `ep` behind its axes says on how many of their ranks experts lie. */
 const stageMesh = {
-  ...listOf(record({ axis: { enum: [...AXIS_ORDER, EXPERTS] }, size: degree })),
-  maxItems: AXIS_ORDER.length + 1,
+  ...listOf(record({ axis: { enum: PARALLEL_AXES }, size: degree })),
+  maxItems: PARALLEL_AXES.length,
 };
 
 export const PLAN_SCHEMA = record(

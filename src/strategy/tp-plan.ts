@@ -2,13 +2,16 @@
  * @file A plan's tensor parallelism by names of modules, as Hugging Face's `tp_plan` has it: a style for each module with a
  * weight. A rowwise module reads the shards that a colwise one leaves; other results are gathered.
  */
+
 import type { Graph, Node } from '../ir/graph.js';
+import { operatorEntry } from '../ir/ops/index.js';
 import {
   type WeightProduct,
   weightProduct,
   weightTensors,
 } from '../sharding-propagation/annotations/weight-products.js';
 import { pieceName } from '../sharding-propagation/refine.js';
+import { WEIGHT_AXIS } from '../sharding-propagation/roles.js';
 import type { PlacedOperator, PlacedPlan } from './placed-operators.js';
 
 export type TpStyle = 'colwise' | 'colwise_rep' | 'rowwise' | 'rowwise_rep' | 'embedding_rowwise';
@@ -19,8 +22,6 @@ export interface TpPlan {
   /** What the form cannot say, a line each. */
   readonly notes: readonly string[];
 }
-
-const AXIS = 'tp';
 
 /** A product with a weight on tp. */
 interface ShardedProduct {
@@ -50,7 +51,7 @@ export function tpPlan(placed: PlacedPlan): TpPlan {
     if (side === 'none' && module !== null) whole.add(module);
     if (side === 'none') continue;
     if (side === 'other') notes.push(`${name ?? node.name}: tp cuts its weight in parts, and no style says that`);
-    else sharded.set(node, { product, side, module, looksUp: node.op === 'Gather' });
+    else sharded.set(node, { product, side, module, looksUp: operatorEntry(node).indexInput !== undefined });
   }
   const named = new Map<string, TpStyle>();
   const unlike = new Set<string>();
@@ -67,7 +68,7 @@ export function tpPlan(placed: PlacedPlan): TpPlan {
     notes.push(`${module}: operators read its weight in unlike layouts, and a module has one style`);
   }
   for (const { name, size } of assignment.mesh.axes)
-    if (name !== AXIS && size > 1) notes.push(`${name} ${size}: the form speaks of tp alone`);
+    if (name !== WEIGHT_AXIS && size > 1) notes.push(`${name} ${size}: the form speaks of tp alone`);
   if (stages > 1) notes.push(`${stages} stages: the form has no pipeline`);
   if (operators.some(({ recompute }) => recompute)) notes.push('recomputation');
   return { styles: byPattern(named), notes: [...new Set(notes)] };
@@ -78,7 +79,8 @@ function sideOf(
   { strategy }: PlacedOperator,
   { rule, operand, column, row }: WeightProduct,
 ): 'column' | 'row' | 'none' | 'other' {
-  const isOn = (factor: string) => strategy.axes[factor]?.some((axis) => axis === AXIS || axis.startsWith(`${AXIS}.`));
+  const isOn = (factor: string) =>
+    strategy.axes[factor]?.some((axis) => axis === WEIGHT_AXIS || axis.startsWith(`${WEIGHT_AXIS}.`));
   const isCut = (factor: string | null) => factor !== null && isOn(factor) === true;
   if (isCut(column)) return 'column';
   if (isCut(row)) return 'row';

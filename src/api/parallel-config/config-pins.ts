@@ -7,7 +7,7 @@ import { type Graph, typeOf } from '../../ir/graph.js';
 import { tensorDemands } from '../../sharding-propagation/annotations/demands.js';
 import type { Mesh } from '../../sharding-propagation/mesh.js';
 import type { OperatorPin, Pin, PinSource } from '../../sharding-propagation/pin.js';
-import { dataAxes, weightAxis } from '../../sharding-propagation/roles.js';
+import { axesTaking, dataAxes, weightAxis } from '../../sharding-propagation/roles.js';
 import { dataInputs } from '../execution/inputs.js';
 import { keepsTableWhole } from './config-options.js';
 import { pinsDegrees } from './config-rules.js';
@@ -72,7 +72,7 @@ function inputPins(config: ParallelConfig, graph: Graph, mesh: Mesh): readonly P
  */
 function batchPins(graph: Graph, mesh: Mesh, source: PinSource): readonly Pin[] {
   const ranks = dataAxes(mesh).reduce((product, { size }) => product * size, 1);
-  if (ranks === 1 || mesh.axes.some(({ name, size }) => name === 'sp' && size > 1)) return [];
+  if (ranks === 1 || axesTaking(mesh, 'sequence').some(({ size }) => size > 1)) return [];
   const inputs = new Set(dataInputs(graph));
   return graph.batch.flatMap(({ input, axis }): readonly Pin[] => {
     const { shape } = typeOf(graph, input);

@@ -2,7 +2,9 @@
  * @file Which operator and tensor of a plan's model each one of a rehearsal's is. Both are made alike, so that names tell; what
  * is numbered over the whole model (the terms of a gradient norm) is told by what it reads.
  */
+
 import type { Graph, Node } from '../../ir/graph.js';
+import { operatorRole } from '../../ir/ops/index.js';
 
 export interface Counterparts {
   /** By operator of the rehearsal. */
@@ -34,7 +36,7 @@ export function counterparts(big: Graph, small: Graph): Counterparts {
     const reads = (other: Node) =>
       node.inputs.filter((input, index) => tells[index] && tensorOf.get(input ?? '') === other.inputs[index]).length;
     const isAlike = (other: Node) =>
-      (other.op === node.op || node.op === 'Identity') &&
+      (other.op === node.op || operatorRole(node) === 'copy') &&
       other.domain === node.domain &&
       other.phase === node.phase &&
       other.layer === node.layer;

@@ -3,6 +3,9 @@
  */
 import { AutoparError } from '../../ir/error.js';
 import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
+import type { ParallelAxis } from '../../sharding-propagation/roles.js';
+
+export type { ParallelAxis };
 
 export interface DegreeOptions {
   readonly devices?: number;
@@ -12,8 +15,6 @@ export interface DegreeOptions {
   readonly sp?: number;
   readonly ep?: number;
 }
-
-export type ParallelAxis = 'dp' | 'tp' | 'pp' | 'sp' | 'ep';
 
 /** Degrees that multiply to the devices; ep is of ranks of dp · sp. */
 export const MULTIPLIED = AXIS_ORDER;

@@ -3,6 +3,8 @@
  */
 
 import { AutoparError } from '../../ir/error.js';
+import type { OperatorRole } from '../../ir/operator.js';
+import { operatorRole } from '../../ir/ops/index.js';
 import type { Program } from '../../program/program.js';
 import { numberIn } from '../../runtime/run-program.js';
 import type { StepOptions, StepResult } from '../../runtime/session.js';
@@ -19,7 +21,7 @@ export interface GradientPlaces {
   readonly divisor: string | null;
 }
 
-const SUMS: ReadonlySet<string> = new Set(['Add', 'Sum', 'Identity']);
+const SUMS: ReadonlySet<OperatorRole | undefined> = new Set<OperatorRole>(['sum', 'copy']);
 
 /** Null where the program does not hold all that it takes. */
 export function gradientPlaces(program: Program, { graph, gradients, step }: ImportedModel): GradientPlaces | null {
@@ -37,7 +39,7 @@ export function gradientPlaces(program: Program, { graph, gradients, step }: Imp
     if (found !== undefined) return [found];
     const maker = makers.get(tensor);
     const parts =
-      maker && SUMS.has(maker.op) ? maker.inputs.map((input) => (input === null ? [] : partsOf(input))) : [];
+      maker && SUMS.has(operatorRole(maker)) ? maker.inputs.map((input) => (input === null ? [] : partsOf(input))) : [];
     return parts.some((part) => part.length === 0) ? [] : parts.flat();
   };
   const measured: string[] = [];

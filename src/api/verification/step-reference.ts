@@ -3,11 +3,13 @@
  * one of them reads the value that the sharded program has for it. So a difference in rounding is not carried on: Adam makes a
  * full-size step of a gradient that is zero but for rounding.
  */
+
 import { weightBytes } from '../../codegen/weights.js';
 import { flattenBlocks } from '../../ir/blocks/flatten-blocks.js';
 import { type DType, isFloating } from '../../ir/dtype.js';
 import type { Graph, Node, TensorType, Weight } from '../../ir/graph.js';
 import { writeOnnx } from '../../ir/onnx/writer.js';
+import { operatorRole } from '../../ir/ops/index.js';
 import { unusedName } from '../../ir/unused-name.js';
 import { openOnnx } from '../../runtime/reference.js';
 import type { Arrays } from '../execution/arrays.js';
@@ -83,7 +85,8 @@ function cut(
   for (const { input, output } of graph.state) {
     const maker = makers.get(output);
     const [, computed, before] = maker?.inputs ?? [];
-    const isChoice = maker?.op === 'Where' && before === input && typeof computed === 'string' && makers.has(computed);
+    const choosesNew = before === input && typeof computed === 'string' && makers.has(computed);
+    const isChoice = maker && operatorRole(maker) === 'choice' && choosesNew;
     if (maker && isChoice) choices.add(maker);
     if (maker) stand(output, isChoice ? [output, computed] : [output], maker);
   }

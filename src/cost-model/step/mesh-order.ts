@@ -3,7 +3,7 @@
  * fastest, devices of a node consecutively: on nodes of eight, pp 4 · dp 2 · tp 2 has pairs of tp beside each other, dp over
  * ranks 2 apart, and pp over ranks 4 apart, of which every second step leaves the node.
  */
-import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
+import { AXIS_ORDER, STAGE_AXIS } from '../../sharding-propagation/mesh.js';
 import type { Cluster } from '../cluster.js';
 import {
   evenPlace,
@@ -60,7 +60,7 @@ function runsOf(degrees: Degrees, order: MeshOrder): GroupRunsByName {
 
 /** Ranks from one stage to the next. */
 export function stageStride(degrees: Degrees, order: MeshOrder = AXIS_ORDER): number {
-  return order.slice(order.indexOf('pp') + 1).reduce((product, axis) => product * degrees[axis], 1);
+  return order.slice(order.indexOf(STAGE_AXIS) + 1).reduce((product, axis) => product * degrees[axis], 1);
 }
 
 /** What a pipeline's sends cross: the outermost level over which any stage's neighbour lies. */

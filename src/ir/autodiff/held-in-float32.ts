@@ -4,10 +4,12 @@
  * where an operator makes it, as its kernel would round its result. What is computed is what a device with that type computes,
  * but for sums inside of collectives, which are exact; what moves is twice as large.
  */
+
 import { BLOCK_DOMAIN } from '../blocks/block.js';
 import { type DType, onnxOfDtype } from '../dtype.js';
 import type { AttributeValue, Graph, Node, TensorType, Weight } from '../graph.js';
 import { constant, numbersOf } from '../ops/constants.js';
+import { operatorRole } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 import type { LowType } from './mixed-precision.js';
 
@@ -30,7 +32,7 @@ export function inFloat32(graph: Graph, low: LowType): Graph {
   const typeOf = (name: string | null | undefined) => tensors.get(name ?? '')?.dtype;
   const nodes = graph.nodes.map((node): Node => {
     if (node.body) return { ...node, body: inFloat32(node.body, low) };
-    if (node.op === 'Cast' && typeOf(node.inputs[0]) === typeOf(node.outputs[0]))
+    if (operatorRole(node) === 'cast' && typeOf(node.inputs[0]) === typeOf(node.outputs[0]))
       return { ...node, op: 'Identity', attributes: {} };
     return { ...node, attributes: widenedAttributes(node, low) };
   });

@@ -7,7 +7,7 @@
  *     stage       all of a stage, or of a chunk of one: it keeps its inputs alone (GPipe, Huang et al. 2019)
  */
 import type { Graph, Node } from '../graph.js';
-import { entryOf } from '../ops/index.js';
+import { entryOf, operatorRole } from '../ops/index.js';
 import type { RecomputeKind } from './recompute-names.js';
 
 /** The repeated layers of a graph, all classes in the order of the model. */
@@ -86,7 +86,7 @@ function innerAttention(graph: Graph, nodes: readonly Node[]): ReadonlySet<Node>
   const after = (node: Node) => node.outputs.flatMap((name) => (name === null ? [] : (readers.get(name) ?? [])));
   return new Set(
     nodes.flatMap((node) => {
-      if (node.op !== 'Softmax' || node.domain !== '') return [];
+      if (operatorRole(node) !== 'softmax') return [];
       const [scores, values] = [reach(node, before), reach(node, after)];
       return scores?.length && values?.length ? [...scores, node, ...values] : [];
     }),

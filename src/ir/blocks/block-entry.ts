@@ -35,6 +35,7 @@ export function blockEntries(find: FindEntry): readonly OperatorEntry[] {
     domain: BLOCK_DOMAIN,
     family,
     precision: familyPrecision(family),
+    ...(kind === 'Rounding' ? { role: 'rounding' } : {}),
     constantInputs: [],
     infer: (view: OperatorView) => bodyOf(view).outputs.map((name) => typeIn(bodyOf(view), name)),
     rule: (view: OperatorView) => ruleOfBody(view).rule,

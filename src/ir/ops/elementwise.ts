@@ -4,7 +4,7 @@
  */
 import type { DType } from '../dtype.js';
 import { dtypeBits, isFloating } from '../dtype.js';
-import type { OperatorEntry, OperatorView } from '../operator.js';
+import type { OperatorEntry, OperatorRole, OperatorView } from '../operator.js';
 import { elementwiseGradients } from './elementwise-gradient.js';
 import { entry, isFree, perElement, presentOperands } from './entry.js';
 import { broadcast, dtypeAttribute, mismatch, numberOf, operand, repeated } from './operands.js';
@@ -20,6 +20,7 @@ interface ElementwiseRow {
   readonly flops?: number;
   readonly linear?: OperatorEntry['linear'];
   readonly isView?: boolean;
+  readonly role?: OperatorRole;
   readonly parameterInputs?: OperatorEntry['parameterInputs'];
   /** For devices that lack it. */
   readonly plain?: PlainBody;
@@ -50,7 +51,7 @@ const FULL: ReadonlySet<string> = new Set([
 ]);
 
 const ROWS: readonly ElementwiseRow[] = [
-  { ...one('Identity', 0), linear: FIRST, isView: true },
+  { ...one('Identity', 0), linear: FIRST, isView: true, role: 'copy' },
   { ...one('Neg'), linear: FIRST },
   ...['Abs', 'Ceil', 'Floor', 'Round', 'Sign', 'Relu', 'Not', 'BitwiseNot'].map((op) => one(op)),
   ...['LeakyRelu', 'ThresholdedRelu', 'Shrink', 'HardSigmoid', 'HardSwish', 'Softsign'].map((op) => one(op, 3)),
@@ -60,7 +61,7 @@ const ROWS: readonly ElementwiseRow[] = [
   ...['Gelu', 'Mish'].map((op) => one(op, 12)),
   ...['Sin', 'Cos', 'Tan', 'Asin', 'Acos', 'Atan', 'Sinh', 'Cosh', 'Asinh', 'Acosh', 'Atanh'].map((op) => one(op, 8)),
   ...['IsNaN', 'IsInf'].map((op) => test(op, 'one')),
-  { ...two('Add'), linear: ALL },
+  { ...two('Add'), linear: ALL, role: 'sum' },
   { ...two('Sub'), linear: ALL },
   { ...two('Mul'), linear: EACH_OF_TWO },
   { ...two('Div'), linear: DIVIDEND },
@@ -68,7 +69,7 @@ const ROWS: readonly ElementwiseRow[] = [
   ...['Mod', 'BitShift', 'And', 'Or', 'Xor', 'BitwiseAnd', 'BitwiseOr', 'BitwiseXor'].map((op) => two(op)),
   { ...two('PRelu'), parameterInputs: [1] },
   ...['Equal', 'Less', 'LessOrEqual', 'Greater', 'GreaterOrEqual'].map((op) => test(op, 'two')),
-  { op: 'Sum', operands: 'any', linear: ALL },
+  { op: 'Sum', operands: 'any', linear: ALL, role: 'sum' },
   { op: 'Mean', operands: 'any', linear: ALL },
   { op: 'Max', operands: 'any' },
   { op: 'Min', operands: 'any' },
@@ -82,6 +83,7 @@ const ENTRIES: readonly OperatorEntry[] = [
   entry({
     op: 'Where',
     family: 'elementwise',
+    role: 'choice',
     infer: (view) => {
       if (operand(view, 0).dtype !== 'bool') throw mismatch(view, 'the condition must be bool');
       if (operand(view, 1).dtype !== operand(view, 2).dtype) throw mismatch(view, 'both values must have one type');
@@ -100,6 +102,7 @@ const ENTRIES: readonly OperatorEntry[] = [
   entry({
     op: 'Cast',
     family: 'elementwise',
+    role: 'cast',
     infer: (view) => {
       if (view.attributes['to'] === undefined) throw mismatch(view, "attribute 'to' is missing");
       return [{ ...operand(view, 0), dtype: dtypeAttribute(view, 'to', operand(view, 0).dtype) }];
@@ -170,6 +173,7 @@ function tableEntry(row: ElementwiseRow): OperatorEntry {
         ? (view) => perElement(Math.max(1, view.inputs.length - 1))(view)
         : perElement(row.flops ?? 1),
     ...(row.isView ? { isView: true } : {}),
+    ...(row.role ? { role: row.role } : {}),
     ...(row.parameterInputs ? { parameterInputs: row.parameterInputs } : {}),
   });
   return row.plain ? withPlainForm(made, row.plain) : made;

@@ -49,6 +49,7 @@ const entries: readonly OperatorEntry[] = [
       return [{ dtype, shape: [Math.max(0, Math.ceil((limit - start) / delta))] }];
     },
     rule: ' -> r@',
+    repeats: true,
     resize: (view, _, size) => {
       const { dtype, start, delta } = rangeOf(view);
       return { ...view.attributes, limit: constant(dtype, [start + size('r') * delta]) };
@@ -95,6 +96,7 @@ const entries: readonly OperatorEntry[] = [
     constantInputs: [{ index: 0, attribute: 'shape', form: 'ints' }],
     infer: (view) => [{ dtype: tensor(view, 'value')?.dtype ?? 'float32', shape: neededIntegers(view, 'shape') }],
     rule: ' _ -> *a',
+    repeats: true,
     resize: (view, rule, size) => ({
       ...view.attributes,
       shape: (rule.outputs[0] ?? []).map((names) => dimensionSize(names, size)),

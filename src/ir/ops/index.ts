@@ -3,7 +3,7 @@
  */
 import { blockEntries } from '../blocks/block-entry.js';
 import { AutoparError } from '../error.js';
-import type { OperatorEntry, OperatorView } from '../operator.js';
+import type { OperatorEntry, OperatorRole, OperatorView } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { accumulateEntry } from './accumulate.js';
 import { attentionEntries } from './attention.js';
@@ -99,6 +99,11 @@ export function entryOf(op: string, domain: string): OperatorEntry | undefined {
 /** The entry of an operator: its own, or for one that the registry does not know every dimension whole. */
 export function operatorEntry({ op, domain }: Pick<OperatorView, 'op' | 'domain'>): OperatorEntry {
   return entryOf(op, domain) ?? unknownEntry(op, domain);
+}
+
+/** The role of an operator; undefined where it has none. */
+export function operatorRole({ op, domain }: Pick<OperatorView, 'op' | 'domain'>): OperatorRole | undefined {
+  return entryOf(op, domain)?.role;
 }
 
 /** The entry of an operator that the registry does not know: every dimension whole, types from elsewhere. */

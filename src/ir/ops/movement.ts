@@ -51,6 +51,7 @@ const entries: readonly OperatorEntry[] = [
       return [{ dtype, shape: broadcast(view, [shape, neededIntegers(view, 'shape')]) }];
     },
     rule: '*a -> *a',
+    repeats: true,
     linear: () => [[0]],
     resize: (view, rule, size) => ({ ...view.attributes, shape: resultSizes(rule, size) }),
     work: moves,
@@ -192,6 +193,7 @@ const entries: readonly OperatorEntry[] = [
       if (repeats.length !== shape.length) throw mismatch(view, 'one repeat per dimension is needed');
       return [{ dtype, shape: shape.map((size, axis) => size * (repeats[axis] ?? 1)) }];
     },
+    repeats: true,
     // Repeats are a factor of the result alone: a shard repeats less often.
     rule: (view) => {
       const names = dimensionNames(operand(view, 0).shape.length);

@@ -38,6 +38,7 @@ export const quantisationEntries: readonly OperatorEntry[] = withGradients(
     entry({
       op: 'QuantizeLinear',
       family: 'elementwise',
+      role: 'quantise',
       infer: (view) => [
         {
           shape: operand(view, 0).shape,
@@ -51,6 +52,7 @@ export const quantisationEntries: readonly OperatorEntry[] = withGradients(
     entry({
       op: 'DequantizeLinear',
       family: 'elementwise',
+      role: 'dequantise',
       infer: (view) => [
         { shape: operand(view, 0).shape, dtype: dtypeAttribute(view, 'output_dtype', operand(view, 1).dtype) },
       ],

@@ -17,7 +17,10 @@ interface SoftmaxFactors {
 
 export const softmaxEntries: readonly OperatorEntry[] = [
   differentiable(
-    softmaxEntry('Softmax', (write, _, powers, sum, { whole }) => write.add('Div', [powers, sum], whole)),
+    {
+      ...softmaxEntry('Softmax', (write, _, powers, sum, { whole }) => write.add('Div', [powers, sum], whole)),
+      role: 'softmax',
+    },
     softmaxGradient,
   ),
   differentiable(

@@ -4,8 +4,10 @@
  *
  *     E t*3 | t*2 | t*3 H
  */
+
 import { type Graph, isBackward, type Node } from '../../ir/graph.js';
 import { needed } from '../../ir/needed.js';
+import { operatorRole } from '../../ir/ops/index.js';
 
 /** Operators that stay on one stage. */
 export interface StageUnit {
@@ -65,7 +67,6 @@ const BEFORE = 'E';
 const BETWEEN = 'M';
 const BEHIND = 'H';
 const OPERATOR = 'o';
-const ROUNDING = 'Rounding';
 
 function isLayer({ letter }: StageUnit): boolean {
   return LAYERS.includes(letter);
@@ -96,8 +97,9 @@ function operatorUnits(forward: readonly Node[]): readonly StageUnit[] {
 }
 
 /** Of types, most of which training in 16 bit adds. */
-function isConversion({ op }: Node): boolean {
-  return op === 'Cast' || op === ROUNDING;
+function isConversion(node: Node): boolean {
+  const role = operatorRole(node);
+  return role === 'cast' || role === 'rounding';
 }
 
 function layerUnits(forward: readonly Node[]): readonly StageUnit[] {

@@ -3,7 +3,8 @@
  * alternatives says in words what is expected: error messages use it.
  */
 import { MOST_DEVICES, MOST_STAGES } from '../mesh.js';
-import { ANNOTATIONS_VERSION, MATCH_KINDS, MESH_AXES, PLACES, STYLES } from './annotation.js';
+import { PARALLEL_AXES } from '../roles.js';
+import { ANNOTATIONS_VERSION, MATCH_KINDS, PLACES, STYLES } from './annotation.js';
 
 type AnnotationSchema = Readonly<Record<string, unknown>>;
 
@@ -83,7 +84,7 @@ export const ANNOTATIONS_SCHEMA: AnnotationSchema = {
   ...record(
     {
       version: { const: ANNOTATIONS_VERSION },
-      mesh: record(Object.fromEntries(MESH_AXES.map((axis) => [axis, positive])), []),
+      mesh: record(Object.fromEntries(PARALLEL_AXES.map((axis) => [axis, positive])), []),
       pins: list(pin),
     },
     ['version', 'pins'],

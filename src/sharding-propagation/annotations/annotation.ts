@@ -8,6 +8,7 @@
  *         style: pairwise
  *         why: Megatron's pair
  */
+import type { ParallelAxis } from '../roles.js';
 
 export const ANNOTATIONS_VERSION = 1;
 
@@ -21,10 +22,6 @@ export type Style = (typeof STYLES)[number];
 
 export const PLACES = ['device', 'host'] as const;
 export type Place = (typeof PLACES)[number];
-
-/** Mesh axes whose degrees a file can fix. */
-export const MESH_AXES = ['pp', 'dp', 'sp', 'tp', 'ep'] as const;
-type MeshDegree = (typeof MESH_AXES)[number];
 
 /** One notation for an operator: per operand and per result, null (or `_`) where nothing is asked. */
 interface NotationSides<Notation> {
@@ -81,7 +78,7 @@ export interface PinRecord {
 /** The file's contents: what `ANNOTATIONS_SCHEMA` accepts. */
 export interface AnnotationRecord {
   readonly version: typeof ANNOTATIONS_VERSION;
-  readonly mesh?: Partial<Record<MeshDegree, number>>;
+  readonly mesh?: Partial<Record<ParallelAxis, number>>;
   readonly pins: readonly PinRecord[];
 }
 
@@ -103,7 +100,7 @@ export interface Annotations {
   /** Null where they do not come from a file. */
   readonly file: string | null;
   /** Degrees that the file fixes. */
-  readonly mesh: Partial<Record<MeshDegree, number>>;
+  readonly mesh: Partial<Record<ParallelAxis, number>>;
   /** Line of `mesh`. */
   readonly meshLine: number | null;
   readonly pins: readonly PinAnnotation[];
