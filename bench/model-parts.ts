@@ -21,7 +21,7 @@ import { inlineFunctions } from '../src/ir/passes/inline-functions.js';
 import { liftMatMul } from '../src/ir/passes/lift-matmul.js';
 import { orderNodes } from '../src/ir/passes/order.js';
 import { recogniseBlocks } from '../src/ir/passes/recognise-blocks.js';
-import { resolve } from '../src/ir/passes/resolve.js';
+import { resolveValues } from '../src/ir/passes/resolve.js';
 import { weightInputs } from '../src/ir/passes/weight-inputs.js';
 import { checkSharded } from '../src/partition/check.js';
 import { onlyStage } from '../src/partition/lower-stages.js';
@@ -62,7 +62,7 @@ export async function importParts(file: string, clock: PartClock): Promise<Graph
   clock.begin('order');
   const nodes = orderNodes(model.graph, expanded, model.file);
   clock.begin('resolve, infer');
-  const resolved = await resolve(model.graph, nodes, {
+  const resolved = await resolveValues(model.graph, nodes, {
     file: model.file,
     dims: new Map(),
     constants: {},

@@ -5,7 +5,7 @@
 
 import { groupBy } from '../../src/api/calibration/score.js';
 import { fitLayers } from '../../src/cost-model/measured-layers/fit-layers.js';
-import { leftOut } from '../../src/cost-model/measured-layers/left-out.js';
+import { crossValidatedSeconds } from '../../src/cost-model/measured-layers/left-out.js';
 import type { PublishedPredictor } from './predictor.js';
 import type { PublishedRun } from './run.js';
 
@@ -23,7 +23,7 @@ export async function calibratedSeconds(
       seconds: run.seconds ?? Number.NaN,
     }));
     const fit = fitLayers(await Promise.all(measured));
-    const seconds = leftOut(fit, (_, index) => own[index]?.row['model'] ?? '');
+    const seconds = crossValidatedSeconds(fit, (_, index) => own[index]?.row['model'] ?? '');
     for (const [index, run] of own.entries()) if (seconds) found.set(run, seconds[index] as number);
   }
   return found;

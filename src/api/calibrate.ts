@@ -8,7 +8,7 @@ import { type ClusterDescription, MOST_LAYERS } from '../cost-model/cluster-sche
 import { descriptionOf } from '../cost-model/describe-named.js';
 import { type FittedLayers, fitLayers, measuredLayers } from '../cost-model/measured-layers/fit-layers.js';
 import type { LayerFactors, MeasuredLayer } from '../cost-model/measured-layers/layer-factors.js';
-import { leftOut } from '../cost-model/measured-layers/left-out.js';
+import { crossValidatedSeconds } from '../cost-model/measured-layers/left-out.js';
 import { placeRuns } from '../cost-model/measured-layers/linear-step.js';
 import { STEP_CONSTANTS } from '../cost-model/step/constants.js';
 import { priceStepExactly } from '../cost-model/step/step-price.js';
@@ -134,7 +134,7 @@ function scoresOf(
       })),
     );
   const scoreWithout = (groupOf: (index: number) => string): Score | null => {
-    const predicted = leftOut(fit, (_, index) => groupOf(index));
+    const predicted = crossValidatedSeconds(fit, (_, index) => groupOf(index));
     return predicted && score(predicted);
   };
   const scoreWith = (layerFactors: LayerFactors): Score =>

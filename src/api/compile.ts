@@ -17,7 +17,7 @@ import { emit } from './output/emit.js';
 import { checkTarget, defaultFolder, readSource } from './output/folder.js';
 import { choosePlan } from './planning/choose-plan.js';
 import type { ComparedPlan, Formed } from './planning/compared-plans.js';
-import { leftOut } from './planning/left-out.js';
+import { unsearchedDimensions } from './planning/left-out.js';
 import { onPart } from './planning/objective.js';
 import { asSearched, keptQuestion } from './planning/proposals.js';
 import type { ClusterSize } from './planning/search-clusters.js';
@@ -191,7 +191,7 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
     sizes,
     leftOut: compared
       ? []
-      : leftOut(imported.graph, {
+      : unsearchedDimensions(imported.graph, {
           devices: clusterSize(planned.cluster),
           given: planned.plan.meshes ? planned.plan.degrees : (options.degrees ?? {}),
           stages: planned.plan.degrees.pp,

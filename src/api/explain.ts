@@ -2,6 +2,7 @@
  * @file explain: why a tensor or an operator of a plan lies as it does. What propagation carried to it, step by step back to
  * what a person wrote; what the plan does with it, and what that costs. Data only: the command line prints it.
  */
+
 import type { Cluster } from '../cost-model/cluster.js';
 import { stepPrice } from '../cost-model/price.js';
 import { redistributionBound } from '../cost-model/redistribution-bound.js';
@@ -17,6 +18,7 @@ import type { AskedRoles } from '../search/operator-questions.js';
 import { arrivingLayouts } from '../search/view-steps.js';
 import { fileDimension, fileShape, tensorLayoutText } from '../sharding-propagation/file-form.js';
 import type { Layout } from '../sharding-propagation/layout.js';
+import { namesInMeshOrder } from '../sharding-propagation/layout-text.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 import type { Pin, PinSource } from '../sharding-propagation/pin.js';
 import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
@@ -222,7 +224,7 @@ export function redistributionOf(
   return {
     from: tensorLayoutText(graph, tensor, from, mesh),
     to: tensorLayoutText(graph, tensor, to, mesh),
-    steps: steps.map(({ kind, axes }) => `${kind}(${axisNames(axes, mesh).join(',')})`),
+    steps: steps.map(({ kind, axes }) => `${kind}(${namesInMeshOrder(axes, mesh).join(',')})`),
     seconds: by.cost(from, to, shape, dtypeBits(dtype)) / 1e9,
   };
 }
@@ -246,7 +248,7 @@ export function joinChains(chains: readonly RawChain[], graph: Graph, mesh: Mesh
   return [...joined.values()].flatMap((list) => {
     const [first] = list;
     if (!first) return [];
-    const axes = axisNames(
+    const axes = namesInMeshOrder(
       list.map(({ axis }) => axis),
       mesh,
     );
@@ -341,12 +343,4 @@ function blocksOf(plan: Explainable, weight: string): TensorExplanation['blocks'
         : [];
     }),
   );
-}
-
-/** Sub-axes as axes where all of an axis's are there, else as they are. */
-function axisNames(axes: readonly SubAxis[], mesh: Mesh): readonly string[] {
-  return mesh.axes.flatMap((axis) => {
-    const used = axis.subAxes.map((sub) => sub.name).filter((name) => axes.includes(name));
-    return used.length > 0 && used.length === axis.subAxes.length ? [axis.name] : used;
-  });
 }

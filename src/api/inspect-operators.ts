@@ -1,12 +1,13 @@
 /**
  * @file Tables about a graph's operators: work by type, layers, blocks, and what would be replicated and why.
  */
+
 import { followBatch } from '../ir/batch.js';
 import type { BlockKind } from '../ir/blocks/block.js';
 import { blockKindOf } from '../ir/blocks/block-kinds.js';
-import { byteLength } from '../ir/dtype.js';
 import type { Factor, FactorKind } from '../ir/factor-rule.js';
-import { elementCount, type Graph, type Node, type TensorType } from '../ir/graph.js';
+import type { Graph, Node } from '../ir/graph.js';
+import { bytesOf } from '../ir/ops/entry.js';
 import { entryOf, operatorEntry } from '../ir/ops/index.js';
 import { ruleOf, viewOf } from '../ir/view.js';
 import { layerClasses } from '../strategy/layer-classes.js';
@@ -162,10 +163,6 @@ function nodeWork(graph: Graph, node: Node): OperatorWork {
   const { flops, bytes } = entry.work(view);
   if (bytes !== undefined) return { flops, bytes };
   return { flops, bytes: entry.isView ? 0 : bytesOf(view.inputs) + bytesOf(view.outputs) };
-}
-
-function bytesOf(types: readonly (TensorType | null)[]): number {
-  return types.reduce((sum, type) => sum + (type ? byteLength(type.dtype, elementCount(type.shape)) : 0), 0);
 }
 
 function order(left: string, right: string): number {

@@ -15,7 +15,7 @@ import type { Parameter, ParameterOptions, Parameters } from '../ir/parameters/p
 import { sameValues } from '../ir/parameters/same-values.js';
 import { inlineFunctions } from '../ir/passes/inline-functions.js';
 import { orderNodes } from '../ir/passes/order.js';
-import { lettersOf, unitsOf } from '../search/pipeline/units.js';
+import { lettersOf, stageUnits } from '../search/pipeline/units.js';
 import {
   type BlockRow,
   blockRows,
@@ -144,7 +144,7 @@ interface UnitRow {
 }
 
 function unitRows(graph: Graph): Inspection['units'] {
-  const units = unitsOf(graph, 1);
+  const units = stageUnits(graph, 1);
   const letters = [...new Set(units.map(({ letter }) => letter))];
   const kinds = letters.flatMap((letter) => {
     const own = units.filter((unit) => unit.letter === letter);

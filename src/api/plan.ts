@@ -23,7 +23,7 @@ import { planOf, type SearchResult } from '../strategy/plan-of.js';
 import type { PlanRequest } from '../strategy/request.js';
 import { asRun } from '../strategy/staged-graph.js';
 import type { ImportedModel } from './models/import.js';
-import { fastestMethod, hasRing, nothingFits } from './planning/open-method.js';
+import { asNothingFits, fastestMethod, hasRing } from './planning/open-method.js';
 import { type RecomputeEffect, recomputeEffect } from './planning/recompute-effect.js';
 import { checkHalves, idleHalves, requestOf, unusedBucket, unusedServer, zeroNotes } from './requests/asked-words.js';
 import { clusterSources } from './requests/cluster-sources.js';
@@ -92,7 +92,7 @@ export async function plan(
   const rings = 'attention' in zigzag ? zigzag.attention : new Set<string>();
   // What would fit in place of all methods is not looked for before each of them is.
   const within = { memory: memory === 'searched' ? 'tried' : memory, deadline } as const;
-  const found = await plannedAs(imported, options, within, asked, undefined, rings).catch(nothingFits);
+  const found = await plannedAs(imported, options, within, asked, undefined, rings).catch(asNothingFits);
   // What is proposed and does not fit is proposed again with less memory.
   if (found instanceof NothingFits && memory === 'checked') throw found;
   const isSaid = !(found instanceof NothingFits) && (rings.size === 0 || !hasRing(found.plan));

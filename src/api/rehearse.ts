@@ -20,12 +20,12 @@ import { loweredOfPlan } from './models/inference-precision.js';
 import { readSource } from './output/folder.js';
 import { clusterOf, programOfPlan } from './planning/lower-plan.js';
 import {
-  limitsOf,
   needOf,
-  outOfTime,
   type RehearsalLimits,
   type RehearsalNeed,
   refuseUnaffordable,
+  rehearsalLimits,
+  rehearsalOutOfTime,
 } from './rehearsal/affordable.js';
 import { bigPlan } from './rehearsal/big-plan.js';
 import { type Coverage, comparedCoverage } from './rehearsal/compared-coverage.js';
@@ -82,7 +82,7 @@ export interface RehearsalHooks {
  * `rehearsal-too-large` where it needs more memory or time than there is
  */
 export async function rehearse(options: RehearseOptions, hooks: RehearsalHooks = {}): Promise<Rehearsal> {
-  const limits = limitsOf(options);
+  const limits = rehearsalLimits(options);
   let doing = 'reading the plan';
   const onProgress = (text: string) => {
     doing = text;
@@ -91,13 +91,13 @@ export async function rehearse(options: RehearseOptions, hooks: RehearsalHooks =
   const late = AbortSignal.timeout(Math.min(limits.seconds * 1000, MOST_MILLISECONDS));
   const signal = options.signal ? AbortSignal.any([options.signal, late]) : late;
   const ended = new Promise<never>((_, reject) => {
-    late.addEventListener('abort', () => reject(outOfTime(limits, doing)), { once: true });
+    late.addEventListener('abort', () => reject(rehearsalOutOfTime(limits, doing)), { once: true });
   });
   try {
     return await Promise.race([rehearsed({ ...options, signal, onProgress }, limits, hooks), ended]);
   } catch (error) {
     // Whatever notices first that the time is over.
-    if (late.aborted && !options.signal?.aborted) throw outOfTime(limits, doing);
+    if (late.aborted && !options.signal?.aborted) throw rehearsalOutOfTime(limits, doing);
     throw error;
   }
 }

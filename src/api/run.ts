@@ -71,7 +71,7 @@ export async function runCompiled(options: RunCompiledOptions): Promise<RunRepor
     ...(emulation ? { emulation } : {}),
     ...resourcesOf(backend === 'emulated' ? others : { ...others, backend }),
     ...(options.signal ? { signal: options.signal } : {}),
-    ...(options.onProgress ? { onProgress: (progress) => options.onProgress?.(progressText(progress)) } : {}),
+    ...(options.onProgress ? { onProgress: (progress) => options.onProgress?.(runProgressText(progress)) } : {}),
   };
   const result = await listening(options.signal, () => runProgram(options.directory, inputs, runtime));
   if (options.trace !== undefined) await writeSpans(options.trace, program, result.spans);
@@ -100,7 +100,7 @@ async function arraysFor(options: RunCompiledOptions, parts: CompiledParts): Pro
   return randomInputs(imported.graph, options.seed ?? 0, labelBounds(imported.training));
 }
 
-function progressText(progress: RunProgress): string {
+function runProgressText(progress: RunProgress): string {
   if (progress.kind === 'loaded') return `rank ${progress.rank} of ${progress.ranks} is ready`;
   return `step ${progress.step + 1} of ${progress.steps}`;
 }

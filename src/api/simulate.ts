@@ -32,8 +32,8 @@ import { factsOf, type SpaceOptions } from '../search/configurations/space.js';
 import type { ImportOptions } from './models/import.js';
 import type { ModelChoice } from './models/model-choice.js';
 import type { Purpose } from './planning/graph-work.js';
-import { limitsOf, missingOf } from './planning/missing-memory.js';
-import { type Remedy, remedyOf } from './planning/step-remedy.js';
+import { missingOf, stageMemoryLimits } from './planning/missing-memory.js';
+import { cheapestRemedy, type Remedy } from './planning/step-remedy.js';
 import { evenShare, statedBatch, workReader } from './planning/step-works.js';
 import { type AxisUse, stepAxes } from './reports/mesh-axes.js';
 import { pipelineMemory, pipelineSpans, writeTimeline } from './reports/timeline.js';
@@ -143,7 +143,7 @@ export async function simulate(options: SimulateOptions): Promise<Simulation> {
   if (simulation.fits) return simulation;
   return {
     ...simulation,
-    remedy: await remedyOf(options, configuration, { cluster, facts: factsOf(whole.work), works }),
+    remedy: await cheapestRemedy(options, configuration, { cluster, facts: factsOf(whole.work), works }),
   };
 }
 
@@ -155,7 +155,7 @@ export function simulationOf({ modelFlops: flops, ...priceable }: Priceable): Si
   const { name, cluster, configuration, work, memory, sequence } = priceable;
   const price = priceStepExactly(work, configuration, cluster, STEP_CONSTANTS);
   const stages = stageMemory(work, configuration);
-  const limits = limitsOf(memory, cluster, configuration);
+  const limits = stageMemoryLimits(memory, cluster, configuration);
   const missing = missingOf(stages, limits);
   const host = hostMemory(stages, configuration, cluster);
   const fits = missing.bytes <= 0 && (host === null || host.bytes <= host.memoryBytes);

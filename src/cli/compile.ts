@@ -38,7 +38,7 @@ import { reportPlan } from './plan-page.js';
 import { gradientOptions, type ProgramFlags, programOptions, RECOMPUTED_LAYERS } from './step-options.js';
 import { parameterOptions } from './training-form-options.js';
 import { type TrainingFlags, trainingOf, trainingOptions } from './training-options.js';
-import { byteSize, nonNegative, oneOf, shareOf, wholeNumber } from './values.js';
+import { byteSize, choiceAmong, nonNegative, shareOf, wholeNumber } from './values.js';
 
 interface CompileFlags extends DegreeOptions, DispatchOptions, ModelFlags, TrainingFlags, ProgramFlags {
   readonly output?: string;
@@ -76,7 +76,7 @@ const dispatchOptions: readonly CommandOption[] = [
   {
     flags: '--dispatch <padded|variable>',
     says: 'send each token to its top-k experts: all slots, or filled ones (default: as the model has it)',
-    parse: oneOf('--dispatch', DISPATCHES),
+    parse: choiceAmong('--dispatch', DISPATCHES),
   },
   {
     flags: '--capacity-factor <f>',
@@ -99,7 +99,7 @@ export const compileCommand: Command<CompileFlags> = {
     {
       flags: '--target <runtime|torch|onnx|mindspore>',
       says: 'also write a folder for torchrun, ONNX engines or MindSpore (docs/torch.md, docs/checkpoints.md)',
-      parse: oneOf('--target', TARGETS),
+      parse: choiceAmong('--target', TARGETS),
     },
     { flags: '--verify', says: 'run the program and compare it with the unsharded model' },
     ...modelOptions,
@@ -109,23 +109,23 @@ export const compileCommand: Command<CompileFlags> = {
     {
       flags: '--sp-method <gather|ulysses|ring|auto>',
       says: 'sp in attention: gathered keys and values, heads, keys and values passed round, or the cheapest (auto)',
-      parse: oneOf('--sp-method', SP_METHODS),
+      parse: choiceAmong('--sp-method', SP_METHODS),
     },
     {
       flags: '--sp-order <zigzag|contiguous>',
       says: 'positions of a ring: in zig-zag order, the default where attention is causal, or in the model’s',
-      parse: oneOf('--sp-order', SP_ORDERS),
+      parse: choiceAmong('--sp-order', SP_ORDERS),
     },
     ...dispatchOptions,
     {
       flags: '--axes <roles|free>',
       says: 'roles: dp shards the batch only, tp the rest; free lifts that',
-      parse: oneOf('--axes', ['roles', 'free']),
+      parse: choiceAmong('--axes', ['roles', 'free']),
     },
     {
       flags: '--mode <mode>',
       says: 'auto, semi-auto, data (the batch alone) or hybrid (what is not pinned stays whole); default: auto',
-      parse: oneOf('--mode', MODES),
+      parse: choiceAmong('--mode', MODES),
     },
     {
       flags: '--annotations <file>',
@@ -134,17 +134,17 @@ export const compileCommand: Command<CompileFlags> = {
     {
       flags: '--complete <search|propagate>',
       says: 'what is not pinned is completed at least cost, or by propagation alone (default: search)',
-      parse: oneOf('--complete', ['search', 'propagate']),
+      parse: choiceAmong('--complete', ['search', 'propagate']),
     },
     {
       flags: '--search-mode <mode>',
       says: 'auto, ilp, dynamic_programming, recursive_programming or sharding_propagation (docs/planner.md); default: auto',
-      parse: oneOf('--search-mode', SEARCH_MODES),
+      parse: choiceAmong('--search-mode', SEARCH_MODES),
     },
     {
       flags: '--solver <highs|glpk|none>',
       says: 'who solves integer programs (default: highs); glpk is installed with npm install glpk.js',
-      parse: oneOf('--solver', SOLVERS),
+      parse: choiceAmong('--solver', SOLVERS),
     },
     {
       flags: '--time-limit <seconds>',
@@ -163,12 +163,12 @@ export const compileCommand: Command<CompileFlags> = {
     {
       flags: '--objective <what>',
       says: 'least time, memory, cost (device-seconds) or devices (the fewest, --within a time); default: time',
-      parse: oneOf('--objective', OBJECTIVES),
+      parse: choiceAmong('--objective', OBJECTIVES),
     },
     {
       flags: '--prefer <simple|fastest>',
       says: 'simple: of plans within 2 % of the fastest the one with fewest kinds of parallelism; default: simple',
-      parse: oneOf('--prefer', PREFERENCES),
+      parse: choiceAmong('--prefer', PREFERENCES),
     },
     {
       flags: '--headroom <share>',
@@ -188,7 +188,11 @@ export const compileCommand: Command<CompileFlags> = {
     },
     ...trainingOptions,
     ...parameterOptions,
-    { flags: '--init <random>', says: 'make up weights that the model file lacks', parse: oneOf('--init', ['random']) },
+    {
+      flags: '--init <random>',
+      says: 'make up weights that the model file lacks',
+      parse: choiceAmong('--init', ['random']),
+    },
     {
       flags: '--seed <n>',
       says: 'seed of random weights and verification inputs (default: 0)',

@@ -6,7 +6,7 @@ import type { ExitKind, ExplainedProposals } from '../api/index.js';
 import { sensitivityTable } from './choices-report.js';
 import { degreesText } from './degrees.js';
 import type { Output } from './output.js';
-import { proposalsJson, reasonText } from './proposals-report.js';
+import { proposalsJson, verdictText } from './proposals-report.js';
 import { secondsText } from './quantity.js';
 import { configurationText } from './simulate-report.js';
 import { tableLines } from './table.js';
@@ -55,7 +55,7 @@ function rejectedLines(explained: ExplainedProposals, top: number): readonly str
   const rows = search.verdicts
     .filter(({ degrees }) => degreesText(degrees) !== degreesText(plan.degrees))
     .slice(0, top)
-    .map((verdict) => [degreesText(verdict.degrees), reasonText(verdict, search)]);
+    .map((verdict) => [degreesText(verdict.degrees), verdictText(verdict, search)]);
   const columns = [{ title: 'instead' }, { title: 'because' }];
   return [
     `by the price of layers, beside ${proposedText(explained)}:`,

@@ -43,8 +43,8 @@ function catalogueLines(devices: readonly Device[]): readonly string[] {
   const rows = devices.map((device) => [
     device.id,
     device.name,
-    flopsText(device.peakFlops.fp32),
-    flopsText(device.peakFlops.bf16 ?? device.peakFlops.fp16),
+    flopRateText(device.peakFlops.fp32),
+    flopRateText(device.peakFlops.bf16 ?? device.peakFlops.fp16),
     bytesText(device.memoryBytes),
     rateText(device.memoryBandwidth),
     rateText(device.scaleUp.bandwidth),
@@ -56,7 +56,7 @@ function catalogueLines(devices: readonly Device[]): readonly string[] {
 function deviceLines(device: Device): readonly string[] {
   const { scaleUp, scaleOut, host } = device;
   const facts: readonly (readonly [string, string])[] = [
-    ...Object.entries(device.peakFlops).map(([kind, flops]) => [`${kind} peak`, flopsText(flops)] as const),
+    ...Object.entries(device.peakFlops).map(([kind, flops]) => [`${kind} peak`, flopRateText(flops)] as const),
     ['memory', `${bytesText(device.memoryBytes)} at ${rateText(device.memoryBandwidth)}`],
     ['links', `${rateText(scaleUp.bandwidth)} each way, groups of ${scaleUp.domainSize}, ${scaleUp.topology}`],
     ['network', `${rateText(scaleOut.bandwidth)} each way per device`],
@@ -85,7 +85,7 @@ function measuredFacts({
   measuredCollectives = {},
 }: Device): readonly (readonly [string, string])[] {
   return [
-    ...Object.entries(measuredMatmulFlops).map(([kind, flops]) => [`${kind} measured`, flopsText(flops)] as const),
+    ...Object.entries(measuredMatmulFlops).map(([kind, flops]) => [`${kind} measured`, flopRateText(flops)] as const),
     ...Object.entries(measuredCollectives).map(([name, value]) => {
       if (typeof value !== 'number') return [`source: ${name === 'source' ? 'collectives' : name}`, value] as const;
       return [MEASURED[name] ?? name, value < 1 ? `${(value * 1e6).toPrecision(2)} µs` : rateText(value)] as const;
@@ -133,7 +133,7 @@ function deviceJson(device: Device): Readonly<Record<string, unknown>> {
   };
 }
 
-function flopsText(flops: number | undefined): string {
+function flopRateText(flops: number | undefined): string {
   if (flops === undefined) return '–';
   return flops >= 1e12
     ? `${Number((flops / 1e12).toPrecision(3))} TFLOP/s`

@@ -23,7 +23,7 @@ export function inspectionLines(inspection: Inspection, output: Output, allParam
     lines.length === 0 ? [] : ['', bold(title), ...lines];
   return [
     bold(printable(inspection.name)),
-    ...summaryLines(inspection),
+    ...inspectedLines(inspection),
     ...section('inputs and outputs', tensorLines(inspection)),
     ...section('dimensions left open', openLines(inspection)),
     ...section('operators', operatorLines(inspection)),
@@ -39,7 +39,7 @@ export function inspectionLines(inspection: Inspection, output: Output, allParam
   ];
 }
 
-function summaryLines(inspection: Inspection): readonly string[] {
+function inspectedLines(inspection: Inspection): readonly string[] {
   const { file, parameters, operators, layers, totalFlops, totalBytes, batch } = inspection;
   const opsets = Object.entries(file.opsets).map(
     ([domain, version]) => `${domain === '' ? '' : `${domain} `}${version}`,
@@ -268,12 +268,12 @@ function untrainedLines({ folded, parameters }: Inspection, all: boolean): reado
   return [
     ...lines.slice(0, shown).map(printable),
     ...(rest > 0 ? [`  and ${wholeText(rest)} more`] : []),
-    ...(all ? heldLines([...buffers, ...constants]) : []),
+    ...(all ? constantLines([...buffers, ...constants]) : []),
   ];
 }
 
 /** Every floating-point value of the graph that is no parameter, with the reason. */
-function heldLines(values: readonly InspectedParameter[]): readonly string[] {
+function constantLines(values: readonly InspectedParameter[]): readonly string[] {
   const rows = values.flatMap(({ name, dtype, shape, role, why }) =>
     dtype.includes('float') ? [[name, dtype, `[${shape.join(', ')}]`, role, why]] : [],
   );

@@ -5,7 +5,7 @@ import type { ImportOptions } from '../api/index.js';
 import { AutoparError, FAMILY_NAMES } from '../api/words.js';
 import type { CommandOption } from './command.js';
 import { listText } from './quantity.js';
-import { listed, nameAndValue, sizes, wholeNumber } from './values.js';
+import { nameAndValue, repeatedValues, sizes, wholeNumber } from './values.js';
 
 /** Their values, by the names that the parser gives them. */
 export interface ModelFlags {
@@ -53,7 +53,7 @@ export const modelOptions: readonly CommandOption[] = [
   {
     flags: '--weights <glob>',
     says: 'inputs of these names are weights, not data; repeatable',
-    parse: listed,
+    parse: repeatedValues,
     repeats: true,
   },
 ];

@@ -100,7 +100,7 @@ function timesOf({ seconds, bytes }: PricedConfiguration, { objective, simulatio
 function othersLines(search: StepSearch): readonly string[] {
   const rows = (['slower', 'unseen', 'too-large', 'impossible'] as const).flatMap((kind) => {
     const own = search.verdicts.filter((verdict) => verdict.kind === kind);
-    const shown = own.slice(0, SHOWN).map((verdict) => [degreesText(verdict.degrees), reasonText(verdict, search)]);
+    const shown = own.slice(0, SHOWN).map((verdict) => [degreesText(verdict.degrees), verdictText(verdict, search)]);
     return own.length > SHOWN ? [...shown, [`and ${own.length - SHOWN} more`, REST[kind]]] : shown;
   });
   return rows.length === 0 ? [] : tableLines([{ title: 'degrees' }, { title: 'because' }], rows, 100);
@@ -114,7 +114,7 @@ const REST = {
 } as const;
 
 /** What rules a combination out, with its figure. */
-export function reasonText(verdict: DegreesVerdict, search: StepSearch): string {
+export function verdictText(verdict: DegreesVerdict, search: StepSearch): string {
   const { objective, simulation } = search;
   switch (verdict.kind) {
     case 'priced': {

@@ -12,7 +12,7 @@ import { reportLine } from './plan-page.js';
 import { bytesText, countText, secondsText, shareText } from './quantity.js';
 import { runPage } from './run-page.js';
 import { tableLines } from './table.js';
-import { byteSize, oneOf, wholeNumber } from './values.js';
+import { byteSize, choiceAmong, wholeNumber } from './values.js';
 
 interface RunFlags {
   readonly inputs?: string;
@@ -45,7 +45,7 @@ export const runCommand: Command<RunFlags> = {
       says:
         'what computes on a rank: cpu, webgpu or cuda (default: cpu); or emulated, which waits as long as it is ' +
         'predicted to take',
-      parse: oneOf('--backend', RUN_BACKENDS),
+      parse: choiceAmong('--backend', RUN_BACKENDS),
     },
     {
       flags: '--link <bandwidth,latency>',

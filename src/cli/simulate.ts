@@ -17,7 +17,7 @@ import { bytesText, secondsText } from './quantity.js';
 import { simulationPage } from './simulate-page.js';
 import { simulationJson, simulationLines } from './simulate-report.js';
 import { type StepFlags, stepOptions } from './step-options.js';
-import { byteSize, oneOf, wholeNumber } from './values.js';
+import { byteSize, choiceAmong, wholeNumber } from './values.js';
 
 interface SimulateFlags extends DegreeOptions, ModelFlags, StepFlags {
   readonly cluster?: string;
@@ -52,7 +52,7 @@ export const simulateCommand: Command<SimulateFlags> = {
     {
       flags: '--loss <kind>',
       says: 'cross_entropy (default), mse, or model-output',
-      parse: oneOf('--loss', ['cross_entropy', 'mse', 'model-output']),
+      parse: choiceAmong('--loss', ['cross_entropy', 'mse', 'model-output']),
     },
     { flags: '--loss-output <name>', says: 'the output that the loss is of, where there are several' },
     {
@@ -77,12 +77,12 @@ export const simulateCommand: Command<SimulateFlags> = {
     {
       flags: '--dtype <kind>',
       says: 'of products: float32 (default here), bfloat16 (of devices that have it), float16, float8, float4',
-      parse: oneOf('--dtype', Object.keys(PRECISIONS)),
+      parse: choiceAmong('--dtype', Object.keys(PRECISIONS)),
     },
     {
       flags: '--gradients <kind>',
       says: 'added up and reduced in float32 (default for bfloat16 in megatron and megatron-core) or bfloat16',
-      parse: oneOf('--gradients', Object.keys(GRADIENT_BYTES)),
+      parse: choiceAmong('--gradients', Object.keys(GRADIENT_BYTES)),
     },
     { flags: '--report <file>', says: 'HTML page of the step, its time and memory' },
     { flags: '--trace <file>', says: "write the pipeline's timeline and memory for Perfetto" },

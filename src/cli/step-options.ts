@@ -11,7 +11,7 @@ import {
   readRecompute,
 } from '../api/words.js';
 import type { CommandOption } from './command.js';
-import { byteSize, oneOf, orderOf, wholeNumber } from './values.js';
+import { byteSize, choiceAmong, orderOf, wholeNumber } from './values.js';
 
 /** Of programs: how the gradients of ranks come together, and what hides communication. */
 export const gradientOptions: readonly CommandOption[] = [
@@ -30,7 +30,7 @@ export const gradientOptions: readonly CommandOption[] = [
   {
     flags: '--gradient-sync <kind>',
     says: 'all-reduce (default): all ranks update; parameter-server: the first of dp alone, which sends the others new values',
-    parse: oneOf('--gradient-sync', GRADIENT_SYNCS),
+    parse: choiceAmong('--gradient-sync', GRADIENT_SYNCS),
   },
 ];
 
@@ -76,7 +76,7 @@ export function programOptions(
   recompute: CommandOption = {
     flags: '--recompute <kind>',
     says: `none, selective (attention), operators, or full (default: ${otherwise.recompute ?? 'searched'})`,
-    parse: oneOf('--recompute', LAYER_RECOMPUTE_KINDS),
+    parse: choiceAmong('--recompute', LAYER_RECOMPUTE_KINDS),
   },
 ): readonly CommandOption[] {
   const says = worded(otherwise);
@@ -90,7 +90,7 @@ export function programOptions(
     {
       flags: '--schedule <kind>',
       says: says(schedules.join(', '), 'schedule'),
-      parse: oneOf('--schedule', schedules),
+      parse: choiceAmong('--schedule', schedules),
     },
     {
       flags: '--virtual-stages <v>',
@@ -112,7 +112,7 @@ export function stepOptions(otherwise: DefaultOf): readonly CommandOption[] {
     {
       flags: '--tp-sequence <on|off|auto>',
       says: says("Megatron's sequence parallelism: norms along the sequence over tp", 'tpSequence'),
-      parse: oneOf('--tp-sequence', ['on', 'off', 'auto']),
+      parse: choiceAmong('--tp-sequence', ['on', 'off', 'auto']),
     },
     ...programOptions(otherwise),
     {
@@ -123,12 +123,12 @@ export function stepOptions(otherwise: DefaultOf): readonly CommandOption[] {
     {
       flags: '--software <profile>',
       says: 'megatron, megatron-core (default), eager or compiled: launches, fusion, overlap',
-      parse: oneOf('--software', ['megatron', 'megatron-core', 'eager', 'compiled']),
+      parse: choiceAmong('--software', ['megatron', 'megatron-core', 'eager', 'compiled']),
     },
     {
       flags: '--attention <kind>',
       says: 'fused (default), portable (FlashAttention 2 on newer devices), or parts (products and softmax)',
-      parse: oneOf('--attention', ['fused', 'portable', 'parts']),
+      parse: choiceAmong('--attention', ['fused', 'portable', 'parts']),
     },
   ];
 }

@@ -15,7 +15,7 @@ import {
   stageOption,
   strategyData,
 } from './strategy-options.js';
-import { oneOf, wholeNumber } from './values.js';
+import { choiceAmong, wholeNumber } from './values.js';
 
 interface ConvertFlags extends StrategyModelFlags {
   readonly output?: string;
@@ -49,7 +49,7 @@ export const convertCommand: Command<ConvertFlags> = {
     {
       flags: '--to <form>',
       says: `${FORMS.join(', ')} (default: what the output's name ends in)`,
-      parse: oneOf('--to', FORMS),
+      parse: choiceAmong('--to', FORMS),
     },
     { flags: '--weights', says: "cut the weights of a compiled folder for the target's plan" },
     { flags: '--force', says: 'with --weights: replace a folder that holds other files' },

@@ -39,7 +39,7 @@ async function runShow(context: CommandContext, [file = '']: readonly string[], 
   const most = all ? Number.POSITIVE_INFINITY : 40;
   const lines =
     'plan' in shown
-      ? planLines(shown, output, most, operatorText)
+      ? shownPlanLines(shown, output, most, operatorText)
       : 'document' in shown
         ? documentLines(shown, output, most)
         : pinLines(shown, output, most);
@@ -50,7 +50,7 @@ async function runShow(context: CommandContext, [file = '']: readonly string[], 
 
 type PlanShown = Extract<Shown, { plan: unknown }>;
 
-function planLines(
+function shownPlanLines(
   { plan, form }: PlanShown,
   output: Output,
   most: number,

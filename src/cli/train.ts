@@ -9,7 +9,7 @@ import { curveLines } from './curve.js';
 import { substitutesNote } from './devices.js';
 import type { Output } from './output.js';
 import { bytesText, countText, secondsText } from './quantity.js';
-import { byteSize, listed, oneOf, wholeNumber } from './values.js';
+import { byteSize, choiceAmong, repeatedValues, wholeNumber } from './values.js';
 
 interface TrainFlags {
   readonly data?: readonly string[];
@@ -42,7 +42,7 @@ export const trainCommand: Command<TrainFlags> = {
     {
       flags: '--data <file>',
       says: 'samples: .npz by input, .npy, or raw tokens (repeat for several)',
-      parse: listed,
+      parse: repeatedValues,
       repeats: true,
     },
     {
@@ -58,19 +58,19 @@ export const trainCommand: Command<TrainFlags> = {
     {
       flags: '--token-type <type>',
       says: 'type of raw tokens: uint16 (default) or uint32',
-      parse: oneOf('--token-type', TOKEN_TYPES),
+      parse: choiceAmong('--token-type', TOKEN_TYPES),
     },
     {
       flags: '--last-batch <what>',
       says: 'samples that fill no batch: drop (default) or pad',
-      parse: oneOf('--last-batch', ['drop', 'pad']),
+      parse: choiceAmong('--last-batch', ['drop', 'pad']),
     },
     { flags: '--in-order', says: 'read samples as they stand in the files' },
     { flags: '--seed <n>', says: 'seed of the order of samples (default: 0)', parse: wholeNumber('--seed', 0) },
     {
       flags: '--eval-data <file>',
       says: 'samples to evaluate, not trained on (repeat for several)',
-      parse: listed,
+      parse: repeatedValues,
       repeats: true,
     },
     {
@@ -96,7 +96,7 @@ export const trainCommand: Command<TrainFlags> = {
     {
       flags: '--backend <name>',
       says: 'backend of the ranks: cpu (default), webgpu or cuda',
-      parse: oneOf('--backend', COMPUTING_BACKENDS),
+      parse: choiceAmong('--backend', COMPUTING_BACKENDS),
     },
     {
       flags: '--threads-per-rank <n>',

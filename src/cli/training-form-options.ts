@@ -4,7 +4,7 @@
 import type { BatchStatistics, TrainingFormOptions } from '../api/index.js';
 import { BATCH_STATISTICS } from '../api/words.js';
 import type { CommandOption } from './command.js';
-import { listed, oneOf, wholeNumber } from './values.js';
+import { choiceAmong, repeatedValues, wholeNumber } from './values.js';
 
 const TRAIN_MODES = ['training', 'as-exported'] as const;
 
@@ -22,23 +22,23 @@ export interface TrainingFormFlags {
 
 /** Which parameters there are: `inspect` shows what they do, `compile --train` trains so. */
 export const parameterOptions: readonly CommandOption[] = [
-  { flags: '--tie <a=b>', says: 'these two parameters are one; repeatable', parse: listed, repeats: true },
+  { flags: '--tie <a=b>', says: 'these two parameters are one; repeatable', parse: repeatedValues, repeats: true },
   {
     flags: '--untie <a>',
     says: 'what shares this parameter has one of its own; repeatable',
-    parse: listed,
+    parse: repeatedValues,
     repeats: true,
   },
   {
     flags: '--trainable <glob>',
     says: 'parameters of these names are trained; repeatable',
-    parse: listed,
+    parse: repeatedValues,
     repeats: true,
   },
   {
     flags: '--frozen <glob>',
     says: 'parameters of these names are not, unless --trainable has them; repeatable',
-    parse: listed,
+    parse: repeatedValues,
     repeats: true,
   },
 ];
@@ -47,12 +47,12 @@ export const trainingFormOptions: readonly CommandOption[] = [
   {
     flags: '--train-mode <mode>',
     says: 'training: batch statistics and active Dropout, as model.train() has them (default); as-exported: as the file is',
-    parse: oneOf('--train-mode', TRAIN_MODES),
+    parse: choiceAmong('--train-mode', TRAIN_MODES),
   },
   {
     flags: '--batch-statistics <whose>',
     says: 'BatchNormalization takes statistics of the whole batch (default: batch), of each micro-batch, or of each shard of dp',
-    parse: oneOf('--batch-statistics', BATCH_STATISTICS),
+    parse: choiceAmong('--batch-statistics', BATCH_STATISTICS),
   },
   { flags: '--freeze-batch-statistics', says: 'BatchNormalization keeps its running statistics and uses them' },
   {

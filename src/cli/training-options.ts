@@ -5,7 +5,7 @@ import type { Training } from '../api/index.js';
 import { AutoparError, checkTraining, GRADIENT_REDUCTIONS, LOSSES, OPTIMIZERS } from '../api/words.js';
 import type { CommandOption } from './command.js';
 import { type TrainingFormFlags, trainingFormOf, trainingFormOptions } from './training-form-options.js';
-import { integer, listed, nonNegative, numbers, oneOf, wholeNumber } from './values.js';
+import { choiceAmong, integer, nonNegative, numbers, repeatedValues, wholeNumber } from './values.js';
 
 const SCHEDULES = ['constant', 'linear', 'cosine'] as const;
 const PRECISIONS = ['fp32', 'fp16', 'bf16'] as const;
@@ -45,7 +45,7 @@ export const trainingOptions: readonly CommandOption[] = [
   {
     flags: '--loss <kind>',
     says: 'cross_entropy, mse, or model-output: an output that is a loss already (default: cross_entropy)',
-    parse: oneOf('--loss', LOSSES),
+    parse: choiceAmong('--loss', LOSSES),
   },
   { flags: '--loss-output <name>', says: 'the output that the loss is of, where there are several' },
   {
@@ -67,7 +67,7 @@ export const trainingOptions: readonly CommandOption[] = [
   {
     flags: '--optimizer <kind>',
     says: 'sgd, adam, adamw or lamb (default: adamw)',
-    parse: oneOf('--optimizer', OPTIMIZERS),
+    parse: choiceAmong('--optimizer', OPTIMIZERS),
   },
   { flags: '--learning-rate <r>', says: 'default: 1e-3', parse: nonNegative('--learning-rate') },
   { flags: '--momentum <m>', says: "sgd's momentum (default: 0)", parse: nonNegative('--momentum') },
@@ -87,13 +87,18 @@ export const trainingOptions: readonly CommandOption[] = [
     says: 'of matrices; biases and scales have none (default: 0; 0.01 for adamw)',
     parse: nonNegative('--weight-decay'),
   },
-  { flags: '--decayed <glob>', says: 'weights that decay besides matrices; repeatable', parse: listed, repeats: true },
-  { flags: '--undecayed <glob>', says: 'weights that do not decay; repeatable', parse: listed, repeats: true },
+  {
+    flags: '--decayed <glob>',
+    says: 'weights that decay besides matrices; repeatable',
+    parse: repeatedValues,
+    repeats: true,
+  },
+  { flags: '--undecayed <glob>', says: 'weights that do not decay; repeatable', parse: repeatedValues, repeats: true },
   { flags: '--clip-norm <n>', says: 'scale gradients to this global norm at most', parse: nonNegative('--clip-norm') },
   {
     flags: '--schedule-lr <shape>',
     says: 'constant, linear or cosine: how the rate falls after --warmup (default: constant)',
-    parse: oneOf('--schedule-lr', SCHEDULES),
+    parse: choiceAmong('--schedule-lr', SCHEDULES),
   },
   { flags: '--warmup <steps>', says: 'steps in which the rate grows to its height', parse: wholeNumber('--warmup', 1) },
   {
@@ -109,7 +114,7 @@ export const trainingOptions: readonly CommandOption[] = [
   {
     flags: '--precision <recipe>',
     says: 'fp32; fp16 or bf16: computed in 16 bit, weights and state in fp32; of inference too (default: fp32)',
-    parse: oneOf('--precision', PRECISIONS),
+    parse: choiceAmong('--precision', PRECISIONS),
   },
   {
     flags: '--loss-scale <s|dynamic>',
@@ -119,7 +124,7 @@ export const trainingOptions: readonly CommandOption[] = [
   {
     flags: '--gradient-reduction <how>',
     says: 'gradients of the ranks of dp, each of the mean loss of its samples: their mean (default) or sum',
-    parse: oneOf('--gradient-reduction', GRADIENT_REDUCTIONS),
+    parse: choiceAmong('--gradient-reduction', GRADIENT_REDUCTIONS),
   },
   {
     flags: '--micro-batches <count>',

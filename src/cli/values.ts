@@ -101,7 +101,7 @@ export function byteSize(name: string): (text: string) => number {
 }
 
 /** A parser of a choice among names. */
-export function oneOf(name: string, choices: readonly string[]): (text: string) => string {
+export function choiceAmong(name: string, choices: readonly string[]): (text: string) => string {
   return (text) => {
     if (choices.includes(text)) return text;
     throw new AutoparError('bad-option', 'usage', `${name} ${text}: there is no such choice`, {}, offer(text, choices));
@@ -126,7 +126,7 @@ export function nameAndValue<Value>(
 }
 
 /** A parser that gathers the values of a repeated option into a list. */
-export function listed(text: string, before: unknown): readonly string[] {
+export function repeatedValues(text: string, before: unknown): readonly string[] {
   return [...((before ?? []) as readonly string[]), text];
 }
 

@@ -10,7 +10,7 @@ import { substitutesNote } from './devices.js';
 import type { Output } from './output.js';
 import { countText, errorText } from './quantity.js';
 import { tableLines } from './table.js';
-import { byteSize, nonNegative, oneOf, wholeNumber } from './values.js';
+import { byteSize, choiceAmong, nonNegative, wholeNumber } from './values.js';
 
 interface VerifyFlags {
   readonly model?: string;
@@ -49,7 +49,7 @@ export const verifyCommand: Command<VerifyFlags> = {
     {
       flags: '--backend <cpu|webgpu|cuda>',
       says: 'what computes on a rank (default: cpu)',
-      parse: oneOf('--backend', COMPUTING_BACKENDS),
+      parse: choiceAmong('--backend', COMPUTING_BACKENDS),
     },
     {
       flags: '--memory <size>',

@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto';
 import type { Graph, Node, TensorType, Weight } from '../ir/graph.js';
 import { writeOnnx } from '../ir/onnx/writer.js';
-import { inPlainOperators } from '../ir/onnx/written-out.js';
+import { graphInPlainOperators } from '../ir/onnx/written-out.js';
 import { attributesKey } from '../ir/passes/attributes-key.js';
 import type { PlacedStep } from '../partition/place-moves.js';
 import { textOf } from '../partition/segments.js';
@@ -125,7 +125,7 @@ export function makeSegment(
   return {
     ...known,
     plain: () => {
-      const written = inPlainOperators(graph);
+      const written = graphInPlainOperators(graph);
       return written && writeOnnx(written, { externalWeights: true });
     },
     inputs,

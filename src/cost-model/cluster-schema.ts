@@ -2,6 +2,7 @@
  * @file The form of cluster files as JSON Schema (docs/clusters.md). Quantities are numbers in base units or text with a unit,
  * which `describe-cluster.ts` reads.
  */
+import { closedRecord } from '../ir/json-schema.js';
 import { MOST_DEVICES } from '../sharding-propagation/mesh.js';
 import { COLLECTIVE_KINDS, TOPOLOGIES, type Topology } from './levels.js';
 import type { MeasuredLayer } from './measured-layers/layer-factors.js';
@@ -73,34 +74,31 @@ const text = { type: 'string', minLength: 1 };
 const count = { type: 'integer', minimum: 1, maximum: MOST_DEVICES };
 const positive = { type: 'number', exclusiveMinimum: 0 };
 
-function record(properties: Readonly<Record<string, object>>, required: readonly string[]) {
-  return { type: 'object', properties, required, additionalProperties: false };
-}
-
 const PEAKS = ['fp32', 'tf32', 'bf16', 'fp16', 'fp8', 'fp4', 'int8'];
 
-const quantities = (names: readonly string[]) => record(Object.fromEntries(names.map((name) => [name, quantity])), []);
+const quantities = (names: readonly string[]) =>
+  closedRecord(Object.fromEntries(names.map((name) => [name, quantity])), []);
 
 /** Text or a mapping: what a mapping must have says nothing of text. */
 const device = {
-  ...record(
+  ...closedRecord(
     {
       like: text,
       name: text,
       memory: quantity,
       memoryBandwidth: quantity,
-      host: record({ bandwidth: quantity, memory: quantity, memoryBandwidth: quantity }, [
+      host: closedRecord({ bandwidth: quantity, memory: quantity, memoryBandwidth: quantity }, [
         'bandwidth',
         'memory',
         'memoryBandwidth',
       ]),
       peak: quantities(PEAKS),
-      constants: record(
+      constants: closedRecord(
         {
           matmulCeiling: positive,
           vectorCeiling: positive,
           halfDepth: { type: 'number', minimum: 0 },
-          memory: record(
+          memory: closedRecord(
             {
               ceiling: positive,
               halfBytes: { type: 'number', minimum: 0 },
@@ -131,7 +129,7 @@ export const MOST_LAYERS = 500;
 
 const amount = { type: 'number', minimum: 0, maximum: 1e24 };
 
-const measuredLayer = record(
+const measuredLayer = closedRecord(
   {
     software: { enum: ['megatron', 'megatron-core', 'eager', 'compiled'] },
     precision: { enum: ['fp32', 'bf16', 'fp16', 'fp8', 'fp4'] },
@@ -148,7 +146,7 @@ const measuredLayer = record(
   ],
 );
 
-export const CLUSTER_SCHEMA = record(
+export const CLUSTER_SCHEMA = closedRecord(
   {
     version: { const: 1 },
     name: text,
@@ -157,7 +155,7 @@ export const CLUSTER_SCHEMA = record(
       type: 'array',
       minItems: 1,
       maxItems: 8,
-      items: record(
+      items: closedRecord(
         {
           name: text,
           size: count,
@@ -176,7 +174,7 @@ export const CLUSTER_SCHEMA = record(
     nodes: {
       type: 'array',
       minItems: 1,
-      items: record({ count, device, speed: positive }, ['count']),
+      items: closedRecord({ count, device, speed: positive }, ['count']),
     },
     measuredLayers: { type: 'array', minItems: 1, maxItems: MOST_LAYERS, items: measuredLayer },
   },

@@ -60,7 +60,7 @@ export function fitProfile(measurements: readonly Measurement[]): FittedProfile 
   const chains = of(measurements, 'chain');
   const busy = Math.max(...chains.map(({ ranks }) => ranks));
   const launch = launches(chains);
-  const memory = memoryOf(
+  const memory = fittedMemory(
     of(measurements, 'add').filter(({ ranks }) => ranks === busy),
     launch.operator,
   );
@@ -139,7 +139,7 @@ function launches(chains: readonly Extract<Measurement, { kind: 'chain' }>[]) {
 function handing(
   measured: readonly Extract<Measurement, { kind: 'wide' }>[],
   launch: ReturnType<typeof launches>,
-  memory: ReturnType<typeof memoryOf>,
+  memory: ReturnType<typeof fittedMemory>,
 ) {
   const { figures } = leastSquares(
     measured.map(({ tensors, elements }) => [2 * (tensors - 1), tensors * FP32_BYTES * elements]),
@@ -201,7 +201,7 @@ const CACHES: readonly number[] = Array.from({ length: 21 }, (_, index) => 2 ** 
  * Segments of one sum and of several of the same size; the difference is what operators take:
  * t = launch + bytes / bandwidth, of which what fits the cache `cacheGain` times as fast.
  */
-function memoryOf(measured: readonly Extract<Measurement, { kind: 'add' }>[], launch: number) {
+function fittedMemory(measured: readonly Extract<Measurement, { kind: 'add' }>[], launch: number) {
   const sums = measured.flatMap(({ elements, operators, seconds }) => {
     const one = measured.find((other) => other.operators === 1 && other.elements === elements);
     if (operators === 1 || !one) return [];

@@ -29,12 +29,12 @@ export function launchNanoseconds(
     const group = groups.get(key) ?? { busy: 0, host: 0 };
     groups.set(key, group);
     group.busy += priceNode(node, graph, cluster);
-    group.host += hostSeconds(node, cluster) * 1e9;
+    group.host += submitSeconds(node, cluster) * 1e9;
   }
   return [...groups.values()].reduce((sum, { busy, host }) => sum + together(host, busy) - busy, 0);
 }
 
-function hostSeconds(node: Exclude<ShardedNode, { kind: 'move' }>, { device }: Cluster): number {
+function submitSeconds(node: Exclude<ShardedNode, { kind: 'move' }>, { device }: Cluster): number {
   if (node.kind === 'communicate') return STEP_CONSTANTS.exchangeSeconds;
   const { fused } = node;
   if (fused ? !fused.launches : node.bytes === 0 && node.flops === 0) return 0;

@@ -9,7 +9,7 @@ import { halvesIn } from '../partition/interleave.js';
 import type { Liveness } from '../partition/liveness.js';
 import { type LoweredStage, onlyStage } from '../partition/lower-stages.js';
 import { localBytes } from '../partition/partition.js';
-import { lastList, listName, nodesByList, phasesOf, runsOfList, UPDATE } from '../partition/phase-lists.js';
+import { lastList, listName, nodesByList, phaseListsOf, runsOfList, UPDATE } from '../partition/phase-lists.js';
 import { actionsOf } from '../partition/placed-actions.js';
 import {
   type CommunicationNode,
@@ -167,7 +167,7 @@ interface PricedStage {
 
 function priceStage(graph: ShardedGraph, cluster: Cluster): PricedStage {
   const last = graph.microBatches?.exceptLast ? lastForm(graph) : null;
-  const phases = phasesOf(graph).flatMap((list) =>
+  const phases = phaseListsOf(graph).flatMap((list) =>
     last && list.runs === 'micro'
       ? [
           { name: list.phase, list, form: graph },

@@ -162,11 +162,11 @@ export function memoryOf(
 
 /** Bytes that a plan's tensors may take on one device; undefined where no limit applies (ranks of this machine). */
 export function usableBytes(cluster: Cluster): number | undefined {
-  return cluster.local ? undefined : tensorBytes(cluster.device.memoryBytes, cluster);
+  return cluster.local ? undefined : bytesForTensors(cluster.device.memoryBytes, cluster);
 }
 
 /** Bytes that tensors may take of so many of a device. */
-export function tensorBytes(deviceBytes: number, { local }: Pick<Cluster, 'local'>): number {
+export function bytesForTensors(deviceBytes: number, { local }: Pick<Cluster, 'local'>): number {
   if (local) return deviceBytes;
   const { contextBytes, communicationBytes, fragmentation } = DEVICE_OVERHEAD;
   return Math.floor((deviceBytes - contextBytes - communicationBytes) / (1 + fragmentation));

@@ -5,7 +5,7 @@
 import { byteLength, type DType } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
 import { arrayBytes } from '../partition/buckets.js';
-import { Fragment, type FragmentNode } from '../partition/fragment.js';
+import { Fragment, type FragmentComputeNode, type FragmentNode } from '../partition/fragment.js';
 import type { AttentionKernel } from '../partition/kernels.js';
 import { lowerStep } from '../partition/lower-steps.js';
 import { type MoveNode, resultsOf, type ShardedTensor } from '../partition/sharded-graph.js';
@@ -94,14 +94,12 @@ function nodeSeconds(node: PricedNode, graph: PricingContext, cluster: Cluster):
   return carried + (runsOnHost(node, graph) ? hostSeconds(node.bytes, cluster) : computedSeconds(node, graph, cluster));
 }
 
-type PricedOperator = Extract<FragmentNode, { kind: 'compute' }>;
-
-function runsOnHost(node: PricedOperator, { tensors }: PricingContext): boolean {
+function runsOnHost(node: FragmentComputeNode, { tensors }: PricingContext): boolean {
   const [result] = resultsOf(node);
   return tensors.get(result ?? '')?.place === 'host';
 }
 
-function computedSeconds(node: PricedOperator, graph: PricingContext, { device }: Cluster): number {
+function computedSeconds(node: FragmentComputeNode, graph: PricingContext, { device }: Cluster): number {
   const { dtype = 'float32', localShape: result = [] } = largestResult(node, graph) ?? {};
   // What a lowering adds for a slice or a mask only moves data; its dtype, which a price by width cannot know, is moot.
   const flops = node.lowering === 'slice' || node.lowering === 'to-partial' ? 0 : node.flops;
@@ -136,7 +134,7 @@ function attentionKernelSeconds(work: AttentionKernel, device: DeviceSpec): numb
   return attentionSeconds(work, device, { attention: device.attention ?? 'fused', precision }, STEP_CONSTANTS);
 }
 
-function largestResult({ outputs }: PricedOperator, graph: PricingContext): ShardedTensor | undefined {
+function largestResult({ outputs }: FragmentComputeNode, graph: PricingContext): ShardedTensor | undefined {
   let largest: ShardedTensor | undefined;
   for (const name of outputs) {
     const tensor = name === null ? undefined : tensorOf(graph, name);
@@ -147,7 +145,7 @@ function largestResult({ outputs }: PricedOperator, graph: PricingContext): Shar
 }
 
 /** Of a second operand that is no stored weight, where the device has to arrange it. */
-function packedBytes({ inputs, stored }: PricedOperator, graph: PricingContext, device: DeviceSpec): number {
+function packedBytes({ inputs, stored }: FragmentComputeNode, graph: PricingContext, device: DeviceSpec): number {
   const second = inputs[1];
   if (stored || second == null || profileOf(device).packingBandwidth === undefined) return 0;
   const { dtype, localShape } = tensorOf(graph, second);

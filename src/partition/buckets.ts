@@ -12,7 +12,7 @@ import { isAccumulator } from '../ir/ops/accumulate.js';
 import { ofWeightsAlone } from './defer.js';
 import { addedIn, orderLists } from './order.js';
 import { localBytes } from './partition.js';
-import { placeOf } from './prefetch.js';
+import { servedLayer } from './prefetch.js';
 import { type CommunicationNode, readsOf, resultsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
 
 /** What a bucket may hold; nothing is joined where neither is said. */
@@ -118,7 +118,7 @@ function candidates(graph: ShardedGraph): readonly BucketCandidate[] {
           axes,
           dtype,
           // What one layer gathers in a pass is one message: weights of the next would have to be there with it.
-          early.has(step.node) ? [placeOf(step.node), passOf(phase)] : phase,
+          early.has(step.node) ? [servedLayer(step.node), passOf(phase)] : phase,
           behind,
         ]);
         found.push({ node: step.node, key, at: place.get(input) ?? 0 });

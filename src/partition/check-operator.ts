@@ -136,7 +136,7 @@ function contractedAxes(rule: FactorRule, inputs: Operands): ReadonlyMap<SubAxis
       for (const name of factors) {
         const factor = rule.factors.get(name);
         if (!input || !factor || !['contracting', 'mask'].includes(factor.kind)) continue;
-        for (const axis of cutsOf(input, dimension)) result.set(axis, factor.reduction);
+        for (const axis of axesCutting(input, dimension)) result.set(axis, factor.reduction);
       }
     });
   });
@@ -144,13 +144,13 @@ function contractedAxes(rule: FactorRule, inputs: Operands): ReadonlyMap<SubAxis
 }
 
 /** Axes that cut a dimension, major to minor. */
-function cutsOf(type: ShardedTensor, dimension: number): readonly SubAxis[] {
+function axesCutting(type: ShardedTensor, dimension: number): readonly SubAxis[] {
   return (type.layout.dims[dimension] ?? []).flatMap((piece) => piece.axes);
 }
 
 /** Axes along which ranks hold different blocks or unrelated values. */
 function distinctOver(type: ShardedTensor): readonly SubAxis[] {
-  return [...type.layout.dims.flatMap((_, dimension) => cutsOf(type, dimension)), ...(type.varying ?? [])];
+  return [...type.layout.dims.flatMap((_, dimension) => axesCutting(type, dimension)), ...(type.varying ?? [])];
 }
 
 /**
@@ -164,7 +164,7 @@ function checkFactors(rule: FactorRule, inputs: Operands, outputs: Operands, rep
   const seen = new Map<string, string>();
   const place = (type: ShardedTensor, dims: readonly DimensionFactors[]) =>
     dims.forEach((factors, dimension) => {
-      const key = cutsOf(type, dimension).join(',');
+      const key = axesCutting(type, dimension).join(',');
       const place = `${type.name} is cut over ${key || 'none'} in dimension ${dimension}`;
       const kinds = factors.map((name) => rule.factors.get(name)?.kind ?? 'pass');
       if (key !== '' && kinds.every((kind) => WHOLE.has(kind))) report(`${place}, which must be whole`);

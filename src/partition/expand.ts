@@ -14,7 +14,7 @@ import { followers, withFollowers } from '../sharding-propagation/halo.js';
 import type { SubAxis } from '../sharding-propagation/mesh.js';
 import { axesSize } from '../sharding-propagation/mesh.js';
 import { type FactorPieces, pieceName } from '../sharding-propagation/refine.js';
-import { pendingPartial, type Strategy } from '../sharding-propagation/strategy.js';
+import { type FactorAxes, pendingPartial, type Strategy } from '../sharding-propagation/strategy.js';
 import type { Fragment } from './fragment.js';
 
 /** A strategy that has no meaning for an operator, or for one of its expansion. */
@@ -203,12 +203,7 @@ function strategyInside(
 }
 
 /** Whether what an inner operator sums is what the operator around it sums. */
-function leavesPartial(
-  rule: FactorRule,
-  placed: Pick<Strategy, 'axes' | 'pieces'>,
-  outerRule: FactorRule,
-  outer: Strategy,
-): boolean {
+function leavesPartial(rule: FactorRule, placed: FactorAxes, outerRule: FactorRule, outer: Strategy): boolean {
   const summed = new Set(
     pendingPartial(rule, { ...placed, carried: null, pending: { kind: 'none' } }).map(({ axis }) => axis),
   );

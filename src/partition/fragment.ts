@@ -32,6 +32,8 @@ export type FragmentNode =
     })
   | Pick<CommunicationNode, 'kind' | 'collective' | 'axes' | 'input' | 'output' | 'bucket'>;
 
+export type FragmentComputeNode = Extract<FragmentNode, { kind: 'compute' }>;
+
 /** An operator to add: local attributes; results with their whole types and layouts. */
 export interface FragmentOperator {
   readonly op: string;

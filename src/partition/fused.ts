@@ -6,11 +6,9 @@
 import { byteLength } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
 import type { OperatorView } from '../ir/operator.js';
-import type { Fragment, FragmentNode } from './fragment.js';
+import type { Fragment, FragmentComputeNode, FragmentNode } from './fragment.js';
 import { isProduct, type KernelPart, largestProduct } from './kernels.js';
 import { type FusedWork, readsOf, resultsOf } from './sharded-graph.js';
-
-type FusedOperator = Extract<FragmentNode, { kind: 'compute' }>;
 
 /** Notes on a lowered operator's nodes what they are of its kernel. Inside a recognised block no tensor takes memory. */
 export function markFused(fragment: Fragment, view: OperatorView, part: KernelPart): void {
@@ -46,7 +44,7 @@ export function markFused(fragment: Fragment, view: OperatorView, part: KernelPa
       // A lookup reads rows of its table, a view nothing; inside a block a view is where a tensor enters.
       const bytes = nodes.length === 1 ? Math.min(node.bytes, own) : own;
       moved += bytes;
-      marked.set(node, { ...node, fused: workOf(node, part, { bytes, isHeaviest: node === heaviest, attention }) });
+      marked.set(node, { ...node, fused: fusedWork(node, part, { bytes, isHeaviest: node === heaviest, attention }) });
       if (!view.body) continue;
       for (const name of node.outputs) {
         if (name !== null && !leaves(name)) fragment.tensors.set(name, { ...fragment.get(name), inside: true });
@@ -67,7 +65,7 @@ export function markFused(fragment: Fragment, view: OperatorView, part: KernelPa
 function segmentsOf(
   fragment: Fragment,
   readers: ReadonlyMap<string, ReadonlySet<FragmentNode>>,
-): readonly (readonly FusedOperator[])[] {
+): readonly (readonly FragmentComputeNode[])[] {
   const { nodes } = fragment;
   const behind = new Map<string, number>();
   const levels = new Map<FragmentNode, number>();
@@ -89,7 +87,7 @@ function segmentsOf(
     const isReduced = bytes(resultsOf(node)) < Math.max(0, ...readsOf(node).map((name) => bytes([name])));
     if (!isProduct(node) && !isReduced && Number.isFinite(latest)) levels.set(node, Math.max(own, latest));
   }
-  const segments = new Map<number, FusedOperator[]>();
+  const segments = new Map<number, FragmentComputeNode[]>();
   for (const node of nodes) {
     if (node.kind === 'communicate') continue;
     const level = levels.get(node) ?? 0;
@@ -98,8 +96,8 @@ function segmentsOf(
   return [...segments.values()];
 }
 
-function workOf(
-  node: FusedOperator,
+function fusedWork(
+  node: FragmentComputeNode,
   { kind, launches, attention: whole }: KernelPart,
   own: { readonly bytes: number; readonly isHeaviest: boolean; readonly attention: FusedWork['attention'] },
 ): FusedWork {
@@ -116,9 +114,9 @@ function workOf(
   return { kind: kind === 'update' ? kind : 'memory', bytes, launches: launched };
 }
 
-function heaviestOf(nodes: readonly FusedOperator[]): FusedOperator | undefined {
+function heaviestOf(nodes: readonly FragmentComputeNode[]): FragmentComputeNode | undefined {
   const products = nodes.filter(isProduct);
-  return (products.length > 0 ? products : nodes).reduce<FusedOperator | undefined>(
+  return (products.length > 0 ? products : nodes).reduce<FragmentComputeNode | undefined>(
     (best, node) => (best && best.flops >= node.flops ? best : node),
     undefined,
   );
@@ -132,7 +130,7 @@ function localAttention(
   whole: NonNullable<FusedWork['attention']>,
   view: OperatorView,
   fragment: Fragment,
-  nodes: readonly FusedOperator[],
+  nodes: readonly FragmentComputeNode[],
 ): NonNullable<FusedWork['attention']> {
   const products = nodes.filter(isProduct);
   const flops = Math.max(0, ...(products.length > 0 ? products : nodes).map((node) => node.flops));

@@ -144,7 +144,7 @@ function kernelParts(graph: Graph): ReadonlyMap<Node, KernelPart> {
       const sizes = standing.has(node) ? attentions.get(groupOf(node)) : undefined;
       if (own === undefined) {
         const outside = { inputs: node.inputs.map(() => false), outputs: node.outputs.map(() => false) };
-        const attention = sizes ? { attention: { ...sizes, backward: isBackward(node) } } : {};
+        const attention = sizes ? { attention: { ...sizes, backward: runsBackward(node) } } : {};
         const covered = kind === 'attention' && !sizes;
         return [
           node,
@@ -231,11 +231,11 @@ function kernelsOf(
     const maker = isFloatCast(graph, node) ? makers.get(node.inputs[0] ?? '') : undefined;
     const of = maker && names.get(maker);
     // Backward kernels are told apart by what they are the gradient of, updates by their parameter.
-    names.set(node, of ?? `${phaseOf(node)} ${kind === 'update' ? node.name : groupOf(node)}`);
+    names.set(node, of ?? `${nodePass(node)} ${kind === 'update' ? node.name : groupOf(node)}`);
   }
   const isChained = (node: Node) => {
     const head = heads.get(groupOf(node));
-    return head !== undefined && familyOf(head) === 'elementwise' && ['forward', 'recompute'].includes(phaseOf(node));
+    return head !== undefined && familyOf(head) === 'elementwise' && ['forward', 'recompute'].includes(nodePass(node));
   };
   for (const node of graph.nodes) {
     const own = names.get(node);
@@ -243,7 +243,7 @@ function kernelsOf(
     const after = new Set(
       node.outputs
         .flatMap((output) => (output === null ? [] : (readers.get(output) ?? [])))
-        .filter((reader) => phaseOf(reader) === phaseOf(node) && names.get(reader) !== own),
+        .filter((reader) => nodePass(reader) === nodePass(node) && names.get(reader) !== own),
     );
     const [only] = after;
     const leaves = node.outputs.some((output) => output !== null && outputs.has(output));
@@ -254,12 +254,12 @@ function kernelsOf(
   return new Map([...names].map(([node, name]) => [node, root(name)]));
 }
 
-function phaseOf({ phase }: Node): string {
+function nodePass({ phase }: Node): string {
   return passOf(phase);
 }
 
-function isBackward(node: Node): boolean {
-  return phaseOf(node) === 'backward';
+function runsBackward(node: Node): boolean {
+  return nodePass(node) === 'backward';
 }
 
 /** Of every attention, forward, repeated and backward, the operator that does most of it. */
@@ -271,7 +271,7 @@ function standingFor(
   const first = new Map<string, Node>();
   for (const node of nodes) {
     if (kinds.get(node) !== 'attention') continue;
-    const key = `${phaseOf(node)} ${groupOf(node)}`;
+    const key = `${nodePass(node)} ${groupOf(node)}`;
     const known = first.get(key);
     if (!known || (!known.body && !isProduct(known) && (node.body || isProduct(node)))) first.set(key, node);
   }

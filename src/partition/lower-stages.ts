@@ -18,7 +18,7 @@ import {
   stageOfOperators,
 } from './cut-stages.js';
 import { partition } from './partition.js';
-import { listOf } from './phase-lists.js';
+import { phaseOfNode } from './phase-lists.js';
 import { type PipelineStage, resultsOf, type ShardedGraph, type StageTransfer } from './sharded-graph.js';
 
 /** How a graph is laid on the stages of a pipeline. */
@@ -231,7 +231,7 @@ function makingLists({ sharded, pipeline }: Unconnected): (tensor: string) => st
   const makers = new Map(sharded.nodes.flatMap((node) => resultsOf(node).map((name) => [name, node] as const)));
   return (tensor) => {
     const maker = makers.get(tensor);
-    return maker && !isOnceAStep(maker.phase) ? listOf(maker, { pipeline }) : undefined;
+    return maker && !isOnceAStep(maker.phase) ? phaseOfNode(maker, { pipeline }) : undefined;
   };
 }
 

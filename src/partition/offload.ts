@@ -18,7 +18,7 @@ import { type Graph, isOnceAStep, type Node, type OuterMemory, passOf } from '..
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import type { OffloadPart } from './offload-parts.js';
 import { localBytes } from './partition.js';
-import { BEGIN, listOf, type PhaseList, phasesOf, transferList, UPDATE } from './phase-lists.js';
+import { BEGIN, type PhaseList, phaseListsOf, phaseOfNode, transferList, UPDATE } from './phase-lists.js';
 import {
   type ComputeNode,
   type MoveNode,
@@ -83,7 +83,7 @@ class Offloading {
     private readonly places: OffloadPlaces,
   ) {
     this.tensors = new Map(graph.tensors);
-    this.lists = phasesOf(graph);
+    this.lists = phaseListsOf(graph);
     for (const node of graph.nodes) {
       for (const name of resultsOf(node)) this.makers.set(name, node);
       for (const name of new Set(readsOf(node))) this.readers.set(name, [...(this.readers.get(name) ?? []), node]);
@@ -308,7 +308,7 @@ class Offloading {
   }
 
   private list(node: ShardedNode): string {
-    const name = listOf(node, this.graph);
+    const name = phaseOfNode(node, this.graph);
     const list = this.lists.find(({ phase }) => phase === name);
     if (!list) throw new Error(`${node.name} is in no list of its stage`);
     return list.phase;

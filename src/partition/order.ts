@@ -11,8 +11,8 @@
 import { passOf } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { deferrals, samePlace, weightGathers } from './defer.js';
-import { listOf, nodesByList, type PhaseList, phasesOf, type TransferStep } from './phase-lists.js';
-import { Prefetch, placeOf } from './prefetch.js';
+import { nodesByList, type PhaseList, phaseListsOf, phaseOfNode, type TransferStep } from './phase-lists.js';
+import { Prefetch, servedLayer } from './prefetch.js';
 import {
   type CommunicationNode,
   type ComputeNode,
@@ -61,7 +61,7 @@ export function orderLists(graph: ShardedGraph, staying: ReadonlySet<ShardedNode
   const startedIn = startsAhead(graph, staying);
   const begun: UnderWay[] = [];
   let next = 0;
-  return phasesOf(graph).map((list) => {
+  return phaseListsOf(graph).map((list) => {
     const ahead = new Set([...startedIn].flatMap(([node, name]) => (name === list.phase ? [node] : [])));
     const here = begun.filter(({ node }) => list.includes(node));
     // What waits for a later transfer would keep an earlier one waiting.
@@ -94,11 +94,11 @@ function startsAhead(graph: ShardedGraph, staying: ReadonlySet<ShardedNode>): Re
 /** By sum over micro-batches: the list that adds it up. */
 export function addedIn(graph: ShardedGraph): ReadonlyMap<string, string> {
   if (!graph.microBatches) return new Map();
-  const lists = phasesOf(graph).filter(({ runs }) => runs === 'micro');
+  const lists = phaseListsOf(graph).filter(({ runs }) => runs === 'micro');
   return new Map(
     graph.nodes.flatMap((node) => {
       if (node.kind !== 'compute' || !isAccumulator(node)) return [];
-      const name = listOf(node, graph);
+      const name = phaseOfNode(node, graph);
       const list = lists.find(({ phase }) => phase === name);
       return list ? resultsOf(node).map((name) => [name, list.phase] as const) : [];
     }),
@@ -215,7 +215,7 @@ function orderPhase(
     }
     for (let node = ready.takeCommunication(); node; node = ready.takeCommunication()) {
       const isBucketed = isAhead(node) || node.bucket !== undefined;
-      while (!isBucketed && new Set([...underWay, { node }].map((one) => placeOf(one.node))).size > PLACES)
+      while (!isBucketed && new Set([...underWay, { node }].map((one) => servedLayer(one.node))).size > PLACES)
         waitForFirst();
       const id = next++;
       const bucket = node.bucket === undefined ? {} : { bucket: node.bucket.id };

@@ -38,7 +38,7 @@ export interface ChunkList extends PhaseList {
  * pipeline's stage forward and backward of each chunk apart, since other micro-batches' run between them, and so what one list
  * makes for one other stage.
  */
-export function phasesOf(graph: ShardedGraph): readonly PhaseList[] {
+export function phaseListsOf(graph: ShardedGraph): readonly PhaseList[] {
   const known = LISTS.get(graph) ?? listsOf(graph);
   LISTS.set(graph, known);
   return known;
@@ -52,7 +52,7 @@ function listsOf(graph: ShardedGraph): readonly PhaseList[] {
   if (pipeline) return listsOfStage(graph, pipeline);
   const list = (phase: string, runs: ListRuns): PhaseList => ({
     ...{ phase, runs, transfers: [] },
-    includes: (node) => listOf(node, graph) === phase,
+    includes: (node) => phaseOfNode(node, graph) === phase,
   });
   if (!graph.microBatches) return [list('forward', 'step')];
   const begins = graph.nodes.some(({ phase }) => phase === 'begin');
@@ -60,7 +60,7 @@ function listsOf(graph: ShardedGraph): readonly PhaseList[] {
 }
 
 /** The name of the list that a node of a graph is in. */
-export function listOf(node: ShardedNode, { pipeline, microBatches }: ListedGraph): string {
+export function phaseOfNode(node: ShardedNode, { pipeline, microBatches }: ListedGraph): string {
   if (pipeline) return listOfStage(node, pipeline);
   if (!microBatches) return 'forward';
   if (node.phase === 'begin') return BEGIN;
@@ -90,7 +90,7 @@ export function nodesByList(graph: ShardedGraph): ReadonlyMap<string, readonly S
   if (known) return known;
   const found = new Map<string, ShardedNode[]>();
   for (const node of graph.nodes) {
-    const name = listOf(node, graph);
+    const name = phaseOfNode(node, graph);
     const own = found.get(name);
     if (own) own.push(node);
     else found.set(name, [node]);

@@ -5,7 +5,7 @@
  */
 import { lastForm, otherForm } from './except-last.js';
 import { type OrderedList, type OrderedStep, orderLists } from './order.js';
-import { BEGIN, lastList, type PhaseList, phasesOf } from './phase-lists.js';
+import { BEGIN, lastList, type PhaseList, phaseListsOf } from './phase-lists.js';
 import { readersOutside, type SegmentResults, segmentResults } from './segments.js';
 import {
   type MoveNode,
@@ -75,7 +75,7 @@ function withMoves(graph: ShardedGraph): readonly OrderedList[] {
     const own = original(node);
     return node.kind === 'communicate' && own.kind === 'communicate' && node.input !== own.input;
   });
-  const lists = phasesOf(graph);
+  const lists = phaseListsOf(graph);
   return orderLists(bare, new Set(staying)).map(({ steps, deferred }, index) => {
     const list = lists[index] as PhaseList;
     return {

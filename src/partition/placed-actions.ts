@@ -11,7 +11,7 @@ import {
   lastList,
   listName,
   type PhaseList,
-  phasesOf,
+  phaseListsOf,
   transferList,
   UPDATE,
 } from './phase-lists.js';
@@ -58,7 +58,7 @@ export function wholeActions(sharded: ShardedGraph): readonly StageAction[] {
     ...once('micro'),
     microBatch: interleave * index,
   }));
-  const begin = phasesOf(sharded).some(({ phase }) => phase === BEGIN) ? [once(BEGIN)] : [];
+  const begin = phaseListsOf(sharded).some(({ phase }) => phase === BEGIN) ? [once(BEGIN)] : [];
   return exceptLast([...begin, ...micro, once('step')], sharded);
 }
 
@@ -96,7 +96,7 @@ function placedActions(
 
 /** Whether a list runs anything. */
 function hasSteps(sharded: ShardedGraph, name: string): boolean {
-  const list = phasesOf(sharded).find(({ phase }) => phase === name);
+  const list = phaseListsOf(sharded).find(({ phase }) => phase === name);
   return list !== undefined && (list.transfers.length > 0 || sharded.nodes.some(list.includes));
 }
 
@@ -140,7 +140,7 @@ function crossingsOf(stages: readonly ShardedGraph[]): readonly Crossing[] {
 
 /** Lists that only exchange, in every micro-batch. */
 function exchangesOf(sharded: ShardedGraph): readonly PhaseList[] {
-  return phasesOf(sharded).filter(({ runs, transfers }) => runs === 'micro' && transfers.length > 0);
+  return phaseListsOf(sharded).filter(({ runs, transfers }) => runs === 'micro' && transfers.length > 0);
 }
 
 /** A crossing in each micro-batch. */

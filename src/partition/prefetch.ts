@@ -28,7 +28,7 @@ interface Group {
 }
 
 /** The layer that a collective serves; an operator outside of layers is one of its own. */
-export function placeOf({ layer, origin }: Pick<CommunicationNode, 'layer' | 'origin'>): string {
+export function servedLayer({ layer, origin }: Pick<CommunicationNode, 'layer' | 'origin'>): string {
   return layer ?? `\u0000${origin}`;
 }
 
@@ -67,7 +67,7 @@ export class Prefetch {
     };
     for (const node of nodes) {
       if (node.kind !== 'communicate' || !node.bucket || node.phase === 'update' || !gathers.has(node)) continue;
-      const key = JSON.stringify([placeOf(node), passOf(node.phase)]);
+      const key = JSON.stringify([servedLayer(node), passOf(node.phase)]);
       const group: Group = groups.get(key) ?? {
         ...{ bytes: 0, isLayer: node.layer !== null, left: 0, unread: 0, at: nodes.length, first: nodes.length },
       };

@@ -3,6 +3,7 @@
  * `--json` prints, all in one file. Every picture's figures stand in a table too.
  */
 import { chartScript, type Picture } from './picture.js';
+import { escaped } from './timeline.js';
 
 export interface Page {
   readonly title: string;
@@ -82,11 +83,6 @@ function tableHtml(name: string, { columns, rows }: PageTable): string {
   return `<div class="wide" tabindex="0" role="region" aria-label="${escaped(name)}"><table><thead><tr>${head}</tr></thead><tbody>
 ${rows.map((row) => `<tr>${cells('td', row)}</tr>`).join('\n')}
 </tbody></table></div>`;
-}
-
-/** Names come from files: nothing of them is markup. */
-function escaped(text: string): string {
-  return text.replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);
 }
 
 /** JSON that cannot end the script that it is in. */

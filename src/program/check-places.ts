@@ -8,7 +8,7 @@ import type { Instruction, Program, ProgramStage } from './program.js';
 type MemoryPlace = OuterMemory | 'device';
 
 /** The first thing that is wrong with the places of a program whose names all refer to something, in one sentence; else null. */
-export function checkPlaces(program: Program): string | null {
+export function checkMemoryPlaces(program: Program): string | null {
   for (const [index, stage] of program.stages.entries()) {
     const problem = checkStage(program, stage, index);
     if (problem !== null) return `stage ${index}: ${problem}`;
@@ -17,7 +17,7 @@ export function checkPlaces(program: Program): string | null {
 }
 
 /** The memory in which an instruction works: that of its first tensor; of a sum that of the sum. */
-export function placeOf({ tensors }: ProgramStage, name: string | undefined): MemoryPlace {
+export function memoryPlaceOf({ tensors }: ProgramStage, name: string | undefined): MemoryPlace {
   return tensors[name ?? '']?.place ?? 'device';
 }
 
@@ -28,17 +28,17 @@ function checkStage(program: Program, stage: ProgramStage, index: number): strin
       if (problem !== null) return `phase ${phase}: instruction ${position}: ${problem}`;
     }
   for (const { stage: of, from, to } of program.state ?? []) {
-    const [left, kept] = [placeOf(stage, from), placeOf(stage, to)];
+    const [left, kept] = [memoryPlaceOf(stage, from), memoryPlaceOf(stage, to)];
     if (of === index && left !== kept) return `state ${to} is kept in ${kept}, and its next value ${from} in ${left}`;
   }
   for (const { stage: of, name, tensor } of [...program.inputs, ...program.outputs])
-    if (of === index && placeOf(stage, tensor) !== 'device')
-      return `${name} is kept in ${placeOf(stage, tensor)}, where it is neither fed nor given`;
+    if (of === index && memoryPlaceOf(stage, tensor) !== 'device')
+      return `${name} is kept in ${memoryPlaceOf(stage, tensor)}, where it is neither fed nor given`;
   return null;
 }
 
 function problemOf(stage: ProgramStage, instruction: Instruction): string | null {
-  const place = (name: string) => placeOf(stage, name);
+  const place = (name: string) => memoryPlaceOf(stage, name);
   const misplaced = (names: readonly string[], wanted: MemoryPlace) => {
     const found = names.find((name) => name in stage.tensors && place(name) !== wanted);
     return found === undefined ? null : `tensor ${found} is in ${place(found)}, and ${wanted} is expected`;
@@ -50,7 +50,7 @@ function problemOf(stage: ProgramStage, instruction: Instruction): string | null
         instruction.kind === 'start'
           ? { inputs: [instruction.input], outputs: [instruction.output] }
           : { inputs: instruction.inputs.filter((name) => !(name in stage.coordinates)), outputs: instruction.outputs };
-      const own = placeOf(stage, outputs[0]);
+      const own = memoryPlaceOf(stage, outputs[0]);
       if (own === 'disk') return `tensor ${outputs[0]} is in a file, where nothing is computed`;
       return misplaced([...inputs, ...outputs], own);
     }

@@ -10,7 +10,7 @@ import { elementCount } from '../ir/graph.js';
 import { blockShape } from './blocks.js';
 import { halvesFlaw } from './check-halves.js';
 import { lifetimeFlaw } from './check-lifetimes.js';
-import { checkPlaces } from './check-places.js';
+import { checkMemoryPlaces } from './check-places.js';
 import { checkTypes } from './check-types.js';
 import { STAGE_AXIS, shardCount, stageAxes, subAxesOf } from './mesh.js';
 import { partShape } from './micro-batch-parts.js';
@@ -47,7 +47,7 @@ export function checkProgram(program: Program): string | null {
     }
     return (
       checkTypes(program) ??
-      checkPlaces(program) ??
+      checkMemoryPlaces(program) ??
       endlessWait(program.stages.map((_, stage) => exchangesOf(program, stage)))
     );
   } catch (error) {

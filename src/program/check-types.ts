@@ -6,7 +6,7 @@
 import { collectiveProblem, type HeldLayout, heldDifference } from '../sharding-propagation/collective-rule.js';
 import { shardCount, stageAxes, subAxesOf } from './mesh.js';
 import type { Instruction, Program, ProgramAxis, ProgramStage, ProgramWeight } from './program.js';
-import { typeIn, typeText, weightType } from './tensor-type.js';
+import { typeText, typeTextIn, weightType } from './tensor-type.js';
 
 /** The first thing that is wrong with the types of a program whose names all refer to something; null when nothing is. */
 export function checkTypes(program: Program): string | null {
@@ -23,7 +23,7 @@ function checkStage(program: Program, stage: ProgramStage, index: number, axes: 
   const sizeOf = (axis: string) => sizes.get(axis) ?? 1;
   const known = new Map<string, string | undefined>();
   const typeOf = (name: string) => {
-    const type = known.get(name) ?? typeIn(stage, name);
+    const type = known.get(name) ?? typeTextIn(stage, name);
     known.set(name, type);
     return type;
   };

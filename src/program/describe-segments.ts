@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { Program, ProgramSegment, ProgramStage } from './program.js';
-import { typeIn, weightType } from './tensor-type.js';
+import { typeTextIn, weightType } from './tensor-type.js';
 
 /** A segment's record before its file and the tensors around it are known. */
 export type SegmentOutline = Omit<ProgramSegment, 'sha256' | 'types'>;
@@ -29,7 +29,7 @@ function describedStage(stage: StageOutline, files: ReadonlyMap<string, Uint8Arr
   const compute = Object.values(stage.phases)
     .flat()
     .flatMap((instruction) => (instruction.kind === 'compute' ? [instruction] : []));
-  const typesOf = (names: readonly string[]) => names.map((name) => typeIn(stage, name) ?? '');
+  const typesOf = (names: readonly string[]) => names.map((name) => typeTextIn(stage, name) ?? '');
   const segments = Object.entries(stage.segments).map(([id, outline]) => {
     const { inputs = [], weights = [], outputs = [] } = compute.find(({ segment }) => segment === id) ?? {};
     const sha256 = createHash('sha256')

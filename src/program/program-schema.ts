@@ -2,48 +2,48 @@
  * @file The form of program.json as a JSON Schema: which keys, which types. That names refer to things that exist is
  * `checkProgram`'s part.
  */
+
 import { LIFETIMES, OUTER_MEMORIES } from '../ir/graph.js';
+import { type JsonSchema, listOf, mapOf } from '../ir/json-schema.js';
 import { PROGRAM_VERSION } from './program.js';
 
-type ProgramSchema = Readonly<Record<string, unknown>>;
-
-const text: ProgramSchema = { type: 'string' };
-const count: ProgramSchema = { type: 'integer', minimum: 0 };
-const whole: ProgramSchema = { type: 'integer' };
-const amount: ProgramSchema = { type: 'number', minimum: 0 };
-const textOrNull: ProgramSchema = { anyOf: [text, { type: 'null' }] };
-const texts = list(text);
-const shape = list(count);
-const reduction: ProgramSchema = { enum: ['sum', 'max', 'min'] };
+const text: JsonSchema = { type: 'string' };
+const count: JsonSchema = { type: 'integer', minimum: 0 };
+const whole: JsonSchema = { type: 'integer' };
+const amount: JsonSchema = { type: 'number', minimum: 0 };
+const textOrNull: JsonSchema = { anyOf: [text, { type: 'null' }] };
+const texts = listOf(text);
+const shape = listOf(count);
+const reduction: JsonSchema = { enum: ['sum', 'max', 'min'] };
 const rows = record({ outer: count, inner: count });
 
 const layout = record(
   {
-    dims: list(list(record({ size: count, axes: texts }))),
-    partial: list(record({ axis: text, reduction })),
+    dims: listOf(listOf(record({ size: count, axes: texts }))),
+    partial: listOf(record({ axis: text, reduction })),
   },
   {
-    extents: list({ anyOf: [{ type: 'null' }, list(record({ size: count, valid: count }))] }),
-    order: list({ anyOf: [{ type: 'null' }, record({ size: count, minor: count, pieces: count })] }),
+    extents: listOf({ anyOf: [{ type: 'null' }, listOf(record({ size: count, valid: count }))] }),
+    order: listOf({ anyOf: [{ type: 'null' }, record({ size: count, minor: count, pieces: count })] }),
   },
 );
 
 const border = record({ axes: texts, dimension: count, block: { type: 'integer', minimum: 1 }, from: whole });
 
-const collective: ProgramSchema = {
+const collective: JsonSchema = {
   oneOf: [
     record({ kind: { const: 'all-reduce' }, reduction }),
     record({ kind: { const: 'reduce' }, reduction }),
     record({ kind: { const: 'all-gather' }, outer: count, inner: count }),
     record({ kind: { const: 'reduce-scatter' }, reduction, outer: count, inner: count }),
     record({ kind: { const: 'all-to-all' }, split: rows, concat: rows }, { filled: { type: 'integer', minimum: 1 } }),
-    record({ kind: { const: 'permute' }, to: list(count) }),
+    record({ kind: { const: 'permute' }, to: listOf(count) }),
     record({ kind: { const: 'broadcast' } }),
   ],
 };
 
 const half = { half: { const: 1 } };
-const instruction: ProgramSchema = {
+const instruction: JsonSchema = {
   oneOf: [
     record(
       { kind: { const: 'compute' }, segment: text, inputs: texts, weights: texts, outputs: texts, label: text },
@@ -61,7 +61,7 @@ const instruction: ProgramSchema = {
   ],
 };
 
-const axis = record({ axis: text, size: count, subAxes: list(record({ name: text, size: count })) });
+const axis = record({ axis: text, size: count, subAxes: listOf(record({ name: text, size: count })) });
 const value = record(
   { name: text, dtype: text, shape, stage: count, tensor: text },
   { microBatches: record({ axis: count, count }) },
@@ -69,13 +69,13 @@ const value = record(
 
 const stage = record(
   {
-    tensors: map(
+    tensors: mapOf(
       record(
         { dtype: text, localShape: shape, shape, layout, lifetime: { enum: LIFETIMES } },
         { place: { enum: OUTER_MEMORIES }, varying: texts, border, first: texts, source: text },
       ),
     ),
-    segments: map(
+    segments: mapOf(
       record(
         {
           file: text,
@@ -91,50 +91,42 @@ const stage = record(
           plain: record({ file: text, sha256: text }),
           temporaryBytes: count,
           seconds: amount,
-          nodes: list(record({ name: text, op: text, dtypes: texts })),
+          nodes: listOf(record({ name: text, op: text, dtypes: texts })),
         },
       ),
     ),
-    weights: map(
+    weights: mapOf(
       record(
         { file: textOrNull, key: text, axes: texts, dtype: text, localShape: shape, zeroUnlessFirst: texts },
         { first: texts, source: text, shape, layout },
       ),
     ),
-    coordinates: map(record({ axes: texts, block: whole, bias: whole })),
-    phases: map(list(instruction)),
+    coordinates: mapOf(record({ axes: texts, block: whole, bias: whole })),
+    phases: mapOf(listOf(instruction)),
   },
-  { microBatch: text, mesh: list(axis) },
+  { microBatch: text, mesh: listOf(axis) },
 );
 
-export const programSchema: ProgramSchema = record(
+export const programSchema: JsonSchema = record(
   {
     format: { const: 'autopar-program' },
     version: { const: PROGRAM_VERSION },
     model: record({ name: text, fingerprint: text }, { plan: text }),
-    mesh: list(axis),
-    inputs: list(value),
-    outputs: list(value),
-    stages: { ...list(stage), minItems: 1 },
-    schedule: list(
+    mesh: listOf(axis),
+    inputs: listOf(value),
+    outputs: listOf(value),
+    stages: { ...listOf(stage), minItems: 1 },
+    schedule: listOf(
       record({ stage: count, chunk: count, microBatch: { anyOf: [count, { type: 'null' }] }, phase: text }),
     ),
   },
-  { state: list(record({ stage: count, from: text, to: text })) },
+  { state: listOf(record({ stage: count, from: text, to: text })) },
 );
 
 /** All keys of `required` must be there; those of `optional` may; unknown ones are let pass, so that adding is free. */
 function record(
-  required: Readonly<Record<string, ProgramSchema>>,
-  optional: Readonly<Record<string, ProgramSchema>> = {},
-): ProgramSchema {
+  required: Readonly<Record<string, JsonSchema>>,
+  optional: Readonly<Record<string, JsonSchema>> = {},
+): JsonSchema {
   return { type: 'object', required: Object.keys(required), properties: { ...required, ...optional } };
-}
-
-function list(items: ProgramSchema): ProgramSchema {
-  return { type: 'array', items };
-}
-
-function map(values: ProgramSchema): ProgramSchema {
-  return { type: 'object', additionalProperties: values };
 }

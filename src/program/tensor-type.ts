@@ -54,7 +54,7 @@ export function coordinateType({ axes, block, bias }: ProgramStage['coordinates'
 }
 
 /** The type of what an instruction reads or makes by name; undefined for a name that the stage lacks. */
-export function typeIn(
+export function typeTextIn(
   stage: Pick<ProgramStage, 'tensors' | 'weights' | 'coordinates'>,
   name: string,
 ): string | undefined {

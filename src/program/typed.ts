@@ -52,7 +52,7 @@ export function typedView(dtype: DType, bytes: Uint8Array): NumberArray {
 }
 
 /** The bytes that a typed array looks at, without copying. */
-export function bytesOf(array: ArrayBufferView): Uint8Array {
+export function asBytes(array: ArrayBufferView): Uint8Array {
   return new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
 }
 

@@ -10,7 +10,7 @@ import type { Backend, BackendTraits, LoadedSegment, SegmentSource } from './bac
 import type { DeviceAnswer, DeviceCommand, HostTensor } from './device-messages.js';
 import type { PlainError } from './messages.js';
 import { withoutKernel } from './no-kernel.js';
-import { positionOf } from './ort-backend.js';
+import { nodePosition } from './ort-backend.js';
 
 /** A backend whose process ends when its rank does. */
 export interface DeviceBackend extends Backend<HostTensor> {
@@ -240,7 +240,7 @@ function asideOnHost(
   const elsewhere = placements.filter(({ provider }) => provider === 'CPUExecutionProvider');
   return elsewhere.map(({ node: name }) => {
     // What ONNX Runtime makes of a function's body has no names.
-    const node = (name ? nodes[positionOf(name)] : nodes.find(isAside)) ?? null;
+    const node = (name ? nodes[nodePosition(name)] : nodes.find(isAside)) ?? null;
     if (node && isAside(node)) return `${node.op} of ${node.dtypes.join(', ')}`;
     throw withoutKernel(`backend ${traits.name}`, node, 'ONNX Runtime would run it on the CPU', traits.otherwise);
   });

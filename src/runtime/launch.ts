@@ -286,7 +286,7 @@ function describe(instruction: Instruction, list: readonly Instruction[]): { wha
 }
 
 /** The actions of one stage, in order. */
-export function actionsOf(program: Program, stage: number): readonly ProgramAction[] {
+export function actionsOfStage(program: Program, stage: number): readonly ProgramAction[] {
   return program.schedule.filter((action) => action.stage === stage);
 }
 

@@ -3,7 +3,7 @@
  * coordinates; and its instruction lists with every name resolved.
  */
 import { readFile } from 'node:fs/promises';
-import { placeOf } from '../program/check-places.js';
+import { memoryPlaceOf } from '../program/check-places.js';
 import { ownFile } from '../program/inside-folder.js';
 import { groupOf, shardIndex, shardText } from '../program/mesh.js';
 import type { Instruction, ProgramStage } from '../program/program.js';
@@ -79,7 +79,7 @@ export async function loadRank<Tensor extends object>(
     for (const instruction of Object.values(stage.phases).flat()) {
       if (instruction.kind !== 'compute' || sessions.has(sessionKey(stage, instruction))) continue;
       const bytes = instruction.weights.reduce((sum, name) => sum + tensorBytes(stage, name), 0);
-      store.hold(placeOf(stage, instruction.outputs[0]), bytes, `the weights of ${instruction.label}`);
+      store.hold(memoryPlaceOf(stage, instruction.outputs[0]), bytes, `the weights of ${instruction.label}`);
       const segment = await loadSegment(setup, backend, shards, instruction);
       sessions.set(sessionKey(stage, instruction), segment);
       onProgress();
@@ -211,7 +211,7 @@ function resolve<Tensor>(
       const segment = sessions.get(sessionKey(stage, instruction)) as LoadedSegment<Tensor>;
       const { temporaryBytes = 0 } = stage.segments[instruction.segment] ?? {};
       const { kind, inputs, outputs, label, pass } = instruction;
-      const memory = placeOf(stage, outputs[0]);
+      const memory = memoryPlaceOf(stage, outputs[0]);
       return { kind, label, segment, temporaryBytes, memory, inputs, outputs, ...(pass === undefined ? {} : { pass }) };
     }
     if (instruction.kind === 'start') {

@@ -6,7 +6,7 @@
  * with every segment: onnxruntime-node binds no memory of a device.
  */
 import type * as Ort from 'onnxruntime-node';
-import { bytesOf, typedView } from '../program/typed.js';
+import { asBytes, typedView } from '../program/typed.js';
 import { AutoparError, type ConstantTensor, type DType } from '../program/values.js';
 import { BACKENDS, type Backend, type BackendTraits, type SegmentSource } from './backend.js';
 import { type Complaint, complaintOf, meantBy, withoutKernel } from './no-kernel.js';
@@ -32,7 +32,7 @@ export async function makeOrtBackend(
     hasValues: true,
     writesInPlace: true,
     tensor: (dtype, shape, data) => toOrtTensor(ort, { dtype, shape, data }),
-    bytes: (tensor) => bytesOf(tensor.data as ArrayBufferView),
+    bytes: (tensor) => asBytes(tensor.data as ArrayBufferView),
     load: async (source, threads) => {
       const session = await createSession(owner, source, threads);
       return {
@@ -83,7 +83,7 @@ export function fromOrtTensor(tensor: Ort.Tensor): ConstantTensor {
       'remove it from the outputs',
     );
   }
-  return { dtype: tensor.type as DType, shape: [...tensor.dims], data: bytesOf(tensor.data as ArrayBufferView) };
+  return { dtype: tensor.type as DType, shape: [...tensor.dims], data: asBytes(tensor.data as ArrayBufferView) };
 }
 
 /** From Node 24 on ONNX Runtime wants float16 as Float16Array, before that as Uint16Array. */
@@ -211,17 +211,17 @@ function backendWithoutKernel(
   complaint: Complaint,
   reason: string,
 ): AutoparError {
-  const named = source.nodes[positionOf(complaint.node)];
+  const named = source.nodes[nodePosition(complaint.node)];
   const node = complaint.isElsewhere ? null : (named ?? meantBy(complaint, source.nodes));
   return withoutKernel(`backend ${traits.name}`, node, namingNodes(source, reason), traits.otherwise);
 }
 
 /** A segment's nodes are named by operator and position (`Add_3`; ONNX Runtime may add `_token_1`). */
-export function positionOf(inside: string): number {
+export function nodePosition(inside: string): number {
   return Number(/_(\d+)(?:_token_\d+)?$/.exec(inside)?.[1] ?? Number.NaN);
 }
 
 /** ONNX Runtime's words with the model's names of nodes. */
 function namingNodes({ nodes }: SegmentSource, reason: string): string {
-  return reason.replace(/(?<=')\w+_\d+(?=')/g, (inside) => nodes[positionOf(inside)]?.name ?? inside);
+  return reason.replace(/(?<=')\w+_\d+(?=')/g, (inside) => nodes[nodePosition(inside)]?.name ?? inside);
 }

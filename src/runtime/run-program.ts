@@ -14,7 +14,7 @@ import {
   startSession,
   type WholeTensors,
 } from './session.js';
-import { meanOf, type RankStatistics, sumOf } from './statistics.js';
+import { meanStatistics, type RankStatistics, sumOf } from './statistics.js';
 
 /** What happens during a run, for progress displays. */
 export type RunProgress =
@@ -134,7 +134,7 @@ async function runSteps(session: Session, inputs: WholeTensors, options: RunOpti
       stepSeconds.push(result.seconds);
       processorSeconds += result.processorSeconds;
       sums = result.ranks.map((rank, index) => (sums[index] ? sumOf(sums[index], rank) : rank));
-      for (const name of numbers) if (result.outputs[name]) history[name]?.push(numberIn(result.outputs[name]));
+      for (const name of numbers) if (result.outputs[name]) history[name]?.push(scalarIn(result.outputs[name]));
     },
   });
   return {
@@ -144,7 +144,7 @@ async function runSteps(session: Session, inputs: WholeTensors, options: RunOpti
     history: Object.fromEntries(Object.entries(history).filter(([, values]) => values.length > 0)),
     stepSeconds,
     processorSeconds: processorSeconds / counted,
-    ranks: sums.map((sum, rank) => ({ rank, ...meanOf(sum, counted) })),
+    ranks: sums.map((sum, rank) => ({ rank, ...meanStatistics(sum, counted) })),
     rssBytes: process.memoryUsage.rss(),
   };
 }
@@ -159,6 +159,6 @@ function isNumber({ dtype, shape }: Session['program']['outputs'][number]): bool
 }
 
 /** The only number of a tensor. */
-export function numberIn({ dtype, data }: ConstantTensor): number {
+export function scalarIn({ dtype, data }: ConstantTensor): number {
   return READERS[dtype]?.(new DataView(data.buffer, data.byteOffset, data.byteLength)) ?? Number.NaN;
 }

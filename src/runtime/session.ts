@@ -16,7 +16,7 @@ import { checkInputs, checkRanks, checkSupport } from './check-run.js';
 import { makeControlBuffer } from './control.js';
 import { TIME_BYTES } from './emulated.js';
 import { restoreState, saveState } from './kept-state.js';
-import { actionsOf, makeLines, Ranks } from './launch.js';
+import { actionsOfStage, makeLines, Ranks } from './launch.js';
 import type { Blocks, Delays, Emulation, Fault, RankAnswer, RankSetup, RankStep, TraceSpan } from './messages.js';
 import { withPrivateFolder } from './private-folder.js';
 import { makeRegions } from './shared-memory.js';
@@ -458,7 +458,7 @@ function setUp(
         stageIndex,
         stage: stageOfRank(stage, axes, local),
         axes,
-        actions: actionsOf(program, stageIndex),
+        actions: actionsOfStage(program, stageIndex),
         outputs: program.outputs,
         state: (program.state ?? []).filter(
           ({ stage: of, to }) => of === stageIndex && holdsTensor(stage, axes, local, to),

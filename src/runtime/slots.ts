@@ -3,7 +3,7 @@
  * are in flight together have different slots, others share one, so that memory follows what is in flight. One that is waited for
  * in another list than it begins in has a slot of its own, whatever runs in between.
  */
-import { placeOf } from '../program/check-places.js';
+import { memoryPlaceOf } from '../program/check-places.js';
 import { rankCount, shardCount, shardIndex } from '../program/mesh.js';
 import type { Instruction, ProgramAxis, ProgramStage, StartInstruction } from '../program/program.js';
 import { holdsTensor } from '../program/rank-stage.js';
@@ -78,7 +78,7 @@ function keyOf(stage: ProgramStage, start: StartInstruction): string {
 }
 
 function memoryOf(stage: ProgramStage, { input }: StartInstruction): SlotMemory {
-  return placeOf(stage, input) === 'host' ? 'host' : 'device';
+  return memoryPlaceOf(stage, input) === 'host' ? 'host' : 'device';
 }
 
 function isAhead(instruction: Instruction): instruction is StartInstruction & { readonly last: true } {

@@ -14,7 +14,7 @@ export interface KindStatistics {
   readonly bytes: number;
 }
 
-/** One rank; times, counts and bytes are of one step, or the mean of several (`meanOf`). */
+/** One rank; times, counts and bytes are of one step, or the mean of several (`meanStatistics`). */
 export interface RankStatistics {
   readonly computeSeconds: number;
   /** Operands that went to the device's process and results that came back; left out where there is none. */
@@ -112,7 +112,7 @@ export function sumOf(left: RankStatistics, right: RankStatistics): RankStatisti
 }
 
 /** The mean of a step, of the sum of so many. */
-export function meanOf(sum: RankStatistics, steps: number): RankStatistics {
+export function meanStatistics(sum: RankStatistics, steps: number): RankStatistics {
   return { ...combined(sum, sum, (value) => value / steps), peakBytes: sum.peakBytes };
 }
 

@@ -3,7 +3,7 @@
  * name. Each is in the device's memory, in the host's or in a file. What is defined here is counted, memory by memory, and what
  * is freed here gives its memory to the results that come after it.
  */
-import { placeOf } from '../program/check-places.js';
+import { memoryPlaceOf } from '../program/check-places.js';
 import type { Program, ProgramStage } from '../program/program.js';
 import { AutoparError, type Lifetime, type OuterMemory } from '../program/values.js';
 import type { Backend } from './backend.js';
@@ -70,7 +70,7 @@ export class TensorStore<Tensor extends object> {
   }
 
   memoryOf(name: string): Memory {
-    return placeOf(this.stage, name);
+    return memoryPlaceOf(this.stage, name);
   }
 
   /** A tensor's value as bytes, to be read only; undefined where it is not there. */

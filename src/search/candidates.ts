@@ -23,7 +23,7 @@ import { type Layout, mergedOnce } from '../sharding-propagation/layout.js';
 import { axesSize, type Mesh, type MeshAxis, type SubAxis, subAxes } from '../sharding-propagation/mesh.js';
 import { type OperatorPin, type PinSource, satisfies } from '../sharding-propagation/pin.js';
 import { type FactorPieces, pieceName, piecesProblem, refineRule } from '../sharding-propagation/refine.js';
-import { type AxisRole, axisParts, roleOf } from '../sharding-propagation/roles.js';
+import { type AxisRole, axisParts, axisRole } from '../sharding-propagation/roles.js';
 import {
   checkStrategy,
   type PendingReduction,
@@ -196,14 +196,14 @@ function plainPlacements(
   rule: FactorRule,
 ): readonly AxisPlacement[] {
   const { digits } = question.families;
-  if (Object.keys(digits).length === 0) return placementsOf(question, entry, rule).map((axes) => ({ axes }));
-  return placementsOf(question, entry, refineRule(rule, digits))
+  if (Object.keys(digits).length === 0) return possibleAxes(question, entry, rule).map((axes) => ({ axes }));
+  return possibleAxes(question, entry, refineRule(rule, digits))
     .filter((axes) => Object.keys(axes).every((name) => rule.factors.get(name)?.kind !== 'expanded'))
     .map((axes) => ({ axes, pieces: digits }));
 }
 
 /** All ways to lay the mesh's axes on the operator's factors. */
-function placementsOf(question: CandidateQuestion, entry: OperatorEntry, rule: FactorRule): readonly FactorSubAxes[] {
+function possibleAxes(question: CandidateQuestion, entry: OperatorEntry, rule: FactorRule): readonly FactorSubAxes[] {
   const { mesh, rounded } = question;
   const usable = [...rule.factors.values()].filter(
     (factor) => shardable(factor, entry) && !(rounded && REORDERED.has(factor.kind)),
@@ -249,7 +249,7 @@ function piecePlacements(
     if (piecesProblem(rule, pieces) !== null) return [];
     const names = sizes.map((_, index) => pieceName(factor, index));
     return (
-      placementsOf(question, entry, refineRule(rule, pieces))
+      possibleAxes(question, entry, refineRule(rule, pieces))
         .filter((axes) => names.every((name, index) => (axes[name]?.length ?? 0) > 0 === (index === cut)))
         // An expansion names the dimensions by the rule's own factors.
         .filter((axes) => Object.keys(axes).every((name) => rule.factors.get(name)?.kind !== 'expanded'))
@@ -287,12 +287,12 @@ function axisPlacements(
   const names = axis.subAxes.map((sub) => sub.name);
   const fits = (factor: Factor, axes: readonly SubAxis[]) => factor.size % axesSize(mesh, axes) === 0;
   const streaming = streamingPlacements(axis, factors, question, rule);
-  const { streams } = roleOf(axis.name, question.roles);
+  const { streams } = axisRole(axis.name, question.roles);
   if (streaming.length > 0 && streams === 'always') return streaming;
   const result: FactorSubAxes[] = used ? [...streaming] : [{}, ...streaming];
   for (const factor of factors) if (canBeCut(factor, axis.size, question, rule)) result.push({ [factor.name]: names });
   for (const major of factors) {
-    for (const cut of cutsOf(major, names, mesh, hints)) {
+    for (const cut of factorCuts(major, names, mesh, hints)) {
       const [first, rest] = [names.slice(0, cut), names.slice(cut)];
       if (!used) result.push({ [major.name]: first });
       for (const minor of factors) {
@@ -311,7 +311,7 @@ function streamingPlacements(
   rule: FactorRule,
 ): readonly FactorSubAxes[] {
   const { roles, axes, families } = question;
-  if (axes === 'free' || roleOf(name, roles).streams === 'never') return [];
+  if (axes === 'free' || axisRole(name, roles).streams === 'never') return [];
   const names = own.map((sub) => sub.name);
   const sequences = factors.filter(
     (factor) => families.factors.sequence.has(factor.name) && canBeCut(factor, size, question, rule),
@@ -330,7 +330,7 @@ function streamingPlacements(
  * as it can. What it can take is what its readers see at its major end: two key heads on tp 4 take tp.0, and are repeated
  * over tp.1 rather than cut into half heads.
  */
-function cutsOf(
+function factorCuts(
   factor: Factor,
   names: readonly SubAxis[],
   mesh: Mesh,
@@ -359,7 +359,7 @@ function joins(
   { mesh, families, roles, axes }: CandidateQuestion,
 ): readonly FactorSubAxes[] {
   const both = Object.keys(b).some((factor) => families.factors.heads.has(factor) && a[factor] !== undefined);
-  const isEither = both && axes === 'roles' && mesh.axes.some(({ name }) => takesHeads(roleOf(name, roles)));
+  const isEither = both && axes === 'roles' && mesh.axes.some(({ name }) => takesHeads(axisRole(name, roles)));
   return isEither ? [join(a, b), join(b, a)] : [join(a, b)];
 }
 
@@ -406,13 +406,13 @@ function isLimitedByHeads(
   return Object.entries(axes).some(([name, taken]) => {
     const factor = rule.factors.get(name);
     if (!factor || !hints.has(name)) return false;
-    return cutsOf(factor, names, mesh, hints).some((cut) => taken.join() === names.slice(0, cut).join());
+    return factorCuts(factor, names, mesh, hints).some((cut) => taken.join() === names.slice(0, cut).join());
   });
 }
 
 /** Why each factor cannot take an axis. */
 function obstacles(rule: FactorRule, axis: MeshAxis, question: CandidateQuestion): string {
-  const { leaves } = roleOf(axis.name, question.roles);
+  const { leaves } = axisRole(axis.name, question.roles);
   const reasons = [...rule.factors.values()]
     .filter((factor) => factor.size > 1)
     .map((factor) => {
@@ -466,7 +466,7 @@ function pendingVariants(strategy: Strategy, question: CandidateQuestion, rule: 
   const owing = question.mesh.axes.filter(({ subAxes: own }) =>
     own.some(({ name }) => pending.some(({ axis }) => axis === name)),
   );
-  const leaves = question.axes === 'free' ? [] : owing.flatMap(({ name }) => roleOf(name, question.roles).leaves);
+  const leaves = question.axes === 'free' ? [] : owing.flatMap(({ name }) => axisRole(name, question.roles).leaves);
   const targets = [...rule.factors.values()].filter(
     (factor) => factor.size > 1 && !isLeft(factor.name, leaves, question),
   );

@@ -22,7 +22,7 @@ import { OutOfTime } from '../solver/deadline.js';
 import { bucketLimit, isServed, type PlanRequest } from '../strategy/request.js';
 import type { Completed } from './completion.js';
 import type { MeshDegrees } from './degrees.js';
-import { bytesWritten, digitsOf, timesWritten } from './figures.js';
+import { bytesWritten, timesWritten, toDigits } from './figures.js';
 import type { PipelinedGraph } from './pipeline/pipeline.js';
 import { withSentLayouts } from './pipeline/sent-layouts.js';
 import { type ComparedAlternative, FASTEST, type Preferences, preferred } from './preference.js';
@@ -260,7 +260,7 @@ function slower(cost: number, bound: number, best: number, prediction: Predictio
   const digits = [3, 4, 5, 6].find((count) => cost.toPrecision(count) !== best.toPrecision(count)) ?? 3;
   const [written, bestWritten] = timesWritten([cost, best], digits);
   const figures = `${written} against ${bestWritten}`;
-  const times = `${digitsOf(cost / best, digits)} times`;
+  const times = `${toDigits(cost / best, digits)} times`;
   const reason =
     cost === best
       ? `no faster (${figures})`

@@ -18,11 +18,11 @@ export function timeWritten(nanoseconds: number): string {
 export function timesWritten(nanoseconds: readonly [number, number], digits: number): readonly [string, string] {
   const [unit, size] = UNITS.find(([, least]) => nanoseconds[1] >= least) ?? ['ns', 1];
   const [one, other] = nanoseconds;
-  return [`${digitsOf(one / size, digits)} ${unit}`, `${digitsOf(other / size, digits)} ${unit}`];
+  return [`${toDigits(one / size, digits)} ${unit}`, `${toDigits(other / size, digits)} ${unit}`];
 }
 
 /** So many digits, and all that stand before the point. */
-export function digitsOf(value: number, digits: number): string {
+export function toDigits(value: number, digits: number): string {
   const written = value.toPrecision(digits);
   return written.includes('e') ? value.toFixed(0) : written;
 }

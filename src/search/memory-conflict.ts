@@ -7,7 +7,7 @@ import type { Graph } from '../ir/graph.js';
 import type { Pin, PinSource } from '../sharding-propagation/pin.js';
 import { chooseDegrees, type Fitted, type SolvedDegrees } from './choose-degrees.js';
 import { timeWritten } from './figures.js';
-import { listed, smallestConflict } from './smallest-conflict.js';
+import { listInWords, smallestConflict } from './smallest-conflict.js';
 
 /** Operators that may be planned again to find out, all searches together: some seconds. More are planned once, without pins. */
 const MOST_OPERATORS = 20_000;
@@ -46,7 +46,7 @@ export async function memoryConflict(
   );
   const texts = set.map((key) => sources.get(key)?.text ?? key);
   const leave = texts.length === 1 ? 'leaves' : 'leave';
-  return `${listed(texts)} ${leave} nothing that fits with these degrees, and ${without}`;
+  return `${listInWords(texts)} ${leave} nothing that fits with these degrees, and ${without}`;
 }
 
 function keyOf({ file, line, text }: PinSource): string {

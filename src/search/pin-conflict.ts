@@ -10,7 +10,7 @@ import { NoAssignment } from '../solver/problem.js';
 import { LARGE, solve } from '../solver/solve.js';
 import { type MeshOptions, meshProblem } from './mesh-problem.js';
 import { searchPins } from './pinned.js';
-import { listed, smallestConflict } from './smallest-conflict.js';
+import { listInWords, smallestConflict } from './smallest-conflict.js';
 
 /** Whether a search ended because every assignment is forbidden. */
 export function isForbidden(error: unknown): boolean {
@@ -49,7 +49,7 @@ export async function pinConflict(
   return new AutoparError(
     'pins-leave-no-plan',
     'noPlan',
-    `${listed(texts)} ${texts.length === 1 ? 'leaves' : 'leave'} no plan on ${degrees}, whatever the rest does`,
+    `${listInWords(texts)} ${texts.length === 1 ? 'leaves' : 'leave'} no plan on ${degrees}, whatever the rest does`,
     { ...(first.file ? { file: first.file } : {}), ...(first.line ? { line: first.line } : {}) },
     'leave it out or ask for less; an output of the model may be cut over ranks, but not be left as partial sums',
   );

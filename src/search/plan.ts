@@ -18,7 +18,7 @@ import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
 import { innerMesh } from '../sharding-propagation/roles.js';
-import { sizesOf } from '../sharding-propagation/stage-meshes.js';
+import { axisSizes } from '../sharding-propagation/stage-meshes.js';
 import { Deadline, OutOfTime } from '../solver/deadline.js';
 import type { PlanRequest } from '../strategy/request.js';
 import { refuseAbsentFactors, refuseIdleExperts, refuseRing } from './absent-factors.js';
@@ -450,7 +450,7 @@ function degreesAsked({ degrees = {}, pipeline }: PlanOptions): readonly Pins[] 
 }
 
 function degreesIn(mesh: Mesh): Pins {
-  return Object.fromEntries(sizesOf(mesh));
+  return Object.fromEntries(axisSizes(mesh));
 }
 
 function tooManyOperators(count: number): AutoparError {

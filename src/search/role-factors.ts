@@ -7,7 +7,7 @@ import { operatorEntry } from '../ir/ops/index.js';
 import { mayBePadded } from '../ir/padding.js';
 import { borderProblem } from '../sharding-propagation/halo.js';
 import { axesSize, type Mesh } from '../sharding-propagation/mesh.js';
-import { type AxisPart, type FactorFamily, type Roles, roleOf } from '../sharding-propagation/roles.js';
+import { type AxisPart, axisRole, type FactorFamily, type Roles } from '../sharding-propagation/roles.js';
 import { dividesHeads, type FactorFamilies } from './factor-families.js';
 
 /**
@@ -51,7 +51,7 @@ export function factorsFor(part: AxisPart, usable: readonly Factor[], question: 
 /** The factors that an axis takes by its role, if the operator has any that it can cut. */
 function takenFactors(part: AxisPart, usable: readonly Factor[], question: RoleQuestion, rule: FactorRule): Taken {
   const { families, roles } = question;
-  const { takes, pads } = roleOf(part.name, roles);
+  const { takes, pads } = axisRole(part.name, roles);
   const canTake = (family: FactorFamily) => (factor: Factor) =>
     families.factors[family].has(factor.name) &&
     (pads.includes(family) || factor.size % part.size === 0) &&
@@ -83,7 +83,7 @@ function leftFactors(
   question: RoleQuestion,
   rule: FactorRule,
 ): readonly Factor[] {
-  const { leaves, cutsWeights, cutsWindows } = roleOf(part.name, question.roles);
+  const { leaves, cutsWeights, cutsWindows } = axisRole(part.name, question.roles);
   const others = usable.filter((factor) => !isLeft(factor.name, leaves, question));
   const cuttable = (factor: Factor) => canBeCut(factor, part.size, question, rule);
   // A recurrence leaves nothing but its batch to cut: better that than the same steps on every rank.

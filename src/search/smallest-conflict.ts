@@ -25,6 +25,6 @@ export async function smallestConflict<Thing>(
 }
 
 /** Things as a list in words: `a`, `a and b`, `a, b and c`. */
-export function listed(things: readonly string[]): string {
+export function listInWords(things: readonly string[]): string {
   return things.length < 2 ? things.join('') : `${things.slice(0, -1).join(', ')} and ${things.at(-1)}`;
 }

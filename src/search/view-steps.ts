@@ -1,13 +1,14 @@
 /**
  * @file The redistributions of an assignment in words, as plan.json and `explain` show them.
  */
+
 import { dtypeBits } from '../ir/dtype.js';
 import { type Graph, typeOf } from '../ir/graph.js';
 import type { Assignment, View } from '../partition/assignment.js';
 import { cutStages, stageOfOperators } from '../partition/cut-stages.js';
 import type { LoweredStage, PipelineLayout } from '../partition/lower-stages.js';
 import type { Layout } from '../sharding-propagation/layout.js';
-import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
+import { namesInMeshOrder } from '../sharding-propagation/layout-text.js';
 import type { Redistributor } from '../sharding-propagation/redistribution.js';
 import { producedLayouts } from '../strategy/produced-layouts.js';
 
@@ -30,7 +31,7 @@ export function viewSteps(
     const { dtype, shape } = typeOf(graph, tensor);
     return redistributor
       .steps(from, layout, shape, dtypeBits(dtype))
-      .map((step) => `${step.kind}(${axisNames(assignment.mesh, step.axes).join(',')})`);
+      .map((step) => `${step.kind}(${namesInMeshOrder(step.axes, assignment.mesh).join(',')})`);
   });
 }
 
@@ -75,20 +76,12 @@ export function servedSteps(
   return steps.map((own, index) => {
     const axes = served.get(views[index]?.readers[0]?.name ?? '');
     if (!axes) return own;
-    const data = axisNames(mesh, axes);
+    const data = namesInMeshOrder(axes, mesh);
     return own.flatMap((step) => {
       const over = /^all-reduce\((.*)\)$/.exec(step)?.[1]?.split(',') ?? [];
       if (!data.every((name) => over.includes(name))) return [step];
       const rest = over.filter((name) => !data.includes(name));
       return [`reduce(${data.join(',')})`, ...(rest.length > 0 ? [`all-reduce(${rest.join(',')})`] : [])];
     });
-  });
-}
-
-/** Sub-axes as axes where all of an axis's are there, else as they are. */
-function axisNames(mesh: Mesh, axes: readonly SubAxis[]): readonly string[] {
-  return mesh.axes.flatMap((axis) => {
-    const used = axis.subAxes.filter((sub) => axes.includes(sub.name)).map((sub) => sub.name);
-    return used.length > 0 && used.length === axis.subAxes.length ? [axis.name] : used;
   });
 }

@@ -65,8 +65,8 @@ interface PlacedDigit {
 }
 
 export function makeSpace(atoms: readonly Atom[], from: Layout, to: Layout, mesh: Mesh, detours: Detours): Space {
-  const target = stateOf(to, atoms, mesh, to);
-  const origin = stateOf(from, atoms, mesh, to);
+  const target = spaceState(to, atoms, mesh, to);
+  const origin = spaceState(from, atoms, mesh, to);
   const boundaries = target.dims.map((digits, dimension) => [
     ...new Set([...boundariesOf(origin.dims[dimension] ?? []), ...boundariesOf(digits)]),
   ]);
@@ -78,7 +78,7 @@ export function makeSpace(atoms: readonly Atom[], from: Layout, to: Layout, mesh
  * A layout in digits over atoms, on the way to `target`. Where an atom cuts a tensor, all of its axes must stand together
  * in order.
  */
-export function stateOf(layout: Layout, atoms: readonly Atom[], mesh: Mesh, target: Layout): SpaceState {
+export function spaceState(layout: Layout, atoms: readonly Atom[], mesh: Mesh, target: Layout): SpaceState {
   const dims = layout.dims.map((pieces) => {
     const digits: AtomDigit[] = [];
     for (const { axis, size } of digitsOf(pieces, mesh)) {
@@ -115,7 +115,7 @@ export function layoutOf(state: SpaceState, { atoms, extents }: Space): Layout {
 }
 
 /** Elements of one rank's block. */
-export function blockSize(state: SpaceState): number {
+export function stateElements(state: SpaceState): number {
   let size = 1;
   for (const digits of state.dims) for (const digit of digits) if (digit.atom === null) size *= digit.size;
   return size;
@@ -149,7 +149,7 @@ function* repads(state: SpaceState, space: Space): Generator<Moves> {
   for (const [dimension, digits] of state.dims.entries()) {
     if (state.repadded[dimension] || digits.some(({ atom }) => atom !== null)) continue;
     const size = productOf(space.target.dims[dimension] ?? []);
-    const dims = state.dims.map((own, axis) => (axis === dimension ? joinWhole([{ atom: null, size }]) : own));
+    const dims = state.dims.map((own, axis) => (axis === dimension ? joinWholeAtoms([{ atom: null, size }]) : own));
     const repadded = state.repadded.map((done, axis) => done || axis === dimension);
     yield { kind: 'repad', axes: [], results: () => [{ dims, partial: state.partial, repadded }] };
   }
@@ -274,7 +274,7 @@ function apply(state: SpaceState, edits: readonly Edit[]): SpaceState {
       if (edit) edited.push(...edit.digits);
       else edited.push(digit);
     }
-    return joinWhole(edited);
+    return joinWholeAtoms(edited);
   });
   return { dims, partial: state.partial, repadded: state.repadded };
 }
@@ -439,7 +439,7 @@ function productOf(digits: readonly AtomDigit[]): number {
   return digits.reduce((product, digit) => product * digit.size, 1);
 }
 
-function joinWhole(digits: readonly AtomDigit[]): readonly AtomDigit[] {
+function joinWholeAtoms(digits: readonly AtomDigit[]): readonly AtomDigit[] {
   const result: AtomDigit[] = [];
   for (const digit of digits) {
     const last = result.at(-1);

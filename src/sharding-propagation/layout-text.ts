@@ -140,6 +140,14 @@ export function shortNames(axes: readonly SubAxis[], mesh: Mesh): readonly strin
   return names;
 }
 
+/** The axes in the mesh's order, an axis of which all sub-axes are there as the axis. */
+export function namesInMeshOrder(axes: readonly SubAxis[], mesh: Mesh): readonly string[] {
+  return mesh.axes.flatMap(({ name, subAxes: subs }) => {
+    const used = subs.map((sub) => sub.name).filter((sub) => axes.includes(sub));
+    return used.length > 0 && used.length === subs.length ? [name] : used;
+  });
+}
+
 /** The axes for people: of an axis of which only some sub-axes are there the ranks that those make, `tp 2 of 8`. */
 export function rankNames(axes: readonly SubAxis[], mesh: Mesh): readonly string[] {
   const used = new Map<string, number>();

@@ -89,7 +89,7 @@ export function axesSize(mesh: Mesh, names: readonly SubAxis[]): number {
 
 /** A rank's coordinate on every sub-axis. */
 export function coordinatesOf(mesh: Mesh, rank: number): ReadonlyMap<SubAxis, number> {
-  const strides = stridesOf(mesh);
+  const strides = rankStrides(mesh);
   const sizes = subAxes(mesh);
   return new Map(sizes.map(({ name, size }) => [name, Math.floor(rank / (strides.get(name) ?? 1)) % size]));
 }
@@ -112,7 +112,7 @@ export function groupsOn(mesh: Mesh, names: readonly SubAxis[]): readonly (reado
 
 /** The ranks that agree with rank 0 on every other sub-axis, in the order of indexOn(names). */
 function ranksAlong(mesh: Mesh, names: readonly SubAxis[]): readonly number[] {
-  const strides = stridesOf(mesh);
+  const strides = rankStrides(mesh);
   let ranks: readonly number[] = [0];
   for (const name of names) {
     const size = subAxisSize(mesh, name);
@@ -123,7 +123,7 @@ function ranksAlong(mesh: Mesh, names: readonly SubAxis[]): readonly number[] {
 }
 
 /** How many ranks lie between neighbours on each sub-axis. */
-function stridesOf(mesh: Mesh): ReadonlyMap<SubAxis, number> {
+function rankStrides(mesh: Mesh): ReadonlyMap<SubAxis, number> {
   const strides = new Map<SubAxis, number>();
   let stride = 1;
   for (const { name, size } of [...subAxes(mesh)].reverse()) {

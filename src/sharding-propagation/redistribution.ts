@@ -18,15 +18,15 @@ import { digitsOf, stridesOf } from './digits.js';
 import { equalLayouts, extentsKey, type Layout, layoutKey, mergedLayout } from './layout.js';
 import {
   type Atom,
-  blockSize,
   layoutOf,
   type Moves,
   makeSpace,
   movesFrom,
   type Space,
   type SpaceState,
+  spaceState,
+  stateElements,
   stateKey,
-  stateOf,
 } from './layout-space.js';
 import { type Mesh, type SubAxis, subAxes } from './mesh.js';
 import type { LeastCost, RedistributionPrice, RedistributionStep, StepKind } from './step.js';
@@ -162,8 +162,8 @@ function withEnds(route: Route, { from, to, shape, elementBits, price }: RouteRe
  * Movable is what does not lie in both layouts alike.
  */
 function bundlesOf(from: Layout, to: Layout, mesh: Mesh): readonly Atom[] {
-  const before = rolesOf(from, mesh);
-  const after = rolesOf(to, mesh);
+  const before = axisUses(from, mesh);
+  const after = axisUses(to, mesh);
   const role = (roles: ReadonlyMap<SubAxis, AxisUseInLayout>, axis: SubAxis): AxisUseInLayout =>
     roles.get(axis) ?? IDLE;
   const isMovable = (axis: SubAxis) => role(before, axis).key !== role(after, axis).key;
@@ -204,7 +204,7 @@ interface AxisUseInLayout {
 
 const IDLE: AxisUseInLayout = { key: 'idle', next: null };
 
-function rolesOf(layout: Layout, mesh: Mesh): ReadonlyMap<SubAxis, AxisUseInLayout> {
+function axisUses(layout: Layout, mesh: Mesh): ReadonlyMap<SubAxis, AxisUseInLayout> {
   const roles = new Map<SubAxis, AxisUseInLayout>();
   for (const [dimension, pieces] of layout.dims.entries()) {
     const digits = digitsOf(pieces, mesh);
@@ -242,7 +242,7 @@ interface Visit {
  */
 function search(space: Space, from: Layout, to: Layout, request: RouteRequest, rival: Route | null): Route | null {
   const { mesh, shape, elementBits, bound, allToAll } = request;
-  const state = stateOf(from, space.atoms, mesh, to);
+  const state = spaceState(from, space.atoms, mesh, to);
   const goal = stateKey(space.target);
   const start: Visit = {
     state,
@@ -295,7 +295,7 @@ function priceOf({ kind, axes, results }: Moves, state: SpaceState, space: Space
   const { shape, elementBits, price, prices } = request;
   // New padding makes blocks of whatever size: those of other steps follow from their axes.
   const made = kind === 'repad' ? first(results()) : undefined;
-  const key = `${kind} ${axes} ${blockSize(state)} ${made ? blockSize(made) : ''} ${elementBits}`;
+  const key = `${kind} ${axes} ${stateElements(state)} ${made ? stateElements(made) : ''} ${elementBits}`;
   const known = prices.get(key);
   if (known !== undefined) return known;
   const result = made ?? first(results());

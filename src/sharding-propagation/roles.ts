@@ -141,7 +141,7 @@ export interface InnerDegrees extends Readonly<Partial<Record<InnerAxis, number>
 const TABLE = rolesOf();
 
 /** The role of an axis; one that the table does not name takes features. */
-export function roleOf(axis: string, roles: Roles = TABLE): AxisRole {
+export function axisRole(axis: string, roles: Roles = TABLE): AxisRole {
   return roles[axis] ?? FEATURES;
 }
 
@@ -177,17 +177,17 @@ export function expertAxes(mesh: Mesh, ep: number): readonly SubAxis[] {
 
 /** Axes over which parameters are whole as a rule, outermost first: what data parallelism sums gradients over. */
 export function dataAxes(mesh: Mesh): readonly MeshAxis[] {
-  return mesh.axes.filter(({ name }) => name !== STAGE_AXIS && roleOf(name).isData);
+  return mesh.axes.filter(({ name }) => name !== STAGE_AXIS && axisRole(name).isData);
 }
 
 /** Axes that take a family of factors wherever an operator has them, outermost first. */
 export function axesTaking(mesh: Mesh, family: FactorFamily): readonly MeshAxis[] {
-  return mesh.axes.filter(({ name }) => roleOf(name).takes.elsewhere?.includes(family));
+  return mesh.axes.filter(({ name }) => axisRole(name).takes.elsewhere?.includes(family));
 }
 
 /** The axis that cuts weights: what styles of modules and pins of tables are about; none on a mesh without it. */
 export function weightAxis(mesh: Mesh): MeshAxis | undefined {
-  return mesh.axes.find(({ name }) => Object.hasOwn(TABLE, name) && roleOf(name).cutsWeights);
+  return mesh.axes.find(({ name }) => Object.hasOwn(TABLE, name) && axisRole(name).cutsWeights);
 }
 
 /** Its name. */

@@ -73,7 +73,9 @@ export function stageMeshes(stages: readonly AxisSizes[]): StageMeshes {
 /** The mesh whose axes all stages have: theirs where they are equal, else all of their sub-axes as one. */
 export function sharedMesh(stages: readonly Mesh[]): Mesh {
   const [first = { axes: [] }] = stages;
-  return stages.every((mesh) => sizesOf(mesh).join() === sizesOf(first).join()) ? first : commonMesh(subAxesIn(first));
+  return stages.every((mesh) => axisSizes(mesh).join() === axisSizes(first).join())
+    ? first
+    : commonMesh(subAxesIn(first));
 }
 
 function commonMesh(subAxes: MeshAxis['subAxes']): Mesh {
@@ -122,7 +124,7 @@ function grouped(axes: AxisSizes, subAxes: MeshAxis['subAxes']): Mesh {
 }
 
 /** A mesh's axes as sizes: what `stageMeshes` groups sub-axes by. */
-export function sizesOf(mesh: Mesh): AxisSizes {
+export function axisSizes(mesh: Mesh): AxisSizes {
   const experts = axesSize(mesh, mesh.experts ?? []);
   const ranks = mesh.axes.map(({ name, size }) => [name, size] as const);
   return experts > 1 ? [...ranks, [EXPERTS, experts]] : ranks;

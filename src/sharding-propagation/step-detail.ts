@@ -83,7 +83,7 @@ const DETAILS: Readonly<Record<RedistributionStep['kind'], (step: Redistribution
   },
   'all-reduce': (step, mesh) => {
     const count = axesSize(mesh, step.axes);
-    const receivedElements = Math.ceil((2 * (count - 1) * blockSize(step.from, mesh)) / count);
+    const receivedElements = Math.ceil((2 * (count - 1) * shardElements(step.from, mesh)) / count);
     return { kind: 'all-reduce', reduction: reductionOf(step), receivedElements };
   },
   'all-to-all': (step, mesh) => {
@@ -104,7 +104,7 @@ const DETAILS: Readonly<Record<RedistributionStep['kind'], (step: Redistribution
   permute: (step, mesh) => {
     const to = destinations(step, mesh);
     const moves = to.some((member, index) => member !== index);
-    return { kind: 'permute', to, receivedElements: moves ? blockSize(step.from, mesh) : 0 };
+    return { kind: 'permute', to, receivedElements: moves ? shardElements(step.from, mesh) : 0 };
   },
   'to-partial': (step) => ({ kind: 'to-partial', axes: step.axes, receivedElements: 0 }),
   repad: (step) => {
@@ -146,7 +146,7 @@ function wholeSize(digits: readonly Digit[]): number {
   return digits.reduce((product, digit) => (digit.axis === null ? product * digit.size : product), 1);
 }
 
-function blockSize(layout: Layout, mesh: Mesh): number {
+function shardElements(layout: Layout, mesh: Mesh): number {
   return wholeSize(layout.dims.flatMap((pieces) => digitsOf(pieces, mesh)));
 }
 

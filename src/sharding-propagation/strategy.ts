@@ -28,6 +28,9 @@ export interface Strategy {
   readonly pending: PendingReduction;
 }
 
+/** What of a strategy its axes are: of factors, and of the pieces that factors are seen as. */
+export type FactorAxes = Pick<Strategy, 'axes' | 'pieces'>;
+
 export type PendingReduction =
   | { readonly kind: 'none' }
   | { readonly kind: 'all-reduce' }

@@ -29,7 +29,7 @@ import { unfit } from './unfit.js';
  */
 export function assignmentOf(plan: Plan, graph: Graph): Assignment {
   checkMicroBatches(plan, graph);
-  const mesh = sharedMesh(plan);
+  const mesh = operatorMesh(plan);
   const leaders = leadersOf(graph, plan.layerClasses);
   const strategies = strategiesOf(plan, graph, mesh, leaders);
   const inputs = new Map(
@@ -52,7 +52,7 @@ export function assignmentOf(plan: Plan, graph: Graph): Assignment {
 }
 
 /** The mesh that strategies and layouts are over: of a pipeline that of one stage, or what stages of unlike meshes share. */
-function sharedMesh(plan: Plan): Mesh {
+function operatorMesh(plan: Plan): Mesh {
   const { mesh, degrees } = plan;
   const meshes = meshesOf(plan);
   if (meshes) return meshes.common;

@@ -9,7 +9,7 @@ import { meshesOf } from './assignment-of.js';
 import { leadersOf } from './layer-classes.js';
 import type { MindSporeStrategy } from './mindspore/document.js';
 import type { Plan, PlanOperator, PlanView } from './plan.js';
-import { placesIn } from './staged-graph.js';
+import { placesIn, stageChunkText } from './staged-graph.js';
 
 /** Something that is one thing in the first checkpoint and another in the second; null where it is not there. */
 export interface Difference {
@@ -94,11 +94,7 @@ export function diffDocuments(before: MindSporeStrategy, after: MindSporeStrateg
 /** An operator on a plan's mesh in words: `b0: dp, n: tp; all-reduce; stage 1`. */
 export function operatorText(operator: PlanOperator, plan: PlanMeshes): string {
   const hasStages = plan.mesh.some(({ axis }) => axis === STAGE_AXIS);
-  return [strategyText(operator, plan), ...(hasStages ? [placeText(operator)] : [])].join('; ');
-}
-
-function placeText({ stage, chunk = 0 }: Pick<PlanOperator, 'stage' | 'chunk'>): string {
-  return chunk > 0 ? `stage ${stage}, chunk ${chunk}` : `stage ${stage}`;
+  return [strategyText(operator, plan), ...(hasStages ? [stageChunkText(operator)] : [])].join('; ');
 }
 
 /** What of a plan its axes are named by. */
@@ -256,11 +252,11 @@ function placeTexts(before: Plan, after: Plan, graph: Graph | undefined): readon
   if (!graph) {
     const texts = ({ layerClasses, operators }: Plan) =>
       new Map([
-        ...Object.entries(operators).map(([name, own]) => [name, placeText(own)] as const),
+        ...Object.entries(operators).map(([name, own]) => [name, stageChunkText(own)] as const),
         ...layerClasses.flatMap(({ instances, stages = [], chunks = [] }) =>
           instances.map((layer, index) => {
             const [stage = 0, chunk = 0] = [stages[index], chunks[index]];
-            return [layer, placeText({ stage, chunk })] as const;
+            return [layer, stageChunkText({ stage, chunk })] as const;
           }),
         ),
       ]);
@@ -269,7 +265,7 @@ function placeTexts(before: Plan, after: Plan, graph: Graph | undefined): readon
   const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
   const placed = (plan: Plan) => {
     const placeOf = placesIn(plan);
-    return new Map(forward.map((node) => [node, placeText(placeOf(node))]));
+    return new Map(forward.map((node) => [node, stageChunkText(placeOf(node))]));
   };
   const [a, b] = [placed(before), placed(after)];
   const placesOf = new Map<string, Set<string>>();

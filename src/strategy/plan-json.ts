@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import type { ErrorObject } from 'ajv';
 import { AutoparError } from '../ir/error.js';
-import { schemaCheck } from '../ir/schema-check.js';
+import { isRecord, schemaCheck } from '../ir/schema-check.js';
 import { PLAN_VERSION, type Plan } from './plan.js';
 import { fromVersion1 } from './plan-of-version-1.js';
 import { planProblem } from './plan-problem.js';
@@ -55,7 +55,7 @@ export function planFromJson(text: string, file: string): Plan {
       'the file was cut or edited; compile the model again',
     );
   }
-  if (!isObject(value) || value.format !== 'autopar-plan') {
+  if (!isRecord(value) || value.format !== 'autopar-plan') {
     throw invalid('plan-invalid', 'the file is not a plan: it lacks "format": "autopar-plan"', file, AGAIN);
   }
   if (typeof value.version === 'number' && value.version > PLAN_VERSION) {
@@ -114,17 +114,13 @@ function invalid(code: string, message: string, file: string, hint: string): Aut
   return new AutoparError(code, 'input', message, { file }, hint);
 }
 
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
-
 function isObjectOrList(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null;
 }
 
 function sorted(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(sorted);
-  if (!isObject(value)) return value;
+  if (!isRecord(value)) return value;
   return Object.fromEntries(
     Object.keys(value)
       .sort()

@@ -17,7 +17,7 @@ import { isReplicated, type Layout } from '../sharding-propagation/layout.js';
 import { layoutText } from '../sharding-propagation/layout-text.js';
 import { type Mesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
 import { dataAxes, type InnerDegrees } from '../sharding-propagation/roles.js';
-import { sizesOf } from '../sharding-propagation/stage-meshes.js';
+import { axisSizes } from '../sharding-propagation/stage-meshes.js';
 import { REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
 import { firstTexts } from './first-only.js';
 import { type LayerClass, layerClasses, leadersOf, operatorCount } from './layer-classes.js';
@@ -37,7 +37,7 @@ import { PLAN_VERSION } from './plan.js';
 import { producedLayouts } from './produced-layouts.js';
 import { readerText } from './readers.js';
 import { bucketLimit, isServed, type PlanRequest } from './request.js';
-import { placesOf } from './staged-graph.js';
+import { stagePlaces } from './staged-graph.js';
 
 /** What a search hands over. */
 export interface SearchResult {
@@ -98,7 +98,7 @@ export function planOf(found: SearchResult, model: PlanSubject, cluster: Planned
   const { stages: pp = 1, virtualStages = 1 } = found.pipeline?.schedule ?? {};
   const meshes = found.pipeline?.layout?.meshes?.stages;
   const devices = cluster.nodes * cluster.perNode;
-  const placeOf = placesOf(found.lowered ?? []);
+  const placeOf = stagePlaces(found.lowered ?? []);
   const nodes = graph.nodes.filter(({ phase }) => phase !== 'recompute');
   const torn = tornLayers(nodes, placeOf);
   const cloned = clonedOperators(graph);
@@ -113,7 +113,7 @@ export function planOf(found: SearchResult, model: PlanSubject, cluster: Planned
     .map((node): readonly [string, PlanOperator] => {
       const { place, ...strategy } = entryOf(found, node);
       const recompute = recomputed.has(node.name);
-      return [node.name, { ...placeText(placeOf(node)), ...strategy, recompute, ...(place ? { place } : {}) }];
+      return [node.name, { ...placeEntry(placeOf(node)), ...strategy, recompute, ...(place ? { place } : {}) }];
     });
   const places = new Map(nodes.map((node) => [node.layer, placeOf(node)]));
   const placesIn = (instances: readonly string[]) => ({
@@ -146,7 +146,7 @@ export function planOf(found: SearchResult, model: PlanSubject, cluster: Planned
       ...(cluster.description ? { description: cluster.description } : {}),
     },
     mesh: [...(pp > 1 ? [{ axis: STAGE_AXIS, size: pp }] : []), ...axesOf(meshes?.[0] ?? assignment.mesh)],
-    ...(meshes ? { meshes: meshes.map((own) => sizesOf(own).map(([axis, size]) => ({ axis, size }))) } : {}),
+    ...(meshes ? { meshes: meshes.map((own) => axisSizes(own).map(([axis, size]) => ({ axis, size }))) } : {}),
     degrees: { dp: 1, tp: 1, pp, sp: 1, ep: 1, ...found.degrees },
     stages: Array.from({ length: pp }, (_, stage) => ({
       operators: nodes.filter((node) => placeOf(node).stage === stage).length,
@@ -236,7 +236,7 @@ function tornLayers(nodes: readonly Node[], placeOf: (node: Node) => StagePlace)
   return torn;
 }
 
-function placeText({ stage, chunk }: StagePlace): Pick<PlanOperator, 'stage' | 'chunk'> {
+function placeEntry({ stage, chunk }: StagePlace): Pick<PlanOperator, 'stage' | 'chunk'> {
   return { stage, ...(chunk > 0 ? { chunk } : {}) };
 }
 

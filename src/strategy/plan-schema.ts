@@ -2,7 +2,9 @@
  * @file The JSON schema of plan.json, version 2 (docs/reference/plan.md). Nothing that it does not name is accepted: a
  * misspelt key is an error, not a default.
  */
+
 import { OUTER_MEMORIES } from '../ir/graph.js';
+import { closedRecord, listOf, mapOf } from '../ir/json-schema.js';
 import { OFFLOAD_PARTS } from '../partition/offload-parts.js';
 import { SCHEDULE_KINDS } from '../schedule/schedule.js';
 import { AXIS_ORDER, MOST_DEVICES, MOST_STAGES } from '../sharding-propagation/mesh.js';
@@ -19,16 +21,10 @@ const texts = { type: 'array', items: text } as const;
 
 /** An object with these properties, all required unless named in `optional`, and no others. */
 function record(properties: Readonly<Record<string, object>>, optional: readonly string[] = []): object {
-  const required = Object.keys(properties).filter((name) => !optional.includes(name));
-  return { type: 'object', properties, required, additionalProperties: false };
-}
-
-function mapOf(values: object): object {
-  return { type: 'object', additionalProperties: values };
-}
-
-function listOf(items: object): object {
-  return { type: 'array', items };
+  return closedRecord(
+    properties,
+    Object.keys(properties).filter((name) => !optional.includes(name)),
+  );
 }
 
 const outside = record({ peakBytes: count, storedBytes: count, loadedBytes: count });

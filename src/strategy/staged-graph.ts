@@ -119,7 +119,7 @@ function checkLayers({ layerClasses, operators }: Plan, graph: Graph): void {
     if (!own || (own.stage === stage && (own.chunk ?? 0) === chunk)) continue;
     throw unfit(
       'plan-contradicts-itself',
-      `the plan has operator ${name} on ${placeText(own)}, and its layer ${layer} on ${placeText({ stage, chunk })}`,
+      `the plan has operator ${name} on ${stageChunkText(own)}, and its layer ${layer} on ${stageChunkText({ stage, chunk })}`,
       { node: name },
     );
   }
@@ -145,8 +145,8 @@ function checkOrder(
       if (!maker || partOf(maker.place) <= partOf(place)) continue;
       throw unfit(
         'plan-contradicts-itself',
-        `the plan has operator ${name} on ${placeText(place)}, and it reads ${tensor}, which ${maker.name} makes on ` +
-          `${placeText(maker.place)}`,
+        `the plan has operator ${name} on ${stageChunkText(place)}, and it reads ${tensor}, which ${maker.name} makes on ` +
+          `${stageChunkText(maker.place)}`,
         { node: name },
       );
     }
@@ -155,16 +155,16 @@ function checkOrder(
   const [part] = empty;
   if (part === undefined) return;
   const place = placeOfPart(kind, part, stages);
-  throw unfit('plan-contradicts-itself', `the plan has no forward operator on ${placeText(place)}`, {});
+  throw unfit('plan-contradicts-itself', `the plan has no forward operator on ${stageChunkText(place)}`, {});
 }
 
 /**
  * Checks the places that a plan gives operators besides the forward ones, which follow from those.
  * @throws AutoparError (input) `plan-contradicts-itself`
  */
-export function checkPlaces(plan: Plan, graph: Graph, lowered: readonly LoweredStage[]): void {
+export function checkStagePlaces(plan: Plan, graph: Graph, lowered: readonly LoweredStage[]): void {
   const said = placesIn(plan);
-  const placeOf = placesOf(lowered);
+  const placeOf = stagePlaces(lowered);
   const leaving = new Set([
     ...graph.outputs,
     ...lowered.flatMap(({ sharded }) => (sharded.pipeline?.sends ?? []).map(({ name }) => name)),
@@ -182,18 +182,19 @@ export function checkPlaces(plan: Plan, graph: Graph, lowered: readonly LoweredS
     if (own.stage === follows.stage && own.chunk === follows.chunk) continue;
     throw unfit(
       'plan-contradicts-itself',
-      `the plan has operator ${node.name} on ${placeText(own)}; with its forward operators it is on ${placeText(follows)}`,
+      `the plan has operator ${node.name} on ${stageChunkText(own)}; with its forward operators it is on ` +
+        `${stageChunkText(follows)}`,
       { node: node.name },
     );
   }
 }
 
-function placeText({ stage, chunk = 0 }: { readonly stage?: number; readonly chunk?: number }): string {
+export function stageChunkText({ stage, chunk = 0 }: { readonly stage?: number; readonly chunk?: number }): string {
   return chunk > 0 ? `stage ${stage}, chunk ${chunk}` : `stage ${stage}`;
 }
 
 /** Where operators are that were lowered; one that several stages run for themselves, on the first of them. */
-export function placesOf(lowered: readonly LoweredStage[]): (node: Pick<Node, 'name'>) => StagePlace {
+export function stagePlaces(lowered: readonly LoweredStage[]): (node: Pick<Node, 'name'>) => StagePlace {
   const places = new Map<string, StagePlace>();
   for (const [stage, { graph, sharded }] of lowered.entries())
     for (const { name } of graph.nodes)

@@ -2,7 +2,7 @@ import test from 'ava';
 import fc from 'fast-check';
 import { bytesText, countText, secondsText, shareText } from '../../src/cli/quantity.js';
 import { tableLines } from '../../src/cli/table.js';
-import { byteSize, nameAndValue, nonNegative, oneOf, wholeNumber } from '../../src/cli/values.js';
+import { byteSize, choiceAmong, nameAndValue, nonNegative, wholeNumber } from '../../src/cli/values.js';
 import { nearest } from '../../src/ir/nearest.js';
 
 test('sizes in decimal and binary units', (t) => {
@@ -30,7 +30,7 @@ test('tolerances are numbers that are not negative', (t) => {
 });
 
 test('choices and repeated names', (t) => {
-  t.is(oneOf('--axes', ['roles', 'free'])('free'), 'free');
+  t.is(choiceAmong('--axes', ['roles', 'free'])('free'), 'free');
   const parse = nameAndValue('--dim', wholeNumber('--dim', 1));
   t.deepEqual(parse('seq=4', parse('batch=2', undefined)), { batch: 2, seq: 4 });
   t.deepEqual(parse('a=b=3', undefined), { 'a=b': 3 });

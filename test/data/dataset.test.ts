@@ -15,7 +15,7 @@ import { batchesPerEpoch, batchRows, nextPosition, sampleAt } from '../../src/da
 import { AutoparError } from '../../src/ir/error.js';
 import { writeNpy } from '../../src/program/arrays/npy.js';
 import { writeNpz } from '../../src/program/arrays/npz.js';
-import { bytesOf } from '../../src/program/typed.js';
+import { asBytes } from '../../src/program/typed.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
 process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
@@ -27,7 +27,7 @@ const written = (name: string, bytes: Uint8Array): string => {
 };
 
 const longs = (values: readonly number[], shape: readonly number[]) =>
-  ({ dtype: 'int64', shape, data: bytesOf(BigInt64Array.from(values, BigInt)) }) as const;
+  ({ dtype: 'int64', shape, data: asBytes(BigInt64Array.from(values, BigInt)) }) as const;
 
 const input = (name: string, shape: readonly number[], more: Partial<DataInput> = {}): DataInput => ({
   name,
@@ -127,9 +127,9 @@ test('slices of arrays are those of the whole, whatever dimension is the batch',
 test('a stream of tokens is cut into samples whose labels are one place later; files follow each other', (t) => {
   const tokens = (from: number, count: number) => Uint16Array.from({ length: count }, (_, index) => from + index);
   const files = [
-    written('a.bin', bytesOf(tokens(0, 9))),
-    written('b.bin', bytesOf(tokens(100, 5))),
-    written('c.npy', writeNpy({ dtype: 'int32', shape: [5], data: bytesOf(Int32Array.of(7, 8, 9, 10, 11)) })),
+    written('a.bin', asBytes(tokens(0, 9))),
+    written('b.bin', asBytes(tokens(100, 5))),
+    written('c.npy', writeNpy({ dtype: 'int32', shape: [5], data: asBytes(Int32Array.of(7, 8, 9, 10, 11)) })),
   ];
   const inputs = [input('ids', [2, 4]), input('labels', [2, 4], { padding: -100 })];
   const dataset = openDataset({ files, inputs, labels: 'labels', tokenType: 'uint16' });

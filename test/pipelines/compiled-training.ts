@@ -18,9 +18,9 @@ import type { ShardedGraph, ShardedTensor } from '../../src/partition/sharded-gr
 import type { Program } from '../../src/program/program.js';
 import { programFolder } from '../../src/program/reader.js';
 import type { ConstantTensor } from '../../src/program/values.js';
-import { eachStep, numberIn } from '../../src/runtime/run-program.js';
+import { eachStep, scalarIn } from '../../src/runtime/run-program.js';
 import { type StepResult, startSession, type WholeTensors } from '../../src/runtime/session.js';
-import { meanOf, type RankStatistics, sumOf } from '../../src/runtime/statistics.js';
+import { meanStatistics, type RankStatistics, sumOf } from '../../src/runtime/statistics.js';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';
 import type { InnerDegrees, SpMethod } from '../../src/sharding-propagation/roles.js';
 import type { Plan } from '../../src/strategy/plan.js';
@@ -222,10 +222,10 @@ async function counted(program: Program, directory: string, inputs: WholeTensors
   const perStep = results.map(({ ranks }) => ranks);
   const sums = perStep.reduce((sum, own) => sum.map((rank, at) => sumOf(rank, own[at] as RankStatistics)));
   return {
-    losses: results.flatMap(({ outputs }) => Object.values(outputs).slice(0, 1).map(numberIn)),
+    losses: results.flatMap(({ outputs }) => Object.values(outputs).slice(0, 1).map(scalarIn)),
     first: results[0] as StepResult,
     last: results.at(-1) as StepResult,
-    ranks: sums.map((sum) => meanOf(sum, steps)),
+    ranks: sums.map((sum) => meanStatistics(sum, steps)),
   };
 }
 

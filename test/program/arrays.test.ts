@@ -2,7 +2,7 @@ import test from 'ava';
 import fc from 'fast-check';
 import { npyNote, readNpy, writeNpy } from '../../src/program/arrays/npy.js';
 import { readNpz, writeNpz } from '../../src/program/arrays/npz.js';
-import { bytesOf } from '../../src/program/typed.js';
+import { asBytes } from '../../src/program/typed.js';
 import { AutoparError, byteLength, type DType, elementCount } from '../../src/program/values.js';
 
 const DTYPES: readonly DType[] = [
@@ -42,7 +42,7 @@ test('a file is what numpy.save writes, byte by byte', (t) => {
   // numpy.save of numpy.array([[1, 2, 3], [4, 5, 6]], numpy.float32) and of numpy.int64(7)
   const matrix = float32([1, 2, 3, 4, 5, 6]);
   t.deepEqual(writeNpy({ dtype: 'float32', shape: [2, 3], data: matrix }), npy(HEADER_2X3, matrix));
-  const scalar = bytesOf(BigInt64Array.of(7n));
+  const scalar = asBytes(BigInt64Array.of(7n));
   const header = "{'descr': '<i8', 'fortran_order': False, 'shape': (), }".padEnd(117);
   t.deepEqual(writeNpy({ dtype: 'int64', shape: [], data: scalar }), npy(header, scalar));
   const vector = Uint8Array.of(1, 0);
@@ -108,7 +108,7 @@ const COMPRESSED =
   'UEsDBC0AAAAIAAAAIQCsmP8z//////////8FABQAeC5ucHkBABAAgwAAAAAAAABHAAAAAAAAAJvsF+obEMnIUMZQrZ6SWpxcpG6loF6Taaiuo6Cell9UUpSYF59flJIKEndLzClOBYoXZyQWpAL5GsY6mjoKtQoUAC4GRiYAUEsBAi0DLQAAAAgAAAAhAKyY/zNHAAAAgwAAAAUAAAAAAAAAAAAAAIABAAAAAHgubnB5UEsFBgAAAAABAAEAMwAAAH4AAAAAAA==';
 
 function float32(values: readonly number[]): Uint8Array {
-  return bytesOf(Float32Array.from(values));
+  return asBytes(Float32Array.from(values));
 }
 
 function npy(header: string, data: Uint8Array): Uint8Array {

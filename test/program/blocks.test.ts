@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { assembleBlocks, blockShape, cutBlock, cutPieces, holders } from '../../src/program/blocks.js';
 import { groupOf, rankCount, shardIndex, subAxesOf } from '../../src/program/mesh.js';
 import type { ProgramAxis, ProgramLayout } from '../../src/program/program.js';
-import { bytesOf } from '../../src/program/typed.js';
+import { asBytes } from '../../src/program/typed.js';
 import { elementCount } from '../../src/program/values.js';
 
 const MESH: readonly ProgramAxis[] = [
@@ -46,7 +46,7 @@ test('pieces of a block are the block, whatever may be read at once', (t) => {
   fc.assert(
     fc.property(layouts, fc.integer({ min: 1, max: 40 }), (layout, most) => {
       const { shape, whole } = wholeOf(layout);
-      const bytes = bytesOf(whole);
+      const bytes = asBytes(whole);
       const read = (offset: number, length: number) => {
         t.true(length > 0 && length <= most && offset + length <= bytes.length);
         return bytes.subarray(offset, offset + length);
@@ -66,7 +66,7 @@ test('a block holds the elements that its digits on the pieces say', (t) => {
     fc.property(layouts, (layout) => {
       const { shape, whole } = wholeOf(layout);
       for (let rank = 0; rank < rankCount(MESH); rank++) {
-        const block = new Int32Array(cutBlock(bytesOf(whole), shape, 'int32', layout, MESH, rank).buffer);
+        const block = new Int32Array(cutBlock(asBytes(whole), shape, 'int32', layout, MESH, rank).buffer);
         const first = layout.partial.every(({ axis }) => shardIndex(MESH, [axis], rank) === 0);
         const expected = [...whole]
           .filter((_, element) => owns(layout, element, rank))
@@ -84,7 +84,7 @@ test('blocks put together give the whole, partial or not, from the holders alone
       const { shape, whole } = wholeOf(layout);
       const needed = new Set(holders(layout, MESH));
       const blocks = Array.from({ length: rankCount(MESH) }, (_, rank) =>
-        needed.has(rank) ? cutBlock(bytesOf(whole), shape, 'int32', layout, MESH, rank) : undefined,
+        needed.has(rank) ? cutBlock(asBytes(whole), shape, 'int32', layout, MESH, rank) : undefined,
       );
       t.deepEqual([...new Int32Array(assembleBlocks(blocks, shape, 'int32', layout, MESH).buffer)], [...whole]);
     }),

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { BFLOAT16, FLOAT16, type HalfFormat } from '../../src/program/half.js';
 import { reduceBlocks } from '../../src/program/reduce.js';
-import { bytesOf } from '../../src/program/typed.js';
+import { asBytes } from '../../src/program/typed.js';
 
 const FORMATS: readonly { name: string; format: HalfFormat; exponentBits: number; bias: number }[] = [
   { name: 'float16', format: FLOAT16, exponentBits: 5, bias: 15 },
@@ -51,7 +51,7 @@ test('float16 overflows to infinity where the standard says', (t) => {
 
 test('sixteen-bit sums are rounded once, not at every addition', (t) => {
   // 2048 + 1 + 1: rounding each sum to float16 would lose both ones.
-  const blocks = [2048, 1, 1].map((value) => bytesOf(Uint16Array.of(FLOAT16.encode(value))));
+  const blocks = [2048, 1, 1].map((value) => asBytes(Uint16Array.of(FLOAT16.encode(value))));
   const target = new Uint8Array(2);
   reduceBlocks('float16', 'sum', blocks, target);
   t.is(FLOAT16.decode(new Uint16Array(target.buffer)[0] as number), 2050);

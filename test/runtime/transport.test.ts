@@ -2,7 +2,7 @@ import { Worker } from 'node:worker_threads';
 import test from 'ava';
 import { BFLOAT16, FLOAT16 } from '../../src/program/half.js';
 import type { ProgramCollective } from '../../src/program/program.js';
-import { bytesOf, typedView } from '../../src/program/typed.js';
+import { asBytes, typedView } from '../../src/program/typed.js';
 import { byteLength, type DType } from '../../src/program/values.js';
 import { makeControlBuffer } from '../../src/runtime/control.js';
 import { makeRegions } from '../../src/runtime/shared-memory.js';
@@ -246,7 +246,7 @@ function toBytes(dtype: DType, values: readonly number[]): Uint8Array {
     else
       view[index] = dtype === 'float16' ? FLOAT16.encode(value) : dtype === 'bfloat16' ? BFLOAT16.encode(value) : value;
   }
-  return bytesOf(view);
+  return asBytes(view);
 }
 
 function toNumbers(dtype: DType, bytes: Uint8Array): number[] {

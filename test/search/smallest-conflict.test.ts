@@ -6,7 +6,7 @@ import fc from 'fast-check';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { AutoparError } from '../../src/ir/error.js';
 import { plan } from '../../src/search/plan.js';
-import { listed, smallestConflict } from '../../src/search/smallest-conflict.js';
+import { listInWords, smallestConflict } from '../../src/search/smallest-conflict.js';
 import type { OperatorPin } from '../../src/sharding-propagation/pin.js';
 import { slowTests } from '../selection.js';
 import { mlpGraph } from './small-graphs.js';
@@ -33,7 +33,7 @@ test('what is returned leaves nothing, without any one of it something is left, 
   t.deepEqual(await smallestConflict(things, async () => true), []);
   t.deepEqual(await smallestConflict([], async () => true), []);
   t.deepEqual(
-    [[], ['a'], ['a', 'b'], ['a', 'b', 'c']].map((names) => listed(names)),
+    [[], ['a'], ['a', 'b'], ['a', 'b', 'c']].map((names) => listInWords(names)),
     ['', 'a', 'a and b', 'a, b and c'],
   );
 });

@@ -13,7 +13,7 @@ import { checkSharded } from '../../src/partition/check.js';
 import type { LoweredStage } from '../../src/partition/lower-stages.js';
 import { shardedText } from '../../src/partition/text.js';
 import { SCHEDULE_KINDS } from '../../src/schedule/schedule.js';
-import { type StageUnit, unitsOf } from '../../src/search/pipeline/units.js';
+import { type StageUnit, stageUnits } from '../../src/search/pipeline/units.js';
 import type { Plan } from '../../src/strategy/plan.js';
 import { planFromJson, planToJson } from '../../src/strategy/plan-json.js';
 import { singleEdits } from './plan-edits.js';
@@ -68,7 +68,7 @@ async function planned({ model, trains, pp, dp, tp, differ, schedule, halves, en
   const hasChunks = CHUNKED.includes(schedule);
   const interleaves = hasChunks && trains;
   const virtualStages = interleaves ? 2 : 1;
-  const units = unitsOf(imported.graph, Number.POSITIVE_INFINITY);
+  const units = stageUnits(imported.graph, Number.POSITIVE_INFINITY);
   return plan(imported, {
     devices: pp * dp * tp,
     ...(differ ? { degrees: { pp }, meshes: meshesOf({ dp, tp }, pp) } : { degrees: { pp, dp, tp } }),

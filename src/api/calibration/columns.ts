@@ -179,7 +179,7 @@ export const NEEDED: readonly string[] = [
 type Nested = { readonly [key: string]: unknown };
 
 /** What the fields of a row say, by their places; or the field that says nothing that is known. */
-export function recordOf(row: CsvRow): Nested | string {
+export function recordOfRow(row: CsvRow): Nested | string {
   const record: Record<string, unknown> = {};
   for (const { name, at, kind } of COLUMNS) {
     const text = row[name] ?? '';

@@ -8,7 +8,7 @@ import { findDevice } from '../../cost-model/find-device.js';
 import { deviceLevels } from '../../cost-model/levels.js';
 import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
 import { baseConfiguration } from '../simulate.js';
-import { recordOf } from './columns.js';
+import { recordOfRow } from './columns.js';
 import type { CsvRow } from './csv.js';
 
 export interface MeasuredRow {
@@ -55,7 +55,7 @@ interface Stated {
 
 /** The run of a row, or why there is none. */
 export function measuredRow(row: CsvRow): MeasuredRow | string {
-  const record = recordOf(row);
+  const record = recordOfRow(row);
   if (typeof record === 'string') return record;
   const stated = record as unknown as Stated;
   const { model, devices, network, predictions = 0, seconds, memoryBytes, memoryOfLast = false, fits = true } = stated;

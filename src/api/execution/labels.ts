@@ -5,7 +5,7 @@
 import { AutoparError } from '../../ir/error.js';
 import { elementCount } from '../../ir/graph.js';
 import type { PlanTraining } from '../../strategy/plan.js';
-import { numberReader, positionOf } from '../verification/numbers.js';
+import { numberReader, unravelIndex } from '../verification/numbers.js';
 import type { Arrays } from './arrays.js';
 
 /** @throws AutoparError (exit input) `label-out-of-range` naming the first label that is no class, and where it is */
@@ -21,7 +21,7 @@ export function checkLabels(arrays: Arrays, training: PlanTraining | null, file?
     throw new AutoparError(
       'label-out-of-range',
       'input',
-      `${input}[${positionOf(index, labels.shape).join(', ')}] is ${label}, and there are ${classes} classes`,
+      `${input}[${unravelIndex(index, labels.shape).join(', ')}] is ${label}, and there are ${classes} classes`,
       { tensor: input, ...(file === undefined ? {} : { file }) },
       ignoreIndex === null
         ? `labels are 0 to ${classes - 1}; the model's loss ignores none`

@@ -111,7 +111,7 @@ export async function explainablePlanOf(
       : {
           left: {
             axes: source.decisions?.axes ?? 'roles',
-            degrees: new Set(Object.keys(givenDegrees(plan))),
+            degrees: new Set(Object.keys(pinnedDegrees(plan))),
             asked: { ...plan.degrees, ...plan.requested },
           },
         }),
@@ -161,7 +161,7 @@ export async function decidedAgain(
 const DEGREES: ReadonlySet<string> = new Set([...INNER_AXES, EXPERTS]);
 
 /** Degrees that the user gave: `tp=2` among the plan's pins; meshes of stages give those of the first. */
-export function givenDegrees({ pins, meshes, degrees }: Plan): InnerDegrees {
+export function pinnedDegrees({ pins, meshes, degrees }: Plan): InnerDegrees {
   if (meshes) {
     const { dp, tp, sp, ep } = degrees;
     return { dp, tp, ...(sp > 1 ? { sp } : {}), ...(ep > 1 ? { ep } : {}) };

@@ -18,8 +18,8 @@ import {
   type Alternative,
   type ExplainedStrategy,
   explainedStrategy,
+  fragmentSeconds,
   OperatorAlternatives,
-  secondsOf,
 } from './operator-alternatives.js';
 import { operatorChains } from './operator-reasons.js';
 
@@ -79,7 +79,7 @@ export function explainOperator(plan: Explainable, name: string): OperatorExplan
     ),
     operands: named(node.inputs, operands),
     results: named(node.outputs, results),
-    computeSeconds: secondsOf(fragment, cluster, 'compute'),
+    computeSeconds: fragmentSeconds(fragment, cluster, 'compute'),
     collectives: fragment.nodes.flatMap((inner) =>
       inner.kind === 'communicate'
         ? [

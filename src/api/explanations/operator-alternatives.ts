@@ -138,7 +138,7 @@ export class OperatorAlternatives {
     const [mesh, strategy] = [this.meshOf(node), this.strategyOf(node)];
     const { operands, results } = sidesUnder(graph, node, strategy, mesh);
     const { fragment } = lowerOperator(viewOf(graph, node), strategy, mesh, contextOf(graph, node));
-    const own = { seconds: secondsOf(fragment, cluster), around: this.around(node, operands, results) };
+    const own = { seconds: fragmentSeconds(fragment, cluster), around: this.around(node, operands, results) };
     const all = indices.map((index): Alternative => {
       const other = set.strategies[index] ?? REPLICATED;
       const seconds = (set.costs[index] ?? 0) / 1e9;
@@ -229,7 +229,7 @@ export function explainedStrategy({ axes, pieces = {}, carried, pending }: Strat
   return { axes: Object.fromEntries(named), pieces, carried: namesOn(mesh, carried?.axes ?? []), owed };
 }
 
-export function secondsOf(fragment: Fragment, cluster: Explainable['cluster'], kind?: 'compute'): number {
+export function fragmentSeconds(fragment: Fragment, cluster: Explainable['cluster'], kind?: 'compute'): number {
   return fragment.nodes
     .filter((inner) => kind === undefined || inner.kind === kind)
     .reduce((sum, inner) => sum + priceNode(inner, fragment, cluster) / 1e9, 0);

@@ -32,13 +32,13 @@ import { liftMatMul } from '../../ir/passes/lift-matmul.js';
 import { orderNodes } from '../../ir/passes/order.js';
 import { recogniseBlocks } from '../../ir/passes/recognise-blocks.js';
 import { resizeBatch, resizeNotes } from '../../ir/passes/resize-batch.js';
-import { resolve } from '../../ir/passes/resolve.js';
+import { resolveValues } from '../../ir/passes/resolve.js';
 import { checkStatedOutputs } from '../../ir/passes/stated-outputs.js';
 import { weightInputs } from '../../ir/passes/weight-inputs.js';
-import { writeAttention } from '../../ir/passes/write-attention.js';
+import { attentionInPlainOperators } from '../../ir/passes/write-attention.js';
 import { writeSinks } from '../../ir/passes/write-sinks.js';
 import { evaluate } from '../../runtime/evaluate.js';
-import type { PlanTraining } from '../../strategy/plan.js';
+import type { PlanPass, PlanTraining } from '../../strategy/plan.js';
 import { checkDispatch, dispatchIn, dispatchNote, dispatchPass } from './dispatch.js';
 
 export interface ImportOptions extends DispatchOptions {
@@ -73,7 +73,7 @@ export interface ImportedModel {
   /** SHA-256 of the graph's structure. */
   readonly fingerprint: string;
   /** The passes that made the graph, in order. */
-  readonly passes: readonly ImportPass[];
+  readonly passes: readonly PlanPass[];
   /** The dimensions that were bound, by name or place. */
   readonly dims: Readonly<Record<string, number>>;
   /** The batch that the graph was rebuilt at, or null for the file's own. */
@@ -96,11 +96,6 @@ export interface ImportedModel {
   readonly gradients?: ReadonlyMap<string, string>;
   /** Of a step of training: its loss, and what gradients are divided by before clipping. */
   readonly step?: Pick<TrainingGraph, 'loss' | 'divisor' | 'lossScaleSamples'>;
-}
-
-export interface ImportPass {
-  readonly name: string;
-  readonly options?: Readonly<Record<string, string | number | boolean>>;
 }
 
 /**
@@ -128,7 +123,7 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
   const { nodes, initializers, kinds } = options.keepsParameters
     ? withDroppedBiases(model, ordered)
     : { nodes: ordered, initializers: model.graph.initializers, kinds: model.kinds };
-  const resolved = await resolve({ ...model.graph, initializers }, nodes, {
+  const resolved = await resolveValues({ ...model.graph, initializers }, nodes, {
     file: model.file,
     dims: bound.named,
     constants,
@@ -155,7 +150,7 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
   const plain = liftMatMul(named);
   const assembled: Graph = { ...plain, batch: batchDimensions(plain) };
   const resized = options.globalBatch === undefined ? assembled : resizeBatch(assembled, options.globalBatch);
-  const attending = options.sharesSequence ? writeAttention(resized) : resized;
+  const attending = options.sharesSequence ? attentionInPlainOperators(resized) : resized;
   // Dispatch knows experts in the same form.
   const isShared = options.sharesExperts || options.dispatch !== undefined;
   const expanded = isShared ? splitEinsums(expandExperts(attending)) : attending;
@@ -197,9 +192,9 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
 
 function passesOf(
   options: ImportOptions,
-  experts: readonly ImportPass[],
+  experts: readonly PlanPass[],
   layers: readonly Dispatched[],
-): readonly ImportPass[] {
+): readonly PlanPass[] {
   return [
     { name: 'inline-functions' },
     { name: 'opset', options: { to: INTERNAL_OPSET } },

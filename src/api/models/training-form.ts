@@ -1,6 +1,7 @@
 /**
  * @file A model as training wants it, before loss and gradients: parameters by place, batch statistics, dropout that drops.
  */
+
 import {
   keepRunningStatistics,
   ONE_PART,
@@ -16,7 +17,8 @@ import { placeParameters } from '../../ir/parameters/place-parameters.js';
 import { isNatural, isPlausible } from '../../ir/parameters/places.js';
 import { DOTTED, LITERAL } from '../../ir/parameters/role.js';
 import { sameValues } from '../../ir/parameters/same-values.js';
-import type { ImportedModel, ImportOptions, ImportPass } from './import.js';
+import type { PlanPass } from '../../strategy/plan.js';
+import type { ImportedModel, ImportOptions } from './import.js';
 import type { BatchStatistics } from './statistics-parts.js';
 
 /** How a model becomes one that is trained; `trainable` and `frozen` are globs of names. */
@@ -53,7 +55,7 @@ export interface PreparedTraining {
   /** What the user should know, a line each. */
   readonly notes: readonly string[];
   /** What was done, for the plan. */
-  readonly pass: ImportPass;
+  readonly pass: PlanPass;
 }
 
 /**
@@ -83,7 +85,7 @@ export function sharedBy({ sp = 1, ep = 1 }: { readonly sp?: number; readonly ep
 }
 
 /** What a model, or that of a plan, was imported for. */
-export function sharedIn({ passes }: { readonly passes: readonly Pick<ImportPass, 'name'>[] }): Shared {
+export function sharedIn({ passes }: { readonly passes: readonly Pick<PlanPass, 'name'>[] }): Shared {
   const has = (pass: string) => passes.some(({ name }) => name === pass);
   return {
     ...(has('write-attention') ? { sharesSequence: true } : {}),

@@ -14,7 +14,7 @@ import { fingerprint } from '../../ir/fingerprint.js';
 import { matchesAny } from '../../ir/glob.js';
 import type { Graph } from '../../ir/graph.js';
 import { fileNames } from '../../ir/parameters/find-parameters.js';
-import { isNatural, placesOf } from '../../ir/parameters/places.js';
+import { isNatural, parameterPlaces } from '../../ir/parameters/places.js';
 import { findLayers } from '../../ir/passes/find-layers.js';
 import { batchSize } from '../../search/degrees.js';
 import type { PlanTraining } from '../../strategy/plan.js';
@@ -147,7 +147,7 @@ function checkFloating(graph: Graph, { trainable = [] }: Training): void {
 /** Which weights decay: matrices, not biases, scales and vectors in whatever shape the file has them, but for what is said. */
 export function decayOf(graph: Graph, { decayed = [], undecayed = [] }: Training): (name: string) => boolean {
   checkGlobs(graph, [...decayed, ...undecayed]);
-  const places = placesOf(graph, graph.weights.keys());
+  const places = parameterPlaces(graph, graph.weights.keys());
   return (name) => {
     const names = [name, ...fileNames(graph, name)];
     if (names.some((known) => matchesAny(undecayed, known))) return false;

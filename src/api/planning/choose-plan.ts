@@ -4,7 +4,7 @@
  * included; the next ones only where that price refutes the order of the proposals. The fastest that fits is the plan.
  */
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
-import { deviceBytes, tensorBytes, usableBytes } from '../../cost-model/predict.js';
+import { bytesForTensors, deviceBytes, usableBytes } from '../../cost-model/predict.js';
 import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
 import { AutoparError } from '../../ir/error.js';
 import type { Graph } from '../../ir/graph.js';
@@ -27,12 +27,12 @@ import {
   notTaken,
   peakOf,
   ranked,
-  refused,
-  secondsOf,
+  refusedPlan,
+  stepSecondsOf,
 } from './compared-plans.js';
 import { innerAxes } from './left-out.js';
 import { MOST_WORK, MOST_WORK_OF_KINDS, MOST_WORK_WITHOUT_ROLES, meshWork, plainWork } from './planning-work.js';
-import { askedOf, asSearched, kindOf, microBatchesOf, proposer, unproposed } from './proposals.js';
+import { askedOf, asSearched, kindOf, microBatchCount, proposer, unproposed } from './proposals.js';
 import { type StepSearch, stepRemedy } from './search-step.js';
 
 /** What is chosen from. */
@@ -144,7 +144,7 @@ async function beside(choices: Choices, deadline: Deadline): Promise<ChosenPlan>
   if (best) {
     const why = early instanceof AutoparError ? early : checked instanceof AutoparError ? checked : null;
     const cut = early === null || early instanceof AutoparError ? training : early.training;
-    const rest = alone ? others : [...others, refused({ ...choices, training: cut }, why)];
+    const rest = alone ? others : [...others, refusedPlan({ ...choices, training: cut }, why)];
     const compared = isMade ? ranked(all, rest, options) : [];
     return { ...best, compared, searched, notes: [...notes, ...tightNotes(best, choices)] };
   }
@@ -224,7 +224,7 @@ function taken(all: readonly FittingPlan[], { options, cluster }: Choices): read
   const { taken: first } = preferred(
     sorted,
     (one) => ({
-      seconds: secondsOf(one),
+      seconds: stepSecondsOf(one),
       bytes: peakOf(one),
       degrees: one.planned.plan.degrees,
       isOffloaded: (one.planned.plan.requested?.offload ?? 'none') !== 'none',
@@ -294,7 +294,7 @@ async function lowerProposals(
   const isOpen = (priced: PricedConfiguration) =>
     options.zero === undefined &&
     isOfUpdates(priced.configuration) &&
-    tensorBytes(proposing.wholeBytes(priced), cluster) <= limit;
+    bytesForTensors(proposing.wholeBytes(priced), cluster) <= limit;
   for (let round = 0; round < ROUNDS; round++) {
     const safe = await proposing.propose(asked).catch(refusal);
     // What fits nearly, or not at all, is proposed where nothing else is.
@@ -326,7 +326,7 @@ async function lowerProposals(
         continue;
       }
       const { dp, sp, tp } = priced.configuration.degrees;
-      const bytes = tensorBytes(priced.bytes, cluster);
+      const bytes = bytesForTensors(priced.bytes, cluster);
       if (bytes * (excess.get(hasStages(priced)) ?? 1) > limit) {
         if (index < LOWERED) others.set(key, notTaken(priced, LARGER));
         continue;
@@ -391,13 +391,13 @@ function withEstimate(alone: FittingPlan | null, proposals: readonly PricedConfi
  */
 function mayBeFaster(proposal: PricedConfiguration, lowered: readonly FittingPlan[]): boolean {
   const factor = factorOf(lowered, (priced) => kindOf(priced) === kindOf(proposal)) ?? 1;
-  return lowered.every((one) => proposal.seconds * factor < NEAR * secondsOf(one));
+  return lowered.every((one) => proposal.seconds * factor < NEAR * stepSecondsOf(one));
 }
 
 /** The least by which plans that proposals became are dearer, of some of them; null where none of these is lowered. */
 function factorOf(lowered: readonly FittingPlan[], isLike: (priced: PricedConfiguration) => boolean): number | null {
   const factors = lowered.flatMap((one) =>
-    one.priced && !one.planned.found.savesMemory && isLike(one.priced) ? [secondsOf(one) / one.priced.seconds] : [],
+    one.priced && !one.planned.found.savesMemory && isLike(one.priced) ? [stepSecondsOf(one) / one.priced.seconds] : [],
   );
   return factors.length > 0 ? Math.min(...factors) : null;
 }
@@ -432,7 +432,7 @@ function isSearched({ configuration }: PricedConfiguration, alone: FittingPlan |
   const { pp, sp, ep } = known?.degrees ?? { pp: 0, sp: 0, ep: 0 };
   const isTooLarge = found?.rejected.some((other) => other.kind === 'too-large' && other.degrees.tp === degrees.tp);
   const isAlike = pp === 1 && degrees.pp === pp && degrees.sp === sp && degrees.ep === ep;
-  const isWhole = microBatchesOf(configuration) === (alone?.training?.microBatches ?? 1);
+  const isWhole = microBatchCount(configuration) === (alone?.training?.microBatches ?? 1);
   // Of inference over sp a proposal is lowered in two forms of attention, of which alone is one.
   const isOneForm = sp === 1 || alone?.training !== undefined;
   return isAlike && isWhole && isOneForm && !isTooLarge && recompute === 'none' && offload === 'none';
@@ -462,7 +462,7 @@ async function lower(
   const formed = (degrees: Partial<Degrees>) =>
     form(
       { ...given, degrees: { ...given.degrees, ...degrees } },
-      training && { ...training, microBatches: microBatchesOf(configuration) },
+      training && { ...training, microBatches: microBatchCount(configuration) },
     );
   const written = await formed({ dp, sp, ep });
   const forms = [written];
@@ -475,7 +475,7 @@ async function lower(
   const results: (FittingPlan | AutoparError)[] = [];
   for (const one of forms) results.push(await lowerFormed(choices, priced, one, isOpen, deadline).catch(refusal));
   const fitting = results.flatMap((one) => (one instanceof AutoparError ? [] : [one]));
-  const [best] = fitting.sort((one, other) => secondsOf(one) - secondsOf(other));
+  const [best] = fitting.sort((one, other) => stepSecondsOf(one) - stepSecondsOf(other));
   if (!best) throw results[0];
   return best;
 }
@@ -500,7 +500,7 @@ async function lowerFormed(
 
 /** Whether the ZeRO level of a step is about its updates alone: of one micro-batch level 2 is level 1. */
 function isOfUpdates(configuration: StepConfiguration): boolean {
-  return configuration.zero === 1 || (configuration.zero === 2 && microBatchesOf(configuration) === 1);
+  return configuration.zero === 1 || (configuration.zero === 2 && microBatchCount(configuration) === 1);
 }
 
 /** What has no plan, to be compared with what has. @throws whatever is not the user's to mend */

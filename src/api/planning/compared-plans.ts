@@ -11,7 +11,7 @@ import type { ImportedModel } from '../models/import.js';
 import type { Training } from '../models/training.js';
 import type { PlannedModel } from '../plan.js';
 import type { NestedCompileOptions } from '../requests/compile-options.js';
-import { microBatchesOf } from './proposals.js';
+import { microBatchCount } from './proposals.js';
 
 /** A model in the form that is planned. */
 export interface Formed {
@@ -48,10 +48,10 @@ export interface FittingPlan extends Formed {
 
 /** What the objective wants little of, as lowered: bytes of the fullest stage, or seconds. */
 export function figureOf({ objective }: Pick<NestedCompileOptions, 'objective'>): (plan: FittingPlan) => number {
-  return objective === 'memory' ? peakOf : secondsOf;
+  return objective === 'memory' ? peakOf : stepSecondsOf;
 }
 
-export function secondsOf({ planned }: FittingPlan): number {
+export function stepSecondsOf({ planned }: FittingPlan): number {
   return planned.found.prediction.stepSeconds;
 }
 
@@ -76,7 +76,7 @@ export function ranked(
       microBatches: training?.microBatches ?? 1,
       ...estimated(priced),
       ...(axes ? { axes } : {}),
-      stepSeconds: secondsOf(lowered),
+      stepSeconds: stepSecondsOf(lowered),
       peakBytes: peakOf(lowered),
       reason: index === 0 ? null : `${(own / least).toPrecision(4)} ${more}${asFast(own, least)}`,
     };
@@ -99,7 +99,7 @@ export function notTaken(priced: PricedConfiguration, why: AutoparError | string
   const { degrees } = priced.configuration;
   return {
     degrees,
-    microBatches: microBatchesOf(priced.configuration),
+    microBatches: microBatchCount(priced.configuration),
     ...estimated(priced),
     ...without(why),
   };
@@ -113,7 +113,7 @@ interface Asked {
 }
 
 /** Of dp and tp alone. */
-export function refused({ options, cluster, training }: Asked, why: AutoparError | null): ComparedPlan {
+export function refusedPlan({ options, cluster, training }: Asked, why: AutoparError | null): ComparedPlan {
   const { dp, tp, pp = 1, sp = 1, ep = 1 } = options.degrees ?? {};
   const rest = clusterSize(cluster) / (pp * sp);
   return {

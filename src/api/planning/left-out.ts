@@ -20,7 +20,10 @@ export interface DegreeQuestion {
 }
 
 /** Dimensions by the names of their options. */
-export function leftOut(graph: Graph, { devices, given, stages, trains, isLocal }: DegreeQuestion): readonly string[] {
+export function unsearchedDimensions(
+  graph: Graph,
+  { devices, given, stages, trains, isLocal }: DegreeQuestion,
+): readonly string[] {
   // With dp and tp given, nothing was left to choose among degrees.
   const spreads = devices > 1 && (given.dp === undefined || given.tp === undefined);
   return [

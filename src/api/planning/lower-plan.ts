@@ -23,7 +23,7 @@ import { checkFirst } from '../../strategy/first-only.js';
 import type { Plan, PlanPrediction } from '../../strategy/plan.js';
 import { planDigest } from '../../strategy/plan-json.js';
 import { planPlaces } from '../../strategy/plan-places.js';
-import { checkPlaces, type StagedGraph, stagedGraph } from '../../strategy/staged-graph.js';
+import { checkStagePlaces, type StagedGraph, stagedGraph } from '../../strategy/staged-graph.js';
 import { dispatchOf } from '../models/dispatch.js';
 
 /** A plan as a program is made from it. */
@@ -60,7 +60,7 @@ export function lowerAssigned(plan: Plan, assigned: AssignedPlan): LoweredPlan {
   }
   const { layout, schedule } = staged.pipeline;
   const lowered = lowerStages(staged.graph, assignment, redistributor, layout);
-  checkPlaces(plan, staged.graph, lowered);
+  checkStagePlaces(plan, staged.graph, lowered);
   return { lowered: asPlanned(lowered, plan, places), schedule };
 }
 

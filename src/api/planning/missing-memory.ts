@@ -7,7 +7,7 @@ import { stageClusters } from '../../cost-model/step/stages.js';
 import type { StageMemory } from '../../cost-model/step/step-memory.js';
 
 /** Bytes that a device of each stage has; none where nobody knows. */
-export function limitsOf(
+export function stageMemoryLimits(
   memory: number | undefined,
   cluster: Cluster,
   configuration: StepConfiguration,

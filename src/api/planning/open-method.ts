@@ -66,7 +66,7 @@ function refusal(error: unknown): AutoparError {
 }
 
 /** That nothing fits, to be mended. */
-export function nothingFits(error: unknown): NothingFits {
+export function asNothingFits(error: unknown): NothingFits {
   if (error instanceof NothingFits) return error;
   throw error;
 }

@@ -11,7 +11,7 @@ import type { PricedConfiguration } from '../../search/configurations/priced.js'
 import { batchSize } from '../../search/degrees.js';
 import { evenLayers } from '../../search/pipeline/even-layers.js';
 import { layoutOfStages } from '../../search/pipeline/stage-layout.js';
-import { type StageUnit, unitsOf } from '../../search/pipeline/units.js';
+import { type StageUnit, stageUnits } from '../../search/pipeline/units.js';
 import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 import type { Deadline } from '../../solver/deadline.js';
 import type { ImportedModel } from '../models/import.js';
@@ -167,7 +167,7 @@ function pricedSchedule(schedule: string): StepSearchOptions['schedule'] {
 }
 
 /** Micro-batches of a step that is proposed. */
-export function microBatchesOf({ globalBatch, microBatch, degrees }: StepConfiguration): number {
+export function microBatchCount({ globalBatch, microBatch, degrees }: StepConfiguration): number {
   return globalBatch / (microBatch * degrees.dp);
 }
 
@@ -215,7 +215,7 @@ interface UnitCut {
 /** The layers of each part as proposed; null where the graph's layers are not those that were priced. */
 function cutOf({ degrees: { pp }, virtualStages, stageLayers }: StepConfiguration, graph: Graph): UnitCut | null {
   const parts = pp * virtualStages;
-  const units = unitsOf(graph, parts);
+  const units = stageUnits(graph, parts);
   const layers = new Set(repeatedLayers(graph));
   const all = units.filter(({ name }) => layers.has(name)).length;
   const counts = stageLayers ?? evenLayers(all, parts);

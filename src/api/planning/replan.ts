@@ -9,7 +9,7 @@ import { type PlanOptions, type PlanResult, plan as search } from '../../search/
 import type { Plan } from '../../strategy/plan.js';
 import { readPlan } from '../../strategy/plan-json.js';
 import { stagedGraph } from '../../strategy/staged-graph.js';
-import { decidedAgain, givenDegrees } from '../explanations/explain-compiled.js';
+import { decidedAgain, pinnedDegrees } from '../explanations/explain-compiled.js';
 import { compiledModel } from '../models/compiled-model.js';
 import type { ImportedModel } from '../models/import.js';
 import { readSource } from '../output/folder.js';
@@ -36,7 +36,7 @@ export async function openReplanning(directory: string, model?: string): Promise
   const { graph, pipeline } = stagedGraph(plan, planned.graph);
   const imported = { ...planned, graph };
   const cluster = clusterOf(plan);
-  const degrees = givenDegrees(plan);
+  const degrees = pinnedDegrees(plan);
   const { pp } = plan.degrees;
   const devices = cluster.nodes * cluster.perNode;
   const decided = await decidedAgain(directory, source, planned, { ...degrees, pp }, devices);

@@ -15,7 +15,7 @@ import type { ConfigurationSearchOptions } from '../../search/configurations/pri
 import { combinations, type Decided, divisors, factsOf, type SpaceOptions } from '../../search/configurations/space.js';
 import { timeWritten } from '../../search/figures.js';
 import { type Preferences, preferencesOf, type Wish } from '../../search/preference.js';
-import { listed } from '../../search/smallest-conflict.js';
+import { listInWords } from '../../search/smallest-conflict.js';
 import { Deadline } from '../../solver/deadline.js';
 import { clusterSources } from '../requests/cluster-sources.js';
 import { conflictingPins, keepingOnly, type PinnedKey, pinsTyped } from '../requests/step-conflict.js';
@@ -109,7 +109,7 @@ async function conflict(options: StepSearchOptions, code: string): Promise<strin
   const none = isOfMemory ? 'nothing that fits' : 'no combination of degrees';
   return typed.length === 1
     ? `${typed[0]} leaves ${none}, whatever the rest is: leave it out`
-    : `${listed(typed)} leave ${none}, whatever the rest is: leave one of them out`;
+    : `${listInWords(typed)} leave ${none}, whatever the rest is: leave one of them out`;
 }
 
 /** Which leave nothing that fits: each set is asked of what fits first, and the one that is found of a search to its end. */

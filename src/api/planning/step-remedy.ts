@@ -11,7 +11,7 @@ import { hasSchedule, microBatches, priceStepExactly } from '../../cost-model/st
 import type { ModelWork } from '../../cost-model/step/work.js';
 import { interruptible } from '../../ir/interruption.js';
 import { divisors, type ModelFacts } from '../../search/configurations/space.js';
-import { limitsOf, missingOf } from './missing-memory.js';
+import { missingOf, stageMemoryLimits } from './missing-memory.js';
 
 /** One change, as options to add, and the seconds of a step with it. */
 export interface Remedy {
@@ -39,7 +39,7 @@ interface Remediable {
 }
 
 /** The cheapest change that makes it fit; tensor parallelism that leaves its node only where nothing else does. */
-export async function remedyOf(
+export async function cheapestRemedy(
   options: AskedStep,
   configuration: StepConfiguration,
   { cluster, facts, works }: Remediable,
@@ -57,7 +57,7 @@ export async function remedyOf(
       if (changed.degrees.pp > 1 && !hasSchedule(changed)) continue;
       const stages = stageMemory(work, changed);
       const host = hostMemory(stages, changed, cluster);
-      if (missingOf(stages, limitsOf(options.memory, cluster, changed)).bytes > 0) continue;
+      if (missingOf(stages, stageMemoryLimits(options.memory, cluster, changed)).bytes > 0) continue;
       if (host && host.bytes > host.memoryBytes) continue;
       const { stepSeconds } = priceStepExactly(work, changed, cluster, STEP_CONSTANTS);
       if (!best || stepSeconds < best.stepSeconds) best = { change, stepSeconds };

@@ -37,7 +37,7 @@ const PROCESS_SECONDS = 1;
 /** Steps of training that are compared; the program is opened anew for each. */
 const STEPS = 2;
 
-export function limitsOf({
+export function rehearsalLimits({
   memory,
   timeLimit,
 }: {
@@ -95,7 +95,7 @@ function tooLarge(reason: string, option: string): AutoparError {
 }
 
 /** The error of a rehearsal that ran out of time. */
-export function outOfTime({ seconds }: RehearsalLimits, doing: string): AutoparError {
+export function rehearsalOutOfTime({ seconds }: RehearsalLimits, doing: string): AutoparError {
   return new AutoparError(
     'rehearsal-too-large',
     'noPlan',

@@ -12,7 +12,7 @@ import { tensorLayoutText } from '../../sharding-propagation/file-form.js';
 import { isReplicated, type Layout, mergedLayout, normalise, sameBlocks } from '../../sharding-propagation/layout.js';
 import { deviceCount, STAGE_AXIS } from '../../sharding-propagation/mesh.js';
 import { axesTaking } from '../../sharding-propagation/roles.js';
-import { type AxisSizes, rankAxes, sizesOf } from '../../sharding-propagation/stage-meshes.js';
+import { type AxisSizes, axisSizes, rankAxes } from '../../sharding-propagation/stage-meshes.js';
 import { operandLayouts, REPLICATED, type Strategy } from '../../sharding-propagation/strategy.js';
 import type { Plan, PlanOperator, PlanView } from '../../strategy/plan.js';
 import { producedLayouts } from '../../strategy/produced-layouts.js';
@@ -100,9 +100,9 @@ export function reducedPlan(big: BigPlan, small: SmallModel): Plan {
     cluster: { nodes: 1, perNode: devices * stages, device: plan.cluster.device },
     mesh: [
       ...(stages > 1 ? [{ axis: STAGE_AXIS, size: stages }] : []),
-      ...axesOf(rankAxes(sizesOf(mesh.stages?.stages[0] ?? mesh.mesh))),
+      ...axesOf(rankAxes(axisSizes(mesh.stages?.stages[0] ?? mesh.mesh))),
     ],
-    ...(mesh.stages ? { meshes: mesh.stages.stages.map((stage) => axesOf(sizesOf(stage))) } : {}),
+    ...(mesh.stages ? { meshes: mesh.stages.stages.map((stage) => axesOf(axisSizes(stage))) } : {}),
     degrees: reducedDegrees(plan, mesh, stages),
     stages: counts.map((count) => ({ operators: count, devices })),
     layerClasses: [],

@@ -116,18 +116,13 @@ async function inPlace(
   return folder;
 }
 
-interface Finished {
-  readonly program: Program;
-  readonly folder: string;
-}
-
 /** The program of a compiled folder; null where it was written with --plan-only. */
-async function finishedProgram(folder: string): Promise<Finished | null> {
+async function finishedProgram(folder: string): Promise<ProgramPlace | null> {
   const there = await stat(path.join(folder, 'program', 'program.json')).catch(() => null);
   return there ? { program: (await readCompiled(folder)).program, folder: await programFolder(folder) } : null;
 }
 
-async function copiedProgram({ program, folder }: Finished, directory: string): Promise<Program> {
+async function copiedProgram({ program, folder }: ProgramPlace, directory: string): Promise<Program> {
   await mkdir(directory);
   await mkdir(path.join(directory, 'segments'));
   const files = program.stages

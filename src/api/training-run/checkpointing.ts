@@ -7,7 +7,7 @@ import { AutoparError } from '../../ir/error.js';
 import type { Session } from '../../runtime/session.js';
 import { Checkpoints, type Saved } from '../execution/checkpoints.js';
 import type { CompiledParts } from '../output/folder.js';
-import { recordOf, stateOf, type TrainingState } from './state.js';
+import { checkpointRecord, recordedState, type TrainingState } from './state.js';
 
 export interface CheckpointOptions {
   /** Writes a checkpoint after every so many steps; behind the last step one is written in any case. */
@@ -71,7 +71,7 @@ export async function openCheckpointing(parts: CompiledParts, options: TrainingR
     const found = resume === false ? null : await checkpoints.find(resume === true ? undefined : resume);
     if (!found) await checkpoints.checkNone();
     for (const note of found?.notes ?? []) onNote?.(note);
-    const resumed = found && stateOf(found.checkpoint.step, found.checkpoint.state, found.folder);
+    const resumed = found && recordedState(found.checkpoint.step, found.checkpoint.state, found.folder);
     if (resumed) checkOrder(options, resumed);
     let last: Saved | null = null;
     return {
@@ -84,7 +84,7 @@ export async function openCheckpointing(parts: CompiledParts, options: TrainingR
         const { step } = state;
         if (step !== steps && (checkpointEvery === undefined || step % checkpointEvery !== 0)) return;
         try {
-          last = await checkpoints.save(session, { step, state: recordOf(state) });
+          last = await checkpoints.save(session, { step, state: checkpointRecord(state) });
         } catch (error) {
           if (step === steps || !(error instanceof AutoparError) || error.exit !== 'cannotWrite') throw error;
           onNote?.(`warning: this checkpoint was not written, and the last one stays: ${error.message}`);

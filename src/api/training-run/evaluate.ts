@@ -3,7 +3,7 @@
  */
 import type { Dataset } from '../../data/dataset.js';
 import { batchesPerEpoch, type LastBatch } from '../../data/sampler.js';
-import { eachStep, numberIn } from '../../runtime/run-program.js';
+import { eachStep, scalarIn } from '../../runtime/run-program.js';
 import type { PlanTraining } from '../../strategy/plan.js';
 import type { ForwardProgram } from './forward-program.js';
 import { type DataOptions, feedBatch, openTrainingData } from './training-data.js';
@@ -42,8 +42,8 @@ export function openEvaluator(
         options: () => ({}),
         after: (_, { outputs }) => {
           const [over, under] = [outputs[numerator], denominator === null ? null : outputs[denominator]];
-          sum += over ? numberIn(over) : Number.NaN;
-          count += under ? numberIn(under) : 1;
+          sum += over ? scalarIn(over) : Number.NaN;
+          count += under ? scalarIn(under) : 1;
         },
       });
       return { loss: sum / count, samples: lastBatch === 'pad' ? samples : steps * batch };

@@ -100,7 +100,7 @@ async function forwardModel({
     ? { numerator: scored.ratio?.numerator ?? scored.loss, denominator: scored.ratio?.denominator ?? null }
     : null;
   const outputs = loss ? [loss.numerator, ...(loss.denominator === null ? [] : [loss.denominator])] : form.outputs;
-  const forward = withoutUnread({ ...(scored?.graph ?? form), outputs });
+  const forward = leadingToOutputs({ ...(scored?.graph ?? form), outputs });
   // State is among the inputs later, and is no batch.
   const whole: Graph = { ...forward, batch: batchDimensions(forward) };
   const held = names.filter((name) => whole.weights.has(name));
@@ -109,7 +109,7 @@ async function forwardModel({
 }
 
 /** Without what leads to no output. */
-function withoutUnread(graph: Graph): Graph {
+function leadingToOutputs(graph: Graph): Graph {
   const nodes = needed(
     graph.nodes,
     graph.outputs,

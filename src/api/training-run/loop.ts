@@ -4,7 +4,7 @@
 import type { Dataset } from '../../data/dataset.js';
 import { learningRateAt, type OptimizerOptions } from '../../ir/autodiff/optimizer-options.js';
 import { elementCount } from '../../ir/graph.js';
-import { eachStep, numberIn } from '../../runtime/run-program.js';
+import { eachStep, scalarIn } from '../../runtime/run-program.js';
 import type { Session, StepResult } from '../../runtime/session.js';
 import type { ImportedModel } from '../models/import.js';
 import { numberReader } from '../verification/numbers.js';
@@ -96,7 +96,7 @@ export async function trainSteps(loop: TrainingLoop): Promise<TrainingState> {
       const { bytesRead } = read.shift() as ReturnType<typeof feedBatch>;
       const step = state.step + 1;
       const value = result.outputs[loss];
-      const mean = value ? numberIn(value) : Number.NaN;
+      const mean = value ? scalarIn(value) : Number.NaN;
       const refuse = (what: string) => notFiniteError(what, step, result, usual, program, planned.graph);
       if (!Number.isFinite(mean)) throw refuse('loss');
       const scale = isScaled ? state.lossScale / samples : 1;

@@ -6,7 +6,7 @@ import { AutoparError } from '../../ir/error.js';
 import type { OperatorRole } from '../../ir/operator.js';
 import { operatorRole } from '../../ir/ops/index.js';
 import type { Program } from '../../program/program.js';
-import { numberIn } from '../../runtime/run-program.js';
+import { scalarIn } from '../../runtime/run-program.js';
 import type { StepOptions, StepResult } from '../../runtime/session.js';
 import type { ImportedModel } from '../models/import.js';
 import { numberReader } from '../verification/numbers.js';
@@ -76,7 +76,7 @@ export function gradientNorm(places: GradientPlaces, { squares, tensors }: StepR
     for (let index = 0; index < length; index++) sum += readers.reduce((value, read) => value + read(index), 0) ** 2;
   }
   const divisor = places.divisor === null ? undefined : tensors[places.divisor];
-  const counted = divisor ? numberIn(divisor) : 1;
+  const counted = divisor ? scalarIn(divisor) : 1;
   return counted === 0 ? 0 : Math.sqrt(sum) / (counted * scale);
 }
 

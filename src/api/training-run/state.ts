@@ -23,7 +23,12 @@ export function firstState(order: SampleOrder, lastBatch: LastBatch, lossScale: 
 }
 
 /** What of it a checkpoint records beside the step. */
-export function recordOf({ position, order, lastBatch, lossScale }: TrainingState): Readonly<Record<string, unknown>> {
+export function checkpointRecord({
+  position,
+  order,
+  lastBatch,
+  lossScale,
+}: TrainingState): Readonly<Record<string, unknown>> {
   return { ...position, ...order, lastBatch, lossScale };
 }
 
@@ -31,7 +36,7 @@ export function recordOf({ position, order, lastBatch, lossScale }: TrainingStat
  * The state that a checkpoint records.
  * @throws AutoparError `bad-checkpoint` (input) for a record of another form
  */
-export function stateOf(step: number, record: Readonly<Record<string, unknown>>, file: string): TrainingState {
+export function recordedState(step: number, record: Readonly<Record<string, unknown>>, file: string): TrainingState {
   const { epoch, index, samples, seed, inOrder, lastBatch, lossScale } = record;
   const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) >= 0;
   const isFit = isCount(epoch) && isCount(index) && isCount(samples) && isCount(seed) && typeof lossScale === 'number';

@@ -3,7 +3,7 @@
  */
 import { byteLength, type DType, isFloating } from '../../ir/dtype.js';
 import type { ConstantTensor } from '../../ir/graph.js';
-import { numberReader, positionOf } from './numbers.js';
+import { numberReader, unravelIndex } from './numbers.js';
 
 /** |actual − expected| ≤ absolute + relative · |expected|. */
 export interface Tolerance {
@@ -94,7 +94,7 @@ export function compareTensors(
     worstAbsolute,
     worstRelative,
     largest,
-    where: worstExcess < 0 ? [] : positionOf(where, expected.shape),
+    where: worstExcess < 0 ? [] : unravelIndex(where, expected.shape),
     outside,
     ties,
     passed: outside === 0,

@@ -64,7 +64,7 @@ function emptyTensor(type: TensorType): {
 }
 
 /** Index of an element as one number per dimension. */
-export function positionOf(index: number, shape: readonly number[]): readonly number[] {
+export function unravelIndex(index: number, shape: readonly number[]): readonly number[] {
   const result: number[] = [];
   let rest = index;
   for (const size of [...shape].reverse()) {

@@ -100,7 +100,7 @@ export interface ComparedSteps {
 export async function compareSteps(task: TrainingToVerify): Promise<ComparedSteps> {
   const { whole } = task;
   const places = placesIn(task);
-  const first = await firstState(whole);
+  const first = await initialWeights(whole);
   const found: StepComparison[] = [];
   const gradients = places.filter(({ part, tensors }) => part === 'gradient' && tensors.length > 0);
   const reference = await openStep(
@@ -180,7 +180,7 @@ function perturbedState({ gradients }: ImportedModel, state: Arrays, unit: numbe
   return { ...perturbed(of(false), 0, seed + 101), ...perturbed(of(true), unit, seed + 202) };
 }
 
-async function firstState({ graph }: ImportedModel): Promise<Arrays> {
+async function initialWeights({ graph }: ImportedModel): Promise<Arrays> {
   const first: Record<string, ConstantTensor> = {};
   for (const [name, weight] of graph.initial ?? [])
     first[name] = { dtype: weight.dtype, shape: weight.shape, data: await weightBytes(name, weight) };

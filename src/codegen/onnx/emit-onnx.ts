@@ -12,7 +12,7 @@ import type { Program, ProgramValue } from '../../program/program.js';
 import { openSafetensors } from '../../program/safetensors.js';
 import { linkShards } from '../link-shards.js';
 import { type FileSpan, type RankModels, rankModels } from './rank-models.js';
-import { readme } from './readme.js';
+import { onnxReadme } from './readme.js';
 import { axesOfStage, type OnnxStageGraph, type RankTransfer, stageGraph } from './stage-graph.js';
 
 /** What is written of the ONNX target, but for weights. */
@@ -62,7 +62,7 @@ export async function emitOnnx(
       ranks.push({ rank, stage, file, ...valuesOf(program, stage, own, inStage) });
     }
   }
-  await writeFileAtomic(path.join(directory, 'README.md'), readme(program));
+  await writeFileAtomic(path.join(directory, 'README.md'), onnxReadme(program));
   const mesh = program.mesh.map(({ axis, size }) => ({ axis, size }));
   await writeJsonAtomic(path.join(directory, 'index.json'), { format: 'autopar-onnx', version: 1, mesh, ranks });
 }

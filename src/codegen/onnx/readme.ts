@@ -5,7 +5,7 @@ import { rankCount } from '../../program/mesh.js';
 import type { Program } from '../../program/program.js';
 
 /** What the files are, and what the operators between ranks compute. */
-export function readme({ model, mesh }: Program): string {
+export function onnxReadme({ model, mesh }: Program): string {
   const ranks = rankCount(mesh);
   const axes = mesh.map(({ axis, size }) => `${axis} ${size}`).join(' · ');
   const name = model.name.replace(/[\n\r]+/g, ' ');

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { byteLength, type DType } from '../../ir/dtype.js';
 import { elementCount } from '../../ir/graph.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
-import { BEGIN, phasesOf, UPDATE } from '../../partition/phase-lists.js';
+import { BEGIN, phaseListsOf, UPDATE } from '../../partition/phase-lists.js';
 import type { ShardedGraph } from '../../partition/sharded-graph.js';
 import { type StageWalk, walkStage } from '../../partition/stage-walk.js';
 import { writeFileAtomic, writeJsonAtomic } from '../../program/atomic.js';
@@ -18,7 +18,7 @@ import { listNames } from '../schedule-csv.js';
 import { COLLECTIVES } from './files/collectives.js';
 import { CHECKPOINT, MAIN, REQUIREMENTS, STEPS } from './files/main.js';
 import { meshFile } from './files/mesh.js';
-import { operatorsFile, RUFF, readme } from './files/texts.js';
+import { operatorsFile, RUFF, torchReadme } from './files/texts.js';
 import { VALUES } from './files/values.js';
 import { type ListNames, type ModelFiles, modelFiles } from './model-file.js';
 import { dtypeText } from './operators/operator.js';
@@ -86,7 +86,7 @@ export function torchProgram(lowered: readonly LoweredStage[], program: Program)
       ...(lowered.length > 1 ? { 'schedule.csv': scheduleRows(graphs, walks, names) } : {}),
       'requirements.txt': REQUIREMENTS,
       'ruff.toml': RUFF,
-      'README.md': readme({ model, ranks, mesh, isPipeline: lowered.length > 1 }),
+      'README.md': torchReadme({ model, ranks, mesh, isPipeline: lowered.length > 1 }),
     },
     ...weightsOf(lowered, program, written),
   };
@@ -96,7 +96,7 @@ export function torchProgram(lowered: readonly LoweredStage[], program: Program)
 function namedLists(graphs: readonly ShardedGraph[]): ListNames {
   const known = listNames(graphs);
   return graphs.map((sharded, stage) => {
-    const lists = phasesOf(sharded).map(({ phase }) => phase);
+    const lists = phaseListsOf(sharded).map(({ phase }) => phase);
     return new Map(
       lists
         .filter((list) => list !== BEGIN && list !== UPDATE)

@@ -12,7 +12,7 @@ const MOST_FOLDS = 20;
  * Seconds of each run's step, predicted by the runs outside its group; null where all are in one.
  * @param groupOf what is left out with a run
  */
-export function leftOut(
+export function crossValidatedSeconds(
   fit: FittedLayers,
   groupOf: (run: PlacedRun, index: number) => string,
 ): readonly number[] | null {

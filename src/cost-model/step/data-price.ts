@@ -2,6 +2,7 @@
  * @file What data parallelism adds to a step: gradients are reduced and parameters gathered, once per step or, with ZeRO 3,
  * for every micro-batch (Rajbhandari et al. 2020).
  */
+
 import type { Cluster } from '../cluster.js';
 import { type CollectiveKind, collectiveOver } from '../collective-price.js';
 import { evenPlace, type GroupPlace, groupPlace } from '../group-place.js';
@@ -10,6 +11,7 @@ import { exposedSeconds } from '../phase.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
 import { groupRuns } from './mesh-order.js';
+import { NO_TRANSFER, type TransferPrice } from './offload.js';
 
 /** Elements of parameters that one rank of a stage holds before ZeRO shares them out. */
 export interface HeldParameters {
@@ -29,17 +31,6 @@ export interface Under {
   readonly microBatches: number;
 }
 
-export interface DataPrice {
-  /** Seconds per step that no compute hides, what hidden communication costs compute included. */
-  readonly exposed: number;
-  readonly hidden: number;
-  /** Bytes that one rank sends per step. */
-  readonly bytes: number;
-}
-
-/** Of a stage that trains nothing, or alone. */
-export const NONE: DataPrice = { exposed: 0, hidden: 0, bytes: 0 };
-
 /**
  * Reduction of gradients and gathering of parameters over the data-parallel ranks, as a function of what a stage holds.
  * @param perLayer elements of parameters of a layer on one rank: what ZeRO 3 gathers at once
@@ -49,10 +40,10 @@ export function dataPricing(
   configuration: StepConfiguration,
   cluster: Cluster,
   constants: StepConstants,
-): (held: HeldParameters, under: Under) => DataPrice {
+): (held: HeldParameters, under: Under) => TransferPrice {
   const { degrees, zero, gradientBytes, overlap, software } = configuration;
   const ranks = degrees.dp * degrees.sp;
-  if (ranks === 1) return () => NONE;
+  if (ranks === 1) return () => NO_TRANSFER;
   const runs = groupRuns(degrees, configuration.meshOrder);
   const isOneRing = zero === 3 && software === 'megatron';
   const place = isOneRing ? flat(ranks, cluster) : groupPlace(runs.dp, cluster.levels);
@@ -73,7 +64,7 @@ export function dataPricing(
   const hopsOf = (elements: number) => (elements / perLayer) * hopSeconds;
   const hide = (seconds: number, under: number) => (overlap.data ? exposedSeconds(seconds, under, constants) : seconds);
   return ({ dense, experts }, { forward, backward, firstForwards, lastBackwards, microBatches: m }) => {
-    if (dense + experts === 0) return NONE;
+    if (dense + experts === 0) return NO_TRANSFER;
     // An expert's gradient is shared by the ranks that hold the same expert alone.
     const wire = dense * ((ranks - 1) / ranks) + experts * ((replicas - 1) / replicas);
     if (zero === 3) {

@@ -3,7 +3,7 @@
  * optimizer state, buffers, and what the micro-batches in flight keep for their backward.
  */
 import type { StepConfiguration } from './configuration.js';
-import { tensorBytes } from './part-bytes.js';
+import { heldTensorBytes } from './part-bytes.js';
 import type { LongHeldTensor } from './read-work.js';
 import { stageLayers } from './stages.js';
 import { inFlightOn } from './step-memory.js';
@@ -51,7 +51,7 @@ export function heldTensors(
       const isWeight = named.kind !== 'activation';
       const count = isWeight || !forgets ? kept + recomputed : kept;
       const times = isWeight ? 1 : inFlight;
-      const bytes = count * times * tensorBytes(named, configuration);
+      const bytes = count * times * heldTensorBytes(named, configuration);
       if (bytes === 0 || !(isWeight || keeps)) return [];
       return [{ tensor: named.tensor, kind: named.kind, layers: count, microBatches: times, bytes }];
     });

@@ -24,7 +24,7 @@ export function liveTensors(
   partOf: (group: string) => string,
   inScan: (group: string) => boolean,
 ): ReadonlyMap<string, Live> {
-  const steps = stepsOf(graph);
+  const steps = forwardGroupNames(graph);
   const at = new Map(steps.map((group, index) => [group, index]));
   const fullest = new Map<string, Live>();
   const begins = new Map<number, LiveSpan[]>();
@@ -51,7 +51,7 @@ interface LiveSpan extends Live {
 }
 
 /** Groups of the forward in their order. */
-function stepsOf(graph: StepGraph): readonly string[] {
+function forwardGroupNames(graph: StepGraph): readonly string[] {
   const forward = graph.sharded.nodes.filter((node) => node.phase === 'forward');
   return [...new Set(forward.map((node) => graph.group(node)))];
 }

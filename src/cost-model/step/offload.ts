@@ -3,13 +3,15 @@
  * updates itself (ZeRO-Offload, Ren et al. 2021), and what layers keep from forward to backward, which leaves while the next
  * layer runs and returns before its backward (Megatron-LM's CPU offloading, MindSpore's memory offload).
  */
+
 import type { Cluster } from '../cluster.js';
 import type { HostSpec } from '../device.js';
+import { greatestCommonDivisor } from '../group-place.js';
 import { elementBytes } from '../kernel-price.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
 import { stageStride } from './mesh-order.js';
-import { type PhaseTime, secondsOf } from './phase-time.js';
+import { elapsedSeconds, type PhaseTime } from './phase-time.js';
 
 export function offloadsOptimizer({ offload }: StepConfiguration): boolean {
   return offload === 'optimizer' || offload === 'all';
@@ -19,14 +21,17 @@ export function offloadsActivations({ offload }: StepConfiguration): boolean {
   return offload === 'activations' || offload === 'all';
 }
 
-/** What goes over a host link once per step. Seconds that the step is longer by, seconds that run under compute, bytes. */
-export interface HostTransfer {
+/** Transfers of a rank in a step, over a host link or between data-parallel ranks. */
+export interface TransferPrice {
+  /** Seconds that the step is longer by, what hidden communication costs compute included. */
   readonly exposed: number;
+  /** Seconds that run under compute. */
   readonly hidden: number;
+  /** Bytes that the rank sends. */
   readonly bytes: number;
 }
 
-export const NO_TRANSFER: HostTransfer = { exposed: 0, hidden: 0, bytes: 0 };
+export const NO_TRANSFER: TransferPrice = { exposed: 0, hidden: 0, bytes: 0 };
 
 /**
  * A layer's phase with what it keeps on its way, either way: copies run beside compute, and what takes longer counts. Compute
@@ -39,7 +44,7 @@ export function layerTransfer(
   { contention }: StepConstants,
 ): PhaseTime {
   const seconds = bytes / hostOf(cluster).linkBandwidth;
-  const compute = secondsOf(phase);
+  const compute = elapsedSeconds(phase);
   const hiddenHost = Math.min(seconds, compute);
   return { ...phase, host: seconds - hiddenHost + contention * hiddenHost, hiddenHost };
 }
@@ -55,7 +60,7 @@ export function gradientTransfer(
   { gradientBytes, precision, overlap }: StepConfiguration,
   cluster: Cluster,
   { hiddenData, contention }: StepConstants,
-): HostTransfer {
+): TransferPrice {
   const { linkBandwidth } = hostOf(cluster);
   const seconds = (updated * gradientBytes) / linkBandwidth;
   const exposed = overlap.data ? Math.max(LAST_BUCKET * seconds, seconds - lastBackwards * hiddenData) : seconds;
@@ -134,8 +139,4 @@ export function fullestHost(
 function hostOf({ device }: Cluster): HostSpec {
   if (!device.host) throw new Error(`nothing is known of the host of ${device.id}`);
   return device.host;
-}
-
-function greatestCommonDivisor(a: number, b: number): number {
-  return b === 0 ? a : greatestCommonDivisor(b, a % b);
 }

@@ -43,7 +43,7 @@ export function partBytes(model: ModelWork, configuration: StepConfiguration): P
   const first = stateBytes(heldOf(model.first, configuration), model.first.buffers, configuration);
   if (configuration.inference) return inferenceBytes(model, configuration);
   return {
-    first: withActivations(first, savedBytes(model.first, recompute, configuration), 0, 0, 0),
+    first: withActivations(first, partSavedBytes(model.first, recompute, configuration), 0, 0, 0),
     layers: model.layers.map(({ part }) => {
       const kept = layerBytes(part, 'none', model, configuration);
       return { kept, recomputed: recompute === 'none' ? kept : layerBytes(part, recompute, model, configuration) };
@@ -125,7 +125,7 @@ export function heldByLast({ last, tied }: ModelWork, configuration: StepConfigu
 /**
  * Bytes of a tensor that a part holds: of a parameter with its gradient and state, a buffer, or of what one micro-batch keeps.
  */
-export function tensorBytes(
+export function heldTensorBytes(
   { kind, elements, mask, repeated, experts }: LongHeldTensor,
   configuration: StepConfiguration,
 ): number {
@@ -173,13 +173,13 @@ function layerBytes(
   const width = elementBytes(configuration.precision);
   const boundary =
     (model.boundary * width * ofPrograms(model.boundaryOfPrograms, configuration)) / configuration.degrees.sp;
-  const whole = savedBytes(part, 'none', configuration);
+  const whole = partSavedBytes(part, 'none', configuration);
   const saved =
     recompute === 'full'
       ? boundary / (configuration.tpSequence ? configuration.degrees.tp : 1)
       : recompute === 'operators'
         ? boundary / (configuration.tpSequence ? configuration.degrees.tp : 1) + resultBytes(part, configuration)
-        : savedBytes(part, recompute, configuration);
+        : partSavedBytes(part, recompute, configuration);
   const onHost = offloadsActivations(configuration);
   return withActivations(
     stateBytes(held, part.buffers, configuration),
@@ -204,7 +204,7 @@ function gatheredBytes({ dense, experts }: HeldParameters, configuration: StepCo
  */
 function lossBytes(model: ModelWork, configuration: StepConfiguration): number {
   const { loss, degrees, recompute, software } = configuration;
-  const saved = savedBytes(model.last, recompute, configuration);
+  const saved = partSavedBytes(model.last, recompute, configuration);
   if (loss === 'fused') return saved;
   if (loss === 'parallel') return 3 * saved;
   const [head] = model.last.forward.filter((work): work is MatmulWork => work.kind === 'matmul');
@@ -222,7 +222,7 @@ function resultBytes({ forward }: PartWork, { degrees, precision }: StepConfigur
 }
 
 /** What a part keeps for its backward on this rank. */
-function savedBytes(part: PartWork, recompute: Recompute, configuration: StepConfiguration): number {
+function partSavedBytes(part: PartWork, recompute: Recompute, configuration: StepConfiguration): number {
   const { degrees, precision, tpSequence, attention, fusedNorms } = configuration;
   const width = elementBytes(precision);
   const repeated = part.savedRepeated / (tpSequence ? degrees.tp : 1);

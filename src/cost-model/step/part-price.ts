@@ -8,20 +8,20 @@ import { collectiveSeconds } from '../collective-price.js';
 import { elementBytes, memorySeconds } from '../kernel-price.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
-import { type DataPrice, dataPricing, type HeldParameters, NONE, type Under } from './data-price.js';
+import { dataPricing, type HeldParameters, type Under } from './data-price.js';
 import { groupRuns, hopOf } from './mesh-order.js';
 import {
   gradientTransfer,
-  type HostTransfer,
   hostUpdateSeconds,
   layerTransfer,
   NO_TRANSFER,
   offloadsActivations,
   offloadsOptimizer,
+  type TransferPrice,
 } from './offload.js';
 import { heldByLast, heldOf, type PartBytes, type PartsBytes, partBytes } from './part-bytes.js';
 import { PhasePricing } from './phase-price.js';
-import { longer, NOTHING, type PhaseTime, plus, secondsOf } from './phase-time.js';
+import { elapsedSeconds, longer, NOTHING, type PhaseTime, plus } from './phase-time.js';
 import type { ModelWork, PartWork } from './work.js';
 
 export interface PartPrice {
@@ -51,11 +51,11 @@ export interface PartPrices {
   /** One activation, or its gradient, from a stage to its neighbour; `blocks`: the stage computes nothing while it sends. */
   readonly send: { readonly seconds: number; readonly blocks: boolean; readonly bytes: number };
   /** Once per step, for what a stage holds: gradients and parameters over the data-parallel ranks. */
-  readonly data: (held: HeldParameters, under: Under) => DataPrice;
+  readonly data: (held: HeldParameters, under: Under) => TransferPrice;
   /** Once per step, for what a stage holds. */
   readonly optimizerSeconds: (held: HeldParameters) => number;
   /** Of an update on the host: its gradients' way there, some of which runs under so many seconds of backward. */
-  readonly gradientsOut: (held: HeldParameters, lastBackwards: number) => HostTransfer;
+  readonly gradientsOut: (held: HeldParameters, lastBackwards: number) => TransferPrice;
 }
 
 /**
@@ -91,7 +91,7 @@ export function priceParts(
     }),
     last: partPrice(phases.last, heldByLast(model, configuration), bytes.last),
     send: sendPrice(model, configuration, cluster),
-    data: inference ? () => NONE : dataPricing(perLayer, configuration, cluster, constants),
+    data: inference ? () => NO_TRANSFER : dataPricing(perLayer, configuration, cluster, constants),
     optimizerSeconds: (held) => (inference ? 0 : updateSeconds(held, configuration, cluster, constants)),
     gradientsOut: (held, lastBackwards) =>
       inference || !offloadsOptimizer(configuration)
@@ -157,7 +157,14 @@ function partPrice(
   held: HeldParameters,
   bytes: PartBytes,
 ): PartPrice {
-  return { forward, backward, forwardSeconds: secondsOf(forward), backwardSeconds: secondsOf(backward), held, bytes };
+  return {
+    forward,
+    backward,
+    forwardSeconds: elapsedSeconds(forward),
+    backwardSeconds: elapsedSeconds(backward),
+    held,
+    bytes,
+  };
 }
 
 /** Elements of parameters of a layer on one rank, over all layers. */

@@ -69,6 +69,6 @@ export function longer(time: PhaseTime, factor: number): PhaseTime {
 }
 
 /** Seconds that pass: what is hidden, and what is part of something else, left out. */
-export function secondsOf({ matmul, attention, memory, launch, tp, sp, ep, host }: PhaseTime): number {
+export function elapsedSeconds({ matmul, attention, memory, launch, tp, sp, ep, host }: PhaseTime): number {
   return matmul + attention + memory + launch + tp + sp + ep + host;
 }

@@ -68,7 +68,7 @@ const EVEN_CUTS = new WeakMap<ModelWork, Map<string, LayerCut>>();
 function made(model: ModelWork, configuration: StepConfiguration): LayerCut {
   const { pp } = configuration.degrees;
   const cut = chunkCut(model, configuration);
-  const counts = configuration.stageLayers ? classesAt(cut, model) : sharesOf(cut, model);
+  const counts = configuration.stageLayers ? classesAt(cut, model) : layerShares(cut, model);
   const totals = Array.from({ length: pp }, () => 0);
   const ofStages = totals.map(() => model.layers.map(() => 0));
   for (let chunk = 0; chunk < cut.length; chunk++) {
@@ -140,7 +140,7 @@ function classesAt(cut: readonly number[], { layers, order }: ModelWork): readon
 }
 
 /** By chunk and class: of every class alike. */
-function sharesOf(cut: readonly number[], { layers }: ModelWork): readonly (readonly number[])[] {
+function layerShares(cut: readonly number[], { layers }: ModelWork): readonly (readonly number[])[] {
   const total = layers.reduce((sum, { count }) => sum + count, 0);
   return cut.map((own) => layers.map(({ count }) => (count * own) / total));
 }

@@ -39,7 +39,7 @@ export function stageMemory(
   parts: PartsBytes = partBytes(model, configuration),
   cut?: LayerCut,
 ): readonly StageMemory[] {
-  return stageLayers(model, configuration, cut).map((layers) => memoryOf(layers, parts, configuration));
+  return stageLayers(model, configuration, cut).map((layers) => memoryOfStage(layers, parts, configuration));
 }
 
 /** Peak bytes of tensors, without context, communication library and fragmentation. */
@@ -63,7 +63,7 @@ export function inFlightOn(stage: number, configuration: StepConfiguration): num
   return Math.min(m, (v === 1 ? pp - stage : 2 * (pp - stage - 1) + (v - 1) * pp + 1) / v);
 }
 
-function memoryOf(
+function memoryOfStage(
   { stage, kept, recomputed, first, last }: StageLayers,
   parts: PartsBytes,
   configuration: StepConfiguration,

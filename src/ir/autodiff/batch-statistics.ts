@@ -14,7 +14,7 @@ import type { TrainingForm } from '../operator.js';
 import { constant } from '../ops/constants.js';
 import { entryOf } from '../ops/index.js';
 import type { IdentityUse } from '../parameters/identities.js';
-import { unitsOf } from '../parameters/units.js';
+import { parameterUnits } from '../parameters/units.js';
 import { ForwardWriter, readIn } from '../passes/forward-writer.js';
 
 type BatchStatisticsForm = Extract<TrainingForm, { kind: 'batch-statistics' }>;
@@ -226,7 +226,7 @@ function ownersOf(
   ];
   const owners = new Map<string, string>();
   const nodeOf = new Map(found.map((node) => [node.name, node]));
-  for (const units of unitsOf(graph, weights, identities).values()) {
+  for (const units of parameterUnits(graph, weights, identities).values()) {
     for (const unit of units) {
       // Calls of one module agree in all their weights; operators without a module are told apart by them.
       const calls = new Map<string, string>();

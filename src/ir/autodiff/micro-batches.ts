@@ -29,7 +29,7 @@ export interface BatchCut extends MicroBatches {
  * @param sums tensors that are known to add up over micro-batches: those that the loss is a quotient of, and what leads there
  * @throws AutoparError (input) `no-batch`; (usage) `micro-batches-uneven`; (input) `mixes-samples`, naming the operator
  */
-export function microBatchesOf(graph: Graph, count: number, loss: string, sums: ReadonlySet<string>): BatchCut {
+export function cutMicroBatches(graph: Graph, count: number, loss: string, sums: ReadonlySet<string>): BatchCut {
   const marks = followBatch(graph, { digits: true });
   if (marks.size === null)
     throw new AutoparError(

@@ -15,7 +15,7 @@ import { appendOptimizer } from './append-optimizer.js';
 import { differentiate } from './differentiate.js';
 import { canBeHeldInFloat32, heldInFloat32 } from './held-in-float32.js';
 import { scaleLoss } from './loss-scale.js';
-import { atTheirPositions, type BatchCut, microBatchesOf, withAccumulators } from './micro-batches.js';
+import { atTheirPositions, type BatchCut, cutMicroBatches, withAccumulators } from './micro-batches.js';
 import { inMixedPrecision, type LowType } from './mixed-precision.js';
 import type { OptimizerOptions } from './optimizer-options.js';
 import { summedOverRanks } from './sum-over-ranks.js';
@@ -131,7 +131,7 @@ function firstReaders({ nodes }: Graph): ReadonlyMap<string | null, Node> {
 
 /**
  * How a step of training of `forward`, which holds the whole batch, is cut into `count` micro-batches.
- * @throws AutoparError what making the loss refuses, and what `microBatchesOf` does
+ * @throws AutoparError what making the loss refuses, and what `cutMicroBatches` does
  */
 export function cutInMicroBatches(forward: Graph, options: Pick<TrainingOptions, 'loss'>, count: number): BatchCut {
   const plain = flattenBlocks(forward);
@@ -141,7 +141,7 @@ export function cutInMicroBatches(forward: Graph, options: Pick<TrainingOptions,
   const made = graph.nodes
     .filter((node) => !own.has(node))
     .flatMap((node) => node.outputs.filter((name) => name !== null));
-  return microBatchesOf({ ...graph, batch: batchDimensions(graph) }, count, loss, new Set(ratio ? made : []));
+  return cutMicroBatches({ ...graph, batch: batchDimensions(graph) }, count, loss, new Set(ratio ? made : []));
 }
 
 /** The gradients, or their sums over micro-batches. */

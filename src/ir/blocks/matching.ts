@@ -90,7 +90,7 @@ export function operandOf(node: Node, position = 0): string {
   return node.inputs[position] ?? '';
 }
 
-export function resultOf(node: Node): string {
+export function resultOf(node: Pick<Node, 'outputs'>): string {
   return node.outputs[0] ?? '';
 }
 

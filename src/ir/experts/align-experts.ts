@@ -111,7 +111,7 @@ export class Alignment {
 /** By tensor what reads it. */
 export type Readers = ReadonlyMap<string, readonly Node[]>;
 
-export function readersOf({ nodes }: Graph): Readers {
+export function readingNodes({ nodes }: Graph): Readers {
   const found = new Map<string, Node[]>();
   for (const node of nodes)
     for (const input of new Set(node.inputs)) {

@@ -14,7 +14,7 @@ import { entryOf } from '../ops/index.js';
 import { ruleOf, viewOf } from '../view.js';
 import { type ChosenWeights, chosenWeights } from './chosen-weights.js';
 import {
-  dimensionRoles,
+  expertRolesOf,
   factorRoles,
   plainRoles,
   type RoleDims,
@@ -327,7 +327,7 @@ class ExpertWalk {
         continue;
       }
       const factors = factorRoles(rule, sidesOf(rule, this.operandRoles(node) ?? []));
-      const roles = factors && dimensionRoles(rule.outputs[index], rule, factors);
+      const roles = factors && expertRolesOf(rule.outputs[index], rule, factors);
       if (!roles) return null;
       this.inside.set(output, roles);
     }
@@ -341,7 +341,7 @@ class ExpertWalk {
     const factors = factorRoles(rule, sidesOf(rule, known));
     if (!factors) return null;
     const all = node.inputs.map((input, index) =>
-      input === null ? null : (known[index] ?? dimensionRoles(rule.inputs[index], rule, factors, () => 'feature')),
+      input === null ? null : (known[index] ?? expertRolesOf(rule.inputs[index], rule, factors, () => 'feature')),
     );
     return all;
   }

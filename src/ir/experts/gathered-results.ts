@@ -12,7 +12,7 @@ import { constant } from '../ops/constants.js';
 import { entryOf } from '../ops/index.js';
 import { ForwardWriter } from '../passes/forward-writer.js';
 import { ruleOf, viewOf } from '../view.js';
-import { readersOf } from './align-experts.js';
+import { readingNodes } from './align-experts.js';
 import { expertCounts } from './find-experts.js';
 
 /** The graph with sums over experts in place of gathered results; itself where there are none. */
@@ -68,7 +68,7 @@ interface Gathered {
 
 /** Finds what becomes of gathered results; null where it is something else than a sum by weights. */
 function finderIn(graph: Graph): (gather: Node) => Gathered | null {
-  const readers = readersOf(graph);
+  const readers = readingNodes(graph);
   const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
   const outputs = new Set(graph.outputs);
   const only = (tensor: string | null | undefined): Node | null => {

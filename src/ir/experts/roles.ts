@@ -70,7 +70,7 @@ function partsKey(parts: readonly RolePart[]): string {
 }
 
 /** Roles of the dimensions that a rule names, from its factors'; `missing` gives that of a factor which has none so far. */
-export function dimensionRoles(
+export function expertRolesOf(
   names: readonly DimensionFactors[] | null | undefined,
   rule: FactorRule,
   factors: FactorRoles,
@@ -100,13 +100,13 @@ export function dimensionRoles(
 export function rolesBehind(
   rule: FactorRule,
   operands: readonly (RoleDims | null)[],
-  missing?: Parameters<typeof dimensionRoles>[3],
+  missing?: Parameters<typeof expertRolesOf>[3],
 ): RoleDims | null {
   const factors = factorRoles(rule, sidesOf(rule, operands));
   if (!factors) return null;
   const order = tokenOrder(rule.outputs[0], factors);
   const isKept = rule.inputs.every((names) => ['', order].includes(tokenOrder(names, factors)));
-  return isKept ? dimensionRoles(rule.outputs[0], rule, factors, missing) : null;
+  return isKept ? expertRolesOf(rule.outputs[0], rule, factors, missing) : null;
 }
 
 export function sidesOf(rule: FactorRule, operands: readonly (RoleDims | null)[]): readonly RoleSide[] {

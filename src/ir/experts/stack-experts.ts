@@ -10,16 +10,16 @@ import { needed } from '../needed.js';
 import { constant } from '../ops/constants.js';
 import { entryOf } from '../ops/index.js';
 import type { IdentityUse } from '../parameters/identities.js';
-import { unitsOf } from '../parameters/units.js';
+import { parameterUnits } from '../parameters/units.js';
 import { ForwardWriter } from '../passes/forward-writer.js';
-import { type Aligned, type AlignedNode, Alignment, type Readers, readersOf } from './align-experts.js';
+import { type Aligned, type AlignedNode, Alignment, type Readers, readingNodes } from './align-experts.js';
 import { type GatedTerm, sumsOf } from './gated-terms.js';
 import { stackedWeight } from './stacked-weight.js';
 
 /** The graph with all experts stacked that are made alike; itself where there are none. */
 export function stackExperts(graph: Graph, identities: readonly IdentityUse[] = []): Graph {
   const alignment = new Alignment(graph);
-  const readers = readersOf(graph);
+  const readers = readingNodes(graph);
   const writer = new ForwardWriter(graph);
   const made = new Map<Node, readonly Node[]>();
   const context: StackContext = { graph, writer, alignment, readers, identities };
@@ -324,7 +324,7 @@ class Stack {
   private ownNames(names: readonly string[], nodes: readonly Node[]): readonly string[] {
     const distinct = [...new Set(names)];
     if (distinct.length === names.length) return names;
-    const units = unitsOf(this.graph, distinct, this.context.identities);
+    const units = parameterUnits(this.graph, distinct, this.context.identities);
     return names.map((name, index) => {
       const reader = nodes[index]?.name ?? '';
       const own = units

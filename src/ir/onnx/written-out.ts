@@ -18,7 +18,7 @@ export function writtenOut(graph: Graph): Graph {
  * In the plainest operators that the registry has expansions to, named by what they are and by the place of the operator that
  * they stand for, `Sub_2_5`; null where the registry has no operator's form in plainer ones.
  */
-export function inPlainOperators(graph: Graph): Graph | null {
+export function graphInPlainOperators(graph: Graph): Graph | null {
   const read = new Set([...graph.nodes.flatMap(({ inputs }) => inputs), ...graph.outputs]);
   const unread = new Set(graph.nodes.flatMap(({ outputs }) => outputs.filter((name) => !read.has(name as string))));
   const isFused = (node: Node, around: Pick<Graph, 'tensors'>) => {

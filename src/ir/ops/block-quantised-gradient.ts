@@ -16,7 +16,7 @@ export const BLOCK_QUANTISED_GRADIENTS: GradientTable = {
     refuseQuantised(write, [2, 3]);
     if (write.wants(5)) biasGradient(write, 5);
     if (!write.wants(0)) return;
-    if (view.inputs[4]) throw refused(write, 'its columns are in another order (g_idx)');
+    if (view.inputs[4]) throw noGradientError(write, 'its columns are in another order (g_idx)');
     toActivations(write, numbersInBlocks(write));
   },
   MatMulBnb4: (write) => {
@@ -110,7 +110,7 @@ function tabledNumbers(write: OperatorGradient): string {
   const { view } = write;
   const [k, n, block] = [numberOf(view, 'K', 0), numberOf(view, 'N', 0), numberOf(view, 'block_size', 1)];
   const { dtype } = operand(view, 0);
-  if ((k * n) % block !== 0) throw refused(write, 'its last block is not full');
+  if ((k * n) % block !== 0) throw noGradientError(write, 'its last block is not full');
   const bytes = write.add('Reshape', ['in1'], { shape: [(k * n) / block, block / 2] });
   const high = write.add('BitShift', [bytes, write.scalar('uint8', 4)], { direction: 'RIGHT' });
   const low = write.add('BitwiseAnd', [bytes, write.scalar('uint8', 15)]);
@@ -128,11 +128,11 @@ function tabledNumbers(write: OperatorGradient): string {
 /** Refuses to train what quantised weights are scaled and shifted by. */
 export function refuseQuantised(write: OperatorGradient, operands: readonly number[]): void {
   if (operands.some((index) => write.wants(index)))
-    throw refused(write, 'scales and zero points of quantised weights are not trained');
+    throw noGradientError(write, 'scales and zero points of quantised weights are not trained');
 }
 
 /** The error for a form of an operator with quantised weights. */
-export function refused({ view }: OperatorGradient, reason: string): AutoparError {
+export function noGradientError({ view }: OperatorGradient, reason: string): AutoparError {
   return new AutoparError(
     'no-gradient',
     'input',

@@ -2,7 +2,7 @@
  * @file Gradients of normalisations of images: with statistics of the batch, of positions, of groups of channels, of neighbours.
  */
 import { means, type Normalised, type NormalisedTensor, normalised, throughUnit } from './normalisation-gradient.js';
-import { axesOf, axisOf, integers, numberOf, operand } from './operands.js';
+import { axesFromFront, axisOf, integers, numberOf, operand } from './operands.js';
 import type { GradientBody, OperatorGradient } from './operator-gradient.js';
 import type { Arithmetic } from './operator-writer.js';
 
@@ -138,7 +138,7 @@ function lp(write: OperatorGradient): void {
 /** (x − mean) / (σ + 10⁻⁹): the small number is added to σ itself, which may be zero. */
 function meanVariance(write: OperatorGradient): void {
   const { shape, dtype } = operand(write.view, 0);
-  const field = fieldOf(write, axesOf(write.view, integers(write.view, 'axes') ?? [0, 2, 3], shape.length));
+  const field = fieldOf(write, axesFromFront(write.view, integers(write.view, 'axes') ?? [0, 2, 3], shape.length));
   const { at, small, mean } = means(write, field);
   const root = small.of('Sqrt', mean(at.square(at.sub(field.x, mean(field.x)))));
   const y = write.inType('out0', dtype, field.type);

@@ -8,7 +8,7 @@ import { bindRule } from '../rule-text.js';
 import { channelNormalisationGradients } from './channel-normalisation-gradient.js';
 import { entry, perInputElement } from './entry.js';
 import type { ExpansionWriter } from './expansion.js';
-import { axesOf, axisOf, dimensionNames, integers, mismatch, numberOf, ofRank, operand } from './operands.js';
+import { axesFromFront, axisOf, dimensionNames, integers, mismatch, numberOf, ofRank, operand } from './operands.js';
 import { withGradients } from './operator-gradient.js';
 import { isAsked, meanOf, spread, start } from './statistics.js';
 
@@ -92,7 +92,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     infer: (view) => [operand(view, 0)],
     rule: (view) => {
       const { shape } = operand(view, 0);
-      const axes = axesOf(view, integers(view, 'axes') ?? [0, 2, 3], shape.length);
+      const axes = axesFromFront(view, integers(view, 'axes') ?? [0, 2, 3], shape.length);
       const side = dimensionNames(shape.length).map((name, axis) => (axes.includes(axis) ? `${name}%` : name));
       return `${side.join(' ')} -> ${side.join(' ')}`;
     },
@@ -201,7 +201,7 @@ function lpExpansion(view: OperatorView): Expansion {
 /** (x − mean) / (sqrt(variance) + 1e-9), as ONNX defines it. */
 function varianceExpansion(view: OperatorView): Expansion {
   const { dtype, shape } = operand(view, 0);
-  const axes = axesOf(view, integers(view, 'axes') ?? [0, 2, 3], shape.length);
+  const axes = axesFromFront(view, integers(view, 'axes') ?? [0, 2, 3], shape.length);
   const at = start(view, dimensionNames(shape.length), axes);
   const { write, whole, reduced } = at;
   const centred = write.add('Sub', [at.input, meanOf(view, at, at.input)], whole);

@@ -86,7 +86,7 @@ function plainExpertsGradient(write: OperatorGradient): void {
 }
 
 /** The operator as plainer ones, every token through every expert; null for a form that nothing proves. */
-export function writtenOut(view: OperatorView): WrittenOperators | null {
+export function plainExpertsForm(view: OperatorView): WrittenOperators | null {
   const isPlain = view.op === 'MoE';
   if (isUnproven(view, isPlain ? [6] : [8, 14])) return null;
   const asked = { ...view, wanted: view.inputs.map(() => false), given: [false] };

@@ -13,7 +13,7 @@ import { bindRule } from '../rule-text.js';
 import { entry } from './entry.js';
 import { integers, mismatch, numberOf, ofRank, operand } from './operands.js';
 import { differentiable, inPlainOperators } from './operator-gradient.js';
-import { plainMultiHead, type SeparatePlaces } from './plain-multi-head.js';
+import { type MultiHeadSizes, plainMultiHead, type SeparatePlaces } from './plain-multi-head.js';
 import { plainProjectedAttention } from './plain-projected-attention.js';
 
 const DOMAIN = 'com.microsoft';
@@ -137,31 +137,13 @@ function projectedEntry(op: string, places: Projected): OperatorEntry {
 const MULTI_HEAD: SeparatePlaces = { bias: 3, mask: 4, scores: 5, past: 6, pastLength: 8, indirection: 9 };
 const DECODER: SeparatePlaces = { bias: 10, mask: 3, scores: 4, past: 5, pastLength: 7, indirection: 9 };
 
-interface AttentionDimensions {
-  readonly batch: number;
-  readonly heads: number;
-  readonly query: number;
-  readonly keys: number;
-  /** Keys of the past and of this call. */
-  readonly total: number;
-  readonly head: number;
-  readonly valueHead: number;
-  /** How queries, keys and values are held: side by side in the first operand, keys with values, or each alone. */
-  readonly packing: 'all' | 'keys' | 'none';
-}
-
-function sizesOf(view: OperatorView, places: SeparatePlaces): AttentionDimensions {
+function sizesOf(view: OperatorView, places: SeparatePlaces): MultiHeadSizes {
   const query = ofRank(view, 0, 3, true);
   const heads = numberOf(view, 'num_heads', 0);
   const [key, value] = [view.inputs[1] ?? null, view.inputs[2] ?? null];
   const past = view.inputs[places.past]?.shape[2] ?? 0;
   const shared = numberOf(view, 'past_present_share_buffer', 0) !== 0 || Boolean(view.inputs[places.pastLength]);
-  const sizes = (
-    head: number,
-    keys: number,
-    valueHead: number,
-    packing: AttentionDimensions['packing'],
-  ): AttentionDimensions => {
+  const sizes = (head: number, keys: number, valueHead: number, packing: MultiHeadSizes['packing']): MultiHeadSizes => {
     if (!Number.isInteger(head) || !Number.isInteger(valueHead))
       throw mismatch(view, `queries, keys and values do not make ${heads} heads`);
     const [batch = 1, rows = 1] = query.shape;
@@ -190,7 +172,7 @@ function sizesOf(view: OperatorView, places: SeparatePlaces): AttentionDimension
   );
 }
 
-function resultsOf(view: OperatorView, sizes: AttentionDimensions): readonly TensorType[] {
+function resultsOf(view: OperatorView, sizes: MultiHeadSizes): readonly TensorType[] {
   const { batch, heads, query, total, head, valueHead } = sizes;
   const { dtype } = operand(view, 0);
   return [
@@ -270,6 +252,6 @@ function resizeHeads(view: OperatorView, rule: FactorRule, size: (factor: string
   return rule.factors.has('h') ? { ...view.attributes, num_heads: size('h') } : view.attributes;
 }
 
-function attentionWork({ batch, heads, query, total, head, valueHead }: AttentionDimensions): Work {
+function attentionWork({ batch, heads, query, total, head, valueHead }: MultiHeadSizes): Work {
   return { flops: batch * heads * query * total * (2 * head + 2 * valueHead + 12) };
 }

@@ -5,7 +5,7 @@
 import type { DType } from '../dtype.js';
 import { constant } from './constants.js';
 import { summationType } from './expansion.js';
-import { embeddingSum, placesOf } from './fused-normalisation-tables.js';
+import { embeddingSum, tablePositions } from './fused-normalisation-tables.js';
 import { normalised, scaled, throughUnit } from './normalisation-gradient.js';
 import { numberOf, operand, result } from './operands.js';
 import type { GradientBody, OperatorGradient } from './operator-gradient.js';
@@ -68,7 +68,7 @@ export function embedGradient(write: OperatorGradient): void {
       else write.none(4);
     }
     if (!write.wants(3)) return;
-    const places = placesOf(write.expansion, view);
+    const places = tablePositions(write.expansion, view);
     // Samples that share their positions are summed first.
     const [first] = places.dims;
     const keepdims = places.dims.length === 2 ? 1 : 0;

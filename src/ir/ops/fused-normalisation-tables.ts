@@ -17,7 +17,7 @@ export interface TablePositions {
   readonly dims: TensorFactors;
 }
 
-export function placesOf(write: ExpansionWriter, view: OperatorView): TablePositions {
+export function tablePositions(write: ExpansionWriter, view: OperatorView): TablePositions {
   const ids = view.inputs[8];
   if (ids) {
     const broadcasts = ids.shape[0] === 1 && operand(view, 0).shape[0] !== 1;
@@ -30,7 +30,7 @@ export function placesOf(write: ExpansionWriter, view: OperatorView): TablePosit
 
 /** Writes the sum, as `output` where that is given. */
 export function embeddingSum(write: ExpansionWriter, view: OperatorView, output?: string): string {
-  const places = placesOf(write, view);
+  const places = tablePositions(write, view);
   const placed = write.add('Gather', ['in3', places.name], [...places.dims, ['d']], { axis: 0 });
   const words = write.add('Gather', ['in2', 'in0'], EMBEDDED, { axis: 0 });
   const segments = view.inputs[4] && view.inputs[1] ? write.add('Gather', ['in4', 'in1'], EMBEDDED, { axis: 0 }) : null;

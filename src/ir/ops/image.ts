@@ -7,7 +7,7 @@ import { dimensionSize } from '../rule-text.js';
 import { numbersOf } from './constants.js';
 import { entry, perElement } from './entry.js';
 import { resizeGradient } from './image-gradient.js';
-import { dimensionNames, fromFront, integers, mismatch, ofRank, operand, result, tensor, text } from './operands.js';
+import { checkedAxis, dimensionNames, integers, mismatch, ofRank, operand, result, tensor, text } from './operands.js';
 import { differentiable } from './operator-gradient.js';
 import { gridSampleGradient } from './sampling-gradient.js';
 
@@ -108,7 +108,7 @@ function isRepeated(view: OperatorView, axis: number): boolean {
 /** The axes that sizes and scales speak of. */
 function resizedAxes(view: OperatorView): readonly number[] {
   const { shape } = operand(view, 0);
-  return integers(view, 'axes')?.map((axis) => fromFront(view, axis, shape.length)) ?? shape.map((_, axis) => axis);
+  return integers(view, 'axes')?.map((axis) => checkedAxis(view, axis, shape.length)) ?? shape.map((_, axis) => axis);
 }
 
 function resizedShape(view: OperatorView): readonly number[] {

@@ -20,7 +20,7 @@ import { bindRule } from '../rule-text.js';
 import { entry } from './entry.js';
 import { ExpansionWriter } from './expansion.js';
 import { mismatch, neededIntegers, numberOf, operand, result } from './operands.js';
-import { type DimensionAxes, dimensionsOf, type RearrangedAxis, rearrange, sizesOf } from './rearrange.js';
+import { type DimensionAxes, dimensionSizes, dimensionsOf, type RearrangedAxis, rearrange } from './rearrange.js';
 import { type SpatialWindow, sideOf, spatialNames, takingFrom, withoutPads } from './windows.js';
 
 const DOMAIN = 'autopar';
@@ -164,7 +164,7 @@ function kernelGradient(
     ({ input, kernel, stride, dilation, pads }) =>
       Math.floor((input + pads[0] + pads[1] - dilation * (kernel - 1) - 1) / stride) + 1,
   );
-  const wanted = sizesOf(made).slice(2);
+  const wanted = dimensionSizes(made).slice(2);
   const kept = cropped(write, convolved, dimensionsOf(made), sizes, wanted);
   return rearrange(write, kept, made, into);
 }
@@ -205,7 +205,7 @@ function placeByPlace(
   const kernel = rest.map((place) => place.kernel);
   const product = (right: string, columns: readonly RearrangedAxis[]) =>
     write.add('MatMul', [left, right], dimensionsOf([g, [rows], columns]));
-  if ((sizesOf([inside])[0] ?? 1) < FEW_COLUMNS) {
+  if ((dimensionSizes([inside])[0] ?? 1) < FEW_COLUMNS) {
     const all = [...kernel, ...inside];
     return [product(write.add('Concat', parts, dimensionsOf([g, along, all]), { axis: 2 }), all), [g, [rows], all]];
   }

@@ -14,8 +14,8 @@ import { MICROSOFT_CORE_GRADIENTS } from './microsoft-core-gradient.js';
 import { movementEntries } from './movement.js';
 import {
   axisOf,
+  checkedAxis,
   dimensionNames,
-  fromFront,
   mismatch,
   neededIntegers,
   numberOf,
@@ -184,7 +184,7 @@ export const microsoftCoreEntries = withGradients(entries, MICROSOFT_CORE_GRADIE
 function newAxis(view: OperatorView): number {
   const held = tensor(view, 'axis');
   if (!held) throw mismatch(view, 'its axis must be a constant');
-  return fromFront(view, numbersOf(held)[0] ?? 0, operand(view, 0).shape.length + 1);
+  return checkedAxis(view, numbersOf(held)[0] ?? 0, operand(view, 0).shape.length + 1);
 }
 
 /** Windows over an image whose channels come last. */

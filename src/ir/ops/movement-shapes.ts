@@ -3,7 +3,7 @@
  * the parts of a Split, the borders of a Pad. Rules and gradients are both made from these.
  */
 import type { OperatorView } from '../operator.js';
-import { axisOf, fromFront, integers, mismatch, neededIntegers, numberOf, operand } from './operands.js';
+import { axisOf, checkedAxis, integers, mismatch, neededIntegers, numberOf, operand } from './operands.js';
 
 /** Transpose's order: dimension i of the result is dimension `order[i]` of the operand. */
 export function permutation(view: OperatorView): readonly number[] {
@@ -36,7 +36,7 @@ export function cuts(view: OperatorView): readonly SlicedAxis[] {
   const axes = integers(view, 'axes') ?? starts.map((_, index) => index);
   const steps = integers(view, 'steps') ?? starts.map(() => 1);
   return axes.map((given, index) => {
-    const axis = fromFront(view, given, shape.length);
+    const axis = checkedAxis(view, given, shape.length);
     const dimension = shape[axis] ?? 1;
     const step = steps[index] ?? 1;
     const place = (value: number, low: number, high: number) =>
@@ -66,7 +66,7 @@ export function padding(view: OperatorView): readonly (readonly [number, number]
   const { shape } = operand(view, 0);
   const pads = neededIntegers(view, 'pads');
   const axes =
-    integers(view, 'axes')?.map((axis) => fromFront(view, axis, shape.length)) ?? shape.map((_, axis) => axis);
+    integers(view, 'axes')?.map((axis) => checkedAxis(view, axis, shape.length)) ?? shape.map((_, axis) => axis);
   if (pads.length !== 2 * axes.length) throw mismatch(view, `pads has ${pads.length} values`);
   return shape.map((_, axis) => {
     const index = axes.indexOf(axis);

@@ -81,15 +81,15 @@ export function dtypeAttribute(view: OperatorView, name: string, otherwise: DTyp
 
 /** An axis attribute, counted from the front. */
 export function axisOf(view: OperatorView, name: string, rank: number, otherwise: number): number {
-  return fromFront(view, numberOf(view, name, otherwise), rank);
+  return checkedAxis(view, numberOf(view, name, otherwise), rank);
 }
 
 /** A list of axes counted from the front, ascending. */
-export function axesOf(view: OperatorView, axes: readonly number[], rank: number): readonly number[] {
-  return axes.map((axis) => fromFront(view, axis, rank)).sort((a, b) => a - b);
+export function axesFromFront(view: OperatorView, axes: readonly number[], rank: number): readonly number[] {
+  return axes.map((axis) => checkedAxis(view, axis, rank)).sort((a, b) => a - b);
 }
 
-export function fromFront(view: OperatorView, axis: number, rank: number): number {
+export function checkedAxis(view: OperatorView, axis: number, rank: number): number {
   const result = axis < 0 ? axis + rank : axis;
   if (result < 0 || result >= Math.max(rank, 1)) throw mismatch(view, `axis ${axis} lies outside rank ${rank}`);
   return result;

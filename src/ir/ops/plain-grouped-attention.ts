@@ -8,7 +8,7 @@ import { constant } from './constants.js';
 import { continuedCache } from './continued-cache.js';
 import { numberOf, operand } from './operands.js';
 import type { OperatorWriter } from './operator-writer.js';
-import { type DimensionAxes, sizesOf } from './rearrange.js';
+import { type DimensionAxes, dimensionSizes } from './rearrange.js';
 import { type AttentionAxes, addMask, type ScoreStep, writeAttention } from './scores.js';
 
 /** Sizes as grouped-attention.ts reads them off the operands. */
@@ -79,7 +79,7 @@ function behind(write: OperatorWriter, name: string, room: number): string {
 /** Queries, keys and values that lie side by side. */
 function apart(write: OperatorWriter, name: string, forms: readonly DimensionAxes[]): readonly string[] {
   const names = ['queries', 'keys', 'values'];
-  const split = forms.map((form) => sizesOf(form)[2] ?? 1);
+  const split = forms.map((form) => dimensionSizes(form)[2] ?? 1);
   write.addAll('Split', [name], names, { axis: 2, split });
   return names;
 }

@@ -9,7 +9,7 @@ import { AutoparError } from '../error.js';
 import { constant } from './constants.js';
 import { numberOf, operand, text } from './operands.js';
 import type { OperatorWriter } from './operator-writer.js';
-import { type DimensionAxes, type RearrangedAxis, sizesOf } from './rearrange.js';
+import { type DimensionAxes, dimensionSizes, type RearrangedAxis } from './rearrange.js';
 
 /** Sizes as linear-attention.ts reads them off the operands. */
 export interface LinearSizes {
@@ -73,7 +73,7 @@ export function plainLinearAttention(write: OperatorWriter, sizes: LinearSizes):
   const given = view.inputs[STATE];
   let state = given
     ? write.rearrange(write.inType(`in${STATE}`, given.dtype, type), stateForm, matrix)
-    : write.add('ConstantOfShape', [], { shape: sizesOf(matrix), value: constant(type, [0], [1]) });
+    : write.add('ConstantOfShape', [], { shape: dimensionSizes(matrix), value: constant(type, [0], [1]) });
   const answers = query.map((q, step) => {
     const [k = '', v = ''] = [key[step], value[step]];
     const kept = decay ? on.mul(state, on.of('Exp', decay[step] ?? '')) : state;

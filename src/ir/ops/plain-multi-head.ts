@@ -11,14 +11,16 @@ import type { DimensionAxes, RearrangedAxis } from './rearrange.js';
 import { type AttentionAxes, writeAttention } from './scores.js';
 
 /** Sizes as fused-attention.ts reads them off the operands. */
-interface MultiHeadSizes {
+export interface MultiHeadSizes {
   readonly batch: number;
   readonly heads: number;
   readonly query: number;
   readonly keys: number;
+  /** Keys of the past and of this call. */
   readonly total: number;
   readonly head: number;
   readonly valueHead: number;
+  /** How queries, keys and values are held: side by side in the first operand, keys with values, or each alone. */
   readonly packing: 'all' | 'keys' | 'none';
 }
 

@@ -11,7 +11,7 @@ import { elementCount } from '../graph.js';
 import { constant } from './constants.js';
 import { neededIntegers, numberOf, operand, result } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
-import { type DimensionAxes, plainAxes, type RearrangedAxis, sizesOf } from './rearrange.js';
+import { type DimensionAxes, dimensionSizes, plainAxes, type RearrangedAxis } from './rearrange.js';
 import { layingBack, type SpatialWindow, windowsOf } from './windows.js';
 
 /** Every element of a window weighs the same: one over how many there are. */
@@ -68,7 +68,7 @@ export function maxPoolGradient(write: OperatorGradient): void {
   const joined: DimensionAxes = [rows, positions];
   if (images.isParted) {
     const flat = write.rearrange(input, images.large, joined);
-    const count = elementCount(sizesOf(places));
+    const count = elementCount(dimensionSizes(places));
     const found = write.add('ArgMax', [flat], { axis: 1, keepdims: 1 });
     const steps = write.positions([1, count], 1);
     const isFirst = write.add('Equal', [steps, found]);
@@ -185,7 +185,7 @@ const NONE: RearrangedAxis = { size: 1 };
 
 /** What each window holds is added to each of its positions. */
 function layBack(write: OperatorGradient, { windows, large, isParted }: Images, pooled: string): string {
-  if (isParted) return write.add('Expand', [pooled], { shape: sizesOf(large) });
+  if (isParted) return write.add('Expand', [pooled], { shape: dimensionSizes(large) });
   const kernel = windows.map((window) => window.kernel);
   const volume = Array.from({ length: elementCount(kernel) }, () => 1);
   const ones = write.tensor(constant(FINE, volume, [1, 1, ...kernel]));

@@ -1,11 +1,13 @@
 /**
  * @file Quantised numbers: per tensor or per slice along an axis, whose scales go with that axis.
  */
+
 import type { DType } from '../dtype.js';
 import type { FactorRule } from '../factor-rule.js';
-import { type Attributes, elementCount } from '../graph.js';
+import { elementCount } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorView, Work } from '../operator.js';
 import { bindRule } from '../rule-text.js';
+import { resizeGroups } from './convolution.js';
 import { entry, perElement } from './entry.js';
 import { ExpansionWriter } from './expansion.js';
 import {
@@ -110,7 +112,7 @@ export const quantisationEntries: readonly OperatorEntry[] = withGradients(
       family: 'convolution',
       infer: (view) => [{ dtype: 'int32', shape: convolvedShape(view, 1) }],
       rule: (view) => {
-        const { image, kernel, channels, output } = convolutionText(view, 1, '+');
+        const { image, kernel, channels, output } = convolutionRuleTexts(view, 1, '+');
         return bound(
           view,
           `${image}, ${kernel}, ${scaleText(view, 2, '1')}, ${scaleText(view, 3, channels)} -> ${output}`,
@@ -127,7 +129,7 @@ export const quantisationEntries: readonly OperatorEntry[] = withGradients(
       precision: 'full',
       infer: (view) => [{ dtype: operand(view, 7).dtype, shape: convolvedShape(view, 3) }],
       rule: (view) => {
-        const { image, kernel, channels, output } = convolutionText(view, 3, '!');
+        const { image, kernel, channels, output } = convolutionRuleTexts(view, 3, '!');
         const tensorScales = `${scaleText(view, 1, '1')}, ${scaleText(view, 2, '1')}`;
         const channelScales = `${scaleText(view, 4, channels)}, ${scaleText(view, 5, channels)}`;
         const last = `${scaleText(view, 6, '1')}, ${scaleText(view, 7, '1')}`;
@@ -174,7 +176,7 @@ function convolvedShape(view: OperatorView, kernel: number): readonly number[] {
 }
 
 /** ONNX Runtime's own form may have channels behind the positions. */
-function channelsLast(view: OperatorView): boolean {
+export function channelsLast(view: OperatorView): boolean {
   return numberOf(view, 'channels_last', 0) !== 0;
 }
 
@@ -185,7 +187,7 @@ function imageShape(view: OperatorView): readonly number[] {
 }
 
 /** Rule texts of a convolution's operands; `mark` is the kind of the input channels. */
-function convolutionText(view: OperatorView, kernel: number, mark: string) {
+function convolutionRuleTexts(view: OperatorView, kernel: number, mark: string) {
   const names = spatialNames(windowsOf(view, imageShape(view), operand(view, kernel).shape.slice(2)));
   const grouped = numberOf(view, 'group', 1) > 1;
   const channels = grouped ? '(g co)' : 'co';
@@ -202,10 +204,6 @@ function convolutionText(view: OperatorView, kernel: number, mark: string) {
 function bound(view: OperatorView, text: string): FactorRule {
   const group = numberOf(view, 'group', 1);
   return bindRule(text, view, group > 1 ? { g: group } : {});
-}
-
-function resizeGroups(view: OperatorView, rule: FactorRule, size: (factor: string) => number): Attributes {
-  return rule.factors.has('g') ? { ...view.attributes, group: size('g') } : view.attributes;
 }
 
 function convolutionWork(view: OperatorView, kernel: number): Work {

@@ -19,7 +19,7 @@ import {
   result,
 } from './operands.js';
 import { differentiable, WHOLE_NUMBERS } from './operator-gradient.js';
-import { scaleText } from './quantisation.js';
+import { channelsLast, scaleText } from './quantisation.js';
 import { spatialNames, windowsOf } from './windows.js';
 
 const DOMAIN = 'com.microsoft';
@@ -151,10 +151,6 @@ export const quantisedElementwiseEntries: readonly OperatorEntry[] = ENTRIES.map
 /** Rule texts of `count` operands from `first` on that are one scale or zero point each. */
 function scalars(view: OperatorView, first: number, count: number): string {
   return Array.from({ length: count }, (_, index) => scaleText(view, first + index, '1')).join(', ');
-}
-
-function channelsLast(view: OperatorView): boolean {
-  return numberOf(view, 'channels_last', 0) !== 0;
 }
 
 function channelsFirst(view: OperatorView, shape: readonly number[]): readonly number[] {

@@ -6,7 +6,7 @@
  *
  * and are those of a mixture of experts then. Its scores are always normalised over the experts that are chosen.
  */
-import { refused, refuseQuantised, unpacked } from './block-quantised-gradient.js';
+import { noGradientError, refuseQuantised, unpacked } from './block-quantised-gradient.js';
 import { type Experts, expertsGradient, refuseExperts } from './experts-gradient.js';
 import { numberOf, operand } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
@@ -59,7 +59,7 @@ function plainWeights(write: OperatorGradient, index: number, zeroPoint: number)
   const scales = write.add('Reshape', [own], { shape });
   const given = view.inputs[zeroPoint];
   if (given && blocks === 1 && scaleType.shape.length === 3)
-    throw refused(write, 'ONNX Runtime reads zero points of rows of a single block in another order');
+    throw noGradientError(write, 'ONNX Runtime reads zero points of rows of a single block in another order');
   const zero = given ? write.cast(zeroPoints(write, zeroPoint, shape, bits), type) : 2 ** (bits - 1);
   const values = at.mul(at.sub(write.cast(plain, type), zero), scales);
   return write.add('Reshape', [values], { shape: [experts, rows, count] });

@@ -28,7 +28,7 @@ export function rearrange(write: ExpansionWriter, input: string, from: Dimension
   return reshaped(write, turned, moved, to);
 }
 
-export function sizesOf(axes: DimensionAxes): readonly number[] {
+export function dimensionSizes(axes: DimensionAxes): readonly number[] {
   return axes.map((parts) => parts.reduce((product, { size }) => product * size, 1));
 }
 
@@ -42,9 +42,9 @@ export function plainAxes(shape: readonly number[]): readonly RearrangedAxis[] {
 }
 
 function reshaped(write: ExpansionWriter, input: string, from: DimensionAxes, to: DimensionAxes): string {
-  const shape = sizesOf(to);
+  const shape = dimensionSizes(to);
   const dims = dimensionsOf(to);
-  if (sizesOf(from).join() === shape.join() && JSON.stringify(dimensionsOf(from)) === JSON.stringify(dims))
+  if (dimensionSizes(from).join() === shape.join() && JSON.stringify(dimensionsOf(from)) === JSON.stringify(dims))
     return input;
   return write.add('Reshape', [input], dims, { shape });
 }

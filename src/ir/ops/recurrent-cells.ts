@@ -61,7 +61,7 @@ export const simpleCell: Cell = (at) => {
   const { write, type, r, activations } = at;
   const all = write.on(type);
   const { slope } = gate(all, at, activations[0], all.add(fromInputs(at), fromStates(at)));
-  const slopes = eachStep(write, slope, at.steps);
+  const slopes = stepTensors(write, slope, at.steps);
   const made: string[] = [];
   const first = backwards(at, (step, { state }) => {
     const one = write.on(type);
@@ -94,11 +94,11 @@ export const gatedCell: Cell = (at) => {
   };
   const candidate = gate(all, at, activations[1], all.add(inputN, late ? all.mul(reset.value, stateN) : early()));
   const factors = {
-    z: eachStep(write, all.mul(all.sub(before, candidate.value), update.slope), at.steps),
-    n: eachStep(write, all.mul(all.sub(1, update.value), candidate.slope), at.steps),
-    r: eachStep(write, all.mul(late ? stateN : before, reset.slope), at.steps),
-    update: eachStep(write, update.value, at.steps),
-    reset: eachStep(write, reset.value, at.steps),
+    z: stepTensors(write, all.mul(all.sub(before, candidate.value), update.slope), at.steps),
+    n: stepTensors(write, all.mul(all.sub(1, update.value), candidate.slope), at.steps),
+    r: stepTensors(write, all.mul(late ? stateN : before, reset.slope), at.steps),
+    update: stepTensors(write, update.value, at.steps),
+    reset: stepTensors(write, reset.value, at.steps),
   };
   const made: { z: string; r: string; n: string; q: string }[] = [];
   const times = (name: string, rows: string | undefined) => write.add('MatMul', [name, rows ?? '']);
@@ -152,11 +152,14 @@ export const longCell: Cell = (at) => {
   const firstCell = at.firstCell ?? zeroStep(at);
   const cells: string[] = [];
   const cellBefore = (step: number) => cells[step - 1] ?? firstCell;
-  const candidates = eachStep(write, candidate.value, at.steps);
+  const candidates = stepTensors(write, candidate.value, at.steps);
   // With peepholes the gates need the cell: their values are made step by step, and their inputs joined again.
-  const peeping = peepholes && { i: eachStep(write, intoI, at.steps), f: eachStep(write, intoF, at.steps) };
+  const peeping = peepholes && { i: stepTensors(write, intoI, at.steps), f: stepTensors(write, intoF, at.steps) };
   const plain = peepholes ? null : gatesAtOnce(all, at, coupled, intoI, intoF);
-  const values = plain && { i: eachStep(write, plain.i.value, at.steps), f: eachStep(write, plain.f.value, at.steps) };
+  const values = plain && {
+    i: stepTensors(write, plain.i.value, at.steps),
+    f: stepTensors(write, plain.f.value, at.steps),
+  };
   const seen: { readonly i: string; readonly f: string }[] = [];
   for (let step = 0; step < at.steps; step++) {
     let [i, f] = [values?.i[step] ?? '', values?.f[step] ?? ''];
@@ -183,7 +186,7 @@ export const longCell: Cell = (at) => {
   const o = gate(all, at, activations[0], peepholes ? all.add(intoO, all.mul(cell, peepholes[1])) : intoO);
   const shownValue = activations[2]?.value(all, cell) ?? '';
   const shownSlope = activations[2]?.slope(all, cell, shownValue) ?? '';
-  const per = (name: string) => eachStep(write, name, at.steps);
+  const per = (name: string) => stepTensors(write, name, at.steps);
   const factors = {
     o: per(all.mul(shownValue, o.slope)),
     h: per(all.mul(o.value, shownSlope)),
@@ -277,7 +280,7 @@ export function split(write: OperatorGradient, name: string, count: number, axis
 }
 
 /** The steps of a tensor of all steps, [1, N, H] each. */
-export function eachStep(write: OperatorGradient, name: string, steps: number): readonly string[] {
+export function stepTensors(write: OperatorGradient, name: string, steps: number): readonly string[] {
   return split(write, name, steps, 0);
 }
 

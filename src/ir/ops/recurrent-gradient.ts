@@ -12,12 +12,12 @@ import {
   type Cell,
   type Direction,
   type DirectionGradients,
-  eachStep,
   gatedCell,
   longCell,
   outer,
   simpleCell,
   split,
+  stepTensors,
   zeroStep,
 } from './recurrent-cells.js';
 
@@ -71,7 +71,7 @@ function recurrentGradient(write: OperatorGradient, cell: Cell, usual: readonly 
     const [grad, peepholes] = [of(parts.grad), of(parts.p)];
     const type = operand(write.view, 0).dtype;
     const first = of(parts.state) ?? zeroStep({ write, type, hidden });
-    const shown = eachStep(write, turn(y[number] ?? ''), steps);
+    const shown = stepTensors(write, turn(y[number] ?? ''), steps);
     const at: Direction = {
       ...{ write, type, steps, hidden, x },
       w: of(parts.w) ?? '',
@@ -82,7 +82,7 @@ function recurrentGradient(write: OperatorGradient, cell: Cell, usual: readonly 
       peepholes: peepholes === null ? null : (split(write, peepholes, 3, 0) as unknown as Direction['peepholes']),
       activations: activationsOf(write, usual, number),
       inside: frame.inside,
-      grads: grad === null ? null : eachStep(write, turn(grad), steps),
+      grads: grad === null ? null : stepTensors(write, turn(grad), steps),
       lastState: of(parts.lastState),
       lastCell: of(parts.lastCell),
     };
@@ -156,7 +156,7 @@ function insideSteps(write: OperatorGradient, lengths: string, steps: number): r
   const places = write.tensor(constant('int64', numbers, [steps, 1, 1]));
   const ends = write.add('Unsqueeze', [lengths], { axes: [0, 2] });
   const inside = write.cast(write.add('Less', [places, ends]), operand(write.view, 0).dtype);
-  return eachStep(write, inside, steps);
+  return stepTensors(write, inside, steps);
 }
 
 /** All states, a direction each, [T, N, H]; computed again where the operator does not hand them out. */

@@ -7,7 +7,7 @@ import { elementCount } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { entry, perInputElement } from './entry.js';
 import { ExpansionWriter, keptDimensions, summationType } from './expansion.js';
-import { axesOf, dimensionNames, integers, numberOf, operand } from './operands.js';
+import { axesFromFront, dimensionNames, integers, numberOf, operand } from './operands.js';
 import { withGradients } from './operator-gradient.js';
 import { reductionGradients } from './reduction-gradient.js';
 
@@ -86,7 +86,7 @@ function reductionOf(view: OperatorView): ReductionShape {
   const given = integers(view, 'axes');
   const none = !given || given.length === 0;
   const all = none && numberOf(view, 'noop_with_empty_axes', 0) === 0;
-  const axes = all ? shape.map((_, axis) => axis) : axesOf(view, given ?? [], shape.length);
+  const axes = all ? shape.map((_, axis) => axis) : axesFromFront(view, given ?? [], shape.length);
   const keep = numberOf(view, 'keepdims', 1) !== 0;
   const names = dimensionNames(shape.length);
   const whole = names.map((name) => [name]);

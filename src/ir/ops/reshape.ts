@@ -10,7 +10,16 @@ import { elementCount } from '../graph.js';
 import type { OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule, dimensionSize } from '../rule-text.js';
 import { entry, isFree } from './entry.js';
-import { axesOf, dimensionNames, integers, mismatch, neededIntegers, numberOf, operand, result } from './operands.js';
+import {
+  axesFromFront,
+  dimensionNames,
+  integers,
+  mismatch,
+  neededIntegers,
+  numberOf,
+  operand,
+  result,
+} from './operands.js';
 import { type GradientBody, withGradients } from './operator-gradient.js';
 
 const entries: readonly OperatorEntry[] = [
@@ -138,12 +147,12 @@ function reshapedShape(view: OperatorView): readonly number[] {
 function squeezedAxes(view: OperatorView): readonly number[] {
   const { shape } = operand(view, 0);
   const axes = integers(view, 'axes');
-  return axes ? axesOf(view, axes, shape.length) : shape.flatMap((size, axis) => (size === 1 ? [axis] : []));
+  return axes ? axesFromFront(view, axes, shape.length) : shape.flatMap((size, axis) => (size === 1 ? [axis] : []));
 }
 
 function unsqueezedAxes(view: OperatorView): readonly number[] {
   const axes = neededIntegers(view, 'axes');
-  return axesOf(view, axes, operand(view, 0).shape.length + axes.length);
+  return axesFromFront(view, axes, operand(view, 0).shape.length + axes.length);
 }
 
 function reshapeRule(view: OperatorView): FactorRule {

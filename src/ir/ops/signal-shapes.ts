@@ -2,7 +2,7 @@
  * @file What a Fourier transform's attributes come to for the shape at hand.
  */
 import type { OperatorView } from '../operator.js';
-import { fromFront, integers, numberOf, operand } from './operands.js';
+import { checkedAxis, integers, numberOf, operand } from './operands.js';
 
 export interface Transform {
   readonly axis: number;
@@ -14,7 +14,7 @@ export interface Transform {
 
 export function transform(view: OperatorView): Transform {
   const { shape } = operand(view, 0);
-  const axis = fromFront(view, integers(view, 'axis')?.[0] ?? -2, shape.length);
+  const axis = checkedAxis(view, integers(view, 'axis')?.[0] ?? -2, shape.length);
   const real = numberOf(view, 'onesided', 0) !== 0 && numberOf(view, 'inverse', 0) !== 0;
   const own = shape[axis] ?? 1;
   return { axis, real, length: integers(view, 'dft_length')?.[0] ?? (real ? 2 * (own - 1) : own) };

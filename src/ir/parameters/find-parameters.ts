@@ -17,10 +17,10 @@ import type {
   TieDecision,
   WeightPlace,
 } from './parameter.js';
-import { isNatural, isPlausible, placesOf } from './places.js';
+import { isNatural, isPlausible, parameterPlaces } from './places.js';
 import { NOUNS, SAID } from './role.js';
 import { isStatistics, separationOf, type Tied, tieUnits } from './ties.js';
-import { type ParameterUnit, unitsOf } from './units.js';
+import { type ParameterUnit, parameterUnits } from './units.js';
 
 /**
  * The parameters, buffers and constants of a graph.
@@ -29,7 +29,7 @@ import { type ParameterUnit, unitsOf } from './units.js';
 export function findParameters(graph: Graph, evidence: ParameterEvidence, options: ParameterOptions = {}): Parameters {
   const wanted = options.trainable ?? [];
   const names = [...graph.weights.keys()];
-  const named = wanted.length === 0 ? null : unitsOf(graph, names, evidence.identities);
+  const named = wanted.length === 0 ? null : parameterUnits(graph, names, evidence.identities);
   const isParameter = (name: string) => {
     const weight = graph.weights.get(name);
     const aliases = [name, ...fileNames(graph, name), ...(named?.get(name) ?? []).map((unit) => unit.name)];
@@ -38,9 +38,9 @@ export function findParameters(graph: Graph, evidence: ParameterEvidence, option
       (weight !== undefined && isFloating(weight.dtype) && aliases.some((alias) => matchesAny(wanted, alias)))
     );
   };
-  const units = unitsOf(graph, names.filter(isParameter), evidence.identities);
+  const units = parameterUnits(graph, names.filter(isParameter), evidence.identities);
   const tied = overruled(graph, tieUnits(graph, units, evidence), options);
-  const whole = unitsOf(
+  const whole = parameterUnits(
     graph,
     names.filter((name) => !isParameter(name)),
     [],
@@ -154,7 +154,7 @@ function generatedWeights(graph: Graph): readonly GeneratedWeight[] {
   });
   if (sources.length === 0) return [];
   const live = dataDependent(graph);
-  return [...placesOf(graph, sources)].flatMap(([tensor, places]) => {
+  return [...parameterPlaces(graph, sources)].flatMap(([tensor, places]) => {
     const { dtype, shape } = typeOf(graph, tensor);
     return places
       .filter((place) => isNatural(place) && live.has(place.node))

@@ -6,7 +6,7 @@
 import { type Graph, plainFileTensor } from '../graph.js';
 import type { InputKind } from '../onnx/model.js';
 import type { IdentityUse } from './identities.js';
-import { isMadeUp, unitsOf } from './units.js';
+import { isMadeUp, parameterUnits } from './units.js';
 
 /** The graph with such weights renamed. `kinds`: what the exporter's metadata tells of initializers, whose names stay. */
 export function moduleNames(
@@ -18,7 +18,7 @@ export function moduleNames(
   if (!parameters.some(isMadeUp)) return graph;
   const taken = new Set(graph.tensors.keys());
   const renamed = new Map<string, string>();
-  for (const [name, [unit, ...others]] of unitsOf(graph, parameters, identities)) {
+  for (const [name, [unit, ...others]] of parameterUnits(graph, parameters, identities)) {
     const weight = graph.weights.get(name);
     const stays = !isMadeUp(name) || kinds.has(weight?.file?.name ?? name) || weight?.source.kind === 'absent';
     // Of several modules no one's name is the weight's, and a number at the end says that another weight has the name.

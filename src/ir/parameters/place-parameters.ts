@@ -8,10 +8,12 @@
  *     wte ──── Gather             wte ─┬─ Gather
  *     head ─── MatMul         →        └─ Transpose ─ MatMul
  */
+
 import { type Graph, type Node, plainFileTensor } from '../graph.js';
 import { ForwardWriter, readIn } from '../passes/forward-writer.js';
 import { withOperands } from '../with-operands.js';
 import type { Parameter, WeightPlace } from './parameter.js';
+import type { OperandReader } from './places.js';
 
 export interface PlacedParameters {
   readonly graph: Graph;
@@ -31,13 +33,8 @@ export function placeParameters(graph: Graph, parameters: readonly Parameter[]):
   return new PlacementWriter(graph, readers, moved).placed();
 }
 
-interface Reader {
-  readonly node: Node;
-  readonly operand: number;
-}
-
-function readersOf(graph: Graph): ReadonlyMap<string, readonly Reader[]> {
-  const readers = new Map<string, Reader[]>();
+function readersOf(graph: Graph): ReadonlyMap<string, readonly OperandReader[]> {
+  const readers = new Map<string, OperandReader[]>();
   for (const node of graph.nodes) {
     node.inputs.forEach((input, operand) => {
       if (input === null) return;
@@ -52,7 +49,7 @@ function readersOf(graph: Graph): ReadonlyMap<string, readonly Reader[]> {
 /** Whether the file has it so already: one weight of its name, which serves nothing else. */
 function ownsItsWeight(
   graph: Graph,
-  readers: ReadonlyMap<string, readonly Reader[]>,
+  readers: ReadonlyMap<string, readonly OperandReader[]>,
   { name, weights, places }: Parameter,
 ): boolean {
   return weights.length === 1 && weights[0] === name && !servesOthers(graph, readers, name, placesIn([{ places }]));
@@ -79,7 +76,7 @@ function endKey(node: string, operand: number): string {
 /** Whether a weight, or what operators on the ways make of it, is read elsewhere. */
 function servesOthers(
   graph: Graph,
-  readers: ReadonlyMap<string, readonly Reader[]>,
+  readers: ReadonlyMap<string, readonly OperandReader[]>,
   weight: string,
   { through, ends }: PlacePaths,
 ): boolean {
@@ -112,7 +109,7 @@ class PlacementWriter {
 
   constructor(
     private readonly base: Graph,
-    readers: ReadonlyMap<string, readonly Reader[]>,
+    readers: ReadonlyMap<string, readonly OperandReader[]>,
     parameters: readonly Parameter[],
   ) {
     this.write = new ForwardWriter(base);

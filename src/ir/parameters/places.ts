@@ -77,7 +77,7 @@ export function isPlausible({ use }: ParameterPlace): boolean {
 }
 
 /** The places of each of `sources`: weights, or tensors that an operator without operands makes. */
-export function placesOf(
+export function parameterPlaces(
   graph: PartOfGraph,
   sources: Iterable<string>,
 ): ReadonlyMap<string, readonly ParameterPlace[]> {
@@ -85,7 +85,8 @@ export function placesOf(
   return new Map([...sources].map((source) => [source, finder.placesOf(source)]));
 }
 
-interface OperandReader {
+/** A node and which of its operands a tensor is. */
+export interface OperandReader {
   readonly node: Node;
   readonly operand: number;
 }

@@ -41,7 +41,7 @@ const constant = (why: string): RoleVerdict => ({ role: 'constant', why });
 const buffer = (why: string): RoleVerdict => ({ role: 'buffer', why });
 
 /** The verdict on one value, with its reason. */
-export function roleOf(facts: RoleFacts): RoleVerdict {
+export function parameterRole(facts: RoleFacts): RoleVerdict {
   const { type, kind, held, traced, places } = facts;
   if (kind === 'parameter' || kind === 'buffer' || kind === 'constant') return { role: kind, why: SAID };
   if (!isFloating(type.dtype)) return constant(`${type.dtype} has no gradient`);

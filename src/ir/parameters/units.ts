@@ -7,7 +7,7 @@ import { moduleText } from '../onnx/module-path.js';
 import { entryOf } from '../ops/index.js';
 import type { IdentityUse } from './identities.js';
 import type { WeightPlace } from './parameter.js';
-import { type ParameterPlace, placesOf } from './places.js';
+import { type ParameterPlace, parameterPlaces } from './places.js';
 
 export interface ParameterUnit {
   readonly weight: string;
@@ -27,13 +27,13 @@ export function isMadeUp(name: string): boolean {
 }
 
 /** The units of the weights given, in the order of the weights, then of the graph. */
-export function unitsOf(
+export function parameterUnits(
   graph: Graph,
   weights: readonly string[],
   identities: readonly IdentityUse[],
 ): ReadonlyMap<string, readonly ParameterUnit[]> {
   const identityOf = identityFinder(identities);
-  const places = placesOf(graph, weights);
+  const places = parameterPlaces(graph, weights);
   const namer = new Namer();
   // Names that the file gives come first, so that one that is made up never takes one of them.
   const partsByWeight = weights.map((weight) => partsOf(weight, places.get(weight) ?? [], identityOf));

@@ -5,9 +5,9 @@
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';
-import { placesOf } from '../parameters/places.js';
+import { parameterPlaces } from '../parameters/places.js';
 import type { TracedConstant } from '../parameters/recorded.js';
-import { DOTTED, roleOf, surroundings } from '../parameters/role.js';
+import { DOTTED, parameterRole, surroundings } from '../parameters/role.js';
 import { valueEvidence } from '../parameters/value-evidence.js';
 import type { Constant, ConstantFolder } from './fold.js';
 import { FOLD_LIMIT } from './fold-limit.js';
@@ -207,14 +207,14 @@ class Assembly {
   /** The weights with the roles that their places in the finished graph give them. */
   private placed(graph: Graph): Assembled {
     const around = surroundings(graph);
-    const places = placesOf(graph, graph.weights.keys());
+    const places = parameterPlaces(graph, graph.weights.keys());
     const weights = new Map(graph.weights);
     const reasons = new Map<string, string>();
     for (const [constant, name] of this.weightNames) {
       const weight = graph.weights.get(name);
       if (!weight) continue;
       const source = constant.origin ?? constant;
-      const verdict = roleOf({
+      const verdict = parameterRole({
         ...around,
         type: weight,
         kind: constant.kind,

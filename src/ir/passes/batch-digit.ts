@@ -28,7 +28,7 @@ export interface Missing {
 export type Choose = (key: string, places: readonly BatchPlace[]) => BatchPlace | undefined;
 
 /** The places of the batch in a tensor, majors first. */
-export function placesOf(digits: Digits): readonly BatchPlace[] {
+export function batchPlaces(digits: Digits): readonly BatchPlace[] {
   return digits.flatMap((minor, axis) => (minor === null ? [] : [{ axis, minor }]));
 }
 
@@ -82,7 +82,7 @@ export function factorPlace(names: DimensionFactors, rule: FactorRule, minor: nu
 }
 
 /** The digits of a tensor whose factors at `places` hold the batch; null where one dimension would hold it twice. */
-export function digitsOf(
+export function batchDigits(
   dims: readonly DimensionFactors[],
   rule: FactorRule,
   places: ReadonlyMap<string, number>,

@@ -24,7 +24,7 @@ import {
 import { constant } from '../ops/constants.js';
 import { unusedName } from '../unused-name.js';
 import type { Choose } from './batch-digit.js';
-import { type BatchPlace, type Digits, placesOf, withBatch } from './batch-digit.js';
+import { type BatchPlace, batchPlaces, type Digits, withBatch } from './batch-digit.js';
 import type { MovedIndex } from './lift-lookup.js';
 import { type LiftedNode, liftNode } from './lift-node.js';
 
@@ -140,7 +140,7 @@ class Attempt {
       for (const output of node.outputs) {
         if (output === null || !this.graph.outputs.includes(output)) continue;
         const { shape } = typeOf(this.graph, output);
-        const inside = placesOf(this.digits.get(output) ?? []).find(({ axis }) => shape[axis] !== 1);
+        const inside = batchPlaces(this.digits.get(output) ?? []).find(({ axis }) => shape[axis] !== 1);
         if (!inside || !shape.includes(1)) continue;
         const reason = `output '${output}' would hold the batch inside its dimension ${inside.axis}`;
         return { node, position, reason, joined: false };
@@ -215,7 +215,7 @@ class Lifted {
   /** The name of `tensor` repeated for all samples where `digits` say and it is not yet. */
   private repeat(tensor: string, digits: Digits, reader: Node): string {
     const has = this.solution.digits.get(tensor) ?? null;
-    const places = placesOf(digits).filter(({ axis }) => (has?.[axis] ?? null) === null);
+    const places = batchPlaces(digits).filter(({ axis }) => (has?.[axis] ?? null) === null);
     return places.reduce((name, place) => this.repeatAt(name, place, reader), tensor);
   }
 

@@ -8,7 +8,7 @@
  */
 import { type ConstantTensor, elementCount, type Graph, type Node, typeOf } from '../graph.js';
 import { constant } from '../ops/constants.js';
-import { type BatchPlace, type Choose, type Digits, type Missing, placesOf } from './batch-digit.js';
+import { type BatchPlace, batchPlaces, type Choose, type Digits, type Missing } from './batch-digit.js';
 
 /** The index is counted from the front of parts of `size`, multiplied by `times` and moved by `plus`. */
 export interface MovedIndex {
@@ -34,19 +34,19 @@ type Lookup = (
 /** The lookup for `batch` samples; null where it is none, or has nothing to do with single samples. */
 export const liftLookup: Lookup = (graph, node, operands, batch, choose) => {
   const lift = node.domain === '' && Object.hasOwn(LOOKUPS, node.op) ? LOOKUPS[node.op] : undefined;
-  const several = operands.some((digits) => placesOf(digits ?? []).length > 1);
+  const several = operands.some((digits) => batchPlaces(digits ?? []).length > 1);
   return lift && !several ? lift(graph, node, operands, batch, choose) : null;
 };
 
 const LOOKUPS: Readonly<Record<string, Lookup>> = {
   Gather: (graph, node, [table = null, index = null], batch, choose) => {
-    const [held] = placesOf(table ?? []);
+    const [held] = batchPlaces(table ?? []);
     const from = typeOf(graph, node.inputs[0] ?? '').shape;
     const { dtype, shape } = typeOf(graph, node.inputs[1] ?? '');
     const size = from[held?.axis ?? 0] ?? 1;
     // Samples must follow each other as a whole along the dimension that is looked up in.
     if (!held || node.attributes['axis'] !== held.axis || held.minor !== size) return null;
-    const sample = placesOf(index ?? [])[0] ?? (size > 1 ? indexPlace(node, shape, choose) : null);
+    const sample = batchPlaces(index ?? [])[0] ?? (size > 1 ? indexPlace(node, shape, choose) : null);
     if (!sample) return null;
     const length = (shape[sample.axis] ?? 1) * batch;
     const moves = Array.from({ length }, (_, position) => (Math.floor(position / sample.minor) % batch) * size);
@@ -58,8 +58,8 @@ const LOOKUPS: Readonly<Record<string, Lookup>> = {
     };
   },
   GatherND: (graph, node, [table = null, index = null], batch) => {
-    const [held] = placesOf(table ?? []);
-    const [sample] = placesOf(index ?? []);
+    const [held] = batchPlaces(table ?? []);
+    const [sample] = batchPlaces(index ?? []);
     const from = typeOf(graph, node.inputs[0] ?? '').shape;
     const { shape } = typeOf(graph, node.inputs[1] ?? '');
     if (!held || !sample || (node.attributes['batch_dims'] ?? 0) !== 0) return null;
@@ -72,9 +72,9 @@ const LOOKUPS: Readonly<Record<string, Lookup>> = {
     const { shape } = typeOf(graph, node.inputs[1] ?? '');
     const depth = shape.at(-1) ?? 0;
     const ones = from.flatMap((size, axis) => (size === 1 && axis < depth ? [{ axis, minor: 1 }] : []));
-    const held = placesOf(table ?? [])[0] ?? choose(`table ${node.name}`, ones);
+    const held = batchPlaces(table ?? [])[0] ?? choose(`table ${node.name}`, ones);
     const sample =
-      placesOf(index ?? [])[0] ?? placesOf(updates ?? [])[0] ?? indexPlace(node, shape.slice(0, -1), choose);
+      batchPlaces(index ?? [])[0] ?? batchPlaces(updates ?? [])[0] ?? indexPlace(node, shape.slice(0, -1), choose);
     const moved = held && sample ? sampleColumn(graph, node, held, sample, batch) : null;
     if (!held || !sample || !moved) return null;
     const wanted = [

@@ -9,13 +9,13 @@ import type { OperatorEntry, OperatorFamily } from '../operator.js';
 import { entryOf } from '../ops/index.js';
 import { ruleOf, viewOf } from '../view.js';
 import {
+  batchDigits,
+  batchPlaces,
   type Choose,
   type Digits,
-  digitsOf,
   factorPlace,
   type Missing,
   placesAfter,
-  placesOf,
   withBatch,
 } from './batch-digit.js';
 import { liftLookup, type MovedIndex } from './lift-lookup.js';
@@ -75,7 +75,7 @@ function liftReshape(graph: Graph, node: Node, digits: Digits, batch: number, ch
   const from = typeOf(graph, node.inputs[0] ?? '').shape;
   const to = typeOf(graph, node.outputs[0] ?? '').shape;
   const found: (number | null)[] = to.map(() => null);
-  for (const place of placesOf(digits)) {
+  for (const place of batchPlaces(digits)) {
     const places = placesAfter(from, place, to).filter(({ axis }) => found[axis] === null);
     const chosen = choose(`${from.join()}/${place.axis},${place.minor}/${to.join()}`, places);
     if (!chosen) return { lost: `no dimension of [${to.join(', ')}] can hold the batch` };
@@ -103,7 +103,7 @@ class Lifting {
   result(): LiftedNode | Lost {
     const lost = this.findPlaces();
     if (lost !== null) return { lost };
-    const results = this.rule.outputs.map((dims) => digitsOf(dims ?? [], this.rule, this.places));
+    const results = this.rule.outputs.map((dims) => batchDigits(dims ?? [], this.rule, this.places));
     if (results.some((item) => item === null))
       return { lost: 'one dimension of its result would hold the batch twice' };
     const wanted = this.wantedOperands();
@@ -128,7 +128,7 @@ class Lifting {
   /** Finds the factors that hold the batch; returns why they cannot be found, or null. */
   private findPlaces(): string | null {
     for (const [index, digits] of this.operands.entries()) {
-      for (const { axis, minor } of placesOf(digits ?? [])) {
+      for (const { axis, minor } of batchPlaces(digits ?? [])) {
         const found = factorPlace(this.rule.inputs[index]?.[axis] ?? [], this.rule, minor);
         if (!found)
           return `dimension ${axis} of its operand ${index}, which holds the batch, meets one that has nothing to do with it`;
@@ -147,7 +147,7 @@ class Lifting {
     const wanted: Missing[] = [];
     for (const [operand, dims] of this.rule.inputs.entries()) {
       if (!dims || (this.node.inputs[operand] ?? null) === null) continue;
-      const digits = digitsOf(dims, this.rule, this.places);
+      const digits = batchDigits(dims, this.rule, this.places);
       if (!digits) return null;
       const has = this.operands[operand] ?? null;
       if (digits.some((minor, axis) => minor !== null && (has?.[axis] ?? null) === null))
@@ -203,7 +203,7 @@ class Lifting {
   }
 
   private pairs(results: readonly (Digits | null)[]): boolean {
-    const twice = (digits: Digits | null) => placesOf(digits ?? []).length > 1;
+    const twice = (digits: Digits | null) => batchPlaces(digits ?? []).length > 1;
     return results.some(twice) && !this.operands.some(twice);
   }
 

@@ -7,6 +7,7 @@
  *     GatherND in order     a Reshape (exporters index a mask by [n, t] for all n and t), and so does Gather by 0, 1, 2, …
  *     GatherND of rows      Gather (exporters write table[index] so), the lookup that tables of parameters are known by
  */
+import { resultOf } from '../blocks/matching.js';
 import { type DType, dtypeOfOnnx, isFloating, onnxOfDtype } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { type ConstantTensor, elementCount, INTERNAL_OPSET, type TensorType } from '../graph.js';
@@ -335,8 +336,4 @@ function isVector(type: TensorType): boolean {
 
 function operandOf(node: SourceNode): string {
   return node.inputs[0] ?? '';
-}
-
-function resultOf(node: SourceNode): string {
-  return node.outputs[0] ?? '';
 }

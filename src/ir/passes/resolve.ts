@@ -64,7 +64,7 @@ interface ResolveInputs {
 }
 
 /** Resolves `nodes` (ordered, functions inlined) of `graph`. */
-export async function resolve(
+export async function resolveValues(
   graph: SourceGraph,
   nodes: readonly SourceNode[],
   options: ResolveInputs,

@@ -1,6 +1,6 @@
 /**
  * @file What a rewrite of one node may look at and do. The tables of `opset`, `normalise`, `sequences` and `subgraphs`
- * hold rewrites by operator; `resolve` applies them while it walks the graph in order.
+ * hold rewrites by operator; `resolveValues` applies them while it walks the graph in order.
  */
 import type { ConstantTensor, TensorType } from '../graph.js';
 import type { SourceAttributes, SourceNode } from '../onnx/model.js';

@@ -2,6 +2,7 @@
  * @file Sequences: exporters write `split(x)[1]` as SplitToSequence and SequenceAt. With constant indices they are plain
  * tensors again: the sequence is followed by name and disappears.
  */
+import { resultOf } from '../blocks/matching.js';
 import { AutoparError } from '../error.js';
 import type { SourceNode } from '../onnx/model.js';
 import { constant, numbersOf } from '../ops/constants.js';
@@ -171,10 +172,6 @@ function dependent(node: SourceNode, context: RewriteContext): AutoparError {
     { file: context.file, node: node.name },
     'make the index or the sizes constants',
   );
-}
-
-function resultOf(node: SourceNode): string {
-  return node.outputs[0] ?? '';
 }
 
 function operandOf(node: SourceNode, index: number): string {

@@ -1,5 +1,5 @@
 /**
- * @file What the walk of `resolve` knows of values, and the operators that it keeps.
+ * @file What the walk of `resolveValues` knows of values, and the operators that it keeps.
  */
 import type { Attributes, TensorType } from '../graph.js';
 import type { Constant, ConstantFolder } from './fold.js';

@@ -22,7 +22,7 @@ const FORMS: Readonly<Record<string, Form>> = {
 };
 
 /** The graph with every attention written out that has no cache and leaves nothing but its result. */
-export function writeAttention(graph: Graph): Graph {
+export function attentionInPlainOperators(graph: Graph): Graph {
   const read = readIn(graph, graph.nodes);
   const formOf = (node: Node) => {
     const form = FORMS[node.domain === '' ? node.op : `${node.domain} ${node.op}`];

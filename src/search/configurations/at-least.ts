@@ -7,7 +7,7 @@ import type { Cluster } from '../../cost-model/cluster.js';
 import { outsideSeconds } from '../../cost-model/phase.js';
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import type { PartPhases } from '../../cost-model/step/part-price.js';
-import { secondsOf } from '../../cost-model/step/phase-time.js';
+import { elapsedSeconds } from '../../cost-model/step/phase-time.js';
 import { microBatches, scheduleRequest } from '../../cost-model/step/step-price.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 
@@ -85,8 +85,8 @@ interface StageShare {
 function partsOf({ layers }: ModelWork, phases: PartPhases): readonly StageShare[] {
   const part = (count: number, { forward, backward }: PartPhases['first']): StageShare => ({
     count,
-    seconds: secondsOf(forward) + secondsOf(backward),
-    forward: secondsOf(forward),
+    seconds: elapsedSeconds(forward) + elapsedSeconds(backward),
+    forward: elapsedSeconds(forward),
     weight: backward.weightGradient,
   });
   return [

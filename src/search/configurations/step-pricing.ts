@@ -7,7 +7,7 @@ import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
 import { hostMemory, offloadsActivations } from '../../cost-model/step/offload.js';
 import type { PartPhases, PartPrices } from '../../cost-model/step/part-price.js';
 import { mayAccumulateApart } from '../../cost-model/step/phase-price.js';
-import { secondsOf } from '../../cost-model/step/phase-time.js';
+import { elapsedSeconds } from '../../cost-model/step/phase-time.js';
 import { stageClusters } from '../../cost-model/step/stages.js';
 import { stageMemory } from '../../cost-model/step/step-memory.js';
 import { leastSimulated, priceStep, priceStepExactly, type StepPrice } from '../../cost-model/step/step-price.js';
@@ -119,7 +119,7 @@ function balancedLayers(
   { virtualStages }: StepConfiguration,
 ): readonly number[] {
   const total = layers.reduce((sum, { count }) => sum + count, 0);
-  const seconds = ({ forward, backward }: PartPhases['first']) => secondsOf(forward) + secondsOf(backward);
+  const seconds = ({ forward, backward }: PartPhases['first']) => elapsedSeconds(forward) + elapsedSeconds(backward);
   const each = stages.map(
     ({ layers: own }) =>
       own.reduce((sum, phases, index) => sum + (layers[index]?.count ?? 0) * seconds(phases), 0) / total,

@@ -23,14 +23,14 @@ import type { Interleave } from '../../partition/sharded-graph.js';
 import { makeSchedule } from '../../schedule/make-schedule.js';
 import { partAt, placeOfPart } from '../../schedule/parts.js';
 import { type Schedule, type ScheduleKind, splitsBackward } from '../../schedule/schedule.js';
-import { placeOf as placeInFile } from '../../sharding-propagation/annotations/pin-error.js';
+import { pinPlace } from '../../sharding-propagation/annotations/pin-error.js';
 import type { StagePin } from '../../sharding-propagation/pin.js';
 import { stageMeshes } from '../../sharding-propagation/stage-meshes.js';
 import type { MeshDegrees } from '../degrees.js';
 import { balancedCut } from './balance.js';
 import { meshSizes } from './mesh-layout.js';
 import { layoutOfStages, readStageLayout } from './stage-layout.js';
-import { type StageUnit, unitsOf } from './units.js';
+import { type StageUnit, stageUnits } from './units.js';
 import { wholeSeconds } from './whole-seconds.js';
 
 /** What was decided of a pipeline. */
@@ -170,7 +170,7 @@ function checkLoose(
     'stage-pins',
     'usage',
     `${wrong.source.text} places ${wrong.node} on ${placeText(wrong)}, and it runs on stage ${there.join(', ')}, which read it`,
-    placeInFile(wrong.source),
+    pinPlace(wrong.source),
     'it depends on no parameter, so that each stage that reads it runs it: leave its stage out',
   );
 }
@@ -186,14 +186,14 @@ function keeps({ stage, chunk }: StagePin, place: StagePlace): boolean {
 
 /** Layers, unless pins or the number of parts ask for operators. */
 function unitsFor(graph: Graph, parts: number, { pins = [], layout }: PipelineRequest): readonly StageUnit[] {
-  if (layout !== undefined) return unitsOf(graph, /^[o*\d\s|]+$/.test(layout) ? Number.POSITIVE_INFINITY : 0);
-  const byLayers = unitsOf(graph, parts);
+  if (layout !== undefined) return stageUnits(graph, /^[o*\d\s|]+$/.test(layout) ? Number.POSITIVE_INFINITY : 0);
+  const byLayers = stageUnits(graph, parts);
   const pinOf = new Map(pins.map((pin) => [pin.node, placeText(pin)]));
   const isTorn = byLayers.some(({ operators }) => {
     const pinned = new Set(operators.flatMap((name) => pinOf.get(name) ?? []));
     return pinned.size > 1;
   });
-  return isTorn ? unitsOf(graph, Number.POSITIVE_INFINITY) : byLayers;
+  return isTorn ? stageUnits(graph, Number.POSITIVE_INFINITY) : byLayers;
 }
 
 function cut(
@@ -273,7 +273,7 @@ function givenSizes(
     'usage',
     `${other.source.text} places ${other.node} on ${placeText(other)}, and --stages "${layout}" on ` +
       placeText(other.chunk === undefined ? { stage } : { stage, chunk }),
-    placeInFile(other.source),
+    pinPlace(other.source),
     'leave out one of the two',
   );
 }
@@ -317,7 +317,7 @@ export function refuseAbsentStages(pins: readonly StagePin[], stages: number, ch
     'usage',
     `${source.text} places ${node} on ${placeText(outside)}, and ` +
       `${there === 1 ? `there is one ${what}` : `there are ${there} ${what}s`}, counted from 0`,
-    placeInFile(outside.source),
+    pinPlace(outside.source),
     isStage ? `give --pp ${stage + 1}, or a stage below ${stages}` : `give --virtual-stages ${chunk + 1}`,
   );
 }
@@ -342,7 +342,7 @@ function pinsLeaveNoCut(
       .slice(0, 4)
       .map((pin) => `${pin.node} on ${placeText(pin)}`)
       .join('; ')}`,
-    placeInFile(first.source),
+    pinPlace(first.source),
     'stages follow the order of the model, and none of them is empty: an operator stands on no earlier stage than what it reads',
   );
 }
@@ -353,7 +353,7 @@ function contradicted(first: StagePin, second: StagePin, why: string): AutoparEr
     'stage-pins',
     'usage',
     `${says(first)}, and ${says(second)}, ${why}`,
-    placeInFile(second.source),
+    pinPlace(second.source),
     'stages follow the order of the model: change one of the two pins',
   );
 }

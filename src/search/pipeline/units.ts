@@ -27,7 +27,7 @@ export interface StageUnit {
  * behind the model for its loss belongs to the last one.
  * @param least how many are needed: where the layers make fewer, every operator is a unit
  */
-export function unitsOf(graph: Graph, least: number): readonly StageUnit[] {
+export function stageUnits(graph: Graph, least: number): readonly StageUnit[] {
   const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
   const own = ownOperators(graph, forward);
   const byLayers = layerUnits(own);

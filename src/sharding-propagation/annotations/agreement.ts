@@ -40,7 +40,7 @@ export function contradiction(
 /** Why one pin alone cannot hold: its notations cut the operator into more parts than there are devices. */
 export function tooManyParts(asked: AskedOfOperator, rule: FactorRule, mesh: Mesh): string | null {
   const counts = new Map<string, number>();
-  for (const { factor, count } of claimsOf(asked, rule, mesh))
+  for (const { factor, count } of factorClaims(asked, rule, mesh))
     if (!rule.factors.get(factor)?.streams) counts.set(factor, count);
   const parts = [...counts.values()].reduce((product, count) => product * count, 1);
   const devices = deviceCount(mesh);
@@ -93,7 +93,7 @@ function factorClash(
   mesh: Mesh,
   [here, there]: TellingApart,
 ): string | null {
-  const [ones, others] = [claimsOf(first, rule, mesh), claimsOf(second, rule, mesh)];
+  const [ones, others] = [factorClaims(first, rule, mesh), factorClaims(second, rule, mesh)];
   const written = ({ count, axes }: Claim) =>
     axes === null ? `cut into ${count}` : `on ${axes.join(', ') || 'no axis'}`;
   for (const one of ones) {
@@ -128,7 +128,7 @@ function forbidden(first: AskedOfOperator, second: AskedOfOperator): string | nu
  * What a pin says of factors. Results count where nothing is summed over: else a scatter may add axes to them that the
  * factor itself does not have.
  */
-function claimsOf(asked: AskedOfOperator, rule: FactorRule, mesh: Mesh): readonly Claim[] {
+function factorClaims(asked: AskedOfOperator, rule: FactorRule, mesh: Mesh): readonly Claim[] {
   const pieced = new Set(Object.keys(asked.pieces ?? {}));
   const direct = Object.entries(asked.axes ?? {}).flatMap(([factor, axes]): readonly Claim[] =>
     rule.factors.has(factor) ? [{ factor, count: axesSize(mesh, axes), axes }] : [],

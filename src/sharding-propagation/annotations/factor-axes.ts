@@ -9,13 +9,10 @@ import { offer } from '../../ir/nearest.js';
 import type { Mesh, SubAxis } from '../mesh.js';
 import type { PinSource } from '../pin.js';
 import { pieceName } from '../refine.js';
-import { checkStrategy, type Strategy } from '../strategy.js';
+import { checkStrategy, type FactorAxes } from '../strategy.js';
 import type { FactorNotation } from './annotation.js';
 import { demandOfLayout } from './layout-demand.js';
 import { doesNotFit } from './pin-error.js';
-
-/** Axes as a strategy has them: of factors, and of the pieces that factors are seen as. */
-export type FactorAxes = Pick<Strategy, 'axes' | 'pieces'>;
 
 /** @throws AutoparError `pin-does-not-fit` for unknown factors and axes, and where the rule allows no such strategy */
 export function factorAxes(

@@ -9,7 +9,7 @@ import { moduleText } from '../../ir/onnx/module-path.js';
 import type { PinSource } from '../pin.js';
 import type { MatchKind, PinAnnotation } from './annotation.js';
 import { globMatcher, isGlob, loosened } from './name-glob.js';
-import { placeOf } from './pin-error.js';
+import { pinPlace } from './pin-error.js';
 
 /** Nodes that one module, or one glob over nodes, covers. */
 export interface NodeGroup {
@@ -134,7 +134,7 @@ function matchesNothing(kind: MatchKind, glob: string, names: GraphNames, source
     'pin-matches-nothing',
     'input',
     `${source.text}: no ${NAMED[kind]} that fits '${glob}'`,
-    placeOf(source),
+    pinPlace(source),
     hidden(glob, names) ?? looser(glob, all) ?? nearGlob(glob, all),
   );
 }

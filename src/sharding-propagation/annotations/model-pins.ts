@@ -72,7 +72,7 @@ export function stagePinsOfModel(
   const chosen = multiDevice?.configurations.find((configuration) => configuration.devices === devices);
   const own = (multiDevice?.placements ?? []).filter(({ configuration }) => configuration === chosen?.name);
   return placedNodes(own, graph).flatMap(({ placement: { stage }, node }) =>
-    node && stage !== null ? [{ kind: 'stage', node: node.name, stage, source: sourceOf(node, file) } as const] : [],
+    node && stage !== null ? [{ kind: 'stage', node: node.name, stage, source: nodeSource(node, file) } as const] : [],
   );
 }
 
@@ -90,13 +90,13 @@ function placedNodes(
   });
 }
 
-function sourceOf({ name }: Node, file: string): PinSource {
+function nodeSource({ name }: Node, file: string): PinSource {
   return { file, line: null, text: `device_configurations of ${name}`, priority: 0, why: null };
 }
 
 function pinsOfPlacement(placement: NodePlacement, node: Node, file: string, graph: Graph, mesh: Mesh): readonly Pin[] {
   const first = (placement.stage ?? 0) * deviceCount(mesh);
-  const source = sourceOf(node, file);
+  const source = nodeSource(node, file);
   const specs = new Map(placement.tensors.map((spec) => [spec.tensor, spec]));
   const side = (names: readonly (string | null)[]) =>
     names.map((name): LayoutDemand | null => {

@@ -8,7 +8,7 @@ import { type Mesh, subAxes } from '../mesh.js';
 import type { PinSource } from '../pin.js';
 
 /** Where an error lies that a pin causes. */
-export function placeOf(source: PinSource): { readonly file?: string; readonly line?: number } {
+export function pinPlace(source: PinSource): { readonly file?: string; readonly line?: number } {
   return {
     ...(source.file === null ? {} : { file: source.file }),
     ...(source.line === null ? {} : { line: source.line }),
@@ -17,7 +17,7 @@ export function placeOf(source: PinSource): { readonly file?: string; readonly l
 
 /** `sentence` ends what the pin's own text begins: `pins[2]: split [3, 1] on w: nothing divides 64 by 3`. */
 export function doesNotFit(source: PinSource, sentence: string, hint: string): AutoparError {
-  return new AutoparError('pin-does-not-fit', 'input', `${source.text}: ${sentence}`, placeOf(source), hint);
+  return new AutoparError('pin-does-not-fit', 'input', `${source.text}: ${sentence}`, pinPlace(source), hint);
 }
 
 /** The mesh in words: `dp=2, tp=4`. */

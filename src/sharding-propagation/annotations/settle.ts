@@ -9,7 +9,7 @@ import { ruleOf, viewOf } from '../../ir/view.js';
 import type { Mesh } from '../mesh.js';
 import type { OperatorPin, Pin, PinSource, TensorPin } from '../pin.js';
 import { type AskedOfOperator, contradiction, demandsAgree, demandText } from './agreement.js';
-import { placeOf } from './pin-error.js';
+import { pinPlace } from './pin-error.js';
 
 /**
  * The pins without those that one of higher priority overrules.
@@ -128,7 +128,7 @@ function contradict(first: PinSource, second: PinSource, where: Clash['where'], 
     'pins-contradict',
     'input',
     `${named(first)} and ${named(second)} contradict each other on ${target}: ${problem}`,
-    { ...placeOf(second), ...where },
+    { ...pinPlace(second), ...where },
     'change one of them, or give the one that shall hold a higher priority',
   );
 }

@@ -6,12 +6,19 @@
  */
 import type { Mesh, SubAxis } from '../mesh.js';
 import { satisfies } from '../pin.js';
-import { checkStrategy, type PendingReduction, pendingPartial, REPLICATED, type Strategy } from '../strategy.js';
+import {
+  checkStrategy,
+  type FactorAxes,
+  type PendingReduction,
+  pendingPartial,
+  REPLICATED,
+  type Strategy,
+} from '../strategy.js';
 import { axesOfCut, type Cut, type CutItem, placementOf, restrictCut, splitCut, WHOLE } from './cut.js';
 import type { OperatorDemands } from './demands.js';
 import type { CellFactor, OperatorCells } from './operator-cells.js';
 import { pinCannotBeKept } from './refusals.js';
-import { type ResolvedCuts, type ResolveOptions, resolve } from './resolve.js';
+import { type ResolvedCuts, type ResolveOptions, resolveCuts } from './resolve.js';
 
 /** @throws AutoparError `pin-cannot-be-kept` where no strategy in reach satisfies all pins of the operator */
 export function chooseStrategy(cells: OperatorCells, resolved: ResolvedCuts, options: ResolveOptions): Strategy {
@@ -42,7 +49,7 @@ function* attempts(cells: OperatorCells, { cuts }: ResolvedCuts, options: Resolv
   yield cuts;
   const { demands } = options;
   const pinned = new Set([...(demands?.results.values() ?? [])].flatMap(axesOfCut));
-  if (pinned.size > 0) yield resolve(cells, { ...options, unsummed: pinned }).cuts;
+  if (pinned.size > 0) yield resolveCuts(cells, { ...options, unsummed: pinned }).cuts;
   // One factor fewer at a time: what is left is legal at the latest when nothing is.
   const fixed = demands?.fixed;
   let rest = cuts;
@@ -53,9 +60,7 @@ function* attempts(cells: OperatorCells, { cuts }: ResolvedCuts, options: Resolv
   }
 }
 
-type AxesAndPieces = Pick<Strategy, 'axes' | 'pieces'>;
-
-function placementsOf(cells: OperatorCells, cuts: readonly Cut[], mesh: Mesh): AxesAndPieces {
+function placementsOf(cells: OperatorCells, cuts: readonly Cut[], mesh: Mesh): FactorAxes {
   const expanded = cells.factors.some(({ kind }, at) => kind === 'expanded' && (cuts[at] ?? WHOLE).length > 0);
   const axes: Record<string, readonly SubAxis[]> = {};
   const pieces: Record<string, readonly number[]> = {};
@@ -82,7 +87,7 @@ function majorRun(cut: Cut, { size }: CellFactor): Cut {
 
 /** What may be done with what is pending, and what may be carried, most wanted first. */
 function* variants(
-  placed: AxesAndPieces,
+  placed: FactorAxes,
   cells: OperatorCells,
   cuts: readonly Cut[],
   demands: OperatorDemands | undefined,

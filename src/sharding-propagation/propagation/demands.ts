@@ -72,7 +72,7 @@ export function demandsOf(pins: readonly Pin[], around: DemandContext): Demands 
   const roundOf = (source: PinSource) => priorities.indexOf(source.priority);
   const ordered = [...binding].sort((a, b) => roundOf(a.source) - roundOf(b.source));
   const overruled: Overruled[] = [];
-  const tensors = tensorDemands(ordered, around, roundOf, overruled);
+  const tensors = demandsByTensor(ordered, around, roundOf, overruled);
   const claims = new Map<string, Claims[]>();
   for (const { pin, node, path } of boundOperators(ordered, around)) {
     const cells = around.cells(node);
@@ -91,7 +91,7 @@ export function demandsOf(pins: readonly Pin[], around: DemandContext): Demands 
       );
     } else overruled.push({ pin: pin.source, by: against.pin.source, at: node });
   }
-  const operators = new Map([...claims].map(([node, list]) => [node, operatorDemands(list, roundOf)] as const));
+  const operators = new Map([...claims].map(([node, list]) => [node, pinnedCuts(list, roundOf)] as const));
   return { operators, tensors, overruled, rounds: priorities.length };
 }
 
@@ -120,7 +120,7 @@ function boundOperators(pins: readonly Pin[], { graph, readers, maker }: DemandC
   });
 }
 
-function operatorDemands(claims: readonly Claims[], roundOf: (source: PinSource) => number): OperatorDemands {
+function pinnedCuts(claims: readonly Claims[], roundOf: (source: PinSource) => number): OperatorDemands {
   const fixed = new Map<number, FixedCut>();
   const results = new Map<number, Cut>();
   for (const { pin, cuts, results: made } of claims) {
@@ -136,7 +136,7 @@ function operatorDemands(claims: readonly Claims[], roundOf: (source: PinSource)
 }
 
 /** Tensors with pinned layouts, be they pinned themselves or as the result of an operator. */
-function tensorDemands(
+function demandsByTensor(
   pins: readonly Pin[],
   { graph, mesh }: DemandContext,
   roundOf: (source: PinSource) => number,

@@ -16,14 +16,14 @@ import type { Layout } from '../layout.js';
 import { replicated } from '../layout.js';
 import { axesSize, type Mesh } from '../mesh.js';
 import type { Pin } from '../pin.js';
-import { dataAxes, type FactorFamily, roleOf } from '../roles.js';
+import { axisRole, dataAxes, type FactorFamily } from '../roles.js';
 import type { Strategy } from '../strategy.js';
 import { chooseStrategy } from './choose-strategy.js';
 import { type Cut, type CutItem, plainCut, resizedCut, WHOLE } from './cut.js';
 import { type Demands, demandsOf, type Overruled } from './demands.js';
 import { cellsMaker, type OperatorCells, TURNS, type WalkDirection } from './operator-cells.js';
 import type { Cause, FactorReason, Reasons } from './reasons.js';
-import { type ResolvedCuts, resolve } from './resolve.js';
+import { type ResolvedCuts, resolveCuts } from './resolve.js';
 import { pieceChooser } from './seen-pieces.js';
 import { scatteredCut, splitCuts } from './split-axes.js';
 import { AllCuts, type TensorCuts } from './tensor-cuts.js';
@@ -205,7 +205,7 @@ class Propagating {
     for (const { name, size: ranks, subAxes } of dataAxes(this.mesh)) {
       if (ranks === 1) continue;
       const names = subAxes.map((sub) => sub.name);
-      const dimensions = (roleOf(name).takes.elsewhere ?? []).flatMap(
+      const dimensions = (axisRole(name).takes.elsewhere ?? []).flatMap(
         (family) => DIMENSIONS[family]?.(this.graph) ?? [],
       );
       for (const { input, axis } of dimensions) {
@@ -281,7 +281,7 @@ class Propagating {
 
   private resolved(cells: OperatorCells, backward: boolean): ResolvedCuts {
     const demands = this.demands.operators.get(cells.node.name);
-    return resolve(cells, { mesh: this.mesh, demands, round: this.round, backward });
+    return resolveCuts(cells, { mesh: this.mesh, demands, round: this.round, backward });
   }
 
   /** The first cause of an axis on a factor is the one that is kept: it lies before everything that followed from it. */
@@ -305,7 +305,7 @@ class Propagating {
       const cells = this.cellsNamed(node.name);
       const demands = this.demands.operators.get(node.name);
       const options = { mesh: this.mesh, demands, round: this.round, backward: true };
-      const resolved = resolve(cells, options);
+      const resolved = resolveCuts(cells, options);
       const strategy = chooseStrategy(cells, resolved, options);
       this.note(cells, resolved);
       if (!strategies.has(node.group)) strategies.set(node.group, strategy);

@@ -2,7 +2,7 @@
  * @file Pins that cannot hold: two that contradict each other where they meet, and one that no strategy satisfies.
  */
 import { AutoparError } from '../../ir/error.js';
-import { placeOf } from '../annotations/pin-error.js';
+import { pinPlace } from '../annotations/pin-error.js';
 import type { PinSource } from '../pin.js';
 
 /** One of two pins that meet: what it says, and the nodes and tensors that lead from its target to the meeting place. */
@@ -19,7 +19,7 @@ export function pinsContradict(first: MeetingPin, second: MeetingPin, at: string
     'pins-contradict',
     'noPlan',
     `${named(first.source)} and ${named(second.source)} contradict each other on ${at}: ${clash}${between}`,
-    { ...placeOf(second.source), node: at },
+    { ...pinPlace(second.source), node: at },
     'change one of them, or give the one that shall hold a higher priority',
   );
 }
@@ -32,7 +32,7 @@ export function pinCannotBeKept(what: string, sources: readonly PinSource[], rea
     'pin-cannot-be-kept',
     'noPlan',
     `${written}: ${what} cannot be so: ${reason}`,
-    first ? placeOf(first) : {},
+    first ? pinPlace(first) : {},
     'Ask for something that the rule allows, or for less, and let the rest be completed.',
   );
 }

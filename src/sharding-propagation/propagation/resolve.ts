@@ -48,7 +48,7 @@ interface Contribution {
   readonly late: boolean;
 }
 
-export function resolve(cells: OperatorCells, options: ResolveOptions): ResolvedCuts {
+export function resolveCuts(cells: OperatorCells, options: ResolveOptions): ResolvedCuts {
   const { mesh, demands, round, unsummed } = options;
   const found = contributions(cells, options);
   if (found.length === 0 && !demands) return NOTHING;

@@ -48,7 +48,7 @@ export function splitCuts(question: SplitQuestion): ReadonlyMap<number, Cut> {
     const present = kept.get(factor) ?? WHOLE;
     const axes = [...axesOfCut(present)];
     let rest = count / axesSize(mesh, axes);
-    for (const axis of preferred(question, own.name)) {
+    for (const axis of preferredAxes(question, own.name)) {
       if (used.has(axis.name) || rest % axis.size !== 0) continue;
       axes.push(axis.name);
       used.add(axis.name);
@@ -119,7 +119,7 @@ function greatestDivisor(a: number, b: number): number {
   return b === 0 ? a : greatestDivisor(b, a % b);
 }
 
-function preferred(
+function preferredAxes(
   { mesh, batch }: SplitQuestion,
   factor: string,
 ): readonly { readonly name: SubAxis; readonly size: number }[] {

@@ -261,6 +261,6 @@ class IndexWalk {
   }
 }
 
-function product(sizes: readonly number[]): number {
+export function product(sizes: readonly number[]): number {
   return sizes.reduce((result, size) => result * size, 1);
 }

@@ -8,7 +8,7 @@
 import type { CostProblem, CostSolution, CostTable } from '../problem.js';
 import { type ComparedTable, comparedTable, undominated } from './dominance.js';
 import { levelled } from './level-parts.js';
-import { minimisedSum, type Summand } from './minimised-sum.js';
+import { minimisedSum, product, type Summand } from './minimised-sum.js';
 
 /** Number of a table: one that was given, or one made of others. */
 export type TableTerm = number;
@@ -288,8 +288,4 @@ function isEqual({ sizes, values }: CostTable, other: CostTable): boolean {
     sizes.every((size, dimension) => size === other.sizes[dimension]) &&
     values.every((cost, index) => cost === other.values[index])
   );
-}
-
-function product(sizes: readonly number[]): number {
-  return sizes.reduce((result, size) => result * size, 1);
 }

@@ -5,6 +5,7 @@
  * Its reader takes one axis per dimension of a parameter, so axes of the device matrix that cut one dimension together
  * are written as one.
  */
+import { mapOf } from '../../ir/json-schema.js';
 import { schemaCheck } from '../../ir/schema-check.js';
 import { flatLayout } from './device-matrix.js';
 import type { KeyedStrategy, MindSporeStrategy, NamedLayout, ParameterLayout } from './document.js';
@@ -190,12 +191,8 @@ function record(properties: Readonly<Record<string, object>>, optionalKeys: read
   return { type: 'object', properties, required: Object.keys(properties).filter((key) => !optionalKeys.includes(key)) };
 }
 
-function map(values: object): object {
-  return { type: 'object', additionalProperties: values };
-}
-
 const STRATEGY = record({ stage: count, parallel_strategy: { type: 'array', items: parts } });
-const VALUE = map(
+const VALUE = mapOf(
   record({
     dev_matrix: parts,
     tensor_map: { type: 'array', items: wholes },
@@ -208,9 +205,9 @@ const VALUE = map(
 const SCHEMA = record(
   {
     current_stage: count,
-    parallel_strategy_item: map(STRATEGY),
-    parallel_out_strategy_item: map(STRATEGY),
-    parallel_layout_item: map(
+    parallel_strategy_item: mapOf(STRATEGY),
+    parallel_out_strategy_item: mapOf(STRATEGY),
+    parallel_layout_item: mapOf(
       record(
         {
           dev_matrix: parts,
@@ -225,8 +222,8 @@ const SCHEMA = record(
         ['tensor_shape', 'param_split_shape', 'indices_offset'],
       ),
     ),
-    parallel_layout_value_item: map(VALUE),
-    parallel_out_layout_value_item: map(VALUE),
+    parallel_layout_value_item: mapOf(VALUE),
+    parallel_out_layout_value_item: mapOf(VALUE),
   },
   [
     'parallel_strategy_item',

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import { publishedRun } from '../../../bench/published/run.js';
 import { tableRows } from '../../../bench/published/table.js';
-import { COLUMNS, recordOf, rowOf } from '../../../src/api/calibration/columns.js';
+import { COLUMNS, recordOfRow, rowOf } from '../../../src/api/calibration/columns.js';
 import { csvTable, csvText } from '../../../src/api/calibration/csv.js';
 import { measuredRow } from '../../../src/api/calibration/run.js';
 import { ROOT } from '../../cli/autopar.js';
@@ -26,7 +26,7 @@ test('canonical rows of published tables say the same as a file, whatever is lef
   t.is(again.length, rows.length);
   for (const [index, row] of rows.entries()) {
     t.deepEqual(measuredRow(again[index] ?? {}), measuredRow(row));
-    const record = recordOf(row);
+    const record = recordOfRow(row);
     if (typeof record === 'string') t.fail(record);
     else t.deepEqual(rowOf(record), row);
     t.regex(row['why'] ?? '', /^device from gpu_type "/);

@@ -5,7 +5,7 @@
 import test from 'ava';
 import { fitLayers, measuredLayers } from '../../../src/cost-model/measured-layers/fit-layers.js';
 import { isSameLayer, type LayerShape, layerShape } from '../../../src/cost-model/measured-layers/layer-shape.js';
-import { leftOut } from '../../../src/cost-model/measured-layers/left-out.js';
+import { crossValidatedSeconds } from '../../../src/cost-model/measured-layers/left-out.js';
 import type { MeasuredRun } from '../../../src/cost-model/measured-layers/linear-step.js';
 import { configuration, layer, manyRuns, model, runUnder } from './drawn-runs.js';
 
@@ -37,9 +37,9 @@ test('shapes that no run had are predicted better under a smooth law, and hardly
     [rugged, 1.15],
   ] as const) {
     const fit = fitLayers(manyRuns(law));
-    const predicted = leftOut(fit, ({ layers }) => layers.join(' ')) ?? [];
+    const predicted = crossValidatedSeconds(fit, ({ layers }) => layers.join(' ')) ?? [];
     const without = fit.without(() => false);
-    const none = leftOut({ ...fit, without: () => without }, ({ layers }) => layers.join(' ')) ?? [];
+    const none = crossValidatedSeconds({ ...fit, without: () => without }, ({ layers }) => layers.join(' ')) ?? [];
     const error = (seconds: readonly number[]) =>
       fit.runs.reduce((sum, run, index) => sum + Math.abs((seconds[index] as number) / run.seconds - 1), 0);
     t.true(error(predicted) < most * error(none), `${error(predicted)} ${error(none)}`);
@@ -48,11 +48,11 @@ test('shapes that no run had are predicted better under a smooth law, and hardly
 
 test('other models of the same shapes predict a model that was left out', (t) => {
   const fit = fitLayers(manyRuns(rugged));
-  const predicted = leftOut(fit, ({ work }) => `${work.layers[0]?.count}`) ?? [];
+  const predicted = crossValidatedSeconds(fit, ({ work }) => `${work.layers[0]?.count}`) ?? [];
   for (const [index, { seconds }] of fit.runs.entries())
     t.true(Math.abs((predicted[index] as number) / seconds - 1) < 0.05, `${predicted[index]} for ${seconds}`);
   t.is(
-    leftOut(fit, () => 'all'),
+    crossValidatedSeconds(fit, () => 'all'),
     null,
   );
 });

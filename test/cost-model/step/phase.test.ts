@@ -9,7 +9,7 @@ import { memorySeconds } from '../../../src/cost-model/kernel-price.js';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
 import { STEP_CONSTANTS, type StepConstants } from '../../../src/cost-model/step/constants.js';
 import { PhasePricing } from '../../../src/cost-model/step/phase-price.js';
-import { type PhaseTime, secondsOf } from '../../../src/cost-model/step/phase-time.js';
+import { elapsedSeconds, type PhaseTime } from '../../../src/cost-model/step/phase-time.js';
 import type { MatmulWork } from '../../../src/cost-model/step/work.js';
 import { trained } from './trained.js';
 
@@ -40,13 +40,13 @@ test("a weight's gradient is read and added to its accumulator, except by produc
 });
 
 test('a phase takes as long as the longer of host and device, at most as both, and a quarter more where they are alike', (t) => {
-  const busy = secondsOf(phase({ software: 'megatron-core' }, withHost(0)));
+  const busy = elapsedSeconds(phase({ software: 'megatron-core' }, withHost(0)));
   t.is(phase({ software: 'megatron-core' }, withHost(0)).launch, 0);
-  const alike = secondsOf(phase({ software: 'megatron-core' }, withHost(busy)));
+  const alike = elapsedSeconds(phase({ software: 'megatron-core' }, withHost(busy)));
   t.true(Math.abs(alike / (busy * 2 ** (1 / STEP_CONSTANTS.hostPower)) - 1) < 1e-9);
   fc.assert(
     fc.property(fc.double({ min: 0, max: 100, noNaN: true }), (ratio) => {
-      const seconds = secondsOf(phase({ software: 'megatron-core' }, withHost(ratio * busy)));
+      const seconds = elapsedSeconds(phase({ software: 'megatron-core' }, withHost(ratio * busy)));
       const [longer, both] = [Math.max(1, ratio) * busy, (1 + ratio) * busy];
       t.true(seconds > longer * (1 - 1e-9) && seconds < both * (1 + 1e-9));
     }),

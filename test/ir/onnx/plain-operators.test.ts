@@ -3,7 +3,7 @@
  */
 import test from 'ava';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
-import { inPlainOperators } from '../../../src/ir/onnx/written-out.js';
+import { graphInPlainOperators } from '../../../src/ir/onnx/written-out.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
 import type { ConstantTensor } from '../../../src/program/values.js';
 import { runOnnx } from '../../../src/runtime/reference.js';
@@ -18,7 +18,7 @@ test('operators in plainer ones compute the same', async (t) => {
   const tried = new Set<string>();
   for (const [number, sample] of CASES.entries()) {
     const graph = operatorGraph(viewOfCase(sample));
-    const plain = inPlainOperators(graph);
+    const plain = graphInPlainOperators(graph);
     if (!plain) continue;
     tried.add(sample.op);
     const given = Object.fromEntries(

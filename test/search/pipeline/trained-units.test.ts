@@ -10,7 +10,7 @@ import { importModel } from '../../../src/api/models/import.js';
 import { type Training, trainedModel } from '../../../src/api/models/training.js';
 import { importedFor } from '../../../src/api/models/training-form.js';
 import type { Graph } from '../../../src/ir/graph.js';
-import { lettersOf, type StageUnit, unitsOf } from '../../../src/search/pipeline/units.js';
+import { lettersOf, type StageUnit, stageUnits } from '../../../src/search/pipeline/units.js';
 import { MODELS, type ModelName, writeModel } from '../../pipelines/models.js';
 import { EVERYTHING } from '../../selection.js';
 
@@ -43,7 +43,7 @@ for (const name of (Object.keys(MODELS) as ModelName[]).filter((own) => !OTHERWI
   test(`${name} has the same units when it is trained`, async (t) => {
     const file = join(tmpdir(), `${name}.onnx`);
     writeModel(name, file);
-    const shown = unitsOf((await importModel(file)).graph, 1);
+    const shown = stageUnits((await importModel(file)).graph, 1);
     for (const { precision, microBatches, kind } of EVERYTHING ? FORMS : FORMS.slice(0, 2)) {
       if (WHOLE.has(name) && microBatches > 1) continue;
       const isPart = name === 'unrelated';
@@ -56,12 +56,12 @@ for (const name of (Object.keys(MODELS) as ModelName[]).filter((own) => !OTHERWI
       const at = (globalBatch: number | undefined) =>
         importModel(file, { ...(globalBatch === undefined ? {} : { globalBatch }), ...importedFor(training) });
       const { graph } = await trainedModel(await at(undefined), training, at);
-      const units = unitsOf(graph, 1);
+      const units = stageUnits(graph, 1);
       t.is(lettersOf(units), lettersOf(shown), `${precision} ${microBatches} ${kind}`);
       const placed = units.flatMap(({ operators }) => operators);
       const forward = graph.nodes.filter(({ phase }) => phase === 'forward').map(({ name: node }) => node);
       t.deepEqual([...placed].sort(), forward.sort(), 'every operator has a unit');
-      t.deepEqual(readsOfLater(graph, unitsOf(graph, 1000)), [], 'operators read of earlier units');
+      t.deepEqual(readsOfLater(graph, stageUnits(graph, 1000)), [], 'operators read of earlier units');
       t.deepEqual(readsOfLater(graph, units), [], 'units read of earlier ones');
     }
   });

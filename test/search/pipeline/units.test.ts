@@ -11,7 +11,7 @@ import { importModel } from '../../../src/api/models/import.js';
 import { AutoparError } from '../../../src/ir/error.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
 import { layoutOfStages, readStageLayout } from '../../../src/search/pipeline/stage-layout.js';
-import { lettersOf, unitsOf } from '../../../src/search/pipeline/units.js';
+import { lettersOf, stageUnits } from '../../../src/search/pipeline/units.js';
 
 const LETTERS: Readonly<Record<string, string>> = {
   'gpt-tiny': 'E t*2 H',
@@ -23,9 +23,9 @@ const LETTERS: Readonly<Record<string, string>> = {
 for (const [model, letters] of Object.entries(LETTERS)) {
   test(`${model} is ${letters}, and reads of earlier units alone`, async (t) => {
     const { graph } = await importModel(`models/${model}.onnx`);
-    t.is(lettersOf(unitsOf(graph, 1)), letters);
+    t.is(lettersOf(stageUnits(graph, 1)), letters);
     for (const least of [1, 1000]) {
-      const units = unitsOf(graph, least);
+      const units = stageUnits(graph, least);
       t.deepEqual(units.flatMap(({ operators }) => operators).sort(), graph.nodes.map(({ name }) => name).sort());
       const unitOf = new Map(units.flatMap(({ operators }, index) => operators.map((name) => [name, index] as const)));
       const makers = new Map(
@@ -45,7 +45,7 @@ test('a mask that layers share is made before them, wherever it stands, and each
   const file = join(folder, 'model.onnx');
   writeFileSync(file, writeOnnx(generatedModel('gpt:layers=3,hidden=32,heads=4,seq=16,vocab=64').build(2)));
   const { graph } = await importModel(file, { sharesSequence: true });
-  const units = unitsOf(graph, 1);
+  const units = stageUnits(graph, 1);
   t.is(lettersOf(units), 'E t*3 H');
   const mask = graph.nodes.findIndex(({ layer, op }) => layer === null && op === 'LessOrEqual');
   t.true(
@@ -57,7 +57,7 @@ test('a mask that layers share is made before them, wherever it stands, and each
 
 test('a layout of stages is read as it is written, and refused where it is of another model', async (t) => {
   const { graph } = await importModel('models/gpt-tiny.onnx');
-  const units = unitsOf(graph, 1);
+  const units = stageUnits(graph, 1);
   for (const sizes of [
     [2, 2],
     [1, 3],

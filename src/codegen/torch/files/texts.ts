@@ -47,7 +47,7 @@ const PIPELINE = `| layers.py | a class for each kind of layer, one line per ope
 | schedule.csv | what each stage runs in which order, in the grammar of torch.distributed.pipelining |`;
 
 /** README.md. */
-export function readme({ model, ranks, mesh, isPipeline }: DescribedProgram): string {
+export function torchReadme({ model, ranks, mesh, isPipeline }: DescribedProgram): string {
   return `# ${model} on ${ranks} ${ranks === 1 ? 'rank' : 'ranks'} (${mesh})
 
     pip install -r requirements.txt
