@@ -13,7 +13,7 @@ import { randomInputs } from '../src/api/execution/inputs.js';
 import { compile } from '../src/api/index.js';
 import { openCompiled } from '../src/api/verify.js';
 import { writeOnnx } from '../src/ir/onnx/writer.js';
-import { listName } from '../src/partition/phase-lists.js';
+import { listName } from '../src/partition/program-phases.js';
 import type { ProgramStage } from '../src/program/program.js';
 import { runProgram } from '../src/runtime/run-program.js';
 import { closedFormSeconds } from '../src/schedule/closed-form.js';

@@ -11,11 +11,11 @@ import { dtypeBits } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
 import { fileTensorOf, type Graph, type Node, storedIn, typeOf } from '../ir/graph.js';
 import { offer } from '../ir/nearest.js';
-import type { Assignment, TensorReader, View } from '../partition/assignment.js';
+import type { Assignment, SharedReshard, TensorReader } from '../partition/assignment.js';
 import type { StagePlace } from '../partition/cut-stages.js';
 import { type LoweredStage, meshOfOperators, type PipelineLayout } from '../partition/lower-stages.js';
 import type { AskedRoles } from '../search/operator-questions.js';
-import { arrivingLayouts } from '../search/view-steps.js';
+import { arrivingLayouts } from '../search/reshard-texts.js';
 import { fileDimension, fileShape, tensorLayoutText } from '../sharding-propagation/file-form.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import { namesInMeshOrder } from '../sharding-propagation/layout-text.js';
@@ -51,8 +51,8 @@ export interface Explainable {
   readonly served?: readonly LoweredStage[];
   /** By operator the mesh of its stage, where stages differ. */
   readonly meshOf?: (node: Pick<Node, 'name'>) => Mesh;
-  /** The layout in which a view's tensor comes to its readers' stage, where a stage of another mesh sends it. */
-  readonly arriving?: (view: View) => Layout | undefined;
+  /** The layout in which a reshard's tensor comes to its readers' stage, where a stage of another mesh sends it. */
+  readonly arriving?: (reshard: SharedReshard) => Layout | undefined;
   /** What the search left out besides: `roles` where dp lies on the batch alone, and axes whose degree was given. */
   readonly left?: {
     readonly axes: 'roles' | 'free';
@@ -79,12 +79,12 @@ export interface ExplainedRedistribution {
   readonly seconds: number;
 }
 
-export interface ExplainedView extends ExplainedRedistribution {
+export interface ExplainedReshard extends ExplainedRedistribution {
   /** Operators; `output` where the tensor leaves the graph, `other stages` where it is sent in this layout. */
   readonly readers: readonly {
     readonly reader: string;
     readonly operand: number;
-    /** From the view to the layout that the operator takes; null where that is the same. */
+    /** From the reshard to the layout that the operator takes; null where that is the same. */
     readonly own: ExplainedRedistribution | null;
   }[];
 }
@@ -103,7 +103,7 @@ export interface TensorExplanation {
   readonly transfers: readonly ExplainedTransfer[];
   /** The operator that makes it. */
   readonly maker: string | null;
-  readonly views: readonly ExplainedView[];
+  readonly views: readonly ExplainedReshard[];
   /** Operators that read the weight, with the layout of their block. */
   readonly blocks: readonly { readonly reader: string; readonly operand: number; readonly layout: string }[];
   readonly chains: readonly AxisChain[];
@@ -289,7 +289,7 @@ function stepText(step: ReasonStep): string {
   }
 }
 
-function viewsOf(plan: Explainable, tensor: string, made: Layout): readonly ExplainedView[] {
+function viewsOf(plan: Explainable, tensor: string, made: Layout): readonly ExplainedReshard[] {
   const { assignment } = plan;
   const by = redistributorOf(plan);
   const taken = operandsOf(plan);
@@ -299,12 +299,12 @@ function viewsOf(plan: Explainable, tensor: string, made: Layout): readonly Expl
     return to ? redistributionOf(plan, by, tensor, from, to, meshOfReader(reader)) : null;
   };
   const leaves = (name: string) => (plan.graph.outputs.includes(name) ? 'output' : 'other stages');
-  return assignment.views
-    .filter((view) => view.tensor === tensor)
-    .map((view) => {
-      const [first] = view.readers;
+  return assignment.sharedReshards
+    .filter((reshard) => reshard.tensor === tensor)
+    .map((reshard) => {
+      const [first] = reshard.readers;
       const mesh = (first && meshOfReader(first)) ?? meshOfTensor(plan, tensor);
-      return { ...view, mesh, from: plan.arriving?.(view) ?? made };
+      return { ...reshard, mesh, from: plan.arriving?.(reshard) ?? made };
     })
     .map(({ layout, readers, from, mesh }) => ({
       ...asServed(

@@ -4,7 +4,7 @@
  * the two ends of a transfer. The grammar knows transfers between neighbouring parts only: those of skip connections, of
  * gradients that several stages add up, and what is exchanged once a step have no name in it and are left out.
  */
-import { type ChunkList, computeLists, lastList, phaseListsOf } from '../partition/phase-lists.js';
+import { type ChunkList, computeLists, lastList, programPhases } from '../partition/program-phases.js';
 import type { PipelineStage, ShardedGraph } from '../partition/sharded-graph.js';
 import type { Program } from '../program/program.js';
 
@@ -38,7 +38,7 @@ function namesOf(
   const partOf = (of: number, { chunk }: ChunkList) => pipelines[of]?.parts[chunk] as number;
   const names = new Map<string, string>();
   for (const [phase, list] of lists[stage] ?? []) names.set(phase, `${partOf(stage, list)}${LETTERS[list.does]}`);
-  for (const { phase, runs, transfers } of phaseListsOf(sharded)) {
+  for (const { phase, runs, transfers } of programPhases(sharded)) {
     const [first] = transfers;
     if (runs !== 'micro' || !first) continue;
     const { kind, transfer } = first;

@@ -5,8 +5,8 @@
 import { runsInStep } from '../partition/except-last.js';
 import { livenessByNode } from '../partition/liveness.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
-import { computeLists, nodesByList, UPDATE, usualList } from '../partition/phase-lists.js';
 import { actionsOf, type StageAction } from '../partition/placed-actions.js';
+import { computeLists, nodesByList, UPDATE, usualList } from '../partition/program-phases.js';
 import { type HeldWhile, rankMemoryByAction } from '../partition/rank-memory.js';
 import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
 import type { Schedule } from '../schedule/schedule.js';

@@ -10,8 +10,8 @@
  */
 import { forHalves, halvesIn } from '../partition/interleave.js';
 import type { OrderedStep } from '../partition/order.js';
-import { type PhaseList, runsOfList } from '../partition/phase-lists.js';
 import { orderedLists } from '../partition/place-moves.js';
+import { type ProgramPhase, runsOfList } from '../partition/program-phases.js';
 import type { CommunicationNode, ShardedGraph } from '../partition/sharded-graph.js';
 import type { Cluster } from './cluster.js';
 import { priceNode } from './price.js';
@@ -61,7 +61,7 @@ export function overlapOf(graph: ShardedGraph, cluster: Cluster): Overlap | null
 
 /** A list with its steps, of both halves of a micro-batch where it has them: then any of its collectives may be hidden. */
 interface StepsOfList {
-  readonly list: PhaseList;
+  readonly list: ProgramPhase;
   readonly steps: readonly OrderedStep[];
   readonly hides: boolean;
 }

@@ -9,8 +9,8 @@ import { halvesIn } from '../partition/interleave.js';
 import type { Liveness } from '../partition/liveness.js';
 import { type LoweredStage, onlyStage } from '../partition/lower-stages.js';
 import { localBytes } from '../partition/partition.js';
-import { lastList, listName, nodesByList, phaseListsOf, runsOfList, UPDATE } from '../partition/phase-lists.js';
 import { actionsOf } from '../partition/placed-actions.js';
+import { lastList, listName, nodesByList, programPhases, runsOfList, UPDATE } from '../partition/program-phases.js';
 import {
   type CommunicationNode,
   readsOf,
@@ -167,7 +167,7 @@ interface PricedStage {
 
 function priceStage(graph: ShardedGraph, cluster: Cluster): PricedStage {
   const last = graph.microBatches?.exceptLast ? lastForm(graph) : null;
-  const phases = phaseListsOf(graph).flatMap((list) =>
+  const phases = programPhases(graph).flatMap((list) =>
     last && list.runs === 'micro'
       ? [
           { name: list.phase, list, form: graph },

@@ -7,11 +7,11 @@ import { elementCount } from '../ir/graph.js';
 import { arrayBytes } from '../partition/buckets.js';
 import { Fragment, type FragmentComputeNode, type FragmentNode } from '../partition/fragment.js';
 import type { AttentionKernel } from '../partition/kernels.js';
-import { lowerStep } from '../partition/lower-steps.js';
+import { lowerReshardOp } from '../partition/lower-reshard.js';
 import { type MoveNode, resultsOf, type ShardedTensor } from '../partition/sharded-graph.js';
 import { localShape } from '../sharding-propagation/layout.js';
 import { axesSize, type Mesh } from '../sharding-propagation/mesh.js';
-import type { RedistributionPrice } from '../sharding-propagation/redistribution.js';
+import type { ReshardPrice } from '../sharding-propagation/redistribution.js';
 import { type Cluster, clusterSize } from './cluster.js';
 import { collectiveSeconds, wireBytes } from './collective-price.js';
 import { type DeviceSpec, fusesBlocks, profileOf } from './device.js';
@@ -51,7 +51,7 @@ export function priceFragment(fragment: Fragment, cluster: Cluster): number {
  * Prices of redistribution steps on a cluster: what the nodes that a step is lowered to cost.
  * @throws Error where the mesh has more ranks than the cluster
  */
-export function stepPrice(cluster: Cluster, mesh: Mesh): RedistributionPrice {
+export function stepPrice(cluster: Cluster, mesh: Mesh): ReshardPrice {
   const ranks = mesh.axes.reduce((product, axis) => product * axis.size, 1);
   if (ranks > clusterSize(cluster)) throw new Error(`a mesh of ${ranks} ranks on ${clusterSize(cluster)} devices`);
   const known = new Map<string, number>();
@@ -64,7 +64,7 @@ export function stepPrice(cluster: Cluster, mesh: Mesh): RedistributionPrice {
     const dtype = OF_WIDTH[elementBits];
     if (!dtype) throw new Error(`no dtype of ${elementBits} bits`);
     const fragment = new Fragment(mesh);
-    lowerStep(fragment, fragment.tensor({ dtype, shape }, step.from, 'in0'), step);
+    lowerReshardOp(fragment, fragment.tensor({ dtype, shape }, step.from, 'in0'), step);
     const price = priceFragment(fragment, cluster);
     known.set(key, price);
     return price;

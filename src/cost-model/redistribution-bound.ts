@@ -20,14 +20,14 @@ import { type Cuts, cutsOf, dimensionOf, NOWHERE } from '../sharding-propagation
 import { type Layout, replicated } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 import { subAxes } from '../sharding-propagation/mesh.js';
-import type { LeastCost, RedistributionPrice, RedistributionStep } from '../sharding-propagation/redistribution.js';
+import type { LeastCost, ReshardOp, ReshardPrice } from '../sharding-propagation/redistribution.js';
 import type { Cluster } from './cluster.js';
 import { profileOf } from './device.js';
 import { CUTTING, FETCHED, type LeastLatency, latencyBound, nanosecondsOf, REDUCED } from './latency-bound.js';
 import { type Arrivals, linkBound, type UnitBound } from './link-bound.js';
 
 /** The bound on a cluster; `price` prices the steps that it is made of. */
-export function redistributionBound(cluster: Cluster, mesh: Mesh, price: RedistributionPrice): LeastCost {
+export function redistributionBound(cluster: Cluster, mesh: Mesh, price: ReshardPrice): LeastCost {
   const bound = new RedistributionBound(cluster, mesh, price);
   const known = new WeakMap<Layout, Cuts>();
   const cuts = (layout: Layout): Cuts => {
@@ -61,7 +61,7 @@ class RedistributionBound {
   constructor(
     cluster: Cluster,
     mesh: Mesh,
-    private readonly price: RedistributionPrice,
+    private readonly price: ReshardPrice,
   ) {
     const { units, rounds } = linkBound(cluster, mesh);
     this.axes = subAxes(mesh);
@@ -228,7 +228,7 @@ const LOCAL_STEPS: Readonly<
     (
       elements: number,
       axis: { readonly name: SubAxis; readonly size: number },
-    ) => readonly (Pick<RedistributionStep, 'from' | 'to'> & { readonly shape: readonly number[] })[]
+    ) => readonly (Pick<ReshardOp, 'from' | 'to'> & { readonly shape: readonly number[] })[]
   >
 > = {
   slice: (elements, { name, size }) => {

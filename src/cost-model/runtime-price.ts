@@ -10,8 +10,8 @@
 import { elementCount } from '../ir/graph.js';
 import { halvesIn } from '../partition/interleave.js';
 import { localBytes } from '../partition/partition.js';
-import { runsOfList } from '../partition/phase-lists.js';
 import { orderedLists } from '../partition/place-moves.js';
+import { runsOfList } from '../partition/program-phases.js';
 import type { ComputeNode, ShardedGraph } from '../partition/sharded-graph.js';
 import { type DeviceSpec, profileOf } from './device.js';
 import { memorySeconds } from './kernel-price.js';

@@ -4,7 +4,7 @@
  */
 import { halvesIn } from '../partition/interleave.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
-import { nodesByList, phaseListsOf, runsOfList } from '../partition/phase-lists.js';
+import { nodesByList, programPhases, runsOfList } from '../partition/program-phases.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import type { Schedule } from '../schedule/schedule.js';
 import type { SentResult } from '../schedule/simulate.js';
@@ -66,7 +66,7 @@ const MOST = 5000;
 
 function spansOfOne(graph: ShardedGraph, cluster: Cluster): readonly StepSpan[] {
   const exposed = hiddenBehind(graph, cluster)?.exposed;
-  const lists = phaseListsOf(graph).map((list) => {
+  const lists = programPhases(graph).map((list) => {
     const runs = list.runs === 'micro' ? Math.max(1, Math.round(runsOfList(list, graph))) : 1;
     const halves = halvesIn(list.runs, graph).length;
     const spans: { kind: string; seconds: number; count: number; first: string }[] = [];

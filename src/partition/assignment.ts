@@ -17,7 +17,7 @@ export interface TensorReader {
  * Readers that are served by one redistribution of the tensor to `layout`, when the first of them runs; where the first is the
  * output, when the tensor is made.
  */
-export interface View {
+export interface SharedReshard {
   readonly tensor: string;
   readonly readers: readonly TensorReader[];
   readonly layout: Layout;
@@ -30,14 +30,14 @@ export interface Assignment {
   /** Layout in which each data input is fed. */
   readonly inputs: ReadonlyMap<string, Layout>;
   /**
-   * Every reader of every computed tensor or data input is in exactly one view. Where the view's layout equals the
-   * produced one, it costs nothing. A reader whose demand differs from its view's layout pays its own redistribution
-   * from there. Weights have no views: each reader gets its block straight from the file.
+   * Every reader of every computed tensor or data input is in exactly one. Where the reshard's layout equals the
+   * produced one, it costs nothing. A reader whose demand differs from its reshard's layout pays its own redistribution
+   * from there. Weights have no reshards: each reader gets its block straight from the file.
    */
-  readonly views: readonly View[];
+  readonly sharedReshards: readonly SharedReshard[];
   /**
    * The backward gathers again what the forward gathered of an activation, which keeps the block of each rank alone (Korthikanti
-   * et al. 2022). Left out where both read one view.
+   * et al. 2022). Left out where both read one shared reshard.
    */
   readonly gathersAgain?: true;
 }

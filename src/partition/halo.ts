@@ -20,7 +20,7 @@ import { type Layout, replicated } from '../sharding-propagation/layout.js';
 import { axesSize, type SubAxis } from '../sharding-propagation/mesh.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
 import type { Fragment, FragmentOperator, FragmentResult } from './fragment.js';
-import { asRows } from './lower-steps.js';
+import { asRows } from './lower-reshard.js';
 
 /** A sharded dimension under windows. */
 interface ShardedWindow {

@@ -9,7 +9,7 @@
  * of instructions within a half is that of a micro-batch which runs alone.
  */
 import type { OrderedStep, SecondHalf } from './order.js';
-import type { ListRuns } from './phase-lists.js';
+import type { ListRuns } from './program-phases.js';
 import type { Interleave, ShardedGraph } from './sharded-graph.js';
 
 /** The graph whose micro-batches run two at a time, where that is asked for. */

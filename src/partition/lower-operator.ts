@@ -36,10 +36,10 @@ import { Fragment, type FragmentOperator } from './fragment.js';
 import { markFused } from './fused.js';
 import { addOnBorders, shardedHalos, withBorders } from './halo.js';
 import { isProduct, type KernelPart, kernelPartOf } from './kernels.js';
-import { lowerSteps } from './lower-steps.js';
+import { lowerReshardOps } from './lower-reshard.js';
 import { addMaskedLookup } from './masked-lookup.js';
 import { withNeutralPadding } from './neutral-padding.js';
-import { pendingSteps } from './pending.js';
+import { pendingReshardOps } from './pending.js';
 import { readsOf, resultsOf } from './sharded-graph.js';
 import { addStreamed } from './streamed.js';
 
@@ -180,7 +180,7 @@ function addOperator(
   return raw.map((tensor, index) => {
     const [from, to] = [before[index], after[index]];
     if (tensor === null || !from || !to || !owing(index)) return tensor;
-    return lowerSteps(fragment, tensor, pendingSteps(from, to), names.outputs[index] ?? undefined);
+    return lowerReshardOps(fragment, tensor, pendingReshardOps(from, to), names.outputs[index] ?? undefined);
   });
 }
 
@@ -281,7 +281,7 @@ function withOperandsOnce(
     const from = fragment.get(name).layout;
     const order = (entry: PartialAxis) => entry.axis;
     const to = { ...from, partial: [...from.partial, ...partial].sort((a, b) => (order(a) < order(b) ? -1 : 1)) };
-    return lowerSteps(fragment, name, [{ kind: 'to-partial', axes: partial.map(order), from, to }]);
+    return lowerReshardOps(fragment, name, [{ kind: 'to-partial', axes: partial.map(order), from, to }]);
   });
 }
 

@@ -8,7 +8,7 @@ import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Redistributor } from '../sharding-propagation/redistribution.js';
 import type { StageMeshes } from '../sharding-propagation/stage-meshes.js';
-import type { Assignment, TensorReader, View } from './assignment.js';
+import type { Assignment, SharedReshard, TensorReader } from './assignment.js';
 import {
   type CutGraph,
   type CutTransfer,
@@ -18,7 +18,7 @@ import {
   stageOfOperators,
 } from './cut-stages.js';
 import { partition } from './partition.js';
-import { phaseOfNode } from './phase-lists.js';
+import { phaseOfNode } from './program-phases.js';
 import { type PipelineStage, resultsOf, type ShardedGraph, type StageTransfer } from './sharded-graph.js';
 
 /** How a graph is laid on the stages of a pipeline. */
@@ -54,19 +54,19 @@ export function lowerStages(
   const stagesOf = new Map<string, readonly number[]>();
   for (const [index, stage] of cut.stages.entries())
     for (const { name } of stage.graph.nodes) stagesOf.set(name, [...(stagesOf.get(name) ?? []), index]);
-  const viewsOf = new Map<string, View[]>();
-  for (const view of assignment.views) {
-    const known = viewsOf.get(view.tensor);
-    if (known) known.push(view);
-    else viewsOf.set(view.tensor, [view]);
+  const reshardsOf = new Map<string, SharedReshard[]>();
+  for (const reshard of assignment.sharedReshards) {
+    const known = reshardsOf.get(reshard.tensor);
+    if (known) known.push(reshard);
+    else reshardsOf.set(reshard.tensor, [reshard]);
   }
   const layouts = new Map<string, Layout>();
   for (const transfer of cut.transfers)
     if (!layouts.has(transfer.tensor))
-      layouts.set(transfer.tensor, sentAs(transfer, assignment, viewsOf.get(transfer.tensor) ?? [], stagesOf));
-  const views = viewsOfStages(assignment, cut, stagesOf);
+      layouts.set(transfer.tensor, sentAs(transfer, assignment, reshardsOf.get(transfer.tensor) ?? [], stagesOf));
+  const reshards = reshardsOfStages(assignment, cut, stagesOf);
   const stages = cut.stages.map((stage, index): Unconnected => {
-    const own = ofStage(stage, index, { ...assignment, views: views[index] ?? [] }, cut, layouts);
+    const own = ofStage(stage, index, { ...assignment, sharedReshards: reshards[index] ?? [] }, cut, layouts);
     const mesh = layout.meshes?.stages[index] ?? assignment.mesh;
     const sharded = partition(stage.graph, { ...own, mesh }, redistributor, graph);
     return { graph: stage.graph, sharded, pipeline: pipelineOf(stage, index, layout) };
@@ -75,41 +75,41 @@ export function lowerStages(
 }
 
 /**
- * The layout in which a tensor goes from stage to stage: that of the view of the graph's output, or of what leaves the stage;
+ * The layout in which a tensor goes from stage to stage: that of the reshard of the graph's output, or of what leaves the stage;
  * else whole values, laid as the first receiver's first reader wants them.
  */
 function sentAs(
   { tensor, to, when }: CutTransfer,
   { inputs }: Assignment,
-  views: readonly View[],
+  reshards: readonly SharedReshard[],
   stagesOf: ReadonlyMap<string, readonly number[]>,
 ): Layout {
   const rest = when === 'begin' ? inputs.get(tensor) : undefined;
   if (rest) return rest;
   const isThere = ({ kind, name }: TensorReader) => kind === 'operator' && stagesOf.get(name)?.includes(to) === true;
   const wanted =
-    views.find(({ readers }) => readers.some(({ kind }) => kind === 'output')) ??
-    views.find(({ readers }) => readers.some(isThere));
+    reshards.find(({ readers }) => readers.some(({ kind }) => kind === 'output')) ??
+    reshards.find(({ readers }) => readers.some(isThere));
   if (!wanted) throw new Error(`stage ${to} receives ${tensor}, which nothing there reads`);
   return { ...wanted.layout, partial: [] };
 }
 
-/** By stage the views of its readers, each with those alone. */
-function viewsOfStages(
-  { views }: Assignment,
+/** By stage the reshards of its readers, each with those alone. */
+function reshardsOfStages(
+  { sharedReshards }: Assignment,
   { stages, transfers }: CutGraph,
   stagesOf: ReadonlyMap<string, readonly number[]>,
-): readonly (readonly View[])[] {
+): readonly (readonly SharedReshard[])[] {
   const given = stages.map(({ graph }) => new Set(graph.outputs));
   const sent = stages.map(
     (_, index) => new Set(transfers.flatMap(({ tensor, from }) => (from === index ? tensor : []))),
   );
   // What is sent is brought into its layout when it is made, whoever else reads it so.
   const inTurn = ({ kind }: TensorReader) => (kind === 'output' ? 0 : 1);
-  const found = stages.map((): View[] => []);
-  for (const view of views) {
+  const found = stages.map((): SharedReshard[] => []);
+  for (const reshard of sharedReshards) {
     const readersIn = new Map<number, TensorReader[]>();
-    for (const reader of view.readers) {
+    for (const reader of reshard.readers) {
       const { kind, name } = reader;
       const there =
         kind === 'operator' ? stagesOf.get(name) : given.flatMap((own, index) => (own.has(name) ? index : []));
@@ -120,14 +120,14 @@ function viewsOfStages(
       }
     }
     for (const [index, readers] of readersIn) {
-      if (sent[index]?.has(view.tensor)) readers.sort((a, b) => inTurn(a) - inTurn(b));
-      found[index]?.push({ ...view, readers });
+      if (sent[index]?.has(reshard.tensor)) readers.sort((a, b) => inTurn(a) - inTurn(b));
+      found[index]?.push({ ...reshard, readers });
     }
   }
   return found;
 }
 
-/** What of an assignment, of which the views are the stage's own, a stage obeys. */
+/** What of an assignment, of which the reshards are the stage's own, a stage obeys. */
 function ofStage(
   { graph }: StageGraph,
   index: number,
@@ -135,21 +135,21 @@ function ofStage(
   { transfers }: CutGraph,
   layouts: ReadonlyMap<string, Layout>,
 ): Assignment {
-  const views = [...assignment.views];
+  const sharedReshards = [...assignment.sharedReshards];
   const seen = new Set(
-    views.flatMap(({ readers }) => readers.flatMap(({ kind, name }) => (kind === 'output' ? [name] : []))),
+    sharedReshards.flatMap(({ readers }) => readers.flatMap(({ kind, name }) => (kind === 'output' ? [name] : []))),
   );
   for (const { tensor, from, when } of transfers) {
     const layout = layouts.get(tensor);
     if (from !== index || (when === 'begin' && assignment.inputs.has(tensor)) || seen.has(tensor) || !layout) continue;
     seen.add(tensor);
-    views.push({ tensor, readers: [{ kind: 'output', name: tensor, operand: 0 }], layout });
+    sharedReshards.push({ tensor, readers: [{ kind: 'output', name: tensor, operand: 0 }], layout });
   }
   const received = transfers.filter(({ to }) => to === index).map(({ tensor }) => tensor);
   const fed = new Set(graph.inputs);
   const inputs = new Map([...assignment.inputs].filter(([name]) => fed.has(name)));
   for (const name of received) inputs.set(name, layouts.get(name) as Layout);
-  return { ...assignment, inputs, views };
+  return { ...assignment, inputs, sharedReshards };
 }
 
 /** By operator the mesh of its stage; null where all stages have one. */

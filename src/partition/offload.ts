@@ -18,7 +18,7 @@ import { type Graph, isOnceAStep, type Node, type OuterMemory, passOf } from '..
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import type { OffloadPart } from './offload-parts.js';
 import { localBytes } from './partition.js';
-import { BEGIN, type PhaseList, phaseListsOf, phaseOfNode, transferList, UPDATE } from './phase-lists.js';
+import { BEGIN, type ProgramPhase, phaseOfNode, programPhases, transferList, UPDATE } from './program-phases.js';
 import {
   type ComputeNode,
   type MoveNode,
@@ -65,7 +65,7 @@ type OffloadMemory = OuterMemory | undefined;
 
 class Offloading {
   private readonly tensors: Map<string, ShardedTensor>;
-  private readonly lists: readonly PhaseList[];
+  private readonly lists: readonly ProgramPhase[];
   private readonly makers = new Map<string, ShardedNode>();
   private readonly readers = new Map<string, ShardedNode[]>();
   private readonly placed: PlacedMove[] = [];
@@ -83,7 +83,7 @@ class Offloading {
     private readonly places: OffloadPlaces,
   ) {
     this.tensors = new Map(graph.tensors);
-    this.lists = phaseListsOf(graph);
+    this.lists = programPhases(graph);
     for (const node of graph.nodes) {
       for (const name of resultsOf(node)) this.makers.set(name, node);
       for (const name of new Set(readsOf(node))) this.readers.set(name, [...(this.readers.get(name) ?? []), node]);

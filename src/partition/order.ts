@@ -11,8 +11,8 @@
 import { passOf } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { deferrals, samePlace, weightGathers } from './defer.js';
-import { nodesByList, type PhaseList, phaseListsOf, phaseOfNode, type TransferStep } from './phase-lists.js';
 import { Prefetch, servedLayer } from './prefetch.js';
+import { nodesByList, type ProgramPhase, phaseOfNode, programPhases, type TransferStep } from './program-phases.js';
 import {
   type CommunicationNode,
   type ComputeNode,
@@ -45,7 +45,7 @@ export type OrderedStep = { readonly half?: SecondHalf } & (
 
 /** A list of instructions with its steps. */
 export interface OrderedList {
-  readonly list: PhaseList;
+  readonly list: ProgramPhase;
   readonly steps: readonly OrderedStep[];
   /** By node that runs as late as possible: the tensors that it waits for beside its operands. */
   readonly deferred: ReturnType<typeof deferrals>;
@@ -61,7 +61,7 @@ export function orderLists(graph: ShardedGraph, staying: ReadonlySet<ShardedNode
   const startedIn = startsAhead(graph, staying);
   const begun: UnderWay[] = [];
   let next = 0;
-  return phaseListsOf(graph).map((list) => {
+  return programPhases(graph).map((list) => {
     const ahead = new Set([...startedIn].flatMap(([node, name]) => (name === list.phase ? [node] : [])));
     const here = begun.filter(({ node }) => list.includes(node));
     // What waits for a later transfer would keep an earlier one waiting.
@@ -94,7 +94,7 @@ function startsAhead(graph: ShardedGraph, staying: ReadonlySet<ShardedNode>): Re
 /** By sum over micro-batches: the list that adds it up. */
 export function addedIn(graph: ShardedGraph): ReadonlyMap<string, string> {
   if (!graph.microBatches) return new Map();
-  const lists = phaseListsOf(graph).filter(({ runs }) => runs === 'micro');
+  const lists = programPhases(graph).filter(({ runs }) => runs === 'micro');
   return new Map(
     graph.nodes.flatMap((node) => {
       if (node.kind !== 'compute' || !isAccumulator(node)) return [];
@@ -128,7 +128,7 @@ interface Across {
  */
 function orderPhase(
   whole: ShardedGraph,
-  list: PhaseList,
+  list: ProgramPhase,
   deferred: OrderedList['deferred'],
   { ahead, begun, next: first }: Across,
 ): readonly OrderedStep[] {

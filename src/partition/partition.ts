@@ -1,7 +1,7 @@
 /**
  * @file graph + assignment → sharded graph: every operator lowered under its strategy, every redistribution written out.
  *
- * A tensor is redistributed once per view, when its first reader needs it. Weights are cut when they are loaded: each
+ * A tensor is redistributed once per shared reshard, when its first reader needs it. Weights are cut when they are loaded: each
  * distinct layout that readers demand of a weight becomes one sharded weight; a held weight has one layout, from which its
  * readers redistribute. Lowered copies of small constants that
  * are equal are kept once.
@@ -17,11 +17,11 @@ import type { Layout } from '../sharding-propagation/layout.js';
 import { layoutKey, localShape, replicated, sameBlocks } from '../sharding-propagation/layout.js';
 import type { Redistributor } from '../sharding-propagation/redistribution.js';
 import { REPLICATED } from '../sharding-propagation/strategy.js';
-import type { Assignment, TensorReader, View } from './assignment.js';
+import type { Assignment, SharedReshard, TensorReader } from './assignment.js';
 import { Fragment } from './fragment.js';
 import { localGradient } from './local-gradient.js';
 import { lowerNode } from './lower-operator.js';
-import { lowerSteps } from './lower-steps.js';
+import { lowerReshardOps } from './lower-reshard.js';
 import {
   type Coordinate,
   type LocalGradient,
@@ -58,12 +58,12 @@ class Partitioning {
   private readonly constants = new Map<string, ConstantTensor>();
   private readonly constantNames = new Map<string, string>();
   private readonly weights = new Map<string, ShardedWeight>();
-  /** By view: the redistributed tensor, once its first reader came; that of the backward apart, where it gathers again. */
-  private readonly served = new Map<View, string>();
-  private readonly servedAgain = new Map<View, string>();
+  /** By reshard: the redistributed tensor, once its first reader came; that of the backward apart, where it gathers again. */
+  private readonly served = new Map<SharedReshard, string>();
+  private readonly servedAgain = new Map<SharedReshard, string>();
   /** By operator, then by operand; and by output. */
-  private readonly operandViews = new Map<string, View[]>();
-  private readonly outputViews = new Map<string, View>();
+  private readonly operandReshards = new Map<string, SharedReshard[]>();
+  private readonly outputReshards = new Map<string, SharedReshard>();
   private readonly gradients = new Map<string, LocalGradient>();
   /** By operator's name: the node, and its clones. */
   private readonly originals: ReadonlyMap<string, readonly Node[]>;
@@ -87,15 +87,16 @@ class Partitioning {
       if (name !== null) originals.set(name, [...(originals.get(name) ?? []), node]);
     }
     this.originals = originals;
-    for (const view of assignment.views) for (const reader of view.readers) this.keepView(view, reader);
+    for (const reshard of assignment.sharedReshards)
+      for (const reader of reshard.readers) this.keepReshard(reshard, reader);
   }
 
-  private keepView(view: View, { kind, name, operand }: TensorReader): void {
-    if (kind === 'output') this.outputViews.set(name, view);
+  private keepReshard(reshard: SharedReshard, { kind, name, operand }: TensorReader): void {
+    if (kind === 'output') this.outputReshards.set(name, reshard);
     else {
-      const views = this.operandViews.get(name) ?? [];
-      views[operand] = view;
-      this.operandViews.set(name, views);
+      const reshards = this.operandReshards.get(name) ?? [];
+      reshards[operand] = reshard;
+      this.operandReshards.set(name, reshards);
     }
   }
 
@@ -169,15 +170,15 @@ class Partitioning {
     }
   }
 
-  /** The tensor in the layout that a reader wants (undefined: as its view has it). */
+  /** The tensor in the layout that a reader wants (undefined: as its reshard has it). */
   private demand(tensor: string, reader: TensorReader, layout: Layout | undefined, origin: NodeOrigin): string {
     if (this.graph.weights.has(tensor)) return this.weight(tensor, layout);
     const { kind, name, operand } = reader;
-    const view = kind === 'output' ? this.outputViews.get(name) : this.operandViews.get(name)?.[operand];
+    const reshard = kind === 'output' ? this.outputReshards.get(name) : this.operandReshards.get(name)?.[operand];
     // What a step begins with is there in the layouts of its readers before the first micro-batch.
     const at: NodeOrigin = this.phases.get(tensor) === 'begin' ? { ...origin, phase: 'begin' } : origin;
-    const viewed = view ? this.serve(view, tensor, at) : tensor;
-    return layout ? this.redistribute(viewed, layout, `${reader.name}:${reader.operand}`, at) : viewed;
+    const resharded = reshard ? this.serve(reshard, tensor, at) : tensor;
+    return layout ? this.redistribute(resharded, layout, `${reader.name}:${reader.operand}`, at) : resharded;
   }
 
   /** A graph output that is a weight is copied, so that every output is a node's result or an input. */
@@ -206,19 +207,19 @@ class Partitioning {
     return { origin: output, layer: null, phase };
   }
 
-  /** A view whose first reader is the output is one that leaves as soon as it is made, whoever asks for it first. */
-  private serve(view: View, tensor: string, asked: NodeOrigin): string {
-    const served = this.isGatheredAgain(view, tensor, asked) ? this.servedAgain : this.served;
-    const known = served.get(view);
+  /** A reshard whose first reader is the output is one that leaves as soon as it is made, whoever asks for it first. */
+  private serve(reshard: SharedReshard, tensor: string, asked: NodeOrigin): string {
+    const served = this.isGatheredAgain(reshard, tensor, asked) ? this.servedAgain : this.served;
+    const known = served.get(reshard);
     if (known !== undefined) return known;
-    const origin = view.readers[0]?.kind === 'output' ? this.originOfOutput(tensor) : asked;
-    const result = this.redistribute(tensor, view.layout, this.unused(`${tensor}@view`), origin);
-    served.set(view, result);
+    const origin = reshard.readers[0]?.kind === 'output' ? this.originOfOutput(tensor) : asked;
+    const result = this.redistribute(tensor, reshard.layout, this.unused(`${tensor}@view`), origin);
+    served.set(reshard, result);
     return result;
   }
 
   /** Where the backward asks for more than the block that the forward keeps. */
-  private isGatheredAgain({ layout }: View, tensor: string, { phase }: NodeOrigin): boolean {
+  private isGatheredAgain({ layout }: SharedReshard, tensor: string, { phase }: NodeOrigin): boolean {
     if (!this.assignment.gathersAgain || this.phases.get(tensor) !== 'forward' || phase === 'forward') return false;
     const { shape, layout: from, localShape: kept } = this.get(tensor);
     const gathered = localShape(shape, layout, this.assignment.mesh);
@@ -232,7 +233,7 @@ class Partitioning {
     if (steps.length === 0) return tensor;
     const fragment = new Fragment(this.assignment.mesh);
     fragment.tensor(from, from.layout, 'in0');
-    const last = lowerSteps(fragment, 'in0', steps, 'out0');
+    const last = lowerReshardOps(fragment, 'in0', steps, 'out0');
     const name = this.unused(label.includes('@') ? label : `${tensor}@${label}`);
     this.adopt(
       fragment,

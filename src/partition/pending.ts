@@ -3,16 +3,16 @@
  */
 import type { Reduction } from '../ir/factor-rule.js';
 import type { Layout } from '../sharding-propagation/layout.js';
-import type { RedistributionStep } from '../sharding-propagation/redistribution.js';
+import type { ReshardOp } from '../sharding-propagation/redistribution.js';
 
 const REDUCTIONS: readonly Reduction[] = ['sum', 'max', 'min'];
 
 /** Steps from a result's layout before to its layout after what its strategy says is pending. */
-export function pendingSteps(from: Layout, to: Layout): readonly RedistributionStep[] {
+export function pendingReshardOps(from: Layout, to: Layout): readonly ReshardOp[] {
   const gone = from.partial.filter((partial) => !to.partial.some((left) => left.axis === partial.axis));
   const scattered = JSON.stringify(from.dims) !== JSON.stringify(to.dims);
   if (scattered) return [{ kind: 'reduce-scatter', axes: gone.map((partial) => partial.axis), from, to }];
-  const steps: RedistributionStep[] = [];
+  const steps: ReshardOp[] = [];
   let current = from;
   for (const reduction of REDUCTIONS) {
     const axes = gone.filter((partial) => partial.reduction === reduction).map((partial) => partial.axis);

@@ -5,7 +5,7 @@
  */
 import { lastForm, otherForm } from './except-last.js';
 import { type OrderedList, type OrderedStep, orderLists } from './order.js';
-import { BEGIN, lastList, type PhaseList, phaseListsOf } from './phase-lists.js';
+import { BEGIN, lastList, type ProgramPhase, programPhases } from './program-phases.js';
 import { readersOutside, type SegmentResults, segmentResults } from './segments.js';
 import {
   type MoveNode,
@@ -75,9 +75,9 @@ function withMoves(graph: ShardedGraph): readonly OrderedList[] {
     const own = original(node);
     return node.kind === 'communicate' && own.kind === 'communicate' && node.input !== own.input;
   });
-  const lists = phaseListsOf(graph);
+  const lists = programPhases(graph);
   return orderLists(bare, new Set(staying)).map(({ steps, deferred }, index) => {
-    const list = lists[index] as PhaseList;
+    const list = lists[index] as ProgramPhase;
     return {
       list,
       steps: placeMoves(graph, list, steps.map(real)),
@@ -143,7 +143,7 @@ function withoutMoves(graph: ShardedGraph): Bare {
 }
 
 /** The steps of a list with its copies between them. */
-function placeMoves(graph: ShardedGraph, list: PhaseList, steps: readonly OrderedStep[]): readonly OrderedStep[] {
+function placeMoves(graph: ShardedGraph, list: ProgramPhase, steps: readonly OrderedStep[]): readonly OrderedStep[] {
   const moves = graph.nodes.filter((node): node is MoveNode => node.kind === 'move' && list.includes(node));
   const read = new Set(steps.flatMap(readBy));
   const made = new Set(steps.flatMap(madeBy));

@@ -10,11 +10,11 @@ import {
   computeLists,
   lastList,
   listName,
-  type PhaseList,
-  phaseListsOf,
+  type ProgramPhase,
+  programPhases,
   transferList,
   UPDATE,
-} from './phase-lists.js';
+} from './program-phases.js';
 import { readsOf, type ShardedGraph } from './sharded-graph.js';
 
 /** A run of one of a stage's lists; `microBatch`, of two that run at a time the first, is null where it runs once a step. */
@@ -58,7 +58,7 @@ export function wholeActions(sharded: ShardedGraph): readonly StageAction[] {
     ...once('micro'),
     microBatch: interleave * index,
   }));
-  const begin = phaseListsOf(sharded).some(({ phase }) => phase === BEGIN) ? [once(BEGIN)] : [];
+  const begin = programPhases(sharded).some(({ phase }) => phase === BEGIN) ? [once(BEGIN)] : [];
   return exceptLast([...begin, ...micro, once('step')], sharded);
 }
 
@@ -96,7 +96,7 @@ function placedActions(
 
 /** Whether a list runs anything. */
 function hasSteps(sharded: ShardedGraph, name: string): boolean {
-  const list = phaseListsOf(sharded).find(({ phase }) => phase === name);
+  const list = programPhases(sharded).find(({ phase }) => phase === name);
   return list !== undefined && (list.transfers.length > 0 || sharded.nodes.some(list.includes));
 }
 
@@ -139,8 +139,8 @@ function crossingsOf(stages: readonly ShardedGraph[]): readonly Crossing[] {
 }
 
 /** Lists that only exchange, in every micro-batch. */
-function exchangesOf(sharded: ShardedGraph): readonly PhaseList[] {
-  return phaseListsOf(sharded).filter(({ runs, transfers }) => runs === 'micro' && transfers.length > 0);
+function exchangesOf(sharded: ShardedGraph): readonly ProgramPhase[] {
+  return programPhases(sharded).filter(({ runs, transfers }) => runs === 'micro' && transfers.length > 0);
 }
 
 /** A crossing in each micro-batch. */

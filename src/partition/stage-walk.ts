@@ -6,9 +6,9 @@
 import type { Lifetime } from '../ir/graph.js';
 import { forHalves, halvesIn } from './interleave.js';
 import type { SecondHalf } from './order.js';
-import { BEGIN, type ListRuns } from './phase-lists.js';
 import { orderedLists, type PlacedStep } from './place-moves.js';
 import type { StageAction } from './placed-actions.js';
+import { BEGIN, type ListRuns } from './program-phases.js';
 import { readsOf, resultsOf, type ShardedGraph } from './sharded-graph.js';
 
 export interface WalkedStep {

@@ -10,7 +10,7 @@ import { dtypeBits } from '../ir/dtype.js';
 import { type Graph, type Node, typeOf } from '../ir/graph.js';
 import { operatorEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
-import type { Assignment, TensorReader, View } from '../partition/assignment.js';
+import type { Assignment, SharedReshard, TensorReader } from '../partition/assignment.js';
 import { partition } from '../partition/partition.js';
 import {
   distinctLayouts,
@@ -47,17 +47,17 @@ export function propagatedAssignment(
   const readers = readersByTensor(graph);
   const serving = (tensor: string, from: Layout | null): Layout => {
     const choice = { graph, tensor, from, propagated: propagated(tensor), readers: readers.get(tensor) ?? [], wanted };
-    return cheapestView(choice, redistributor);
+    return cheapestReshard(choice, redistributor);
   };
   const inputs = new Map(
     graph.inputs.map((input) => [input, pinned.has(input) ? propagated(input) : serving(input, null)] as const),
   );
   const produced = producedLayouts(graph, { mesh, strategies, inputs });
-  const views = [...readers].map(([tensor, list]): View => {
+  const sharedReshards = [...readers].map(([tensor, list]): SharedReshard => {
     const from = produced.get(tensor) ?? propagated(tensor);
     return { tensor, readers: list, layout: inputs.get(tensor) ?? serving(tensor, from) };
   });
-  return { mesh, strategies, inputs, views };
+  return { mesh, strategies, inputs, sharedReshards };
 }
 
 /** The bound of such a plan is 0: nothing is known of cheaper ones. */
@@ -90,7 +90,7 @@ function wantedLayouts(graph: Graph, mesh: Mesh, { strategies }: Propagation): W
   );
 }
 
-interface ViewChoice {
+interface ReshardChoice {
   readonly graph: Graph;
   readonly tensor: string;
   /** As it is made; null for an input, which can be fed in any layout. */
@@ -101,7 +101,10 @@ interface ViewChoice {
 }
 
 /** What readers share. A graph output is left as it is, but never partial. */
-function cheapestView({ graph, tensor, from, propagated, readers, wanted }: ViewChoice, by?: Redistributor): Layout {
+function cheapestReshard(
+  { graph, tensor, from, propagated, readers, wanted }: ReshardChoice,
+  by?: Redistributor,
+): Layout {
   const asked = readers.flatMap((reader) =>
     reader.kind === 'operator' ? (wanted.get(reader.name)?.[reader.operand] ?? []) : [],
   );
@@ -124,7 +127,8 @@ function cheapestView({ graph, tensor, from, propagated, readers, wanted }: View
   if (!by) return asked.every((layout) => equalLayouts(layout, only)) ? only : propagated;
   const { shape, dtype } = typeOf(graph, tensor);
   const cost = (a: Layout, b: Layout) => by.cost(a, b, shape, dtypeBits(dtype));
-  const total = (view: Layout) => asked.reduce((sum, layout) => sum + cost(view, layout), from ? cost(from, view) : 0);
+  const total = (reshard: Layout) =>
+    asked.reduce((sum, layout) => sum + cost(reshard, layout), from ? cost(from, reshard) : 0);
   return possible.reduce((best, layout) => (total(layout) < total(best) ? layout : best));
 }
 

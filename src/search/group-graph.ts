@@ -3,14 +3,14 @@
  *
  *     operator     states: its candidates; its own cost; those of one group (an operator and what runs it again) are one
  *     input        states: layouts that it may be fed in, at no cost
- *     view         of a tensor with several readers; states: layouts. producer → view is paid once, view → reader by
+ *     reshard      of a tensor with several readers; states: layouts. producer → reshard is paid once, reshard → reader by
  *                  each reader, nothing where the layouts are equal
  *
- *     norm ──► view ──► q          Priced per reader, an all-gather before q, k and v would count three times.
- *               ├─────► k
- *               └─────► v
+ *     norm ──► reshard ──► q       Priced per reader, an all-gather before q, k and v would count three times.
+ *                 ├──────► k
+ *                 └──────► v
  *
- * A tensor with one reader needs no view; an input is its own view. Weights are no variables: each reader has its block
+ * A tensor with one reader needs no shared reshard; an input is its own. Weights are no variables: each reader has its block
  * cut from the file. A graph output may be left sharded but not partial.
  */
 
@@ -19,7 +19,7 @@ import type { Graph, Node } from '../ir/graph.js';
 import { runsPerStep, typeOf } from '../ir/graph.js';
 import { isHeldWeight } from '../ir/passes/held-weights.js';
 import { typeKey } from '../ir/structure-key.js';
-import type { Assignment, TensorReader, View } from '../partition/assignment.js';
+import type { Assignment, SharedReshard, TensorReader } from '../partition/assignment.js';
 import { isReplicated, type Layout, layoutKey, mergedLayout, replicated } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
@@ -95,7 +95,7 @@ class Building {
   private readonly readersOf: ReadonlyMap<string, readonly TensorReader[]>;
   private readonly nodeOf: ReadonlyMap<string, Node>;
   private readonly makerOf: ReadonlyMap<string, Node>;
-  /** Where the layout of each read tensor's view is found: a variable's end, or its only reader's demand. */
+  /** Where the layout of each read tensor's reshard is found: a variable's end, or its only reader's demand. */
   private readonly viewEnds = new Map<string, EdgeEnd>();
   private readonly inputEnds = new Map<string, EdgeEnd>();
 
@@ -125,7 +125,7 @@ class Building {
       this.operators.set(node, { variable, set });
       this.factors.push({ variables: [variable], table: this.costTable(set, runsPerStep(node.phase, graph)) });
       node.outputs.forEach((tensor, index) => {
-        if (tensor !== null) this.reserveView(tensor, this.end(node, 'out', index, set), sets);
+        if (tensor !== null) this.reserveReshard(tensor, this.end(node, 'out', index, set), sets);
       });
     }
     for (const [tensor, readers] of this.readersOf) this.connect(tensor, readers);
@@ -154,8 +154,8 @@ class Building {
     this.viewEnds.set(input, end);
   }
 
-  /** A view for a computed tensor with several readers. Its states: the producer's layouts, then what readers ask for. */
-  private reserveView(tensor: string, producer: EdgeEnd, sets: ReadonlyMap<Node, CandidateSet>): void {
+  /** A reshard for a computed tensor with several readers. Its states: the producer's layouts, then what readers ask for. */
+  private reserveReshard(tensor: string, producer: EdgeEnd, sets: ReadonlyMap<Node, CandidateSet>): void {
     const readers = this.readersOf.get(tensor) ?? [];
     if (readers.length < 2) {
       this.viewEnds.set(tensor, producer);
@@ -318,16 +318,16 @@ class Building {
     const strategies = new Map<string, Strategy>();
     for (const [{ group }, { variable, set }] of this.operators)
       strategies.set(group, set.strategies[states[variable] as number] as Strategy);
-    const views: View[] = [];
+    const sharedReshards: SharedReshard[] = [];
     for (const [tensor, readers] of this.readersOf) {
       const end = this.viewEnds.get(tensor);
       if (!end) continue;
       const only = readers.length === 1 ? readers[0] : undefined;
       const single = only?.kind === 'operator' && !this.inputEnds.has(tensor) ? this.readerEnd(only) : end;
-      views.push({ tensor, readers, layout: layoutOf(single) });
+      sharedReshards.push({ tensor, readers, layout: layoutOf(single) });
     }
     const inputs = new Map([...this.inputEnds].map(([input, end]) => [input, layoutOf(end)]));
-    return { mesh: this.mesh, strategies, inputs, views };
+    return { mesh: this.mesh, strategies, inputs, sharedReshards };
   }
 
   private whole(tensor: string): Layout {

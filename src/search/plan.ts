@@ -43,8 +43,8 @@ import { stagePins } from './pipeline/stage-pins.js';
 import { hostedAsked, partsAsked } from './places-asked.js';
 import { preferencesOf } from './preference.js';
 import { remedyOf } from './remedy.js';
+import { reshardOpTexts, servedOpTexts } from './reshard-texts.js';
 import type { SearchMode, SolverName, UsedMode } from './search-mode.js';
-import { servedSteps, viewSteps } from './view-steps.js';
 import { zeroAsked } from './zero.js';
 
 export interface PlanOptions {
@@ -102,7 +102,7 @@ export interface PlanResult {
   readonly top: readonly RankedDegrees[];
   /** Operators that could not use a pinned degree. */
   readonly exceptions: readonly { readonly operator: string; readonly reason: string }[];
-  /** Per view of the assignment: its redistribution's steps, such as `all-gather(tp)`. */
+  /** Per reshard of the assignment: its redistribution's steps, such as `all-gather(tp)`. */
   readonly viewSteps: readonly (readonly string[])[];
   readonly mode: UsedMode;
   /** What the user should know of how it was found, a line each. */
@@ -238,8 +238,8 @@ export async function plan(
       peakBytes: prediction.peakBytes,
       reason: choice.reasons.get(solved.degrees)?.reason ?? null,
     })),
-    viewSteps: servedSteps(
-      viewSteps(graph, found.assignment, redistributor, pipeline?.layout),
+    viewSteps: servedOpTexts(
+      reshardOpTexts(graph, found.assignment, redistributor, pipeline?.layout),
       found.assignment,
       best.lowered,
     ),

@@ -9,7 +9,7 @@ import type { Reduction } from '../ir/factor-rule.js';
 import { type Digit, digitsOf, piecesOf, stridesOf } from './digits.js';
 import { type Extents, extentsKey, type Layout } from './layout.js';
 import type { Mesh, SubAxis } from './mesh.js';
-import type { StepKind } from './step.js';
+import type { ReshardOpKind } from './reshard-op.js';
 
 export interface Atom {
   readonly digits: readonly Digit[];
@@ -34,7 +34,7 @@ export interface SpaceState {
 
 /** Steps of one kind over the same axes: they differ in the places they lead to, not in their price. */
 export interface Moves {
-  readonly kind: StepKind;
+  readonly kind: ReshardOpKind;
   readonly axes: readonly SubAxis[];
   readonly results: () => Iterable<SpaceState>;
 }

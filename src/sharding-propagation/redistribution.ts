@@ -29,20 +29,15 @@ import {
   stateKey,
 } from './layout-space.js';
 import { type Mesh, type SubAxis, subAxes } from './mesh.js';
-import type { LeastCost, RedistributionPrice, RedistributionStep, StepKind } from './step.js';
+import type { LeastCost, ReshardOp, ReshardOpKind, ReshardPrice } from './reshard-op.js';
 
-export type { LeastCost, RedistributionPrice, RedistributionStep, StepKind } from './step.js';
-export { stepDetail } from './step-detail.js';
+export { reshardDetail } from './reshard-detail.js';
+export type { LeastCost, ReshardOp, ReshardOpKind, ReshardPrice } from './reshard-op.js';
 
 /** Redistributions on one mesh under one price, remembered. */
 export interface Redistributor {
   /** The steps from one layout of a tensor of `shape` to another; none where they give every rank the same block. */
-  readonly steps: (
-    from: Layout,
-    to: Layout,
-    shape: readonly number[],
-    elementBits: number,
-  ) => readonly RedistributionStep[];
+  readonly steps: (from: Layout, to: Layout, shape: readonly number[], elementBits: number) => readonly ReshardOp[];
   /** What the steps cost together, in integer nanoseconds. */
   readonly cost: (from: Layout, to: Layout, shape: readonly number[], elementBits: number) => number;
 }
@@ -55,7 +50,7 @@ export interface RedistributorOptions {
 /** A redistributor that remembers every pair it was asked for. With a bound, the same costs are found sooner. */
 export function makeRedistributor(
   mesh: Mesh,
-  price: RedistributionPrice,
+  price: ReshardPrice,
   bound: LeastCost = () => 0,
   { allToAll = true }: RedistributorOptions = {},
 ): Redistributor {
@@ -86,8 +81,8 @@ export function redistribute(
   shape: readonly number[],
   mesh: Mesh,
   elementBits: number,
-  price: RedistributionPrice,
-): readonly RedistributionStep[] {
+  price: ReshardPrice,
+): readonly ReshardOp[] {
   return cheapest({ from, to, shape, elementBits, mesh, price, prices: new Map(), bound: () => 0, allToAll: true })
     .steps;
 }
@@ -98,7 +93,7 @@ interface RouteRequest {
   readonly shape: readonly number[];
   readonly elementBits: number;
   readonly mesh: Mesh;
-  readonly price: RedistributionPrice;
+  readonly price: ReshardPrice;
   readonly prices: PriceTable;
   readonly bound: LeastCost;
   readonly allToAll: boolean;
@@ -108,7 +103,7 @@ interface RouteRequest {
 type PriceTable = Map<string, number>;
 
 interface Route {
-  readonly steps: readonly RedistributionStep[];
+  readonly steps: readonly ReshardOp[];
   readonly cost: number;
 }
 
@@ -232,7 +227,7 @@ interface Visit {
   /** Cost with the bound on what is still to go. */
   readonly least: number;
   readonly previous: Visit | null;
-  readonly kind: StepKind | null;
+  readonly kind: ReshardOpKind | null;
   readonly axes: readonly SubAxis[];
 }
 
@@ -321,8 +316,8 @@ function mayStillWin(route: Pick<Visit, 'cost' | 'count'>, end: Visit | null, ri
   return !end || isBefore(route, end);
 }
 
-function stepsTo(end: Visit, space: Space): readonly RedistributionStep[] {
-  const steps: RedistributionStep[] = [];
+function stepsTo(end: Visit, space: Space): readonly ReshardOp[] {
+  const steps: ReshardOp[] = [];
   for (let visit = end; visit.previous && visit.kind; visit = visit.previous) {
     const from = layoutOf(visit.previous.state, space);
     steps.unshift({ kind: visit.kind, axes: visit.axes, from, to: layoutOf(visit.state, space) });

@@ -8,7 +8,7 @@ import { fileTensorOf, type Graph, typeOf } from '../ir/graph.js';
 import { operatorEntry } from '../ir/ops/index.js';
 import { heldWeights } from '../ir/passes/held-weights.js';
 import { viewOf } from '../ir/view.js';
-import type { Assignment, TensorReader, View } from '../partition/assignment.js';
+import type { Assignment, SharedReshard, TensorReader } from '../partition/assignment.js';
 import { fileShape, graphLayout, tensorLayoutText } from '../sharding-propagation/file-form.js';
 import { isReplicated, type Layout, normalise, replicated } from '../sharding-propagation/layout.js';
 import { parseLayout } from '../sharding-propagation/layout-text.js';
@@ -44,11 +44,11 @@ export function assignmentOf(plan: Plan, graph: Graph): Assignment {
   );
   const produced = producedLayouts(graph, { mesh, strategies, inputs });
   checkTensors(plan, graph, mesh, produced, leaders);
-  const views = [...readersByTensor(graph)].flatMap(([tensor, readers]) =>
-    viewsOf(plan, graph, mesh, tensor, readers, produced, leaders),
+  const sharedReshards = [...readersByTensor(graph)].flatMap(([tensor, readers]) =>
+    reshardsOf(plan, graph, mesh, tensor, readers, produced, leaders),
   );
   const { gathers } = plan.schedule.recompute ?? {};
-  return { mesh, strategies, inputs, views, ...(gathers ? { gathersAgain: true as const } : {}) };
+  return { mesh, strategies, inputs, sharedReshards, ...(gathers ? { gathersAgain: true as const } : {}) };
 }
 
 /** The mesh that strategies and layouts are over: of a pipeline that of one stage, or what stages of unlike meshes share. */
@@ -150,7 +150,7 @@ function checkTensors(
   }
 }
 
-function viewsOf(
+function reshardsOf(
   plan: Plan,
   graph: Graph,
   mesh: Mesh,
@@ -158,7 +158,7 @@ function viewsOf(
   readers: readonly TensorReader[],
   produced: ReadonlyMap<string, Layout>,
   leaders: Leaders,
-): readonly View[] {
+): readonly SharedReshard[] {
   const entries = (name: string) =>
     Object.hasOwn(plan.redistributions, name) ? plan.redistributions[name] : undefined;
   const own = entries(tensor);
@@ -169,7 +169,7 @@ function viewsOf(
     const sent = { kind: 'output', name: tensor, operand: 0 } as const;
     if (plan.meshes && own.some((entry) => entry.readers.includes(readerText(sent))))
       byText.set(readerText(sent), sent);
-    const views = own.map((entry) => ({
+    const reshards = own.map((entry) => ({
       tensor,
       readers: entry.readers.map((text) => {
         const reader = byText.get(text);
@@ -181,7 +181,7 @@ function viewsOf(
       layout: layoutFrom(entry.layout, graph, mesh, tensor),
     }));
     const [missing] = byText.keys();
-    if (missing === undefined) return views;
+    if (missing === undefined) return reshards;
     throw unfit('plan-incomplete', `the plan says nothing of ${missing}, a reader of tensor ${tensor}`, { tensor });
   }
   const leader = leaders.tensors.get(tensor);

@@ -8,7 +8,7 @@ import { namesOn, sizesText } from '../sharding-propagation/stage-meshes.js';
 import { meshesOf } from './assignment-of.js';
 import { leadersOf } from './layer-classes.js';
 import type { MindSporeStrategy } from './mindspore/document.js';
-import type { Plan, PlanOperator, PlanView } from './plan.js';
+import type { Plan, PlanOperator, PlanReshard } from './plan.js';
 import { placesIn, stageChunkText } from './staged-graph.js';
 
 /** Something that is one thing in the first checkpoint and another in the second; null where it is not there. */
@@ -200,7 +200,7 @@ function spelledOut(
   const operators = new Map(Object.entries(plan.operators).map(([name, entry]) => [name, strategyText(entry, plan)]));
   const tensors = new Map(Object.entries(plan.tensors));
   const redistributions = new Map(
-    Object.entries(plan.redistributions).map(([name, views]) => [name, viewsText(views)]),
+    Object.entries(plan.redistributions).map(([name, reshards]) => [name, reshardsText(reshards)]),
   );
   for (const { instances, recompute } of plan.layerClasses)
     for (const [index, layer] of instances.entries())
@@ -277,8 +277,8 @@ function placeTexts(before: Plan, after: Plan, graph: Graph | undefined): readon
   return [named(a), named(b)];
 }
 
-function viewsText(views: readonly PlanView[]): string {
-  const texts = views.map(({ layout, steps }) => (steps.length === 0 ? layout : `${layout} by ${steps.join(', ')}`));
+function reshardsText(reshards: readonly PlanReshard[]): string {
+  const texts = reshards.map(({ layout, steps }) => (steps.length === 0 ? layout : `${layout} by ${steps.join(', ')}`));
   return [...new Set(texts)].sort().join(' and ');
 }
 

@@ -2,13 +2,13 @@
  * @file From what the search found to plan.json's record.
  *
  * A plan says nothing twice. Operators of a repeated layer are spelt out for the first layer of their class only. A
- * tensor's views are left out where they follow: one view of all readers, in the layout that is produced, or in the
- * layout of the corresponding tensor's view in the first layer.
+ * tensor's reshards are left out where they follow: one reshard of all readers, in the layout that is produced, or in the
+ * layout of the corresponding tensor's reshard in the first layer.
  */
 import { clonedOperators, originalTensors, type Recomputed } from '../ir/autodiff/recompute.js';
 import { fileTensorOf, type Graph, type Node } from '../ir/graph.js';
 import { heldWeights } from '../ir/passes/held-weights.js';
-import type { Assignment, View } from '../partition/assignment.js';
+import type { Assignment, SharedReshard } from '../partition/assignment.js';
 import type { StagePlace } from '../partition/cut-stages.js';
 import type { LoweredStage, PipelineLayout } from '../partition/lower-stages.js';
 import type { Schedule } from '../schedule/schedule.js';
@@ -28,10 +28,10 @@ import type {
   PlanOperator,
   PlanPass,
   PlanPrediction,
+  PlanReshard,
   PlanSchedule,
   PlanSequence,
   PlanTraining,
-  PlanView,
 } from './plan.js';
 import { PLAN_VERSION } from './plan.js';
 import { producedLayouts } from './produced-layouts.js';
@@ -46,7 +46,7 @@ export interface SearchResult {
   readonly degrees: InnerDegrees;
   readonly costNanoseconds: number;
   readonly boundNanoseconds: number;
-  /** Per view of the assignment. */
+  /** Per reshard of the assignment. */
   readonly viewSteps: readonly (readonly string[])[];
   readonly mode: string;
   readonly pins: readonly string[];
@@ -289,14 +289,14 @@ function entryOf(
   };
 }
 
-/** Views that do not follow from the rest of the plan. */
+/** Reshards that do not follow from the rest of the plan. */
 function redistributionsOf(
   found: SearchResult,
   graph: Graph,
   produced: ReturnType<typeof producedLayouts>,
   leaders: ReadonlyMap<string, string>,
-): Readonly<Record<string, readonly PlanView[]>> {
-  const { mesh, views } = found.assignment;
+): Readonly<Record<string, readonly PlanReshard[]>> {
+  const { mesh, sharedReshards } = found.assignment;
   const texts = new Map<Layout, string>();
   const written = (tensor: string, layout: Layout): string => {
     if (fileTensorOf(graph, tensor)) return tensorLayoutText(graph, tensor, layout, mesh);
@@ -304,16 +304,16 @@ function redistributionsOf(
     texts.set(layout, text);
     return text;
   };
-  const byTensor = new Map<string, { readonly view: View; readonly entry: PlanView }[]>();
-  views.forEach((view, index) => {
+  const byTensor = new Map<string, { readonly reshard: SharedReshard; readonly entry: PlanReshard }[]>();
+  sharedReshards.forEach((reshard, index) => {
     const entry = {
-      readers: view.readers.map(readerText),
-      layout: written(view.tensor, view.layout),
+      readers: reshard.readers.map(readerText),
+      layout: written(reshard.tensor, reshard.layout),
       steps: found.viewSteps[index] ?? [],
     };
-    const list = byTensor.get(view.tensor);
-    if (list) list.push({ view, entry });
-    else byTensor.set(view.tensor, [{ view, entry }]);
+    const list = byTensor.get(reshard.tensor);
+    if (list) list.push({ reshard, entry });
+    else byTensor.set(reshard.tensor, [{ reshard, entry }]);
   });
   const single = (tensor: string) => {
     const list = byTensor.get(tensor) ?? [];

@@ -54,8 +54,8 @@ export interface Plan {
    * of the first layer.
    */
   readonly tensors: Readonly<Record<string, string>>;
-  /** Redistributions between producer and readers, by tensor: one entry per view (readers that share one). */
-  readonly redistributions: Readonly<Record<string, readonly PlanView[]>>;
+  /** Redistributions between producer and readers, by tensor: one entry per shared reshard. */
+  readonly redistributions: Readonly<Record<string, readonly PlanReshard[]>>;
   /** What a step of training computes; null for inference. */
   readonly training: PlanTraining | null;
   readonly schedule: PlanSchedule;
@@ -197,7 +197,7 @@ export interface PlanOperator {
 }
 
 /** One redistribution of a tensor, shared by `readers` (`operator:operand`, or `output` for a graph output). */
-export interface PlanView {
+export interface PlanReshard {
   readonly readers: readonly string[];
   readonly layout: string;
   readonly steps: readonly string[];

@@ -83,7 +83,7 @@ export function megatron(): Assignment {
     mesh,
     strategies,
     inputs: new Map([['x', layout(16, [])]]),
-    views: [
+    sharedReshards: [
       { tensor: 'x', readers: [reads('h')], layout: layout(16, []) },
       { tensor: 'h', readers: [reads('a')], layout: layout(32, ['tp']) },
       { tensor: 'a', readers: [reads('y')], layout: layout(32, ['tp']) },

@@ -49,8 +49,10 @@ test('a reader that wants another layout gets a redistribution', (t) => {
   const strategies = new Map(assignment.strategies);
   strategies.set('a', { axes: { a0: ['dp'] }, carried: null, pending: { kind: 'none' } });
   const rows: Layout = normalise([[{ size: 8, axes: ['dp'] }], [{ size: 32, axes: [] }]], [], assignment.mesh);
-  const views = assignment.views.map((view) => (view.tensor === 'h' ? { ...view, layout: rows } : view));
-  const graph = lowered({ ...assignment, strategies, views });
+  const sharedReshards = assignment.sharedReshards.map((reshard) =>
+    reshard.tensor === 'h' ? { ...reshard, layout: rows } : reshard,
+  );
+  const graph = lowered({ ...assignment, strategies, sharedReshards });
   const kinds = graph.nodes.map((node) =>
     node.kind === 'communicate' ? node.collective.kind : node.kind === 'compute' ? node.op : node.kind,
   );

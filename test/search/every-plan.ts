@@ -1,12 +1,12 @@
 /**
- * @file Brute force for whole graphs: every combination of candidates and view layouts of a small graph, lowered and priced.
+ * @file Brute force for whole graphs: every combination of candidates and reshard layouts of a small graph, lowered and priced.
  */
 import type { Cluster } from '../../src/cost-model/cluster.js';
 import { memoryOf, priceGraph } from '../../src/cost-model/predict.js';
 import { stepPrice } from '../../src/cost-model/price.js';
 import type { Graph, Node } from '../../src/ir/graph.js';
 import { viewOf } from '../../src/ir/view.js';
-import type { View } from '../../src/partition/assignment.js';
+import type { SharedReshard } from '../../src/partition/assignment.js';
 import { partition } from '../../src/partition/partition.js';
 import { candidatesOf } from '../../src/search/candidates.js';
 import { type Layout, layoutKey } from '../../src/sharding-propagation/layout.js';
@@ -40,7 +40,7 @@ interface Asked {
   readonly pins?: readonly OperatorPin[];
 }
 
-/** Every combination of candidates and of layouts of views, lowered. */
+/** Every combination of candidates and of layouts of sharedReshards, lowered. */
 export function everyPlan(graph: Graph, mesh: Mesh, cluster: Cluster, { pinned, pins = [] }: Asked): readonly Priced[] {
   const redistributor = makeRedistributor(mesh, stepPrice(cluster, mesh));
   const readers = [...readersByTensor(graph)];
@@ -104,19 +104,19 @@ export function everyPlan(graph: Graph, mesh: Mesh, cluster: Cluster, { pinned, 
       forAll(
         options.map((list) => list.length),
         (picks) => {
-          const views: View[] = readers.map(([tensor, list], index) => ({
+          const sharedReshards: SharedReshard[] = readers.map(([tensor, list], index) => ({
             tensor,
             readers: list,
             layout: options[index]?.[picks[index] as number] as Layout,
           }));
           const inputs = new Map(
             graph.inputs.flatMap((input) => {
-              const view = views.find((candidate) => candidate.tensor === input);
-              return view && view.layout.partial.length === 0 ? [[input, view.layout] as const] : [];
+              const reshard = sharedReshards.find((candidate) => candidate.tensor === input);
+              return reshard && reshard.layout.partial.length === 0 ? [[input, reshard.layout] as const] : [];
             }),
           );
           if (inputs.size < graph.inputs.length) return;
-          const sharded = partition(graph, { mesh, strategies, inputs, views }, redistributor);
+          const sharded = partition(graph, { mesh, strategies, inputs, sharedReshards }, redistributor);
           const { peakBytes } = memoryOf(sharded, cluster);
           plans.push({ cost: priceGraph(sharded, cluster), peak: peakBytes });
         },

@@ -80,8 +80,10 @@ test('every reader is in exactly one view', (t) => {
     ['tp', 2],
   ]);
   const propagation = propagate(graph, mesh, onTp('layers.0.q', 'n')(mesh));
-  const { views } = propagatedAssignment(graph, mesh, propagation);
-  const served = views.flatMap(({ tensor, readers }) => readers.map((reader) => JSON.stringify([tensor, reader])));
+  const { sharedReshards } = propagatedAssignment(graph, mesh, propagation);
+  const served = sharedReshards.flatMap(({ tensor, readers }) =>
+    readers.map((reader) => JSON.stringify([tensor, reader])),
+  );
   const all = [...readersByTensor(graph)].flatMap(([tensor, readers]) =>
     readers.map((reader) => JSON.stringify([tensor, reader])),
   );

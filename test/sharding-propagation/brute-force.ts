@@ -5,11 +5,11 @@
 import { type Digit, joinWhole, piecesOf } from '../../src/sharding-propagation/digits.js';
 import type { Layout } from '../../src/sharding-propagation/layout.js';
 import { type Mesh, subAxes } from '../../src/sharding-propagation/mesh.js';
-import type { StepKind } from '../../src/sharding-propagation/redistribution.js';
+import type { ReshardOpKind } from '../../src/sharding-propagation/redistribution.js';
 import { cuts } from './random-layouts.js';
 
 /** Price by kind, number of members and elements of the block before the step. */
-export type BlockPrice = (kind: StepKind, members: number, block: number) => number;
+export type BlockPrice = (kind: ReshardOpKind, members: number, block: number) => number;
 
 interface Point {
   readonly dims: readonly (readonly Digit[])[];
@@ -75,11 +75,11 @@ function edge(from: Point, to: Point, mesh: Mesh, price: BlockPrice): number {
   const [before, after] = [roles(from), roles(to)];
   const members = changed.reduce((product, { size }) => product * size, 1);
   const block = wholeOf(from.dims.flat());
-  const cost = (kind: StepKind): number => price(kind, members, block);
+  const cost = (kind: ReshardOpKind): number => price(kind, members, block);
   const permuted = skeletonOf(from) === skeletonOf(to) && !before.includes('partial') && !after.includes('partial');
   if (permuted) return cost('permute');
   if (before.length > 1 || after.length > 1) return Number.POSITIVE_INFINITY;
-  const steps: Readonly<Record<string, StepKind>> = {
+  const steps: Readonly<Record<string, ReshardOpKind>> = {
     'idle>cut': 'slice',
     'idle>partial': 'to-partial',
     'cut>idle': 'all-gather',

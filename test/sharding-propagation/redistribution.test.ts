@@ -5,9 +5,9 @@ import { layoutText, parseLayout } from '../../src/sharding-propagation/layout-t
 import { axesSize, type Mesh, makeMesh } from '../../src/sharding-propagation/mesh.js';
 import {
   makeRedistributor,
-  type RedistributionPrice,
+  type ReshardPrice,
   redistribute,
-  stepDetail,
+  reshardDetail,
 } from '../../src/sharding-propagation/redistribution.js';
 import { draws, EVERYTHING } from '../selection.js';
 import { allPairs, type BlockPrice } from './brute-force.js';
@@ -20,9 +20,9 @@ const MESH = makeMesh([
 ]);
 
 /** Elements received, and a little for every step that communicates. */
-function byReceived(mesh: Mesh): RedistributionPrice {
+function byReceived(mesh: Mesh): ReshardPrice {
   return (step, shape) => {
-    const { receivedElements } = stepDetail(step, shape, mesh);
+    const { receivedElements } = reshardDetail(step, shape, mesh);
     return receivedElements === 0 ? 0 : receivedElements * 100 + 1;
   };
 }
@@ -48,7 +48,7 @@ function received(from: string, to: string, shape: readonly number[], mesh: Mesh
     32,
     byReceived(mesh),
   );
-  return steps.reduce((sum, step) => sum + stepDetail(step, shape, mesh).receivedElements, 0);
+  return steps.reduce((sum, step) => sum + reshardDetail(step, shape, mesh).receivedElements, 0);
 }
 
 test('equal layouts need no step, however their pieces are written', (t) => {

@@ -3,7 +3,7 @@
  */
 import { type Extent, type Layout, localShape } from '../../src/sharding-propagation/layout.js';
 import { deviceCount, groupsOn, indexOn, type Mesh } from '../../src/sharding-propagation/mesh.js';
-import { type RedistributionStep, stepDetail } from '../../src/sharding-propagation/redistribution.js';
+import { type ReshardOp, reshardDetail } from '../../src/sharding-propagation/redistribution.js';
 
 export type Block = readonly number[];
 
@@ -43,7 +43,7 @@ export function validPosition(position: number, extents: readonly Extent[] | nul
 /** The ranks' blocks after all steps. */
 export function carryOut(
   blocks: readonly Block[],
-  steps: readonly RedistributionStep[],
+  steps: readonly ReshardOp[],
   shape: readonly number[],
   mesh: Mesh,
 ): readonly Block[] {
@@ -69,11 +69,11 @@ export function summed(blocks: readonly Block[], layout: Layout, mesh: Mesh): re
 
 function carryOutStep(
   blocks: readonly Block[],
-  step: RedistributionStep,
+  step: ReshardOp,
   shape: readonly number[],
   mesh: Mesh,
 ): readonly Block[] {
-  const detail = stepDetail(step, shape, mesh);
+  const detail = reshardDetail(step, shape, mesh);
   if (detail.kind === 'repad') return blocks.map((block) => repadded(block, step, shape, mesh));
   const result: Block[] = [...blocks];
   for (const group of groupsOn(mesh, step.axes)) {
@@ -85,7 +85,7 @@ function carryOutStep(
 }
 
 /** A block whose uncut dimensions lose their padding and get another, of zeros. */
-function repadded(block: Block, step: RedistributionStep, shape: readonly number[], mesh: Mesh): Block {
+function repadded(block: Block, step: ReshardOp, shape: readonly number[], mesh: Mesh): Block {
   const [before, after] = [step.from, step.to].map((layout) => localShape(shape, layout, mesh)) as [number[], number[]];
   const values = new Map<string, number>();
   const places = (sizes: readonly number[], layout: Layout) =>
@@ -106,7 +106,7 @@ function repadded(block: Block, step: RedistributionStep, shape: readonly number
   return places(after, step.to).map((place) => (place === null ? 0 : (values.get(place) ?? Number.NaN)));
 }
 
-type Exchanged = Exclude<ReturnType<typeof stepDetail>, { readonly kind: 'repad' }>;
+type Exchanged = Exclude<ReturnType<typeof reshardDetail>, { readonly kind: 'repad' }>;
 
 function exchange(held: readonly Block[], detail: Exchanged): readonly Block[] {
   switch (detail.kind) {

@@ -45,8 +45,8 @@ for (const [name, graph] of [
         t.deepEqual(again.mesh, assignment.mesh);
         t.deepEqual(new Map(again.strategies), new Map(assignment.strategies));
         t.deepEqual(new Map(again.inputs), new Map(assignment.inputs));
-        const byTensor = (views: typeof assignment.views) => new Map(views.map((view) => [view.tensor, view]));
-        t.deepEqual(byTensor(again.views), byTensor(assignment.views));
+        const byTensor = (views: typeof assignment.sharedReshards) => new Map(views.map((view) => [view.tensor, view]));
+        t.deepEqual(byTensor(again.sharedReshards), byTensor(assignment.sharedReshards));
         t.is(
           planToJson(planOf({ ...found, assignment: again }, modelOf(graph, plan), parseClusterOf(plan))),
           planToJson(plan),

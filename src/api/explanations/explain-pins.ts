@@ -97,7 +97,7 @@ async function operatorPrices(
   const assigned = assignedPlan(plan, imported.graph);
   const { layout } = assigned.staged.pipeline ?? {};
   const meshOf = layout && meshOfOperators(graph, layout);
-  // Stages of unlike meshes have views of their own, chosen after the search.
+  // Stages of unlike meshes have reshards of their own, chosen after the search.
   const planned = meshOf
     ? Math.round(plan.search.costSeconds * 1e9)
     : checkedCost(plan.search.costSeconds, priceGraph(lowerUncut(assigned), cluster));

@@ -4,10 +4,10 @@
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import { priceNode } from '../../cost-model/price.js';
-import type { View } from '../../partition/assignment.js';
+import type { SharedReshard } from '../../partition/assignment.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
 import type { CommunicationNode, ShardedGraph } from '../../partition/sharded-graph.js';
-import { servedSteps } from '../../search/view-steps.js';
+import { servedOpTexts } from '../../search/reshard-texts.js';
 import type { Mesh } from '../../sharding-propagation/mesh.js';
 import type { Plan } from '../../strategy/plan.js';
 
@@ -22,24 +22,24 @@ export function servedStages(
 /** A redistribution as the program has it. */
 export function asServed<Found extends { readonly steps: readonly string[]; readonly seconds: number }>(
   found: Found,
-  view: View,
+  reshard: SharedReshard,
   mesh: Mesh,
   served: readonly LoweredStage[] | undefined,
   cluster: Cluster,
 ): Found {
   for (const { sharded } of served ?? []) {
-    const reduce = sharded.nodes.find((node) => isReduceOf(node, view));
+    const reduce = sharded.nodes.find((node) => isReduceOf(node, reshard));
     if (reduce?.kind !== 'communicate' || reduce.collective.kind !== 'reduce') continue;
     const { reduction } = reduce.collective;
     const all: CommunicationNode = { ...reduce, collective: { kind: 'all-reduce', reduction } };
     const more = priceNode(reduce, sharded, cluster) - priceNode(all, sharded, cluster);
-    const [steps = []] = servedSteps([found.steps], { views: [view], mesh }, [{ sharded }]);
+    const [steps = []] = servedOpTexts([found.steps], { sharedReshards: [reshard], mesh }, [{ sharded }]);
     return { ...found, steps, seconds: Math.round(found.seconds * 1e9 + more) / 1e9 };
   }
   return found;
 }
 
-function isReduceOf(node: ShardedGraph['nodes'][number], { tensor, readers: [first] }: View): boolean {
+function isReduceOf(node: ShardedGraph['nodes'][number], { tensor, readers: [first] }: SharedReshard): boolean {
   return (
     node.kind === 'communicate' &&
     node.collective.kind === 'reduce' &&

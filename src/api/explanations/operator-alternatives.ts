@@ -2,7 +2,7 @@
  * @file The strategies that an operator of a plan could have instead, and what they would cost.
  *
  * Alternatives are priced with everything else as it is: the operator under the other strategy, and redistributions from the
- * views that it reads and to the views of what it makes. A difference below zero means that the neighbours would have to
+ * reshards that it reads and to the reshards of what it makes. A difference below zero means that the neighbours would have to
  * change along, or that the search had to leave it out; the plan as a whole costs no less.
  */
 import { priceNode } from '../../cost-model/price.js';
@@ -52,8 +52,8 @@ export type RuledOut = 'roles' | 'degrees' | 'pins';
 export class OperatorAlternatives {
   private readonly by: Redistributor;
   private readonly produced: ReadonlyMap<string, Layout>;
-  private readonly views = new Map<string, Layout[]>();
-  private readonly readViews = new Map<string, Layout>();
+  private readonly reshards = new Map<string, Layout[]>();
+  private readonly readReshards = new Map<string, Layout>();
   private readonly questions: OperatorQuestions;
   private readonly pins: SearchPins;
   private readonly considered = new Map<string, CandidateSet>();
@@ -64,10 +64,10 @@ export class OperatorAlternatives {
     this.produced = producedLayouts(graph, assignment);
     this.questions = operatorQuestions(graph, left?.asked);
     this.pins = searchPins(graph, pins);
-    for (const { tensor, layout, readers } of assignment.views) {
-      this.views.set(tensor, [...(this.views.get(tensor) ?? []), layout]);
+    for (const { tensor, layout, readers } of assignment.sharedReshards) {
+      this.reshards.set(tensor, [...(this.reshards.get(tensor) ?? []), layout]);
       for (const { kind, name, operand } of readers)
-        if (kind === 'operator') this.readViews.set(JSON.stringify([name, operand]), layout);
+        if (kind === 'operator') this.readReshards.set(JSON.stringify([name, operand]), layout);
     }
   }
 
@@ -179,15 +179,15 @@ export class OperatorAlternatives {
     const after = node.outputs.flatMap((tensor, index) => {
       const from = results[index];
       if (tensor === null || !from) return [];
-      return (this.views.get(tensor) ?? []).map((to) => ({ tensor, side: 'result' as const, from, to }));
+      return (this.reshards.get(tensor) ?? []).map((to) => ({ tensor, side: 'result' as const, from, to }));
     });
     return [...before, ...after];
   }
 
-  /** Of the view that an operator reads; null of a weight, which is kept as it is read. */
+  /** Of the reshard that an operator reads; null of a weight, which is kept as it is read. */
   private readLayout({ name }: Node, tensor: string, operand: number): Layout | null {
     if (this.plan.graph.weights.has(tensor)) return null;
-    return this.readViews.get(JSON.stringify([name, operand])) ?? this.produced.get(tensor) ?? null;
+    return this.readReshards.get(JSON.stringify([name, operand])) ?? this.produced.get(tensor) ?? null;
   }
 }
 

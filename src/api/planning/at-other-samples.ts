@@ -33,13 +33,13 @@ export function atOtherSamples(assignment: Assignment, before: Graph, after: Gra
     if (!sized) return null;
     inputs.set(name, sized);
   }
-  const views: Assignment['views'][number][] = [];
-  for (const view of assignment.views) {
-    const layout = after.tensors.has(view.tensor) && withSizes(view.layout, typeOf(after, view.tensor).shape);
+  const sharedReshards: Assignment['sharedReshards'][number][] = [];
+  for (const reshard of assignment.sharedReshards) {
+    const layout = after.tensors.has(reshard.tensor) && withSizes(reshard.layout, typeOf(after, reshard.tensor).shape);
     if (!layout) return null;
-    views.push({ ...view, layout });
+    sharedReshards.push({ ...reshard, layout });
   }
-  return { ...assignment, strategies, inputs, views };
+  return { ...assignment, strategies, inputs, sharedReshards };
 }
 
 /** A strategy by the names that an operator's factors have at other sizes; null where one that it cuts has no counterpart. */

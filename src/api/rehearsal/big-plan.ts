@@ -65,10 +65,10 @@ export function bigPlan(plan: Plan, model: Graph): BigPlan {
 /**
  * Layers of one structure whose operators have one strategy, are read in one layout and have one place beside the layer's others.
  */
-function kindsOf(plan: Plan, graph: Graph, { strategies, views }: Assignment): ReadonlyMap<string, string> {
+function kindsOf(plan: Plan, graph: Graph, { strategies, sharedReshards }: Assignment): ReadonlyMap<string, string> {
   const placeOf = placesIn(plan);
   const read = new Map<string, string>();
-  for (const { readers, layout } of views)
+  for (const { readers, layout } of sharedReshards)
     for (const { kind, name, operand } of readers)
       if (kind === 'operator') read.set(`${name}:${operand}`, layoutKey(layout));
   const layers = new Map<string, Node[]>();

@@ -2,7 +2,7 @@
  * @file A pipeline with fewer parts: the cuts that stay are those that part different things, the others fall away.
  */
 import type { Graph } from '../../ir/graph.js';
-import type { View } from '../../partition/assignment.js';
+import type { SharedReshard } from '../../partition/assignment.js';
 import type { StagePlace } from '../../partition/cut-stages.js';
 import { checkRequest } from '../../schedule/make-schedule.js';
 import { partAt } from '../../schedule/parts.js';
@@ -31,7 +31,7 @@ export function fewerParts(
   graph: Graph,
   schedule: Schedule,
   placeOf: ReadonlyMap<string, StagePlace>,
-  views: readonly View[],
+  reshards: readonly SharedReshard[],
   leader: CoverageNames['leader'],
   most: number | null,
 ): FewerParts {
@@ -39,7 +39,7 @@ export function fewerParts(
   const stages = most === null ? schedule.stages : Math.min(schedule.stages, MOST_STAGES, most);
   const virtualStages = most === null ? schedule.virtualStages : Math.min(schedule.virtualStages, MOST_CHUNKS);
   const parts = schedule.stages * schedule.virtualStages;
-  const cuts = chosenCuts(signatures(graph, schedule, placeOf, views, leader), stages * virtualStages - 1);
+  const cuts = chosenCuts(signatures(graph, schedule, placeOf, reshards, leader), stages * virtualStages - 1);
   const partOf = Array.from({ length: parts }, (_, part) => cuts.filter((cut) => cut < part).length);
   const isPossible = (microBatches: number) => {
     try {
@@ -60,7 +60,7 @@ function signatures(
   graph: Graph,
   { kind, stages, virtualStages }: Schedule,
   placeOf: ReadonlyMap<string, StagePlace>,
-  views: readonly View[],
+  reshards: readonly SharedReshard[],
   leader: CoverageNames['leader'],
 ): readonly ReadonlySet<string>[] {
   const partOf = (name: string) => {
@@ -69,7 +69,7 @@ function signatures(
   };
   const makers = new Map(graph.nodes.flatMap(({ name, outputs }) => outputs.map((output) => [output, name] as const)));
   const found = Array.from({ length: stages * virtualStages - 1 }, () => new Set<string>());
-  for (const { tensor, readers, layout } of views) {
+  for (const { tensor, readers, layout } of reshards) {
     const maker = makers.get(tensor);
     const from = maker === undefined ? undefined : partOf(maker);
     if (maker === undefined || from === undefined) continue;

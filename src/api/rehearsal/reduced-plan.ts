@@ -5,7 +5,7 @@ import { clonedOperators, NOTHING_RECOMPUTED, originalTensors, withClones } from
 import type { Graph } from '../../ir/graph.js';
 import { operatorEntry } from '../../ir/ops/index.js';
 import { ruleOf, viewOf } from '../../ir/view.js';
-import type { Assignment, TensorReader, View } from '../../partition/assignment.js';
+import type { Assignment, SharedReshard, TensorReader } from '../../partition/assignment.js';
 import { accumulatedApart, cutStages, type StagePlace, withStageClones } from '../../partition/cut-stages.js';
 import { partAt, placeOfPart } from '../../schedule/parts.js';
 import { tensorLayoutText } from '../../sharding-propagation/file-form.js';
@@ -14,7 +14,7 @@ import { deviceCount, STAGE_AXIS } from '../../sharding-propagation/mesh.js';
 import { axesTaking } from '../../sharding-propagation/roles.js';
 import { type AxisSizes, axisSizes, rankAxes } from '../../sharding-propagation/stage-meshes.js';
 import { operandLayouts, REPLICATED, type Strategy } from '../../sharding-propagation/strategy.js';
-import type { Plan, PlanOperator, PlanView } from '../../strategy/plan.js';
+import type { Plan, PlanOperator, PlanReshard } from '../../strategy/plan.js';
 import { producedLayouts } from '../../strategy/produced-layouts.js';
 import { readersByTensor, readerText } from '../../strategy/readers.js';
 import { asRun, recomputedIn } from '../../strategy/staged-graph.js';
@@ -110,7 +110,7 @@ export function reducedPlan(big: BigPlan, small: SmallModel): Plan {
     tensors: Object.fromEntries(
       tensors.map(([tensor, layout]) => [tensor, tensorLayoutText(graph, tensor, layout, mesh.mesh)]),
     ),
-    redistributions: viewsOf(big, small, assigned, produced),
+    redistributions: reshardsOf(big, small, assigned, produced),
     training: imported.training ?? null,
     schedule: scheduleOf(plan, small),
     predicted: { ...plan.predicted, peakBytes: counts.map(() => 0) },
@@ -185,49 +185,49 @@ function assignedTo(
 }
 
 /** Every reader finds a tensor in the layout in which its counterpart does. */
-function viewsOf(
+function reshardsOf(
   { assignment, graph: whole }: BigPlan,
   small: SmallModel,
   assigned: Assigned,
   produced: ReadonlyMap<string, Layout>,
 ): Plan['redistributions'] {
   const { graph, mesh, pairs, same } = small;
-  const viewOfReader = new Map<string, View>();
-  for (const view of assignment.views)
-    for (const reader of view.readers) viewOfReader.set(readerKey(reader, reader.name), view);
+  const reshardOfReader = new Map<string, SharedReshard>();
+  for (const reshard of assignment.sharedReshards)
+    for (const reader of reshard.readers) reshardOfReader.set(readerKey(reader, reader.name), reshard);
   const before = producedLayouts(whole, assignment);
   const operandsBefore = operandsIn(whole, assignment);
   const operandsAfter = operandsIn(graph, assigned);
-  const result: Record<string, readonly PlanView[]> = {};
+  const result: Record<string, readonly PlanReshard[]> = {};
   for (const [tensor, readers] of readersByTensor(graph)) {
     const own = produced.get(tensor);
     if (!own) throw new Error(`tensor ${tensor} is neither an input nor a result`);
-    const views = new Map<View | null, TensorReader[]>();
+    const reshards = new Map<SharedReshard | null, TensorReader[]>();
     for (const reader of readers) {
       const name =
         reader.kind === 'operator' ? same.nodeOf.get(reader.name) : (same.tensorOf.get(reader.name) ?? reader.name);
-      const view = viewOfReader.get(readerKey(reader, name ?? '')) ?? null;
-      const list = views.get(view);
+      const reshard = reshardOfReader.get(readerKey(reader, name ?? '')) ?? null;
+      const list = reshards.get(reshard);
       if (list) list.push(reader);
-      else views.set(view, [reader]);
+      else reshards.set(reshard, [reader]);
     }
-    result[tensor] = [...views].map(([view, served]) => ({
+    result[tensor] = [...reshards].map(([reshard, served]) => ({
       readers: served.map(readerText),
-      layout: tensorLayoutText(graph, tensor, view ? layoutAt(view, served) : own, mesh.mesh),
+      layout: tensorLayoutText(graph, tensor, reshard ? layoutAt(reshard, served) : own, mesh.mesh),
       steps: [],
     }));
 
     /** As it is produced, or as a reader wants it, where it was so in the plan; else piece by piece. */
-    function layoutAt(view: View, served: readonly TensorReader[]): Layout {
-      const made = before.get(view.tensor);
-      if (own && made && sameBlocks(made, view.layout, assignment.mesh)) return own;
+    function layoutAt(reshard: SharedReshard, served: readonly TensorReader[]): Layout {
+      const made = before.get(reshard.tensor);
+      if (own && made && sameBlocks(made, reshard.layout, assignment.mesh)) return own;
       for (const { kind, name, operand } of served) {
         if (kind === 'output') continue;
         const asked = operandsBefore(same.nodeOf.get(name) ?? '')[operand];
         const asks = operandsAfter(name)[operand];
-        if (asked && asks && sameBlocks(asked, view.layout, assignment.mesh)) return mergedLayout(asks, mesh.mesh);
+        if (asked && asks && sameBlocks(asked, reshard.layout, assignment.mesh)) return mergedLayout(asks, mesh.mesh);
       }
-      return mappedLayout(view.layout, graph.tensors.get(tensor)?.shape ?? [], mesh, pairs);
+      return mappedLayout(reshard.layout, graph.tensors.get(tensor)?.shape ?? [], mesh, pairs);
     }
   }
   return result;

@@ -3,7 +3,7 @@
  * take. Programs are made from the layouts; a rehearsal holds a plan to all that it says.
  */
 import type { LoweredStage, PipelineLayout } from '../../partition/lower-stages.js';
-import { servedSteps, viewSteps } from '../../search/view-steps.js';
+import { reshardOpTexts, servedOpTexts } from '../../search/reshard-texts.js';
 import type { Plan } from '../../strategy/plan.js';
 import { readerText } from '../../strategy/readers.js';
 import { unfit } from '../../strategy/unfit.js';
@@ -16,8 +16,8 @@ export function checkSteps(
   layout: PipelineLayout | undefined,
   lowered: readonly LoweredStage[],
 ): void {
-  const steps = servedSteps(viewSteps(graph, assignment, redistributor, layout), assignment, lowered);
-  for (const [index, { tensor, readers }] of assignment.views.entries()) {
+  const steps = servedOpTexts(reshardOpTexts(graph, assignment, redistributor, layout), assignment, lowered);
+  for (const [index, { tensor, readers }] of assignment.sharedReshards.entries()) {
     const texts = readers.map(readerText);
     const own = Object.hasOwn(redistributions, tensor) ? redistributions[tensor] : undefined;
     const said = own?.find((entry) => entry.readers.some((reader) => texts.includes(reader)))?.steps;

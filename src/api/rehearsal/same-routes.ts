@@ -5,7 +5,7 @@
 import type { Layout } from '../../sharding-propagation/layout.js';
 import { layoutKey, sameBlocks } from '../../sharding-propagation/layout.js';
 import type { Redistributor } from '../../sharding-propagation/redistribution.js';
-import type { RedistributionStep } from '../../sharding-propagation/step.js';
+import type { ReshardOp } from '../../sharding-propagation/reshard-op.js';
 import { mappedLayout, type SizePairs, Unmapped } from './mapped-layouts.js';
 import type { ReducedMesh } from './reduced-mesh.js';
 
@@ -15,7 +15,7 @@ export interface AskedRoute {
   readonly elementBits: number;
   readonly from: Layout;
   readonly to: Layout;
-  readonly steps: readonly RedistributionStep[];
+  readonly steps: readonly ReshardOp[];
 }
 
 /** A redistributor that keeps the routes it was asked for. */
@@ -45,7 +45,7 @@ export function sameRoutes(
   pairs: SizePairs,
   otherwise: Redistributor,
 ): Redistributor {
-  const routes = new Map<string, readonly RedistributionStep[]>();
+  const routes = new Map<string, readonly ReshardOp[]>();
   for (const route of asked)
     for (const shape of (shapesOf.get(route.shape.join()) ?? new Map<string, readonly number[]>()).values())
       addRoute(routes, route, shape, mesh, pairs);
@@ -57,7 +57,7 @@ export function sameRoutes(
 }
 
 function addRoute(
-  routes: Map<string, readonly RedistributionStep[]>,
+  routes: Map<string, readonly ReshardOp[]>,
   { from, to, steps }: AskedRoute,
   shape: readonly number[],
   mesh: ReducedMesh,
@@ -82,10 +82,8 @@ function addRoute(
  * Without steps over axes that are lost: a layout before one is that behind it, in which nothing waits for the axes any more.
  * (The pieces of `(2 | 4:sp)`, to which `dp` comes as `(dp, sp)`, are one without `dp`.)
  */
-function withoutLost(
-  steps: readonly { readonly isLost: boolean; readonly step: RedistributionStep }[],
-): readonly RedistributionStep[] {
-  const kept: RedistributionStep[] = [];
+function withoutLost(steps: readonly { readonly isLost: boolean; readonly step: ReshardOp }[]): readonly ReshardOp[] {
+  const kept: ReshardOp[] = [];
   let behind: Layout | undefined;
   for (const { isLost, step } of [...steps].reverse()) {
     const own = behind ? { ...step, to: behind } : step;

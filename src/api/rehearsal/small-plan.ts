@@ -66,7 +66,7 @@ export async function smallPlan(big: BigPlan, request: SmallRequest): Promise<Sm
         big.graph,
         pipeline.schedule,
         pipeline.placeOf,
-        assignment.views,
+        assignment.sharedReshards,
         leader,
         unlike ? null : Math.floor(request.ranks / deviceCount(mesh.mesh)),
       )

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { byteLength, type DType } from '../../ir/dtype.js';
 import { elementCount } from '../../ir/graph.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
-import { BEGIN, phaseListsOf, UPDATE } from '../../partition/phase-lists.js';
+import { BEGIN, programPhases, UPDATE } from '../../partition/program-phases.js';
 import type { ShardedGraph } from '../../partition/sharded-graph.js';
 import { type StageWalk, walkStage } from '../../partition/stage-walk.js';
 import { writeFileAtomic, writeJsonAtomic } from '../../program/atomic.js';
@@ -96,7 +96,7 @@ export function torchProgram(lowered: readonly LoweredStage[], program: Program)
 function namedLists(graphs: readonly ShardedGraph[]): ListNames {
   const known = listNames(graphs);
   return graphs.map((sharded, stage) => {
-    const lists = phaseListsOf(sharded).map(({ phase }) => phase);
+    const lists = programPhases(sharded).map(({ phase }) => phase);
     return new Map(
       lists
         .filter((list) => list !== BEGIN && list !== UPDATE)

@@ -3,7 +3,7 @@
  * one class.
  */
 import type { LoweredStage } from '../../partition/lower-stages.js';
-import { lastList } from '../../partition/phase-lists.js';
+import { lastList } from '../../partition/program-phases.js';
 import type { StageWalk } from '../../partition/stage-walk.js';
 import { type ProgramAxes, programAxes } from './axes.js';
 import { calls } from './files/texts.js';

@@ -1,7 +1,7 @@
 /**
  * @file The class of a stage: a method for each of its lists, which calls the layers' methods, and one that runs a step.
  */
-import { BEGIN, lastList, UPDATE } from '../../partition/phase-lists.js';
+import { BEGIN, lastList, UPDATE } from '../../partition/program-phases.js';
 import { type InterfaceTensor, inputsOf, outputsOf } from './interface.js';
 import { leading, type MethodNaming, statementsOf } from './method.js';
 import { access, isKept, LayerWriter, namespaceOf, type OwnedModule, pathOf, renamed } from './module.js';

@@ -1,9 +1,9 @@
 /**
  * @file In which layout each tensor is sent between stages of unlike meshes, and in which layouts readers of each stage share it:
- * by price. The search has one view of a tensor for all of its readers; here each stage has its own.
+ * by price. The search has one shared reshard of a tensor for all of its readers; here each stage has its own.
  *
- *     maker ─► sent ─► transfer ─► view of the receiving stage ─► readers
- *       └────► view of the maker's stage ─► readers
+ *     maker ─► sent ─► transfer ─► reshard of the receiving stage ─► readers
+ *       └────► reshard of the maker's stage ─► readers
  *
  * Where every rank of the receiver reads the whole tensor, it may be sent whole, or each rank a slice that the receiver gathers:
  * whichever costs less, on the link between stages and on those inside them.
@@ -14,7 +14,7 @@ import { byteLength, dtypeBits } from '../../ir/dtype.js';
 import { elementCount, type Graph, type Node, runsPerStep, type TensorType, typeOf } from '../../ir/graph.js';
 import { operatorEntry } from '../../ir/ops/index.js';
 import { viewOf } from '../../ir/view.js';
-import type { Assignment, TensorReader, View } from '../../partition/assignment.js';
+import type { Assignment, SharedReshard, TensorReader } from '../../partition/assignment.js';
 import { type CutTransfer, cutStages } from '../../partition/cut-stages.js';
 import type { PipelineLayout } from '../../partition/lower-stages.js';
 import {
@@ -41,14 +41,14 @@ interface StageReader {
 }
 
 /** What the readers of one stage share. */
-interface StageView {
+interface StageReshard {
   readonly readers: readonly StageReader[];
   readonly layout: Layout;
   readonly cost: number;
 }
 
 /**
- * The assignment with views per stage of every tensor that goes from stage to stage; the view with the reader `output` is what
+ * The assignment with reshards per stage of every tensor that goes from stage to stage; the one with the reader `output` is what
  * is sent. An assignment whose stages have one mesh is returned as it is.
  */
 export function withSentLayouts(
@@ -72,14 +72,14 @@ export function withSentLayouts(
     if (known) known.to.push(to);
     else receivers.set(tensor, { from, when, to: [to] });
   }
-  const views = assignment.views.filter(({ tensor }) => !receivers.has(tensor));
+  const sharedReshards = assignment.sharedReshards.filter(({ tensor }) => !receivers.has(tensor));
   const namesOf = cut.stages.map((stage) => new Set(stage.graph.nodes.map(({ name }) => name)));
   const readersOn = (stage: number) => namesOf[stage] ?? new Set<string>();
   for (const [tensor, { from, to, when }] of receivers) {
     const runs = when === 'micro' ? (graph.microBatches?.count ?? 1) : 1;
-    views.push(...sending.views(tensor, runs, readersOn(from), to.map(readersOn)));
+    sharedReshards.push(...sending.reshards(tensor, runs, readersOn(from), to.map(readersOn)));
   }
-  return { ...assignment, views };
+  return { ...assignment, sharedReshards };
 }
 
 class Sending {
@@ -105,56 +105,58 @@ class Sending {
   }
 
   /**
-   * The cheapest views of a tensor: of its own stage with what is sent, then of each stage that receives it.
+   * The cheapest reshards of a tensor: of its own stage with what is sent, then of each stage that receives it.
    * @param runs how often it is sent in a step
    * @param own operators of the stage that makes it
    * @param others those of each stage that receives it
    */
-  views(
+  reshards(
     tensor: string,
     runs: number,
     own: ReadonlySet<string>,
     others: readonly ReadonlySet<string>[],
-  ): readonly View[] {
+  ): readonly SharedReshard[] {
     const type = typeOf(this.graph, tensor);
     const made = this.produced.get(tensor);
     if (!made) throw new Error(`${tensor} is sent, and nothing makes it`);
     const readersIn = (names: ReadonlySet<string>) => this.readersIn(tensor, names);
     const [here, ...there] = [own, ...others].map(readersIn);
-    const searched = this.assignment.views.filter((view) => view.tensor === tensor).map((view) => view.layout);
+    const searched = this.assignment.sharedReshards
+      .filter((reshard) => reshard.tensor === tensor)
+      .map((reshard) => reshard.layout);
     const wanted = [...(here ?? []), ...there.flat()].flatMap((reader) => reader.wanted ?? []);
     const all = [made, ...searched, ...wanted, mergedLayout(replicated(type.shape), this.mesh)];
     const whole = distinctLayouts(all).filter(({ partial }) => partial.length === 0);
     const options = distinctLayouts([...whole, ...whole.flatMap((layout) => this.sliced(layout, type))]).map((sent) => {
-      const received = there.map((readers) => this.cheapestView(readers, sent, [sent, ...whole], type));
-      const kept = this.cheapestView(here ?? [], made, [made, sent, ...whole], type, sent);
+      const received = there.map((readers) => this.cheapestReshard(readers, sent, [sent, ...whole], type));
+      const kept = this.cheapestReshard(here ?? [], made, [made, sent, ...whole], type, sent);
       const bytes = byteLength(type.dtype, elementCount(localShape(type.shape, sent, this.mesh)));
       const way = runs * (this.cost(made, sent, type) + this.sendPrice(bytes));
       return { sent, received, kept, cost: [...received, kept].reduce((sum, { cost }) => sum + cost, way) };
     });
     const best = options.reduce((least, option) => (option.cost < least.cost ? option : least));
     const output = { kind: 'output', name: tensor, operand: 0 } as const;
-    const viewIn = ({ readers, layout }: StageView): View => ({
+    const reshardIn = ({ readers, layout }: StageReshard): SharedReshard => ({
       tensor,
       readers: readers.map(({ reader }) => reader),
       layout,
     });
     const isShared = layoutKey(best.kept.layout) === layoutKey(best.sent);
-    const local = viewIn(best.kept);
+    const local = reshardIn(best.kept);
     return [
       { tensor, readers: [output, ...(isShared ? local.readers : [])], layout: best.sent },
-      ...[...(isShared ? [] : [local]), ...best.received.map(viewIn)].filter(({ readers }) => readers.length > 0),
+      ...[...(isShared ? [] : [local]), ...best.received.map(reshardIn)].filter(({ readers }) => readers.length > 0),
     ];
   }
 
   /** @param free a layout that the tensor is brought into anyway */
-  private cheapestView(
+  private cheapestReshard(
     readers: readonly StageReader[],
     from: Layout,
     layouts: readonly Layout[],
     type: TensorType,
     free?: Layout,
-  ): StageView {
+  ): StageReshard {
     const once = Math.max(0, ...readers.map(({ runs }) => runs));
     const costOf = (layout: Layout) =>
       readers.reduce(
@@ -162,8 +164,8 @@ class Sending {
         free && layoutKey(free) === layoutKey(layout) ? 0 : once * this.cost(from, layout, type),
       );
     return distinctLayouts(layouts)
-      .map((layout): StageView => ({ readers, layout, cost: costOf(layout) }))
-      .reduce((least, view) => (view.cost < least.cost ? view : least));
+      .map((layout): StageReshard => ({ readers, layout, cost: costOf(layout) }))
+      .reduce((least, reshard) => (reshard.cost < least.cost ? reshard : least));
   }
 
   private cost(from: Layout, to: Layout, { shape, dtype }: TensorType): number {

@@ -5,14 +5,14 @@ import type { Attributes } from '../ir/graph.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import { replicated } from '../sharding-propagation/layout.js';
 import type { SubAxis } from '../sharding-propagation/mesh.js';
-import type { RedistributionStep } from '../sharding-propagation/redistribution.js';
-import { type Repadded, type StepDetail, stepDetail } from '../sharding-propagation/step-detail.js';
+import type { ReshardOp } from '../sharding-propagation/redistribution.js';
+import { type Repadded, type ReshardDetail, reshardDetail } from '../sharding-propagation/reshard-detail.js';
 import { type Fragment, type FragmentResult, int64Constant, zeroConstant } from './fragment.js';
 import type { Collective } from './sharded-graph.js';
 
 /** Adds the step that turns `tensor` into `step.to`; returns the new tensor (named `name` where given). */
-export function lowerStep(fragment: Fragment, tensor: string, step: RedistributionStep, name?: string): string {
-  const detail = stepDetail(step, fragment.get(tensor).shape, fragment.mesh);
+export function lowerReshardOp(fragment: Fragment, tensor: string, step: ReshardOp, name?: string): string {
+  const detail = reshardDetail(step, fragment.get(tensor).shape, fragment.mesh);
   if (detail.kind === 'slice') return lowerSlice(fragment, tensor, step, detail, name);
   if (detail.kind === 'to-partial') return lowerToPartial(fragment, tensor, step, name);
   if (detail.kind === 'repad') return lowerRepad(fragment, tensor, step, detail.dimensions, name);
@@ -20,7 +20,7 @@ export function lowerStep(fragment: Fragment, tensor: string, step: Redistributi
 }
 
 /** A collective as the sharded graph names it, without what only redistribution needs to know. */
-function collectiveOf(detail: Exclude<StepDetail, { readonly kind: 'slice' | 'to-partial' | 'repad' }>): Collective {
+function collectiveOf(detail: Exclude<ReshardDetail, { readonly kind: 'slice' | 'to-partial' | 'repad' }>): Collective {
   switch (detail.kind) {
     case 'all-reduce':
       return { kind: detail.kind, reduction: detail.reduction };
@@ -36,14 +36,14 @@ function collectiveOf(detail: Exclude<StepDetail, { readonly kind: 'slice' | 'to
 }
 
 /** Adds all steps in order; returns the last tensor. */
-export function lowerSteps(
+export function lowerReshardOps(
   fragment: Fragment,
   tensor: string,
-  steps: readonly RedistributionStep[],
+  steps: readonly ReshardOp[],
   name?: string,
 ): string {
   return steps.reduce(
-    (current, step, index) => lowerStep(fragment, current, step, index === steps.length - 1 ? name : undefined),
+    (current, step, index) => lowerReshardOp(fragment, current, step, index === steps.length - 1 ? name : undefined),
     tensor,
   );
 }
@@ -52,7 +52,7 @@ export function lowerSteps(
 function lowerSlice(
   fragment: Fragment,
   tensor: string,
-  step: RedistributionStep,
+  step: ReshardOp,
   detail: { readonly outer: number; readonly count: number; readonly inner: number },
   name: string | undefined,
 ): string {
@@ -74,7 +74,7 @@ function lowerSlice(
 function lowerRepad(
   fragment: Fragment,
   tensor: string,
-  step: RedistributionStep,
+  step: ReshardOp,
   dimensions: readonly Repadded[],
   name: string | undefined,
 ): string {
@@ -110,12 +110,7 @@ function lowerRepad(
 }
 
 /** The value on the group's first rank, zero on the others. */
-function lowerToPartial(
-  fragment: Fragment,
-  tensor: string,
-  step: RedistributionStep,
-  name: string | undefined,
-): string {
+function lowerToPartial(fragment: Fragment, tensor: string, step: ReshardOp, name: string | undefined): string {
   const { dtype, shape, varying = [] } = fragment.get(tensor);
   const [first] = fragment.add({
     op: 'Equal',

@@ -10,7 +10,7 @@ import type { SubAxis } from './mesh.js';
  * `all-reduce`, `reduce-scatter`: partial values are combined. `to-partial`: the first rank keeps the value, others hold zero.
  * `repad`: a dimension that is not cut is padded with zeros, or its padding is dropped.
  */
-export type StepKind =
+export type ReshardOpKind =
   | 'slice'
   | 'all-gather'
   | 'all-to-all'
@@ -21,8 +21,8 @@ export type StepKind =
   | 'repad';
 
 /** One step; everything else about it (which pieces, which blocks) follows from `from` and `to`: see `stepDetail`. */
-export interface RedistributionStep {
-  readonly kind: StepKind;
+export interface ReshardOp {
+  readonly kind: ReshardOpKind;
   /**
    * Axes that the step works over, in the order in which they cut (or cut before, for a gather). Empty for a
    * `to-partial` of a maximum or minimum, where nobody has to give its value up.
@@ -37,7 +37,7 @@ export interface RedistributionStep {
  * takes it to depend on the step's kind and axes, the size of a rank's block and the element's width alone; the cost of
  * the route found is the sum of its own steps' prices.
  */
-export type RedistributionPrice = (step: RedistributionStep, shape: readonly number[], elementBits: number) => number;
+export type ReshardPrice = (step: ReshardOp, shape: readonly number[], elementBits: number) => number;
 
 /**
  * Integer nanoseconds that no sequence of steps between two layouts of a tensor can undercut; handed in by the cost

@@ -15,7 +15,7 @@ import {
 export type ListRuns = 'micro' | 'step';
 
 /** A list of instructions of a program. */
-export interface PhaseList {
+export interface ProgramPhase {
   /** Its name in program.json. */
   readonly phase: string;
   readonly runs: ListRuns;
@@ -27,7 +27,7 @@ export interface PhaseList {
 }
 
 /** A list that computes for each micro-batch what a chunk of a pipeline's stage does in one phase. */
-export interface ChunkList extends PhaseList {
+export interface ChunkList extends ProgramPhase {
   readonly chunk: number;
   /** The phase of the schedule's actions that run it. */
   readonly does: string;
@@ -38,19 +38,19 @@ export interface ChunkList extends PhaseList {
  * pipeline's stage forward and backward of each chunk apart, since other micro-batches' run between them, and so what one list
  * makes for one other stage.
  */
-export function phaseListsOf(graph: ShardedGraph): readonly PhaseList[] {
+export function programPhases(graph: ShardedGraph): readonly ProgramPhase[] {
   const known = LISTS.get(graph) ?? listsOf(graph);
   LISTS.set(graph, known);
   return known;
 }
 
 /** Price, order and program ask for the lists of one graph. */
-const LISTS = new WeakMap<ShardedGraph, readonly PhaseList[]>();
+const LISTS = new WeakMap<ShardedGraph, readonly ProgramPhase[]>();
 
-function listsOf(graph: ShardedGraph): readonly PhaseList[] {
+function listsOf(graph: ShardedGraph): readonly ProgramPhase[] {
   const { pipeline } = graph;
   if (pipeline) return listsOfStage(graph, pipeline);
-  const list = (phase: string, runs: ListRuns): PhaseList => ({
+  const list = (phase: string, runs: ListRuns): ProgramPhase => ({
     ...{ phase, runs, transfers: [] },
     includes: (node) => phaseOfNode(node, graph) === phase,
   });
@@ -120,7 +120,7 @@ export function usualList(list: string): string {
 
 /** How often a list runs in a step: once for both halves of a micro-batch. */
 export function runsOfList(
-  { runs, isLast }: Pick<PhaseList, 'runs' | 'isLast'>,
+  { runs, isLast }: Pick<ProgramPhase, 'runs' | 'isLast'>,
   { microBatches, interleave = 1 }: Pick<ShardedGraph, 'microBatches' | 'interleave'>,
 ): number {
   if (runs === 'step' || isLast) return 1;
@@ -155,13 +155,13 @@ export function computeLists(stage: ComputingStage): readonly ChunkList[] {
 type ComputingStage = Pick<PipelineStage, 'chunks' | 'chunkOf' | 'splitsBackward'>;
 
 /** Each list that computes between what it is the first to read of other stages and what it makes for them. */
-function listsOfStage(graph: ShardedGraph, pipeline: PipelineStage): readonly PhaseList[] {
+function listsOfStage(graph: ShardedGraph, pipeline: PipelineStage): readonly ProgramPhase[] {
   const transfers: readonly TransferStep[] = [
     ...pipeline.sends.map((transfer) => ({ kind: 'send', transfer }) as const),
     ...pipeline.receives.map((transfer) => ({ kind: 'recv', transfer }) as const),
   ].sort((a, b) => a.transfer.order - b.transfer.order);
   const includes = (phase: string) => (node: ShardedNode) => listOfStage(node, pipeline) === phase;
-  const once = (phase: string, when: StageTransfer['when']): PhaseList => ({
+  const once = (phase: string, when: StageTransfer['when']): ProgramPhase => ({
     ...{ phase, runs: 'step', includes: includes(phase) },
     transfers: transfers.filter(({ transfer }) => transfer.when === when),
   });
@@ -173,7 +173,7 @@ function listsOfStage(graph: ShardedGraph, pipeline: PipelineStage): readonly Ph
     exchanges.set(name, [...(exchanges.get(name) ?? []), step]);
   }
   const taken = new Set<string>();
-  const take = (isNow: (step: TransferStep) => boolean): readonly PhaseList[] =>
+  const take = (isNow: (step: TransferStep) => boolean): readonly ProgramPhase[] =>
     [...exchanges].flatMap(([phase, steps]) => {
       if (taken.has(phase) || !steps.some(isNow)) return [];
       taken.add(phase);

@@ -4,7 +4,7 @@
 
 import { dtypeBits } from '../ir/dtype.js';
 import { type Graph, typeOf } from '../ir/graph.js';
-import type { Assignment, View } from '../partition/assignment.js';
+import type { Assignment, SharedReshard } from '../partition/assignment.js';
 import { cutStages, stageOfOperators } from '../partition/cut-stages.js';
 import type { LoweredStage, PipelineLayout } from '../partition/lower-stages.js';
 import type { Layout } from '../sharding-propagation/layout.js';
@@ -13,10 +13,10 @@ import type { Redistributor } from '../sharding-propagation/redistribution.js';
 import { producedLayouts } from '../strategy/produced-layouts.js';
 
 /**
- * Per view: the steps from the produced layout to the view's, such as `all-gather(tp)`; on a stage of another mesh than that of
- * the tensor's maker from the layout in which it is sent.
+ * Per shared reshard: the ops from the produced layout to its own, such as `all-gather(tp)`; on a stage of another mesh than that
+ * of the tensor's maker from the layout in which it is sent.
  */
-export function viewSteps(
+export function reshardOpTexts(
   graph: Graph,
   assignment: Assignment,
   redistributor: Redistributor,
@@ -24,9 +24,9 @@ export function viewSteps(
 ): readonly (readonly string[])[] {
   const produced = producedLayouts(graph, assignment);
   const arriving = layout?.meshes ? arrivingLayouts(graph, assignment, layout) : () => undefined;
-  return assignment.views.map((view) => {
-    const { tensor, layout } = view;
-    const from = arriving(view) ?? produced.get(tensor);
+  return assignment.sharedReshards.map((reshard) => {
+    const { tensor, layout } = reshard;
+    const from = arriving(reshard) ?? produced.get(tensor);
     if (!from) return [];
     const { dtype, shape } = typeOf(graph, tensor);
     return redistributor
@@ -35,18 +35,18 @@ export function viewSteps(
   });
 }
 
-/** The layout in which a view's tensor comes to its readers' stage, where another stage sends it. */
+/** The layout in which a reshard's tensor comes to its readers' stage, where another stage sends it. */
 export function arrivingLayouts(
   graph: Graph,
-  { views }: Assignment,
+  { sharedReshards }: Assignment,
   { placeOf, stages }: PipelineLayout,
-): (view: View) => Layout | undefined {
+): (reshard: SharedReshard) => Layout | undefined {
   const stageOf = stageOfOperators(cutStages(graph, placeOf, stages));
   const home = new Map(
     graph.nodes.flatMap(({ name, outputs }) => outputs.map((output) => [output, stageOf.get(name)] as const)),
   );
   const sent = new Map(
-    views.flatMap(({ tensor, readers, layout }) =>
+    sharedReshards.flatMap(({ tensor, readers, layout }) =>
       readers.some(({ kind }) => kind === 'output') ? [[tensor, layout] as const] : [],
     ),
   );
@@ -57,13 +57,13 @@ export function arrivingLayouts(
 }
 
 /**
- * The steps of views where the first rank of some axes alone updates: an all-reduce of what it updates with is a reduce to it
+ * The steps of reshards where the first rank of some axes alone updates: an all-reduce of what it updates with is a reduce to it
  * over these.
  * @param lowered the stages as they are then
  */
-export function servedSteps(
+export function servedOpTexts(
   steps: readonly (readonly string[])[],
-  { views, mesh }: Pick<Assignment, 'views' | 'mesh'>,
+  { sharedReshards, mesh }: Pick<Assignment, 'sharedReshards' | 'mesh'>,
   lowered: readonly Pick<LoweredStage, 'sharded'>[],
 ): readonly (readonly string[])[] {
   const served = new Map(
@@ -74,7 +74,7 @@ export function servedSteps(
     ),
   );
   return steps.map((own, index) => {
-    const axes = served.get(views[index]?.readers[0]?.name ?? '');
+    const axes = served.get(sharedReshards[index]?.readers[0]?.name ?? '');
     if (!axes) return own;
     const data = namesInMeshOrder(axes, mesh);
     return own.flatMap((step) => {

@@ -12,7 +12,7 @@ import type { Reduction } from '../ir/factor-rule.js';
 import { type Digit, digitsOf, stridesOf } from './digits.js';
 import { type Extent, extentsKey, type Layout, layoutKey } from './layout.js';
 import { axesSize, type Mesh, type SubAxis, subAxisSize } from './mesh.js';
-import type { RedistributionStep } from './step.js';
+import type { ReshardOp } from './reshard-op.js';
 
 /** The block before the place is `outer` rows of `inner` elements. */
 export interface BlockPlace {
@@ -21,7 +21,7 @@ export interface BlockPlace {
 }
 
 /** `receivedElements`: elements that the busiest rank receives, with ring algorithms. */
-export type StepDetail = { readonly receivedElements: number } & (
+export type ReshardDetail = { readonly receivedElements: number } & (
   | {
       /** The block is [outer, count, inner]; a rank keeps the slice with its index on `axes`. */
       readonly kind: 'slice';
@@ -60,12 +60,12 @@ export interface Repadded {
 }
 
 /** The detail of a step on a tensor of (whole) `shape`. The step must be one that `redistribute` could have made. */
-export function stepDetail(step: RedistributionStep, shape: readonly number[], mesh: Mesh): StepDetail {
+export function reshardDetail(step: ReshardOp, shape: readonly number[], mesh: Mesh): ReshardDetail {
   if (shape.length !== step.from.dims.length) throw new Error(`step of another tensor than [${shape.join(', ')}]`);
   return DETAILS[step.kind](step, mesh);
 }
 
-const DETAILS: Readonly<Record<RedistributionStep['kind'], (step: RedistributionStep, mesh: Mesh) => StepDetail>> = {
+const DETAILS: Readonly<Record<ReshardOp['kind'], (step: ReshardOp, mesh: Mesh) => ReshardDetail>> = {
   slice: (step, mesh) => {
     const { outer, inner } = placeOf(step.axes, step.to, mesh);
     return { kind: 'slice', outer, count: axesSize(mesh, step.axes), inner, axes: step.axes, receivedElements: 0 };
@@ -150,7 +150,7 @@ function shardElements(layout: Layout, mesh: Mesh): number {
   return wholeSize(layout.dims.flatMap((pieces) => digitsOf(pieces, mesh)));
 }
 
-function reductionOf(step: RedistributionStep): Reduction {
+function reductionOf(step: ReshardOp): Reduction {
   const entry = step.from.partial.find(({ axis }) => step.axes.includes(axis));
   if (!entry) throw new Error(`nothing is partial over ${step.axes.join(',')}`);
   return entry.reduction;
@@ -160,7 +160,7 @@ function reductionOf(step: RedistributionStep): Reduction {
  * Whom each member of a permute's group sends its block to. Ranks that hold the same block share out the ranks that want
  * it; one that already holds what it wants keeps it.
  */
-function destinations(step: RedistributionStep, mesh: Mesh): readonly number[] {
+function destinations(step: ReshardOp, mesh: Mesh): readonly number[] {
   const held = blocksOf(step.axes, step.from, mesh);
   const wanted = blocksOf(step.axes, step.to, mesh);
   const to = held.map((block, member) => (block === wanted[member] ? member : -1));
