@@ -1,5 +1,5 @@
 /**
- * @file explain: why a tensor or an operator of a plan lies as it does. What propagation carried to it, step by step back to
+ * @file explain: why a tensor or an operator of a plan is sharded as it is. What propagation carried to it, step by step back to
  * what a person wrote; what the plan does with it, and what that costs. Data only: the command line prints it.
  */
 
@@ -149,7 +149,7 @@ function meshOfTensor({ graph, assignment, meshOf }: Explainable, tensor: string
   return (near && meshOf?.(near)) ?? assignment.mesh;
 }
 
-/** Why a tensor lies as it does. @throws AutoparError `unknown-tensor` (usage) with the nearest name */
+/** Why a tensor is sharded as it is. @throws AutoparError `unknown-tensor` (usage) with the nearest name */
 export function explainTensor(plan: Explainable, name: string): TensorExplanation {
   const { graph, assignment, propagation, pins } = plan;
   // A weight may be named as in the file.

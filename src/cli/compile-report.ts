@@ -108,7 +108,7 @@ function leftOutLines({ leftOut, cluster }: CompileResult): readonly string[] {
   const who =
     cluster.nodes * cluster.perNode === 1
       ? '--objective memory searches them'
-      : 'compile without what is said of operators or stages searches them';
+      : 'compile without pins of operators or stages searches them';
   const stages = leftOut.includes('pp') ? '; --pp N plans stages' : '';
   return [`not looked at: ${leftOut.join(', ')} (${who}${stages})`];
 }

@@ -1,5 +1,5 @@
 /**
- * @file `autopar explain --pins`: the operators of which a pin would cost most, and what each pin that there is costs.
+ * @file `autopar explain --pins`: the cost of overriding each operator's sharding, and of existing pins.
  */
 import type { AddedSeconds, DroppedPin, ExitKind, OperatorPinPrice, PinsExplanation } from '../api/index.js';
 import type { CommandContext } from './command.js';
@@ -38,12 +38,12 @@ function operatorLines(explained: PinsExplanation, top: number): string[] {
   return [
     `${secondsText(stepSeconds)} per step${precision === null ? '' : ` in ${precision}`}${limit}`,
     '',
-    'operators of which a pin would cost most',
+    'operators whose override would cost most',
     ...tableLines(
       [
         { title: 'operator' },
         { title: 'alike', right: true },
-        { title: 'lies' },
+        { title: 'now' },
         { title: 'else at best' },
         { title: 'costs', right: true },
         { title: 'on all alike', right: true },
@@ -57,7 +57,7 @@ function operatorLines(explained: PinsExplanation, top: number): string[] {
         together ? addedText(together) : '',
       ]),
     ),
-    ...(rest.length > 0 ? [`  and ${countText(rest.length, 'other')} of which a pin costs no more (--top)`] : []),
+    ...(rest.length > 0 ? [`  and ${countText(rest.length, 'other')} that cost no more to override (--top)`] : []),
     ...(free > 0 ? [`  of ${free} another placement costs nothing`] : []),
     ...(without > 0 ? [`  ${countText(without, 'other operator')} can lie in one way only`] : []),
   ];
@@ -67,7 +67,7 @@ function pinLines({ pins }: PinsExplanation): string[] {
   if (pins.length === 0) return [];
   return [
     '',
-    'what pins cost',
+    'cost of existing pins',
     ...tableLines(
       [{ title: 'without' }, { title: 'saves', right: true }, { title: 'degrees' }],
       pins.map(({ pin, file, line, savedSeconds, atMostSeconds, degrees }) => [

@@ -1,5 +1,5 @@
 /**
- * @file `autopar explain`: why a tensor or an operator of a compiled plan lies as it does, and what it costs.
+ * @file `autopar explain`: why a tensor or an operator of a compiled plan is sharded as it is, and what it costs.
  */
 
 import type {
@@ -43,7 +43,7 @@ const SHOWN = 6;
 
 export const explainCommand: Command<ExplainFlags> = {
   name: 'explain',
-  says: 'show what a compiled plan takes, and why a tensor or an operator of it lies as it does',
+  says: 'show what a compiled plan takes, and why it shards a tensor or an operator so',
   arguments: [{ name: '<dir>', says: 'folder that compile wrote' }],
   options: [
     { flags: '--tensor <name>', says: 'its layout, its redistributions, and what put each axis there' },
@@ -62,7 +62,7 @@ export const explainCommand: Command<ExplainFlags> = {
     { flags: '--sensitivity', says: 'what more memory, faster links or faster devices would bring' },
     {
       flags: '--pins',
-      says: 'the operators of which a pin would cost most, and what each pin that there is costs',
+      says: 'cost of overriding each sharding, and of existing pins',
     },
     {
       flags: '--top <k>',
@@ -73,7 +73,7 @@ export const explainCommand: Command<ExplainFlags> = {
       flags: '--memory',
       says: 'what a rank holds when its memory is fullest, largest first',
     },
-    { flags: '--mesh', says: 'where each axis lies, over which link, and what that costs' },
+    { flags: '--mesh', says: 'levels and slowest link of each axis, and its cost' },
   ],
   examples: [
     { line: 'autopar explain gpt.autopar --op /h.0/mlp/c_fc/MatMul', says: 'what the other strategies would cost' },

@@ -1,5 +1,5 @@
 /**
- * @file The axes of a mesh as a table: where their groups lie, over which link, and what that costs a step.
+ * @file The axes of a mesh as a table: the levels that their groups run on, over which link, and what that costs a step.
  */
 import type { AxisUse, CompileResult } from '../api/index.js';
 import { bytesText, countText, rateText, secondsText } from './quantity.js';
@@ -12,7 +12,7 @@ export function meshLines(axes: readonly AxisUse[]): readonly string[] {
     [
       { title: 'axis' },
       { title: 'ranks', right: true },
-      { title: 'lies on' },
+      { title: 'runs on' },
       { title: 'slowest link' },
       { title: 'sent per rank', right: true },
       { title: 'time', right: true },

@@ -47,7 +47,7 @@ export const simulateCommand: Command<SimulateFlags> = {
     ...clusterOptions,
     { flags: '--memory <size>', says: 'memory per device, such as 80GB', parse: byteSize('--memory') },
     ...degreeOptions(),
-    { flags: '--mesh', says: 'where each axis lies, over which link, and what that costs' },
+    { flags: '--mesh', says: 'levels and slowest link of each axis, and its cost' },
     { flags: '--train', says: 'a training step; inference by default' },
     {
       flags: '--loss <kind>',

@@ -178,10 +178,10 @@ const REASONS: Readonly<Record<string, readonly [reason: string, hint: string]>>
   ENOENT: ['its folder does not exist', 'create the folder first, or choose another one'],
   ENOTDIR: ['a part of the path is a file, not a folder', 'choose another path'],
   EISDIR: ['it is a folder', 'choose another path'],
-  EXDEV: ['the temporary copy lies on another file system', 'choose a folder that is not a mount point'],
+  EXDEV: ['the temporary copy is on another file system', 'choose a folder that is not a mount point'],
   EBUSY: ['it is in use', 'choose another path'],
   ENAMETOOLONG: ['the name is too long', 'choose a shorter one'],
-  ELOOP: ['its symbolic links lead in a circle', 'choose another path'],
+  ELOOP: ['its symbolic links form a cycle', 'choose another path'],
   EEXIST: ['something else is there', 'choose another path'],
 };
 

@@ -94,8 +94,7 @@ function subAxesText(mesh: readonly ProgramAxis[]): string {
 
 function checkValue(program: Program, value: Program['inputs'][number]): void {
   const tensor = program.stages[value.stage]?.tensors[value.tensor];
-  if (!tensor)
-    throw new Flaw(`${value.name} lies in tensor ${value.tensor} of stage ${value.stage}, which is not there`);
+  if (!tensor) throw new Flaw(`${value.name} is in tensor ${value.tensor} of stage ${value.stage}, which is not there`);
   if (tensor.dtype !== value.dtype || tensor.shape.join() !== partShape(value).join()) {
     throw new Flaw(`${value.name} and its tensor ${value.tensor} differ in dtype or shape`);
   }
@@ -206,7 +205,7 @@ function checkTensor(tensor: ProgramTensor, axes: readonly ProgramAxis[]): void 
 /** A program reads its own folder and nothing else. */
 function checkFile(file: string): void {
   const inside = !path.isAbsolute(file) && !file.split(/[\\/]/).includes('..');
-  if (!inside) throw new Flaw(`file ${file} lies outside of the program's folder`);
+  if (!inside) throw new Flaw(`file ${file} is outside the program's folder`);
 }
 
 function checkAxes(names: readonly string[], axes: readonly ProgramAxis[]): void {

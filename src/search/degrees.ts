@@ -96,7 +96,7 @@ function expertsError(degrees: MeshDegrees, ep: number): AutoparError {
     'usage',
     expertsProblem(degrees, ep),
     {},
-    'experts lie on ranks that are data parallel elsewhere: give an --ep that divides dp · sp, or another --dp',
+    'experts are on ranks that are data parallel elsewhere: give an --ep that divides dp · sp, or another --dp',
   );
 }
 

@@ -268,7 +268,7 @@ const DAMAGES: Readonly<Record<string, Damage>> = {
     }),
     code: 'bad-program',
     exit: 'input',
-    says: /outside of the program's folder/,
+    says: /outside the program's folder/,
   },
   'a segment is a link to another place': {
     harm: linked(first('segments')),

@@ -163,7 +163,7 @@ const GRAPHS: Readonly<Record<string, Refusal & { readonly content: ModelProto }
     content: small([node('Softmax', ['x'], ['y'], { axis: 9 }, { name: 's' })]),
     code: 'shape-mismatch',
     exit: 'input',
-    says: /Softmax s: axis 9 lies outside/,
+    says: /Softmax s: axis 9 is outside/,
   },
   'too few operands': {
     content: small([node('MatMul', ['x'], ['y'], {}, { name: 'm' })]),

@@ -5,7 +5,7 @@ import test from 'ava';
 import { autoparLine, workplace } from './autopar.js';
 
 const MOE = '--model moe:layers=1,hidden=16,heads=2,kv_heads=2,experts=2,seq=8,ffn=16,vocab=16';
-const WITHOUT_STAGES = /^compile without what is said of operators or stages searches them; --pp N plans stages$/;
+const WITHOUT_STAGES = /^compile without pins of operators or stages searches them; --pp N plans stages$/;
 
 const LINES: readonly (readonly [line: string, leftOut: readonly string[], who: RegExp | null])[] = [
   ['models/mlp.onnx --devices 2', [], null],
@@ -20,7 +20,7 @@ const LINES: readonly (readonly [line: string, leftOut: readonly string[], who: 
   [
     'models/mlp.onnx --dp 2 --tp 1 --train --axes roles',
     ['recompute'],
-    /^compile without what is said of operators or stages searches them$/,
+    /^compile without pins of operators or stages searches them$/,
   ],
   ['models/mlp.onnx --devices 1 --train', ['recompute'], /^--objective memory searches them$/],
   ['models/mlp.onnx --devices 1 --train --objective memory', [], null],
@@ -28,7 +28,7 @@ const LINES: readonly (readonly [line: string, leftOut: readonly string[], who: 
   [
     'models/mlp.onnx --cluster 1x2:a100-sxm-80 --dp 2 --tp 1 --axes free --train',
     ['recompute', 'offload'],
-    /^compile without what is said of operators or stages searches them$/,
+    /^compile without pins of operators or stages searches them$/,
   ],
   ['models/mlp.onnx --cluster 1x2:a100-sxm-80 --dp 2 --tp 1 --train', [], null],
 ];

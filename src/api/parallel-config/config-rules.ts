@@ -202,7 +202,7 @@ function expertsDivideRanks(config: ParallelConfig): Broken | null {
     keys: ['expertParallel', 'dataParallel'],
     sentence:
       `expert_parallel ${expertParallel} does not divide ` +
-      `data_parallel${contextParallel > 1 ? ' · context_parallel' : ''} ${ranks}: experts lie on data-parallel ` +
+      `data_parallel${contextParallel > 1 ? ' · context_parallel' : ''} ${ranks}: experts are on data-parallel ` +
       'ranks',
     hint: `choose a divisor of ${ranks}`,
   };

@@ -46,17 +46,17 @@ function noDegrees(devices: number, { experts, sequence }: SpaceOptions['facts']
   return `${text} is ${product}, and the rest of the ${devices} devices would have to be sp of a sequence of ${sequence}`;
 }
 
-/** The time was over before anything that fits was priced, and nothing does in the usual order of the axes. */
+/** The time was over before anything that fits was priced, and nothing does in the default rank order. */
 export function outOfTime({ verdicts, priced }: Pick<FoundConfigurations, 'verdicts' | 'priced'>): AutoparError {
   const unseen = verdicts.filter(({ kind }) => kind === 'unseen').length;
   return new AutoparError(
     'out-of-time',
     'noPlan',
-    `the time limit was over before any plan was found: nothing fits in the usual order of the axes, ${priced} ` +
+    `the time limit was over before any plan was found: nothing fits in the default rank order, ${priced} ` +
       `configurations were priced, and ${unseen} of ${verdicts.length} combinations of degrees not looked at ` +
       'otherwise',
     {},
-    'take devices with more memory (--memory); or more seconds (--time-limit), in which it is said how much would do',
+    'take devices with more memory (--memory); or a longer --time-limit, after which the error says how much memory suffices',
   );
 }
 

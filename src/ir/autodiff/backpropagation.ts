@@ -297,7 +297,7 @@ class Backpropagation {
     return new AutoparError(
       'no-gradient',
       'input',
-      `node '${node.name}' (${node.op}) has no gradient${why}, and it lies between ${from.join(' → ')} and the loss '${loss}'`,
+      `node '${node.name}' (${node.op}) has no gradient${why}, and it is between ${from.join(' → ')} and the loss '${loss}'`,
       { node: node.name },
       'freeze what it leads from (--frozen), or export the model without it',
     );

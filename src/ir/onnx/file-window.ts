@@ -48,7 +48,7 @@ export class FileWindow {
   }
 
   private read(offset: number, length: number): Uint8Array {
-    if (offset + length > this.size) throw new RangeError(`byte ${offset + length} lies beyond the end of the file`);
+    if (offset + length > this.size) throw new RangeError(`byte ${offset + length} is beyond the end of the file`);
     const bytes = Buffer.allocUnsafeSlow(length);
     readFully(this.file, bytes, offset);
     return bytes;
@@ -62,7 +62,7 @@ const ONE_READ = 2 ** 30;
 export function readFully(file: number, into: Uint8Array, offset: number): void {
   for (let done = 0; done < into.length; ) {
     const count = readSync(file, into, done, Math.min(into.length - done, ONE_READ), offset + done);
-    if (count === 0) throw new RangeError(`byte ${offset + done + 1} lies beyond the end of the file`);
+    if (count === 0) throw new RangeError(`byte ${offset + done + 1} is beyond the end of the file`);
     done += count;
   }
 }

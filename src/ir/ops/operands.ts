@@ -91,7 +91,7 @@ export function axesFromFront(view: OperatorView, axes: readonly number[], rank:
 
 export function checkedAxis(view: OperatorView, axis: number, rank: number): number {
   const result = axis < 0 ? axis + rank : axis;
-  if (result < 0 || result >= Math.max(rank, 1)) throw mismatch(view, `axis ${axis} lies outside rank ${rank}`);
+  if (result < 0 || result >= Math.max(rank, 1)) throw mismatch(view, `axis ${axis} is outside rank ${rank}`);
   return result;
 }
 

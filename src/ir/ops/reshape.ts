@@ -45,7 +45,7 @@ const entries: readonly OperatorEntry[] = [
       const { dtype, shape } = operand(view, 0);
       const axis = numberOf(view, 'axis', 1);
       const cut = axis < 0 ? axis + shape.length : axis;
-      if (cut < 0 || cut > shape.length) throw mismatch(view, `axis ${axis} lies outside rank ${shape.length}`);
+      if (cut < 0 || cut > shape.length) throw mismatch(view, `axis ${axis} is outside rank ${shape.length}`);
       return [{ dtype, shape: [elementCount(shape.slice(0, cut)), elementCount(shape.slice(cut))] }];
     },
     rule: (view) => reshapeRule(view),

@@ -100,7 +100,7 @@ export function bestConfigurations(
   };
 }
 
-/** The usual order of the axes, norms along the sequence. */
+/** The default rank order, norms along the sequence. */
 const USUAL: readonly AxisPlacing[] = [{}];
 
 /** Every other order that may be faster, and norms whole over tp in each. */

@@ -66,7 +66,7 @@ const MALFORMED: readonly [OperatorView, RegExp][] = [
     /does not fit a dimension of 2/,
   ],
   [view('Squeeze', [[4, 6]], { axes: [0] }), /dimension 0 is not 1/],
-  [view('Gather', [[4, 6], [2]], { axis: 5 }), /axis 5 lies outside rank 2/],
+  [view('Gather', [[4, 6], [2]], { axis: 5 }), /axis 5 is outside rank 2/],
   [
     view(
       'Einsum',
