@@ -47,6 +47,17 @@ export async function trainedModel(
   return withTraining({ ...part, globalBatch: whole.globalBatch, notes: whole.notes }, training, { microBatches });
 }
 
+/** Whether micro-batches would compute something else than the batch does, in whatever number. */
+export function mixesSamples(whole: ImportedModel, training: Training): boolean {
+  try {
+    cutInMicroBatches(trainingForm(whole, training, { microBatches: 2, isPart: false }).graph, training, 2);
+    return false;
+  } catch (error) {
+    if (error instanceof AutoparError) return error.code === 'mixes-samples';
+    throw error;
+  }
+}
+
 /** Whether the graph is that of one micro-batch, or of the whole batch with the loss in the form that micro-batches have. */
 type MicroBatchForm = Pick<TrainingOptions, 'microBatches' | 'inSums'>;
 

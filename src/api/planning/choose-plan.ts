@@ -16,7 +16,7 @@ import { NEAR, preferencesOf, preferred, roomyBytes } from '../../search/prefere
 import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 import { Deadline } from '../../solver/deadline.js';
 import type { ImportedModel } from '../models/import.js';
-import type { Training } from '../models/training.js';
+import { mixesSamples, type Training } from '../models/training.js';
 import { type PlannedModel, plan } from '../plan.js';
 import type { NestedCompileOptions } from '../requests/compile-options.js';
 import {
@@ -185,13 +185,16 @@ async function withoutRoles(choices: Choices, alone: FittingPlan, deadline: Dead
 const NOT_PROPOSED: LoweredProposals = { fitting: [], others: [], searched: null, refusal: null, notes: [] };
 
 /**
- * Whether inference has nothing to gain beside dp and tp: what neither sp nor ep cuts has stages left, which its batch passes one
- * after another, so that they save memory alone.
+ * Whether nothing is to be gained beside dp and tp. What neither sp nor ep cuts has stages left, and where all samples pass them at
+ * once these wait for each other, so that they save memory alone: in inference, and in training of what mixes the samples of a
+ * batch (BatchNormalization), which is not cut into micro-batches. Ranks of this machine may gain by sending less.
  */
 function isAll(alone: FittingPlan, choices: Choices): boolean {
+  const { options, training, read, cluster } = choices;
   const { imported, planned } = alone;
-  if (choices.training || choices.options.objective === 'memory' || planned.plan.degrees.pp > 1) return false;
-  return leavesHeadroom(alone, choices) && innerAxes(imported.graph).length === 0;
+  if (options.objective === 'memory' || planned.plan.degrees.pp > 1) return false;
+  if (!leavesHeadroom(alone, choices) || innerAxes(imported.graph).length > 0) return false;
+  return training === undefined || (!cluster.local && mixesSamples(read, training));
 }
 
 /** Whether a plan leaves the memory free that is wanted; true where there is no limit. */

@@ -9,6 +9,7 @@ import test, { type ExecutionContext } from 'ava';
 import * as fc from 'fast-check';
 import { languageModel } from '../../../models/language-model.js';
 import { mlp } from '../../../models/mlp.js';
+import { normalisedCnn } from '../../../models/normalised-cnn.js';
 import { type CompileResult, compile, type NestedCompileOptions } from '../../../src/api/compile.js';
 import { importModel } from '../../../src/api/models/import.js';
 import { type Training, trainedModel } from '../../../src/api/models/training.js';
@@ -102,6 +103,27 @@ test('ranks of this machine are planned over all axes, and the program is right'
   t.is(found.degrees.pp, 2);
   t.true(compared?.some(({ degrees, proposed, reason }) => degrees.pp === 1 && proposed === null && reason !== null));
   t.true(verification?.passed);
+});
+
+test('stages are proposed where a batch can be cut into micro-batches, and not where statistics are taken of all of it', async (t) => {
+  const sizes = { channels: 3, size: 8, widths: [8, 8], classes: 4, dropout: 0 };
+  const options = {
+    ...saved(t, normalisedCnn('cnn', { ...sizes, batch: 8 }, 1)),
+    cluster: '1x2:a100-sxm-80',
+    force: true,
+  };
+  const planned = async (training: Training) => {
+    const { compared, plan: found } = await compile({ ...options, training, planOnly: true });
+    return { found, stages: compared?.filter(({ degrees }) => degrees.pp > 1) ?? [] };
+  };
+  const whole = await planned(TRAINING);
+  t.deepEqual(whole.stages, []);
+  t.is(whole.found.degrees.dp * whole.found.degrees.tp, 2);
+  const frozen = await planned({ ...TRAINING, freezeBatchStatistics: true });
+  t.not(frozen.stages.length, 0);
+  // Stages that are asked for are planned all the same.
+  const { plan: asked } = await compile({ ...options, training: TRAINING, degrees: { pp: 2 }, planOnly: true });
+  t.is(asked.degrees.pp, 2);
 });
 
 test('a number of stages that is given is kept, whatever else is proposed', async (t) => {
