@@ -185,9 +185,9 @@ async function withoutRoles(choices: Choices, alone: FittingPlan, deadline: Dead
 const NOT_PROPOSED: LoweredProposals = { fitting: [], others: [], searched: null, refusal: null, notes: [] };
 
 /**
- * Whether nothing is to be gained beside dp and tp. What neither sp nor ep cuts has stages left, and where all samples pass them at
- * once these wait for each other, so that they save memory alone: in inference, and in training of what mixes the samples of a
- * batch (BatchNormalization), which is not cut into micro-batches. Ranks of this machine may gain by sending less.
+ * Whether nothing is to be gained beside dp and tp. What neither sp nor ep cuts has stages left, and where all samples pass them
+ * at once these wait for each other, so that they save memory alone: in inference, and in training of what mixes the samples of
+ * a batch (BatchNormalization), which is not cut into micro-batches. Ranks of this machine may gain by sending less.
  */
 function isAll(alone: FittingPlan, choices: Choices): boolean {
   const { options, training, read, cluster } = choices;
@@ -367,9 +367,9 @@ async function lowerProposals(
   }
   const figure = figureOf(options);
   fitting.sort((a, b) => figure(a) - figure(b));
-  // That is the least sum over all stages, and the step waits for one of them: with the level it may be shorter.
+  // That is the least sum over all stages. A step waits for one of them, and hides messages of updates behind compute.
   const [{ priced: first = null } = {}] = fitting;
-  if (first && hasStages(first) && isOpen(first) && !deadline.isOver()) {
+  if (first && !cluster.local && isOpen(first) && !deadline.isOver()) {
     const whole = await lower(choices, first, false, deadline).catch(refusal);
     if (!(whole instanceof AutoparError) && figure(whole) < figure(fitting[0] as FittingPlan)) fitting[0] = whole;
   }
