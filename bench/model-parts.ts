@@ -62,12 +62,13 @@ export async function importParts(file: string, clock: PartClock): Promise<Graph
   clock.begin('order');
   const nodes = orderNodes(model.graph, expanded, model.file);
   clock.begin('resolve, infer');
+  const absent = weightInputs(model, []);
   const resolved = await resolveValues(model.graph, nodes, {
     file: model.file,
     dims: new Map(),
     constants: {},
     kinds: model.kinds,
-    absent: weightInputs(model, []),
+    absent,
     evaluate: timed,
   });
   foldedIn('resolve, infer');
@@ -75,6 +76,7 @@ export async function importParts(file: string, clock: PartClock): Promise<Graph
   const { graph: assembled } = await assemble(resolved, model.graph.name || basename(file, '.onnx'), {
     traced: tracedConstants(model, nodes),
     namesParameters: false,
+    inputs: absent,
   });
   foldedIn('assemble');
   clock.begin('lift');

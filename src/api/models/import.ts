@@ -144,6 +144,7 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
   const { graph: written, reasons } = await assemble(resolved, model.graph.name || name, {
     traced,
     namesParameters: model.producer.startsWith('pytorch') && model.kinds.size === 0,
+    inputs: absent,
   });
   const identities = [...identityUses(model, nodes), ...recordedUses(model, nodes, traced)];
   const named = moduleNames(written, identities, kinds);

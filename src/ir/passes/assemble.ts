@@ -23,6 +23,8 @@ export interface InitializerFacts {
   readonly traced: ReadonlyMap<string, TracedConstant>;
   /** Whether literals have other names than parameters: PyTorch's TorchScript exporter keeps modules' names for these alone. */
   readonly namesParameters: boolean;
+  /** Inputs that are weights: none of them is a literal. */
+  readonly inputs: ReadonlySet<string>;
 }
 
 export interface Assembled {
@@ -219,7 +221,7 @@ class Assembly {
         type: weight,
         kind: constant.kind,
         held: source.stated,
-        named: this.facts.namesParameters && MODULES.test(source.name),
+        named: this.facts.inputs.has(source.name) || (this.facts.namesParameters && MODULES.test(source.name)),
         dotted: DOTTED.test(source.name),
         traced: this.facts.traced.get(source.name) ?? null,
         places: places.get(name) ?? [],

@@ -179,7 +179,7 @@ class ResolveWalk {
       if (this.options.absent.has(name)) {
         this.bindConstant(
           name,
-          this.folder.stated(name, type, { kind: 'absent' }, this.options.kinds.get(name) ?? 'parameter'),
+          this.folder.stated(name, type, { kind: 'absent' }, this.options.kinds.get(name) ?? null),
           type,
         );
         return [];

@@ -183,3 +183,27 @@ test('neither vectors of channels nor biases of a recurrence decay, whatever the
   t.deepEqual([...recurrent.trained].sort(), ['B', 'R', 'W']);
   t.deepEqual(recurrent.trained.filter(decayOf(recurrent.graph, training)).sort(), ['R', 'W']);
 });
+
+test('weights that are inputs have the roles that initializers have, and one number of a module is no literal', async (t) => {
+  const shapes = { scale: [4], bias: [4], mean: [4], variance: [4] };
+  const own = Object.entries(shapes).map(([name, shape]) => value(`norm.${name}`, shape));
+  const file = await saved(
+    model({
+      node: [
+        node('Conv', ['x', 'conv.weight'], ['c'], { kernel_shape: [1, 1] }, { name: '/conv/Conv' }),
+        node('BatchNormalization', ['c', ...own.map(({ name = '' }) => name)], ['n'], {}, { name: '/norm/BN' }),
+        node('Mul', ['n', 'gate.alpha'], ['y'], {}, { name: '/gate/Mul' }),
+      ],
+      input: [value('x', [2, 3, 8, 8]), value('conv.weight', [4, 3, 1, 1]), ...own, value('gate.alpha', [])],
+      output: [value('y', [2, 4, 8, 8])],
+    }),
+  );
+  const { graph } = await importModel(file, importedFor({}));
+  t.deepEqual(graph.inputs, ['x']);
+  const roles = Object.fromEntries([...graph.weights].map(([name, { role }]) => [name, role]));
+  const [parameter, buffer] = ['parameter', 'buffer'];
+  t.deepEqual(roles, {
+    ...{ 'conv.weight': parameter, 'norm.scale': parameter, 'norm.bias': parameter, 'gate.alpha': parameter },
+    ...{ 'norm.mean': buffer, 'norm.variance': buffer },
+  });
+});
