@@ -28,7 +28,7 @@ const training: Training = { loss: { kind: 'cross_entropy' }, optimizer: { kind:
 const folder = mkdtempSync(join(tmpdir(), 'autopar-bench-'));
 try {
   const larger = join(folder, 'gpt.onnx');
-  writeFileSync(larger, writeOnnx(generatedModel(LARGER).build(4), { externalWeights: true, name: 'gpt' }));
+  writeFileSync(larger, writeOnnx(generatedModel(LARGER).build(4), { weights: 'external', name: 'gpt' }));
   const sources: Readonly<Record<string, CompileOptions>> = {
     'gpt-tiny': { model: 'models/gpt-tiny.onnx' },
     'gpt-tiny, training': { model: 'models/gpt-tiny.onnx', training },

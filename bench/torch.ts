@@ -71,7 +71,7 @@ try {
   for (const [index, model] of models.entries()) {
     const file = join(folder, `${index}.onnx`);
     const graph = generatedModel(nameOf(model)).build(model.batch);
-    writeFileSync(file, writeOnnx(graph, { externalWeights: true, name: 'model' }));
+    writeFileSync(file, writeOnnx(graph, { weights: 'external', name: 'model' }));
     const output = join(folder, `${index}`);
     // What a device of the catalogue holds in bf16 is float32 on ranks of this machine's processor.
     const cluster = device === undefined ? {} : { cluster: `1x1:${device}` };

@@ -276,9 +276,11 @@ async function withValues(
     initializer.push(valueProto({ name }, value, file));
     return [];
   });
+  const held = new Set(initializer.map(({ name }) => name));
   for (const { name = '' } of model.graph?.input ?? []) {
-    const value = values.get(name);
-    if (!value || !left.delete(name)) continue;
+    const value = values.get(name) ?? (await weightValue(graph.weights.get(name)));
+    if (!value || held.has(name)) continue;
+    left.delete(name);
     initializer.push(valueProto({ name, data_type: onnxOfDtype(value.dtype) }, value, file));
   }
   const [lost] = left;
@@ -299,6 +301,12 @@ function withConstant(node: NodeProto, value: TensorProto): NodeProto {
     ...node,
     attribute: (node.attribute ?? []).map((item) => (item.name === 'value' ? { ...item, t: value } : item)),
   };
+}
+
+/** The value that an input has which is a weight and is not trained; null without one. */
+async function weightValue(weight: Weight | undefined): Promise<FileValue | null> {
+  const data = weight ? await loadWeight(weight.source) : null;
+  return weight && data ? { dtype: weight.dtype, shape: weight.shape, data } : null;
 }
 
 /** What the file says; of a weight without a value the one that was made up for it; null where it is inside already. */

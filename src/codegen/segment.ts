@@ -126,7 +126,7 @@ export function makeSegment(
     ...known,
     plain: () => {
       const written = graphInPlainOperators(graph);
-      return written && writeOnnx(written, { externalWeights: true });
+      return written && writeOnnx(written, { weights: 'external' });
     },
     inputs,
     weights,
@@ -147,6 +147,6 @@ export function makeSegment(
 }
 
 function modelOf(graph: Graph): Pick<Segment, 'model' | 'sha256'> {
-  const model = writeOnnx(graph, { externalWeights: true });
+  const model = writeOnnx(graph, { weights: 'external' });
   return { model, sha256: createHash('sha256').update(model).digest('hex') };
 }

@@ -155,7 +155,7 @@ test('state-space layers are refused by name', async (t) => {
   const built = generatedModel(
     'hybrid:pattern=M,hidden=16,heads=2,kv_heads=2,state_heads=2,state_width=8,state=8,groups=1,chunk=8,seq=8,vocab=16',
   ).build(2);
-  writeFileSync(file, writeOnnx(built, { externalWeights: true, name: 'hybrid' }));
+  writeFileSync(file, writeOnnx(built, { weights: 'external', name: 'hybrid' }));
   const { graph } = await importModel(file);
   const { message } = t.throws(() => refuseAbsentFactors(graph, [{ sp: 2 }], undefined), { instanceOf: AutoparError });
   t.regex(message, /^--sp 2 shards sequences, and CumSum \/layers\.0\/\S+ of a state-space layer carries a state/);
@@ -164,7 +164,7 @@ test('state-space layers are refused by name', async (t) => {
 test('the sequence of patches is that of attention', async (t) => {
   const file = join(FOLDER, 'vit.onnx');
   const built = generatedModel('vit:layers=1,hidden=16,heads=2,image=32,patch=16').build(2);
-  writeFileSync(file, writeOnnx(built, { externalWeights: true, name: 'vit' }));
+  writeFileSync(file, writeOnnx(built, { weights: 'external', name: 'vit' }));
   const { graph } = await importModel(file);
   t.notThrows(() => refuseAbsentFactors(graph, [{ sp: 2 }], undefined));
 });

@@ -1,6 +1,6 @@
 /**
- * @file `--model FAMILY:key=value,…` for commands that take a file: the generated graph is written as ONNX without weights, and
- * read back like any other file.
+ * @file `--model FAMILY:key=value,…` for commands that take a file: the generated graph is written as ONNX, its weights as
+ * inputs without values, and read back like any other file.
  */
 import { createHash } from 'node:crypto';
 import { tmpdir } from 'node:os';
@@ -15,14 +15,23 @@ import { cannotWrite, makeParents, writeFileAtomic } from '../../program/atomic.
  * @throws AutoparError (exit cannotWrite); (usage) `unknown-family`, `unknown-model-key`, `bad-model-value`
  */
 export async function generatedFile(text: string, batch?: number): Promise<string> {
-  const model = generatedModel(text);
-  const bytes = writeOnnx(model.build(batch ?? model.batch), { externalWeights: true, name: model.family });
+  const { family, bytes } = generatedOnnx(text, batch);
   const key = createHash('sha256').update(bytes).digest('hex').slice(0, 16);
   const folder = join(tmpdir(), 'autopar-models', key);
   await makeParents(folder).catch((error: unknown) => {
     throw cannotWrite(error, folder);
   });
-  const file = join(folder, `${model.family}.onnx`);
+  const file = join(folder, `${family}.onnx`);
   await writeFileAtomic(file, bytes);
   return file;
+}
+
+/** The same file where the user wants it. @throws AutoparError as `generatedFile` */
+export async function writeGenerated(file: string, text: string, batch?: number): Promise<void> {
+  await writeFileAtomic(file, generatedOnnx(text, batch).bytes);
+}
+
+function generatedOnnx(text: string, batch?: number): { readonly family: string; readonly bytes: Uint8Array } {
+  const { family, build, batch: stated } = generatedModel(text);
+  return { family, bytes: writeOnnx(build(batch ?? stated), { weights: 'inputs', name: family }) };
 }

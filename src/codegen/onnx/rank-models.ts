@@ -48,7 +48,7 @@ export function rankModels(
   axes: readonly ProgramAxis[],
   ranks: number,
 ): RankModels {
-  const whole = decodeModel(writeOnnx(graph, { externalWeights: true }));
+  const whole = decodeModel(writeOnnx(graph, { weights: 'external' }));
   const inner = whole.graph ?? {};
   const named = new Set(inner.initializer?.map(({ name }) => name));
   const inputs = new Set(graph.inputs);

@@ -31,10 +31,10 @@ import { writtenOut } from './written-out.js';
 
 interface WriteOptions {
   /**
-   * Every weight whose role is not `constant` becomes external data: location = the weight's name, offset 0. Without
-   * it inline sources are written into the file and the others as external data all the same.
+   * Weights whose role is not `constant`: `external` data, location = the weight's name, offset 0; or `inputs` of the graph,
+   * without values. Left out, inline sources are written into the file, and the others are external data all the same.
    */
-  readonly externalWeights?: boolean;
+  readonly weights?: 'external' | 'inputs';
   /** The name of the graph inside the file; the graph's own by default. */
   readonly name?: string;
 }
@@ -63,6 +63,8 @@ export function writeOnnx(given: Graph, options: WriteOptions = {}): Uint8Array 
       return unique;
     }),
   );
+  const isInput = ({ role }: Weight) => options.weights === 'inputs' && role !== 'constant';
+  const weights = [...graph.weights];
   const version = opsetOf(graph);
   const domains = new Set(graph.nodes.map((item) => item.domain).filter((domain) => domain !== ''));
   return encodeModel({
@@ -78,10 +80,15 @@ export function writeOnnx(given: Graph, options: WriteOptions = {}): Uint8Array 
       name: options.name ?? (graph.name || 'graph'),
       node,
       initializer: [
-        ...[...graph.weights].map(([name, weight]) => weightProto(name, weight, options.externalWeights ?? false)),
+        ...weights
+          .filter(([, weight]) => !isInput(weight))
+          .map(([name, weight]) => weightProto(name, weight, options.weights === 'external')),
         ...constants,
       ],
-      input: graph.inputs.map((name) => valueProto(name, typeOf(graph, name))),
+      input: [
+        ...graph.inputs.map((name) => valueProto(name, typeOf(graph, name))),
+        ...weights.filter(([, weight]) => isInput(weight)).map(([name, weight]) => valueProto(name, weight)),
+      ],
       output: graph.outputs.map((name) => outputProto(name, graph)),
     },
   });

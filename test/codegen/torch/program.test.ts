@@ -61,7 +61,7 @@ test('the gradient of an operator is one call, on the heads that a rank has', as
   const folder = mkdtempSync(join(tmpdir(), 'autopar-torch-'));
   const [model, output] = [join(folder, 'llama.onnx'), join(folder, 'out')];
   const graph = generatedModel('llama:layers=1,hidden=32,heads=4,kv_heads=2,ffn=64,seq=16,vocab=64').build(4);
-  writeFileSync(model, writeOnnx(graph, { externalWeights: true }));
+  writeFileSync(model, writeOnnx(graph, { weights: 'external' }));
   await compile({
     ...{ model, output, target: 'torch', initRandom: true },
     ...{ devices: 4, dp: 2, tp: 2, axes: 'roles', training: TRAINING },

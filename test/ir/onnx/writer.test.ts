@@ -209,7 +209,7 @@ test('weights are inline, or external under their own names', (t) => {
       ['c', 0, 12],
     ],
   );
-  const moved = decode(writeOnnx(sum, { externalWeights: true })).graph.initializer;
+  const moved = decode(writeOnnx(sum, { weights: 'external' })).graph.initializer;
   t.deepEqual(
     moved.map((item) => [item.name, item.dataLocation, item.rawData.length]),
     [
@@ -224,6 +224,34 @@ test('weights are inline, or external under their own names', (t) => {
       ['offset', '0'],
       ['length', '12'],
     ],
+  );
+});
+
+test('weights that are inputs are so by name and type, and constants stay inside', (t) => {
+  const absent = { ...float32(3), source: { kind: 'absent' as const } };
+  const inline = { ...float32(3), source: { kind: 'inline' as const, data: new Uint8Array(12) } };
+  const weights: Readonly<Record<string, Weight>> = {
+    w: { ...inline, role: 'parameter' },
+    b: { ...absent, role: 'buffer' },
+    c: { ...inline, role: 'constant' },
+  };
+  const sum = graph(
+    [node('a', 'Add', ['x', 'w'], ['h']), node('n', 'Add', ['h', 'b'], ['i']), node('m', 'Add', ['i', 'c'], ['y'])],
+    { x: float32(3), h: float32(3), i: float32(3), y: float32(3), w: float32(3), b: float32(3), c: float32(3) },
+    weights,
+  );
+  const { input, initializer } = decode(writeOnnx(sum, { weights: 'inputs' })).graph;
+  t.deepEqual(
+    input.map(({ name, type }) => [
+      name,
+      type.tensorType.elemType,
+      type.tensorType.shape.dim.map((dim) => dim.dimValue),
+    ]),
+    ['x', 'w', 'b'].map((name) => [name, 1, [3]]),
+  );
+  t.deepEqual(
+    initializer.map(({ name, rawData }) => [name, rawData.length]),
+    [['c', 12]],
   );
 });
 
