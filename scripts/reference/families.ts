@@ -9,7 +9,8 @@ export function familyDocs(): string {
   return `# Model families
 
 \`--model FAMILY:key=value,…\` of \`compile\`, \`simulate\` and \`inspect\` generates a model as a graph without weights; \`compile --init random\` makes
-weights. Keys that are left out have these defaults. Written by \`npm run docs:reference\`.
+weights, and [\`--write-model\`](../using.md#a-family-as-a-file) writes the model as an ONNX file. Keys that are left out have these defaults.
+Written by \`npm run docs:reference\`.
 
 | family | what | keys |
 |---|---|---|

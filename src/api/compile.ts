@@ -13,6 +13,7 @@ import { inPrecision, loweredPrecision } from './models/inference-precision.js';
 import { withRandomWeights } from './models/random-weights.js';
 import { type Training, trainedModel } from './models/training.js';
 import { importedFor, sharedBy } from './models/training-form.js';
+import type { WrittenModel } from './models/write-model.js';
 import { emit } from './output/emit.js';
 import { checkTarget, defaultFolder, readSource } from './output/folder.js';
 import { choosePlan } from './planning/choose-plan.js';
@@ -35,7 +36,7 @@ import { type VerifyResult, verify } from './verify.js';
 
 export type { NestedCompileOptions };
 
-export interface CompileResult extends PlanSummary {
+export interface CompileResult extends PlanSummary, WrittenModel {
   readonly directory: string;
   /** What import and search want the user to know. */
   readonly notes: readonly string[];

@@ -32,9 +32,10 @@ import { importAssuming, type OpenDimension } from './models/assumed-dimensions.
 import type { ImportOptions } from './models/import.js';
 import { type ModelChoice, modelOf } from './models/model-choice.js';
 import { importedFor } from './models/training-form.js';
+import type { WriteModelOptions, WrittenModel } from './models/write-model.js';
 import type { Training } from './requests/training-request.js';
 
-export interface InspectOptions extends ImportOptions, ParameterOptions, ModelChoice {
+export interface InspectOptions extends ImportOptions, ParameterOptions, ModelChoice, WriteModelOptions {
   /** Says what training would keep, besides. */
   readonly training?: Training;
   readonly signal?: AbortSignal;
@@ -49,7 +50,7 @@ export interface DescribedTensor<Dimension> {
   readonly dimensions: readonly Dimension[];
 }
 
-export interface Inspection {
+export interface Inspection extends WrittenModel {
   /** Where it was asked for. */
   readonly training?: TrainingInspection;
   readonly name: string;

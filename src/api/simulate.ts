@@ -31,6 +31,7 @@ import { checkRequest } from '../schedule/make-schedule.js';
 import { factsOf, type SpaceOptions } from '../search/configurations/space.js';
 import type { ImportOptions } from './models/import.js';
 import type { ModelChoice } from './models/model-choice.js';
+import type { WriteModelOptions, WrittenModel } from './models/write-model.js';
 import type { Purpose } from './planning/graph-work.js';
 import { missingOf, stageMemoryLimits } from './planning/missing-memory.js';
 import { cheapestRemedy, type Remedy } from './planning/step-remedy.js';
@@ -39,7 +40,11 @@ import { type AxisUse, stepAxes } from './reports/mesh-axes.js';
 import { pipelineMemory, pipelineSpans, writeTimeline } from './reports/timeline.js';
 import { clusterSources } from './requests/cluster-sources.js';
 
-export interface SimulateOptions extends Omit<ImportOptions, 'globalBatch'>, Partial<Degrees>, ModelChoice {
+export interface SimulateOptions
+  extends Omit<ImportOptions, 'globalBatch'>,
+    Partial<Degrees>,
+    ModelChoice,
+    WriteModelOptions {
   readonly cluster?: string;
   readonly devices?: number;
   /** Bytes per device; what the device has by default. */
@@ -70,7 +75,7 @@ export interface SimulateOptions extends Omit<ImportOptions, 'globalBatch'>, Par
   readonly trace?: string;
 }
 
-export interface Simulation extends StepPrice {
+export interface Simulation extends StepPrice, WrittenModel {
   readonly name: string;
   readonly cluster: Cluster;
   readonly configuration: StepConfiguration;

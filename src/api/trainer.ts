@@ -15,7 +15,8 @@ import type { Evaluation } from './training-run/evaluate.js';
 import { checked, compile } from './verbs.js';
 
 /** A model and how it is trained, as `compile` takes them. */
-export interface TrainerOptions extends Omit<CompileOptions, 'training' | 'planOnly' | 'verify' | 'target'> {
+export interface TrainerOptions
+  extends Omit<CompileOptions, 'training' | 'planOnly' | 'verify' | 'target' | 'writeModel'> {
   readonly training: Training;
 }
 

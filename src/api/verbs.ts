@@ -9,10 +9,12 @@ import type { Exported, ExportOptions } from './export-weights.js';
 import type { Inspection, InspectOptions } from './inspect.js';
 import type { ImportedModel, ImportOptions } from './models/import.js';
 import { modelOf } from './models/model-choice.js';
+import { alsoWritten } from './models/write-model.js';
 import { type CompileOptions, nested, type PlanningOptions } from './options/flat-degrees.js';
 import {
   COMPILE_IDLE,
   type Idle,
+  INSPECT_IDLE,
   RUN_IDLE,
   refuseIdle,
   SIMULATE_IDLE,
@@ -59,7 +61,9 @@ export function importModel(file: string, options: ImportOptions = {}): Promise<
 
 /** What autopar understood of a model, without a plan. */
 export function inspect(options: InspectOptions): Promise<Inspection> {
-  return checked('inspect', options, [], async () => (await import('./inspect.js')).inspect(options));
+  return checked('inspect', options, INSPECT_IDLE, () =>
+    alsoWritten(options, async () => (await import('./inspect.js')).inspect(options)),
+  );
 }
 
 /** The best plan of an imported model, lowered; `emit` writes it. */
@@ -75,12 +79,14 @@ export function emit(planned: PlannedModel, options: EmitOptions): Promise<Emitt
 /** Plans a model and writes plan and program; nothing is left behind where it fails. */
 export function compile(options: CompileOptions): Promise<CompileResult> {
   return checked('compile', options, [], async () => {
-    const { generate, ...given } = options;
-    const inner = nested({ ...given, model: given.model ?? '' });
-    refuseIdle(inner, COMPILE_IDLE);
-    const model = await modelOf(options, given.globalBatch);
+    const { generate = options.generated, ...given } = options;
     const made = generate === undefined ? {} : { generated: generate };
-    return (await import('./compile.js')).compile({ ...inner, ...made, model });
+    const inner = { ...nested({ ...given, model: given.model ?? '' }), ...made };
+    refuseIdle(inner, COMPILE_IDLE);
+    return alsoWritten({ ...given, generate }, async () => {
+      const model = await modelOf(options, given.globalBatch);
+      return (await import('./compile.js')).compile({ ...inner, model });
+    });
   });
 }
 
@@ -91,7 +97,7 @@ export function simulate(options: SimulateOptions): Promise<Simulation> {
   return checked('simulate', options, [], async () => {
     refuseIdle(given, SIMULATE_IDLE);
     checkDegrees(given, ['dp', 'tp', 'pp', 'sp']);
-    return (await import('./simulate.js')).simulate(given);
+    return alsoWritten(given, async () => (await import('./simulate.js')).simulate(given));
   });
 }
 

@@ -14,6 +14,7 @@ import { bytesText, secondsText, shareText } from './quantity.js';
 import { configurationText } from './simulate-report.js';
 import { tableLines } from './table.js';
 import { verificationLines } from './verify.js';
+import { writtenModelJson } from './write-model.js';
 
 /** The table for people. @param top how many of what was compared are shown; few where it is left out */
 export function resultLines(result: CompileResult, output: Output, top?: number): readonly string[] {
@@ -67,6 +68,7 @@ export function resultJson(result: CompileResult): Readonly<Record<string, unkno
     exceptions: result.exceptions,
     notes: result.notes,
     programWritten: result.programWritten,
+    ...writtenModelJson(result),
     ...(result.programReason === undefined ? {} : { programReason: result.programReason }),
     ...(verification ? { verification } : {}),
   };

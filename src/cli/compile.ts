@@ -33,17 +33,23 @@ import type { Command, CommandContext, CommandOption } from './command.js';
 import { resultJson, resultLines } from './compile-report.js';
 import { degreeOptions, givenDegrees } from './degrees.js';
 import { clusterOptions } from './machine.js';
-import { importOptionsOf, type ModelFlags, modelFile, modelOptions } from './model-options.js';
+import { importOptionsOf, type ModelFlags, modelOptions, modelSource } from './model-options.js';
 import { reportPlan } from './plan-page.js';
 import { gradientOptions, type ProgramFlags, programOptions, RECOMPUTED_LAYERS } from './step-options.js';
 import { parameterOptions } from './training-form-options.js';
 import { type TrainingFlags, trainingOf, trainingOptions } from './training-options.js';
 import { byteSize, choiceAmong, nonNegative, shareOf, wholeNumber } from './values.js';
+import { type WriteModelFlags, writeModelIn, writeModelOption, writtenModelLines } from './write-model.js';
 
-interface CompileFlags extends DegreeOptions, DispatchOptions, ModelFlags, TrainingFlags, ProgramFlags {
+interface CompileFlags
+  extends DegreeOptions,
+    DispatchOptions,
+    ModelFlags,
+    WriteModelFlags,
+    TrainingFlags,
+    ProgramFlags {
   readonly output?: string;
   readonly report?: string;
-  readonly force?: boolean;
   readonly planOnly?: boolean;
   readonly target?: Target;
   readonly verify?: boolean;
@@ -94,7 +100,8 @@ export const compileCommand: Command<CompileFlags> = {
   options: [
     { flags: '-o, --output <dir>', says: 'folder to write (default: ./<model file stem>.autopar)' },
     { flags: '--report <file>', says: 'HTML page of the step, operators with reasons, what was compared' },
-    { flags: '--force', says: 'replace the folder even if it holds other files' },
+    writeModelOption,
+    { flags: '--force', says: 'replace the folder even if it holds other files, and the file of --write-model' },
     { flags: '--plan-only', says: 'write plan.json and leave the program out' },
     {
       flags: '--target <runtime|torch|onnx|mindspore>',
@@ -213,16 +220,18 @@ export const compileCommand: Command<CompileFlags> = {
 };
 
 async function runCompile(context: CommandContext, [file]: readonly string[], flags: CompileFlags): Promise<ExitKind> {
-  const model = await modelFile(file, flags, 'compile');
+  const source = modelSource(file, flags.model, 'compile');
   const { output } = context;
   const result = await compile({
-    ...(await optionsOf(model, flags)),
+    ...source,
+    ...(await optionsOf(flags)),
     signal: context.signal,
     onProgress: (text) => output.progress(text),
   });
   for (const note of result.notes) output.note(`note: ${note}`);
   for (const { operator, reason } of result.exceptions) output.note(`note: ${operator}: ${reason}`);
   for (const line of resultLines(result, output, flags.top)) output.print(line);
+  for (const line of writtenModelLines(result)) output.print(line);
   const json = resultJson(result);
   output.data(
     flags.report === undefined ? json : await reportPlan(flags.report, result.directory, result, json, output),
@@ -230,18 +239,17 @@ async function runCompile(context: CommandContext, [file]: readonly string[], fl
   return result.verification && !result.verification.passed ? 'checkFailed' : 'done';
 }
 
-async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOptions> {
-  const { output, force, planOnly, target, verify, devices, cluster, memory, axes, init, seed } = flags;
+async function optionsOf(flags: CompileFlags): Promise<CompileOptions> {
+  const { output, planOnly, target, verify, devices, cluster, memory, axes, init, seed } = flags;
   const { mode, complete, searchMode, solver, timeLimit, top, precision, schedule, virtualStages } = flags;
   const { stages, meshes, objective, within } = flags;
-  const sizes = { output, force, planOnly, target, verify, devices, cluster, memory, seed };
+  const sizes = { output, planOnly, target, verify, devices, cluster, memory, seed };
   const pipeline = { schedule, virtualStages, stages, meshes };
   const searched = { axes, mode, complete, searchMode, objective, within, solver, timeLimit, top };
   const given = { ...sizes, ...pipeline, ...searched };
   return {
-    model,
-    ...(flags.model === undefined ? {} : { generated: flags.model }),
     ...withoutUndefined(given),
+    ...writeModelIn(flags),
     ...givenDegrees(flags),
     ...requestIn(flags),
     ...(await importOptionsOf(flags)),

@@ -2,6 +2,7 @@
  * @file What `autopar inspect --json` prints.
  */
 import type { Inspection } from '../api/index.js';
+import { writtenModelJson } from './write-model.js';
 
 export type InspectedParameter = Inspection['parameters']['parameters'][number];
 
@@ -55,6 +56,7 @@ export function inspectionJson(inspection: Inspection): Readonly<Record<string, 
     flopsPerByte: inspection.totalBytes > 0 ? inspection.totalFlops / inspection.totalBytes : 0,
     ...(inspection.training ? { training: inspection.training } : {}),
     notes: inspection.notes,
+    ...writtenModelJson(inspection),
   };
 }
 

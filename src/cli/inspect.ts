@@ -7,11 +7,12 @@ import { inspect } from '../api/verbs.js';
 import type { Command, CommandContext } from './command.js';
 import { inspectionJson } from './inspect-json.js';
 import { inspectionLines } from './inspect-report.js';
-import { importOptionsOf, type ModelFlags, modelFile, modelOptions } from './model-options.js';
+import { importOptionsOf, type ModelFlags, modelOptions, modelSource } from './model-options.js';
 import { parameterOptions, trainingFormOf } from './training-form-options.js';
 import { refuseTraining, type TrainingFlags, trainingOf, trainingOptions } from './training-options.js';
+import { type WriteModelFlags, writeModelIn, writeModelOptions, writtenModelLines } from './write-model.js';
 
-interface InspectFlags extends ModelFlags, TrainingFlags {
+interface InspectFlags extends ModelFlags, WriteModelFlags, TrainingFlags {
   readonly parameters?: boolean;
 }
 
@@ -24,6 +25,7 @@ export const inspectCommand: Command<InspectFlags> = {
     ...parameterOptions,
     { flags: '--parameters', says: 'list every parameter, not only the largest' },
     ...trainingOptions,
+    ...writeModelOptions,
   ],
   examples: [
     { line: 'autopar inspect models/gpt-tiny.onnx', says: 'dimensions, parameters, operators, layers, blocks' },
@@ -44,10 +46,11 @@ export const inspectCommand: Command<InspectFlags> = {
 async function runInspect(context: CommandContext, [file]: readonly string[], flags: InspectFlags): Promise<ExitKind> {
   const { output, signal } = context;
   if (!flags.train) refuseTraining(flags);
-  const model = await modelFile(file, flags, 'inspect');
+  const source = modelSource(file, flags.model, 'inspect');
   const { tie, untie, trainable, frozen, parameters = false } = flags;
   const inspection = await inspect({
-    model,
+    ...source,
+    ...writeModelIn(flags),
     ...(await importOptionsOf(flags)),
     ...trainingFormOf({
       ...(tie ? { tie } : {}),
@@ -61,6 +64,7 @@ async function runInspect(context: CommandContext, [file]: readonly string[], fl
   });
   for (const note of inspection.notes) output.note(`note: ${note}`);
   for (const line of inspectionLines(inspection, output, parameters)) output.print(line);
+  for (const line of writtenModelLines(inspection)) output.print(line);
   output.data(inspectionJson(inspection));
   return 'done';
 }

@@ -92,18 +92,6 @@ export function modelSource(
   throw new AutoparError('bad-option', 'usage', `--model ${family} contradicts the file ${file}`, {}, hint);
 }
 
-/** The same as a file: a generated model is written where temporary files go. */
-export async function modelFile(
-  file: string | undefined,
-  { model, globalBatch }: ModelFlags,
-  command: string,
-): Promise<string> {
-  const source = modelSource(file, model, command);
-  if ('model' in source) return source.model;
-  const { generatedFile } = await import('../api/index.js');
-  return generatedFile(source.generate, globalBatch);
-}
-
 async function readConstants(
   files: Readonly<Record<string, string>>,
 ): Promise<NonNullable<ImportOptions['constants']>> {

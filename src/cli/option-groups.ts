@@ -22,7 +22,7 @@ const GROUPS: Readonly<Record<string, string>> = {
     'train-mode batch-statistics ' +
     'freeze-batch-statistics dropout-seed parameters trainable frozen tie untie decayed undecayed',
   Search: 'objective within prefer headroom top time-limit complete search-mode solver',
-  Output: 'output report force plan-only target verify trace',
+  Output: 'output report write-model force plan-only target verify trace',
 };
 
 const PLACES: ReadonlyMap<string, { readonly group: string; readonly place: number }> = new Map(

@@ -6,6 +6,7 @@ import { devicesText } from './cluster-text.js';
 import type { Output } from './output.js';
 import { bytesText, countText, flopsText, secondsText, shareText, wholeText } from './quantity.js';
 import { tableLines } from './table.js';
+import { writtenModelJson } from './write-model.js';
 
 /** Names of the parts of a step, in the order in which they are shown. */
 const PART_NAMES: readonly (readonly [part: keyof Simulation['parts'], says: string])[] = [
@@ -213,6 +214,7 @@ export function simulationJson(simulation: Simulation): Readonly<Record<string, 
         }
       : {}),
     remedy,
+    ...writtenModelJson(simulation),
   };
 }
 

@@ -18,8 +18,9 @@ import { simulationPage } from './simulate-page.js';
 import { simulationJson, simulationLines } from './simulate-report.js';
 import { type StepFlags, stepOptions } from './step-options.js';
 import { byteSize, choiceAmong, wholeNumber } from './values.js';
+import { type WriteModelFlags, writeModelIn, writeModelOptions, writtenModelLines } from './write-model.js';
 
-interface SimulateFlags extends DegreeOptions, ModelFlags, StepFlags {
+interface SimulateFlags extends DegreeOptions, ModelFlags, WriteModelFlags, StepFlags {
   readonly cluster?: string;
   readonly memory?: number;
   readonly mesh?: boolean;
@@ -86,6 +87,7 @@ export const simulateCommand: Command<SimulateFlags> = {
     },
     { flags: '--report <file>', says: 'HTML page of the step, its time and memory' },
     { flags: '--trace <file>', says: "write the pipeline's timeline and memory for Perfetto" },
+    ...writeModelOptions,
   ],
   examples: [
     {
@@ -143,10 +145,12 @@ async function runSimulate(
       : undefined,
   };
   const options = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
-  const simulation = await simulate({ ...source, ...importing, ...options, signal } as SimulateOptions);
+  const written = writeModelIn(flags);
+  const simulation = await simulate({ ...source, ...importing, ...options, ...written, signal } as SimulateOptions);
   const lines = simulationLines(simulation, output);
   for (const line of lines) output.print(line);
   if (flags.mesh) for (const line of ['', ...meshLines(simulation.axes)]) output.print(line);
+  for (const line of writtenModelLines(simulation)) output.print(line);
   const json = simulationJson(simulation);
   if (flags.report !== undefined) {
     const { writePage } = await import('../api/index.js');

@@ -68,6 +68,11 @@ const parameters = (command: string): Uses =>
   Object.fromEntries(
     ['tie', 'untie', 'trainable', 'frozen'].map((name) => [name, [`${command} x.onnx --${name} a=b`]]),
   );
+/** Of commands that write no folder. */
+const writing = (command: string): Uses => ({
+  'write-model': [`${command} x.onnx --write-model new.onnx`],
+  force: [`${command} --model mlp --force`],
+});
 const machine = always('devices', 'cluster', 'memory', 'dp', 'tp', 'pp', 'sp', 'ep');
 
 const USES: Readonly<Record<string, Uses>> = {
@@ -129,6 +134,7 @@ const USES: Readonly<Record<string, Uses>> = {
     offload: ['compile models/mlp.onnx --offload optimizer'],
     schedule: ['compile models/mlp.onnx --schedule 1f1b'],
     'virtual-stages': ['compile models/mlp.onnx --virtual-stages 2'],
+    'write-model': ['compile x.onnx --write-model new.onnx'],
   },
   run: {
     ...always('steps', 'backend', 'memory', 'report', 'trace'),
@@ -157,6 +163,7 @@ const USES: Readonly<Record<string, Uses>> = {
   },
   export: always('output', 'checkpoint', 'model'),
   inspect: {
+    ...writing('inspect'),
     ...importing,
     ...always('parameters', 'train', 'tie', 'untie', 'trainable', 'frozen'),
     ...ofTraining('inspect'),
@@ -164,6 +171,7 @@ const USES: Readonly<Record<string, Uses>> = {
     'micro-batches': ['inspect x.onnx --train --micro-batches 2'],
   },
   simulate: {
+    ...writing('simulate'),
     ...importing,
     ...machine,
     ...always('mesh', 'train', 'micro-batch', 'micro-batches', 'mesh-order', 'tp-sequence', 'software', 'attention'),

@@ -4,6 +4,8 @@
  */
 import { AutoparError } from '../../ir/error.js';
 import type { NestedCompileOptions } from '../compile.js';
+import type { InspectOptions } from '../inspect.js';
+import type { WriteModelOptions } from '../models/write-model.js';
 import type { RunCompiledOptions } from '../run.js';
 import type { SimulateOptions } from '../simulate.js';
 import type { TrainOptions } from '../train.js';
@@ -19,12 +21,39 @@ export interface Idle<Options> {
 
 const ONE = 'leave one of the two out';
 
+/** A file is written of a model that is generated. */
+function ofFamilies<Options extends WriteModelOptions & { readonly model?: string }>(
+  isFile: (options: Options) => boolean,
+): Idle<Options> {
+  return {
+    option: 'writeModel',
+    when: isFile,
+    says: ({ writeModel, model }) =>
+      `--write-model ${writeModel} writes the model of --model, and the model is the file ${model}`,
+    hint: 'leave it out, or give --model FAMILY:key=value,… in place of the file',
+  };
+}
+
+/** Of verbs that write no folder. */
+const ofWrittenFile: Idle<WriteModelOptions> = {
+  option: 'force',
+  when: ({ force, writeModel }) => force === true && writeModel === undefined,
+  says: () => '--force replaces the file of --write-model, and there is none',
+  hint: 'add --write-model F.onnx, or leave it out',
+};
+
 const isPropagated = ({ complete, searchMode }: NestedCompileOptions) =>
   complete === 'propagate' || searchMode === 'sharding_propagation';
 const howPropagated = ({ searchMode }: NestedCompileOptions) =>
   searchMode === 'sharding_propagation' ? '--search-mode sharding_propagation' : '--complete propagate';
 
+export const INSPECT_IDLE: readonly Idle<InspectOptions>[] = [
+  ofFamilies(({ generate }) => generate === undefined),
+  ofWrittenFile,
+];
+
 export const COMPILE_IDLE: readonly Idle<NestedCompileOptions>[] = [
+  ofFamilies(({ generated }) => generated === undefined),
   {
     option: 'verify',
     when: ({ planOnly }) => planOnly === true,
@@ -168,6 +197,8 @@ function ofPipelines<Options extends { readonly pp?: number }>(
 }
 
 export const SIMULATE_IDLE: readonly Idle<SimulateOptions>[] = [
+  ofFamilies(({ generate }) => generate === undefined),
+  ofWrittenFile,
   ofPipelines('schedule', ({ pp = 1 }) => pp === 1),
   ofPipelines('virtualStages', ({ pp = 1 }) => pp === 1),
   {

@@ -12,6 +12,7 @@ import { DISPATCHES } from '../models/dispatch.js';
 import { GRADIENT_REDUCTIONS } from '../models/gradient-reduction.js';
 import type { ImportOptions } from '../models/import.js';
 import { BATCH_STATISTICS } from '../models/statistics-parts.js';
+import type { WriteModelOptions } from '../models/write-model.js';
 import type { EmitOptions } from '../output/emit.js';
 import type { PlotOptions } from '../plot.js';
 import type { ProfileOptions } from '../profile.js';
@@ -142,6 +143,8 @@ const planning = {
   ...watched,
 } satisfies KindsOf<PlanningOptions>;
 
+const writing = { writeModel: text, force: flag } satisfies KindsOf<WriteModelOptions>;
+
 const simulating = {
   ...importing,
   blocks: flag,
@@ -153,6 +156,7 @@ const simulating = {
   ...degrees,
   model: text,
   generate: text,
+  ...writing,
   cluster: text,
   devices: whole(1),
   memory: whole(1),
@@ -218,6 +222,7 @@ export const TABLES: OptionTables = {
     training,
     model: text,
     generate: text,
+    ...writing,
     ...watched,
   },
   plan: planning,
@@ -240,8 +245,8 @@ export const TABLES: OptionTables = {
     model: text,
     generate: text,
     generated: text,
+    ...writing,
     output: text,
-    force: flag,
     planOnly: flag,
     target: oneOf(...TARGETS),
     objective: oneOf(...OBJECTIVES),

@@ -17,6 +17,7 @@ import { timeWritten } from '../../search/figures.js';
 import { type Preferences, preferencesOf, type Wish } from '../../search/preference.js';
 import { listInWords } from '../../search/smallest-conflict.js';
 import { Deadline } from '../../solver/deadline.js';
+import type { WriteModelOptions } from '../models/write-model.js';
 import { clusterSources } from '../requests/cluster-sources.js';
 import { conflictingPins, keepingOnly, type PinnedKey, pinsTyped } from '../requests/step-conflict.js';
 import {
@@ -34,7 +35,7 @@ import { type PreferredStep, preferredStep } from './preferred-step.js';
 import type { PreparedStep, Works } from './prepared-step.js';
 import { evenShare, isUnbuilt, knownWorks, statedBatch, type WorkReader, workReader } from './step-works.js';
 
-export interface StepSearchOptions extends Omit<SimulateOptions, 'trace'>, Wish {
+export interface StepSearchOptions extends Omit<SimulateOptions, 'trace' | keyof WriteModelOptions>, Wish {
   /** The cluster, where it is there already. */
   readonly on?: Cluster;
   readonly objective?: 'time' | 'memory';

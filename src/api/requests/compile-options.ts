@@ -5,20 +5,21 @@ import type { TrainingPrecision } from '../../ir/autodiff/training-graph.js';
 import type { DispatchOptions } from '../../ir/experts/dispatch-experts.js';
 import type { ConstantTensor } from '../../ir/graph.js';
 import type { Training } from '../models/training.js';
+import type { WriteModelOptions } from '../models/write-model.js';
 import type { NestedPlanningOptions } from '../plan.js';
 import type { Target } from './targets.js';
 
 export const OBJECTIVES = ['time', 'memory', 'cost', 'devices'] as const;
 export type Objective = (typeof OBJECTIVES)[number];
 
-export interface NestedCompileOptions extends NestedPlanningOptions, DispatchOptions {
+export interface NestedCompileOptions extends NestedPlanningOptions, DispatchOptions, WriteModelOptions {
   /** The model file. */
   readonly model: string;
   /** `FAMILY:key=value,…`, where the file was generated from it. */
   readonly generated?: string;
   /** The folder to write; default `./<model file stem>.autopar`. */
   readonly output?: string;
-  /** Replace a folder that autopar did not write. */
+  /** Replace a folder that autopar did not write, and the file of `writeModel`. */
   readonly force?: boolean;
   /** Write the plan, the same that a program is written of, and leave the program out. */
   readonly planOnly?: boolean;

@@ -1,0 +1,36 @@
+/**
+ * @file `--write-model F.onnx`: what the commands that take `--model` have in common of it.
+ */
+import type { Inspection, InspectOptions } from '../api/index.js';
+import type { CommandOption } from './command.js';
+
+export type WriteModelFlags = Pick<InspectOptions, 'writeModel' | 'force'>;
+
+/** Of a command that has a `--force` of its own. */
+export const writeModelOption: CommandOption = {
+  flags: '--write-model <file.onnx>',
+  says: 'also write the model of --model, its weights as inputs without values',
+};
+
+export const writeModelOptions: readonly CommandOption[] = [
+  writeModelOption,
+  { flags: '--force', says: 'replace the file of --write-model' },
+];
+
+/** The options of a verb that the flags stand for. */
+export function writeModelIn({ writeModel, force }: WriteModelFlags): WriteModelFlags {
+  return {
+    ...(writeModel === undefined ? {} : { writeModel }),
+    ...(force === undefined ? {} : { force }),
+  };
+}
+
+/** Where the model went, if it was written. */
+export function writtenModelLines({ writtenModel }: Pick<Inspection, 'writtenModel'>): readonly string[] {
+  return writtenModel === undefined ? [] : [`the model is in ${writtenModel}, its weights as inputs without values`];
+}
+
+/** The same for programs. */
+export function writtenModelJson({ writtenModel }: Pick<Inspection, 'writtenModel'>): Pick<Inspection, 'writtenModel'> {
+  return writtenModel === undefined ? {} : { writtenModel };
+}
