@@ -14,8 +14,10 @@
  * least, which is whole but where micro-batches reduce a gradient anyway. Without a level the search is free, and finds these as
  * it finds everything else.
  */
-import { type Graph, isBackward, isOnceAStep, type Node } from '../ir/graph.js';
+import { dtypeBits, isFloating } from '../ir/dtype.js';
+import { type Graph, isBackward, isOnceAStep, type Node, typeOf } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
+import { entryOf } from '../ir/ops/index.js';
 import { heldWeights, isHeldWeight } from '../ir/passes/held-weights.js';
 import { type Layout, normalise } from '../sharding-propagation/layout.js';
 import { axesSize, type Mesh, type SubAxis } from '../sharding-propagation/mesh.js';
@@ -91,18 +93,28 @@ export function keptParts(graph: Graph): (node: Node) => KeptPart | null {
 
 /**
  * State that updates change: parameters, which micro-batches read, and state of the optimizer; so are parameters of which
- * micro-batches read a copy in 16 bit.
+ * micro-batches read a copy in 16 bit, whether it is made once a step or in each of them.
  */
 export function keptState(graph: Graph): ReadonlyMap<string, 'parameter' | 'state'> {
-  const updated = new Set(graph.nodes.flatMap(({ phase, outputs }) => (phase === 'update' ? outputs : [])));
-  const used = new Set(graph.nodes.flatMap(({ phase, inputs }) => (isOnceAStep(phase) ? [] : inputs)));
-  const pairs = graph.state.filter((pair) => isHeldWeight(pair) || updated.has(pair.output));
-  return new Map(pairs.map(({ input }) => [input, used.has(input) ? 'parameter' : 'state'] as const));
+  const micro = graph.nodes.filter(({ phase }) => !isOnceAStep(phase));
+  const used = new Set(micro.flatMap((node) => (isCopyIn16Bit(graph, node) ? [] : node.inputs)));
+  return new Map(keptPairs(graph).map(({ input }) => [input, used.has(input) ? 'parameter' : 'state'] as const));
+}
+
+function keptPairs({ nodes, state }: Graph): Graph['state'] {
+  const updated = new Set(nodes.flatMap(({ phase, outputs }) => (phase === 'update' ? outputs : [])));
+  return state.filter((pair) => isHeldWeight(pair) || updated.has(pair.output));
+}
+
+function isCopyIn16Bit(graph: Graph, node: Node): boolean {
+  const [copy] = node.outputs;
+  const isCast = entryOf(node.op, node.domain)?.role === 'cast' && copy !== null && copy !== undefined;
+  return isCast && isFloating(typeOf(graph, copy).dtype) && dtypeBits(typeOf(graph, copy).dtype) === 16;
 }
 
 /** Operators that compute from parameters and constants alone. */
 function ofParameters(graph: Graph): ReadonlySet<Node> {
-  const known = new Set([...keptState(graph)].flatMap(([name, part]) => (part === 'parameter' ? [name] : [])));
+  const known = new Set(keptPairs(graph).map(({ input }) => input));
   const found = new Set<Node>();
   for (const node of graph.nodes) {
     if (isOnceAStep(node.phase) || isBackward(node.phase)) continue;
