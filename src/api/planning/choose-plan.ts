@@ -293,9 +293,11 @@ async function lowerProposals(
     const known = excess.get(hasStages(priced)) ?? Number.POSITIVE_INFINITY;
     excess.set(hasStages(priced), Math.min(times, known));
   };
-  // Where memory does not ask for a ZeRO level, what is cut of the state is found update by update.
+  // Where memory does not ask for a ZeRO level, what is cut of the state is found update by update. That is the least sum over
+  // all stages, and a step waits for one of them: on accelerators, which hide messages of updates, the level makes it shorter.
   const isOpen = (priced: PricedConfiguration) =>
     options.zero === undefined &&
+    (cluster.local || !hasStages(priced)) &&
     isOfUpdates(priced.configuration) &&
     bytesForTensors(proposing.wholeBytes(priced), cluster) <= limit;
   for (let round = 0; round < ROUNDS; round++) {
@@ -367,12 +369,6 @@ async function lowerProposals(
   }
   const figure = figureOf(options);
   fitting.sort((a, b) => figure(a) - figure(b));
-  // That is the least sum over all stages. A step waits for one of them, and hides messages of updates behind compute.
-  const [{ priced: first = null } = {}] = fitting;
-  if (first && !cluster.local && isOpen(first) && !deadline.isOver()) {
-    const whole = await lower(choices, first, false, deadline).catch(refusal);
-    if (!(whole instanceof AutoparError) && figure(whole) < figure(fitting[0] as FittingPlan)) fitting[0] = whole;
-  }
   return { fitting, others: [...others.values()], searched, refusal: unmade, notes };
 }
 
