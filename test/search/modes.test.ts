@@ -90,9 +90,10 @@ test('with no time at all, propagation makes the plan and says so', async (t) =>
 
 test('with ample time, the time limit changes nothing', async (t) => {
   const graph = mlpGraph(8, 64, 256);
-  const { notes, ...found } = await plan(graph, CLUSTER, { timeLimit: 600 });
+  // What is held when memory is fullest is told on demand, by functions, and follows from the lowered graph.
+  const { notes, memory: _held, ...found } = await plan(graph, CLUSTER, { timeLimit: 600 });
   t.deepEqual(notes, []);
-  const { notes: _, ...free } = await plan(graph, CLUSTER);
+  const { notes: _notes, memory: _free, ...free } = await plan(graph, CLUSTER);
   t.deepEqual(found, free);
 });
 
