@@ -53,7 +53,7 @@ export interface Explainable {
   readonly meshOf?: (node: Pick<Node, 'name'>) => Mesh;
   /** The layout in which a reshard's tensor comes to its readers' stage, where a stage of another mesh sends it. */
   readonly arriving?: (reshard: SharedReshard) => Layout | undefined;
-  /** What the search left out besides: `roles` where dp lies on the batch alone, and axes whose degree was given. */
+  /** What the search left out besides: `roles` where dp shards the batch alone, and axes whose degree was given. */
   readonly left?: {
     readonly axes: 'roles' | 'free';
     readonly degrees: ReadonlySet<string>;

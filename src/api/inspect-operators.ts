@@ -145,7 +145,7 @@ export function replicatedRows(graph: Graph, work: ReadonlyMap<Node, OperatorWor
 
 const NO_WORK: OperatorWork = { flops: 0, bytes: 0 };
 
-/** Kinds of factors that no axis may lie on. A halo is cut as the factor is that it follows. */
+/** Kinds of factors that no axis may shard. A halo is cut as the factor is that it follows. */
 const UNCUT: ReadonlySet<FactorKind> = new Set(['whole', 'halo']);
 
 /** Why none of the factors can be cut; null where one can, evenly or with padding. */

@@ -34,7 +34,7 @@ import { orderedGraph, refuseIdleOrder } from './requests/sequence-order.js';
 export interface NestedPlanningOptions extends DecisionSources, PlanRequest {
   /** Bytes per device that a plan may need. */
   readonly memory?: number;
-  /** `free` lets every axis lie on every factor. */
+  /** `free` lets every axis shard every factor. */
   readonly axes?: 'roles' | 'free';
   /** How what pins leave open is completed: at least cost (the default), or by propagation alone. */
   readonly complete?: 'search' | 'propagate';

@@ -1,5 +1,5 @@
 /**
- * @file What plans of operators and of whole steps say alike of their choices: what another cluster would bring.
+ * @file What plans of operators and of training steps say alike of their choices: what another cluster would bring.
  */
 import { bytesText, secondsText, shareText } from './quantity.js';
 import { tableLines } from './table.js';

@@ -67,7 +67,7 @@ export function simulationLines(simulation: Simulation, { colors }: Output): rea
   ];
 }
 
-/** What each stage holds, by kind; a column more where something lies on hosts. */
+/** What each stage holds, by kind; a column more where hosts hold something. */
 function memoryTable({ stages, host }: Pick<Simulation, 'stages' | 'host'>): readonly string[] {
   const kinds = ['parameters', 'gradients', 'optimizer', 'activations', 'temporaries', 'overhead', 'total'] as const;
   const shown = [...kinds, ...(host ? (['host'] as const) : [])];

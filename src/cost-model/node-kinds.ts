@@ -28,7 +28,7 @@ function onKinds(cluster: Cluster, kinds: readonly number[]): Cluster {
 }
 
 /**
- * What a cluster is to each stage of a pipeline: the nodes that it lies on. Stages on nodes of the same kinds have the same
+ * What a cluster is to each stage of a pipeline: the nodes that it runs on. Stages on nodes of the same kinds have the same
  * record, however often they are asked for, so that parts can be priced once for all of them.
  * @param stride ranks from one stage to the next: of a stage, where stages are the outermost axis
  */
@@ -54,7 +54,7 @@ const KNOWN = new WeakMap<
   { readonly stages: Map<string, readonly Cluster[]>; readonly kinds: Map<string, Cluster> }
 >();
 
-/** The kinds of nodes that the ranks of each stage lie on. */
+/** The kinds of the nodes that each stage runs on. */
 function stageKinds(
   { kinds = [], nodes, perNode }: Cluster,
   stages: number,

@@ -122,7 +122,7 @@ export function simulateStages(
   return { priced, perStage, seconds, timeline, once: priced.map(({ lists }) => lists.get(UPDATE) ?? 0) };
 }
 
-/** What a cluster is to each stage: the nodes that it lies on. Stages are the outermost axis. */
+/** What a cluster is to each stage: the nodes that it runs on. Stages are the outermost axis. */
 export function clustersOf(stages: readonly LoweredStage[], cluster: Cluster): readonly Cluster[] {
   const [first] = stages;
   return first ? clustersOfStages(cluster, stages.length, deviceCount(first.sharded.mesh)) : [];

@@ -29,7 +29,7 @@ export interface Factor {
   /** Of a factor of kind `halo` that may be sharded: what its positions are read by. */
   readonly halo?: Halo;
   /**
-   * Besides, it may lie on the axes of another factor: its blocks are passed round, and what each rank makes of them is joined.
+   * Besides, the axes of another factor may shard it: its blocks are passed round, and what each rank makes of them is joined.
    */
   readonly streams?: true;
 }

@@ -157,7 +157,7 @@ function strategyInside(
   const rule = entry.rule(view);
   const axes: Record<string, readonly SubAxis[]> = {};
   const pieces: Record<string, readonly number[]> = {};
-  // A factor of size 1 that no axis lies on parts nothing.
+  // A factor of size 1 that no axis shards parts nothing.
   const isReal = (name: string) => outerRule.factors.get(name)?.size !== 1 || (outer.axes[name]?.length ?? 0) > 0;
   const assign = (inner: readonly (readonly string[])[] | null | undefined, outerDims: TensorFactors) => {
     inner?.forEach((factors, position) => {

@@ -20,7 +20,7 @@ import { type Layout, replicated } from '../sharding-propagation/layout.js';
 import { axesSize, type SubAxis } from '../sharding-propagation/mesh.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
 import type { Fragment, FragmentOperator, FragmentResult } from './fragment.js';
-import { asRows } from './lower-reshard.js';
+import { asRows, reshaped } from './lower-reshard.js';
 
 /** A sharded dimension under windows. */
 interface ShardedWindow {
@@ -291,15 +291,7 @@ function masked(
 /** A rank's row of a table with one for each, in the shape given. */
 function rowOf(fragment: Fragment, table: string, axes: readonly SubAxis[], shape: readonly number[]): string {
   const index = fragment.coordinate(axes, 1);
-  const row = local(fragment, 'Gather', [table, index], { axis: 0 }, [0, 1], undefined, axes);
-  const [result] = fragment.add({
-    op: 'Reshape',
-    attributes: { shape: [...shape] },
-    inputs: [row],
-    results: [asRows(fragment, row, shape)],
-    lowering: 'slice',
-  });
-  return result as string;
+  return reshaped(fragment, local(fragment, 'Gather', [table, index], { axis: 0 }, [0, 1], undefined, axes), shape);
 }
 
 /** An operator on rows that changes the size of one dimension of an operand (the first, by default). */

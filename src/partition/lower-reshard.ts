@@ -128,9 +128,8 @@ function lowerToPartial(fragment: Fragment, tensor: string, step: ReshardOp, nam
   return result as string;
 }
 
-/** The local block under another local shape (no data moves); nothing is added where the shapes are equal. */
-function viewAs(fragment: Fragment, tensor: string, shape: readonly number[], from: readonly number[]): string {
-  if (shape.length === from.length && shape.every((size, index) => size === from[index])) return tensor;
+/** The local shard under another local shape; no data moves. */
+export function reshaped(fragment: Fragment, tensor: string, shape: readonly number[]): string {
   const [result] = fragment.add({
     op: 'Reshape',
     attributes: { shape: [...shape] },
@@ -139,6 +138,12 @@ function viewAs(fragment: Fragment, tensor: string, shape: readonly number[], fr
     lowering: 'slice',
   });
   return result as string;
+}
+
+/** The same; nothing is added where the shapes are equal. */
+function viewAs(fragment: Fragment, tensor: string, shape: readonly number[], from: readonly number[]): string {
+  const isSame = shape.length === from.length && shape.every((size, index) => size === from[index]);
+  return isSame ? tensor : reshaped(fragment, tensor, shape);
 }
 
 /**

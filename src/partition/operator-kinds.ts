@@ -10,7 +10,7 @@ import type { ComputeNode, ShardedGraph, ShardedTensor } from './sharded-graph.j
 
 export interface OperatorKinds {
   /**
-   * A number that tensors share exactly when they are of one type: dtype, shapes, layout, axes that they vary over or lie on the
+   * A number that tensors share exactly when they are of one type: dtype, shapes, layout, axes that they vary over or are on the
    * first rank of.
    */
   readonly typeOf: (tensor: ShardedTensor) => number;

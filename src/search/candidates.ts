@@ -1,12 +1,12 @@
 /**
  * @file The strategies worth considering for one operator, and what each costs.
  *
- * An axis of the mesh lies on one factor, or its first sub-axes on one factor and the rest on another or idle (two key
+ * An axis of the mesh shards one factor, or its first sub-axes on one factor and the rest on another or idle (two key
  * heads on tp 4), or on none. Operators that are linear may also pass partial sums through, and what contracting factors
  * leave partial may be left, reduced, or reduced and scattered. Everything legal is enumerated; each candidate is lowered
  * and its nodes are priced, so that costs are those of the lowered graph.
  *
- * Roles (roles.ts): dp lies on the batch where the operator has one; tp does only where a heavy operator has nothing else to cut
+ * Roles (roles.ts): dp shards the batch where the operator has one; tp does only where a heavy operator has nothing else to cut
  * (a recurrence); an operator that multiplies a weight matrix has tp on one of the matrix's dimensions (sharding the sequence
  * instead would repeat the weights). `free` lifts all of this. Sums that are rounded to quantised numbers stay whole, as
  * QLinearConv and QLinearMatMul have it; pins can ask for them to be shared out.
@@ -350,7 +350,7 @@ function majorSize(factor: Factor, hints: CandidateQuestion['hints']): number {
 }
 
 /**
- * Placements of two axes together. Where both lie on heads of attention, either goes first: heads that tp has cut already are
+ * Placements of two axes together. Where both shard heads of attention, either goes first: heads that tp has cut already are
  * exchanged over sp inside each part alone.
  */
 function joins(
@@ -432,7 +432,7 @@ function plainly(placement: AxisPlacement): Strategy {
   return { ...placement, carried: null, pending: { kind: 'none' } };
 }
 
-/** The placement alone, and with partial sums passed through over axes that lie on no factor. */
+/** The placement alone, and with partial sums passed through over axes that shard no factor. */
 function carriedVariants(
   placement: AxisPlacement,
   question: CandidateQuestion,

@@ -137,7 +137,7 @@ export function attentionHeads(rule: FactorRule): readonly number[] {
 
 /**
  * Whether an axis of these sub-axes divides heads: those of keys, the queries' that share each, or its first sub-axes the one and
- * the rest the other. Keys are then repeated over the sub-axes that lie on queries alone.
+ * the rest the other. Keys are then repeated over the sub-axes that shard queries alone.
  */
 export function dividesHeads(sizes: readonly number[], subAxes: readonly number[]): boolean {
   const product = (axes: readonly number[]) => axes.reduce((all, size) => all * size, 1);

@@ -4,7 +4,7 @@
  *
  *     for each sub-axis of the mesh, outermost first
  *       for each operator, heaviest first
- *         of the factors that the sub-axis may lie on, take that under which the operator and the redistributions to what
+ *         of the factors that the sub-axis may shard, take that under which the operator and the redistributions to what
  *         its neighbours have decided so far cost least
  *
  * An operator decides first while its neighbours are open, then again when they are not; what was decided about earlier sub-axes

@@ -37,7 +37,7 @@ export interface RoleQuestion {
 /** What an axis takes of an operator under its role. */
 export interface Taken {
   readonly factors: readonly Factor[];
-  /** It lies on one of them. */
+  /** It shards one of them. */
   readonly must: boolean;
 }
 
@@ -98,7 +98,7 @@ export function isLeft(factor: string, leaves: readonly FactorFamily[], { famili
   return leaves.some((family) => families.factors[family].has(factor));
 }
 
-/** Whether all ranks that experts lie on divide the experts of an operator. */
+/** Whether all ranks that experts are spread over divide the experts of an operator. */
 export function canTakeExperts(usable: readonly Factor[], { mesh, families, axes }: RoleQuestion): boolean {
   const ranks = axesSize(mesh, mesh.experts ?? []);
   return (

@@ -53,7 +53,7 @@ export function usedDataAxes(mesh: Mesh): readonly string[] {
 
 /**
  * Into how many parts the data axes cut a tensor.
- * @param spread what lies on other ranks whatever the level, and does not count: the ranks of experts, of what they own
+ * @param spread what other ranks hold whatever the level, and does not count: the ranks of experts, of what they own
  */
 export function dataParts({ dims }: Layout, mesh: Mesh, spread: readonly SubAxis[] = []): number {
   return partsOf(

@@ -206,7 +206,7 @@ function degreesOf(config: ParallelConfig): ConfigOptions['degrees'] {
   };
 }
 
-/** Expert parallelism lies on other axes' ranks and multiplies nothing. */
+/** Expert parallelism takes ranks of other axes and multiplies nothing. */
 function productOf({ dp = 1, tp = 1, pp = 1, sp = 1 }: ConfigOptions['degrees']): number {
   return dp * tp * pp * sp;
 }

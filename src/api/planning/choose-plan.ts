@@ -1,51 +1,36 @@
 /**
  * @file Which plan of a step is taken: that of the best dp · tp at the micro-batches that are given, or one that a search over
- * steps proposes. The best proposal is planned operator by operator, lowered, and priced as lowered, memory
- * included; the next ones only where that price refutes the order of the proposals. The fastest that fits is the plan.
+ * steps proposes (lower-proposals.ts). The fastest as lowered that fits is the plan, unless one as fast is simpler.
  */
-import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
-import { bytesForTensors, deviceBytes, usableBytes } from '../../cost-model/predict.js';
-import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
+import { clusterSize } from '../../cost-model/cluster.js';
+import { usableBytes } from '../../cost-model/predict.js';
 import { AutoparError } from '../../ir/error.js';
 import type { Graph } from '../../ir/graph.js';
 import { interruptible } from '../../ir/interruption.js';
-import type { PricedConfiguration } from '../../search/configurations/priced.js';
 import { bytesWritten, shareWritten } from '../../search/figures.js';
-import { NothingFits, type PlanOptions } from '../../search/plan.js';
-import { NEAR, preferencesOf, preferred, roomyBytes } from '../../search/preference.js';
+import type { PlanOptions } from '../../search/plan.js';
+import { preferencesOf, preferred, roomyBytes } from '../../search/preference.js';
 import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 import { Deadline } from '../../solver/deadline.js';
-import type { ImportedModel } from '../models/import.js';
-import { mixesSamples, type Training } from '../models/training.js';
+import { mixesSamples } from '../models/training.js';
 import { type PlannedModel, plan } from '../plan.js';
-import type { NestedCompileOptions } from '../requests/compile-options.js';
 import {
+  type Choices,
   type ComparedPlan,
   type FittingPlan,
   type Formed,
   figureOf,
-  notTaken,
   peakOf,
   ranked,
+  refusal,
   refusedPlan,
   stepSecondsOf,
 } from './compared-plans.js';
 import { innerAxes } from './left-out.js';
-import { MOST_WORK, MOST_WORK_OF_KINDS, MOST_WORK_WITHOUT_ROLES, meshWork, plainWork } from './planning-work.js';
-import { askedOf, asSearched, kindOf, microBatchCount, proposer, unproposed } from './proposals.js';
+import { lowerProposals, memoryOf, NOT_PROPOSED } from './lower-proposals.js';
+import { MOST_WORK, MOST_WORK_WITHOUT_ROLES, meshWork, plainWork } from './planning-work.js';
+import { asSearched, unproposed } from './proposals.js';
 import { type StepSearch, stepRemedy } from './search-step.js';
-
-/** What is chosen from. */
-export interface Choices {
-  readonly cluster: Cluster;
-  /** The model as it was read. */
-  readonly read: ImportedModel;
-  readonly options: NestedCompileOptions;
-  /** What is trained, as it is asked for; absent for inference. */
-  readonly training: Training | undefined;
-  /** The model as it is planned. @throws AutoparError where it has no such micro-batches */
-  readonly form: (asked: NestedCompileOptions, training: Training | undefined) => Promise<Formed>;
-}
 
 export interface ChosenPlan extends Formed {
   readonly planned: PlannedModel;
@@ -57,18 +42,6 @@ export interface ChosenPlan extends Formed {
   readonly searched: StepSearch | null;
   readonly notes: readonly string[];
 }
-
-/** Proposals that may be lowered, one after another. */
-const LOWERED = 4;
-
-/**
- * Of the memory that there is, as much as estimates of training may need for a start, where headroom is wanted: they are off by
- * some per cent, a plan that is too large by less is planned in vain, and one that recomputes a layer more takes hardly longer.
- */
-const SAFE_SHARE = 0.95;
-
-/** How often proposals are made, for less memory where some of them do not fit once they are lowered. */
-const ROUNDS = 3;
 
 /**
  * The fastest plan that fits.
@@ -116,14 +89,6 @@ async function withRemedy(
   return new AutoparError(error.code, error.exit, error.message, error.where, hint);
 }
 
-/**
- * Proposals of training say how memory is saved, so that operators are searched within it where none of them fits; those of
- * inference save it by their degrees alone, so that operators are searched within it at once, however many there are.
- */
-function memoryOf(training: Training | undefined): PlanOptions['memory'] {
-  return training ? 'checked' : 'tried';
-}
-
 /** dp · tp alone, and proposals beside it. */
 async function beside(choices: Choices, deadline: Deadline): Promise<ChosenPlan> {
   const { training, cluster, read, options } = choices;
@@ -155,17 +120,6 @@ async function beside(choices: Choices, deadline: Deadline): Promise<ChosenPlan>
   return { ...smaller, compared: isMade ? ranked([smaller], others, options) : [], searched, notes };
 }
 
-interface LoweredProposals {
-  /** The fastest first. */
-  readonly fitting: readonly FittingPlan[];
-  readonly others: readonly ComparedPlan[];
-  /** All that was compared by the price of layers; null where nothing could be proposed. */
-  readonly searched: StepSearch | null;
-  /** Why nothing could be proposed; null where something was. */
-  readonly refusal: AutoparError | null;
-  readonly notes: readonly string[];
-}
-
 /**
  * The best mesh of dp and tp alone with any axis on any factor: convolutions may keep the batch where fully connected layers have
  * features (Krizhevsky 2014, "One weird trick"). Null where it does not fit, beyond `MOST_WORK_WITHOUT_ROLES`, and on ranks of
@@ -181,8 +135,6 @@ async function withoutRoles(choices: Choices, alone: FittingPlan, deadline: Dead
   const lifted = await planned({ ...choices, options: asked }, alone, 'checked', deadline).catch(refusal);
   return lifted instanceof AutoparError ? null : { ...lifted, axes: 'free' };
 }
-
-const NOT_PROPOSED: LoweredProposals = { fitting: [], others: [], searched: null, refusal: null, notes: [] };
 
 /**
  * Whether nothing is to be gained beside dp and tp. What neither sp nor ep cuts has stages left, and where all samples pass them
@@ -252,262 +204,4 @@ async function planned(
   await interruptible(options.signal);
   options.onProgress?.('planning');
   return { ...formed, planned: await plan(formed.imported, options, memory, deadline), priced: null };
-}
-
-/**
- * Proposals as lowered, the first few; where none of them fits, those for as much less memory as the lowered ones need more than
- * was estimated.
- */
-async function lowerProposals(
-  choices: Choices,
-  deadline: Deadline,
-  alone: FittingPlan | null,
-): Promise<LoweredProposals> {
-  const { options, training, cluster, read } = choices;
-  options.onProgress?.('searching steps');
-  // Half of the time is for proposing.
-  const half = new Deadline(Number.isFinite(deadline.left()) ? deadline.left() / 2 : undefined, options.signal);
-  const proposing = await proposer(options, training, read, half).catch(refusal);
-  if (proposing instanceof AutoparError)
-    return { fitting: [], others: [], searched: null, refusal: proposing, notes: [unproposedText(proposing)] };
-  const limit = options.memory ?? usableBytes(cluster) ?? Number.POSITIVE_INFINITY;
-  const fitting: FittingPlan[] = [];
-  const others = new Map<string, ComparedPlan>();
-  const notes: string[] = [];
-  let searched: StepSearch | null = null;
-  let unmade: AutoparError | null = null;
-  let work = 0;
-  const seen = new Set<string>();
-  /** Of what was lowered. */
-  const kinds = new Set<string>();
-  // Of dp and tp alone the fastest is known, not the one with the least memory.
-  const isTimed = options.objective !== 'memory';
-  const within = (bytes: number) => (Number.isFinite(bytes) ? deviceBytes(bytes, cluster) : null);
-  const { headroom } = preferencesOf(options, options.memory !== undefined);
-  let asked = within(training ? Math.max(SAFE_SHARE, 1 - headroom) * limit : limit);
-  let paired = alone;
-  // How many times its estimate needs what is too large, or fits with memory saved alone: the least of what was lowered, with
-  // stages and without.
-  const excess = new Map<boolean, number>();
-  const exceeds = (priced: PricedConfiguration, times: number) => {
-    const known = excess.get(hasStages(priced)) ?? Number.POSITIVE_INFINITY;
-    excess.set(hasStages(priced), Math.min(times, known));
-  };
-  // Where memory does not ask for a ZeRO level, what is cut of the state is found update by update. That is the least sum over
-  // all stages, and a step waits for one of them: on accelerators, which hide messages of updates, the level makes it shorter.
-  const isOpen = (priced: PricedConfiguration) =>
-    options.zero === undefined &&
-    (cluster.local || !hasStages(priced)) &&
-    isOfUpdates(priced.configuration) &&
-    bytesForTensors(proposing.wholeBytes(priced), cluster) <= limit;
-  for (let round = 0; round < ROUNDS; round++) {
-    const safe = await proposing.propose(asked).catch(refusal);
-    // What fits nearly, or not at all, is proposed where nothing else is.
-    const proposed =
-      safe instanceof AutoparError && round === 0 ? await proposing.propose(within(limit)).catch(refusal) : safe;
-    if (proposed instanceof AutoparError) {
-      if (round === 0) {
-        notes.push(unproposedText(proposed));
-        unmade = proposed;
-      }
-      break;
-    }
-    const { proposals } = proposed;
-    searched ??= { ...proposed.searched, fewer: await proposing.fewer(proposed.searched) };
-    if (!paired?.priced) paired = withEstimate(alone, proposed.proposals);
-    let least = Number.POSITIVE_INFINITY;
-    let tried = 0;
-    const waiting = new Set(proposals);
-    while (waiting.size > 0 && tried < LOWERED) {
-      const priced = isTimed ? likeliest(waiting, fitting) : [...waiting][0];
-      if (!priced) break;
-      waiting.delete(priced);
-      const index = proposals.indexOf(priced);
-      const key = JSON.stringify(priced.configuration);
-      if (seen.has(key) || (isTimed && isSearched(priced, alone))) continue;
-      seen.add(key);
-      if (isTimed && !mayBeFaster(priced, paired ? [paired, ...fitting] : fitting)) {
-        if (index < LOWERED) others.set(key, notTaken(priced, SLOWER));
-        continue;
-      }
-      const { dp, sp, tp } = priced.configuration.degrees;
-      const bytes = bytesForTensors(priced.bytes, cluster);
-      if (bytes * (excess.get(hasStages(priced)) ?? 1) > limit) {
-        if (index < LOWERED) others.set(key, notTaken(priced, LARGER));
-        continue;
-      }
-      tried++;
-      const [known] = [...fitting, ...(alone ? [alone] : [])];
-      // Training graphs of a model have much the same operators, whatever its micro-batches.
-      const ownWork = ({ imported }: Formed) => meshWork(imported.graph, dp * sp * tp);
-      const mostWork = kinds.has(kindOf(priced)) ? MOST_WORK : MOST_WORK_OF_KINDS;
-      const isLast = known !== undefined && work + ownWork(known) > mostWork;
-      const unplanned = deadline.isOver() ? LATE : isLast ? TOO_LARGE : null;
-      if (unplanned !== null) {
-        others.set(key, notTaken(priced, unplanned));
-        continue;
-      }
-      kinds.add(kindOf(priced));
-      options.onProgress?.(`planning proposal ${tried} of ${Math.min(proposals.length, LOWERED)}`);
-      const result = await lower(choices, priced, isOpen(priced), deadline).catch(refusal);
-      const counted = known ?? (result instanceof AutoparError ? null : result);
-      if (counted) work += ownWork(counted);
-      if (!(result instanceof AutoparError)) {
-        fitting.push(result);
-        // Others that are estimated to need as much would pay time for memory too.
-        if (result.planned.found.savesMemory) exceeds(priced, NEAR * (limit / bytes));
-        continue;
-      }
-      others.set(key, notTaken(priced, result));
-      if (!(result instanceof NothingFits)) continue;
-      const own = result.figures.leastBytes / bytes;
-      least = Math.min(least, own);
-      exceeds(priced, own);
-    }
-    if (!Number.isFinite(least)) break;
-    asked = within(limit / least);
-  }
-  const figure = figureOf(options);
-  fitting.sort((a, b) => figure(a) - figure(b));
-  return { fitting, others: [...others.values()], searched, refusal: unmade, notes };
-}
-
-/** The best of dp and tp alone with the estimate of its degrees, where both are there. */
-function withEstimate(alone: FittingPlan | null, proposals: readonly PricedConfiguration[]): FittingPlan | null {
-  if (!alone) return null;
-  const { degrees } = alone.planned.plan;
-  const isLike = ({ configuration }: PricedConfiguration) =>
-    AXIS_ORDER.every((axis) => configuration.degrees[axis] === degrees[axis]);
-  const priced = proposals.filter(isLike).sort((a, b) => a.seconds - b.seconds)[0] ?? null;
-  return { ...alone, priced };
-}
-
-/**
- * Whether a proposal may be faster than what is lowered. Prices of sharded graphs are some factor above those of layers, much
- * the same of a model's plans of one kind, whose transfers and bubbles the factor has too: the least of theirs is taken. None is
- * known before one of them is lowered, nor of one that pays time for memory. What is as fast within the exactness of predictions
- * may be faster.
- */
-function mayBeFaster(proposal: PricedConfiguration, lowered: readonly FittingPlan[]): boolean {
-  const factor = factorOf(lowered, (priced) => kindOf(priced) === kindOf(proposal)) ?? 1;
-  return lowered.every((one) => proposal.seconds * factor < NEAR * stepSecondsOf(one));
-}
-
-/** The least by which plans that proposals became are dearer, of some of them; null where none of these is lowered. */
-function factorOf(lowered: readonly FittingPlan[], isLike: (priced: PricedConfiguration) => boolean): number | null {
-  const factors = lowered.flatMap((one) =>
-    one.priced && !one.planned.found.savesMemory && isLike(one.priced) ? [stepSecondsOf(one) / one.priced.seconds] : [],
-  );
-  return factors.length > 0 ? Math.min(...factors) : null;
-}
-
-function hasStages({ configuration }: PricedConfiguration): boolean {
-  return configuration.degrees.pp > 1;
-}
-
-/**
- * The proposal that is least by its estimate, as much dearer as lowered ones of its kind are, else of those that have stages, or
- * none, like it.
- */
-function likeliest(
-  proposals: ReadonlySet<PricedConfiguration>,
-  lowered: readonly FittingPlan[],
-): PricedConfiguration | undefined {
-  const expected = (proposal: PricedConfiguration) =>
-    proposal.seconds *
-    (factorOf(lowered, (priced) => kindOf(priced) === kindOf(proposal)) ??
-      factorOf(lowered, (priced) => hasStages(priced) === hasStages(proposal)) ??
-      1);
-  return [...proposals].reduce<PricedConfiguration | undefined>(
-    (best, one) => (best && expected(best) <= expected(one) ? best : one),
-    undefined,
-  );
-}
-
-/** Whether dp and tp alone were searched over all that a proposal asks for, and fit: its ZeRO level leaves fewer layouts. */
-function isSearched({ configuration }: PricedConfiguration, alone: FittingPlan | null): boolean {
-  const { degrees, recompute, offload = 'none' } = configuration;
-  const { plan: known, found } = alone?.planned ?? {};
-  const { pp, sp, ep } = known?.degrees ?? { pp: 0, sp: 0, ep: 0 };
-  const isTooLarge = found?.rejected.some((other) => other.kind === 'too-large' && other.degrees.tp === degrees.tp);
-  const isAlike = pp === 1 && degrees.pp === pp && degrees.sp === sp && degrees.ep === ep;
-  const isWhole = microBatchCount(configuration) === (alone?.training?.microBatches ?? 1);
-  // Of inference over sp a proposal is lowered in two forms of attention, of which alone is one.
-  const isOneForm = sp === 1 || alone?.training !== undefined;
-  return isAlike && isWhole && isOneForm && !isTooLarge && recompute === 'none' && offload === 'none';
-}
-
-const SLOWER = 'not lowered: estimated to be no faster';
-const LARGER = 'not lowered: estimated to be too large, by what another needs';
-const LATE = 'not lowered before the time limit';
-const TOO_LARGE = 'not lowered: the model has too many operators to plan several times';
-
-/**
- * A proposal, planned operator by operator; or why it is not.
- * @param isOpen its ZeRO level is left open
- * @throws AutoparError where it has no plan, or none that fits
- */
-async function lower(
-  choices: Choices,
-  priced: PricedConfiguration,
-  isOpen: boolean,
-  deadline: Deadline,
-): Promise<FittingPlan> {
-  const { form, options, training } = choices;
-  const { configuration } = priced;
-  const { dp, sp, ep } = configuration.degrees;
-  const { microBatch: _, ...given } = options;
-  await interruptible(options.signal);
-  const formed = (degrees: Partial<Degrees>) =>
-    form(
-      { ...given, degrees: { ...given.degrees, ...degrees } },
-      training && { ...training, microBatches: microBatchCount(configuration) },
-    );
-  const written = await formed({ dp, sp, ep });
-  const forms = [written];
-  // In plain operators each rank may have its own queries, in one operator its own heads and features of values: neither is
-  // faster for every model. Training is planned in the first form alone, since planning it takes several times as long.
-  if (!training && sp > 1) {
-    const whole = await formed({ dp, sp: 1, ep });
-    if (whole.imported.graph.nodes.length !== written.imported.graph.nodes.length) forms.push(whole);
-  }
-  const results: (FittingPlan | AutoparError)[] = [];
-  for (const one of forms) results.push(await lowerFormed(choices, priced, one, isOpen, deadline).catch(refusal));
-  const fitting = results.flatMap((one) => (one instanceof AutoparError ? [] : [one]));
-  const [best] = fitting.sort((one, other) => stepSecondsOf(one) - stepSecondsOf(other));
-  if (!best) throw results[0];
-  return best;
-}
-
-/** The same in one form of the model. */
-async function lowerFormed(
-  { options, training }: Choices,
-  priced: PricedConfiguration,
-  formed: Formed,
-  isOpen: boolean,
-  deadline: Deadline,
-): Promise<FittingPlan> {
-  const { configuration } = priced;
-  const asked = { ...options, ...askedOf(configuration, formed.imported.graph, options) };
-  const { zero: _zero, ...open } = asked;
-  return {
-    ...formed,
-    planned: await plan(formed.imported, isOpen ? open : asked, memoryOf(training), deadline),
-    priced,
-  };
-}
-
-/** Whether the ZeRO level of a step is about its updates alone: of one micro-batch level 2 is level 1. */
-function isOfUpdates(configuration: StepConfiguration): boolean {
-  return configuration.zero === 1 || (configuration.zero === 2 && microBatchCount(configuration) === 1);
-}
-
-/** What has no plan, to be compared with what has. @throws whatever is not the user's to mend */
-function refusal(error: unknown): AutoparError {
-  if (error instanceof AutoparError) return error;
-  throw error;
-}
-
-function unproposedText(error: AutoparError): string {
-  return `dp and tp alone were planned, since no other step could be proposed: ${error.message}`;
 }

@@ -3,7 +3,7 @@
  */
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
-import type { AutoparError } from '../../ir/error.js';
+import { AutoparError } from '../../ir/error.js';
 import type { PricedConfiguration } from '../../search/configurations/priced.js';
 import { bytesWritten } from '../../search/figures.js';
 import { NothingFits } from '../../search/plan.js';
@@ -18,6 +18,18 @@ export interface Formed {
   readonly imported: ImportedModel;
   /** With its number of micro-batches. */
   readonly training: Training | undefined;
+}
+
+/** What plans are chosen from. */
+export interface Choices {
+  readonly cluster: Cluster;
+  /** The model as it was read. */
+  readonly read: ImportedModel;
+  readonly options: NestedCompileOptions;
+  /** What is trained, as it is asked for; absent for inference. */
+  readonly training: Training | undefined;
+  /** The model as it is planned. @throws AutoparError where it has no such micro-batches */
+  readonly form: (asked: NestedCompileOptions, training: Training | undefined) => Promise<Formed>;
 }
 
 /** A choice, and what became of it. */
@@ -105,15 +117,8 @@ export function notTaken(priced: PricedConfiguration, why: AutoparError | string
   };
 }
 
-/** What was asked. */
-interface Asked {
-  readonly options: NestedCompileOptions;
-  readonly cluster: Cluster;
-  readonly training: Training | undefined;
-}
-
 /** Of dp and tp alone. */
-export function refusedPlan({ options, cluster, training }: Asked, why: AutoparError | null): ComparedPlan {
+export function refusedPlan({ options, cluster, training }: Choices, why: AutoparError | null): ComparedPlan {
   const { dp, tp, pp = 1, sp = 1, ep = 1 } = options.degrees ?? {};
   const rest = clusterSize(cluster) / (pp * sp);
   return {
@@ -133,4 +138,10 @@ function without(why: AutoparError | string): Pick<ComparedPlan, 'stepSeconds' |
     peakBytes: leastBytes,
     reason: `needs ${bytesWritten(leastBytes)} of ${bytesWritten(limitBytes)} as lowered`,
   };
+}
+
+/** A choice that has no plan, to be compared with those that have one. @throws whatever is not the user's to mend */
+export function refusal(error: unknown): AutoparError {
+  if (error instanceof AutoparError) return error;
+  throw error;
 }

@@ -1,5 +1,5 @@
 /**
- * @file Why a search over whole steps has no answer, and what would give it one.
+ * @file Why a search over training steps has no answer, and what would give it one.
  */
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import { DEVICE_OVERHEAD } from '../../cost-model/hardware.js';

@@ -1,7 +1,7 @@
 /**
  * @file Proposals: what a search over steps would have a plan ask for, in the words that programs have a lowering for:
  * degrees, micro-batches, stages with their layers, schedule, ZeRO, recompute, offload. They are priced by layers and only
- * propose: each is planned operator by operator, lowered and priced again (choose-plan.ts).
+ * propose: each is planned operator by operator, lowered and priced again (lower-proposals.ts).
  */
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import { repeatedLayers } from '../../ir/autodiff/recompute-kinds.js';

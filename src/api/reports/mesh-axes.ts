@@ -1,5 +1,5 @@
 /**
- * @file What each axis of a mesh costs: its ranks, the levels of the cluster that its groups lie on, the slowest link that they
+ * @file What each axis of a mesh costs: its ranks, the levels of the cluster that its groups span, the slowest link that they
  * cross, and the bytes and seconds of a step that go over it.
  */
 import type { Cluster } from '../../cost-model/cluster.js';

@@ -246,7 +246,7 @@ class Enumeration {
     this.open.push({ configuration, seconds: priced?.seconds ?? null, bytes, atLeast });
   }
 
-  /** What devices do not hold without recomputation may lie on the host: no step is shorter for it than if they held it. */
+  /** What devices do not hold without recomputation may be on the host: no step is shorter for it than if they held it. */
   moveToHost(placings: Placings): void {
     const { pricing, isLayerByLayer } = this;
     const { limitBytes } = this.options;
@@ -344,7 +344,7 @@ function worstOfTop(kept: ReadonlyMap<Combination, PricedConfiguration>, top: nu
   return seconds[top - 1] ?? Number.POSITIVE_INFINITY;
 }
 
-/** What may lie on the host: nothing where that is decided, or devices have no limit. */
+/** What the host may hold: nothing where that is decided, or devices have no limit. */
 function offloadsOf(
   { decided, base }: SpaceOptions,
   { offloads }: Placings,

@@ -1,5 +1,5 @@
 /**
- * @file The stage cutter: which layers lie on which stage of a pipeline whose degrees, micro-batches and schedule are decided.
+ * @file The stage cutter: which layers each stage of a pipeline has whose degrees, micro-batches and schedule are decided.
  * Embedding and head belong to the first and last stage, so that these get fewer layers; a stage recomputes as few layers as its
  * micro-batches in flight leave room for, which makes it slower. Dynamic programming from the last stage to the first.
  */

@@ -19,7 +19,7 @@ export function fewestRecomputed(
   limitBytes: number | null,
   parts?: PartsBytes,
 ): StepConfiguration {
-  // What lies on the host takes the devices' memory no more: recomputing is for sending less, and all layers do it or none.
+  // What the host holds takes no device memory: recomputing is for sending less, and all layers do it or none.
   if (limitBytes === null || configuration.recompute === 'none' || offloadsActivations(configuration))
     return configuration;
   const cut = cutOf(work, configuration);

@@ -46,6 +46,6 @@ export interface Pricing {
 export interface Placings {
   /** Orders of the axes beside the usual one that may be faster for something. */
   readonly orders: (degrees: Degrees) => readonly MeshOrder[];
-  /** What may lie on the host. */
+  /** What the host may hold. */
   readonly offloads: readonly Exclude<Offload, 'none'>[];
 }

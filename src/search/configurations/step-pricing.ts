@@ -1,5 +1,5 @@
 /**
- * @file The cost model as the search over whole steps asks it: prices, bytes and bounds of configurations on one cluster.
+ * @file The cost model as the search over training steps asks it: prices, bytes and bounds of configurations on one cluster.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import type { Degrees, MeshOrder, StepConfiguration } from '../../cost-model/step/configuration.js';

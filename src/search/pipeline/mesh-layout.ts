@@ -1,6 +1,6 @@
 /**
  * @file Meshes of stages as text: `tp2 sp2 | dp4 ep2`, a stage's axes and their sizes, and a bar between stages. `ep` is no axis
- * of ranks: experts lie on sub-axes of the stage's dp · sp.
+ * of ranks: experts are sharded over sub-axes of the stage's dp · sp.
  */
 import { AutoparError } from '../../ir/error.js';
 import { MOST_DEVICES, MOST_STAGES } from '../../sharding-propagation/mesh.js';

@@ -103,8 +103,7 @@ function factorClash(
         if (differ) return `factor ${one.factor} is ${written(one)} ${here} and ${written(other)} ${there}`;
       } else if (!streamed(one, rule) && !streamed(other, rule)) {
         const shared = one.axes?.find((axis) => other.axes?.includes(axis));
-        if (shared !== undefined)
-          return `${shared} lies on factor ${one.factor} ${here} and on ${other.factor} ${there}`;
+        if (shared !== undefined) return `${shared} shards factor ${one.factor} ${here} and ${other.factor} ${there}`;
       }
     }
   }

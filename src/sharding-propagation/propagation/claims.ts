@@ -46,7 +46,7 @@ export interface Claims {
   readonly results: ReadonlyMap<number, Cut>;
 }
 
-/** A factor whose axes may as well lie on a piece of it: as which cut they are meant. */
+/** A factor whose axes may as well shard a piece of it: as which cut they are meant. */
 export type ChoosePiece = (factor: number, axes: readonly SubAxis[]) => Cut;
 
 /** @throws AutoparError `pin-cannot-be-kept` where a claim is none that the rule allows */
@@ -200,15 +200,14 @@ function countOf(claims: Claims, factor: number): number | null {
   return null;
 }
 
-/** An axis lies on one factor of an operator. */
+/** An axis shards one factor of an operator. */
 function axisClash(first: Claims['cuts'], second: Claims['cuts'], cells: OperatorCells): string | null {
   for (const [one, cut] of first)
     for (const [other, against] of second) {
       if (one === other) continue;
       const shared = axesOfCut(cut).find((axis) => axesOfCut(against).includes(axis));
       const [name, also] = [cells.factors[one]?.name, cells.factors[other]?.name];
-      if (shared !== undefined)
-        return `${shared} lies on factor ${name} by the first and on factor ${also} by the second`;
+      if (shared !== undefined) return `${shared} shards factor ${name} by the first and factor ${also} by the second`;
     }
   return null;
 }
@@ -222,6 +221,6 @@ function forbiddenClash(
   for (const axis of first.pin.without ?? [])
     for (const [factor, cut] of second.cuts)
       if (axesOfCut(cut).includes(axis))
-        return `${axis} is kept off it by the ${here} and lies on factor ${cells.factors[factor]?.name} by the ${there}`;
+        return `${axis} is kept off it by the ${here} and shards factor ${cells.factors[factor]?.name} by the ${there}`;
   return null;
 }

@@ -22,7 +22,7 @@ export interface CellFactor {
   readonly name: string;
   readonly size: number;
   readonly kind: FactorKind;
-  /** Whether an axis may lie on it at all: lowering has a way for its kind and operator. */
+  /** Whether an axis may shard it at all: lowering has a way for its kind and operator. */
   readonly usable: boolean;
   /** Results are summed over it: no result has it. */
   readonly contracting: boolean;

@@ -23,7 +23,7 @@ export interface ResolveOptions {
   readonly round: number;
   /** Whether results of a sum are listened to. */
   readonly backward: boolean;
-  /** Axes that may not lie on what is summed over. */
+  /** Axes that may not shard what is summed over. */
   readonly unsummed?: ReadonlySet<SubAxis>;
 }
 

@@ -17,7 +17,7 @@ import { pinCannotBeKept } from './refusals.js';
 export interface SplitQuestion {
   readonly cells: OperatorCells;
   readonly counts: readonly (CountedFactors & { readonly source: PinSource })[];
-  /** What lies on each factor already. */
+  /** What shards each factor already. */
   readonly cuts: readonly Cut[];
   /** Factors whose cuts pins have fixed. */
   readonly fixed: ReadonlySet<number>;

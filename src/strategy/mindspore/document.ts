@@ -59,7 +59,7 @@ export function stageDevices(document: MindSporeStrategy): {
   for (const [name, { deviceMatrix }] of document.parameters) {
     const product = deviceMatrix.reduce((all, size) => all * size, 1);
     if (devices !== null && devices !== product) {
-      return { devices, differs: `parameter ${name} lies on ${product} devices, those before it on ${devices}` };
+      return { devices, differs: `parameter ${name} is on ${product} devices, those before it on ${devices}` };
     }
     devices = product;
   }

@@ -437,7 +437,7 @@ const BAD: readonly (readonly [title: string, pins: readonly PinRecord[], code: 
       { match: { node: 'fc' }, factors: { k: 'tp' } },
     ],
     'pins-contradict',
-    /tp\.0 lies on factor n by the first and on k by the second/,
+    /tp\.0 shards factor n by the first and k by the second/,
   ],
   [
     'two pins of a tensor',

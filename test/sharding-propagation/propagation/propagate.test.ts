@@ -265,7 +265,7 @@ const refusals: readonly {
   {
     title: 'two pins of one operator on one axis',
     pins: () => [operator('layers.0.up', { axes: { m: ['tp'] } }), operator('layers.0.up', { axes: { n: ['tp'] } }, 1)],
-    says: /tp lies on factor m by the first and on factor n by the second/,
+    says: /tp shards factor m by the first and factor n by the second/,
   },
   {
     title: 'axes against a count',
@@ -283,7 +283,7 @@ const refusals: readonly {
   {
     title: 'an axis that one keeps off',
     pins: () => [operator('layers.0.up', { without: ['tp'] }), operator('layers.0.up', { axes: { n: ['tp'] } }, 1)],
-    says: /tp is kept off it by the first and lies on factor n by the second/,
+    says: /tp is kept off it by the first and shards factor n by the second/,
   },
   {
     title: 'a count that the axes do not make',
