@@ -628,8 +628,8 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
     },
     {
       does: '`use_seq_parallel`',
-      commands: ['autopar compile MODEL --config FILE', 'autopar simulate --tp 8 --tp-sequence on'],
-      tests: ['test/api/parallel-config/config.test.ts', 'test/cost-model/step/work.test.ts'],
+      commands: ['autopar compile MODEL --config FILE', 'autopar compile MODEL --tp 2 --tp-sequence on'],
+      tests: ['test/api/tp-sequence.test.ts', 'test/cost-model/step/work.test.ts'],
     },
     {
       does: '`gradients_mean`: the mean of gradients, or their sum over data-parallel ranks',

@@ -25,7 +25,15 @@ import { asRun } from '../strategy/staged-graph.js';
 import type { ImportedModel } from './models/import.js';
 import { asNothingFits, fastestMethod, hasRing } from './planning/open-method.js';
 import { type RecomputeEffect, recomputeEffect } from './planning/recompute-effect.js';
-import { checkHalves, idleHalves, requestOf, unusedBucket, unusedServer, zeroNotes } from './requests/asked-words.js';
+import {
+  checkHalves,
+  idleHalves,
+  idleSequence,
+  requestOf,
+  unusedBucket,
+  unusedServer,
+  zeroNotes,
+} from './requests/asked-words.js';
 import { clusterSources } from './requests/cluster-sources.js';
 import { type DecisionSources, type Decisions, decide } from './requests/decisions.js';
 import { recomputedOperators } from './requests/recompute.js';
@@ -183,6 +191,7 @@ async function plannedAs(
       ...recompute.notes,
       ...unevenHeads(graph, degrees.tp ?? 1),
       ...zeroNotes(requested, pipeline?.layout.meshes?.stages ?? [found.assignment.mesh], graph),
+      ...idleSequence(requested, pipeline?.layout.meshes?.stages ?? [found.assignment.mesh]),
       ...unusedServer(requested, [found.assignment.mesh]),
       ...found.notes,
       ...unusedBucket(requested, found.lowered),

@@ -2,6 +2,7 @@
  * @file simulate: what a hand-written choice of degrees, batches, schedule and memory savings costs, without a search. One
  * micro-batch of each part of the model is lowered and priced; stages, micro-batches and data parallelism follow from it.
  */
+
 import { type GeneratedModel, generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
 import { usualPrecision } from '../cost-model/device.js';
@@ -29,6 +30,7 @@ import { AutoparError } from '../ir/error.js';
 import { interruptible } from '../ir/interruption.js';
 import { checkRequest } from '../schedule/make-schedule.js';
 import { factsOf, type SpaceOptions } from '../search/configurations/space.js';
+import type { TpSequence } from '../sharding-propagation/roles.js';
 import type { ImportOptions } from './models/import.js';
 import type { ModelChoice } from './models/model-choice.js';
 import type { WriteModelOptions, WrittenModel } from './models/write-model.js';
@@ -58,7 +60,7 @@ export interface SimulateOptions
   readonly microBatches?: number;
   /** Axes of the mesh, outermost first; pp, dp, sp, tp where it is left out. */
   readonly meshOrder?: MeshOrder;
-  readonly tpSequence?: 'on' | 'off' | 'auto';
+  readonly tpSequence?: TpSequence;
   readonly zero?: 0 | 1 | 2 | 3;
   readonly recompute?: Recompute;
   readonly schedule?: PipelineSchedule;

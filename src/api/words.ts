@@ -22,6 +22,6 @@ export { isPlanPath } from './requests/plan-path.js';
 export { readRecompute } from './requests/recompute-words.js';
 export { GRADIENT_SYNCS, offloadAsked, PREFERENCES, pricedOffload, requestIn } from './requests/requests.js';
 export { PIPELINE_SCHEDULES, SCHEDULE_KINDS } from './requests/schedule-kinds.js';
-export { SEARCH_MODES, SOLVERS, SP_METHODS, SP_ORDERS } from './requests/search-modes.js';
+export { SEARCH_MODES, SOLVERS, SP_METHODS, SP_ORDERS, TP_SEQUENCES } from './requests/search-modes.js';
 export { TARGETS } from './requests/targets.js';
 export { checkTraining, LOSSES, OPTIMIZERS } from './requests/training-request.js';

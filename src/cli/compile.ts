@@ -28,6 +28,7 @@ import {
   SP_METHODS,
   SP_ORDERS,
   TARGETS,
+  TP_SEQUENCES,
 } from '../api/words.js';
 import type { Command, CommandContext, CommandOption } from './command.js';
 import { resultJson, resultLines } from './compile-report.js';
@@ -122,6 +123,11 @@ export const compileCommand: Command<CompileFlags> = {
       flags: '--sp-order <zigzag|contiguous>',
       says: 'positions of a ring: in zig-zag order, the default where attention is causal, or in the model’s',
       parse: choiceAmong('--sp-order', SP_ORDERS),
+    },
+    {
+      flags: '--tp-sequence <on|off|auto>',
+      says: "Megatron's sequence parallelism: norms along the sequence over tp, or the cheapest (auto)",
+      parse: choiceAmong('--tp-sequence', TP_SEQUENCES),
     },
     ...dispatchOptions,
     {

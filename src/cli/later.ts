@@ -5,7 +5,6 @@ import { AutoparError } from '../api/words.js';
 
 /** Options of one command that others take as well later. */
 export const LATER_ELSEWHERE: readonly string[] = [
-  '--tp-sequence',
   '--zero',
   '--recompute',
   '--schedule',

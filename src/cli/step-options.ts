@@ -9,6 +9,7 @@ import {
   offloadAsked,
   PIPELINE_SCHEDULES,
   readRecompute,
+  TP_SEQUENCES,
 } from '../api/words.js';
 import type { CommandOption } from './command.js';
 import { byteSize, choiceAmong, orderOf, wholeNumber } from './values.js';
@@ -46,7 +47,7 @@ export interface ProgramFlags {
 
 /** Those, and what a price without a program has besides. */
 export interface StepFlags extends ProgramFlags {
-  readonly tpSequence?: 'on' | 'off' | 'auto';
+  readonly tpSequence?: (typeof TP_SEQUENCES)[number];
   readonly meshOrder?: NonNullable<SimulateOptions['meshOrder']>;
   readonly software?: NonNullable<SimulateOptions['software']>;
   readonly attention?: NonNullable<SimulateOptions['attention']>;
@@ -112,7 +113,7 @@ export function stepOptions(otherwise: DefaultOf): readonly CommandOption[] {
     {
       flags: '--tp-sequence <on|off|auto>',
       says: says("Megatron's sequence parallelism: norms along the sequence over tp", 'tpSequence'),
-      parse: choiceAmong('--tp-sequence', ['on', 'off', 'auto']),
+      parse: choiceAmong('--tp-sequence', TP_SEQUENCES),
     },
     ...programOptions(otherwise),
     {

@@ -12,8 +12,8 @@ import { expertEntries } from '../ir/ops/experts.js';
 import { entryOf, operatorEntry } from '../ir/ops/index.js';
 import { ruleOf, viewOf } from '../ir/view.js';
 import { primeFactors } from '../sharding-propagation/mesh.js';
-import type { SpMethod } from '../sharding-propagation/roles.js';
-import type { Pins } from './degrees.js';
+import type { SequenceMethods } from '../sharding-propagation/roles.js';
+import type { MeshDegrees, Pins, PossibleDegrees } from './degrees.js';
 import { attentionHeads, dividesHeads, expertDimensions } from './factor-families.js';
 import type { OperatorQuestions } from './operator-questions.js';
 
@@ -21,7 +21,11 @@ import type { OperatorQuestions } from './operator-questions.js';
  * @param stages what is asked of each
  * @throws AutoparError `degree-does-not-fit`, `bad-option` (usage)
  */
-export function refuseAbsentFactors(graph: Graph, stages: readonly Pins[], spMethod: SpMethod | undefined): void {
+export function refuseAbsentFactors(
+  graph: Graph,
+  stages: readonly Pins[],
+  { spMethod, tpSequence }: SequenceMethods = {},
+): void {
   if (spMethod !== undefined && stages.every(({ sp = 1 }) => sp === 1))
     throw new AutoparError(
       'bad-option',
@@ -30,6 +34,7 @@ export function refuseAbsentFactors(graph: Graph, stages: readonly Pins[], spMet
       {},
       'leave it out, or add --sp 2',
     );
+  if (tpSequence === 'on') refuseWholeNorms(graph, stages);
   for (const { sp = 1, ep = 1 } of stages) {
     if (sp > 1) refuseSequence(graph, sp);
     if (sp > 1) refuseStates(graph, sp);
@@ -48,6 +53,54 @@ function refuseSequence(graph: Graph, sp: number): void {
       : `--sp ${sp} shards sequences, and the longest of ${graph.name} has ${Math.max(...sizes)} positions`,
     size === undefined ? 'leave out --sp' : `take --sp ${Math.max(...sizes)} at most, or longer sequences`,
   );
+}
+
+/** Norms that tp is to shard along the sequence. */
+function refuseWholeNorms(graph: Graph, stages: readonly Pins[]): void {
+  if (stages.every(({ tp }) => tp === 1))
+    throw doesNotFit('--tp-sequence on shards norms over tp, and tp is 1', 'leave it out, or give --tp 2 or more');
+  if (sequenceDimensions(graph).length === 0)
+    throw doesNotFit(
+      `--tp-sequence on shards norms along the sequence, and ${graph.name} has none: no input that is looked up in a ` +
+        'table, and no attention',
+      'leave it out',
+    );
+  for (const { tp = 1, sp = 1 } of stages) {
+    const problem = sequenceProblem(graph, { tp, sp });
+    if (problem !== null) throw wholeNorms(problem);
+  }
+}
+
+/**
+ * The combinations of degrees under which norms can be sharded along sequences, where that is asked for; others are rejected.
+ * @throws AutoparError `degree-does-not-fit` (usage) where none is left
+ */
+export function thatShardNorms(
+  graph: Graph,
+  { tried, rejected }: PossibleDegrees,
+  { tpSequence }: SequenceMethods = {},
+): PossibleDegrees {
+  if (tpSequence !== 'on') return { tried, rejected };
+  const judged = tried.map((degrees) => ({ degrees, reason: sequenceProblem(graph, degrees) }));
+  const unfit = judged.flatMap(({ degrees, reason }) => (reason === null ? [] : [{ degrees, reason }]));
+  const [first] = unfit;
+  if (first && unfit.length === tried.length) throw wholeNorms(first.reason);
+  return {
+    tried: judged.flatMap(({ degrees, reason }) => (reason === null ? [degrees] : [])),
+    rejected: [...rejected, ...unfit],
+  };
+}
+
+/** Why norms cannot be sharded along sequences over tp; null where they can. */
+function sequenceProblem(graph: Graph, { tp, sp = 1 }: Pick<MeshDegrees, 'tp' | 'sp'>): string | null {
+  const sizes = sequenceDimensions(graph).map(({ input, axis }) => typeOf(graph, input).shape[axis] ?? 1);
+  const size = sizes.find((own) => own % (tp * sp) !== 0);
+  if (tp === 1 || size === undefined) return null;
+  return `${sp > 1 ? `sp ${sp} · tp ${tp}` : `tp ${tp}`} does not divide the ${size} positions of a sequence`;
+}
+
+function wholeNorms(problem: string): AutoparError {
+  return doesNotFit(`--tp-sequence on: ${problem}`, 'leave it out, or give another --tp');
 }
 
 /** State-space layers: what a position leaves in a state every later one reads. */

@@ -422,7 +422,11 @@ function obstacles(rule: FactorRule, axis: MeshAxis, question: CandidateQuestion
       const border = borderProblem(rule, factor.name, axis.size);
       if (border) return border;
       const isOthers = question.axes === 'roles' && isLeft(factor.name, leaves, question);
-      return isOthers ? `factor ${factor.name} is the batch, which is dp's` : `factor ${factor.name} is taken`;
+      if (!isOthers) return `factor ${factor.name} is taken`;
+      const whose = question.families.factors.batch.has(factor.name)
+        ? "the batch, which is dp's"
+        : 'the sequence, which --tp-sequence off leaves whole';
+      return `factor ${factor.name} is ${whose}`;
     });
   return reasons.length > 0 ? reasons.join(', ') : 'the operator has no factor of size above 1';
 }

@@ -15,6 +15,12 @@ export interface MeshDegrees extends InnerDegrees {
 /** Degrees that the user gave. */
 export type Pins = { readonly [Axis in keyof InnerDegrees]?: number | undefined };
 
+/** Combinations that are tried, and those that cannot be. */
+export interface PossibleDegrees {
+  readonly tried: readonly MeshDegrees[];
+  readonly rejected: readonly { readonly degrees: MeshDegrees; readonly reason: string }[];
+}
+
 /** Size of the batch dimension of a graph's inputs; undefined where no input has one. */
 export function batchSize(graph: Graph): number | undefined {
   const [first] = graph.batch;
@@ -26,12 +32,7 @@ export function batchSize(graph: Graph): number | undefined {
  * @throws AutoparError (usage) for pins that are no positive whole numbers or do not go into the devices; (noPlan) for a
  * pinned dp that does not divide the batch
  */
-export function degreesOf(
-  devices: number,
-  pins: Pins,
-  batch: number | undefined,
-  microBatches = 1,
-): { readonly tried: readonly MeshDegrees[]; readonly rejected: readonly { degrees: MeshDegrees; reason: string }[] } {
+export function degreesOf(devices: number, pins: Pins, batch: number | undefined, microBatches = 1): PossibleDegrees {
   checkPins(devices, pins);
   if (pins.dp !== undefined && batch !== undefined && batch % pins.dp !== 0)
     throw batchError(pins.dp, batch, microBatches);

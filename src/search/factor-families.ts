@@ -13,11 +13,11 @@ import { entryOf } from '../ir/ops/index.js';
 import { ruleOf, viewOf } from '../ir/view.js';
 import { weightTensors } from '../sharding-propagation/annotations/weight-products.js';
 import { type FactorPieces, pieceName, piecesProblem } from '../sharding-propagation/refine.js';
-import type { AttentionPlace, FactorFamily } from '../sharding-propagation/roles.js';
+import type { FactorFamily, OperatorPlace } from '../sharding-propagation/roles.js';
 
 /** The families of one operator's factors. */
 export interface FactorFamilies {
-  readonly place: AttentionPlace;
+  readonly place: OperatorPlace;
   /** Names of factors, or of their pieces under `digits`. */
   readonly factors: Readonly<Record<FactorFamily, ReadonlySet<string>>>;
   /** Factors that hold a sequence further in than at their major end, as pieces. */
@@ -40,13 +40,14 @@ export function factorFamilies(
     starts.length === 0 ? null : followBatch({ ...graph, batch: starts });
   const alongSequence = sequence ? follow(sequenceDimensions(graph)) : null;
   const alongExperts = experts ? follow(expertDimensions(graph)) : null;
+  const nodes = new Map(graph.nodes.map((node) => [node.name, node]));
   return (node, rule) => {
     const own = batch.factorMarks(node);
     const marks = alongSequence?.factorMarks(node) ?? NO_MARKS;
     const digits = digitsOf(rule, own, marks);
     const ofBatch = new Set(majorFactors(firstDigits(own, batch.size ?? 1), rule, digits));
     const ofSequence = new Set(marks.size === 0 ? [] : markedFactors(marks, rule, digits));
-    const place = placeOf(node, ofSequence);
+    const place = placeOf(node, ofSequence, nodes.get(node.forward ?? '') ?? node);
     return {
       place,
       digits,
@@ -121,10 +122,16 @@ function digitsOf(
   return digits;
 }
 
-/** Between queries, keys and values: an attention, its gradient, or what has the sequence twice, as scores have. */
-function placeOf(node: Node, sequence: ReadonlySet<string>): AttentionPlace {
+/**
+ * Between queries, keys and values: an attention, its gradient, or what has the sequence twice, as scores have. A norm: what
+ * normalises features and scales them, and its gradient.
+ */
+function placeOf(node: Node, sequence: ReadonlySet<string>, forward: Node): OperatorPlace {
   const isAttention = entryOf(node.op, node.domain)?.family === 'attention';
-  return isAttention || sequence.size > 1 ? 'attention' : 'elsewhere';
+  if (isAttention || sequence.size > 1) return 'attention';
+  // Without a scale it is a softmax.
+  const isNorm = entryOf(forward.op, forward.domain)?.family === 'normalisation' && forward.inputs.length > 1;
+  return isNorm ? 'norm' : 'elsewhere';
 }
 
 /** Names that entries of attention, and its blocks, give to heads: of keys, and of the queries that share them. */

@@ -12,7 +12,7 @@ import { structureKey } from '../ir/structure-key.js';
 import { ruleOf, viewOf } from '../ir/view.js';
 import { contextOf } from '../partition/lower-operator.js';
 import { weightTensors } from '../sharding-propagation/annotations/weight-products.js';
-import { type InnerDegrees, type Roles, rolesOf, type SpMethod } from '../sharding-propagation/roles.js';
+import { type InnerDegrees, type Roles, rolesOf, type SequenceMethods } from '../sharding-propagation/roles.js';
 import type { CandidateQuestion } from './candidates.js';
 import { type FactorFamilies, factorFamilies } from './factor-families.js';
 import { pieceHints } from './piece-hints.js';
@@ -31,14 +31,13 @@ export interface OperatorQuestion extends Omit<CandidateQuestion, 'mesh' | 'clus
 export type OperatorQuestions = (node: Node) => OperatorQuestion;
 
 /** What is asked of sequences and experts: which of them have to be known. */
-export interface AskedRoles extends Pick<InnerDegrees, 'sp' | 'ep'> {
-  readonly spMethod?: SpMethod;
-}
+export interface AskedRoles extends Pick<InnerDegrees, 'sp' | 'ep'>, SequenceMethods {}
 
 /** The questions of a graph's operators, each made when it is first asked for. */
-export function operatorQuestions(graph: Graph, { sp = 1, ep = 1, spMethod }: AskedRoles = {}): OperatorQuestions {
-  const familiesOf = factorFamilies(graph, { sequence: sp > 1, experts: ep > 1 });
-  const roles: Roles = rolesOf(spMethod);
+export function operatorQuestions(graph: Graph, { sp = 1, ep = 1, ...methods }: AskedRoles = {}): OperatorQuestions {
+  const isOverTp = (methods.tpSequence ?? 'auto') !== 'auto';
+  const familiesOf = factorFamilies(graph, { sequence: sp > 1 || isOverTp, experts: ep > 1 });
+  const roles: Roles = rolesOf(methods);
   const hinted = pieceHints(graph);
   const weightLike = weightTensors(graph);
   const heavyFrom = smallestHeavyWork(graph);

@@ -21,7 +21,7 @@ import { innerMesh } from '../sharding-propagation/roles.js';
 import { axisSizes } from '../sharding-propagation/stage-meshes.js';
 import { Deadline, OutOfTime } from '../solver/deadline.js';
 import type { PlanRequest } from '../strategy/request.js';
-import { refuseAbsentFactors, refuseIdleExperts, refuseRing } from './absent-factors.js';
+import { refuseAbsentFactors, refuseIdleExperts, refuseRing, thatShardNorms } from './absent-factors.js';
 import { BY_PROPAGATION } from './by-propagation.js';
 import { bySearch } from './by-search.js';
 import {
@@ -173,13 +173,14 @@ export async function plan(
   const { meshes } = options.pipeline?.layout ?? {};
   const asked = degreesAsked(options);
   const [pins = {}] = asked;
-  refuseAbsentFactors(graph, asked, options.request?.spMethod);
+  refuseAbsentFactors(graph, asked, options.request);
   const batch = batchSize(graph);
   const { pipeline } = options;
   if (pipeline && meshes && asked.some(({ ep = 1 }) => ep > 1))
     refuseIdleExperts(cutStages(graph, pipeline.layout.placeOf, pipeline.layout.stages).stages, asked);
   const devices = stageDevices(cluster, pipeline);
-  const { tried, rejected } = degreesOf(devices, pins, batch, graph.microBatches?.count);
+  const possible = degreesOf(devices, pins, batch, graph.microBatches?.count);
+  const { tried, rejected } = meshes ? possible : thatShardNorms(graph, possible, options.request);
   for (const own of asked.slice(1)) degreesOf(devices, own, batch, graph.microBatches?.count);
   const limit = options.memoryBytes ?? usableBytes(cluster);
   const parts = partsAsked(graph, cluster, options.request ?? {});
@@ -329,8 +330,8 @@ class SolvingDegrees {
     this.deadline = options.deadline ?? new Deadline(options.timeLimit, options.signal);
     const asked = degreesAsked(options);
     const most = (axis: 'sp' | 'ep') => Math.max(...asked.map((own) => own[axis] ?? 1));
-    const { spMethod } = options.request ?? {};
-    this.questions = operatorQuestions(graph, { sp: most('sp'), ep: most('ep'), ...(spMethod ? { spMethod } : {}) });
+    const { spMethod = 'auto', tpSequence = 'auto' } = options.request ?? {};
+    this.questions = operatorQuestions(graph, { sp: most('sp'), ep: most('ep'), spMethod, tpSequence });
     this.meshOf = options.pipeline ? meshOfOperators(graph, options.pipeline.layout) : null;
     const ranksOf = ({ sp = 1 }: Pins) => sp;
     const spOf = (node: Node) => (this.meshOf ? ranksOf(degreesIn(this.meshOf(node))) : ranksOf(asked[0] ?? {}));

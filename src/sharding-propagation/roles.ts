@@ -5,7 +5,8 @@
  *     sp    the sequence, wherever an operator has one; with `ulysses` the heads of attention, with `ring` queries and keys at
  * once;
  *           of images the rows
- *     tp    everything but the batch, dimensions of weights first, and positions under windows
+ *     tp    everything but the batch, dimensions of weights first, and positions under windows; of norms the sequence where that
+ *           is asked for (Megatron's sequence parallelism)
  *     ep    sub-axes of dp · sp: the experts, where an operator has them; there alone they are not data parallel
  *
  * What an axis takes it must take: an operator with a batch that dp divides has dp on it. Pins and `--axes free` lift roles.
@@ -15,12 +16,12 @@ import { AXIS_ORDER, type Mesh, type MeshAxis, makeMesh, STAGE_AXIS, type SubAxi
 /** What a factor is, as far as roles ask. */
 export type FactorFamily = 'batch' | 'sequence' | 'heads' | 'expert';
 
-/** Where an operator stands, as far as roles ask: between queries, keys and values, or not. */
-export type AttentionPlace = 'attention' | 'elsewhere';
+/** Where an operator stands, as far as roles ask: between queries, keys and values, a norm with a scale, or neither. */
+export type OperatorPlace = 'attention' | 'norm' | 'elsewhere';
 
 export interface AxisRole {
-  /** Families that it must take where an operator has them; in attention those of `elsewhere` where it says nothing else. */
-  readonly takes: Readonly<Partial<Record<AttentionPlace, readonly FactorFamily[]>>>;
+  /** Families that it must take where an operator has them; in a place that it says nothing of those of `elsewhere`. */
+  readonly takes: Readonly<Partial<Record<OperatorPlace, readonly FactorFamily[]>>>;
   /** Families that it takes padded, where it does not divide them. */
   readonly pads: readonly FactorFamily[];
   /** Families that it leaves to others, unless a heavy operator has nothing else to cut. */
@@ -50,6 +51,13 @@ export type AttentionMethod = Exclude<SpMethod, 'auto'>;
 /** In how many attentions of the forward each method is; one over queries and heads at once counts for both. */
 export type AttentionMethods = Readonly<Partial<Record<AttentionMethod, number>>>;
 
+/**
+ * Whether tp shards norms along the sequence: always, never (nor anything else along it), or where that costs less
+ * (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models").
+ */
+export const TP_SEQUENCES = ['on', 'off', 'auto'] as const;
+export type TpSequence = (typeof TP_SEQUENCES)[number];
+
 /** Which positions a rank of sp has: a block of the model's order, or the pieces r and 2·sp − 1 − r of 2·sp. */
 export const SP_ORDERS = ['contiguous', 'zigzag'] as const;
 export type SpOrder = (typeof SP_ORDERS)[number];
@@ -78,8 +86,20 @@ const FEATURES: AxisRole = {
   isData: false,
 };
 
+const OVER_TP: Readonly<Record<TpSequence, AxisRole>> = {
+  on: { ...FEATURES, takes: { norm: ['sequence'] } },
+  off: { ...FEATURES, leaves: ['batch', 'sequence'] },
+  auto: FEATURES,
+};
+
+/** What is asked of how axes shard sequences. */
+export interface SequenceMethods {
+  readonly spMethod?: SpMethod;
+  readonly tpSequence?: TpSequence;
+}
+
 /** The table, by the name of the axis. */
-export function rolesOf(spMethod: SpMethod = 'auto'): Roles {
+export function rolesOf({ spMethod = 'auto', tpSequence = 'auto' }: SequenceMethods = {}): Roles {
   return {
     dp: {
       ...FEATURES,
@@ -98,7 +118,7 @@ export function rolesOf(spMethod: SpMethod = 'auto'): Roles {
       cutsWindows: false,
       isData: true,
     },
-    tp: FEATURES,
+    tp: OVER_TP[tpSequence],
     [EXPERTS]: {
       ...FEATURES,
       takes: { elsewhere: ['expert'] },

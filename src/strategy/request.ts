@@ -6,7 +6,7 @@
 
 import type { BucketLimit } from '../partition/buckets.js';
 import type { Interleave } from '../partition/sharded-graph.js';
-import type { SpMethod, SpOrder } from '../sharding-propagation/roles.js';
+import type { SpMethod, SpOrder, TpSequence } from '../sharding-propagation/roles.js';
 import { offloadParts } from './offload-words.js';
 
 /** By option; what is left out the search decides. */
@@ -17,6 +17,8 @@ export interface PlanRequest {
   readonly gradientSync?: GradientSync;
   /** How sp shards attention. */
   readonly spMethod?: SpMethod;
+  /** Whether tp shards norms along the sequence. */
+  readonly tpSequence?: TpSequence;
   /**
    * In which order a ring has positions; in zig-zag order, where attention is causal and the sequence long enough, if left out.
    */
@@ -49,6 +51,7 @@ const REQUESTS = [
     'zero',
     'gradientSync',
     'spMethod',
+    'tpSequence',
     'spOrder',
     'recompute',
     'offload',

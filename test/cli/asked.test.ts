@@ -102,6 +102,12 @@ const USES: Readonly<Record<string, Uses>> = {
       'compile models/gpt-tiny.onnx --sp 1 --sp-method gather',
       'compile models/mlp.onnx --sp-method gather',
     ],
+    'tp-sequence': [
+      'compile models/gpt-tiny.onnx --tp 1 --tp-sequence on',
+      'compile models/mlp.onnx --tp-sequence on',
+      'compile x.onnx --axes free --tp-sequence on',
+      'compile x.onnx --complete propagate --tp-sequence off',
+    ],
     ...ofTraining('compile'),
     ...parameters('compile'),
     precision: ALWAYS,

@@ -77,6 +77,24 @@ test('with ulysses sp lies on heads in attention, and on the sequence elsewhere'
   for (const { factors, on } of products) for (const [name = ''] of on('sp')) t.true(factors.sequence.has(name));
 });
 
+for (const model of ['gpt', 'llama', 'moe'] as const) {
+  test(`tp is asked to shard norms of ${model} along the sequence, or nothing along it`, async (t) => {
+    const graph = await imported(model);
+    const norms = placements(graph, { dp: 2, tp: 2, tpSequence: 'on' }).filter(({ place }) => place === 'norm');
+    t.true(norms.length >= 2, `${norms.length} norms`);
+    for (const { node, factors, on } of norms)
+      for (const names of on('tp')) t.true(names.length === 1 && factors.sequence.has(names[0] ?? ''), node.name);
+    const all = placements(graph, { dp: 2, tp: 2, tpSequence: 'off' });
+    t.true(all.some(({ factors }) => factors.sequence.size > 0));
+    for (const { node, factors, on } of all)
+      for (const names of on('tp'))
+        t.false(
+          names.some((name) => factors.sequence.has(name)),
+          node.name,
+        );
+  });
+}
+
 test('experts lie on their sub-axes of dp, and the batch on the others', async (t) => {
   const all = placements(await imported('soft-experts'), { dp: 4, ep: 2 });
   const experts = all.filter(({ factors }) => factors.expert.size > 0);
@@ -123,9 +141,12 @@ const REFUSED: readonly (readonly [
 for (const [model, degrees, says, method] of REFUSED) {
   test(`refused: ${model} ${JSON.stringify(degrees)} ${method ?? ''}`, async (t) => {
     const graph = await imported(model);
-    const error = t.throws(() => refuseAbsentFactors(graph, [degrees], method as 'gather' | undefined), {
-      instanceOf: AutoparError,
-    });
+    const error = t.throws(
+      () => refuseAbsentFactors(graph, [degrees], method ? { spMethod: method as 'gather' } : {}),
+      {
+        instanceOf: AutoparError,
+      },
+    );
     t.regex(`${error.message}\n${error.hint}`, says);
     t.is(error.exit, 'usage');
   });

@@ -47,6 +47,9 @@ const isPropagated = ({ complete, searchMode }: NestedCompileOptions) =>
 const howPropagated = ({ searchMode }: NestedCompileOptions) =>
   searchMode === 'sharding_propagation' ? '--search-mode sharding_propagation' : '--complete propagate';
 
+/** Whether it is said what tp shards along sequences. */
+const isShardedAlong = ({ tpSequence = 'auto' }: NestedCompileOptions) => tpSequence !== 'auto';
+
 export const INSPECT_IDLE: readonly Idle<InspectOptions>[] = [
   ofFamilies(({ generate }) => generate === undefined),
   ofWrittenFile,
@@ -90,6 +93,16 @@ export const COMPILE_IDLE: readonly Idle<NestedCompileOptions>[] = [
     when: (options) => options.axes === 'free' && isPropagated(options),
     says: (options) => `--axes free is for a search, and ${howPropagated(options)} searches nothing`,
     hint: 'propagation puts axes where pins and the batch carry them: leave out --axes, or complete by search',
+  },
+  {
+    option: 'tpSequence',
+    when: (options) => isShardedAlong(options) && (options.axes === 'free' || isPropagated(options)),
+    says: (options) =>
+      `--tp-sequence ${options.tpSequence} says what tp shards in a search, and ` +
+      (options.axes === 'free'
+        ? '--axes free lets every axis shard everything'
+        : `${howPropagated(options)} searches nothing`),
+    hint: ONE,
   },
   {
     option: 'solver',

@@ -20,7 +20,7 @@ import type { RehearseOptions } from '../rehearse.js';
 import { OBJECTIVES } from '../requests/compile-options.js';
 import { GRADIENT_SYNCS, PREFERENCES } from '../requests/requests.js';
 import { PIPELINE_SCHEDULES, SCHEDULE_KINDS } from '../requests/schedule-kinds.js';
-import { SEARCH_MODES, SOLVERS, SP_METHODS, SP_ORDERS } from '../requests/search-modes.js';
+import { SEARCH_MODES, SOLVERS, SP_METHODS, SP_ORDERS, TP_SEQUENCES } from '../requests/search-modes.js';
 import { TARGETS } from '../requests/targets.js';
 import { LOSSES, OPTIMIZERS, type Training } from '../requests/training-request.js';
 import type { RunCompiledOptions } from '../run.js';
@@ -124,6 +124,7 @@ const planning = {
   gradientSync: oneOf(...GRADIENT_SYNCS),
   spMethod: oneOf(...SP_METHODS),
   spOrder: oneOf(...SP_ORDERS),
+  tpSequence: oneOf(...TP_SEQUENCES),
   recompute: text,
   offload: text,
   bucket: whole(1),
@@ -165,7 +166,7 @@ const simulating = {
   microBatch: whole(1),
   microBatches: whole(1),
   meshOrder: texts,
-  tpSequence: oneOf('on', 'off', 'auto'),
+  tpSequence: oneOf(...TP_SEQUENCES),
   zero: oneOf(0, 1, 2, 3),
   recompute: oneOf(...LAYER_RECOMPUTE_KINDS),
   schedule: oneOf(...PIPELINE_SCHEDULES),

@@ -5,7 +5,7 @@
 import type { Interleave } from '../../partition/sharded-graph.js';
 import { partAt } from '../../schedule/parts.js';
 import type { ScheduleKind } from '../../schedule/schedule.js';
-import type { SpMethod } from '../../sharding-propagation/roles.js';
+import type { SpMethod, TpSequence } from '../../sharding-propagation/roles.js';
 import type { GradientReduction } from '../models/gradient-reduction.js';
 import { DEFAULTS } from './config-keys.js';
 import { checkConfig, chunksOf, keyText, pinsDegrees } from './config-rules.js';
@@ -35,7 +35,7 @@ export interface ConfigOptions {
   /** Devices that the pinned degrees use, where they fix all of them; null where every device is used. */
   readonly devices: number | null;
   /** Megatron's sequence parallelism: `on` and `off` where the file says, `auto` otherwise. */
-  readonly tpSequence: 'on' | 'off' | 'auto';
+  readonly tpSequence: TpSequence;
   /** Micro-batches of a pipeline; without one, the steps whose gradients are added up before weights change. */
   readonly microBatches: number;
   /** What a pipeline runs, and the chunks of its stages; null where the file does not say, or names what is not there. */

@@ -130,6 +130,7 @@ async function withoutRoles(choices: Choices, alone: FittingPlan, deadline: Dead
   const { dp, tp, sp, ep } = alone.planned.plan.degrees;
   // Free axes know no methods of sequence parallelism, nor that experts lie apart.
   if (cluster.local || options.axes !== undefined || Math.max(sp, ep) > 1) return null;
+  if ((options.tpSequence ?? 'auto') !== 'auto') return null;
   if (meshWork(alone.imported.graph, clusterSize(cluster)) > MOST_WORK_WITHOUT_ROLES || deadline.isOver()) return null;
   const asked = { ...options, axes: 'free' as const, degrees: { ...options.degrees, dp, tp } };
   const lifted = await planned({ ...choices, options: asked }, alone, 'checked', deadline).catch(refusal);

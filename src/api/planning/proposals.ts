@@ -123,13 +123,14 @@ export function asSearched(
   read: ImportedModel,
 ): StepSearchOptions {
   const { generated, model, dims, shapes, constants, weights, degrees, cluster, devices, memory, signal } = options;
-  const { microBatch, zero, virtualStages, schedule, recompute, offload, prefer, headroom } = options;
+  const { microBatch, zero, virtualStages, schedule, recompute, offload, prefer, headroom, tpSequence } = options;
   const isOfFile = generated === undefined || [dims, shapes, constants, weights].some((given) => given !== undefined);
   const globalBatch = batchSize(read.graph);
   const priced = schedule === undefined ? undefined : pricedSchedule(schedule);
   const given = {
     ...(isOfFile ? { model, dims, shapes, constants, weights } : { generate: generated }),
     ...{ ...degrees, cluster, devices, memory, signal, microBatch, zero, virtualStages, globalBatch, prefer, headroom },
+    tpSequence,
     // A program of inference runs its batch at once.
     microBatches: training ? training.microBatches : 1,
     schedule: priced,

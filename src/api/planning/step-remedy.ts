@@ -2,6 +2,7 @@
  * @file The cheapest single change of a configuration with which it fits: of recomputation, ZeRO, micro-batch, a degree, or what
  * the host holds.
  */
+
 import type { Cluster } from '../../cost-model/cluster.js';
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
@@ -11,6 +12,7 @@ import { hasSchedule, microBatches, priceStepExactly } from '../../cost-model/st
 import type { ModelWork } from '../../cost-model/step/work.js';
 import { interruptible } from '../../ir/interruption.js';
 import { divisors, type ModelFacts } from '../../search/configurations/space.js';
+import type { TpSequence } from '../../sharding-propagation/roles.js';
 import { missingOf, stageMemoryLimits } from './missing-memory.js';
 
 /** One change, as options to add, and the seconds of a step with it. */
@@ -26,7 +28,7 @@ interface AskedStep {
   readonly globalBatch?: number;
   readonly microBatch?: number;
   readonly microBatches?: number;
-  readonly tpSequence?: 'on' | 'off' | 'auto';
+  readonly tpSequence?: TpSequence;
   readonly signal?: AbortSignal;
 }
 

@@ -9,6 +9,7 @@ import type { ShardedTensor } from '../../partition/sharded-graph.js';
 import type { SearchMode } from '../../search/search-mode.js';
 import { usedDataAxes } from '../../search/zero.js';
 import type { Mesh } from '../../sharding-propagation/mesh.js';
+import { weightAxis } from '../../sharding-propagation/roles.js';
 import { isServed, type PlanRequest, requestIn } from '../../strategy/request.js';
 import type { ImportedModel } from '../models/import.js';
 import type { ConfiguredRecompute } from '../parallel-config/config-options.js';
@@ -25,13 +26,13 @@ interface AskedRequest {
  * @throws AutoparError (usage) `bad-option` where an option asks for a level and nothing is searched
  */
 export function requestOf(
-  options: PlanRequest & { readonly complete?: 'search' | 'propagate' },
+  options: PlanRequest & { readonly complete?: 'search' | 'propagate'; readonly axes?: 'roles' | 'free' },
   config: Decisions['config'],
   { graph, training }: Pick<ImportedModel, 'graph' | 'training'>,
   mode: SearchMode,
 ): AskedRequest {
   const asked = requestIn(options);
-  const { recompute = null, spMethod = null, offload = null, interleave = 1 } = config ?? {};
+  const { recompute = null, spMethod = null, tpSequence = 'auto', offload = null, interleave = 1 } = config ?? {};
   const { gradientBuckets = null, bucketBytes = null } = config ?? {};
   const configured = {
     ...(training && recompute !== null ? { recompute: recomputeWords(recompute, graph) } : {}),
@@ -47,10 +48,16 @@ export function requestOf(
   if (mode !== 'sharding_propagation') {
     if (isServed(asked) && (config?.zero ?? 0) > 0) throw cutByConfig(config?.zero ?? 0);
     const zero = config?.zero == null ? {} : { zero: config.zero };
-    return { requested: { ...configured, ...zero, ...asked }, notes: unswapped };
+    const isLifted = options.axes === 'free';
+    const over = tpSequence === 'auto' || isLifted ? {} : { tpSequence };
+    const lifted = tpSequence !== 'auto' && isLifted ? ['use_seq_parallel is left out: --axes free lifts roles'] : [];
+    return { requested: { ...configured, ...over, ...zero, ...asked }, notes: [...unswapped, ...lifted] };
   }
   if (asked.zero !== undefined) throw zeroWithoutSearch(asked.zero, options.complete);
-  const left = config?.zero ? ['enable_parallel_optimizer is left out: propagation chooses no layouts'] : [];
+  const left = [
+    ...(config?.zero ? ['enable_parallel_optimizer'] : []),
+    ...(tpSequence === 'auto' ? [] : ['use_seq_parallel']),
+  ].map((key) => `${key} is left out: propagation chooses no layouts`);
   return { requested: { ...configured, ...asked }, notes: [...unswapped, ...left] };
 }
 
@@ -114,6 +121,12 @@ export function zeroNotes({ zero }: PlanRequest, meshes: readonly Mesh[], graph:
   return trains || zero === 3
     ? []
     : [`--zero ${zero} changes nothing: optimizer state and gradients are of training, and this program infers`];
+}
+
+/** Where tp has nothing to shard along sequences. @param meshes of the stages */
+export function idleSequence({ tpSequence = 'auto' }: PlanRequest, meshes: readonly Mesh[]): readonly string[] {
+  const isIdle = tpSequence !== 'auto' && meshes.every((mesh) => (weightAxis(mesh)?.size ?? 1) === 1);
+  return isIdle ? [`--tp-sequence ${tpSequence} changes nothing: tp is 1`] : [];
 }
 
 /** @throws AutoparError (usage) `micro-batch` for halves of a graph whose micro-batches are no pairs */
