@@ -88,7 +88,7 @@ const PLANS: Readonly<Record<string, Asked>> = {
 };
 
 for (const [name, asked] of Object.entries(PLANS))
-  test(`a rehearsal computes what one rank does and covers its plan: ${name}`, async (t) => {
+  test.serial(`a rehearsal computes what one rank does and covers its plan: ${name}`, async (t) => {
     const result = await rehearse({ directory: await planned(t, asked) });
     t.deepEqual(faults(result), []);
     t.true(result.passed);
@@ -101,7 +101,7 @@ for (const [name, text, asked] of [
   ['gpt', 'gpt:layers=6,hidden=32,heads=4,vocab=50,seq=12', at(4, 4)],
   ['llama in stages', 'llama:layers=12,hidden=32,heads=4,vocab=50,seq=12', at(2, 2, 4)],
 ] as const)
-  test(`a file keeps its widths and values, and loses layers: ${name}`, async (t) => {
+  test.serial(`a file keeps its widths and values, and loses layers: ${name}`, async (t) => {
     const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
     t.teardown(() => rmSync(folder, { recursive: true, force: true }));
     const file = join(folder, 'model.onnx');
@@ -121,7 +121,7 @@ const SHARED = [
 ] as const;
 
 for (const [name, degrees, sent] of SHARED)
-  test(`borders of images and dispatched experts are rehearsed: ${name}`, async (t) => {
+  test.serial(`borders of images and dispatched experts are rehearsed: ${name}`, async (t) => {
     const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
     t.teardown(() => rmSync(folder, { recursive: true, force: true }));
     const file = join(folder, 'model.onnx');
@@ -134,7 +134,7 @@ for (const [name, degrees, sent] of SHARED)
     t.is(result.coverage.covered, result.coverage.kinds);
   });
 
-test('every corruption of a program of a rehearsal is refused, and those that types do not show are found', async (t) => {
+test.serial('every corruption of a program of a rehearsal is refused, and those that types do not show are found', async (t) => {
   const training: Training = { loss: { kind: 'mse' }, optimizer: { kind: 'adamw', learningRate: LEARNING_RATE } };
   const directory = await planned(t, {
     family: 'mlp:layers=4,hidden=64',
