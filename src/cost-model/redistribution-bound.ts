@@ -16,6 +16,7 @@
  * search prices a pair exactly only where the bound leaves it in the running.
  */
 
+import { remembered } from '../ir/remembered.js';
 import { type Cuts, cutsOf, dimensionOf, NOWHERE } from '../sharding-propagation/cuts.js';
 import { type Layout, replicated } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
@@ -29,12 +30,7 @@ import { type Arrivals, linkBound, type UnitBound } from './link-bound.js';
 /** The bound on a cluster; `price` prices the steps that it is made of. */
 export function redistributionBound(cluster: Cluster, mesh: Mesh, price: ReshardPrice): LeastCost {
   const bound = new RedistributionBound(cluster, mesh, price);
-  const known = new WeakMap<Layout, Cuts>();
-  const cuts = (layout: Layout): Cuts => {
-    const found = known.get(layout) ?? cutsOf(layout, mesh);
-    known.set(layout, found);
-    return found;
-  };
+  const cuts = remembered((layout: Layout) => cutsOf(layout, mesh));
   return (from, to, shape, elementBits) => {
     const elements = shape.reduce((product, size) => product * size, 1);
     return bound.nanoseconds(cuts(from), cuts(to), elements, elementBits);

@@ -4,8 +4,10 @@
  * stays until then; any other runs in the forward, as its original would if nothing were recomputed. Lists of such a step come
  * twice: for the micro-batches before, and for the last. Where micro-batches run in halves both of the last keep what they need.
  */
+
 import { runsPerStep } from '../ir/graph.js';
 import { needed } from '../ir/needed.js';
+import { remembered } from '../ir/remembered.js';
 import { canonicalText } from './segments.js';
 import { readsOf, resultsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
 
@@ -18,20 +20,14 @@ export function otherForm(graph: ShardedGraph): ShardedGraph {
 }
 
 /** What the last micro-batch runs; nodes that read what they read otherwise are the same. */
-export function lastForm(graph: ShardedGraph): ShardedGraph {
-  const known = FORMS.get(graph);
-  if (known) return known;
+export const lastForm = remembered((graph: ShardedGraph): ShardedGraph => {
   const lasting = lastingTensors(graph);
   const kept = keptResults(graph, lasting);
   const nodes = graph.nodes
     .filter((node) => node.phase !== 'recompute' || !resultsOf(node).every((name) => kept.has(name)))
     .map((node) => withOperands(node, kept));
-  const form = { ...otherForm(graph), nodes: inForward(withoutUnread(nodes, graph), lasting) };
-  FORMS.set(graph, form);
-  return form;
-}
-
-const FORMS = new WeakMap<ShardedGraph, ShardedGraph>();
+  return { ...otherForm(graph), nodes: inForward(withoutUnread(nodes, graph), lasting) };
+});
 
 /** How often a node runs in a step, for halves of micro-batches by themselves. */
 export function runsInStep(graph: ShardedGraph): (node: ShardedNode) => number {

@@ -10,6 +10,7 @@
  *
  * A collective inside breaks a kernel (fused.ts).
  */
+
 import { isCausalMask, masksOf } from '../ir/blocks/causal-mask.js';
 import { type GraphIndex, indexGraph, shapeOf } from '../ir/blocks/matching.js';
 import { type DType, isFloating } from '../ir/dtype.js';
@@ -17,6 +18,7 @@ import { elementCount, type Graph, isOfModel, type Node, passOf, typeOf } from '
 import type { OperatorFamily, OperatorView } from '../ir/operator.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { entryOf, operatorEntry, operatorRole } from '../ir/ops/index.js';
+import { remembered } from '../ir/remembered.js';
 import { viewOf } from '../ir/view.js';
 
 /** What kind of kernel an operator is part of. `free`: of one that another operator stands for. */
@@ -73,12 +75,10 @@ export interface KernelPart {
 
 /** An operator's part of its kernel. */
 export function kernelPartOf(graph: Graph, node: Node): KernelPart | undefined {
-  const parts = KNOWN.get(graph) ?? kernelParts(graph);
-  KNOWN.set(graph, parts);
-  return parts.get(node);
+  return partsOf(graph).get(node);
 }
 
-const KNOWN = new WeakMap<Graph, ReadonlyMap<Node, KernelPart>>();
+const partsOf = remembered(kernelParts);
 
 /** The group of each node's forward operator; a sum of what several readers' gradients make is a group of its own. */
 export function forwardGroups(graph: Graph): ReadonlyMap<string, string> {

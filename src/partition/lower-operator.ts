@@ -10,11 +10,13 @@
  *   anything else    → the operator itself with attributes resized to the local factors
  * Afterwards the collective of a pending reduction.
  */
+
 import type { Factor, FactorRule } from '../ir/factor-rule.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { needed } from '../ir/needed.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../ir/operator.js';
 import { operatorEntry } from '../ir/ops/index.js';
+import { remembered } from '../ir/remembered.js';
 import { structureKey } from '../ir/structure-key.js';
 import { viewOf } from '../ir/view.js';
 import type { Layout } from '../sharding-propagation/layout.js';
@@ -64,8 +66,7 @@ export interface OperatorContext {
 
 /** What surrounds a node of a graph. */
 export function contextOf(graph: Graph, node: Node): OperatorContext {
-  const read = READ.get(graph) ?? new Set([...graph.outputs, ...graph.nodes.flatMap(({ inputs }) => inputs)]);
-  READ.set(graph, read);
+  const read = readIn(graph);
   return {
     stored: node.inputs.map((input) => input !== null && graph.weights.has(input)),
     read: node.outputs.map((output) => output !== null && read.has(output)),
@@ -73,7 +74,10 @@ export function contextOf(graph: Graph, node: Node): OperatorContext {
   };
 }
 
-const READ = new WeakMap<Graph, ReadonlySet<string | null>>();
+const readIn = remembered(
+  ({ outputs, nodes }: Graph): ReadonlySet<string | null> =>
+    new Set([...outputs, ...nodes.flatMap(({ inputs }) => inputs)]),
+);
 
 /**
  * A node of a graph, lowered. Operators of one structure under one strategy share what they are lowered to: only its names are

@@ -3,6 +3,7 @@
  * device, so that segments, and the bits that they compute, are the same with and without offload. What leaves the device leaves
  * right behind the step that makes it; what returns does right before the step that reads it first.
  */
+import { remembered } from '../ir/remembered.js';
 import { lastForm, otherForm } from './except-last.js';
 import { type OrderedList, type OrderedStep, orderLists } from './order.js';
 import { BEGIN, lastList, type ProgramPhase, programPhases } from './program-phases.js';
@@ -27,21 +28,17 @@ export interface PlacedList extends OrderedList {
 }
 
 /** Every list of a graph in order: price, memory and program follow one. @throws Error (internal error) as `orderLists` */
-export function orderedLists(graph: ShardedGraph): readonly PlacedList[] {
-  const known = ORDERED.get(graph);
-  if (known) return known;
+export const orderedLists = remembered((graph: ShardedGraph): readonly PlacedList[] => {
   const hasMoves = graph.nodes.some(({ kind }) => kind === 'move');
   const ordered = graph.microBatches?.exceptLast ? withLast(graph) : hasMoves ? withMoves(graph) : orderLists(graph);
   const outside = readersOutside(graph, ordered);
-  const placed = ordered.map((own) => ({
+  return ordered.map((own) => ({
     ...own,
     steps: own.steps.map((step) =>
       step.kind === 'segment' ? { ...step, results: segmentResults(step.nodes, graph, outside(own.list)) } : step,
     ),
   }));
-  ORDERED.set(graph, placed);
-  return placed;
-}
+});
 
 /** Lists of the micro-batches before the last, and those of the last. Collectives that start in a list's last run start there. */
 function withLast(graph: ShardedGraph): readonly OrderedList[] {
@@ -64,8 +61,6 @@ function withLast(graph: ShardedGraph): readonly OrderedList[] {
     ...last.filter((own) => !isFirst(own)),
   ];
 }
-
-const ORDERED = new WeakMap<ShardedGraph, readonly PlacedList[]>();
 
 /** The lists of the graph without copies, which are placed between their steps. */
 function withMoves(graph: ShardedGraph): readonly OrderedList[] {

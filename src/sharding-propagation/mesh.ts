@@ -6,6 +6,7 @@
  */
 
 import { AutoparError } from '../ir/error.js';
+import { remembered } from '../ir/remembered.js';
 
 /** More than any machine has; far fewer than numbers allow, so that a slip of the finger is answered at once. */
 export const MOST_DEVICES = 2 ** 20;
@@ -60,15 +61,8 @@ export function deviceCount(mesh: Mesh): number {
   return mesh.axes.reduce((product, axis) => product * axis.size, 1);
 }
 
-/** All sub-axes, outermost first. */
-export function subAxes(mesh: Mesh): MeshAxis['subAxes'] {
-  const known = SUB_AXES.get(mesh) ?? mesh.axes.flatMap((axis) => axis.subAxes);
-  SUB_AXES.set(mesh, known);
-  return known;
-}
-
-/** Every step of every redistribution asks for them. */
-const SUB_AXES = new WeakMap<Mesh, MeshAxis['subAxes']>();
+/** All sub-axes, outermost first: every step of every redistribution asks for them. */
+export const subAxes = remembered((mesh: Mesh): MeshAxis['subAxes'] => mesh.axes.flatMap((axis) => axis.subAxes));
 
 export function hasSubAxis(mesh: Mesh, name: SubAxis): boolean {
   return mesh.axes.some((axis) => axis.subAxes.some((sub) => sub.name === name));

@@ -1,9 +1,11 @@
 /**
  * @file Registry entries of recognised blocks: everything follows from the body.
  */
+
 import type { Graph, TensorType } from '../graph.js';
 import type { OperatorEntry, OperatorFamily, OperatorView } from '../operator.js';
 import { familyPrecision } from '../ops/entry.js';
+import { remembered } from '../remembered.js';
 import { BLOCK_DOMAIN, type BlockKind } from './block.js';
 import { type BlockRule, expansionOf, type FindEntry } from './block-rule.js';
 import { rememberedRule } from './remembered-rule.js';
@@ -25,7 +27,7 @@ const FAMILIES: Readonly<Record<BlockKind, OperatorFamily>> = {
 /** The entries, given how inner operators are looked up. Their functions need a view with a body. */
 export function blockEntries(find: FindEntry): readonly OperatorEntry[] {
   const ruleOfBody = rememberedRules(find);
-  const flopsOfBody = rememberedFlops(find);
+  const flopsOfBody = remembered((body: Graph) => flopsOf(body, find));
   const kinds = Object.entries(FAMILIES).flatMap(([kind, family]) => [
     [kind, family] as const,
     [`${kind}Gradient`, family] as const,
@@ -59,16 +61,6 @@ function rememberedRules(find: FindEntry): (view: OperatorView) => BlockRule {
     if (!found) throw new Error(`block ${view.name}: the dimensions of its body do not line up`);
     known.set(body, found);
     return found;
-  };
-}
-
-/** Bodies are immutable, so the work of each is added up once. */
-function rememberedFlops(find: FindEntry): (body: Graph) => number {
-  const known = new WeakMap<Graph, number>();
-  return (body) => {
-    const flops = known.get(body) ?? flopsOf(body, find);
-    known.set(body, flops);
-    return flops;
   };
 }
 

@@ -8,6 +8,7 @@ import type { FactorRule } from '../factor-rule.js';
 import { elementCount, type TensorType } from '../graph.js';
 import { FORM_WORDS, formOfAttribute, hasForm } from '../onnx/attribute-types.js';
 import type { OperatorEntry, OperatorFamily, OperatorPrecision, OperatorView, Work } from '../operator.js';
+import { remembered } from '../remembered.js';
 import { bindRule } from '../rule-text.js';
 import { mismatch } from './operands.js';
 
@@ -50,7 +51,7 @@ type EntryParts = Pick<OperatorEntry, Required> &
 export function entry(parts: EntryParts): OperatorEntry {
   const { rule, infer, ...rest } = parts;
   // An operator is asked for its rule again under every strategy, and views never change.
-  const rules = new WeakMap<OperatorView, FactorRule>();
+  const ruleOf = remembered((view: OperatorView) => boundRule(view, rule));
   const held = new Set(parts.constantInputs?.map(({ attribute }) => attribute));
   const defaults: Pick<OperatorEntry, Defaulted> = {
     precision: familyPrecision(parts.family),
@@ -58,11 +59,7 @@ export function entry(parts: EntryParts): OperatorEntry {
     constantInputs: [],
     linear: () => [],
     work: perElement(1),
-    rule: (view) => {
-      const known = rules.get(view) ?? boundRule(view, rule);
-      rules.set(view, known);
-      return known;
-    },
+    rule: ruleOf,
   };
   return {
     ...defaults,

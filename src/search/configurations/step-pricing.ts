@@ -1,6 +1,7 @@
 /**
  * @file The cost model as the search over training steps asks it: prices, bytes and bounds of configurations on one cluster.
  */
+
 import type { Cluster } from '../../cost-model/cluster.js';
 import type { Degrees, MeshOrder, StepConfiguration } from '../../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
@@ -12,6 +13,7 @@ import { stageClusters } from '../../cost-model/step/stages.js';
 import { stageMemory } from '../../cost-model/step/step-memory.js';
 import { leastSimulated, priceStep, priceStepExactly, type StepPrice } from '../../cost-model/step/step-price.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
+import { remembered } from '../../ir/remembered.js';
 import { leastSeconds, type Shares, sharesOf } from './at-least.js';
 import { cutLayers } from './cut-layers.js';
 import { fewestRecomputed } from './fewest-recomputed.js';
@@ -58,14 +60,10 @@ export function pricingOf(
     return found;
   };
   // What is not near the best is asked for both of its figures.
-  const estimates = new WeakMap<StepConfiguration, Pick<StepPrice, 'stepSeconds' | 'parts'>>();
-  const estimated = (configuration: StepConfiguration) => {
+  const estimated = remembered((configuration: StepConfiguration): Pick<StepPrice, 'stepSeconds' | 'parts'> => {
     const prices = (own: Cluster) => parts.prices(configuration, own);
-    const known =
-      estimates.get(configuration) ?? priceStep(workOf(configuration), configuration, cluster, STEP_CONSTANTS, prices);
-    estimates.set(configuration, known);
-    return known;
-  };
+    return priceStep(workOf(configuration), configuration, cluster, STEP_CONSTANTS, prices);
+  });
   return {
     seconds: (configuration) => estimated(configuration).stepSeconds,
     least: (configuration) => leastSimulated(estimated(configuration), configuration.schedule ?? '1f1b'),
