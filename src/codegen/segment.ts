@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import type { Graph, Node, TensorType, Weight } from '../ir/graph.js';
 import { writeOnnx } from '../ir/onnx/writer.js';
 import { graphInPlainOperators } from '../ir/onnx/written-out.js';
-import { attributesKey } from '../ir/passes/attributes-key.js';
+import { structureOf } from '../ir/structure-key.js';
 import type { PlacedStep } from '../partition/place-moves.js';
 import { textOf } from '../partition/segments.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
@@ -107,19 +107,11 @@ export function makeSegment(
     batch: [],
     ...(around.graph.domains ? { domains: around.graph.domains } : {}),
   };
-  const structure = JSON.stringify([
-    inner.map(({ op, domain, attributes, inputs, outputs }) => [
-      op,
-      domain,
-      attributesKey(attributes),
-      inputs,
-      outputs,
-    ]),
-    [...types],
-    graph.inputs,
-    graph.outputs,
-    [...graphWeights].map(([name, { source }]) => [name, source.kind === 'inline' ? textOf(source.data) : source.kind]),
-  ]);
+  const describe = (inside: string) => {
+    const source = graphWeights.get(inside)?.source;
+    return [types.get(inside), source?.kind === 'inline' ? textOf(source.data) : (source?.kind ?? null)];
+  };
+  const { key: structure } = structureOf(inner, describe, { outputs: graph.outputs });
   const known = around.models.get(structure) ?? modelOf(graph);
   around.models.set(structure, known);
   return {

@@ -1,9 +1,52 @@
 /**
- * @file Structural keys: two operators with equal keys have the same candidates at the same costs, wherever they stand.
+ * @file Structural keys: operators of equal keys differ in nothing but names, wherever they stand. Those of one key have the same
+ * candidates at the same costs; blocks of one key have one rule, layers of one key are planned once, segments of one key are one
+ * file.
  */
-import { createHash } from 'node:crypto';
-import type { AttributeValue, Graph, TensorType } from './graph.js';
+import type { Graph, Node, TensorType } from './graph.js';
 import type { OperatorView } from './operator.js';
+import { attributesKey } from './passes/attributes-key.js';
+
+/** An operator of a run. */
+type StructuredNode = Pick<Node, 'op' | 'domain' | 'attributes' | 'inputs' | 'outputs'> & Partial<Pick<Node, 'body'>>;
+
+/** What is known of a tensor beside its place, as JSON; `body`: the block inside of which it is. */
+export type DescribeTensor = (tensor: string, body: Graph | null) => unknown;
+
+/** A run of operators without its names. */
+export interface Structure {
+  /** Equal for equal operators with equal attributes, tensors in equal places and equal descriptions of these. */
+  readonly key: string;
+  /** Tensors by the order in which they are first mentioned. */
+  readonly places: ReadonlyMap<string, number>;
+}
+
+/** The structure of operators; `ends` are tensors that are mentioned before and behind them, in an order that counts. */
+export function structureOf(
+  nodes: readonly StructuredNode[],
+  describe: DescribeTensor,
+  ends: Partial<Pick<Graph, 'inputs' | 'outputs'>> = {},
+  body: Graph | null = null,
+): Structure {
+  const places = new Map<string, number>();
+  const placesIn = (names: readonly (string | null)[]) =>
+    names.map((name): unknown => {
+      const known = name === null ? null : places.get(name);
+      if (name === null || known !== undefined) return known;
+      places.set(name, places.size);
+      return [describe(name, body)];
+    });
+  const inputs = placesIn(ends.inputs ?? []);
+  const operators = nodes.map((node) => [
+    node.domain,
+    node.op,
+    attributesKey(node.attributes),
+    placesIn(node.inputs),
+    placesIn(node.outputs),
+    ...(node.body ? [structureOf(node.body.nodes, describe, node.body, node.body).key] : []),
+  ]);
+  return { key: JSON.stringify([inputs, operators, placesIn(ends.outputs ?? [])]), places };
+}
 
 /** Key of an operator by what its price can depend on, whatever its name. */
 export function structureKey(view: OperatorView): string {
@@ -15,40 +58,18 @@ export function structureKey(view: OperatorView): string {
 /** Views never change, and every station of a compilation asks for their keys. */
 const KEYS = new WeakMap<OperatorView, string>();
 
-function keyOf(view: OperatorView): string {
-  const attributes = Object.keys(view.attributes)
-    .sort()
-    .map((name) => [name, attributeKey(view.attributes[name] as AttributeValue)]);
-  const types = [view.inputs.map(typeKey), view.outputs.map(typeKey)];
-  return JSON.stringify([view.domain, view.op, attributes, ...types, view.body ? bodyKey(view.body) : 0]);
+function keyOf({ domain, op, attributes, inputs, outputs, body }: OperatorView): string {
+  const inside = body ? structureOf(body.nodes, constantOf, body, body).key : '';
+  return JSON.stringify([domain, op, attributesKey(attributes), inputs.map(typeKey), outputs.map(typeKey), inside]);
+}
+
+/** Types inside of a block follow from those around it. */
+function constantOf(tensor: string, body: Graph | null): unknown {
+  const weight = body?.weights.get(tensor);
+  if (!weight) return null;
+  return weight.source.kind === 'inline' ? [weight.dtype, ...weight.source.data] : tensor;
 }
 
 export function typeKey(type: TensorType | null): string {
   return type === null ? '_' : `${type.dtype}[${type.shape.join()}]`;
-}
-
-/** A body by its structure: tensors are told by where they come from, never by their names. */
-function bodyKey(body: Graph): unknown {
-  const places = new Map<string, string>();
-  for (const [index, name] of body.inputs.entries()) places.set(name, `in${index}`);
-  for (const [name, weight] of body.weights)
-    places.set(name, weight.source.kind === 'inline' ? `${weight.dtype} ${[...weight.source.data]}` : name);
-  const nodes = body.nodes.map((node, position) => {
-    const attributes = Object.keys(node.attributes)
-      .sort()
-      .map((name) => [name, attributeKey(node.attributes[name] as AttributeValue)]);
-    node.outputs.forEach((name, index) => {
-      if (name !== null) places.set(name, `${position}.${index}`);
-    });
-    return [node.domain, node.op, attributes, node.inputs.map((name) => (name === null ? null : places.get(name)))];
-  });
-  return [nodes, body.outputs.map((name) => places.get(name))];
-}
-
-function attributeKey(value: AttributeValue): unknown {
-  if (typeof value === 'bigint') return `${value}n`;
-  if (typeof value === 'object' && 'data' in value) {
-    return [typeKey(value), createHash('sha256').update(value.data).digest('hex')];
-  }
-  return value;
 }

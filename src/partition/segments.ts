@@ -4,7 +4,7 @@
  */
 import { elementCount } from '../ir/graph.js';
 import { entryOf } from '../ir/ops/index.js';
-import { attributesKey } from '../ir/passes/attributes-key.js';
+import { structureOf } from '../ir/structure-key.js';
 import { isReplicated } from '../sharding-propagation/layout.js';
 import { type OccupancyChange, occupancy } from './occupancy.js';
 import type { OrderedList, OrderedStep } from './order.js';
@@ -45,24 +45,12 @@ export function sessionKey(
   isWeight: (tensor: string) => boolean,
   results: readonly string[],
 ): string {
-  const numbers = new Map<string, number>();
-  const seen = (name: string | null): unknown => {
-    if (name === null) return null;
-    const known = numbers.get(name);
-    if (known !== undefined) return known;
-    numbers.set(name, numbers.size);
-    const type = tensors.get(name);
+  const describe = (name: string) => {
+    const { dtype, localShape } = tensors.get(name) ?? {};
     const value = inline.get(name);
-    return [type?.dtype, type?.localShape, value ? textOf(value) : isWeight(name) ? name : null];
+    return [dtype, localShape, value ? textOf(value) : isWeight(name) ? name : null];
   };
-  const operators = nodes.map(({ domain, op, attributes, inputs, outputs }) => [
-    domain,
-    op,
-    attributesKey(attributes),
-    inputs.map(seen),
-    outputs.map(seen),
-  ]);
-  return JSON.stringify([operators, results.map(seen)]);
+  return structureOf(nodes, describe, { outputs: results }).key;
 }
 
 /** A text that equal values share, those of attributes and constants among them. */

@@ -5,8 +5,9 @@
  * Layers are equal where their operators, attributes, types and inner wiring are; a run of them is in a row where each reads
  * the layer before it at the same places (or what all of them read: a mask, rotary tables) and nothing else reads it.
  */
-import type { AttributeValue, Graph, Node } from '../graph.js';
-import { attributesKey } from './attributes-key.js';
+import type { Graph, Node } from '../graph.js';
+import { structureOf, typeKey } from '../structure-key.js';
+import { withOperands } from '../with-operands.js';
 
 /** A layer that stands for those that follow it. */
 export interface LayerRun {
@@ -43,8 +44,8 @@ interface UnnamedLayer {
   readonly signature: string;
   /** Tensors that it reads and does not make, weights left out, in the order in which it first does. */
   readonly externals: readonly string[];
-  /** By tensor that it makes: `node.result`. */
-  readonly makes: ReadonlyMap<string, string>;
+  /** Tensors that it makes, by their places in its structure. */
+  readonly makes: ReadonlyMap<string, number>;
 }
 
 function layersOf(graph: Graph): readonly UnnamedLayer[] {
@@ -59,36 +60,14 @@ function layersOf(graph: Graph): readonly UnnamedLayer[] {
 }
 
 function layerOf(name: string, nodes: readonly Node[], graph: Graph): UnnamedLayer {
-  const makes = new Map<string, string>();
-  const externals: string[] = [];
-  const weights: string[] = [];
-  const placeOf = (tensor: string | null): unknown => {
-    if (tensor === null) return null;
-    const own = makes.get(tensor);
-    if (own !== undefined) return own;
-    const type = graph.tensors.get(tensor);
-    const list = graph.weights.has(tensor) ? weights : externals;
-    if (!list.includes(tensor)) list.push(tensor);
-    const kind = graph.weights.get(tensor)?.role ?? 'external';
-    return [kind, list.indexOf(tensor), type?.dtype, type?.shape];
-  };
-  const parts = nodes.map((node, position) => {
-    const inputs = node.inputs.map(placeOf);
-    node.outputs.forEach((output, result) => {
-      if (output !== null) makes.set(output, `${position}.${result}`);
-    });
-    const types = node.outputs.map((output) => (output === null ? null : graph.tensors.get(output)));
-    return [node.domain, node.op, attributesOf(node), inputs, types.map((type) => type && [type.dtype, type.shape])];
+  const { key, places } = structureOf(nodes, (tensor, body) => {
+    const { weights, tensors } = body ?? graph;
+    return [weights.get(tensor)?.role ?? null, typeKey(tensors.get(tensor) ?? null)];
   });
-  return { name, nodes, signature: JSON.stringify(parts), externals, makes };
-}
-
-/** Attributes, and of a block what it stands for. */
-function attributesOf({ attributes, body }: Node): unknown {
-  return [
-    attributesKey(attributes as Readonly<Record<string, AttributeValue>>),
-    body?.nodes.map((node) => [node.op, attributesOf(node)]) ?? null,
-  ];
+  const outputs = nodes.flatMap((node) => node.outputs.flatMap((output) => output ?? []));
+  const makes = new Map(outputs.map((output) => [output, places.get(output) as number]));
+  const externals = [...places.keys()].filter((tensor) => !makes.has(tensor) && !graph.weights.has(tensor));
+  return { name, nodes, signature: key, externals, makes };
 }
 
 function readersOf(graph: Graph): ReadonlyMap<string, ReadonlySet<string | null>> {
@@ -157,21 +136,8 @@ function without(graph: Graph, runs: readonly (readonly UnnamedLayer[])[]): Grap
   return { ...graph, nodes, outputs, weights, tensors };
 }
 
-/** A node, and what a block stands for, reading tensors by their new names. */
+/** A node that reads tensors by their new names. */
 function rewired(node: Node, renamed: ReadonlyMap<string, string>): Node {
-  if (!node.inputs.some((input) => input !== null && renamed.has(input))) return node;
-  const nameOf = (name: string) => renamed.get(name) ?? name;
-  const inputs = node.inputs.map((input) => (input === null ? null : nameOf(input)));
-  const { body } = node;
-  if (!body) return { ...node, inputs };
-  return {
-    ...node,
-    inputs,
-    body: {
-      ...body,
-      inputs: body.inputs.map(nameOf),
-      nodes: body.nodes.map((inner) => rewired(inner, renamed)),
-      tensors: new Map([...body.tensors].map(([name, type]) => [nameOf(name), type])),
-    },
-  };
+  const inputs = node.inputs.map((input) => (input === null ? null : (renamed.get(input) ?? input)));
+  return inputs.some((input, index) => input !== node.inputs[index]) ? withOperands(node, inputs) : node;
 }
