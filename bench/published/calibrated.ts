@@ -3,9 +3,9 @@
  * have it, none of its own model's.
  */
 
-import { groupBy } from '../../src/api/calibration/score.js';
 import { fitLayers } from '../../src/cost-model/measured-layers/fit-layers.js';
 import { crossValidatedSeconds } from '../../src/cost-model/measured-layers/left-out.js';
+import { groupBy } from '../../src/ir/group-by.js';
 import type { PublishedPredictor } from './predictor.js';
 import type { PublishedRun } from './run.js';
 

@@ -5,10 +5,10 @@
  */
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
-import { groupBy } from '../../src/api/calibration/score.js';
 import type { StepConstants } from '../../src/cost-model/step/constants.js';
 import { priceStep } from '../../src/cost-model/step/step-price.js';
 import type { ModelWork } from '../../src/cost-model/step/work.js';
+import { groupBy } from '../../src/ir/group-by.js';
 import { readCsv } from './csv.js';
 import { PublishedPredictor } from './predictor.js';
 import { robustFit } from './robust-fit.js';

@@ -10,6 +10,7 @@ import type { DType } from '../ir/dtype.js';
 import { dtypeBits } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
 import { fileTensorOf, type Graph, type Node, storedIn, typeOf } from '../ir/graph.js';
+import { groupBy } from '../ir/group-by.js';
 import { offer } from '../ir/nearest.js';
 import type { Assignment, SharedReshard, TensorReader } from '../partition/assignment.js';
 import type { StagePlace } from '../partition/cut-stages.js';
@@ -238,13 +239,7 @@ interface RawChain {
 
 /** Chains as people read them: sub-axes that went the same way are one. */
 export function joinChains(chains: readonly RawChain[], graph: Graph, mesh: Mesh): readonly AxisChain[] {
-  const joined = new Map<string, RawChain[]>();
-  for (const chain of chains) {
-    const key = JSON.stringify([chain.place, chain.steps]);
-    const known = joined.get(key);
-    if (known) known.push(chain);
-    else joined.set(key, [chain]);
-  }
+  const joined = groupBy(chains, ({ place, steps }) => JSON.stringify([place, steps]));
   return [...joined.values()].flatMap((list) => {
     const [first] = list;
     if (!first) return [];

@@ -7,10 +7,10 @@ import type { BlockKind } from '../ir/blocks/block.js';
 import { blockKindOf } from '../ir/blocks/block-kinds.js';
 import type { Factor, FactorKind } from '../ir/factor-rule.js';
 import type { Graph, Node } from '../ir/graph.js';
+import { layerClasses, operatorsByLayer } from '../ir/layers.js';
 import { bytesOf } from '../ir/ops/entry.js';
 import { entryOf, operatorEntry } from '../ir/ops/index.js';
 import { ruleOf, viewOf } from '../ir/view.js';
-import { layerClasses } from '../strategy/layer-classes.js';
 
 export interface OperatorWork {
   readonly flops: number;
@@ -70,28 +70,13 @@ export function operatorRows(graph: Graph, work: ReadonlyMap<Node, OperatorWork>
 
 /** Repeated layers: those of one structure together, in the order of the graph. */
 export function layerRows(graph: Graph, work: ReadonlyMap<Node, OperatorWork>): readonly LayerRow[] {
-  const layers = new Map<string, { operators: number; flops: number; bytes: number }>();
-  for (const node of graph.nodes) {
-    if (node.layer === null) continue;
-    const { flops, bytes } = work.get(node) ?? NO_WORK;
-    const sum = layers.get(node.layer) ?? { operators: 0, flops: 0, bytes: 0 };
-    layers.set(node.layer, { operators: sum.operators + 1, flops: sum.flops + flops, bytes: sum.bytes + bytes });
-  }
-  const leader = new Map(
-    layerClasses(graph, () => '').flatMap(({ name, instances }) => instances.map((layer) => [layer, name] as const)),
-  );
-  const instances = new Map<string, string[]>();
-  for (const layer of layers.keys()) {
-    const name = leader.get(layer) ?? layer;
-    const list = instances.get(name);
-    if (list) list.push(layer);
-    else instances.set(name, [layer]);
-  }
-  return [...instances].map(([name, list]) => ({
-    name,
-    instances: list,
-    ...(layers.get(name) ?? { operators: 0, ...NO_WORK }),
-  }));
+  const layers = operatorsByLayer(graph.nodes);
+  return layerClasses(graph, () => null).map(({ name, instances }) => {
+    const nodes = layers.get(name) ?? [];
+    const works = nodes.map((node) => work.get(node) ?? NO_WORK);
+    const sum = (of: keyof OperatorWork) => works.reduce((all, own) => all + own[of], 0);
+    return { name, instances, operators: nodes.length, flops: sum('flops'), bytes: sum('bytes') };
+  });
 }
 
 export function blockRows(graph: Graph): readonly BlockRow[] {

@@ -4,6 +4,7 @@
  * exchange equal blocks.
  */
 import { type Graph, isOnceAStep, type Node } from '../ir/graph.js';
+import { groupBy } from '../ir/group-by.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Redistributor } from '../sharding-propagation/redistribution.js';
@@ -54,12 +55,7 @@ export function lowerStages(
   const stagesOf = new Map<string, readonly number[]>();
   for (const [index, stage] of cut.stages.entries())
     for (const { name } of stage.graph.nodes) stagesOf.set(name, [...(stagesOf.get(name) ?? []), index]);
-  const reshardsOf = new Map<string, SharedReshard[]>();
-  for (const reshard of assignment.sharedReshards) {
-    const known = reshardsOf.get(reshard.tensor);
-    if (known) known.push(reshard);
-    else reshardsOf.set(reshard.tensor, [reshard]);
-  }
+  const reshardsOf = groupBy(assignment.sharedReshards, ({ tensor }) => tensor);
   const layouts = new Map<string, Layout>();
   for (const transfer of cut.transfers)
     if (!layouts.has(transfer.tensor))

@@ -3,6 +3,7 @@
  */
 
 import type { Phase } from '../ir/graph.js';
+import { groupBy } from '../ir/group-by.js';
 import {
   type PipelineStage,
   readsOf,
@@ -88,13 +89,7 @@ function doneIn(phase: Phase, splitsBackward: boolean): string {
 export function nodesByList(graph: ShardedGraph): ReadonlyMap<string, readonly ShardedNode[]> {
   const known = NODES.get(graph);
   if (known) return known;
-  const found = new Map<string, ShardedNode[]>();
-  for (const node of graph.nodes) {
-    const name = phaseOfNode(node, graph);
-    const own = found.get(name);
-    if (own) own.push(node);
-    else found.set(name, [node]);
-  }
+  const found = groupBy(graph.nodes, (node) => phaseOfNode(node, graph));
   NODES.set(graph, found);
   return found;
 }

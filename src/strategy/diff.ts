@@ -3,10 +3,10 @@
  */
 import { AutoparError } from '../ir/error.js';
 import type { Graph, Node } from '../ir/graph.js';
+import { leadersOf } from '../ir/layers.js';
 import { makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
 import { namesOn, sizesText } from '../sharding-propagation/stage-meshes.js';
 import { meshesOf } from './assignment-of.js';
-import { leadersOf } from './layer-classes.js';
 import type { MindSporeStrategy } from './mindspore/document.js';
 import type { Plan, PlanOperator, PlanReshard } from './plan.js';
 import { placesIn, stageChunkText } from './staged-graph.js';

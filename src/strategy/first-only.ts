@@ -3,10 +3,10 @@
  * follows from the plan's `server`, and is repeated for the reader and so that an edit that contradicts itself is found.
  */
 import type { Graph } from '../ir/graph.js';
+import { leadersOf } from '../ir/layers.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import { shortNames } from '../sharding-propagation/layout-text.js';
 import { subAxes } from '../sharding-propagation/mesh.js';
-import { leadersOf } from './layer-classes.js';
 import type { Plan } from './plan.js';
 import { unfit } from './unfit.js';
 

@@ -4,6 +4,7 @@
  */
 import { clonedOperators } from '../ir/autodiff/recompute.js';
 import type { Graph, Node } from '../ir/graph.js';
+import { leadersOf } from '../ir/layers.js';
 import { operatorEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
 import type { Assignment } from '../partition/assignment.js';
@@ -11,7 +12,6 @@ import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import { operandLayouts, REPLICATED, reducedLayouts, type Strategy } from '../sharding-propagation/strategy.js';
 import { assignmentOf, meshesOf } from './assignment-of.js';
-import { leadersOf } from './layer-classes.js';
 import type { Plan } from './plan.js';
 import { placesIn, stagedGraph } from './staged-graph.js';
 

@@ -7,6 +7,7 @@
  */
 import { clonedOperators, originalTensors, type Recomputed } from '../ir/autodiff/recompute.js';
 import { fileTensorOf, type Graph, type Node } from '../ir/graph.js';
+import { classNames, type LayerClass, layerClasses, leadersOf, operatorsByLayer } from '../ir/layers.js';
 import { heldWeights } from '../ir/passes/held-weights.js';
 import type { Assignment, SharedReshard } from '../partition/assignment.js';
 import type { StagePlace } from '../partition/cut-stages.js';
@@ -20,7 +21,6 @@ import { dataAxes, type InnerDegrees } from '../sharding-propagation/roles.js';
 import { axisSizes } from '../sharding-propagation/stage-meshes.js';
 import { REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
 import { firstTexts } from './first-only.js';
-import { type LayerClass, layerClasses, leadersOf, operatorCount } from './layer-classes.js';
 import { offloadParts } from './offload-words.js';
 import type {
   Plan,
@@ -102,10 +102,11 @@ export function planOf(found: SearchResult, model: PlanSubject, cluster: Planned
   const nodes = graph.nodes.filter(({ phase }) => phase !== 'recompute');
   const torn = tornLayers(nodes, placeOf);
   const cloned = clonedOperators(graph);
-  const layers = recomputingClasses(graph, found.recomputed?.operators ?? cloned, (node) => [
+  const layers = recomputingClasses({ ...graph, nodes }, found.recomputed?.operators ?? cloned, (node) => [
     entryOf(found, node),
     torn.has(node.layer) ? node.layer : null,
-  ]);
+  ]).filter(({ instances }) => instances.length > 1);
+  const inLayers = operatorsByLayer(nodes);
   const leaders = leadersOf(graph, layers);
   const recomputed = new Set([...cloned].map((name) => leaders.operators.get(name) ?? name));
   const operators = nodes
@@ -154,7 +155,7 @@ export function planOf(found: SearchResult, model: PlanSubject, cluster: Planned
     })),
     layerClasses: layers.map((layer) => ({
       ...layer,
-      operators: operatorCount(graph, layer.name),
+      operators: inLayers.get(layer.name)?.length ?? 0,
       ...placesIn(layer.instances),
       ...variantsOf(nodes, layer, cloned),
     })),
@@ -189,22 +190,20 @@ function recomputingClasses(
   asked: ReadonlySet<string>,
   describe: (node: Node) => unknown,
 ): readonly LayerClass[] {
-  if (asked.size === 0) return layerClasses(graph, (node) => JSON.stringify(describe(node)));
+  if (asked.size === 0) return layerClasses(graph, describe);
   const isAlike = (node: Node) => asked.has(node.name);
-  const own = layerClasses(graph, (node) => JSON.stringify([describe(node), isAlike(node)]));
+  const own = layerClasses(graph, (node) => [describe(node), isAlike(node)]);
   const recomputing = new Set(graph.nodes.flatMap((node) => (isAlike(node) ? [node.layer] : [])));
-  const variant = new Map(own.flatMap(({ name, instances }) => instances.map((layer) => [layer, name] as const)));
-  const together = layerClasses(graph, (node) => JSON.stringify(describe(node)));
+  const variant = classNames(own);
+  const together = layerClasses(graph, describe);
   const mixed = new Set(
     together.flatMap(({ instances }) => {
-      const variants = new Set(
-        instances.filter((layer) => recomputing.has(layer)).map((layer) => variant.get(layer) ?? layer),
-      );
+      const variants = new Set(instances.filter((layer) => recomputing.has(layer)).map((layer) => variant.get(layer)));
       return variants.size > 1 ? instances : [];
     }),
   );
   if (mixed.size === 0) return together;
-  return layerClasses(graph, (node) => JSON.stringify([describe(node), mixed.has(node.layer ?? '') && isAlike(node)]));
+  return layerClasses(graph, (node) => [describe(node), mixed.has(node.layer ?? '') && isAlike(node)]);
 }
 
 /** Which instances of a class recompute; nothing where all do, or none does. */

@@ -2,8 +2,8 @@
  * @file Where a plan keeps what leaves the devices.
  */
 import type { Graph } from '../ir/graph.js';
+import { leadersOf } from '../ir/layers.js';
 import { hostedWith, type OffloadPlaces } from '../partition/offload.js';
-import { leadersOf } from './layer-classes.js';
 import type { Plan } from './plan.js';
 
 /** By the plan's `places`, and its operators that run on the host. */

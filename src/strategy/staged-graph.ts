@@ -5,6 +5,7 @@
  */
 import { NOTHING_RECOMPUTED, type Recomputed, withClones } from '../ir/autodiff/recompute.js';
 import { type Graph, isOfModel, type Node } from '../ir/graph.js';
+import { leadersOf } from '../ir/layers.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { withHeldWeights } from '../ir/passes/held-weights.js';
 import { lossAlone } from '../ir/passes/loss-alone.js';
@@ -16,7 +17,6 @@ import { makeSchedule } from '../schedule/make-schedule.js';
 import { partAt, placeOfPart } from '../schedule/parts.js';
 import { type Schedule, splitsBackward } from '../schedule/schedule.js';
 import { meshesOf } from './assignment-of.js';
-import { leadersOf } from './layer-classes.js';
 import type { Plan } from './plan.js';
 import { castsOnce } from './request.js';
 import { unfit } from './unfit.js';

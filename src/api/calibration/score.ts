@@ -1,6 +1,8 @@
 /**
  * @file How far predictions are from measurements: errors, and whether they rank a sweep as the measurements do.
  */
+import { groupBy } from '../../ir/group-by.js';
+
 export interface ScoredRow {
   readonly measured: number;
   readonly predicted: number;
@@ -61,20 +63,6 @@ export function kendall(rows: readonly ScoredRow[]): number {
 function regretOf(sweep: readonly ScoredRow[]): number {
   const chosen = sweep.reduce((best, row) => (row.predicted < best.predicted ? row : best));
   return chosen.measured / Math.min(...sweep.map(({ measured }) => measured)) - 1;
-}
-
-export function groupBy<Item>(
-  items: readonly Item[],
-  key: (item: Item) => string,
-): ReadonlyMap<string, readonly Item[]> {
-  const groups = new Map<string, Item[]>();
-  for (const item of items) {
-    const name = key(item);
-    const list = groups.get(name);
-    if (list) list.push(item);
-    else groups.set(name, [item]);
-  }
-  return groups;
 }
 
 /** Accuracy and F1 of the label that a run does not fit. */

@@ -4,6 +4,8 @@
  */
 import { memoryOf, priceGraph, usableBytes } from '../../cost-model/predict.js';
 import { AutoparError } from '../../ir/error.js';
+import { groupBy } from '../../ir/group-by.js';
+import { leadersOf } from '../../ir/layers.js';
 import type { Assignment } from '../../partition/assignment.js';
 import { meshOfOperators } from '../../partition/lower-stages.js';
 import { partition } from '../../partition/partition.js';
@@ -18,7 +20,6 @@ import type { PinRecord } from '../../sharding-propagation/annotations/annotatio
 import type { Mesh } from '../../sharding-propagation/mesh.js';
 import { REPLICATED, type Strategy } from '../../sharding-propagation/strategy.js';
 import { Deadline } from '../../solver/deadline.js';
-import { leadersOf } from '../../strategy/layer-classes.js';
 import { exactly } from '../../strategy/pin-document.js';
 import { type PlacedOperator, placePlan } from '../../strategy/placed-operators.js';
 import { factorsOf } from '../../strategy/plan-pins.js';
@@ -253,13 +254,7 @@ function alikeOperators(
   placed: readonly PlacedOperator[],
   leaders: ReadonlyMap<string, string>,
 ): ReadonlyMap<PlacedOperator, AlikeOperators> {
-  const byLeader = new Map<string, PlacedOperator[]>();
-  for (const operator of placed) {
-    const leader = leaders.get(operator.node.name) ?? operator.node.name;
-    const known = byLeader.get(leader);
-    if (known) known.push(operator);
-    else byLeader.set(leader, [operator]);
-  }
+  const byLeader = groupBy(placed, ({ node: { name } }) => leaders.get(name) ?? name);
   return new Map(
     [...byLeader.values()].map((list) => {
       const first = list[0] as PlacedOperator;

@@ -18,8 +18,10 @@ import { dimensionRoles } from '../../ir/dimension-roles.js';
 import { byteLength, isFloating } from '../../ir/dtype.js';
 import { AutoparError } from '../../ir/error.js';
 import { elementCount, type Graph, type Node, typeOf } from '../../ir/graph.js';
+import { groupBy } from '../../ir/group-by.js';
+import type { LayerClass } from '../../ir/layers.js';
 import { moduleText } from '../../ir/onnx/module-path.js';
-import { firstOfLayers, type LayerRun } from '../../ir/passes/first-of-layers.js';
+import { firstOfLayers } from '../../ir/passes/first-of-layers.js';
 import type { Assignment } from '../../partition/assignment.js';
 import { forwardGroups } from '../../partition/kernels.js';
 import { onlyStage } from '../../partition/lower-stages.js';
@@ -46,7 +48,7 @@ interface TrainingPurpose {
 export interface GraphOfWork {
   readonly graph: Graph;
   /** Which layers those that are left stand for, where more than themselves. */
-  readonly runs: readonly LayerRun[];
+  readonly runs: readonly LayerClass[];
   /** Weights that several layers read. */
   readonly shared: ReadonlySet<string>;
   /** Tokens of a sample; null where its inputs are none. */
@@ -69,7 +71,7 @@ export interface ReadWork {
   /** How its operators lie over the tensor-parallel ranks. */
   readonly assignment: Assignment;
   /** Which layers those that are left stand for. */
-  readonly runs: readonly LayerRun[];
+  readonly runs: readonly LayerClass[];
   /** Tokens of a sample; null where its inputs are none. */
   readonly sequence: number | null;
   /** What its parts hold, by name; made when asked for. */
@@ -237,7 +239,7 @@ function partsOf({ graph, shared }: GraphOfWork): {
   return { places, parts: { partOf, inScan: scans(graph), holderOf } };
 }
 
-function repeatsOf(runs: readonly LayerRun[]): ReadonlyMap<string, number> {
+function repeatsOf(runs: readonly LayerClass[]): ReadonlyMap<string, number> {
   return new Map(runs.map(({ name, instances }) => [name, instances.length]));
 }
 
@@ -321,14 +323,8 @@ function inTurns(order: readonly number[]): boolean {
 function classesOf(
   parts: readonly PartWork[],
 ): readonly { readonly part: PartWork; readonly places: readonly number[] }[] {
-  const classes = new Map<string, { part: PartWork; places: number[] }>();
-  for (const [place, part] of parts.entries()) {
-    const key = JSON.stringify(part);
-    const known = classes.get(key);
-    if (known) known.places.push(place);
-    else classes.set(key, { part, places: [place] });
-  }
-  return [...classes.values()];
+  const classes = groupBy(parts.entries(), ([, part]) => JSON.stringify(part));
+  return [...classes.values()].map((own) => ({ part: own[0]?.[1] ?? NO_WORK, places: own.map(([place]) => place) }));
 }
 
 /**

@@ -2,7 +2,8 @@
  * @file A plan as a rehearsal looks at it: on its graph, lowered, with the routes that its redistributions take, and its layers
  * by what the plan makes of them.
  */
-import type { Graph, Node } from '../../ir/graph.js';
+import type { Graph } from '../../ir/graph.js';
+import { classNames, layerClasses, leadersOf } from '../../ir/layers.js';
 import { attributesKey } from '../../ir/passes/attributes-key.js';
 import type { Assignment } from '../../partition/assignment.js';
 import type { StagePlace } from '../../partition/cut-stages.js';
@@ -10,7 +11,6 @@ import type { LoweredStage } from '../../partition/lower-stages.js';
 import type { Schedule } from '../../schedule/schedule.js';
 import { layoutKey } from '../../sharding-propagation/layout.js';
 import { checkFirst } from '../../strategy/first-only.js';
-import { leadersOf } from '../../strategy/layer-classes.js';
 import type { Plan, PlanOperator } from '../../strategy/plan.js';
 import { placesIn } from '../../strategy/staged-graph.js';
 import { assignedPlan, lowerAssigned, predictionOf } from '../planning/lower-plan.js';
@@ -71,34 +71,13 @@ function kindsOf(plan: Plan, graph: Graph, { strategies, sharedReshards }: Assig
   for (const { readers, layout } of sharedReshards)
     for (const { kind, name, operand } of readers)
       if (kind === 'operator') read.set(`${name}:${operand}`, layoutKey(layout));
-  const layers = new Map<string, Node[]>();
-  for (const node of graph.nodes) {
-    if (node.layer === null) continue;
-    const list = layers.get(node.layer);
-    if (list) list.push(node);
-    else layers.set(node.layer, [node]);
-  }
-  const firsts = new Map<string, string>();
-  const kinds = new Map<string, string>();
-  for (const [layer, nodes] of layers) {
-    const [first] = nodes as [Node];
-    const own = placeOf(first);
-    const described = nodes.map((node) => {
-      const { stage, chunk } = placeOf(node);
-      const types = [...node.inputs, ...node.outputs].map((name) => {
-        const type = name === null ? undefined : graph.tensors.get(name);
-        return type ? [type.dtype, ...type.shape] : null;
-      });
-      return [
-        ...[node.op, node.domain, node.phase, attributesKey(node.attributes), types, strategies.get(node.group)],
-        node.inputs.map((_, operand) => read.get(`${node.name}:${operand}`)),
-        [stage === own.stage, chunk === own.chunk, plan.meshes?.[stage]],
-      ];
-    });
-    const key = JSON.stringify(described);
-    const known = firsts.get(key) ?? layer;
-    firsts.set(key, known);
-    kinds.set(layer, known);
-  }
-  return kinds;
+  const classes = layerClasses(graph, (node, first) => {
+    const [{ stage, chunk }, own] = [placeOf(node), placeOf(first)];
+    return [
+      ...[node.phase, attributesKey(node.attributes), strategies.get(node.group)],
+      node.inputs.map((_, operand) => read.get(`${node.name}:${operand}`)),
+      [stage === own.stage, chunk === own.chunk, plan.meshes?.[stage]],
+    ];
+  });
+  return classNames(classes);
 }

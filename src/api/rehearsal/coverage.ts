@@ -3,6 +3,7 @@
  * without sizes. A rehearsal covers a plan where it has them all.
  */
 import type { Graph, Node } from '../../ir/graph.js';
+import { operatorsByLayer } from '../../ir/layers.js';
 import { ruleOf, viewOf } from '../../ir/view.js';
 import type { Assignment } from '../../partition/assignment.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
@@ -169,18 +170,13 @@ function layoutKind({ dims, partial, extents }: Layout, axes: CoverageNames['axe
 
 /** Operators by the first of their class: the k-th operator of a layer is the k-th of its class's first layer. */
 export function leadersIn(graph: Graph, kindOf: ReadonlyMap<string, string>): CoverageNames['leader'] {
-  const byLayer = new Map<string, string[]>();
-  for (const { name, layer } of graph.nodes) {
-    if (layer === null) continue;
-    const list = byLayer.get(layer);
-    if (list) list.push(name);
-    else byLayer.set(layer, [name]);
-  }
+  const layers = operatorsByLayer(graph.nodes);
   const leaders = new Map<string, { readonly layerClass: string; readonly operator: string }>();
-  for (const [layer, operators] of byLayer) {
+  for (const [layer, operators] of layers) {
     const layerClass = kindOf.get(layer) ?? layer;
-    const first = byLayer.get(layerClass) ?? operators;
-    for (const [index, name] of operators.entries()) leaders.set(name, { layerClass, operator: first[index] ?? name });
+    const first = layers.get(layerClass) ?? operators;
+    for (const [index, { name }] of operators.entries())
+      leaders.set(name, { layerClass, operator: first[index]?.name ?? name });
   }
   // What is numbered over the whole model is one operator in many places.
   return (name) => leaders.get(name) ?? { layerClass: null, operator: name.replace(/\.\d+$/, '') };

@@ -3,8 +3,8 @@
  */
 import { clonedOperators } from '../../ir/autodiff/recompute.js';
 import type { Graph } from '../../ir/graph.js';
+import { leadersOf } from '../../ir/layers.js';
 import { expertDimensions } from '../../search/factor-families.js';
-import { leadersOf } from '../../strategy/layer-classes.js';
 import type { Plan } from '../../strategy/plan.js';
 import { planPlaces } from '../../strategy/plan-places.js';
 import { unfit } from '../../strategy/unfit.js';

@@ -2,6 +2,7 @@
  * @file The modules of a program: model.py, or layers.py and a file for each stage of a pipeline; equal layers of all stages are
  * one class.
  */
+import { groupBy } from '../../ir/group-by.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
 import { lastList } from '../../partition/program-phases.js';
 import type { StageWalk } from '../../partition/stage-walk.js';
@@ -109,14 +110,12 @@ interface TorchLayerClass {
 
 /** By text: equal layers are one class. */
 function classesOf(modules: readonly OwnedModule[]): ReadonlyMap<string, TorchLayerClass> {
-  const classes = new Map<string, TorchLayerClass>();
-  for (const { owner, lines } of modules) {
-    const text = lines.join('\n');
-    const known = classes.get(text);
-    const name = known?.name ?? (classes.size === 0 ? 'Layer' : `Layer${classes.size + 1}`);
-    classes.set(text, { name, layers: [...(known?.layers ?? []), owner] });
-  }
-  return classes;
+  const byText = groupBy(modules, ({ lines }) => lines.join('\n'));
+  const named = [...byText].map(([text, own], index) => {
+    const layers = own.map(({ owner }) => owner);
+    return [text, { name: index === 0 ? 'Layer' : `Layer${index + 1}`, layers }] as const;
+  });
+  return new Map(named);
 }
 
 /** By name in schedule.csv: the method of a list. */

@@ -6,6 +6,7 @@
  */
 import { isFloating } from '../../ir/dtype.js';
 import { elementCount, type Graph } from '../../ir/graph.js';
+import { groupBy } from '../../ir/group-by.js';
 import type { OperatorFamily } from '../../ir/operator.js';
 import { type AttentionWork as AttentionSizes, kernelPartOf } from '../../partition/kernels.js';
 import {
@@ -164,14 +165,9 @@ const WITH_PRODUCTS: ReadonlySet<OperatorFamily> = new Set(['attention', 'recurr
 const MOVES: ReadonlySet<OperatorFamily> = new Set(['view']);
 
 function* kernels(graph: StepGraph, inScan: InScan): Generator<Kernel> {
-  const gathered = new Map<string, ShardedNode[]>();
-  for (const node of graph.sharded.nodes) {
-    if (node.phase === 'update') continue;
-    const key = `${phaseOf(node)} ${graph.group(node)}`;
-    const list = gathered.get(key);
-    if (list) list.push(node);
-    else gathered.set(key, [node]);
-  }
+  const gathered = groupBy(graph.sharded.nodes, (node) =>
+    node.phase === 'update' ? null : `${phaseOf(node)} ${graph.group(node)}`,
+  );
   const chained = chainTraffic(graph, gathered);
   for (const [key, nodes] of gathered) {
     const [phase = 'forward', ...rest] = key.split(' ') as [PassPhase, ...string[]];

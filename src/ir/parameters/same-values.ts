@@ -8,6 +8,7 @@
  */
 import { dtypeBits, isFloating } from '../dtype.js';
 import { elementCount, type Weight } from '../graph.js';
+import { groupBy } from '../group-by.js';
 import { WeightReader } from './weight-reader.js';
 
 /** Two weights of one value; `transposed`: each is the other's transpose. */
@@ -177,12 +178,5 @@ function turnedShape(left: Weight, right: Weight): boolean {
 /** Items of one key, where there are several. */
 function groups<Item>(items: readonly Item[], key: (item: Item) => string): readonly (readonly Item[])[] {
   if (items.length < 2) return [];
-  const found = new Map<string, Item[]>();
-  for (const item of items) {
-    const own = key(item);
-    const list = found.get(own);
-    if (list) list.push(item);
-    else found.set(own, [item]);
-  }
-  return [...found.values()].filter((list) => list.length > 1);
+  return [...groupBy(items, key).values()].filter((list) => list.length > 1);
 }

@@ -16,6 +16,7 @@
  * In each case: a table that is looked up and a product outside of the layers (an embedding and its head) are one.
  */
 import type { Graph } from '../graph.js';
+import { groupBy } from '../group-by.js';
 import { moduleText } from '../onnx/module-path.js';
 import type { ParameterEvidence } from './parameter.js';
 import type { EqualPair } from './same-values.js';
@@ -75,13 +76,7 @@ function joinsWithin(
   const embedding = embeddingJoins(units);
   if (graph.weights.get(weight)?.source.kind === 'absent') return [...chained(plain), ...embedding];
   if (evidence.values.uniform.has(weight)) return embedding;
-  const layers = new Map<string, ParameterUnit[]>();
-  for (const unit of plain) {
-    const layer = layerOf(unit) ?? '';
-    const list = layers.get(layer);
-    if (list) list.push(unit);
-    else layers.set(layer, [unit]);
-  }
+  const layers = groupBy(plain, (unit) => layerOf(unit) ?? '');
   const inside = [...layers.keys()].filter((layer) => layer !== '');
   const outside = weight.includes('.') && !inside.some((layer) => weight.startsWith(`${layer}.`));
   // Places outside of all layers are one with those of the layer that the weight is named after.

@@ -6,23 +6,16 @@
  * the layer before it at the same places (or what all of them read: a mask, rotary tables) and nothing else reads it.
  */
 import type { Graph, Node } from '../graph.js';
+import { type LayerClass, operatorsByLayer } from '../layers.js';
 import { structureOf, typeKey } from '../structure-key.js';
 import { withOperands } from '../with-operands.js';
-
-/** A layer that stands for those that follow it. */
-export interface LayerRun {
-  /** The layer that is left. */
-  readonly name: string;
-  /** All layers of the run in order, that one first. */
-  readonly instances: readonly string[];
-}
 
 /**
  * The graph with one layer for each run; graphs with state, and layers without repetition, stay as they are. Results that only
  * layers left out make (a cache) are no outputs any more.
  */
-export function firstOfLayers(graph: Graph): { readonly graph: Graph; readonly runs: readonly LayerRun[] } {
-  const layers = layersOf(graph);
+export function firstOfLayers(graph: Graph): { readonly graph: Graph; readonly runs: readonly LayerClass[] } {
+  const layers = [...operatorsByLayer(graph.nodes)].map(([name, nodes]) => layerOf(name, nodes, graph));
   if (graph.state.length > 0 || graph.microBatches || layers.length < 2) return { graph, runs: [] };
   const readers = readersOf(graph);
   const runs: UnnamedLayer[][] = [];
@@ -46,17 +39,6 @@ interface UnnamedLayer {
   readonly externals: readonly string[];
   /** Tensors that it makes, by their places in its structure. */
   readonly makes: ReadonlyMap<string, number>;
-}
-
-function layersOf(graph: Graph): readonly UnnamedLayer[] {
-  const byName = new Map<string, Node[]>();
-  for (const node of graph.nodes) {
-    if (node.layer === null) continue;
-    const list = byName.get(node.layer);
-    if (list) list.push(node);
-    else byName.set(node.layer, [node]);
-  }
-  return [...byName].map(([name, nodes]) => layerOf(name, nodes, graph));
 }
 
 function layerOf(name: string, nodes: readonly Node[], graph: Graph): UnnamedLayer {

@@ -4,6 +4,7 @@
  */
 import { AutoparError } from '../../ir/error.js';
 import { fileTensorOf, type Graph, type Node } from '../../ir/graph.js';
+import { groupBy } from '../../ir/group-by.js';
 import { nearest, offer } from '../../ir/nearest.js';
 import { moduleText } from '../../ir/onnx/module-path.js';
 import type { PinSource } from '../pin.js';
@@ -104,14 +105,7 @@ const FINDERS: Readonly<Record<MatchKind, Finder>> = {
 /** A group per module that fits and is in no other that does: `**` over nested modules covers each node once. */
 function moduleGroups(fits: (name: string) => boolean, { graph, modules, pathsOf }: GraphNames): readonly NodeGroup[] {
   const wanted = new Set([...modules.keys()].filter(fits));
-  const groups = new Map<string, Node[]>();
-  for (const node of graph.nodes) {
-    const path = pathsOf.get(node)?.find((candidate) => wanted.has(candidate));
-    if (path === undefined) continue;
-    const group = groups.get(path);
-    if (group) group.push(node);
-    else groups.set(path, [node]);
-  }
+  const groups = groupBy(graph.nodes, (node) => pathsOf.get(node)?.find((candidate) => wanted.has(candidate)) ?? null);
   return [...groups].map(([path, nodes]) => ({ says: `module ${path}`, nodes }));
 }
 

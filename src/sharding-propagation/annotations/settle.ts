@@ -5,6 +5,7 @@
 import { AutoparError } from '../../ir/error.js';
 import type { FactorRule } from '../../ir/factor-rule.js';
 import type { Graph, Node } from '../../ir/graph.js';
+import { groupBy } from '../../ir/group-by.js';
 import { ruleOf, viewOf } from '../../ir/view.js';
 import type { Mesh } from '../mesh.js';
 import type { OperatorPin, Pin, PinSource, TensorPin } from '../pin.js';
@@ -74,7 +75,7 @@ function operatorPairs(pins: readonly Pin[], graph: Graph, mesh: Mesh): readonly
 }
 
 function tensorPairs(pins: readonly Pin[], mesh: Mesh): readonly Clash[] {
-  const byTensor = grouped(
+  const byTensor = groupBy(
     pins.filter((pin) => pin.kind === 'tensor'),
     ({ tensor }) => tensor,
   );
@@ -91,7 +92,7 @@ type PlanPin = Exclude<Pin, OperatorPin | TensorPin>;
 
 function decisionPairs(pins: readonly Pin[]): readonly Clash[] {
   const decisions = pins.filter((pin): pin is PlanPin => pin.kind !== 'operator' && pin.kind !== 'tensor');
-  const groups = grouped(decisions, ({ kind, node }) => JSON.stringify([kind, node]));
+  const groups = groupBy(decisions, ({ kind, node }) => JSON.stringify([kind, node]));
   return [...groups.values()].flatMap((group) =>
     pairsOf(group).flatMap(([first, second]): readonly Clash[] => {
       const [one, other] = [decided(first), decided(second)];
@@ -105,16 +106,6 @@ function decisionPairs(pins: readonly Pin[]): readonly Clash[] {
 function decided(pin: PlanPin): string {
   if (pin.kind === 'stage') return pin.chunk === undefined ? `${pin.stage}` : `${pin.stage}, chunk ${pin.chunk}`;
   return pin.kind === 'recompute' ? String(pin.recompute) : pin.place;
-}
-
-function grouped<Item>(items: readonly Item[], keyOf: (item: Item) => string): ReadonlyMap<string, readonly Item[]> {
-  const groups = new Map<string, Item[]>();
-  for (const item of items) {
-    const group = groups.get(keyOf(item));
-    if (group) group.push(item);
-    else groups.set(keyOf(item), [item]);
-  }
-  return groups;
 }
 
 function pairsOf<Item>(items: readonly Item[]): readonly (readonly [Item, Item])[] {
