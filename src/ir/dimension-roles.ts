@@ -10,6 +10,7 @@ import { flattenBlocks } from './blocks/flatten-blocks.js';
 import type { DimensionFactors, FactorKind, FactorRule } from './factor-rule.js';
 import type { BatchDimension, Graph, Node } from './graph.js';
 import { elementCount, typeOf } from './graph.js';
+import { fixedTensors } from './of-weights.js';
 import type { OperatorFamily } from './operator.js';
 import { entryOf } from './ops/index.js';
 import { ruleOf, viewOf } from './view.js';
@@ -54,7 +55,7 @@ export interface DimensionRoles {
 export function dimensionRoles(blocks: Graph): DimensionRoles {
   const graph = flattenBlocks(blocks);
   const rules = new Map(graph.nodes.map((node) => [node, ruleOf(viewOf(graph, node))] as const));
-  const derived = weightDerived(graph);
+  const derived = fixedTensors(graph);
   const followed = graph.inputs.flatMap((input) =>
     typeOf(graph, input).shape.map((size, axis) => {
       const marks = size > 1 ? followBatch({ ...graph, batch: [{ input, axis }] }) : null;
@@ -103,7 +104,7 @@ function foundSequences(blocks: Graph): readonly BatchDimension[] {
   const forward = { ...blocks, nodes: blocks.nodes.filter(({ phase }) => phase === 'forward') };
   const graph = flattenBlocks(forward);
   const rules = new Map(graph.nodes.map((node) => [node, ruleOf(viewOf(graph, node))] as const));
-  const derived = weightDerived(graph);
+  const derived = fixedTensors(graph);
   const batch = graph.batch.length > 0 ? graph.batch : batchDimensions(graph);
   const seen = batch.flatMap(({ input, axis: own }) =>
     typeOf(graph, input).shape.flatMap((size, axis) => {
@@ -256,16 +257,6 @@ function signInProduct(node: Node, rule: FactorRule, factor: string, derived: Re
 
 function axisOf(operand: readonly DimensionFactors[] | null | undefined, factor: string): number {
   return operand?.findIndex((names) => names.length === 1 && names[0] === factor) ?? -1;
-}
-
-/** Weights, and what is made of nothing but weights. */
-export function weightDerived(graph: Graph): ReadonlySet<string> {
-  const derived = new Set(graph.weights.keys());
-  for (const node of graph.nodes) {
-    if (node.inputs.every((input) => input === null || derived.has(input)))
-      for (const output of node.outputs) if (output !== null) derived.add(output);
-  }
-  return derived;
 }
 
 function arrives(marks: BatchMarks | null, output: string, axis: number, size: number): boolean {

@@ -1,6 +1,7 @@
 /**
- * @file Operators whose results are read, by what leads to the results that are asked for.
+ * @file What leads to tensors, and what tensors lead to.
  */
+import type { Node } from './graph.js';
 
 /** The nodes of a list in topological order that lead to `ends`, in the same order. */
 export function needed<N>(
@@ -16,4 +17,36 @@ export function needed<N>(
     return isRead;
   });
   return kept.reverse();
+}
+
+/** What some tensors lead to. */
+export interface Reached {
+  readonly nodes: ReadonlySet<Node>;
+  /** Results of these nodes, and the tensors that it began with. */
+  readonly tensors: ReadonlySet<string>;
+}
+
+/** Whether a node is led to, by the tensors that are. */
+type IsReached = (node: Node, tensors: ReadonlySet<string>) => boolean;
+
+/** What tensors lead to among the nodes of a list in topological order. */
+export function reached(nodes: readonly Node[], starts: Iterable<string>, isReached: IsReached = readsAny): Reached {
+  const tensors = new Set(starts);
+  const found = new Set<Node>();
+  for (const node of nodes) {
+    if (!isReached(node, tensors)) continue;
+    found.add(node);
+    for (const name of node.outputs) if (name !== null) tensors.add(name);
+  }
+  return { nodes: found, tensors };
+}
+
+/** Whether a node reads some of the tensors. */
+export function readsAny({ inputs }: Node, tensors: ReadonlySet<string>): boolean {
+  return inputs.some((name) => name !== null && tensors.has(name));
+}
+
+/** Whether a node reads no other tensors. */
+export function readsOnly({ inputs }: Node, tensors: ReadonlySet<string>): boolean {
+  return inputs.every((name) => name === null || tensors.has(name));
 }

@@ -12,7 +12,7 @@
  */
 import { type Recomputed, withClones } from '../ir/autodiff/recompute.js';
 import { type Graph, isBackward, isOfModel, type Node, type StatePair, typeOf } from '../ir/graph.js';
-import { needed } from '../ir/needed.js';
+import { needed, reached, readsOnly } from '../ir/needed.js';
 import { accumulator, isAccumulator } from '../ir/ops/accumulate.js';
 import { isHeldWeight } from '../ir/passes/held-weights.js';
 import { unusedName } from '../ir/unused-name.js';
@@ -78,16 +78,11 @@ export function stageOfOperators({ stages }: CutGraph): ReadonlyMap<string, numb
 export function sharedOperators(graph: Graph): ReadonlySet<Node> {
   const states = new Set(graph.state.map(({ input }) => input));
   const lasting = new Set(graph.state.flatMap((pair) => (isHeldWeight(pair) ? [] : [pair.input])));
+  const constants = [...graph.weights].flatMap(([name, { role }]) => (role === 'parameter' ? [] : [name]));
+  const given = [...graph.inputs.filter((name) => !states.has(name)), ...constants];
+  const mayBe = graph.nodes.filter((node) => isForward(node) || (node.phase === 'update' && node.forward === null));
   for (;;) {
-    const settled = new Set<string | null>([null, ...graph.inputs.filter((name) => !states.has(name)), ...lasting]);
-    for (const [name, { role }] of graph.weights) if (role !== 'parameter') settled.add(name);
-    const shared = new Set<Node>();
-    for (const node of graph.nodes) {
-      const mayBe = isForward(node) || (node.phase === 'update' && node.forward === null);
-      if (!mayBe || !node.inputs.every((name) => settled.has(name))) continue;
-      shared.add(node);
-      for (const name of node.outputs) settled.add(name);
-    }
+    const { nodes: shared, tensors: settled } = reached(mayBe, [...given, ...lasting], readsOnly);
     const lost = graph.state.filter(({ input, output }) => lasting.has(input) && !settled.has(output));
     if (lost.length === 0) return shared;
     for (const { input } of lost) lasting.delete(input);

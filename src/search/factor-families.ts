@@ -9,9 +9,9 @@ import { sequenceDimensions } from '../ir/dimension-roles.js';
 import { isFloating } from '../ir/dtype.js';
 import type { Factor, FactorRule } from '../ir/factor-rule.js';
 import { type BatchDimension, type Graph, type Node, typeOf } from '../ir/graph.js';
+import { weightTensors } from '../ir/of-weights.js';
 import { entryOf } from '../ir/ops/index.js';
 import { ruleOf, viewOf } from '../ir/view.js';
-import { weightTensors } from '../sharding-propagation/annotations/weight-products.js';
 import { type FactorPieces, pieceName, piecesProblem } from '../sharding-propagation/refine.js';
 import type { FactorFamily, OperatorPlace } from '../sharding-propagation/roles.js';
 

@@ -5,13 +5,13 @@
 
 import type { Graph, Node } from '../ir/graph.js';
 import { isOnceAStep } from '../ir/graph.js';
+import { weightTensors } from '../ir/of-weights.js';
 import type { OperatorView } from '../ir/operator.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { entryOf, operatorEntry, operatorRole } from '../ir/ops/index.js';
 import { structureKey } from '../ir/structure-key.js';
 import { ruleOf, viewOf } from '../ir/view.js';
 import { contextOf } from '../partition/lower-operator.js';
-import { weightTensors } from '../sharding-propagation/annotations/weight-products.js';
 import { type InnerDegrees, type Roles, rolesOf, type SequenceMethods } from '../sharding-propagation/roles.js';
 import type { CandidateQuestion } from './candidates.js';
 import { type FactorFamilies, factorFamilies } from './factor-families.js';

@@ -16,6 +16,7 @@
  */
 import { dtypeBits, isFloating } from '../ir/dtype.js';
 import { type Graph, isBackward, isOnceAStep, type Node, typeOf } from '../ir/graph.js';
+import { reached, readsAny } from '../ir/needed.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { entryOf } from '../ir/ops/index.js';
 import { heldWeights, isHeldWeight } from '../ir/passes/held-weights.js';
@@ -114,18 +115,12 @@ function isCopyIn16Bit(graph: Graph, node: Node): boolean {
 
 /** Operators that compute from parameters and constants alone. */
 function ofParameters(graph: Graph): ReadonlySet<Node> {
-  const known = new Set(keptPairs(graph).map(({ input }) => input));
-  const found = new Set<Node>();
-  for (const node of graph.nodes) {
-    if (isOnceAStep(node.phase) || isBackward(node.phase)) continue;
-    const inputs = node.inputs.filter((name) => name !== null);
-    const isDerived =
-      inputs.some((name) => known.has(name)) && inputs.every((name) => known.has(name) || graph.weights.has(name));
-    if (!isDerived) continue;
-    found.add(node);
-    for (const name of node.outputs) if (name !== null) known.add(name);
-  }
-  return found;
+  const known = keptPairs(graph).map(({ input }) => input);
+  const nodes = graph.nodes.filter(({ phase }) => !isOnceAStep(phase) && !isBackward(phase));
+  return reached(nodes, known, (node, tensors) => {
+    const others = node.inputs.filter((name) => name !== null && !tensors.has(name));
+    return readsAny(node, tensors) && others.every((name) => graph.weights.has(name ?? ''));
+  }).nodes;
 }
 
 /** What a level leaves of an operator's candidates and of layouts that readers share. */

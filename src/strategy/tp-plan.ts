@@ -4,12 +4,9 @@
  */
 
 import type { Graph, Node } from '../ir/graph.js';
+import { weightTensors } from '../ir/of-weights.js';
 import { operatorEntry } from '../ir/ops/index.js';
-import {
-  type WeightProduct,
-  weightProduct,
-  weightTensors,
-} from '../sharding-propagation/annotations/weight-products.js';
+import { type WeightProduct, weightProduct } from '../sharding-propagation/annotations/weight-products.js';
 import { pieceName } from '../sharding-propagation/refine.js';
 import { WEIGHT_AXIS } from '../sharding-propagation/roles.js';
 import type { PlacedOperator, PlacedPlan } from './placed-operators.js';

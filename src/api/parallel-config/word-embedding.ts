@@ -3,8 +3,9 @@
  * rows. Positions are looked up by numbers that the graph makes itself, or in fewer rows.
  */
 import type { Graph, Node } from '../../ir/graph.js';
+import { weightTensors } from '../../ir/of-weights.js';
 import { entryOf } from '../../ir/ops/index.js';
-import { weightProduct, weightTensors } from '../../sharding-propagation/annotations/weight-products.js';
+import { weightProduct } from '../../sharding-propagation/annotations/weight-products.js';
 
 export interface WordEmbedding {
   readonly node: Node;

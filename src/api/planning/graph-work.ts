@@ -20,6 +20,7 @@ import { AutoparError } from '../../ir/error.js';
 import { elementCount, type Graph, type Node, typeOf } from '../../ir/graph.js';
 import { groupBy } from '../../ir/group-by.js';
 import type { LayerClass } from '../../ir/layers.js';
+import { reached } from '../../ir/needed.js';
 import { moduleText } from '../../ir/onnx/module-path.js';
 import { firstOfLayers } from '../../ir/passes/first-of-layers.js';
 import type { Assignment } from '../../partition/assignment.js';
@@ -127,7 +128,7 @@ async function keptBytes(
   const { sharded } = await searched(graph, 1, ranksOf(cluster, 1));
   const { places, parts } = partsOf(of);
   // Casts of weights are there while a layer runs, whatever is kept.
-  const fed = movedBy(graph, graph.inputs);
+  const fed = reached(graph.nodes, graph.inputs).tensors;
   const bytes = (name: string, elements: number) => byteLength(sharded.tensors.get(name)?.dtype ?? 'float32', elements);
   const sums = [...readTensors(graph, sharded, parts)].map(([part, held]) => {
     const kept = held.filter(({ tensor, kind, mask }) => kind === 'activation' && !mask && fed.has(tensor));
@@ -340,7 +341,7 @@ function boundaryOf(
   const repeats = repeatsOf(runs);
   const makers = new Map<string, Node>();
   const parameters = [...graph.weights].flatMap(([name, { role }]) => (role === 'parameter' ? [name] : []));
-  const moved = movedBy(graph, parameters);
+  const moved = reached(graph.nodes, parameters).tensors;
   for (const node of graph.nodes) {
     if (node.phase !== 'forward') continue;
     for (const output of node.outputs) if (output !== null) makers.set(output, node);
@@ -361,14 +362,4 @@ function boundaryOf(
   }
   const sums = [...handed.values()].map((names) => [...names].reduce((sum, name) => sum + sizeOf(name), 0));
   return Math.max(0, ...sums);
-}
-
-/** These tensors, and those that some of them has part in. */
-function movedBy(graph: Graph, tensors: Iterable<string>): ReadonlySet<string> {
-  const moved = new Set(tensors);
-  for (const node of graph.nodes) {
-    if (!node.inputs.some((input) => input !== null && moved.has(input))) continue;
-    for (const output of node.outputs) if (output !== null) moved.add(output);
-  }
-  return moved;
 }

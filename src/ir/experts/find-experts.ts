@@ -10,6 +10,7 @@
  */
 import { isFloating } from '../dtype.js';
 import { elementCount, type Graph, type Node, typeOf } from '../graph.js';
+import { weightTensors } from '../of-weights.js';
 import { entryOf } from '../ops/index.js';
 import { ruleOf, viewOf } from '../view.js';
 import { type ChosenWeights, chosenWeights } from './chosen-weights.js';
@@ -84,17 +85,9 @@ interface ExpertWeights {
 
 function expertWeights(graph: Graph): ExpertWeights {
   const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
-  const constant = constantTensors(graph);
+  // State that is no weight (a cache) has no matrix for each expert.
+  const constant = weightTensors({ ...graph, state: [] });
   return { makers, constant, chosen: chosenWeights(graph, makers, constant) };
-}
-
-/** Weights, and what is computed of them alone. */
-function constantTensors(graph: Graph): ReadonlySet<string> {
-  const found = new Set(graph.weights.keys());
-  for (const { inputs, outputs } of graph.nodes)
-    if (inputs.length > 0 && inputs.every((input) => input === null || found.has(input)))
-      for (const output of outputs) if (output !== null) found.add(output);
-  return found;
 }
 
 /** A product of tokens with a matrix per expert. */

@@ -7,6 +7,7 @@ import { AutoparError } from '../error.js';
 import { matchesAny } from '../glob.js';
 import { elementCount, type Graph, typeOf, type Weight } from '../graph.js';
 import { nearest } from '../nearest.js';
+import { reached } from '../needed.js';
 import { overruled, parameterName } from './overrules.js';
 import type {
   GeneratedWeight,
@@ -153,25 +154,13 @@ function generatedWeights(graph: Graph): readonly GeneratedWeight[] {
     return isFloating(dtype) && elementCount(shape) > 1;
   });
   if (sources.length === 0) return [];
-  const live = dataDependent(graph);
+  const live = new Set([...reached(graph.nodes, graph.inputs).nodes].map(({ name }) => name));
   return [...parameterPlaces(graph, sources)].flatMap(([tensor, places]) => {
     const { dtype, shape } = typeOf(graph, tensor);
     return places
       .filter((place) => isNatural(place) && live.has(place.node))
       .map((place) => ({ tensor, dtype, shape, elements: elementCount(shape), place }));
   });
-}
-
-/** Names of the operators that depend on the graph's inputs. */
-function dataDependent(graph: Graph): ReadonlySet<string> {
-  const tensors = new Set(graph.inputs);
-  const nodes = new Set<string>();
-  for (const node of graph.nodes) {
-    if (!node.inputs.some((input) => input !== null && tensors.has(input))) continue;
-    nodes.add(node.name);
-    for (const output of node.outputs) if (output !== null) tensors.add(output);
-  }
-  return nodes;
 }
 
 /** What the file did not say, or the user said otherwise. */

@@ -10,10 +10,11 @@ import { type BatchMarks, followBatch, markOfDimension } from '../batch.js';
 import { BLOCK_DOMAIN } from '../blocks/block.js';
 import { hasValues, isCausalMask, type Mask, masksOf, showsItself } from '../blocks/causal-mask.js';
 import { indexGraph } from '../blocks/matching.js';
-import { sequenceDimensions, weightDerived } from '../dimension-roles.js';
+import { sequenceDimensions } from '../dimension-roles.js';
 import { dtypeBits } from '../dtype.js';
 import type { Factor } from '../factor-rule.js';
 import { type Graph, type Node, type TensorOrder, type TensorType, typeOf, type Weight } from '../graph.js';
+import { fixedTensors } from '../of-weights.js';
 import type { OperatorFamily } from '../operator.js';
 import { constant } from '../ops/constants.js';
 import { entryOf } from '../ops/index.js';
@@ -80,7 +81,7 @@ const PIECES = 2;
  */
 function causalAttention(graph: Graph): ReadonlySet<string> {
   const index = indexGraph(graph);
-  const fixed = weightDerived({ ...graph, weights: new Map([...graph.weights, ...(graph.initial ?? [])]) });
+  const fixed = fixedTensors({ ...graph, weights: new Map([...graph.weights, ...(graph.initial ?? [])]) });
   const leavesItself = (mask: Mask) => showsItself(index, mask) || (fixed.has(mask.tensor) && !hasValues(index, mask));
   const isCausal = (masks: readonly Mask[]) =>
     masks.every(leavesItself) && masks.some((mask) => isCausalMask(index, mask));

@@ -10,6 +10,7 @@
  * What a style does not mention (dp, other operators) is free. Products are those of the forward: their gradients follow them.
  */
 import type { Graph, Node } from '../../ir/graph.js';
+import { weightTensors } from '../../ir/of-weights.js';
 import { entryOf } from '../../ir/ops/index.js';
 import { ruleOf, viewOf } from '../../ir/view.js';
 import { axesSize, type Mesh, type SubAxis } from '../mesh.js';
@@ -19,7 +20,7 @@ import { weightAxis } from '../roles.js';
 import type { Style } from './annotation.js';
 import { doesNotFit } from './pin-error.js';
 import { sequenceFactors } from './sequence-factors.js';
-import { type WeightProduct, weightProduct, weightTensors } from './weight-products.js';
+import { type WeightProduct, weightProduct } from './weight-products.js';
 
 /** What styles ask the graph, computed when first asked. */
 export interface StyleContext {

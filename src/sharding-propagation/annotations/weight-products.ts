@@ -21,19 +21,6 @@ export interface WeightProduct {
   readonly row: string | null;
 }
 
-/**
- * Weights, those that a step of training updates too, and what is computed from weights alone (a transposed or converted one).
- */
-export function weightTensors(graph: Graph): ReadonlySet<string> {
-  const known = new Set([...graph.weights.keys(), ...graph.state.map(({ input }) => input)]);
-  for (const node of graph.nodes) {
-    const inputs = node.inputs.filter((name) => name !== null);
-    if (inputs.length === 0 || !inputs.every((name) => known.has(name))) continue;
-    for (const output of node.outputs) if (output !== null) known.add(output);
-  }
-  return known;
-}
-
 /** The node as a product with a weight; null where it is none. */
 export function weightProduct(graph: Graph, node: Node, weights: ReadonlySet<string>): WeightProduct | null {
   const entry = entryOf(node.op, node.domain);
