@@ -5,9 +5,10 @@
  *     ids [2, 12]   axis 1  →  rows of a lookup, query and key of attention, rows of products  →  sequence
  *     image [8, 3, 32, 32]  axis 1  →  channels of a convolution                               →  channels
  */
-import { type BatchMarks, batchDimensions, followBatch } from './batch.js';
+import { batchStarts } from './batch.js';
 import { flattenBlocks } from './blocks/flatten-blocks.js';
 import type { DimensionFactors, FactorKind, FactorRule } from './factor-rule.js';
+import { type DimensionMarks, followDimensions } from './follow-dimensions.js';
 import type { BatchDimension, Graph, Node } from './graph.js';
 import { elementCount, typeOf } from './graph.js';
 import { fixedTensors } from './of-weights.js';
@@ -58,7 +59,7 @@ export function dimensionRoles(blocks: Graph): DimensionRoles {
   const derived = fixedTensors(graph);
   const followed = graph.inputs.flatMap((input) =>
     typeOf(graph, input).shape.map((size, axis) => {
-      const marks = size > 1 ? followBatch({ ...graph, batch: [{ input, axis }] }) : null;
+      const marks = size > 1 ? followDimensions(graph, [{ input, axis }]) : null;
       const isBatch = graph.batch.some((item) => item.input === input && item.axis === axis);
       const seen = marks ? evidenceOf(graph, marks, rules, derived) : NOTHING;
       const sign = RANKING.find((candidate) => seen.signs.has(candidate)) ?? 'other';
@@ -105,11 +106,11 @@ function foundSequences(blocks: Graph): readonly BatchDimension[] {
   const graph = flattenBlocks(forward);
   const rules = new Map(graph.nodes.map((node) => [node, ruleOf(viewOf(graph, node))] as const));
   const derived = fixedTensors(graph);
-  const batch = graph.batch.length > 0 ? graph.batch : batchDimensions(graph);
+  const batch = batchStarts(graph);
   const seen = batch.flatMap(({ input, axis: own }) =>
     typeOf(graph, input).shape.flatMap((size, axis) => {
       if (axis === own || size <= 1) return [];
-      const { signs } = evidenceOf(graph, followBatch({ ...graph, batch: [{ input, axis }] }), rules, derived);
+      const { signs } = evidenceOf(graph, followDimensions(graph, [{ input, axis }]), rules, derived);
       return [{ input, axis, sign: RANKING.find((candidate) => signs.has(candidate)) }];
     }),
   );
@@ -181,7 +182,7 @@ const NOTHING: Evidence = { signs: new Set(), kinds: {} };
 
 function evidenceOf(
   graph: Graph,
-  marks: BatchMarks,
+  marks: DimensionMarks,
   rules: ReadonlyMap<Node, FactorRule>,
   derived: ReadonlySet<string>,
 ): Evidence {
@@ -208,7 +209,7 @@ function evidenceOf(
 }
 
 /** What the first operand of a convolution has in the dimension that is followed. */
-function imagePlace(graph: Graph, node: Node, marks: BatchMarks): DimensionRole | null {
+function imagePlace(graph: Graph, node: Node, marks: DimensionMarks): DimensionRole | null {
   const [image] = node.inputs;
   const family = entryOf(node.op, node.domain)?.family;
   if (!image || !family || !IMAGES.has(family)) return null;
@@ -259,7 +260,7 @@ function axisOf(operand: readonly DimensionFactors[] | null | undefined, factor:
   return operand?.findIndex((names) => names.length === 1 && names[0] === factor) ?? -1;
 }
 
-function arrives(marks: BatchMarks | null, output: string, axis: number, size: number): boolean {
+function arrives(marks: DimensionMarks | null, output: string, axis: number, size: number): boolean {
   const mark = marks?.dimensionMarks(output)[axis];
   return mark !== null && mark !== undefined && mark.minor === 1 && mark.size === size;
 }

@@ -65,3 +65,19 @@ export interface FactorRule {
   /** The text it was parsed from (or that generation wrote): what errors and docs print. */
   readonly text: string;
 }
+
+/** What stands at an operand or result, with its dimensions as the rule has them. */
+export interface RuleSide<Thing> {
+  readonly of: Thing;
+  readonly dims: TensorFactors;
+}
+
+/** What stands at an operator's operands and then at its results, with their dimensions; nothing for those that are absent. */
+export function ruleSides<Thing>(
+  rule: FactorRule,
+  { inputs, outputs }: { readonly inputs: readonly (Thing | null)[]; readonly outputs: readonly (Thing | null)[] },
+): readonly RuleSide<Thing>[] {
+  const sides = (things: readonly (Thing | null)[], dims: FactorRule['inputs']) =>
+    things.flatMap((of, index) => (of === null ? [] : [{ of, dims: dims[index] ?? [] }]));
+  return [...sides(inputs, rule.inputs), ...sides(outputs, rule.outputs)];
+}

@@ -2,7 +2,7 @@
  * @file Which factors of an operator may be padded, so that axes that do not divide them can cut them all the same.
  */
 import { isFloating } from './dtype.js';
-import type { FactorRule } from './factor-rule.js';
+import { type FactorRule, ruleSides } from './factor-rule.js';
 import type { OperatorEntry, OperatorView } from './operator.js';
 
 /**
@@ -11,12 +11,7 @@ import type { OperatorEntry, OperatorView } from './operator.js';
  */
 export function mayBePadded(name: string, view: OperatorView, rule: FactorRule, entry: OperatorEntry): boolean {
   if (entry.readsPositions) return false;
-  const sides = [
-    ...view.inputs.map((type, index) => ({ type, dims: rule.inputs[index] })),
-    ...view.outputs.map((type, index) => ({ type, dims: rule.outputs[index] })),
-  ];
-  return sides.every(
-    ({ type, dims }) =>
-      !type || !dims?.some((names) => names.includes(name)) || isFloating(type.dtype) || type.dtype === 'bool',
+  return ruleSides(rule, view).every(
+    ({ of: { dtype }, dims }) => !dims.some((names) => names.includes(name)) || isFloating(dtype) || dtype === 'bool',
   );
 }

@@ -11,7 +11,13 @@
  * local operands. Operators that a lowering made from coordinates (`ComputeNode.lowering`) follow the same rules over axes, not
  * over dimensions: their rules know no ranks.
  */
-import type { DimensionFactors, FactorKind, FactorRule, Reduction } from '../ir/factor-rule.js';
+import {
+  type DimensionFactors,
+  type FactorKind,
+  type FactorRule,
+  type Reduction,
+  ruleSides,
+} from '../ir/factor-rule.js';
 import type { OperatorEntry, OperatorView } from '../ir/operator.js';
 import { entryOf, operatorEntry } from '../ir/ops/index.js';
 import { type Border, borderText } from '../sharding-propagation/collective-rule.js';
@@ -175,8 +181,7 @@ function checkFactors(rule: FactorRule, inputs: Operands, outputs: Operands, rep
         report(`${place}, factor ${signature} elsewhere over ${before || 'none'}`);
       seen.set(signature, key);
     });
-  for (const [index, type] of inputs.entries()) if (type) place(type, rule.inputs[index] ?? []);
-  for (const [index, type] of outputs.entries()) if (type) place(type, rule.outputs[index] ?? []);
+  for (const { of: type, dims } of ruleSides(rule, { inputs, outputs })) place(type, dims);
 }
 
 /**

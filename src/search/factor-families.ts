@@ -4,10 +4,11 @@
  *
  *     tokens [2, 12, 64] as rows [24, 64]     m = (2 | 12)     batch m.0, sequence m.1
  */
-import { type BatchMark, type BatchMarks, followBatch } from '../ir/batch.js';
+import { followBatch } from '../ir/batch.js';
 import { sequenceDimensions } from '../ir/dimension-roles.js';
 import { isFloating } from '../ir/dtype.js';
-import type { Factor, FactorRule } from '../ir/factor-rule.js';
+import { type Factor, type FactorRule, ruleSides } from '../ir/factor-rule.js';
+import { type DimensionMark, type DimensionMarks, followDimensions } from '../ir/follow-dimensions.js';
 import { type BatchDimension, type Graph, type Node, typeOf } from '../ir/graph.js';
 import { weightTensors } from '../ir/of-weights.js';
 import { entryOf } from '../ir/ops/index.js';
@@ -36,8 +37,7 @@ export function factorFamilies(
   { sequence = false, experts = false }: AskedFamilies = {},
 ): (node: Node, rule: FactorRule) => FactorFamilies {
   const batch = followBatch(graph, { digits: true });
-  const follow = (starts: readonly BatchDimension[]) =>
-    starts.length === 0 ? null : followBatch({ ...graph, batch: starts });
+  const follow = (starts: readonly BatchDimension[]) => (starts.length === 0 ? null : followDimensions(graph, starts));
   const alongSequence = sequence ? follow(sequenceDimensions(graph)) : null;
   const alongExperts = experts ? follow(expertDimensions(graph)) : null;
   const nodes = new Map(graph.nodes.map((node) => [node.name, node]));
@@ -61,16 +61,16 @@ export function factorFamilies(
   };
 }
 
-const NO_MARKS: ReadonlyMap<string, BatchMark> = new Map();
+const NO_MARKS: ReadonlyMap<string, DimensionMark> = new Map();
 
 /** Of a batch in digits the first: what lies further in is no shard of it that dp could have. */
-function firstDigits(marks: ReadonlyMap<string, BatchMark>, batch: number): ReadonlyMap<string, BatchMark> {
+function firstDigits(marks: ReadonlyMap<string, DimensionMark>, batch: number): ReadonlyMap<string, DimensionMark> {
   return new Map([...marks].filter(([, { size, samples = 1 }]) => samples * size === batch));
 }
 
 /** Factors that the marks cover from their major end on, or the first of their pieces. */
 function majorFactors(
-  marks: ReadonlyMap<string, BatchMark>,
+  marks: ReadonlyMap<string, DimensionMark>,
   rule: FactorRule,
   digits: FactorPieces,
 ): readonly string[] {
@@ -82,7 +82,7 @@ function majorFactors(
 
 /** Factors that begin with what is marked, and pieces that are it. */
 function markedFactors(
-  marks: ReadonlyMap<string, BatchMark>,
+  marks: ReadonlyMap<string, DimensionMark>,
   rule: FactorRule,
   digits: FactorPieces,
 ): readonly string[] {
@@ -102,15 +102,15 @@ function markedFactors(
 /** Pieces of the factors that hold a sequence further in, cut where the batch and the sequence begin and end. */
 function digitsOf(
   rule: FactorRule,
-  batch: ReadonlyMap<string, BatchMark>,
-  sequence: ReadonlyMap<string, BatchMark>,
+  batch: ReadonlyMap<string, DimensionMark>,
+  sequence: ReadonlyMap<string, DimensionMark>,
 ): FactorPieces {
   const digits: Record<string, readonly number[]> = {};
   for (const [name, mark] of sequence) {
     const size = rule.factors.get(name)?.size ?? 1;
     if (mark.size === 1 || mark.minor * mark.size === size) continue;
     const cuts = new Set(
-      [mark, ...(batch.has(name) ? [batch.get(name) as BatchMark] : [])].flatMap((own) => [
+      [mark, ...(batch.has(name) ? [batch.get(name) as DimensionMark] : [])].flatMap((own) => [
         own.minor,
         own.minor * own.size,
       ]),
@@ -213,13 +213,11 @@ export function expertOperators(graph: Graph): (node: Node) => boolean {
  * Experts of an operator on what each expert has a matrix of: weights, their gradients and state, and the tokens that were sent
  * to each. Scores and choices, which end in experts, are the router's: every rank has them for its own tokens.
  */
-function expertFactors(node: Node, rule: FactorRule, graph: Graph, marks: BatchMarks): readonly string[] {
+function expertFactors(node: Node, rule: FactorRule, graph: Graph, marks: DimensionMarks): readonly string[] {
   const own = marks.factorMarks(node);
-  const names = [...node.inputs, ...node.outputs];
-  const dims = [...node.inputs.map((_, index) => rule.inputs[index]), ...rule.outputs];
   const stacked = new Set(
-    names.flatMap((name, index) =>
-      name !== null && typeOf(graph, name).shape.length >= 3 ? (dims[index]?.slice(0, -1).flat() ?? []) : [],
+    ruleSides(rule, node).flatMap(({ of: name, dims }) =>
+      typeOf(graph, name).shape.length >= 3 ? dims.slice(0, -1).flat() : [],
     ),
   );
   return [...own].flatMap(([factor, { minor, size }]) =>

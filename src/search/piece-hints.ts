@@ -22,103 +22,73 @@ export interface SeenPiece {
 /** Pieces of each dimension, major to minor; null where it is one. */
 type DimensionPieces = readonly (readonly SeenPiece[] | null)[];
 
+/** By factor: the pieces that it is seen as. */
+type Hints = ReadonlyMap<string, readonly SeenPiece[]>;
+
 /** Per operator: its factors that its readers, or what it reads, see as several pieces. */
-export function pieceHints(graph: Graph): ReadonlyMap<Node, ReadonlyMap<string, readonly SeenPiece[]>> {
-  const rules = new Map(graph.nodes.map((node) => [node, ruleOf(viewOf(graph, node))]));
-  const seen = new Map<string, DimensionPieces>();
-  const result = new Map<Node, ReadonlyMap<string, readonly SeenPiece[]>>();
-  const backwards = [...graph.nodes].reverse();
-  for (const node of backwards) fromReaders(node, rules.get(node), seen, result);
+export function pieceHints(graph: Graph): ReadonlyMap<Node, Hints> {
+  const ruled = graph.nodes.map((node) => ({ node, rule: ruleOf(viewOf(graph, node)) }));
+  const walk = new PieceWalk();
+  const fromReaders = () => {
+    for (const own of ruled.toReversed()) walk.carry(own, 'outputs', 'inputs');
+  };
+  fromReaders();
   // Gradients of a fused projection: joined from whole pieces, read by products that see one dimension.
-  for (const node of graph.nodes) fromProducers(node, rules.get(node), seen, result);
-  for (const node of backwards) fromReaders(node, rules.get(node), seen, result);
-  return result;
+  for (const own of ruled) walk.carry(own, 'inputs', 'outputs', beginsWhole);
+  fromReaders();
+  return walk.hints;
 }
 
-type Hints = Map<Node, ReadonlyMap<string, readonly SeenPiece[]>>;
-
-function fromReaders(
-  node: Node,
-  rule: FactorRule | undefined,
-  seen: Map<string, DimensionPieces>,
-  result: Hints,
-): void {
-  if (!rule) return;
-  const hints = hintsOf(node, node.outputs, rule.outputs, seen, result);
-  node.inputs.forEach((input, index) => {
-    const dims = rule.inputs[index];
-    if (input !== null && dims) see(input, dims, (factors) => piecesOf(factors, rule, hints), seen);
-  });
-}
+type Seen = readonly SeenPiece[] | null;
 
 /** Only pieces that begin with a whole one: any other takes its axis at the major end, as one dimension would. */
-function fromProducers(
-  node: Node,
-  rule: FactorRule | undefined,
-  seen: Map<string, DimensionPieces>,
-  result: Hints,
-): void {
-  if (!rule) return;
-  const joined = new Map<string, DimensionPieces>();
-  for (const input of node.inputs) {
-    const pieces = input === null ? undefined : seen.get(input);
-    if (input !== null && pieces) joined.set(input, pieces.map(beginsWhole));
-  }
-  const hints = hintsOf(node, node.inputs, rule.inputs, joined, result);
-  node.outputs.forEach((output, index) => {
-    const dims = rule.outputs[index];
-    if (output !== null && dims) see(output, dims, (factors) => beginsWhole(piecesOf(factors, rule, hints)), seen);
-  });
-}
-
-function beginsWhole(pieces: readonly SeenPiece[] | null): readonly SeenPiece[] | null {
+function beginsWhole(pieces: Seen): Seen {
   return pieces?.[0]?.whole ? pieces : null;
 }
 
-/** The operator's hints with those of its factors that are one dimension of tensors whose pieces are known. */
-function hintsOf(
-  node: Node,
-  tensors: readonly (string | null)[],
-  dimensions: FactorRule['inputs'],
-  seen: ReadonlyMap<string, DimensionPieces>,
-  result: Hints,
-): ReadonlyMap<string, readonly SeenPiece[]> {
-  const hints = new Map(result.get(node));
-  tensors.forEach((tensor, index) => {
-    const pieces = tensor === null ? undefined : seen.get(tensor);
-    dimensions[index]?.forEach((factors, dimension) => {
-      const [only, ...others] = factors;
-      const sizes = pieces?.[dimension];
-      if (sizes && only !== undefined && others.length === 0 && !hints.has(only)) hints.set(only, sizes);
+interface RuledNode {
+  readonly node: Node;
+  readonly rule: FactorRule;
+}
+
+class PieceWalk {
+  readonly hints = new Map<Node, Hints>();
+  private readonly seen = new Map<string, DimensionPieces>();
+
+  /** Brings what is known of tensors at one side of an operator to those at the other, as far as `passes` lets it. */
+  carry(
+    { node, rule }: RuledNode,
+    from: 'inputs' | 'outputs',
+    to: 'inputs' | 'outputs',
+    passes = (pieces: Seen): Seen => pieces,
+  ): void {
+    const hints = new Map(this.hints.get(node));
+    node[from].forEach((tensor, index) => {
+      const known = this.seen.get(tensor ?? '');
+      rule[from][index]?.forEach(([only, ...others], dimension) => {
+        const pieces = passes(known?.[dimension] ?? null);
+        if (pieces && only !== undefined && others.length === 0 && !hints.has(only)) hints.set(only, pieces);
+      });
     });
-  });
-  if (hints.size > 0) result.set(node, hints);
-  return hints;
+    if (hints.size > 0) this.hints.set(node, hints);
+    node[to].forEach((tensor, index) => {
+      const known = this.seen.get(tensor ?? '');
+      const mine = rule[to][index]?.map(
+        (factors, dimension) => known?.[dimension] ?? passes(piecesOf(factors, rule, hints)),
+      );
+      if (tensor !== null && mine?.some((each) => each !== null)) this.seen.set(tensor, mine);
+    });
+  }
 }
 
 /** What an operator sees of a dimension: its factors, or what is known of its only one. */
-function piecesOf(
-  factors: readonly string[],
-  rule: FactorRule,
-  hints: ReadonlyMap<string, readonly SeenPiece[]>,
-): readonly SeenPiece[] | null {
+function piecesOf(factors: DimensionFactors, rule: FactorRule, hints: Hints): Seen {
   if (factors.length === 1) return hints.get(factors[0] as string) ?? null;
   if (factors.length === 0) return null;
   return factors.map((name) => {
     const factor = rule.factors.get(name);
     return { size: factor?.size ?? 1, whole: factor?.kind === 'whole' };
   });
-}
-
-function see(
-  tensor: string,
-  dimensions: readonly DimensionFactors[],
-  pieces: (factors: readonly string[]) => readonly SeenPiece[] | null,
-  seen: Map<string, DimensionPieces>,
-): void {
-  const known = seen.get(tensor);
-  const mine = dimensions.map((factors, dimension) => known?.[dimension] ?? pieces(factors));
-  if (mine.some((each) => each !== null)) seen.set(tensor, mine);
 }
 
 /** A factor as pieces of `sizes`, major to minor, of which number `cut` takes an axis. */

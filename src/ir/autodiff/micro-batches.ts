@@ -4,9 +4,10 @@
  * batch of all samples computes, and where that is not so it is refused: an operator that mixes samples (statistics over the
  * batch, a sort or a running sum along it) would see one micro-batch's only.
  */
-import { type BatchMark, type BatchMarks, followBatch } from '../batch.js';
+import { followBatch } from '../batch.js';
 import { AutoparError } from '../error.js';
 import type { FactorRule } from '../factor-rule.js';
+import type { DimensionMark, DimensionMarks } from '../follow-dimensions.js';
 import { type Graph, type MicroBatches, type Node, type TensorType, typeOf, type Weight } from '../graph.js';
 import { accumulator } from '../ops/accumulate.js';
 import { constant } from '../ops/constants.js';
@@ -79,7 +80,7 @@ function uneven(batch: number, count: number): AutoparError {
 }
 
 /** The factor of an operator without operands whose positions are samples, major to everything else in it (a Range). */
-function numberedFactor(graph: Graph, node: Node, marks: BatchMarks): string | null {
+function numberedFactor(graph: Graph, node: Node, marks: DimensionMarks): string | null {
   const view = viewOf(graph, node);
   const entry = entryOf(node.op, node.domain);
   if (!entry?.indexed || node.inputs.length > 0) return null;
@@ -149,8 +150,9 @@ export function atTheirPositions(graph: Graph, { numbering, ...microBatches }: B
 const NUMBER: TensorType = { dtype: 'int64', shape: [1] };
 
 /** @param samples of one micro-batch: a digit of the batch below that is inside of each */
-function checkApart(graph: Graph, node: Node, marks: BatchMarks, loss: string, samples: number): void {
-  const isInside = ({ size, samples: step = 1 }: BatchMark) => step * size <= samples && samples % (step * size) === 0;
+function checkApart(graph: Graph, node: Node, marks: DimensionMarks, loss: string, samples: number): void {
+  const isInside = ({ size, samples: step = 1 }: DimensionMark) =>
+    step * size <= samples && samples % (step * size) === 0;
   const carried = [...marks.factorMarks(node)].flatMap(([name, mark]) => (isInside(mark) ? [] : [name]));
   const isCut = marks.conflicts.includes(node.name);
   if (carried.length === 0 && node.outputs[0] === loss)

@@ -13,7 +13,7 @@
  * summed last, so that only what is linear follows (summed-last.ts), is a sum of the whole block: a normalisation's gradient
  * leaves its scale's partial over rows, as a MatMul would.
  */
-import type { DimensionFactors, Factor, FactorKind, FactorRule } from '../factor-rule.js';
+import { type DimensionFactors, type Factor, type FactorKind, type FactorRule, ruleSides } from '../factor-rule.js';
 import type { Graph } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { rowwiseAttention } from './attention.js';
@@ -111,11 +111,7 @@ class Composition {
         atoms.set(factor.name, { size: factor.size, kind: kindInside(factor, entry), parts: null });
       const summed = [...rule.factors.values()].filter(isSummed).flatMap(({ name }) => atoms.get(name) ?? []);
       this.operators.push({ inner: { node, linear: entry.linear(view) }, sums: summed });
-      const sides = [
-        ...node.inputs.map((name, index) => ({ name, dims: rule.inputs[index] ?? null })),
-        ...node.outputs.map((name, index) => ({ name, dims: rule.outputs[index] ?? null })),
-      ];
-      for (const { name, dims } of sides) if (name !== null && !this.see(name, dims, atoms)) return false;
+      for (const { of: name, dims } of ruleSides(rule, node)) if (!this.see(name, dims, atoms)) return false;
     }
     return true;
   }
@@ -160,10 +156,10 @@ class Composition {
   }
 
   /** Joins what one operator says of a tensor with what is known of it. */
-  private see(name: string, dims: readonly DimensionFactors[] | null, atoms: ReadonlyMap<string, BlockAtom>): boolean {
+  private see(name: string, dims: readonly DimensionFactors[], atoms: ReadonlyMap<string, BlockAtom>): boolean {
     const { shape } = this.body.tensors.get(name) ?? { shape: [] };
     const mine = shape.map((size, axis): Dimension => {
-      const parts = (dims?.[axis] ?? []).flatMap((factor) => atoms.get(factor) ?? []);
+      const parts = (dims[axis] ?? []).flatMap((factor) => atoms.get(factor) ?? []);
       const covered = parts.reduce((product, atom) => product * atom.size, 1) === size;
       if (covered) return parts.filter((atom) => atom.size > 1);
       for (const atom of parts) atom.kind = 'whole';

@@ -1,7 +1,8 @@
 /**
  * @file Rows of tokens as samples: experts' capacity and their balance are a sample's own, and so the same at every degree.
  */
-import { type BatchMarks, followBatch } from '../batch.js';
+import { followBatch } from '../batch.js';
+import type { DimensionMarks } from '../follow-dimensions.js';
 import { elementCount, type Graph, typeOf } from '../graph.js';
 
 export interface Samples {
@@ -14,7 +15,7 @@ export interface Samples {
 export type SamplesOf = (tensor: string) => Samples | null;
 
 export function samplesIn(graph: Graph): SamplesOf {
-  const batch: BatchMarks = followBatch(graph, { digits: true });
+  const batch: DimensionMarks = followBatch(graph, { digits: true });
   const groups = batch.size ?? 1;
   return (tensor) => {
     const { shape } = typeOf(graph, tensor);

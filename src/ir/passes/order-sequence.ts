@@ -6,13 +6,13 @@
  *
  * An attention whose mask lets no position see a later one is marked for the ranks of a ring (partition/zigzag.ts).
  */
-import { type BatchMarks, followBatch, markOfDimension } from '../batch.js';
 import { BLOCK_DOMAIN } from '../blocks/block.js';
 import { hasValues, isCausalMask, type Mask, masksOf, showsItself } from '../blocks/causal-mask.js';
 import { indexGraph } from '../blocks/matching.js';
 import { sequenceDimensions } from '../dimension-roles.js';
 import { dtypeBits } from '../dtype.js';
-import type { Factor } from '../factor-rule.js';
+import { type Factor, ruleSides } from '../factor-rule.js';
+import { type DimensionMarks, followDimensions, markOfDimension } from '../follow-dimensions.js';
 import { type Graph, type Node, type TensorOrder, type TensorType, typeOf, type Weight } from '../graph.js';
 import { fixedTensors } from '../of-weights.js';
 import type { OperatorFamily } from '../operator.js';
@@ -35,7 +35,7 @@ export function inZigzag(graph: Graph, ranks: number): OrderedSequence {
   const found = zigzagAttention(graph, ranks);
   if ('reason' in found) return { graph: null, ...found };
   const starts = sequenceDimensions(graph);
-  const marks = followBatch({ ...graph, batch: starts });
+  const marks = followDimensions(graph, starts);
   return { graph: new Reordering(graph, marks, PIECES * ranks).run(found.attention), reason: null };
 }
 
@@ -106,7 +106,7 @@ class Reordering {
 
   constructor(
     private readonly graph: Graph,
-    private readonly marks: BatchMarks,
+    private readonly marks: DimensionMarks,
     private readonly pieces: number,
   ) {
     this.tensors = new Map(graph.tensors);
@@ -153,17 +153,12 @@ class Reordering {
     const { graph, marks } = this;
     const factors = marks.factorMarks(node);
     const rule = ruleOf(viewOf(graph, node));
-    const sides = [
-      ...node.inputs.map((name, index) => ({ name, dims: rule.inputs[index] })),
-      ...node.outputs.map((name, index) => ({ name, dims: rule.outputs[index] })),
-    ];
-    const follows = sides.every(({ name, dims }) => {
-      const own = name === null ? [] : marks.dimensionMarks(name);
-      return own.every((mark, axis) => {
-        const found = dims ? markOfDimension(dims[axis] ?? [], rule, factors) : null;
+    const follows = ruleSides(rule, node).every(({ of: name, dims }) =>
+      marks.dimensionMarks(name).every((mark, axis) => {
+        const found = markOfDimension(dims[axis] ?? [], rule, factors);
         return (mark?.size ?? 1) === (found?.size ?? 1) && (mark?.minor ?? 1) === (found?.minor ?? 1);
-      });
-    });
+      }),
+    );
     const family = entryOf(node.op, node.domain)?.family ?? 'other';
     const isSymmetric = ({ kind }: Factor) =>
       kind === 'pass' ||

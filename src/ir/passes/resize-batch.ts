@@ -3,10 +3,11 @@
  * and constants follow the batch marks; where the batch cannot be followed, the error names the node.
  */
 
-import { type BatchMark, type BatchMarks, followBatch } from '../batch.js';
+import { followBatch } from '../batch.js';
 import { byteLength, type DType } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import type { FactorRule } from '../factor-rule.js';
+import type { DimensionMark, DimensionMarks } from '../follow-dimensions.js';
 import { type ConstantTensor, elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';
 import { readWeight } from '../onnx/tensors.js';
 import { constant, numbersOf } from '../ops/constants.js';
@@ -61,7 +62,7 @@ class Resizing {
 
   constructor(
     private readonly original: Graph,
-    private readonly marks: BatchMarks,
+    private readonly marks: DimensionMarks,
     private readonly before: number,
     private readonly after: number,
   ) {}
@@ -113,7 +114,7 @@ class Resizing {
   }
 
   /** The dimension with the batch in it that the node takes fixed positions of, so that none of its results has it. */
-  private pickedAlong(node: Node, rule: FactorRule, factors: ReadonlyMap<string, BatchMark>): number | null {
+  private pickedAlong(node: Node, rule: FactorRule, factors: ReadonlyMap<string, DimensionMark>): number | null {
     const family = entryOf(node.op, node.domain)?.family;
     const held = (tensor: string | null) =>
       tensor !== null && this.marks.dimensionMarks(tensor).some((mark) => mark !== null);
@@ -184,7 +185,7 @@ class Resizing {
     data: Uint8Array,
     shape: readonly number[],
     axis: number,
-    mark: BatchMark,
+    mark: DimensionMark,
     width: number,
   ): Uint8Array | null {
     const part = mark.minor * elementCount(shape.slice(axis + 1)) * width;
@@ -205,7 +206,7 @@ class Resizing {
    * Continues a constant that numbers the samples, as exporters write to look something up in each: sample i holds
    * i · δ + r, with one δ for all and 0 ≤ r < δ. Null for any other constant.
    */
-  private renumber(value: ConstantTensor, axis: number, mark: BatchMark): Uint8Array | null {
+  private renumber(value: ConstantTensor, axis: number, mark: DimensionMark): Uint8Array | null {
     if (!NUMBERING.has(value.dtype)) return null;
     const numbers = numbersOf(value);
     const part = mark.minor * elementCount(value.shape.slice(axis + 1));
@@ -240,13 +241,13 @@ class Resizing {
     };
   }
 
-  private factorSize(rule: FactorRule, factor: string, factors: ReadonlyMap<string, BatchMark>): number {
+  private factorSize(rule: FactorRule, factor: string, factors: ReadonlyMap<string, DimensionMark>): number {
     const size = rule.factors.get(factor)?.size ?? 1;
     const mark = factors.get(factor);
     return mark ? this.resized(size, mark) : size;
   }
 
-  private resized(size: number, mark: BatchMark): number {
+  private resized(size: number, mark: DimensionMark): number {
     return (size / mark.size) * this.after;
   }
 

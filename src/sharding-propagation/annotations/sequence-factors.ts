@@ -2,8 +2,8 @@
  * @file Which factor of an operator is the sequence: dimension 1 of the inputs, followed through the rules as the batch is.
  * Where a Reshape has joined it with the batch, [4, 12, 64] → [48, 64], it is a piece of a factor: 48 = (4 | 12).
  */
-import { followBatch } from '../../ir/batch.js';
 import type { FactorRule } from '../../ir/factor-rule.js';
+import { followDimensions } from '../../ir/follow-dimensions.js';
 import { type Graph, type Node, typeOf } from '../../ir/graph.js';
 
 /** A factor, or its piece: `before` is what stands before the sequence in it (1: nothing). */
@@ -18,7 +18,7 @@ export function sequenceFactors(graph: Graph): (node: Node, rule: FactorRule) =>
   const batch = graph.batch
     .filter(({ input, axis }) => axis === 0 && typeOf(graph, input).shape.length > 1)
     .map(({ input }) => ({ input, axis: 1 }));
-  const marks = batch.length === 0 ? null : followBatch({ ...graph, batch });
+  const marks = batch.length === 0 ? null : followDimensions(graph, batch);
   return (node, rule) => {
     for (const [factor, mark] of marks?.factorMarks(node) ?? []) {
       const size = rule.factors.get(factor)?.size ?? 1;

@@ -9,7 +9,7 @@
  * and in each operator conflicts are settled for the larger tensor (resolve.ts). Cuts only grow, and an operator is looked at
  * again only where one of its tensors changed: time goes with the size of the graph.
  */
-import { batchDimensions, followBatch } from '../../ir/batch.js';
+import { batchStarts, followBatch } from '../../ir/batch.js';
 import { sequenceDimensions } from '../../ir/dimension-roles.js';
 import { type BatchDimension, type Graph, type Node, typeOf } from '../../ir/graph.js';
 import type { Layout } from '../layout.js';
@@ -66,7 +66,7 @@ const TURN_NUMBERS: Readonly<Record<WalkDirection, number>> = Object.fromEntries
 
 /** Where families begin that an axis is laid on without a pin. */
 const DIMENSIONS: Readonly<Partial<Record<FactorFamily, (graph: Graph) => readonly BatchDimension[]>>> = {
-  batch: (graph) => (graph.batch.length > 0 ? graph.batch : batchDimensions(graph)),
+  batch: batchStarts,
   sequence: sequenceDimensions,
 };
 
