@@ -5,6 +5,7 @@
  *     ids [2, 12]   axis 1  →  rows of a lookup, query and key of attention, rows of products  →  sequence
  *     image [8, 3, 32, 32]  axis 1  →  channels of a convolution                               →  channels
  */
+
 import { batchStarts } from './batch.js';
 import { flattenBlocks } from './blocks/flatten-blocks.js';
 import type { DimensionFactors, FactorKind, FactorRule } from './factor-rule.js';
@@ -14,6 +15,7 @@ import { elementCount, typeOf } from './graph.js';
 import { fixedTensors } from './of-weights.js';
 import type { OperatorFamily } from './operator.js';
 import { entryOf } from './ops/index.js';
+import { remembered } from './remembered.js';
 import { ruleOf, viewOf } from './view.js';
 
 export type DimensionRole =
@@ -90,16 +92,10 @@ export function dimensionRoles(blocks: Graph): DimensionRoles {
 
 /**
  * Where sequences begin: dimensions of the inputs that have the batch, and, where none of them is one (patches of an image), the
- * queries of attention; of images without attention the first dimension of positions.
+ * queries of attention; of images without attention the first dimension of positions. Every way to share out a sequence asks for
+ * them again.
  */
-export function sequenceDimensions(graph: Graph): readonly BatchDimension[] {
-  const known = SEQUENCES.get(graph) ?? foundSequences(graph);
-  SEQUENCES.set(graph, known);
-  return known;
-}
-
-/** Every way to share out a sequence asks for them again. */
-const SEQUENCES = new WeakMap<Graph, readonly BatchDimension[]>();
+export const sequenceDimensions = remembered(foundSequences);
 
 function foundSequences(blocks: Graph): readonly BatchDimension[] {
   const forward = { ...blocks, nodes: blocks.nodes.filter(({ phase }) => phase === 'forward') };

@@ -3,9 +3,11 @@
  * candidates at the same costs; blocks of one key have one rule, layers of one key are planned once, segments of one key are one
  * file.
  */
+
 import type { Graph, Node, TensorType } from './graph.js';
 import type { OperatorView } from './operator.js';
 import { attributesKey } from './passes/attributes-key.js';
+import { remembered } from './remembered.js';
 
 /** An operator of a run. */
 type StructuredNode = Pick<Node, 'op' | 'domain' | 'attributes' | 'inputs' | 'outputs'> & Partial<Pick<Node, 'body'>>;
@@ -48,15 +50,8 @@ export function structureOf(
   return { key: JSON.stringify([inputs, operators, placesIn(ends.outputs ?? [])]), places };
 }
 
-/** Key of an operator by what its price can depend on, whatever its name. */
-export function structureKey(view: OperatorView): string {
-  const known = KEYS.get(view) ?? keyOf(view);
-  KEYS.set(view, known);
-  return known;
-}
-
-/** Views never change, and every station of a compilation asks for their keys. */
-const KEYS = new WeakMap<OperatorView, string>();
+/** Key of an operator by what its price can depend on, whatever its name. Every station of a compilation asks for it. */
+export const structureKey = remembered(keyOf);
 
 function keyOf({ domain, op, attributes, inputs, outputs, body }: OperatorView): string {
   const inside = body ? structureOf(body.nodes, constantOf, body, body).key : '';

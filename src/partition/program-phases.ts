@@ -4,6 +4,7 @@
 
 import type { Phase } from '../ir/graph.js';
 import { groupBy } from '../ir/group-by.js';
+import { remembered } from '../ir/remembered.js';
 import {
   type PipelineStage,
   readsOf,
@@ -39,14 +40,7 @@ export interface ChunkList extends ProgramPhase {
  * pipeline's stage forward and backward of each chunk apart, since other micro-batches' run between them, and so what one list
  * makes for one other stage.
  */
-export function programPhases(graph: ShardedGraph): readonly ProgramPhase[] {
-  const known = LISTS.get(graph) ?? listsOf(graph);
-  LISTS.set(graph, known);
-  return known;
-}
-
-/** Price, order and program ask for the lists of one graph. */
-const LISTS = new WeakMap<ShardedGraph, readonly ProgramPhase[]>();
+export const programPhases = remembered(listsOf);
 
 function listsOf(graph: ShardedGraph): readonly ProgramPhase[] {
   const { pipeline } = graph;
@@ -86,15 +80,10 @@ function doneIn(phase: Phase, splitsBackward: boolean): string {
 }
 
 /** The nodes of a graph by the names of their lists, in order. */
-export function nodesByList(graph: ShardedGraph): ReadonlyMap<string, readonly ShardedNode[]> {
-  const known = NODES.get(graph);
-  if (known) return known;
-  const found = groupBy(graph.nodes, (node) => phaseOfNode(node, graph));
-  NODES.set(graph, found);
-  return found;
-}
-
-const NODES = new WeakMap<ShardedGraph, ReadonlyMap<string, readonly ShardedNode[]>>();
+export const nodesByList = remembered(
+  (graph: ShardedGraph): ReadonlyMap<string, readonly ShardedNode[]> =>
+    groupBy(graph.nodes, (node) => phaseOfNode(node, graph)),
+);
 
 /** The name of a stage's list: of an action of its schedule. */
 export function listName(phase: string, chunk: number): string {

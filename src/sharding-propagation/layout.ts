@@ -11,7 +11,9 @@
  * Text: `[dp, -, tp]`, `[(dp,tp), -]` (dp major), `[(3 | 64:tp), -]`, `[dp, -] + partial(tp)`, `partial(tp, max)`.
  * A sub-axis is written `tp.0`; all sub-axes of an axis in order are written `tp`.
  */
+
 import type { DimensionFactors, Reduction } from '../ir/factor-rule.js';
+import { remembered } from '../ir/remembered.js';
 import { digitsOf, type Piece, piecesOf } from './digits.js';
 import { axesSize, type Mesh, type SubAxis } from './mesh.js';
 
@@ -155,16 +157,7 @@ export function sameBlocks(a: Layout, b: Layout, mesh: Mesh): boolean {
 }
 
 /** A string that two layouts share exactly when they are equal; for maps, not for people (see layout-text.ts). */
-export function layoutKey(layout: Layout): string {
-  const known = KEYS.get(layout);
-  if (known !== undefined) return known;
-  const key = keyOf(layout);
-  KEYS.set(layout, key);
-  return key;
-}
-
-/** Layouts never change, so each is spelled once. */
-const KEYS = new WeakMap<Layout, string>();
+export const layoutKey = remembered(keyOf);
 
 /** A string that two paddings of one dimension share exactly when they are equal; '' where nothing is padded. */
 export function extentsKey(parts: readonly Extent[] | null | undefined): string {

@@ -134,7 +134,7 @@ for (const [name, degrees, sent] of SHARED)
     t.is(result.coverage.covered, result.coverage.kinds);
   });
 
-test.serial('every corruption of a program of a rehearsal is refused, and those that types do not show are found', async (t) => {
+test('every corruption of a program of a rehearsal is refused, and those that types do not show are found', async (t) => {
   const training: Training = { loss: { kind: 'mse' }, optimizer: { kind: 'adamw', learningRate: LEARNING_RATE } };
   const directory = await planned(t, {
     family: 'mlp:layers=4,hidden=64',
