@@ -241,7 +241,7 @@ function sharingProblem(rule: FactorRule, strategy: Strategy): string | null {
     if (factor.streams) continue;
     for (const axis of strategy.axes[factor.name] ?? []) {
       const other = holder.get(axis);
-      if (other !== undefined) return `axis ${axis} lies on both factor ${other} and factor ${factor.name}`;
+      if (other !== undefined) return `axis ${axis} shards both factor ${other} and factor ${factor.name}`;
       holder.set(axis, factor.name);
     }
   }
@@ -264,7 +264,7 @@ function carriedProblem(
   if (problem) return `carried: ${problem}`;
   const used = new Set(Object.values(strategy.axes).flat());
   const both = carried.axes.find((axis) => used.has(axis));
-  if (both !== undefined) return `carried: axis ${both} also lies on a factor`;
+  if (both !== undefined) return `carried: axis ${both} also shards a factor`;
   return reductionsOf(rule, strategy).every((reduction) => reduction === 'sum')
     ? null
     : 'carried: a partial sum may not meet another reduction';

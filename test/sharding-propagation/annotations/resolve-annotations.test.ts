@@ -270,7 +270,7 @@ const BAD: readonly (readonly [title: string, pins: readonly PinRecord[], code: 
     'an axis on two factors',
     [{ match: { node: 'fc' }, factors: { n: 'tp', m: 'tp' } }],
     'pin-does-not-fit',
-    /lies on both/,
+    /shards both/,
   ],
   ['an unknown factor', [{ match: { node: 'fc' }, factors: { q: 'tp' } }], 'pin-does-not-fit', /has no factor 'q'/],
   [
