@@ -1,5 +1,5 @@
 /**
- * @file calibrate: what runs on a cluster took teaches what layers take on it, and a cluster file keeps that.
+ * @file calibrate: fits the times of layers on a cluster to the measured runs, and stores them in a cluster file.
  */
 import { readFile, stat } from 'node:fs/promises';
 import { type Cluster, parseCluster } from '../cost-model/cluster.js';
@@ -25,55 +25,55 @@ import { clusterSources } from './requests/cluster-sources.js';
 export type { Score } from './calibration/score.js';
 
 export interface CalibrateOptions {
-  /** Tables of runs (docs/reference/accuracy.md says of which form). */
+  /** Tables of runs (docs/reference/accuracy.md describes their form). */
   readonly files: readonly string[];
-  /** As `--cluster` has it; figures of earlier runs in it are replaced. */
+  /** As in `--cluster`; figures of earlier runs in it are replaced. */
   readonly cluster: string;
-  /** Where the cluster file is written, as YAML (JSON where it ends so); nowhere where it is left out. */
+  /** Path of the cluster file to write: YAML, or JSON if its name ends so. By default no file is written. */
   readonly output?: string;
   readonly signal?: AbortSignal;
   readonly onProgress?: (done: number, of: number) => void;
 }
 
 export interface Calibration {
-  /** The cluster with what was learned. */
+  /** The cluster with the fitted layers. */
   readonly cluster: Cluster;
   readonly description: ClusterDescription;
   readonly layers: readonly MeasuredLayer[];
   readonly rows: number;
-  /** Rows that were used; runs of one configuration are counted each. */
+  /** Rows that were used; every run of one configuration counts. */
   readonly runs: number;
   /** Different configurations among them. */
   readonly configurations: number;
   readonly models: number;
-  /** Why rows were not used, and how many. */
+  /** Reasons why rows were not used, with their numbers. */
   readonly skipped: Readonly<Record<string, number>>;
   readonly scores: CalibrationScores;
 }
 
-/** How far predictions of the runs are off, each configuration counted once. */
+/** Errors of the predictions of the runs, each configuration counted once. */
 export interface CalibrationScores {
-  /** With nothing learned. */
+  /** Without fitted layers. */
   readonly before: Score;
-  /** By what the cluster file had learned from other runs before; null where it had nothing. */
+  /** With the layers that the cluster file already had from earlier runs; null if it had none. */
   readonly given: Score | null;
-  /** As they are predicted now: of the very runs that were learned from. */
+  /** With the new fit, on the same runs that it is fitted to. */
   readonly after: Score;
-  /** Runs of each model as those of all other models predict them; null where there is one model. */
+  /** Runs of each model, predicted from the runs of all other models; null if there is only one model. */
   readonly otherModels: Score | null;
-  /** Runs of each layer shape as those of all other shapes predict them; null where there is one shape. */
+  /** Runs of each layer shape, predicted from the runs of all other shapes; null if there is only one shape. */
   readonly otherShapes: Score | null;
 }
 
-/** More configurations take minutes. */
+/** Fitting more configurations takes minutes. */
 const MOST_CONFIGURATIONS = 5000;
 
 const LARGEST_BYTES = 1e8;
 
 /**
- * Learns, and writes a cluster file where one is asked for.
- * @throws AutoparError `bad-calibration` (usage) for a cluster that cannot be calibrated, `bad-runs` (input) for a table that is
- * none or has no run that can be used, and what reading a cluster and writing a file refuse
+ * Fits the layers, and writes a cluster file if one is requested.
+ * @throws AutoparError `bad-calibration` (usage) for a cluster that cannot be calibrated, `bad-runs` (input) for a file that is
+ * not a table or has no usable run, and the errors of reading a cluster and writing a file
  */
 export async function calibrate(options: CalibrateOptions): Promise<Calibration> {
   const { files, output, signal, onProgress } = options;

@@ -1,5 +1,5 @@
 /**
- * @file compile: a model and a cluster in, a folder with plan and program out. Import, plan, emit, and verify where asked.
+ * @file compile: turns a model and a cluster into a folder with plan and program. Imports, plans, emits, and verifies on request.
  */
 import { isDeepStrictEqual } from 'node:util';
 import { clusterSize, parseCluster } from '../cost-model/cluster.js';
@@ -38,30 +38,30 @@ export type { NestedCompileOptions };
 
 export interface CompileResult extends PlanSummary, WrittenModel {
   readonly directory: string;
-  /** What import and search want the user to know. */
+  /** Notes of import and search for the user. */
   readonly notes: readonly string[];
   /** Operators that a pinned degree could not shard, with the reason. */
   readonly exceptions: readonly { readonly operator: string; readonly reason: string }[];
   readonly rejected: PlanResult['rejected'];
-  /** The best combinations of degrees, the chosen one first. */
+  /** The best combinations of degrees, starting with the chosen one. */
   readonly top: PlanResult['top'];
-  /** What else was proposed and lowered, the chosen one first; empty where nothing could be, null where nobody looked. */
+  /** Proposed plans that were lowered, the chosen one first; empty if none could be lowered, null if none were proposed. */
   readonly compared: readonly ComparedPlan[] | null;
-  /** All steps that were compared by the price of layers; null where nothing was proposed. */
+  /** All configurations of the step that were compared by the price of layers; null if nothing was proposed. */
   readonly searched: StepSearch | null;
-  /** Dimensions, by the names of their options, that were not looked at. */
+  /** Dimensions of the search, by the names of their options, that were not searched. */
   readonly leftOut: readonly string[];
-  /** Parts of the cluster that were compared, small ones first; null where the whole cluster was planned for. */
+  /** Parts of the cluster that were compared, smallest first; null if the plan is for the whole cluster. */
   readonly sizes: readonly ClusterSize[] | null;
   readonly programWritten: boolean;
-  /** Why there is no program, in a sentence. */
+  /** The reason why there is no program, in a sentence. */
   readonly programReason?: string;
   readonly verification?: VerifyResult;
 }
 
 /**
- * Plans, lowers, and writes plan.json, program/ and source.json; nothing is left behind where it fails.
- * @throws AutoparError for everything that the user can mend.
+ * Plans, lowers, and writes plan.json, program/ and source.json; if it fails it leaves no files behind.
+ * @throws AutoparError for everything that the user can fix.
  */
 export async function compile(options: NestedCompileOptions): Promise<CompileResult> {
   const progress = options.onProgress ?? (() => undefined);
@@ -120,7 +120,7 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
       return formed(isRead ? read : await at(options.globalBatch), { ...asked, degrees }, training, at, config);
     },
   });
-  // Values come after whatever may refuse: of a large model they take minutes.
+  // Random values come after everything that may fail: for a large model they take minutes.
   const imported = random && !options.planOnly ? await withRandomWeights(chosen, seed, options.signal) : chosen;
   const planned = { ...found, imported };
   await interruptible(options.signal);
@@ -205,8 +205,8 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
 }
 
 /**
- * The model as it is planned: a step of training in its micro-batches, or inference in its precision.
- * @param options with the degrees that a configuration has
+ * The model in the form that is planned: a training step in its micro-batches, or inference in its precision.
+ * @param options with the degrees of the configuration
  */
 async function formed(
   read: ImportedModel,
@@ -233,8 +233,8 @@ async function formed(
 }
 
 /**
- * Ranks of this machine have no 16-bit kernels: what a recipe computes so is held in float32 there. They also give the model's
- * outputs, to be looked at and compared; on accelerators logits of all micro-batches would fill memory that nothing reads.
+ * Ranks of this machine have no 16-bit kernels: they hold the 16-bit tensors of a recipe in float32. They also return the model's
+ * outputs for inspection and comparison; on accelerators the logits of all micro-batches would take memory that nothing reads.
  */
 async function trainingOn(training: Training, cluster: string | undefined): Promise<Training> {
   if (!(await isLocal(cluster))) return { ...training, lossAlone: true };

@@ -1,6 +1,6 @@
 /**
- * @file explain: why a tensor or an operator of a plan is sharded as it is. What propagation carried to it, step by step back to
- * what a person wrote; what the plan does with it, and what that costs. Data only: the command line prints it.
+ * @file explain: why a tensor or an operator of a plan is sharded as it is. It lists the steps of propagation back to the user's
+ * pin, the layouts and resharding in the plan, and their costs. It returns data only: the command line prints it.
  */
 
 import type { Cluster } from '../cost-model/cluster.js';
@@ -33,28 +33,28 @@ import { asServed, servedStages } from './explanations/explain-served.js';
 import { type ExplainedTransfer, placesOfTensor, transfersOf } from './explanations/explain-stages.js';
 import type { PlannedModel } from './plan.js';
 
-/** A plan as explanations look at it. */
+/** A plan in the form that explanations read. */
 export interface Explainable {
   readonly graph: Graph;
   readonly cluster: Cluster;
   readonly assignment: Assignment;
-  /** Whether its redistributions may be all-to-alls. */
+  /** Whether resharding may use all-to-all. */
   readonly allToAll: boolean;
-  /** Where propagation made the plan. */
+  /** The propagation that made the plan; null if a search made it. */
   readonly propagation: Propagation | null;
   /** The user's pins on the plan's mesh. */
   readonly pins: readonly Pin[];
-  /** What it says of buckets and halves, whose communication goes on behind compute; nothing if left out. */
+  /** The plan's buckets and micro-batch halves, whose communication overlaps with compute; none if left out. */
   readonly schedule?: Plan['schedule'];
-  /** The stages of a pipeline; left out for one. */
+  /** The stages of a pipeline; left out without a pipeline. */
   readonly stages?: readonly LoweredStage[];
-  /** The stages where the first rank of some axes updates for others; left out where all ranks update. */
+  /** The stages, if the first rank of some axes updates for the others (parameter server); left out if all ranks update. */
   readonly served?: readonly LoweredStage[];
-  /** By operator the mesh of its stage, where stages differ. */
+  /** The mesh of an operator's stage, if stages have different meshes. */
   readonly meshOf?: (node: Pick<Node, 'name'>) => Mesh;
-  /** The layout in which a reshard's tensor comes to its readers' stage, where a stage of another mesh sends it. */
+  /** The layout in which a reshard's tensor arrives on its readers' stage, if a stage with another mesh sends it. */
   readonly arriving?: (reshard: SharedReshard) => Layout | undefined;
-  /** What the search left out besides: `roles` where dp shards the batch alone, and axes whose degree was given. */
+  /** Other restrictions of the search: `roles` if dp shards only the batch, and axes whose degree was given. */
   readonly left?: {
     readonly axes: 'roles' | 'free';
     readonly degrees: ReadonlySet<string>;
@@ -62,16 +62,16 @@ export interface Explainable {
   };
 }
 
-/** The chain that brought axes to one place. */
+/** The chain of propagation steps that brought axes to one place. */
 export interface AxisChain {
   readonly axes: readonly string[];
   /** `dimension 1` of a tensor, `factor n` of an operator. */
   readonly place: string;
-  /** From the place itself back to the pin, or to the batch. */
+  /** Steps from the place itself back to the pin, or to the batch. */
   readonly steps: readonly (ReasonStep & { readonly says: string })[];
 }
 
-/** A redistribution on the way from where a tensor is made to one that reads it. */
+/** A resharding between the layout in which a tensor is computed and the one in which it is read. */
 export interface ExplainedRedistribution {
   readonly from: string;
   readonly to: string;
@@ -81,37 +81,37 @@ export interface ExplainedRedistribution {
 }
 
 export interface ExplainedReshard extends ExplainedRedistribution {
-  /** Operators; `output` where the tensor leaves the graph, `other stages` where it is sent in this layout. */
+  /** Operators; `output` if the tensor is a graph output, `other stages` if it is sent in this layout. */
   readonly readers: readonly {
     readonly reader: string;
     readonly operand: number;
-    /** From the reshard to the layout that the operator takes; null where that is the same. */
+    /** Resharding from this layout to the one that the operator takes; null if they are the same. */
     readonly own: ExplainedRedistribution | null;
   }[];
 }
 
 export interface TensorExplanation {
   readonly tensor: string;
-  /** `weight`: a trained parameter too; `state`: what else a step of training changes. */
+  /** `weight`: includes trained parameters; `state`: other tensors that a training step changes. */
   readonly role: 'input' | 'weight' | 'state' | 'computed';
   readonly dtype: DType;
   readonly shape: readonly number[];
-  /** As it is made or fed; of a weight every layout in which it is kept. */
+  /** The layout in which it is computed or fed; for a weight, every layout in which it is stored. */
   readonly layouts: readonly string[];
-  /** Stages of a pipeline that make it; of an input or a weight, that read it. Empty without a pipeline. */
+  /** Pipeline stages that compute it; for an input or a weight, stages that read it. Empty without a pipeline. */
   readonly places: readonly StagePlace[];
-  /** From the stage that makes it to others. */
+  /** Sends from the stage that computes it to other stages. */
   readonly transfers: readonly ExplainedTransfer[];
-  /** The operator that makes it. */
+  /** The operator that computes it. */
   readonly maker: string | null;
   readonly views: readonly ExplainedReshard[];
-  /** Operators that read the weight, with the layout of their block. */
+  /** Operators that read the weight, with the layout of the shards that they read. */
   readonly blocks: readonly { readonly reader: string; readonly operand: number; readonly layout: string }[];
   readonly chains: readonly AxisChain[];
   readonly pins: readonly PinSource[];
 }
 
-/** What `plan` found, as explanations look at it; `pins` are those of its mesh. */
+/** The result of `plan` in the form that explanations read; `pins` are the pins on its mesh. */
 export function explainablePlan(
   { imported, cluster, found, pipeline, plan }: PlannedModel,
   pins: readonly Pin[],
@@ -132,7 +132,7 @@ export function explainablePlan(
   };
 }
 
-/** Where stages have meshes of their own. */
+/** The meshes and arriving layouts of stages that have meshes of their own; empty if all share one mesh. */
 export function meshesIn(
   graph: Graph,
   assignment: Assignment,
@@ -142,7 +142,7 @@ export function meshesIn(
   return meshOf ? { meshOf, arriving: arrivingLayouts(graph, assignment, layout) } : {};
 }
 
-/** The mesh in whose axes a tensor's layouts are written: of the stage that makes it or, else, that reads it first. */
+/** The mesh whose axes a tensor's layouts name: that of the stage that computes it or, if none does, of its first reader. */
 function meshOfTensor({ graph, assignment, meshOf }: Explainable, tensor: string): Mesh {
   const near =
     graph.nodes.find(({ outputs }) => outputs.includes(tensor)) ??
@@ -153,7 +153,7 @@ function meshOfTensor({ graph, assignment, meshOf }: Explainable, tensor: string
 /** Why a tensor is sharded as it is. @throws AutoparError `unknown-tensor` (usage) with the nearest name */
 export function explainTensor(plan: Explainable, name: string): TensorExplanation {
   const { graph, assignment, propagation, pins } = plan;
-  // A weight may be named as in the file.
+  // A weight may have its name from the file.
   const tensor = graph.tensors.has(name)
     ? name
     : ([...graph.weights.keys(), ...(graph.initial?.keys() ?? [])].find(
@@ -200,15 +200,15 @@ export function explainTensor(plan: Explainable, name: string): TensorExplanatio
   };
 }
 
-/** Prices of redistributions on a plan's mesh. */
+/** The resharding operations on a plan's mesh, and their prices. */
 export function redistributorOf({ cluster, assignment: { mesh }, allToAll }: Explainable): Redistributor {
   const price = stepPrice(cluster, mesh);
   return makeRedistributor(mesh, price, redistributionBound(cluster, mesh, price), { allToAll });
 }
 
 /**
- * The way from one layout of a tensor to another; null where there is nothing to do.
- * @param mesh whose axes it names
+ * The resharding of a tensor from one layout to another; null if none is needed.
+ * @param mesh the mesh whose axes the result names
  */
 export function redistributionOf(
   plan: Explainable,
@@ -230,14 +230,14 @@ export function redistributionOf(
   };
 }
 
-/** One sub-axis' chain, before those of an axis are joined. */
+/** The chain of one sub-axis, before the chains of an axis are joined. */
 interface RawChain {
   readonly axis: SubAxis;
   readonly place: string;
   readonly steps: readonly ReasonStep[];
 }
 
-/** Chains as people read them: sub-axes that went the same way are one. */
+/** Chains for display: sub-axes with the same chain are joined. */
 export function joinChains(chains: readonly RawChain[], graph: Graph, mesh: Mesh): readonly AxisChain[] {
   const joined = groupBy(chains, ({ place, steps }) => JSON.stringify([place, steps]));
   return [...joined.values()].flatMap((list) => {
@@ -254,7 +254,7 @@ export function joinChains(chains: readonly RawChain[], graph: Graph, mesh: Mesh
 
 const UNKNOWN = { tensor: 'unknown-tensor', node: 'unknown-node' } as const;
 
-/** The refusal of a name that the model lacks, with the nearest that it has. */
+/** The error for an unknown name, with the nearest known name. */
 export function unknownName(kind: 'tensor' | 'node', name: string, names: readonly string[]): AutoparError {
   return new AutoparError(
     UNKNOWN[kind],

@@ -1,6 +1,6 @@
 /**
- * @file Trained weights back in files that others read: the model's own ONNX file with new values, under its names and in its
- * order of dimensions; or safetensors under the names of the modules, in the order that PyTorch has.
+ * @file Exports trained weights to files for other tools: the model's own ONNX file with new values, under its names and in its
+ * order of dimensions; or safetensors under the names of the modules, in PyTorch's order of dimensions.
  */
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -33,13 +33,13 @@ import { withRandomWeights } from './models/random-weights.js';
 import { readCompiled } from './output/folder.js';
 
 export interface ExportOptions {
-  /** What compile wrote. */
+  /** The folder that compile wrote. */
   readonly directory: string;
   /** `.onnx` or `.safetensors`. */
   readonly output: string;
-  /** A checkpoint's folder, or one that holds several, of which the newest is taken; the directory's own by default. */
+  /** A checkpoint's folder, or a folder of several, of which the newest is used; by default those of `directory`. */
   readonly checkpoint?: string;
-  /** The model file; default: where it lay when it was compiled. */
+  /** The model file; by default the path from which it was compiled. */
   readonly model?: string;
 }
 
@@ -53,8 +53,8 @@ export interface Exported {
 
 /**
  * Writes the weights of a checkpoint.
- * @throws AutoparError `bad-option` (usage) for another ending; `cannot-export` (input) where a tensor of the model's file stands
- *   for several parameters that training has made different; as `readManifest` and `compiledModel`
+ * @throws AutoparError `bad-option` (usage) for another ending; `cannot-export` (input) if one tensor of the model's file holds
+ *   several parameters that training has made different; as `readManifest` and `compiledModel`
  */
 export async function exportWeights(options: ExportOptions): Promise<Exported> {
   const { directory, output } = options;
@@ -92,11 +92,11 @@ export async function exportWeights(options: ExportOptions): Promise<Exported> {
 
 interface Sources {
   readonly graph: Graph;
-  /** Parameters and buffers, with the names that they have in the checkpoint where they change. */
+  /** Parameters and buffers, with the names under which the checkpoint has those that change. */
   readonly held: readonly { readonly parameter: Parameter; readonly name: string }[];
   readonly checkpoint: Checkpoint;
   readonly reader: BoxReader;
-  /** The model's. */
+  /** The model file. */
   readonly file: string;
 }
 
@@ -107,12 +107,12 @@ const WRITERS: Readonly<Record<string, (sources: Sources, output: string) => Pro
   '.safetensors': intoSafetensors,
 };
 
-/** A tensor as a file has it. */
+/** A tensor in the form of a file. */
 interface FileValue extends TensorType {
   readonly data: Uint8Array;
 }
 
-/** The model's file with new values in the place of those that were trained. */
+/** Writes the model's file with the trained values. */
 async function intoModel(sources: Sources, output: string): Promise<Written> {
   const { graph, held, checkpoint, reader, file } = sources;
   const values = new Map<string, FileValue & { readonly parameter: string }>();
@@ -140,7 +140,7 @@ async function intoModel(sources: Sources, output: string): Promise<Written> {
   return totalOf([...values.values()]);
 }
 
-/** Every weight under its module's name. */
+/** Writes every weight under its module's name. */
 async function intoSafetensors({ graph, held, checkpoint, reader }: Sources, output: string): Promise<Written> {
   const entries = held.flatMap(({ parameter, name }) => {
     const [first = ''] = parameter.weights;
@@ -180,7 +180,7 @@ interface NamedValue {
   readonly value: FileValue;
 }
 
-/** A weight's value as the tensors of the file that it is: several of one that is stacked. */
+/** The tensors of the file that hold a weight's value: several for a stacked weight. */
 function inFile(weight: string, held: Weight | undefined, trained: FileValue, turned: boolean): readonly NamedValue[] {
   const value = turned ? transposed(trained, [1, 0]) : trained;
   const file = held?.file ?? plainFileTensor(weight, value);
@@ -191,7 +191,7 @@ function inFile(weight: string, held: Weight | undefined, trained: FileValue, tu
   });
 }
 
-/** A tensor's parts along its first dimension. */
+/** The slices of a tensor along its first dimension. */
 function rowsOf({ dtype, shape: [count = 1, ...shape], data }: FileValue): readonly FileValue[] {
   const length = data.byteLength / count;
   return Array.from({ length: count }, (_, row) => ({
@@ -211,8 +211,8 @@ function asFile({ name, shape, dims }: FileTensor, value: FileValue): NamedValue
 }
 
 /**
- * As its modules have it, a tensor each, under the parameter's name or those of stacked ones: exporters make up the names of
- * matrices that they store transposed.
+ * The tensors of a weight in the form of its modules, under the parameter's name or the names of stacked parameters. Exporters
+ * make up names for matrices that they store transposed.
  */
 function asModules(own: string, weight: string, held: Weight, trained: FileValue): readonly NamedValue[] {
   return inFile(weight, held, trained, false).map(({ name, value }, index) => ({
@@ -221,7 +221,7 @@ function asModules(own: string, weight: string, held: Weight, trained: FileValue
   }));
 }
 
-/** The tensor with dimension `order[i]` as its i-th; without data only the shape is new. */
+/** The tensor with dimension `order[i]` as its i-th; without data only the shape changes. */
 function transposed({ dtype, shape, data }: FileValue, order: readonly number[]): FileValue {
   const size = order.map((axis) => shape[axis] ?? 1);
   if (data.byteLength === 0 || order.every((axis, index) => axis === index)) return { dtype, shape: size, data };
@@ -244,7 +244,7 @@ function transposed({ dtype, shape, data }: FileValue, order: readonly number[])
   return { dtype, shape: size, data: result };
 }
 
-/** All values are in the new file: the old one's data files are not needed beside it. */
+/** The model with all values inside: the new file does not need the data files of the old one. */
 async function withValues(
   model: ModelProto,
   values: ReadonlyMap<string, FileValue>,
@@ -271,7 +271,7 @@ async function withValues(
     if (!value) return [item];
     left.delete(name);
     if (item.op_type === 'Constant') return [withConstant(item, valueProto({ name }, value, file))];
-    // Exporters store equal values once, and read them through an Identity that has the other parameter's name.
+    // Exporters store equal values once, and read them through an Identity with the name of the other parameter.
     if (item.op_type !== 'Identity') throw cannotExport(file, name, `is what ${item.name ?? item.op_type} makes`);
     initializer.push(valueProto({ name }, value, file));
     return [];
@@ -288,7 +288,7 @@ async function withValues(
   return { ...model, graph: { ...model.graph, initializer, node } };
 }
 
-/** Operators to which training gave the bias back that the exporter had dropped: their operands, by result. */
+/** Operators whose bias the exporter had dropped and training restored: their operands, by result. */
 async function biasReaders(file: string): Promise<ReadonlyMap<string, readonly string[]>> {
   const model = await readOnnx(file);
   const { nodes } = withDroppedBiases(model, model.graph.nodes);
@@ -303,13 +303,13 @@ function withConstant(node: NodeProto, value: TensorProto): NodeProto {
   };
 }
 
-/** The value that an input has which is a weight and is not trained; null without one. */
+/** The value of an input that is an untrained weight; null if it has none. */
 async function weightValue(weight: Weight | undefined): Promise<FileValue | null> {
   const data = weight ? await loadWeight(weight.source) : null;
   return weight && data ? { dtype: weight.dtype, shape: weight.shape, data } : null;
 }
 
-/** What the file says; of a weight without a value the one that was made up for it; null where it is inside already. */
+/** The value in the data file, or the random value of a weight that has none; null if the model file itself holds it. */
 async function ownValue(proto: TensorProto, { weights }: Graph, file: string): Promise<FileValue | null> {
   if (proto.data_location !== EXTERNAL) return null;
   const { dtype, shape, source } = initializerOf(proto, { file, absentAllowed: true });

@@ -1,8 +1,8 @@
 /**
- * @file groups: which ranks communicate with which, for given degrees.
+ * @file groups: the process groups of ranks for given degrees.
  *
- * The mesh is pp × dp × sp × tp from outermost to innermost; ranks are numbered with tp fastest. `ep` is no axis: it takes
- * the fastest sub-axes of dp · sp that make its degree, as programs do. `mp` is all ranks that hold one copy of the model.
+ * The mesh is pp × dp × sp × tp from outermost to innermost; ranks are numbered with tp fastest. `ep` is not an axis: it uses
+ * the fastest sub-axes of dp · sp whose product is its degree, as in programs. `mp` is all ranks that hold one copy of the model.
  */
 import type { Degrees } from '../cost-model/step/configuration.js';
 import { AutoparError } from '../ir/error.js';
@@ -19,7 +19,7 @@ export interface ProcessGroups {
   readonly groups: Readonly<Record<GroupKind, readonly (readonly number[])[]>>;
 }
 
-/** The lists of more ranks than this are no use to anyone, and take minutes. */
+/** Lists of more ranks than this are not useful, and take minutes to compute. */
 const MOST_RANKS = 2 ** 16;
 
 /** @throws AutoparError `bad-devices` (usage) for more ranks than can be listed. */
@@ -35,10 +35,10 @@ function checkRanks({ pp, dp, sp, tp }: Degrees): void {
   );
 }
 
-/** A pipeline whose stages have meshes of their own: their sizes, stage by stage. */
+/** The degrees of each stage, for a pipeline whose stages have meshes of their own. */
 export type StageDegrees = readonly Pick<Degrees, 'dp' | 'sp' | 'tp' | 'ep'>[];
 
-/** The mesh of all axes, in the order of those that are named (outermost first). */
+/** The mesh of all axes, with the named axes in the given order (outermost first). */
 function meshOf(degrees: Degrees, order: readonly string[]): Mesh {
   const others = AXIS_ORDER.filter((axis) => !order.includes(axis));
   return makeMesh([...others, ...order].map((axis) => [axis, degrees[axis as keyof Degrees]] as const));
@@ -46,9 +46,9 @@ function meshOf(degrees: Degrees, order: readonly string[]): Mesh {
 
 /**
  * The process groups.
- * @param order of the mesh's axes, outermost first, where it is not the usual one; axes of one rank may be left out
- * @param stages where they differ: dp, sp and tp are then groups of one stage, and no ranks hold one copy of the model
- * @throws AutoparError `degrees-do-not-match-devices` (usage) where ep does not divide dp · sp.
+ * @param order the mesh's axes, outermost first, if not the default order; axes of one rank may be left out
+ * @param stages degrees of stages that differ: dp, sp and tp are then groups within one stage, and there are no groups of mp
+ * @throws AutoparError `degrees-do-not-match-devices` (usage) if ep does not divide dp · sp.
  */
 export function processGroups(
   degrees: Degrees,
@@ -92,7 +92,7 @@ function groupsOfStages(degrees: Degrees, order: readonly string[], stages: Stag
   };
 }
 
-/** A rank's place on every axis. @throws AutoparError `bad-option` (usage) where there is no such rank. */
+/** A rank's coordinate on every axis. @throws AutoparError `bad-option` (usage) if the rank does not exist. */
 export function placeOf(
   degrees: Degrees,
   rank: number,
@@ -101,7 +101,7 @@ export function placeOf(
 ): Readonly<Record<string, number>> {
   checkRanks(degrees);
   const { pp } = degrees;
-  // Only what is inside of the rank's stage depends on its mesh.
+  // Only coordinates inside the rank's stage depend on the stage's mesh.
   const mesh = meshOf(
     { ...degrees, ...stages?.[Math.floor(rank / (deviceCount(meshOf(degrees, order)) / pp))] },
     order,

@@ -1,5 +1,5 @@
 /**
- * @file Tables about a graph's operators: work by type, layers, blocks, and what would be replicated and why.
+ * @file Tables about a graph's operators: work by type, layers, blocks, and operators that would be replicated, with the reasons.
  */
 
 import { followBatch } from '../ir/batch.js';
@@ -25,21 +25,21 @@ export interface OperatorRow extends OperatorWork {
 }
 
 export interface LayerRow extends OperatorWork {
-  /** The first of the layers. */
+  /** Name of the first layer. */
   readonly name: string;
   readonly instances: readonly string[];
-  /** Operators of one of them. */
+  /** Number of operators in one layer. */
   readonly operators: number;
 }
 
 export interface BlockRow {
   readonly kind: BlockKind;
   readonly count: number;
-  /** How many of them are single operators of the file; the others were recognised. */
+  /** Number of blocks that are single operators of the file; the others were recognised as patterns. */
   readonly single: number;
 }
 
-/** Operators that every rank of an axis would compute alike. */
+/** Operators that every rank of an axis would compute redundantly. */
 export interface ReplicatedRow extends OperatorWork {
   readonly op: string;
   readonly domain: string;
@@ -49,12 +49,12 @@ export interface ReplicatedRow extends OperatorWork {
   readonly example: string;
 }
 
-/** Work of each operator as its entry tells; a view costs nothing. */
+/** Work of each operator according to its entry; views cost nothing. */
 export function workOf(graph: Graph): ReadonlyMap<Node, OperatorWork> {
   return new Map(graph.nodes.map((node) => [node, nodeWork(graph, node)]));
 }
 
-/** By type, most work first. */
+/** Rows of operators by type, most work first. */
 export function operatorRows(graph: Graph, work: ReadonlyMap<Node, OperatorWork>): readonly OperatorRow[] {
   const rows = new Map<string, OperatorRow>();
   for (const node of graph.nodes) {
@@ -68,7 +68,7 @@ export function operatorRows(graph: Graph, work: ReadonlyMap<Node, OperatorWork>
   );
 }
 
-/** Repeated layers: those of one structure together, in the order of the graph. */
+/** Repeated layers: layers of equal structure share a row, in the order of the graph. */
 export function layerRows(graph: Graph, work: ReadonlyMap<Node, OperatorWork>): readonly LayerRow[] {
   const layers = operatorsByLayer(graph.nodes);
   return layerClasses(graph, () => null).map(({ name, instances }) => {
@@ -91,8 +91,8 @@ export function blockRows(graph: Graph): readonly BlockRow[] {
 }
 
 /**
- * What cannot be cut by dp (along the batch) or by tp (along anything else), with the reason; the most work first. Views
- * and operators on single elements are left out: there is nothing to save.
+ * Operators that cannot be sharded by dp (along the batch) or by tp (along any other dimension), with the reason; most work
+ * first. Views and operators on single elements are left out: sharding them saves nothing.
  */
 export function replicatedRows(graph: Graph, work: ReadonlyMap<Node, OperatorWork>): readonly ReplicatedRow[] {
   const marks = followBatch(graph);
@@ -130,10 +130,10 @@ export function replicatedRows(graph: Graph, work: ReadonlyMap<Node, OperatorWor
 
 const NO_WORK: OperatorWork = { flops: 0, bytes: 0 };
 
-/** Kinds of factors that no axis may shard. A halo is cut as the factor is that it follows. */
+/** Kinds of factors that no axis may shard. A halo is sharded like the factor that it follows. */
 const UNCUT: ReadonlySet<FactorKind> = new Set(['whole', 'halo']);
 
-/** Why none of the factors can be cut; null where one can, evenly or with padding. */
+/** Why none of the factors can be sharded; null if one can, evenly or with padding. */
 function obstacle(node: Node, factors: readonly Factor[], without: string): string | null {
   if (factors.length === 0) return without;
   if (factors.some(({ kind }) => !UNCUT.has(kind))) return null;

@@ -1,5 +1,5 @@
 /**
- * @file What training a model would keep: trained parameters with their groups, gradients, the optimizer's state, and bytes.
+ * @file The memory of training a model: trained parameters with their groups, gradients, optimizer state, and bytes.
  */
 import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
 import { byteLength, type DType } from '../ir/dtype.js';
@@ -9,41 +9,41 @@ import type { ImportedModel } from './models/import.js';
 import { decayOf, trainingGraphOf } from './models/training.js';
 import type { Training } from './requests/training-request.js';
 
-/** Bytes of a parameter, or of all, on a device that holds them whole. */
+/** Bytes of one parameter or of all parameters, on a device that holds them unsharded. */
 export interface TrainingBytes {
-  /** The weights that the optimizer changes. */
+  /** Bytes of the weights that the optimizer changes. */
   readonly weightBytes: number;
-  /** Copies in 16 bit that the operators of a 16-bit recipe read. */
+  /** Bytes of the 16-bit copies that the operators of a mixed-precision recipe read. */
   readonly copyBytes: number;
   readonly gradientBytes: number;
-  /** Moments and the like. */
+  /** Bytes of optimizer state, such as moments. */
   readonly stateBytes: number;
 }
 
 export interface TrainedRow extends TensorType, TrainingBytes {
   readonly name: string;
   readonly elements: number;
-  /** Whether weight decay holds for it. */
+  /** Whether weight decay applies to it. */
   readonly decays: boolean;
-  /** Names of its state. */
+  /** Names of its optimizer state. */
   readonly state: readonly string[];
 }
 
 export interface TrainingInspection {
   readonly loss: string;
-  /** The input for labels or targets; null where the model makes its loss itself. */
+  /** The input for labels or targets; null if the model computes its loss itself. */
   readonly labels: string | null;
   readonly optimizer: string;
   readonly weightDecay: number;
   readonly precision: string;
   readonly parameters: readonly TrainedRow[];
   readonly groups: readonly { readonly decays: boolean; readonly count: number; readonly elements: number }[];
-  /** State that belongs to no parameter: the step's number, a loss scale. */
+  /** State that belongs to no parameter: the step count, a loss scale. */
   readonly scalars: readonly string[];
-  /** Running statistics, which a step moves without a gradient. */
+  /** Running statistics, which a step updates without a gradient. */
   readonly statistics: readonly string[];
   readonly total: TrainingBytes;
-  /** Operators of the model, and of a step. */
+  /** Number of operators of the model, and of a training step. */
   readonly operators: { readonly forward: number; readonly step: number };
 }
 
@@ -72,7 +72,7 @@ export function inspectTraining(imported: ImportedModel, training: Training): Tr
       ...{ name, dtype, shape, elements: elementCount(shape), decays: decays(name), state },
       weightBytes,
       copyBytes: copies.get(name) ?? 0,
-      // Gradients have their weights' types.
+      // Gradients have the types of their weights.
       gradientBytes: weightBytes,
       stateBytes: state.reduce((sum, item) => sum + bytesOf(graph, item), 0),
     };
@@ -97,7 +97,7 @@ export function inspectTraining(imported: ImportedModel, training: Training): Tr
   };
 }
 
-/** Bytes of what holds a parameter, or a view of it, in another type. */
+/** Bytes of tensors that hold a parameter, or a view of it, in another type. */
 function copiesOf(graph: Graph, names: ReadonlySet<string>): ReadonlyMap<string, number> {
   const bytes = new Map<string, number>();
   const origins = new Map<string, string>([...names].map((name) => [name, name]));

@@ -1,6 +1,6 @@
 /**
- * @file inspect: what autopar understood of a model, without planning it. Weights are read only where their values tell
- * something: which of them are copies of each other.
+ * @file inspect: reports how autopar understands a model, without planning it. Weights are read only if their values matter:
+ * to find weights that are copies of each other.
  */
 import { stat } from 'node:fs/promises';
 import { dimensionRoles, type InputDimension, type OutputDimension } from '../ir/dimension-roles.js';
@@ -36,13 +36,13 @@ import type { WriteModelOptions, WrittenModel } from './models/write-model.js';
 import type { Training } from './requests/training-request.js';
 
 export interface InspectOptions extends ImportOptions, ParameterOptions, ModelChoice, WriteModelOptions {
-  /** Says what training would keep, besides. */
+  /** Also reports the memory of this training. */
   readonly training?: Training;
   readonly signal?: AbortSignal;
   readonly onProgress?: (text: string) => void;
 }
 
-/** An input or output with what its dimensions are. */
+/** An input or output with the roles of its dimensions. */
 export interface DescribedTensor<Dimension> {
   readonly name: string;
   readonly dtype: DType;
@@ -51,11 +51,11 @@ export interface DescribedTensor<Dimension> {
 }
 
 export interface Inspection extends WrittenModel {
-  /** Where it was asked for. */
+  /** Only if requested. */
   readonly training?: TrainingInspection;
   readonly name: string;
   readonly file: {
-    /** As it was given. */
+    /** The path as it was given. */
     readonly path: string;
     readonly bytes: number;
     readonly producer: string;
@@ -64,23 +64,23 @@ export interface Inspection extends WrittenModel {
     readonly opsets: Readonly<Record<string, number>>;
     /** Model-local functions, which are inlined. */
     readonly functions: number;
-    /** Operators as the file has them, functions aside. */
+    /** Number of operators in the file, without those of functions. */
     readonly operators: number;
   };
   readonly fingerprint: string;
-  /** Sizes of named dimensions: those that were bound and those that were assumed. */
+  /** Sizes of named dimensions, both bound and assumed ones. */
   readonly dims: Readonly<Record<string, number>>;
-  /** Dimensions that nobody bound. */
+  /** Dimensions that are not bound. */
   readonly open: readonly OpenDimension[];
   readonly batch: number | null;
   readonly inputs: readonly DescribedTensor<InputDimension>[];
   readonly outputs: readonly DescribedTensor<OutputDimension>[];
   readonly parameters: Parameters;
-  /** Parameters of the file that are in no weight of the graph any more. */
+  /** Parameters of the file that were folded and are no longer in any weight of the graph. */
   readonly folded: readonly FoldedParameter[];
   readonly operators: readonly OperatorRow[];
   readonly layers: readonly LayerRow[];
-  /** What stages of a pipeline are made of, in order, as `--stages` writes it; and what each letter stands for. */
+  /** The units of which pipeline stages consist, in order, in the notation of `--stages`; and the meaning of each letter. */
   readonly units: { readonly layout: string; readonly kinds: readonly UnitRow[] };
   readonly blocks: readonly BlockRow[];
   readonly replicated: readonly ReplicatedRow[];
@@ -92,8 +92,8 @@ export interface Inspection extends WrittenModel {
 }
 
 /**
- * Reads, imports and describes a model. Dimensions that are not bound get sizes, which the result names.
- * @throws AutoparError for a model that cannot be imported, and for names that the model lacks.
+ * Reads, imports and describes a model. Dimensions that are not bound get assumed sizes, which the result lists.
+ * @throws AutoparError for a model that cannot be imported, and for names that the model does not have.
  */
 export async function inspect(options: InspectOptions): Promise<Inspection> {
   const progress = options.onProgress ?? (() => undefined);
@@ -135,11 +135,11 @@ export async function inspect(options: InspectOptions): Promise<Inspection> {
   };
 }
 
-/** Units of one letter. */
+/** The units with one letter. */
 interface UnitRow {
   readonly letter: string;
   readonly count: number;
-  /** Of the first of them. */
+  /** Name of the first unit. */
   readonly name: string;
   readonly operators: number;
 }
@@ -156,7 +156,7 @@ function unitRows(graph: Graph): Inspection['units'] {
   return { layout: lettersOf(units), kinds };
 }
 
-/** Weights by their names in the file, with the shapes that they have there, and which arrive transposed from there. */
+/** The parameters with weights by their names and shapes in the file, and whether they are transposed relative to the file. */
 function inFile(found: Parameters, graph: Graph): Parameters {
   const stored = (weight: string): string => fileTensorOf(graph, weight)?.name ?? weight;
   const each = (parameter: Parameter): Parameter => ({

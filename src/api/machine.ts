@@ -1,5 +1,5 @@
 /**
- * @file What there is to run on: the catalogue of accelerators, and this machine.
+ * @file Available devices: the catalogue of accelerators, and this machine.
  */
 import { createRequire } from 'node:module';
 import { availableParallelism, totalmem } from 'node:os';
@@ -13,12 +13,12 @@ import { openDevice } from '../runtime/device-client.js';
 import { loadOrt } from '../runtime/ort.js';
 import type { RunBackend } from './execution/backends.js';
 
-/** All devices that `--cluster` can name. */
+/** All devices that `--cluster` accepts. */
 export function hardware(): readonly DeviceSpec[] {
   return [...HARDWARE, CPU_RANK];
 }
 
-/** One device by id. @throws AutoparError `unknown-device` (usage) offering the nearest. */
+/** One device by id. @throws AutoparError `unknown-device` (usage) with the nearest known id. */
 export function hardwareById(id: string): DeviceSpec {
   return deviceOf(id);
 }
@@ -26,23 +26,23 @@ export function hardwareById(id: string): DeviceSpec {
 export interface LocalDevices {
   readonly cores: number;
   readonly memoryBytes: number;
-  /** Ranks that compile uses here when nothing names a number. */
+  /** Number of ranks that compile uses on this machine by default. */
   readonly defaultRanks: number;
   readonly backends: readonly LocalBackend[];
 }
 
-/** What `run --backend` can name. */
+/** A backend that `run --backend` accepts. */
 export interface LocalBackend {
   readonly name: RunBackend;
   readonly engine: string;
   readonly version: string;
-  /** Null: it computes here. */
+  /** Null if the backend works on this machine. */
   readonly missing: { readonly reason: string; readonly remedy: string } | null;
 }
 
 /**
- * This machine's devices: every backend runs an operator. @throws AutoparError `backend-absent` where onnxruntime-node cannot be
- * loaded.
+ * This machine's devices. Each backend is tested with one operator. @throws AutoparError `backend-absent` if onnxruntime-node
+ * cannot be loaded.
  */
 export async function localDevices(): Promise<LocalDevices> {
   await loadOrt();
@@ -62,7 +62,7 @@ export async function localDevices(): Promise<LocalDevices> {
   };
 }
 
-/** Whether a device runs an operator, and if not, why. */
+/** The reason why a device does not run an operator; null if it runs one. */
 async function missingFor(traits: BackendTraits): Promise<LocalBackend['missing']> {
   try {
     const device = await openDevice(traits, 0, () => false);

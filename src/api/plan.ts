@@ -1,5 +1,5 @@
 /**
- * @file plan: an imported model and a cluster in, the best plan out, lowered and checked.
+ * @file plan: finds the best plan of an imported model on a cluster, lowers it and checks it.
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { withClones, withoutClones } from '../ir/autodiff/recompute.js';
@@ -44,39 +44,39 @@ export interface NestedPlanningOptions extends DecisionSources, PlanRequest {
   readonly memory?: number;
   /** `free` lets every axis shard every factor. */
   readonly axes?: 'roles' | 'free';
-  /** How what pins leave open is completed: at least cost (the default), or by propagation alone. */
+  /** How strategies without pins are completed: at least cost (the default), or only by propagation. */
   readonly complete?: 'search' | 'propagate';
-  /** How it is searched; `sharding_propagation` is what `complete: 'propagate'` says. */
+  /** The search mode; `sharding_propagation` is the same as `complete: 'propagate'`. */
   readonly searchMode?: SearchMode;
-  /** Who solves integer programs: HiGHS by default; GLPK is the user's to install. */
+  /** The solver of integer programs: HiGHS by default; the user has to install GLPK. */
   readonly solver?: SolverName;
-  /** Seconds after which the best plan so far is taken. */
+  /** Seconds after which the search returns the best plan so far. */
   readonly timeLimit?: number;
-  /** How many of the best combinations of degrees are reported. */
+  /** Number of best combinations of degrees to report. */
   readonly top?: number;
   readonly signal?: AbortSignal;
   readonly onProgress?: (text: string) => void;
 }
 
-/** A model with its plan, all that `emit` needs. */
+/** A model with its plan, which is all that `emit` needs. */
 export interface PlannedModel {
   readonly imported: ImportedModel;
   readonly cluster: Cluster;
   readonly plan: Plan;
   readonly found: PlanResult;
-  /** The stages that were planned; null for one. */
+  /** The planned pipeline; null without one. */
   readonly pipeline: Pipeline | null;
-  /** What recompute costs and frees; null where nothing recomputes. */
+  /** Costs of recomputation and the memory that it frees; null if nothing recomputes. */
   readonly recompute: () => RecomputeEffect | null;
-  /** What the user should know of decisions that were taken over, a line each. */
+  /** Notes for the user on decisions from options and files, one line each. */
   readonly notes: readonly string[];
 }
 
 /**
  * Searches, writes the plan record and lowers it.
- * @param memory whether plans are searched within the memory, or the cheapest of all are compared with it
- * @param deadline when the time limit is over, where it began before; from now on by default
- * @throws AutoparError (exit noPlan, usage) where nothing fits
+ * @param memory whether plans are searched within the memory, or only the cheapest plans are compared with it
+ * @param deadline end of the time limit, if it started earlier; by default it starts now
+ * @throws AutoparError (exit noPlan, usage) if nothing fits
  */
 export async function plan(
   imported: ImportedModel,
@@ -90,7 +90,7 @@ export async function plan(
   const mode = searchModeOf(options, config);
   const request = requestOf(options, config, imported, mode);
   const { spMethod = 'auto' } = request.requested;
-  // Stages with meshes of their own share no sequence that has one order.
+  // Stages with meshes of their own have no common sequence order.
   const sp = pipeline?.meshes ? 1 : (degrees.sp ?? 1);
   refuseIdleOrder(sp, request.requested);
   const asked = { decided, request, mode, sp };
@@ -98,27 +98,27 @@ export async function plan(
   if (sp === 1 || spMethod !== 'auto' || mode === 'sharding_propagation') return planned();
   const zigzag = zigzagAttention(imported.graph, sp);
   const rings = 'attention' in zigzag ? zigzag.attention : new Set<string>();
-  // What would fit in place of all methods is not looked for before each of them is.
+  // This search does not look for remedies if nothing fits; planning each method alone does so later.
   const within = { memory: memory === 'searched' ? 'tried' : memory, deadline } as const;
   const found = await plannedAs(imported, options, within, asked, undefined, rings).catch(asNothingFits);
-  // What is proposed and does not fit is proposed again with less memory.
+  // A proposal that does not fit is made again with less memory.
   if (found instanceof NothingFits && memory === 'checked') throw found;
   const isSaid = !(found instanceof NothingFits) && (rings.size === 0 || !hasRing(found.plan));
   return isSaid ? found : fastestMethod(planned);
 }
 
-/** What is asked of a plan, from options and files. */
+/** The requirements of a plan, from options and files. */
 interface AskedPlan {
   readonly decided: Decisions;
   readonly request: ReturnType<typeof requestOf>;
   readonly mode: SearchMode;
-  /** Ranks that share out a sequence. */
+  /** Number of ranks over which the sequence is sharded. */
   readonly sp: number;
 }
 
 /**
- * The plan by a method, in its order of positions; by what is asked for where it is left out.
- * @param rings attention of which a ring is priced as in zig-zag order: a plan that has one is none of the graph
+ * The plan with an attention method, in the method's order of positions; by default with the requested method.
+ * @param rings attention whose ring is priced as in zig-zag order: a plan that contains a ring is not valid for the graph
  */
 async function plannedAs(
   imported: ImportedModel,
@@ -130,10 +130,10 @@ async function plannedAs(
 ): Promise<PlannedModel> {
   const { cluster, degrees, pipeline: request, pinsOn, recomputePins, allToAll, notes } = decided;
   const requested: PlanRequest = method ? { ...asked, spMethod: method } : asked;
-  // A solver that is not installed is refused before the work.
+  // A solver that is not installed is refused before any work.
   if (options.solver === 'glpk') await loadSolver('glpk');
   checkHalves(requested, imported.graph);
-  // Without another rank to take parts from, weights are loaded as they are.
+  // With dp = 1 there are no shards to gather: weights are loaded whole.
   const isCut = requested.zero === 3 && degrees.dp !== 1;
   const held = isCut ? withHeldWeights(imported.graph, fixedParameters(imported.graph)) : imported.graph;
   const ordered = orderedGraph(held, sp, requested);
@@ -144,7 +144,7 @@ async function plannedAs(
     request && pipelineOf(whole, cluster, { ...request, interleave: requested.interleave ?? 1 }, recompute);
   const cloned = pipeline?.graph ?? withClones(whole, recompute);
   const graph = asRun(cloned, { requested, training: imported.training ?? null });
-  // Clones follow their originals, whatever is pinned.
+  // Recompute clones follow their originals; pins do not apply to them.
   const plain = withoutClones(graph);
   const found = await search(graph, cluster, {
     ...(pipeline ? { pipeline: { ...pipeline, graph } } : {}),
@@ -200,7 +200,7 @@ async function plannedAs(
   };
 }
 
-/** The method of all attention, the one that is asked for where there is none, and how many attentions have which. */
+/** The common method of all attention (the requested one if there is no attention), and the number of attentions by method. */
 function methodsIn(
   graph: Graph,
   { assignment }: PlanResult,
@@ -211,7 +211,7 @@ function methodsIn(
   return { method: others.length > 0 ? 'auto' : (only ?? asked), attentions };
 }
 
-/** What is asked for, else what a configuration's search_mode says. */
+/** The requested search mode, or else that of the configuration's search_mode. */
 export function searchModeOf(
   { complete, searchMode }: Pick<NestedPlanningOptions, 'complete' | 'searchMode'>,
   config: Decisions['config'],
@@ -222,14 +222,14 @@ export function searchModeOf(
   return complete === 'search' && asked === 'sharding_propagation' ? 'auto' : asked;
 }
 
-/** What was asked of a pipeline, as the plan keeps it. */
+/** The requested options of a pipeline, in the form of the plan's pins. */
 function pipelinePins({ stages, schedule, virtualStages, layout, meshes }: PipelineRequest): readonly string[] {
   const written = meshes && meshSizes(meshes).map(sizesText).join(' | ');
   const given = { pp: stages, schedule, 'virtual-stages': virtualStages, stages: layout, meshes: written };
   return Object.entries(given).flatMap(([name, value]) => (value === undefined ? [] : [`${name}=${value}`]));
 }
 
-/** Pins that decide no strategy and stay in the plan. */
+/** Pins that do not determine a strategy and stay in the plan. */
 function keptPins(pins: readonly Pin[]): Pick<SearchResult, 'places'> {
   const places = new Map<string, 'device' | 'host'>();
   for (const pin of pins) {

@@ -1,5 +1,5 @@
 /**
- * @file plot: the losses of training runs in one picture, from what each step left in metrics.jsonl.
+ * @file plot: draws the losses of training runs in one picture, from the records of each step in metrics.jsonl.
  */
 import { stat } from 'node:fs/promises';
 import path from 'node:path';
@@ -10,9 +10,9 @@ import { writeFileAtomic } from '../program/atomic.js';
 import { METRICS_FILE, readMetrics } from './training-run/metrics.js';
 
 export interface PlotOptions {
-  /** Folders of training runs, or their metrics.jsonl; a name for the legend may stand in front: `tp 2=DIR`. */
+  /** Folders of training runs, or their metrics.jsonl; an optional prefix is the name for the legend: `tp 2=DIR`. */
   readonly runs: readonly string[];
-  /** Where to write it, an SVG file (default: losses.svg). */
+  /** The SVG file to write (default: losses.svg). */
   readonly output?: string;
 }
 
@@ -27,15 +27,15 @@ export interface Plot {
   }[];
 }
 
-/** In pixels; SVG scales. */
+/** Size in pixels; SVG scales. */
 const SIZE = { width: 720, height: 400 };
 
-/** Beyond as many bytes a file of metrics is not read: some five million steps. */
+/** The largest metrics file that is read, in bytes: about five million steps. */
 const LARGEST = 2 ** 30;
 
 /**
- * Draws the losses of training runs above one another.
- * @throws AutoparError `missing-argument` without a run, `no-metrics` for a folder that no run has left steps in; cannotWrite
+ * Draws the loss curves of training runs in one plot.
+ * @throws AutoparError `missing-argument` without a run, `no-metrics` for a folder without steps of a run; cannotWrite
  */
 export async function plot({ runs, output = 'losses.svg' }: PlotOptions): Promise<Plot> {
   if (runs.length === 0)

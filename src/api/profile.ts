@@ -1,5 +1,5 @@
 /**
- * @file profile: measures the devices at hand through the runtime that will run programs, fits the cost model's figures, and
+ * @file profile: measures the local devices through the runtime that runs programs, fits the figures of the cost model, and
  * writes them for `--cluster local`.
  */
 import { fitProfile, type Measurement } from '../cost-model/fit-profile.js';
@@ -17,13 +17,13 @@ import { type Planned, sweep } from './profile/sweep.js';
 export type { MachineProfile } from './profile/profile-file.js';
 
 export interface ProfileOptions {
-  /** Where it is written; in the user's cache folder if left out. */
+  /** The file to write; by default it is in the user's cache folder. */
   readonly output?: string;
-  /** About ten seconds in place of two minutes. */
+  /** Measure for about ten seconds instead of two minutes. */
   readonly quick?: boolean;
   readonly signal?: AbortSignal;
   readonly onProgress?: (progress: { readonly done: number; readonly of: number; readonly next: Planned }) => void;
-  /** Seconds of one measurement, in place of this machine's: for tests. */
+  /** Replaces the measurement on this machine in tests; returns seconds. */
   readonly measure?: (planned: Planned) => Promise<number>;
 }
 

@@ -1,7 +1,7 @@
 /**
- * @file rehearse: a plan for more devices than this machine has, at reduced sizes on ranks of this machine. The plan's own
- * entries are lowered for a smaller model on a smaller mesh, run, and compared with one rank; and it is compared by code what the
- * plan does with what the rehearsal did.
+ * @file rehearse: runs a plan for more devices than this machine has at reduced sizes on ranks of this machine. The plan's own
+ * entries are lowered for a smaller model on a smaller mesh, run, and compared with one rank. The kinds of operations of the plan
+ * are compared with those of the rehearsal.
  */
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { availableParallelism, tmpdir } from 'node:os';
@@ -37,15 +37,15 @@ import { type VerifyResult, verifyCompiled } from './verify.js';
 export interface RehearseOptions {
   /** The folder that compile wrote. */
   readonly directory: string;
-  /** The model file; default: where it lay when it was compiled. */
+  /** The model file; by default the path from which it was compiled. */
   readonly model?: string;
-  /** Ranks of this machine, at most. */
+  /** Maximum number of ranks of this machine. */
   readonly ranks?: number;
-  /** Bytes that all ranks together may need; what is free by default. */
+  /** Bytes that all ranks together may need; by default the free memory. */
   readonly memory?: number;
-  /** Seconds that it may take; 600 by default. */
+  /** Time limit in seconds; 600 by default. */
   readonly timeLimit?: number;
-  /** Of random weights and inputs. */
+  /** Seed of random weights and inputs. */
   readonly seed?: number;
   readonly signal?: AbortSignal;
   readonly onProgress?: (text: string) => void;
@@ -55,31 +55,31 @@ export interface Rehearsal {
   readonly passed: boolean;
   readonly ranks: number;
   readonly limits: RehearsalLimits;
-  /** What it was expected to need. */
+  /** Predicted memory and time. */
   readonly need: RehearsalNeed;
   readonly reduced: readonly ReducedSize[];
   readonly notes: readonly string[];
   readonly coverage: Coverage;
-  /** What the checks have against the lowered plan, its rehearsal or that one's program; it is not run then. */
+  /** Errors of the checks of the lowered plan, the lowered rehearsal and its program; with errors the program is not run. */
   readonly problems: readonly string[];
-  /** Null where it was not run. */
+  /** Null if the program was not run. */
   readonly verification: VerifyResult | null;
 }
 
-/** For tests: what changes a form of the plan on its way. */
+/** Hooks for tests, which change the forms of the plan between the steps. */
 export interface RehearsalHooks {
-  /** The lowered form of the plan. */
+  /** Changes the lowered form of the plan. */
   readonly plan?: (stages: readonly LoweredStage[]) => readonly LoweredStage[];
-  /** The lowered form of the rehearsal. */
+  /** Changes the lowered form of the rehearsal. */
   readonly lowered?: (stages: readonly LoweredStage[]) => readonly LoweredStage[];
   readonly program?: (program: Program) => Program;
-  /** The folder that holds the rehearsal's program, before it is run. */
+  /** Receives the folder that holds the rehearsal's program, before it is run. */
   readonly folder?: (directory: string) => void;
 }
 
 /**
- * @throws AutoparError where the folder cannot be used; (noPlan) `no-rehearsal` where the plan has no form at reduced sizes,
- * `rehearsal-too-large` where it needs more memory or time than there is
+ * @throws AutoparError if the folder cannot be used; (noPlan) `no-rehearsal` if the plan has no form at reduced sizes,
+ * `rehearsal-too-large` if it needs more memory or time than the limits
  */
 export async function rehearse(options: RehearseOptions, hooks: RehearsalHooks = {}): Promise<Rehearsal> {
   const limits = rehearsalLimits(options);
@@ -96,13 +96,13 @@ export async function rehearse(options: RehearseOptions, hooks: RehearsalHooks =
   try {
     return await Promise.race([rehearsed({ ...options, signal, onProgress }, limits, hooks), ended]);
   } catch (error) {
-    // Whatever notices first that the time is over.
+    // Any step may notice first that the time is over.
     if (late.aborted && !options.signal?.aborted) throw rehearsalOutOfTime(limits, doing);
     throw error;
   }
 }
 
-/** The longest time that a timer knows. */
+/** The longest delay of a timer. */
 const MOST_MILLISECONDS = 2 ** 31 - 1;
 
 async function rehearsed(
@@ -153,7 +153,7 @@ async function rehearsed(
   };
 }
 
-/** Ranks of a rehearsal, where nothing is said. */
+/** Default maximum number of ranks of a rehearsal. */
 const MOST_RANKS = 16;
 
 interface RunRequest {

@@ -1,5 +1,5 @@
 /**
- * @file run: a compiled program on this machine's ranks.
+ * @file run: runs a compiled program on this machine's ranks.
  */
 import { listening } from '../ir/interruption.js';
 import { checkPlace } from '../program/atomic.js';
@@ -21,39 +21,39 @@ import { openCompiled } from './verify.js';
 
 export type { OutsideStatistics as OutsideBytes } from '../runtime/statistics.js';
 
-/** What a run gives: outputs, step times, and what each rank did. */
+/** The results of a run: outputs, step times, and statistics of each rank. */
 export interface RunReport extends RunResult {
-  /** `emulated`: ranks waited as long as their work is predicted to take, and there are no outputs. */
+  /** `emulated`: ranks waited for the predicted time of their work, and there are no outputs. */
   readonly backend: RunBackend;
   /** The link between emulated ranks. */
   readonly link?: EmulatedLink;
-  /** What the plan was made for, where that is another machine. */
+  /** The cluster and step time that the plan was made for, if it is not this machine. */
   readonly planned?: Omit<Plan['cluster'], 'description'> & { readonly stepSeconds: number };
-  /** Of experts that tokens are dispatched to, in the last step; left out where there are none. */
+  /** Load of the experts to which tokens are dispatched, in the last step; left out if there are none. */
   readonly experts?: readonly ExpertLoad[];
 }
 
 export interface RunCompiledOptions extends Omit<RankResources, 'backend'> {
   /** The folder that compile wrote. */
   readonly directory: string;
-  /** .npy, .npz, .pb, or a folder; random where not given. */
+  /** .npy, .npz, .pb, or a folder; random by default. */
   readonly inputs?: string;
   readonly seed?: number;
   readonly steps?: number;
   readonly threadsPerRank?: number;
-  /** What computes (default: `cpu`); `emulated` waits as long as it is predicted to take. */
+  /** The backend that computes (default: `cpu`); `emulated` waits for the predicted time instead. */
   readonly backend?: RunBackend;
-  /** Between emulated ranks: bandwidth and latency, `10GB/s,20us`; those of the plan's cluster by default. */
+  /** Link between emulated ranks: bandwidth and latency, `10GB/s,20us`; by default that of the plan's cluster. */
   readonly link?: string;
-  /** A file for when ranks ran what in the last step, for Perfetto and chrome://tracing. */
+  /** A file for the timeline of the ranks in the last step, for Perfetto and chrome://tracing. */
   readonly trace?: string;
-  /** Whether `spans` of the report says when ranks ran what in the last step. */
+  /** Whether `spans` of the report holds the timeline of the ranks in the last step. */
   readonly timed?: boolean;
   readonly signal?: AbortSignal;
   readonly onProgress?: (text: string) => void;
 }
 
-/** Runs `steps` steps (default 1) after one that is not counted. @throws AutoparError for everything the user can mend. */
+/** Runs `steps` steps (default 1) after a warm-up step. @throws AutoparError for everything the user can fix. */
 export async function runCompiled(options: RunCompiledOptions): Promise<RunReport> {
   if (options.trace !== undefined) await checkPlace(options.trace);
   const parts = await readRunnable(options.directory);
@@ -64,7 +64,7 @@ export async function runCompiled(options: RunCompiledOptions): Promise<RunRepor
   const runtime: RunOptions = {
     program,
     steps: options.steps ?? 1,
-    // A step of training changes the weights: none is for warming up.
+    // A training step changes the weights: there is no warm-up step.
     warmup: program.state ? 0 : 1,
     trace: options.trace !== undefined || options.timed === true,
     ...(options.threadsPerRank === undefined ? {} : { threadsPerRank: options.threadsPerRank }),
@@ -89,7 +89,7 @@ function plannedFor({ cluster: { nodes, perNode, device }, predicted: { stepSeco
   return { nodes, perNode, device, stepSeconds };
 }
 
-/** Random indices must fit the tables they look up, which only the model tells; given arrays need no model. */
+/** Reads or draws inputs. Only the model states the tables that random indices must fit; given arrays need no model. */
 async function arraysFor(options: RunCompiledOptions, parts: CompiledParts): Promise<Arrays> {
   if (options.inputs) {
     const arrays = await readInputs(options.inputs, parts.program.inputs);

@@ -1,5 +1,5 @@
 /**
- * @file simulate: what a hand-written choice of degrees, batches, schedule and memory savings costs, without a search. One
+ * @file simulate: prices a hand-written choice of degrees, batches, schedule and memory savings, without a search. One
  * micro-batch of each part of the model is lowered and priced; stages, micro-batches and data parallelism follow from it.
  */
 
@@ -49,31 +49,31 @@ export interface SimulateOptions
     WriteModelOptions {
   readonly cluster?: string;
   readonly devices?: number;
-  /** Bytes per device; what the device has by default. */
+  /** Bytes per device; by default the memory of the device. */
   readonly memory?: number;
-  /** A step of training; inference (forward alone) where it is left out. */
+  /** Price a training step; if left out, inference (forward only). */
   readonly training?: { readonly loss: LossOptions };
   /** The same as `training.loss`. */
   readonly loss?: LossOptions;
   readonly globalBatch?: number;
   readonly microBatch?: number;
   readonly microBatches?: number;
-  /** Axes of the mesh, outermost first; pp, dp, sp, tp where it is left out. */
+  /** Axes of the mesh, outermost first; pp, dp, sp, tp by default. */
   readonly meshOrder?: MeshOrder;
   readonly tpSequence?: TpSequence;
   readonly zero?: 0 | 1 | 2 | 3;
   readonly recompute?: Recompute;
   readonly schedule?: PipelineSchedule;
   readonly virtualStages?: number;
-  /** What lies in the host's memory; nothing where it is left out. */
+  /** Data that is offloaded to the host's memory; nothing by default. */
   readonly offload?: Offload;
   readonly precision?: ProductPrecision;
   readonly software?: SoftwareName;
-  /** Of an element of a gradient, in memory and on the wire; as the software has it where it is left out. */
+  /** Bytes of a gradient element in memory and in communication; by default those that the software uses. */
   readonly gradientBytes?: 2 | 4;
   readonly attention?: StepConfiguration['attention'];
   readonly signal?: AbortSignal;
-  /** File to write the pipeline's timeline to, as Perfetto and chrome://tracing read it. */
+  /** File for the pipeline's timeline, for Perfetto and chrome://tracing. */
   readonly trace?: string;
 }
 
@@ -82,39 +82,39 @@ export interface Simulation extends StepPrice, WrittenModel {
   readonly cluster: Cluster;
   readonly configuration: StepConfiguration;
   readonly microBatches: number;
-  /** Samples, and tokens where the model has a sequence, per second of all devices. */
+  /** Samples per second on all devices; `tokensPerSecond` is null if the model has no sequence. */
   readonly samplesPerSecond: number;
   readonly tokensPerSecond: number | null;
-  /** FLOPs of the model in a step (recomputation left out) over those that all devices could do at their 16-bit peak (of ranks of
-   * this machine: fp32). */
+  /** FLOPs of the model in a step, without recomputation. `utilisation` (MFU) divides them by what all devices can do in the
+   * step time at their 16-bit peak (ranks of this machine: fp32 peak). */
   readonly modelFlops: number;
   readonly utilisation: number;
-  /** Where each axis lies, and what goes over it. */
+  /** The levels and links of each mesh axis, and the communication over it. */
   readonly axes: readonly AxisUse[];
   readonly stages: readonly StageMemory[];
-  /** Of a device of the stage that has least to spare; null where nobody knows. */
+  /** Memory of a device of the stage with the least free memory; null if it is unknown. */
   readonly memoryBytes: number | null;
   readonly fits: boolean;
-  /** What the fullest node's host holds, and has; null where nothing is offloaded. */
+  /** Bytes offloaded to the host of the fullest node, and the host's memory; null if nothing is offloaded. */
   readonly host: HostMemory | null;
-  /** That stage. */
+  /** The stage with the least free memory. */
   readonly tightestStage: number;
-  /** Its largest tensors at the peak, by name; none where only the model's work is known. */
+  /** The largest tensors of that stage at peak memory, by name; empty if only the model's work is known. */
   readonly largest: readonly HeldTensor[];
-  /** Bytes that it lacks; 0 where it fits. */
+  /** Bytes that this stage lacks; 0 if it fits. */
   readonly missingBytes: number;
-  /** When stages run what in a step. */
+  /** The timeline of the stages in a step. */
   readonly spans: () => readonly StepSpan[];
-  /** Per stage, what a device holds over a step. */
+  /** Memory of a device over a step, per stage. */
   readonly memoryOverTime: () => readonly HeldOverTime[];
-  /** The cheapest single change that makes it fit; null where none does, or none is needed. */
+  /** The cheapest single change that makes the step fit; null if none does, or none is needed. */
   readonly remedy: Remedy | null;
 }
 
 /**
  * Prices a choice.
  * @throws AutoparError (usage) `degrees-do-not-match-devices`, `degree-does-not-fit`, `batch-does-not-divide`, `too-many-stages`,
- * `bad-schedule`, and what reading or generating the model refuses
+ * `bad-schedule`, and the errors of reading or generating the model
  */
 export async function simulate(options: SimulateOptions): Promise<Simulation> {
   checkPurpose(options);
@@ -154,10 +154,10 @@ export async function simulate(options: SimulateOptions): Promise<Simulation> {
   };
 }
 
-/** Tensors that are named at the peak. */
+/** Number of tensors that are named at peak memory. */
 const NAMED = 8;
 
-/** A configuration of a model whose work is known, priced; no remedy is looked for. */
+/** Prices a configuration of a model whose work is known; it does not look for a remedy. */
 export function simulationOf({ modelFlops: flops, ...priceable }: Priceable): Simulation {
   const { name, cluster, configuration, work, memory, sequence } = priceable;
   const price = priceStepExactly(work, configuration, cluster, STEP_CONSTANTS);
@@ -191,7 +191,7 @@ export function simulationOf({ modelFlops: flops, ...priceable }: Priceable): Si
   };
 }
 
-/** What a simulation is made of. */
+/** The input of a simulation. */
 export interface Priceable {
   readonly name: string;
   readonly cluster: Cluster;
@@ -199,14 +199,14 @@ export interface Priceable {
   readonly work: ModelWork;
   /** FLOPs of the model in a step, all devices together. */
   readonly modelFlops: number;
-  /** Of every device; what each has where it is left out. */
+  /** Bytes per device; if undefined, the memory of each device. */
   readonly memory: number | undefined;
-  /** Tokens of a sample; null where its inputs are none. */
+  /** Tokens of a sample; null if its inputs are not tokens. */
   readonly sequence: number | null;
 }
 
 /**
- * FLOP per second of all devices at their 16-bit peak; fp32 where they have none, and of this machine, which computes in that.
+ * FLOP/s of all devices at their 16-bit peak; at their fp32 peak if they have none, and for this machine, which computes in fp32.
  */
 function peakOf({ nodes, perNode, device, local, kinds = [{ nodes, device }] }: Cluster): number {
   const peaks = kinds.map(({ nodes: count, device: { peakFlops } }) => {
@@ -216,7 +216,7 @@ function peakOf({ nodes, perNode, device, local, kinds = [{ nodes, device }] }: 
   return peaks.reduce((sum, peak) => sum + peak, 0);
 }
 
-/** Devices that the degrees ask for where nothing else says how many there are; dp is what is left where it is not given. */
+/** The degrees that determine the number of devices if nothing else states it; dp takes the remaining devices if not given. */
 function hintOf({ dp, tp = 1, pp = 1, sp = 1 }: SimulateOptions): { readonly dp?: number; readonly tp: number } {
   return { ...(dp === undefined ? {} : { dp }), tp: tp * pp * sp };
 }
@@ -261,7 +261,7 @@ function configurationOf(options: SimulateOptions, cluster: Cluster): StepConfig
   };
 }
 
-/** What of a configuration no search decides: precision and kernels, which the device may decide, software, what overlaps. */
+/** The part of a configuration that no search decides: precision and kernels (defaults of the device), software, overlap. */
 export function baseConfiguration(
   cluster: Cluster,
   {
@@ -289,8 +289,8 @@ export function baseConfiguration(
 }
 
 /**
- * A model that states a batch of several samples is taken at its word: where nothing is said of batches, in pp micro-batches if
- * that divides it; where one of micro-batch and micro-batches is said, if that does.
+ * Uses the batch of a model that states several samples as the global batch. Without batch options it has pp micro-batches, if
+ * they divide it. With either the micro-batch or the number of micro-batches, the model's batch is used if that divides it.
  */
 async function withBatch(
   options: SimulateOptions,
@@ -307,7 +307,7 @@ async function withBatch(
   return { ...options, globalBatch: stated, ...(stated % (dp * pp) === 0 ? { microBatches: pp } : {}) };
 }
 
-/** Micro-batch and global batch, from what is given of them and of the number of micro-batches. */
+/** Micro-batch and global batch, from the given batch options. */
 function batchOf({ globalBatch, microBatch, microBatches: count }: SimulateOptions, dp: number, pp: number) {
   if (globalBatch === undefined) {
     const samples = microBatch ?? 1;
@@ -332,7 +332,7 @@ function batchOf({ globalBatch, microBatch, microBatches: count }: SimulateOptio
   );
 }
 
-/** What is about training alone. */
+/** Refuses training options for inference. */
 export function checkPurpose({ loss, zero = 0, recompute = 'none' }: SimulateOptions): void {
   const stray = zero > 0 ? `--zero ${zero}` : recompute === 'none' ? undefined : `--recompute ${recompute}`;
   if (loss || stray === undefined) return;
@@ -344,8 +344,8 @@ export function checkPurpose({ loss, zero = 0, recompute = 'none' }: SimulateOpt
 }
 
 /**
- * What can be offloaded at all.
- * @throws AutoparError (usage) `bad-option` for inference, `no-host` where nothing is known of the devices' hosts
+ * Checks whether anything can be offloaded.
+ * @throws AutoparError (usage) `bad-option` for inference, `no-host` if the devices' hosts are unknown
  */
 export function checkOffload({ offload = 'none', loss }: SimulateOptions, { device, local }: Cluster): void {
   if (offload === 'none') return;
@@ -376,7 +376,7 @@ function checkStages(work: ModelWork, { degrees, virtualStages }: StepConfigurat
   );
 }
 
-/** sp cuts a sequence, ep experts: of a model without them no rank would have less to do. */
+/** sp shards the sequence and ep the experts: in a model without them no rank would have less work. */
 function checkCuts(work: ModelWork, { degrees: { sp, ep } }: StepConfiguration): void {
   const { sequence, experts } = factsOf(work);
   const refuse = (message: string, hint: string) => usage('degree-does-not-fit', message, hint);

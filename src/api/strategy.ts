@@ -1,6 +1,6 @@
 /**
- * @file strategy: checkpoints between their forms. plan.json is ours and says all; MindSpore's protobuf and JSON and ONNX's
- * multi-device annotations say parts of it, and what a form cannot say is named (docs/checkpoints.md).
+ * @file strategy: converts checkpoints between their forms. autopar's plan.json is complete. MindSpore's protobuf and JSON and
+ * ONNX's multi-device annotations hold parts of it; notes list what a form cannot express (docs/checkpoints.md).
  */
 import { AutoparError } from '../ir/error.js';
 import { writeFileAtomic, writeJsonAtomic } from '../program/atomic.js';
@@ -46,17 +46,17 @@ export { operatorText } from '../strategy/diff.js';
 export interface ConvertOptions extends ModelOptions {
   readonly from: string;
   readonly output: string;
-  /** The form to write; left out: what the output's name ends in. */
+  /** The form to write; by default that of the output name's ending. */
   readonly to?: StrategyForm;
-  /** Only this pipeline stage, for MindSpore's forms. */
+  /** Write only this pipeline stage, for MindSpore's forms. */
   readonly stage?: number;
-  /** Degrees of the mesh that pins are meant for; left out: those of the checkpoint, or the ones it fits best. */
+  /** Degrees of the mesh for the pins; by default those of the checkpoint, or the ones that fit it best. */
   readonly degrees?: { readonly dp?: number; readonly tp?: number };
-  /** Devices that there are: a checkpoint for another number is refused. */
+  /** Number of available devices: a checkpoint for another number is refused. */
   readonly devices?: number;
-  /** The configuration of an ONNX model to read, where it has several. */
+  /** The configuration of an ONNX model to read, if it has several. */
   readonly configuration?: string;
-  /** Read the annotations of an ONNX model even though a plan rides along. */
+  /** Read the annotations of an ONNX model even if it contains a plan. */
   readonly pinsOnly?: boolean;
 }
 
@@ -64,7 +64,7 @@ export interface Converted {
   readonly from: StrategyForm;
   readonly to: StrategyForm;
   readonly output: string;
-  /** What the new form cannot say, or the model has no place for, a line each. */
+  /** Notes on what the new form cannot express or the model has no counterpart for, one line each. */
   readonly notes: readonly string[];
 }
 
@@ -86,8 +86,8 @@ export async function strategyPins(options: Omit<ConvertOptions, 'output' | 'to'
 }
 
 /**
- * Merges the files of a pipeline's stages into one, protobuf or JSON as its name ends.
- * @throws AutoparError `strategy-conflict`, `strategy-mismatch` (input) naming what the files disagree on
+ * Merges the files of a pipeline's stages into one, protobuf or JSON according to its name's ending.
+ * @throws AutoparError `strategy-conflict`, `strategy-mismatch` (input) with the contradiction between the files
  */
 export async function mergeStrategies(files: readonly string[], output: string): Promise<Converted> {
   const stages = await Promise.all(
@@ -103,7 +103,7 @@ export interface Compared extends StrategyDifference {
   readonly form: 'plan' | 'mindspore';
 }
 
-/** Compares two checkpoints; a plan and a MindSpore checkpoint are compared in what MindSpore says. */
+/** Compares two checkpoints; a plan and a MindSpore checkpoint are compared in MindSpore's form. */
 export async function diffStrategies(before: string, after: string, options: ModelOptions = {}): Promise<Compared> {
   const [a, b] = [await readStrategy(before), await readStrategy(after)];
   const [planA, planB] = [planOfFile(a), planOfFile(b)];
@@ -112,7 +112,7 @@ export async function diffStrategies(before: string, after: string, options: Mod
     const isNeeded = isOneModel && !sameLayers(planA, planB);
     const isOfUse = isNeeded || (isOneModel && hasMoves(planA, planB));
     const model = isOfUse ? modelOfPlan(a, planA, options) : undefined;
-    // Which operators are a layer's is said where the model is at hand.
+    // With the model the difference can state which operators belong to a layer.
     const imported = await (isNeeded ? model : model?.catch(() => undefined));
     return { form: 'plan', ...diffPlans(planA, planB, imported?.graph) };
   }
@@ -121,8 +121,8 @@ export async function diffStrategies(before: string, after: string, options: Mod
 }
 
 /**
- * Ranks whose files a rank needs when weights are cut anew, as MindSpore's rank_list_for_transform; null for a checkpoint
- * stands for weights that are not sharded.
+ * The ranks whose files a rank needs to reshard weights, as in MindSpore's rank_list_for_transform; a null checkpoint
+ * means unsharded weights.
  */
 export async function ranksForTransform(
   from: string | null,
@@ -135,7 +135,7 @@ export async function ranksForTransform(
   return rankListForTransform(await sharded(from), await sharded(to), rank);
 }
 
-/** A checkpoint as `show` prints it. */
+/** A checkpoint in the form that `show` prints. */
 export type Shown =
   | { readonly form: 'plan' | 'onnx'; readonly file: string; readonly plan: Plan }
   | { readonly form: 'mindspore' | 'mindspore-json'; readonly file: string; readonly document: MindSporeStrategy }
@@ -160,12 +160,12 @@ export async function showStrategy(file: string, options: Pick<ConvertOptions, '
   return { form: 'onnx', file: read.file, pins, notes };
 }
 
-/** Whether a checkpoint is a plan, or has one inside. */
+/** Whether a checkpoint is a plan, or contains one. */
 export async function holdsPlan(file: string): Promise<boolean> {
   return planOfFile(await readStrategy(file)) !== null;
 }
 
-/** Writes `read` as `to`. @returns what the form cannot say */
+/** Writes `read` as `to`. @returns notes on what the form cannot express */
 async function write(read: StrategyFile, to: StrategyForm, options: ConvertOptions): Promise<readonly string[]> {
   if (to === 'annotations') {
     const { pins, notes } = await pinsOf(read, options);
@@ -229,7 +229,7 @@ function titleOf({ model, cluster, predicted }: Plan): string {
   return `${model.name} on ${devices}: autopar predicts ${figures} in ${precision}`;
 }
 
-/** The model of a plan, and the plan on its operators, where the two fit. */
+/** The model of a plan, and the plan on its operators. It throws if they do not match. */
 async function placedIn(read: StrategyFile, plan: Plan, options: Omit<ConvertOptions, 'output'>) {
   const imported = await modelOfPlan(read, plan, options);
   checkCheckpoint(plan, imported, options.devices, read.file);
@@ -238,7 +238,7 @@ async function placedIn(read: StrategyFile, plan: Plan, options: Omit<ConvertOpt
   return { imported, placed };
 }
 
-/** What a checkpoint says, as pins, and what the model has no place for. */
+/** The contents of a checkpoint as pins, and notes on entries that have no counterpart in the model. */
 async function pinsOf(
   read: StrategyFile,
   options: Omit<ConvertOptions, 'output'>,
@@ -291,7 +291,7 @@ async function writeDocument(
   ];
 }
 
-/** The mesh that is given, or that of the plan whose annotations they are. */
+/** The mesh of the given degrees, or that of the plan to which the annotations belong. */
 function ownMesh(
   plan: Plan | null,
   configuration: string | undefined,
@@ -318,7 +318,7 @@ function documentOf(read: StrategyFile, purpose: string): MindSporeStrategy {
   );
 }
 
-/** @param complete refuse a plan of whose parameters MindSpore cannot say all */
+/** @param complete refuse a plan if MindSpore's form cannot express all its parameters */
 async function asDocument(read: StrategyFile, options: ModelOptions, complete = false): Promise<MindSporeStrategy> {
   const plan = planOfFile(read);
   if (!plan) return documentOf(read, 'be compared with plans or with each other');

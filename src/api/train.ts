@@ -1,5 +1,5 @@
 /**
- * @file train: a compiled program trained on data files. What each step does is recorded in metrics.jsonl in the program's
+ * @file train: trains a compiled program on data files. Each step is recorded in metrics.jsonl in the program's
  * folder.
  */
 import type { TokenType } from '../data/data-file.js';
@@ -43,28 +43,28 @@ export type { TokenType };
 export interface TrainOptions extends Omit<RankResources, 'backend'>, CheckpointOptions {
   /** The folder that compile wrote with --train. */
   readonly directory: string;
-  /** .npy, .npz, or files of raw tokens: one after the other. */
+  /** .npy, .npz, or files of raw tokens, concatenated in this order. */
   readonly data: readonly string[];
   /** The type of raw tokens; uint16 by default. */
   readonly tokenType?: TokenType;
-  /** Times that every sample is read; 1 by default. */
+  /** Number of times that every sample is read; 1 by default. */
   readonly epochs?: number;
-  /** Steps to take, in place of epochs. */
+  /** Number of steps, instead of epochs. */
   readonly steps?: number;
-  /** What becomes of samples that fill no batch; `drop` by default. */
+  /** How to treat the last samples of an epoch that do not fill a batch; `drop` by default. */
   readonly lastBatch?: LastBatch;
-  /** Read samples as they stand in the files. */
+  /** Read samples in the order of the files. */
   readonly inOrder?: boolean;
-  /** Of the order of samples; 0 by default. */
+  /** Seed of the order of samples; 0 by default. */
   readonly seed?: number;
-  /** Files of samples whose mean loss is taken without training on them. */
+  /** Files of evaluation samples: their mean loss is computed, and they are not trained on. */
   readonly evalData?: readonly string[];
-  /** Steps from one evaluation to the next; by default there is one at the end. */
+  /** Steps between evaluations; by default there is one evaluation at the end. */
   readonly evalEvery?: number;
-  /** The model file; where it was when it was compiled, if left out. */
+  /** The model file; by default the path from which it was compiled. */
   readonly model?: string;
   readonly threadsPerRank?: number;
-  /** A file for when ranks ran what in the last step, for Perfetto and chrome://tracing. */
+  /** A file for the timeline of the ranks in the last step, for Perfetto and chrome://tracing. */
   readonly trace?: string;
   readonly backend?: BackendName;
   readonly signal?: AbortSignal;
@@ -73,30 +73,30 @@ export interface TrainOptions extends Omit<RankResources, 'backend'>, Checkpoint
   readonly onStep?: (metrics: StepMetrics) => void;
 }
 
-/** What is evaluated: data files, as `train` takes them. */
+/** The data files to evaluate, as in `train`. */
 export type EvaluateOptions = Pick<TrainOptions, 'data' | 'tokenType'>;
 
 export interface TrainReport {
   readonly state: TrainingState;
   readonly samples: number;
   readonly stepsPerEpoch: number;
-  /** Of every step, in order. */
+  /** Loss of every step, in order. */
   readonly losses: readonly number[];
   readonly last: StepMetrics;
-  /** Mean losses of the evaluation data, each after its step. */
+  /** Mean losses of the evaluation data, with the step before each evaluation. */
   readonly evaluations: readonly { readonly step: number; readonly loss: number }[];
-  /** Wall time of all steps. */
+  /** Wall-clock time of all steps. */
   readonly seconds: number;
-  /** Bytes of data files that were read, by rank; one reads for all that hold the same. */
+  /** Bytes read from data files, by rank; one rank reads for all ranks that hold the same data. */
   readonly bytesRead: readonly number[];
   readonly metricsFile: string;
-  /** The last one that was written; null where none was. */
+  /** The last checkpoint that was written; null if none was. */
   readonly checkpoint: Saved | null;
-  /** The checkpoint's folder that it went on from; null where it began anew. */
+  /** The folder of the checkpoint that the run resumed from; null for a new run. */
   readonly resumedFrom: string | null;
 }
 
-/** A run, and what the ranks kept at its end: weights and the optimizer's state, whole, by name. */
+/** A run, and the state of the ranks at its end: unsharded weights and optimizer state, by name. */
 export interface TrainedRun {
   readonly report: TrainReport;
   readonly kept: WholeTensors;
@@ -104,16 +104,16 @@ export interface TrainedRun {
 
 /**
  * Trains a program.
- * @throws AutoparError for everything the user can mend; `not-finite` (checkFailed) where the loss is no number
+ * @throws AutoparError for everything the user can fix; `not-finite` (checkFailed) if the loss is not finite
  */
 export async function train(options: TrainOptions): Promise<TrainReport> {
   return (await trainFrom(options, {}, false)).report;
 }
 
 /**
- * Trains from other values than the program's own.
- * @param initial by name, values of weights and of other state
- * @param keeps whether all state is read at the end; checkpoints are then written where they are asked for alone
+ * Trains from given initial values instead of the program's own.
+ * @param initial values of weights and of other state, by name
+ * @param keeps whether all state is read at the end; checkpoints are then written only if requested
  */
 export async function trainFrom(options: TrainOptions, initial: WholeTensors, keeps: boolean): Promise<TrainedRun> {
   const { directory, signal } = options;
@@ -203,7 +203,7 @@ async function trainModel(
         const { step } = taken;
         onProgress(progressText(taken, steps, seconds / losses.length));
         const isDue = evaluation && (step === steps || step % (options.evalEvery ?? steps) === 0);
-        // What is wrong with data to evaluate costs no checkpoint.
+        // An error in the evaluation data must not prevent the checkpoint: it is thrown afterwards.
         let fault: unknown = null;
         const evalLoss = isDue
           ? await evaluation(await session.read(state)).catch((error: unknown) => {
@@ -228,7 +228,7 @@ async function trainModel(
     const places = { metricsFile: file.file, checkpoint: checkpoints.last(), resumedFrom: checkpoints.from };
     return { report: { ...report, ...places }, kept: keeps ? await session.read(state) : {} };
   };
-  /** The mean loss of data under the state that is handed in. */
+  /** Opens evaluation data; the result computes the mean loss for a given state. */
   const openEvaluation = async (files: readonly string[]): Promise<(state: WholeTensors) => Promise<number>> => {
     onProgress('planning the evaluation');
     const { microBatches = 1 } = asked;

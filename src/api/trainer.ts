@@ -1,6 +1,6 @@
 /**
- * @file A trainer: one model, trained, tuned further, evaluated and asked for outputs under whatever parallel configuration.
- * Weights are whole between its calls, so that each call may run on other ranks than the one before.
+ * @file A trainer: trains, fine-tunes, evaluates and runs one model under any parallel configuration. Weights are unsharded
+ * between its calls, so that each call may run on other ranks than the previous one.
  */
 
 import { AutoparError } from '../ir/error.js';
@@ -14,7 +14,7 @@ import type { EvaluateOptions, TrainOptions, TrainReport } from './train.js';
 import type { Evaluation } from './training-run/evaluate.js';
 import { checked, compile } from './verbs.js';
 
-/** A model and how it is trained, as `compile` takes them. */
+/** A model and its training, as in `compile`. */
 export interface TrainerOptions
   extends Omit<CompileOptions, 'training' | 'planOnly' | 'verify' | 'target' | 'writeModel'> {
   readonly training: Training;
@@ -36,19 +36,19 @@ export class Trainer {
     if (lacking) throw new AutoparError('missing-argument', 'usage', `new Trainer() needs the option ${lacking}`);
   }
 
-  /** From here on the model runs so. Weights stay. */
+  /** Sets the parallel configuration for the next calls. Weights stay unchanged. */
   setParallelConfig(config: TrainerConfig): this {
     this.config = config;
     this.isCompiled = false;
     return this;
   }
 
-  /** Trains from the weights of the model. @throws AutoparError as `compile` and `train` do */
+  /** Trains from the weights of the model. @throws AutoparError as `compile` and `train` */
   async train(data: DataRun): Promise<TrainReport> {
     return this.run(data, async () => ({}));
   }
 
-  /** Trains on from the weights that the last call left, with a fresh optimizer. */
+  /** Continues training from the weights of the last call, with new optimizer state. */
   async finetune(data: DataRun): Promise<TrainReport> {
     return this.run(data, async () => {
       const { planned } = await this.model();
@@ -56,7 +56,7 @@ export class Trainer {
     });
   }
 
-  /** The mean loss of data under the weights as they are. */
+  /** The mean loss of data for the current weights. */
   async evaluate(options: EvaluateOptions): Promise<Evaluation> {
     return checked('evaluate', options, [], async () => {
       const { data, tokenType = 'uint16' } = options;
@@ -75,7 +75,7 @@ export class Trainer {
     });
   }
 
-  /** The model's outputs for one batch of inputs, under the weights as they are. */
+  /** The model's outputs for one batch of inputs and the current weights. */
   async predict(inputs: WholeTensors): Promise<WholeTensors> {
     return this.forward('outputs', async ({ session }) => (await session.step(inputs)).outputs);
   }
@@ -112,7 +112,7 @@ export class Trainer {
     }
   }
 
-  /** Values by name: those of the last run, or those that the compiled program begins with. */
+  /** Values by name: those of the last run, or the initial values of the compiled program. */
   private async weights(directory: string): Promise<WholeTensors> {
     if (Object.keys(this.kept).length > 0) return this.kept;
     const session = await openSession(directory);
@@ -133,7 +133,7 @@ export class Trainer {
     return this.config.output ?? this.options.output ?? defaultFolder(model);
   }
 
-  /** Compiles where the configuration is another than that of the last call. */
+  /** The compiled folder; it is compiled again if the configuration has changed since the last call. */
   private async folder(): Promise<string> {
     const { training, ...options } = this.options;
     const { microBatches, ...config } = this.config;

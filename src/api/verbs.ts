@@ -1,6 +1,6 @@
 /**
- * @file The public verbs: each checks its options as the command line does, before anything is done, and loads its station when
- * it is called. Errors are in words of JavaScript; the command line says their cause.
+ * @file The public verbs: each checks its options as the command line does before anything runs, and loads its implementation
+ * when it is called. Errors are in JavaScript terms; the command line reports their cause, which is in its own terms.
  */
 import { AutoparError } from '../ir/error.js';
 import type { CalibrateOptions, Calibration } from './calibrate.js';
@@ -52,14 +52,14 @@ export type {
   VerifyOptions,
 };
 
-/** @throws AutoparError as `importModel` of import.ts; (usage) for options that there are not */
+/** @throws AutoparError as `importModel` of import.ts; (usage) for unknown options */
 export function importModel(file: string, options: ImportOptions = {}): Promise<ImportedModel> {
   return checked('importModel', options, [], async () =>
     (await import('./models/import.js')).importModel(file, options),
   );
 }
 
-/** What autopar understood of a model, without a plan. */
+/** Reports how autopar understands a model, without a plan. */
 export function inspect(options: InspectOptions): Promise<Inspection> {
   return checked('inspect', options, INSPECT_IDLE, () =>
     alsoWritten(options, async () => (await import('./inspect.js')).inspect(options)),
@@ -76,7 +76,7 @@ export function emit(planned: PlannedModel, options: EmitOptions): Promise<Emitt
   return checked('emit', options, [], async () => (await import('./output/emit.js')).emit(planned, options));
 }
 
-/** Plans a model and writes plan and program; nothing is left behind where it fails. */
+/** Plans a model and writes plan and program; if it fails it leaves no files behind. */
 export function compile(options: CompileOptions): Promise<CompileResult> {
   return checked('compile', options, [], async () => {
     const { generate = options.generated, ...given } = options;
@@ -140,14 +140,14 @@ export function profile(
   return checked('profile', options, [], async () => (await import('./profile.js')).profile(options));
 }
 
-/** Learns from measured runs how long layers take on a cluster, and writes a cluster file that says so. */
+/** Fits the times of layers on a cluster to measured runs, and writes them to a cluster file. */
 export function calibrate(options: CalibrateOptions): Promise<Calibration> {
   return checked('calibrate', options, [], async () => (await import('./calibrate.js')).calibrate(options));
 }
 
 /**
- * Checks options as those of a verb, then acts. Errors are in words of JavaScript.
- * @throws AutoparError (usage) `unknown-option`, `bad-option`, `missing-argument`; what `run` throws
+ * Checks the options of a verb, then runs it. Errors are in JavaScript terms.
+ * @throws AutoparError (usage) `unknown-option`, `bad-option`, `missing-argument`; the errors of `run`
  */
 export async function checked<Options, Result>(
   verb: Verb,
@@ -169,7 +169,7 @@ export async function checked<Options, Result>(
   }
 }
 
-/** Where an option belongs that a verb does not have; null where its name means nothing. */
+/** A hint on where an option belongs that the verb does not have; null for an unknown name. */
 function elsewhere(verb: Verb, name: string): string | null {
   const path = 'training' in TABLES[verb] ? trainingPath(name) : null;
   if (path !== null) return `it is ${path}`;

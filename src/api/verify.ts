@@ -1,5 +1,6 @@
 /**
- * @file verify: the sharded program against the unsharded model, element by element; of a program that trains, steps of both.
+ * @file verify: compares the sharded program with the unsharded model, element by element; for training programs it compares
+ * training steps of both.
  */
 import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
 import { AutoparError } from '../ir/error.js';
@@ -29,13 +30,13 @@ import { compareSteps, type StepComparison, type StepPart } from './verification
 export interface VerifyOptions extends RankResources {
   /** The folder that compile wrote. */
   readonly directory: string;
-  /** The model file; default: where it lay when it was compiled. */
+  /** The model file; by default the path from which it was compiled. */
   readonly model?: string;
   readonly inputs?: string;
   readonly seed?: number;
-  /** Compare everything that crosses a segment besides the outputs. */
+  /** Compare all tensors between segments, besides the outputs. */
   readonly tensors?: boolean;
-  /** Relative and absolute tolerance; by dtype where not given. */
+  /** Relative and absolute tolerance; by default they depend on the dtype. */
   readonly rtol?: number;
   readonly atol?: number;
   readonly signal?: AbortSignal;
@@ -46,30 +47,30 @@ export interface VerifyResult {
   readonly passed: boolean;
   readonly outputs: readonly Comparison[];
   readonly tensors: readonly Comparison[];
-  /** Of a program that trains: the gradient of every trained weight, by step. */
+  /** For training programs: the gradient of every trained weight, by step. */
   readonly gradients?: readonly StepComparison[];
-  /** Of a program that trains: the first value of every piece of state, and by step how it changes. */
+  /** For training programs: the initial value of every state tensor, and its change by step. */
   readonly state?: readonly StepComparison[];
-  /** Of a program that trains: steps that were compared, and how many of them changed weights. */
+  /** For training programs: number of steps that were compared, and number of steps that changed weights. */
   readonly steps?: { readonly taken: number; readonly updates: number };
-  /** What it was compared with. */
+  /** The reference of the comparison. */
   readonly reference: 'the model file in ONNX Runtime' | 'the unsharded graph in ONNX Runtime';
   /**
-   * Of the outputs of a quantised model that differ: ONNX Runtime's results without its optimisations against those with them.
+   * For outputs of a quantised model that differ: ONNX Runtime's results without its optimisations compared with those with them.
    */
   readonly unoptimised?: readonly Comparison[];
 }
 
 /**
- * Runs model and program on the same inputs and compares. The model runs first: where ONNX Runtime cannot run it, no program of
- * it can.
- * @throws AutoparError where the folder, the model or the inputs cannot be used; a difference is no error but a result.
+ * Runs model and program on the same inputs and compares. The model runs first: if ONNX Runtime cannot run it, it cannot run its
+ * program either.
+ * @throws AutoparError if the folder, the model or the inputs cannot be used; a difference is a result, not an error.
  */
 export async function verify(options: VerifyOptions): Promise<VerifyResult> {
   return verifyCompiled(options, await openCompiled(options.directory, options));
 }
 
-/** The same for a program whose model is at hand; `directory` holds the program. */
+/** The same for a program whose model is already imported; `directory` holds the program. */
 export async function verifyCompiled(options: VerifyOptions, compiled: Compiled): Promise<VerifyResult> {
   const progress = options.onProgress ?? (() => undefined);
   const { imported, file, constants, program } = compiled;
@@ -82,7 +83,7 @@ export async function verifyCompiled(options: VerifyOptions, compiled: Compiled)
   progress('running the model');
   const orderings = orderedOutputs(imported.graph);
   const fromFile = file === null ? null : await runFile(file, { ...constants, ...inputs });
-  // Import adds outputs, such as the tokens of each expert.
+  // Import adds outputs, such as the number of tokens of each expert.
   const added = fromFile ? imported.graph.outputs.filter((name) => !(name in fromFile)) : [];
   const ordered = [...orderings.values()].map(({ values }) => values);
   const extra = [...new Set([...crossing, ...ordered, ...added])];
@@ -106,7 +107,7 @@ export async function verifyCompiled(options: VerifyOptions, compiled: Compiled)
     const tolerance = { relative: options.rtol ?? fallback.relative, absolute: options.atol ?? fallback.absolute };
     return compareTensors(name, a, b, tolerance, tieTest(a, b, orderings.get(name), fromGraph));
   };
-  // What a step of training keeps for the next is no output of the program.
+  // State that a training step keeps for the next one is not an output of the program.
   const given = imported.graph.outputs.filter((name) => name in result.outputs);
   const outputs = given.map((name) => compare(name, result.outputs, expected));
   const tensors = crossing.map((name) => compare(name, result.tensors, fromGraph));
@@ -126,7 +127,7 @@ export async function verifyCompiled(options: VerifyOptions, compiled: Compiled)
   };
 }
 
-/** Two steps of a program that trains, against two of the unsharded training graph. */
+/** Compares two steps of a training program with two steps of the unsharded training graph. */
 async function verifyTraining(
   options: VerifyOptions,
   { imported: whole, planned, program }: Compiled,
@@ -149,7 +150,7 @@ async function verifyTraining(
   };
 }
 
-/** The model file's own results; null where ONNX Runtime cannot load it (an operator set that is newer than it is). */
+/** The results of the model file; null if ONNX Runtime cannot load it (an operator set newer than it supports). */
 async function runFile(file: string, inputs: Arrays): Promise<Arrays | null> {
   try {
     return await runOnnx(file, inputs);
@@ -159,32 +160,32 @@ async function runFile(file: string, inputs: Arrays): Promise<Arrays | null> {
   }
 }
 
-/** A compiled folder with the model it was made from, checked against each other. */
+/** A compiled folder with its model, checked against each other. */
 export interface Compiled {
-  /** At the whole batch. */
+  /** The model with the global batch. */
   readonly imported: ImportedModel;
-  /** As it was planned: of one micro-batch, where a step has several; of a pipeline as its stages are cut from it. */
+  /** The model as it was planned: of one micro-batch if a step has several; for a pipeline, the graph that is cut into stages. */
   readonly planned: ImportedModel;
-  /** The model file, where ONNX Runtime can run it as it is; else null. */
+  /** The model file, if ONNX Runtime can run it unchanged; otherwise null. */
   readonly file: string | null;
-  /** Values that inputs were fixed to. */
+  /** Values to which inputs were fixed. */
   readonly constants: Arrays;
   readonly program: Program;
 }
 
 interface OpenOptions {
-  /** The model file; where it lay when it was compiled, if left out. */
+  /** The model file; by default the path from which it was compiled. */
   readonly model?: string;
   readonly signal?: AbortSignal;
-  /** Whether weights that were random are made again. */
+  /** Whether random weights are generated again. */
   readonly withValues?: boolean;
-  /** What the folder holds, where it has been read. */
+  /** The contents of the folder, if it has been read already. */
   readonly parts?: CompiledParts;
 }
 
 /**
  * Reads a compiled folder and imports its model again.
- * @throws AutoparError `model-changed` where the model is not the one that was compiled.
+ * @throws AutoparError `model-changed` if the model is not the one that was compiled.
  */
 export async function openCompiled(
   directory: string,
@@ -215,7 +216,7 @@ export async function openCompiled(
   };
 }
 
-/** Tensors of the unsharded graph that cross a segment, graph outputs aside. */
+/** Tensors of the unsharded graph that are passed between segments, without graph outputs. */
 function crossingTensors(program: Program, graph: Graph): readonly string[] {
   const outputs = new Set([...graph.outputs, ...graph.inputs]);
   const names = program.stages.flatMap((stage) => Object.entries(stage.tensors));
@@ -224,13 +225,13 @@ function crossingTensors(program: Program, graph: Graph): readonly string[] {
   );
 }
 
-/** An output that holds positions chosen by comparing `values` along `axis`. */
+/** The ordering of an output that holds positions, chosen by comparing `values` along `axis`. */
 interface Ordering {
   readonly values: string;
   readonly axis: number;
 }
 
-/** Graph outputs that operators of the family `sort` or ArgMax-like reductions make, with the values that they order. */
+/** Graph outputs of operators of the family `sort` or of ArgMax-like reductions, with the values that they order. */
 function orderedOutputs(graph: Graph): ReadonlyMap<string, Ordering> {
   const result = new Map<string, Ordering>();
   const computed = new Set(graph.nodes.flatMap((node) => node.outputs));
@@ -249,7 +250,7 @@ function orderedOutputs(graph: Graph): ReadonlyMap<string, Ordering> {
   return result;
 }
 
-/** Two positions are a tie where the values they point at are equal within the tolerance of their dtype. */
+/** Two positions are a tie if the values at them are equal within the tolerance of their dtype. */
 function tieTest(
   actual: ConstantTensor,
   expected: ConstantTensor,

@@ -1,6 +1,6 @@
 /**
- * @file What the command line reads its options with: which values they take, and how their words are read. It loads no station,
- * so that a command starts soon; verbs.ts is the other file that does so, and index.ts is loaded by the commands that need more.
+ * @file Imports of the command line for reading options: their values, and parsers of their words. It loads no implementation of
+ * a verb, so that a command starts fast; verbs.ts is the other such file. Commands that need more load index.ts.
  */
 export { TOKEN_TYPES } from '../data/data-file.js';
 export { LAYER_RECOMPUTE_KINDS } from '../ir/autodiff/recompute-names.js';

@@ -1,13 +1,13 @@
 /**
- * @file The columns of a table of measured runs, each with its place in a run: one list for reading and for writing. Words are
- * those of the options of `simulate`; what a row leaves out has its default.
+ * @file The columns of a table of measured runs, each with its place in a run: one list for reading and for writing. Values are
+ * written as in the options of `simulate`; columns that a row leaves out have their defaults.
  */
 
 import type { LayerKind, LayerPart } from '../../../models/language-sizes.js';
 import { layersOfLetters } from '../../../models/layer-kinds.js';
 import type { CsvRow } from './csv.js';
 
-/** How a value stands in a field: null where the text is none. */
+/** How a value is written in a field; `read` returns null for a text that is not a value of this kind. */
 interface FieldKind {
   readonly says: string;
   readonly read: (text: string) => unknown;
@@ -16,7 +16,7 @@ interface FieldKind {
 
 interface CanonicalColumn {
   readonly name: string;
-  /** Its place in the run, from the outermost record. */
+  /** Path of keys in the run, from the outermost record. */
   readonly at: readonly string[];
   readonly kind: FieldKind;
 }
@@ -34,7 +34,7 @@ const whole = (least: number): FieldKind => ({
 });
 const COUNT = whole(1);
 const AMOUNT = whole(0);
-/** A measured quantity, or a figure of a data sheet. */
+/** A measured quantity, or a data sheet figure. */
 const FIGURE: FieldKind = {
   says: 'a number above 0',
   read: (text) => {
@@ -60,7 +60,7 @@ const COUNTS: FieldKind = {
   write: (value: readonly number[]) => value.join(' '),
 };
 const PARTS: readonly LayerPart[] = ['attention', 'windowed-attention', 'state-space', 'feed-forward', 'experts'];
-/** Letters as `--model hybrid` has them, or parts joined by + where layers have several. */
+/** Letters as in `--model hybrid`, or parts joined by + where layers have several. */
 const PATTERN: FieldKind = {
   says: 'letters M, *, - and E, or layers such as attention+experts',
   read: (text) => {
@@ -83,7 +83,7 @@ export const COLUMNS: readonly CanonicalColumn[] = [
     per_node: ['perNode', COUNT],
     network_gbit_s: ['network', FIGURE],
   }),
-  // Where devices are not quite those of the catalogue.
+  // For devices that differ slightly from those of the catalogue.
   ...columns(['figures'], {
     device_memory_bytes: ['memoryBytes', FIGURE],
     device_memory_bytes_s: ['memoryBandwidth', FIGURE],
@@ -171,14 +171,14 @@ export const COLUMNS: readonly CanonicalColumn[] = [
   }),
 ];
 
-/** Columns without which a row says nothing. */
+/** Columns that every row needs. */
 export const NEEDED: readonly string[] = [
   ...['device', 'devices', 'model', 'layers', 'hidden', 'heads', 'ffn', 'vocab', 'seq', 'micro_batch', 'global_batch'],
 ];
 
 type Nested = { readonly [key: string]: unknown };
 
-/** What the fields of a row say, by their places; or the field that says nothing that is known. */
+/** The values of a row's fields, by their places; or an error text that names the first missing or invalid field. */
 export function recordOfRow(row: CsvRow): Nested | string {
   const record: Record<string, unknown> = {};
   for (const { name, at, kind } of COLUMNS) {
@@ -199,7 +199,7 @@ export function recordOfRow(row: CsvRow): Nested | string {
   return record;
 }
 
-/** The row that says a record. */
+/** The row that describes a record. */
 export function rowOf(record: Nested): CsvRow {
   const row: Record<string, string> = {};
   for (const { name, at, kind } of COLUMNS) {

@@ -1,14 +1,14 @@
 /**
- * @file Comma-separated values as RFC 4180 has them: quoted fields may hold commas, line ends and doubled quotes; lines may end
- * in any of the three ways.
+ * @file Comma-separated values as in RFC 4180: quoted fields may hold commas, line ends and doubled quotes; lines may end
+ * in LF, CR or CRLF.
  */
 
-/** A line by the names of the columns. */
+/** A line's fields, by column name. */
 export type CsvRow = Readonly<Record<string, string>>;
 
 /**
- * A table as its columns and rows; empty lines are none, fields that a row lacks are ''.
- * @throws Error where a quote is opened and never closed, two columns have one name, or a row has more fields than columns
+ * A table as its columns and rows. Empty lines are skipped; missing fields of a row are ''.
+ * @throws Error if a quote is opened and never closed, two columns have the same name, or a row has more fields than columns
  */
 export function csvTable(text: string): { readonly columns: readonly string[]; readonly rows: readonly CsvRow[] } {
   const [header = [], ...lines] = csvLines(text, ',');
@@ -20,7 +20,7 @@ export function csvTable(text: string): { readonly columns: readonly string[]; r
   return { columns, rows: lines.map((line) => rowOf(columns, line)) };
 }
 
-/** A table of rows, with the columns that any of them has, in their order. */
+/** The text of a table of rows, with the columns that any row fills, in their order. */
 export function csvText(columns: readonly string[], rows: readonly CsvRow[]): string {
   const used = columns.filter((column) => rows.some((row) => (row[column] ?? '') !== ''));
   const quoted = (text: string) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
@@ -33,8 +33,8 @@ function rowOf(columns: readonly string[], line: readonly string[]): CsvRow {
 }
 
 /**
- * The fields of each line that says something, without the mark that some programs put before the first.
- * @throws Error where a quote is opened and never closed
+ * The fields of each line that is not empty, without the byte-order mark that some programs put before the first.
+ * @throws Error if a quote is opened and never closed
  */
 export function csvLines(text: string, separator: string): readonly (readonly string[])[] {
   return fieldsOf(text.replace(/^\uFEFF/, ''), separator).filter((row) => row.some((field) => field.trim() !== ''));
@@ -57,7 +57,7 @@ function fieldsOf(text: string, separator: string): string[][] {
         field += '"';
         index++;
       } else quoted = false;
-      // A quote opens at a field's beginning alone: 5" is five inches.
+      // A quote opens only at the beginning of a field: 5" is five inches.
     } else if (character === '"' && field.trim() === '') {
       quoted = true;
       opened = line;

@@ -1,5 +1,5 @@
 /**
- * @file Predicts measured runs. What depends on the model alone is read off its graph once; constants may then vary.
+ * @file Predicts measured runs. The work of a model is read from its graph once; constants may then vary.
  */
 import type { StepConstants } from '../../cost-model/step/constants.js';
 import { priceStepExactly, type StepPrice } from '../../cost-model/step/step-price.js';
@@ -12,7 +12,7 @@ type PredictedRun = Pick<MeasuredRow, 'sizes' | 'configuration' | 'cluster'>;
 export class Predictor {
   private readonly works = new Map<string, Promise<ModelWork>>();
 
-  /** Number of models, each over so many ranks of tp, that were read. */
+  /** Number of models that were read; a model counts once per degree of tp. */
   get models(): number {
     return this.works.size;
   }

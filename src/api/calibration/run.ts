@@ -1,5 +1,5 @@
 /**
- * @file A measured run: from a row of canonical columns (columns.ts) to model, configuration and cluster.
+ * @file A measured run: converts a row of canonical columns (columns.ts) to model, configuration and cluster.
  */
 import { type LanguageModelSizes, LLAMA_STYLE } from '../../../models/language-sizes.js';
 import { type Cluster, parseCluster } from '../../cost-model/cluster.js';
@@ -12,26 +12,26 @@ import { recordOfRow } from './columns.js';
 import type { CsvRow } from './csv.js';
 
 export interface MeasuredRow {
-  /** Its name: runs of one model are left out together. */
+  /** Name of the model: cross-validation leaves out all runs of one model together. */
   readonly model: string;
   readonly sizes: LanguageModelSizes;
   readonly configuration: StepConfiguration;
   readonly cluster: Cluster;
   readonly devices: number;
-  /** Bits a second of a device's network in 1e9, where the row says it. */
+  /** Network bandwidth of a device in Gbit/s; null if the row does not state it. */
   readonly network: number | null;
-  /** Tokens beyond the next that it predicts. */
+  /** Number of tokens beyond the next token that the model predicts. */
   readonly predictions: number;
-  /** Measured seconds per step; null where there are none, or none that mean anything. */
+  /** Measured seconds per step; null if the row has none, or if the run does not fit. */
   readonly seconds: number | null;
   /** Measured peak bytes per device. */
   readonly memoryBytes: number | null;
-  /** Whether that device is one of the last stage; the fullest one where not. */
+  /** Whether that device is one of the last stage; otherwise it is the fullest device. */
   readonly memoryOfLast: boolean;
   readonly fits: boolean;
 }
 
-/** What the fields of a row say, as columns.ts places them; all but what is needed may be absent. */
+/** The values of a row's fields, in the places of columns.ts; fields that are not required may be absent. */
 interface Stated {
   readonly model: string;
   readonly device: string;
@@ -53,7 +53,7 @@ interface Stated {
   readonly fits?: boolean;
 }
 
-/** The run of a row, or why there is none. */
+/** The run of a row, or the reason why there is none. */
 export function measuredRow(row: CsvRow): MeasuredRow | string {
   const record = recordOfRow(row);
   if (typeof record === 'string') return record;
@@ -94,12 +94,12 @@ export function measuredRow(row: CsvRow): MeasuredRow | string {
   };
 }
 
-/** The devices of a run as it linked them, or why they are not known. */
+/** The cluster of a run with its links, or the reason why its devices are unknown. */
 function clusterOf({ device: id, devices, perNode, network, figures = {} }: Stated): Cluster | string {
   const known = findDevice(id);
   if (!known) return `device ${id} is not in the catalogue`;
   const { memoryBytes = known.memoryBytes, memoryBandwidth = known.memoryBandwidth, ...links } = figures;
-  // Links of another topology are stated whole.
+  // For links of another topology the row states all figures.
   const scaleUp = links.topology ? (links as DeviceSpec['scaleUp']) : { ...known.scaleUp, ...links };
   const scaleOut = network === undefined ? known.scaleOut : { ...known.scaleOut, bandwidth: (network / 8) * 1e9 };
   const device: DeviceSpec = { ...known, memoryBytes, memoryBandwidth, scaleUp, scaleOut };
@@ -108,7 +108,7 @@ function clusterOf({ device: id, devices, perNode, network, figures = {} }: Stat
   return { ...named, device, levels: deviceLevels(device, named.nodes, named.perNode) };
 }
 
-/** Runs of one model on the same devices with the same batch: a sweep, in words. */
+/** Name of the sweep of a run: runs of one model on the same devices with the same batch. */
 export function sweepOf({ model, sizes, devices, cluster, configuration }: MeasuredRow): string {
   return `${model}, ${sizes.sequence} tokens, ${devices} ${cluster.device.id}, batch ${configuration.globalBatch}`;
 }

@@ -1,6 +1,6 @@
 /**
- * @file The runs of a table that a cluster can learn from: those on its devices, as it links them; runs of the same configuration
- * as one that was measured several times.
+ * @file The runs of a table that calibrate a cluster: runs on its devices with its links. Runs of the same configuration are
+ * merged into one that was measured several times.
  */
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import { firstDevices } from '../../cost-model/describe-named.js';
@@ -11,20 +11,20 @@ import type { CsvRow } from './csv.js';
 import type { Predictor } from './predictor.js';
 import { type MeasuredRow, measuredRow, sweepOf } from './run.js';
 
-/** A run of a table, priced where it ran. */
+/** A run of a table, priced on the cluster on which it ran. */
 export interface UsableRun extends MeasuredRun {
   readonly times: number;
   readonly model: string;
-  /** The runs of which one would choose: of one model, devices and batch. */
+  /** The sweep of the run: runs of one model, devices and batch. */
   readonly sweep: string;
-  /** Without what was measured. */
+  /** Predicted seconds without fitted layers. */
   readonly predictedSeconds: number;
 }
 
-/** A step that is further off than so many times says that its row describes another run. */
+/** A step that is off by more than this factor indicates that its row describes another run. */
 const MOST_OFF = 10;
 
-/** The run of a row on a cluster, or the reason why it is of no use. */
+/** The run of a row on a cluster, or the reason why it is not usable. */
 export async function runOn(row: CsvRow, cluster: Cluster, predictor: Predictor): Promise<UsableRun | string> {
   const run = measuredRow(row);
   if (typeof run === 'string') return run;
@@ -56,7 +56,7 @@ export async function runOn(row: CsvRow, cluster: Cluster, predictor: Predictor)
   }
 }
 
-/** Runs of one configuration as one, of their geometric mean: evidence that counts as often as they were made. */
+/** Merges runs of one configuration into one with their geometric mean; its weight is the number of runs. */
 export function mergedRuns(runs: readonly UsableRun[]): readonly UsableRun[] {
   const known = new Map<string, { readonly run: UsableRun; logs: number[] }>();
   const parts = new Map<object, number>();
@@ -74,13 +74,13 @@ export function mergedRuns(runs: readonly UsableRun[]): readonly UsableRun[] {
     known.set(key, found);
   }
   return [...known.values()].map(({ run, logs }) => {
-    // In order of size, since sums depend on the order.
+    // Sorted, since floating-point sums depend on the order.
     const sum = logs.sort((a, b) => a - b).reduce((total, log) => total + log, 0);
     return { ...run, seconds: Math.exp(sum / logs.length), times: logs.length };
   });
 }
 
-/** Why a run on other devices, or on devices that are linked otherwise, teaches nothing of a cluster; null where it does. */
+/** Why a run on other devices or with other links cannot calibrate a cluster; null if it can. */
 function otherDevices({ network, devices, cluster: theirs }: MeasuredRow, cluster: Cluster): string | null {
   if (theirs.device.id !== cluster.device.id)
     return `ran on ${theirs.device.id}, and the cluster has ${cluster.device.id}`;
@@ -95,5 +95,5 @@ function otherDevices({ network, devices, cluster: theirs }: MeasuredRow, cluste
   return `its nodes are linked by ${Math.round(stated)} Gbit/s a device, and the cluster's by ${Math.round(own)}`;
 }
 
-/** Networks whose rates differ by no more are one. */
+/** Networks whose rates differ by at most this fraction count as the same. */
 const NETWORKS_ALIKE = 0.1;

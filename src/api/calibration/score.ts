@@ -1,5 +1,5 @@
 /**
- * @file How far predictions are from measurements: errors, and whether they rank a sweep as the measurements do.
+ * @file Accuracy of predictions against measurements: errors, and whether predictions rank a sweep as the measurements do.
  */
 import { groupBy } from '../../ir/group-by.js';
 
@@ -12,14 +12,14 @@ export interface ScoredRow {
 
 export interface Score {
   readonly rows: number;
-  /** Mean of |predicted / measured − 1|, of predicted / measured − 1. */
+  /** Mean of |predicted / measured − 1|; `bias` is the mean of predicted / measured − 1. */
   readonly mape: number;
   readonly bias: number;
   /** Kendall's tau-b, averaged over sweeps by pairs; null without a sweep of 3 or more. */
   readonly tau: number | null;
-  /** Mean over sweeps: how much slower the run is that is predicted fastest than the fastest run. */
+  /** Mean over sweeps: by how much the run with the fastest prediction is slower than the fastest run. */
   readonly regret: number | null;
-  /** The largest of them, and where. */
+  /** The largest regret, and its sweep. */
   readonly worst: { readonly regret: number; readonly sweep: string } | null;
   readonly sweeps: number;
 }
@@ -43,7 +43,7 @@ export function scoreOf(rows: readonly ScoredRow[]): Score {
   };
 }
 
-/** Kendall's tau-b: concordant less discordant pairs, ties left out of each side. */
+/** Kendall's tau-b: concordant minus discordant pairs, ties left out of each side. */
 export function kendall(rows: readonly ScoredRow[]): number {
   let balance = 0;
   let measuredPairs = 0;
@@ -65,7 +65,7 @@ function regretOf(sweep: readonly ScoredRow[]): number {
   return chosen.measured / Math.min(...sweep.map(({ measured }) => measured)) - 1;
 }
 
-/** Accuracy and F1 of the label that a run does not fit. */
+/** Accuracy and F1 of the label "does not fit in memory". */
 export function labelScore(rows: readonly { readonly fits: boolean; readonly predicted: boolean }[]): {
   readonly rows: number;
   readonly accuracy: number;

@@ -1,16 +1,16 @@
 /**
- * @file A cluster file as `autopar calibrate` writes it: a measured layer on each line.
+ * @file Writes the cluster file of `autopar calibrate`, with one measured layer per line.
  */
 import type { ClusterDescription } from '../../cost-model/cluster-schema.js';
 import { writeFileAtomic, writeJsonAtomic } from '../../program/atomic.js';
 
-/** Writes a description, as JSON where the file's name ends so. @throws AutoparError (exit cannotWrite) */
+/** Writes a description as YAML, or as JSON if the file's name ends in .json. @throws AutoparError (exit cannotWrite) */
 export async function writeClusterFile(file: string, description: ClusterDescription): Promise<void> {
   if (/\.json$/i.test(file)) await writeJsonAtomic(file, description);
   else await writeFileAtomic(file, await clusterYaml(description));
 }
 
-/** The text of a description. */
+/** The YAML text of a description. */
 async function clusterYaml(description: ClusterDescription): Promise<string> {
   const { Document, isMap, isSeq } = await import('yaml');
   const document = new Document(description);

@@ -13,7 +13,7 @@ import { numberReader } from '../verification/numbers.js';
 
 export type Arrays = Readonly<Record<string, ConstantTensor>>;
 
-/** Readers of files with one array, by the end of the file's name. */
+/** Readers of files with one array, by the ending of the file's name. */
 export const SINGLE_ARRAY: readonly {
   readonly ending: string;
   readonly read: (bytes: Uint8Array, name: string) => ConstantTensor;
@@ -69,7 +69,7 @@ export function checkArchiveName(file: string): void {
 
 /**
  * Writes arrays as .npz, by name.
- * @returns what a reader must know: dtypes that NumPy lacks are written as their bit patterns.
+ * @returns notes for readers of the file: dtypes that NumPy lacks are written as their bit patterns.
  * @throws AutoparError (exit cannotWrite, usage).
  */
 export async function writeArrays(file: string, arrays: Arrays): Promise<readonly string[]> {
@@ -81,7 +81,7 @@ export async function writeArrays(file: string, arrays: Arrays): Promise<readonl
   });
 }
 
-/** The error for a file whose name ends in nothing known. */
+/** The error for a file whose name has an unknown ending. */
 function unknownFormat(file: string, known: string): AutoparError {
   return new AutoparError(
     'unknown-format',
@@ -92,7 +92,7 @@ function unknownFormat(file: string, known: string): AutoparError {
   );
 }
 
-/** A whole file. @throws AutoparError `missing-inputs` (exit input). */
+/** Reads a whole file. @throws AutoparError `missing-inputs` (exit input). */
 async function readBytes(file: string): Promise<Uint8Array> {
   return readFile(file).catch((cause: NodeJS.ErrnoException) => {
     const reason = cause.code === 'ENOENT' ? 'does not exist' : `cannot be read (${cause.code ?? cause.message})`;

@@ -1,7 +1,7 @@
 /**
- * @file The checkpoints of a training: where they are, which are kept, and from which one a run goes on.
+ * @file The checkpoints of a training run: their folders, which ones are kept, and from which one a run resumes.
  *
- *     DIR/checkpoints/lock              who trains here
+ *     DIR/checkpoints/lock              the process that trains here
  *     DIR/checkpoints/step-N/           after N steps
  */
 import { readdir } from 'node:fs/promises';
@@ -18,31 +18,31 @@ import type { Session } from '../../runtime/session.js';
 import { dispatchOf } from '../models/dispatch.js';
 import { CHECKPOINTS, type CompiledParts, stepsIn } from '../output/folder.js';
 
-/** How far a training is. */
+/** Progress of a training run. */
 export interface TrainingProgress {
-  /** Steps that are done. */
+  /** Completed steps. */
   readonly step: number;
-  /** Where the data are read on, and the like. */
+  /** Position in the data, and other state of the run. */
   readonly state: Readonly<Record<string, unknown>>;
 }
 
-/** A checkpoint to go on from. */
+/** A checkpoint to resume from. */
 export interface FoundCheckpoint {
   /** The checkpoint's folder. */
   readonly folder: string;
   readonly checkpoint: Checkpoint;
-  /** How the run differs from the one that wrote it; empty where it is the same. */
+  /** Differences between the run and the one that wrote the checkpoint; empty if there are none. */
   readonly notes: readonly string[];
 }
 
-/** What one checkpoint took. */
+/** Size and write time of one checkpoint. */
 export interface Saved {
   readonly folder: string;
   readonly bytes: number;
   readonly seconds: number;
 }
 
-/** Checkpoints that are kept where nothing is said. */
+/** Number of checkpoints that are kept by default. */
 const KEPT = 3;
 
 /** The checkpoints of one run, which holds the folder's lock until it is closed. */
@@ -55,9 +55,9 @@ export class Checkpoints {
   ) {}
 
   /**
-   * @param directory what compile wrote, and `parts` what it holds
-   * @param keep how many are kept, the newest
-   * @throws AutoparError (cannotWrite) `folder-in-use` where another run is at work in the folder
+   * @param directory the folder that compile wrote; `parts` are its contents
+   * @param keep number of newest checkpoints to keep
+   * @throws AutoparError (cannotWrite) `folder-in-use` if another run uses the folder
    */
   static async open(directory: string, parts: CompiledParts, keep = KEPT): Promise<Checkpoints> {
     const root = path.join(directory, CHECKPOINTS);
@@ -72,13 +72,13 @@ export class Checkpoints {
     }
   }
 
-  /** Lets other runs in. */
+  /** Releases the folder's lock. */
   close(): Promise<void> {
     return this.release();
   }
 
   /**
-   * Refuses to begin anew where checkpoints of an earlier run would be overwritten.
+   * Refuses to start a new run that would overwrite checkpoints of an earlier run.
    * @throws AutoparError (usage) `checkpoints-there`
    */
   async checkNone(): Promise<void> {
@@ -94,8 +94,8 @@ export class Checkpoints {
   }
 
   /**
-   * The checkpoint that a run goes on from; `Session.restore` reads its tensors.
-   * @param from the checkpoint's folder, or one that holds several, of which the newest is taken; this run's own by default
+   * The checkpoint that a run resumes from; `Session.restore` reads its tensors.
+   * @param from the checkpoint's folder, or a folder of several checkpoints, of which the newest is used; by default this run's
    * @throws AutoparError (input) `no-checkpoint`, `bad-checkpoint`, `newer-checkpoint`, `checkpoint-mismatch`
    */
   async find(from?: string): Promise<FoundCheckpoint> {
@@ -105,9 +105,9 @@ export class Checkpoints {
   }
 
   /**
-   * Writes a checkpoint, and removes those that are too many. Checkpoints of later steps are of a run that this one has gone
-   * back behind: they go too.
-   * @throws AutoparError (cannotWrite); what was there stays, and the session goes on
+   * Writes a checkpoint, and removes the oldest beyond the number to keep. Checkpoints of later steps are of a run that this
+   * one has rolled back: they are removed too.
+   * @throws AutoparError (cannotWrite); existing checkpoints stay, and the session continues
    */
   async save(session: Session, { step, state }: TrainingProgress): Promise<Saved> {
     const from = performance.now();
@@ -132,7 +132,7 @@ export class Checkpoints {
 const HEAD = { format: 'autopar-checkpoint', version: 1 } as const;
 
 /**
- * The folder of one checkpoint: itself, or the newest in it, in its folder `checkpoints`.
+ * The folder of one checkpoint: the folder itself, or the newest checkpoint in it or in its folder `checkpoints`.
  * @throws AutoparError `no-checkpoint` (input)
  */
 export async function checkpointIn(folder: string): Promise<string> {
@@ -156,7 +156,7 @@ function bytesOf(tensors: Checkpoint['tensors']): number {
 
 function runOf({ plan, program }: CompiledParts): CheckpointRun {
   const { inputs, outputs } = program;
-  // Counts of what experts are sent are there in some plans alone.
+  // Only some plans have outputs that count the tokens sent to experts.
   const read = outputs.filter(({ name }) => !isCount(name));
   const values = [...inputs, ...read].map(({ name, dtype, shape }) => `${name} ${dtype} [${shape.join(', ')}]`);
   return {
@@ -170,8 +170,8 @@ function runOf({ plan, program }: CompiledParts): CheckpointRun {
 }
 
 /**
- * How this run differs from the one that wrote the checkpoint, where it may.
- * @throws AutoparError `checkpoint-mismatch` (input) where their models differ
+ * The permitted differences between this run and the one that wrote the checkpoint.
+ * @throws AutoparError `checkpoint-mismatch` (input) if their models differ
  */
 export function checkSameModel({ run: there }: Checkpoint, parts: CompiledParts, folder: string): readonly string[] {
   const here = runOf(parts);
@@ -180,7 +180,7 @@ export function checkSameModel({ run: there }: Checkpoint, parts: CompiledParts,
   const names = (run: CheckpointRun) => run.interface.map((text) => text.replace(/ \[.*/, '')).join(', ');
   const isOther = says('interface', names);
   const free = [...differences(there.training, here.training, ''), ...says('microBatches'), ...says('interface')];
-  // The same batch, loss and optimizer make the same graph of the same model, unless it was written out for its ranks.
+  // The same batch, loss and optimizer give the same graph for the same model, unless passes rewrote it for its ranks.
   const isSame = [undefined, JSON.stringify(here.passes)].includes(there.passes && JSON.stringify(there.passes));
   if (isOther.length === 0 && free.length === 0 && isSame && there.fingerprint !== here.fingerprint)
     isOther.push(`operators, shapes or constants of ${here.model} are not those of ${there.model}`);
@@ -194,7 +194,7 @@ export function checkSameModel({ run: there }: Checkpoint, parts: CompiledParts,
   );
 }
 
-/** Of loss and optimizer what is another, each as `optimizer.learningRate is 0.02, and 0.01 in the checkpoint`. */
+/** Differences in loss and optimizer, each as `optimizer.learningRate is 0.02, and 0.01 in the checkpoint`. */
 function differences(there: unknown, here: unknown, at: string): readonly string[] {
   const [before, now] = [there, here].map((value) => (typeof value === 'object' && value !== null ? value : null));
   if (before && now)

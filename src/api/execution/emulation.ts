@@ -1,6 +1,6 @@
 /**
- * @file Input of emulated ranks: the seconds of every segment, as the program says or, where it does not, as the device of
- * the plan's cluster takes for its work; and the link between ranks.
+ * @file Input of emulated ranks: the seconds of every segment, and the link between ranks. The seconds are those that the program
+ * states, or else those that the device of the plan's cluster needs for the work.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import { operatorSeconds } from '../../cost-model/kernel-price.js';
@@ -14,7 +14,7 @@ import type { EmulatedLink, Emulation } from '../../runtime/messages.js';
 import type { Plan } from '../../strategy/plan.js';
 import { clusterOf } from '../planning/lower-plan.js';
 
-/** @param link `10GB/s,20us`; that of the cluster's outermost level where it is left out */
+/** @param link `10GB/s,20us`; by default the link of the cluster's outermost level */
 export function emulationOf(program: Program, plan: Plan, link: string | undefined): Emulation {
   const cluster = clusterOf(plan);
   return {
@@ -49,7 +49,7 @@ function outermostLink({ levels }: Cluster): EmulatedLink {
   return { bytesPerSecond: level.bandwidth, latency: level.latencySeconds };
 }
 
-/** By segment; of one without seconds what one kernel of its work takes. */
+/** Seconds by segment; for a segment that states none, the time of one kernel with its work. */
 function secondsOf(stage: ProgramStage, { device }: Cluster): Readonly<Record<string, number>> {
   const calls = new Map<string, Extract<Instruction, { kind: 'compute' }>>();
   for (const instruction of Object.values(stage.phases).flat())

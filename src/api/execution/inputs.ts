@@ -14,7 +14,7 @@ import { insideFolder } from '../../program/inside-folder.js';
 import { makeTensor, normal, uniform } from '../verification/numbers.js';
 import { type Arrays, readArray, readArrays, SINGLE_ARRAY } from './arrays.js';
 
-/** What must be fed: each input's name and type. */
+/** The inputs to feed: name and type of each. */
 export type WantedInputs = readonly (TensorType & { readonly name: string })[];
 
 /**
@@ -68,7 +68,7 @@ function checkArray(input: TensorType & { readonly name: string }, array: Consta
 
 /**
  * Seeded random inputs: floats are normal (0, 1), indices uniform over the table they look up, other integers and
- * booleans 0 or 1. Equal seeds give equal arrays on every machine. `bounds`: below what integers of an input are drawn.
+ * booleans 0 or 1. Equal seeds give equal arrays on every machine. `bounds`: exclusive upper bounds of an input's integers.
  */
 export function randomInputs(given: Graph, seed: number, bounds: Readonly<Record<string, number>> = {}): Arrays {
   const graph = flattenBlocks(given);
@@ -83,7 +83,7 @@ export function randomInputs(given: Graph, seed: number, bounds: Readonly<Record
   return result;
 }
 
-/** Inputs that a user feeds: not what one step keeps for the next. */
+/** Inputs that a user feeds, without the state that one step keeps for the next. */
 export function dataInputs(graph: Graph): readonly string[] {
   return graph.inputs.filter((name) => !graph.initial?.has(name));
 }
@@ -104,7 +104,7 @@ function checkRoom(graph: Graph): void {
   );
 }
 
-/** Rows of the table that an integer input looks up (followed through views and casts); null where it looks up none. */
+/** Rows of the table that an integer input indexes (followed through views and casts); null if it indexes none. */
 export function tableRows(graph: Graph, input: string): number | null {
   const names = new Set([input]);
   let bound = Infinity;

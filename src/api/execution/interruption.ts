@@ -1,4 +1,4 @@
 /**
- * @file When signals of the system are to be listened for, for the command line that does so.
+ * @file Events that start and end the periods in which the command line listens for signals of the system.
  */
 export { LISTEN } from '../../ir/interruption.js';

@@ -1,6 +1,6 @@
 /**
- * @file Labels of classes: what may be fed for them. A label that is no class would be looked up outside its row by some ranks
- * and count as nothing on others; it is refused before any rank starts, as PyTorch refuses it.
+ * @file Class labels: the values that may be fed. Some ranks would look up an out-of-range label outside its row, and others
+ * would ignore it. Such a label is refused before any rank starts, as PyTorch refuses it.
  */
 import { AutoparError } from '../../ir/error.js';
 import { elementCount } from '../../ir/graph.js';
@@ -8,7 +8,7 @@ import type { PlanTraining } from '../../strategy/plan.js';
 import { numberReader, unravelIndex } from '../verification/numbers.js';
 import type { Arrays } from './arrays.js';
 
-/** @throws AutoparError (exit input) `label-out-of-range` naming the first label that is no class, and where it is */
+/** @throws AutoparError (exit input) `label-out-of-range` with the first label that is not a class, and its position */
 export function checkLabels(arrays: Arrays, training: PlanTraining | null, file?: string): void {
   const range = training?.loss.labels;
   const labels = range && arrays[range.input];
@@ -30,7 +30,7 @@ export function checkLabels(arrays: Arrays, training: PlanTraining | null, file?
   }
 }
 
-/** Below what random labels are drawn. */
+/** Exclusive upper bounds for random labels, by input. */
 export function labelBounds(training: PlanTraining | undefined): Readonly<Record<string, number>> {
   const range = training?.loss.labels;
   return range ? { [range.input]: range.classes } : {};

@@ -1,5 +1,5 @@
 /**
- * @file What each pin that there is costs a plan: it is planned again without it, and without any.
+ * @file The cost of each pin of a plan: the model is planned again without the pin, and without all pins.
  */
 import type { MeshDegrees } from '../../search/degrees.js';
 import { type PlanOptions, plan as search } from '../../search/plan.js';
@@ -9,24 +9,24 @@ import { innerMesh } from '../../sharding-propagation/roles.js';
 import type { Replanning } from '../planning/replan.js';
 
 export interface DroppedPin {
-  /** As the user wrote it; null for all at once. */
+  /** As the user wrote it; null for all pins at once. */
   readonly pin: string | null;
   readonly file: string | null;
   readonly line: number | null;
-  /** What a step would take less without it. */
+  /** Seconds by which a step would be shorter without it. */
   readonly savedSeconds: number;
-  /** No plan without it saves more. */
+  /** Upper bound of the seconds that any plan without it saves. */
   readonly atMostSeconds: number;
-  /** Of the plan without it. */
+  /** Degrees of the plan without it. */
   readonly degrees: MeshDegrees;
 }
 
-/** What is left out, and what the search is given then. */
+/** A pin that is left out, and the options of the search without it. */
 interface Omission extends Pick<DroppedPin, 'pin' | 'file' | 'line'> {
   readonly options: PlanOptions;
 }
 
-/** Each pin left out in turn, the degrees together, and all of them. */
+/** Plans without each pin in turn, without the given degrees, and without all of these. */
 export async function droppedPins(
   replanning: Replanning,
   signal: AbortSignal | undefined,
@@ -51,10 +51,10 @@ export async function droppedPins(
 
 async function omissionsOf({ plan, options, pinsOfFreeDegrees }: Replanning): Promise<readonly Omission[]> {
   const { operatorPins, degrees = {}, request, ...others } = options;
-  // How sp shards attention is part of its degree.
+  // The sp method of attention is part of the degree of sp.
   const { spMethod: _, ...words } = request ?? {};
   const free = { ...others, request: words };
-  // Meshes of stages are left as they are: without them the pipeline would be another.
+  // Meshes of stages are left unchanged: without them the pipeline would be another.
   const given = plan.meshes ? [] : Object.entries(degrees).map(([axis, size]) => `${axis}=${size}`);
   const mesh = innerMesh(plan.degrees);
   const sources = new Map((operatorPins?.(mesh) ?? []).map(({ source }) => [sourceKey(source), source]));

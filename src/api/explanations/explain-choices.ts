@@ -1,6 +1,6 @@
 /**
- * @file explain the degrees of a plan of operators: each other combination with the figure that rules it out, and what another
- * cluster would change. The folder's plan is planned again for it.
+ * @file explain the degrees of a plan of operators: each other combination with the figure that rules it out, and the effect of
+ * changes of the cluster. The folder's plan is planned again for it.
  */
 import type { MeshDegrees } from '../../search/degrees.js';
 import type { RankedDegrees, Rejected } from '../../search/plan.js';
@@ -8,7 +8,7 @@ import { openReplanning, planAgain } from '../planning/replan.js';
 import { type PlanSensitivity, planSensitivities } from './plan-sensitivity.js';
 
 export interface ChoicesAsked {
-  /** How many of the best combinations are lowered: their memory is reported. */
+  /** Number of best combinations that are lowered; their memory is reported. */
   readonly top?: number;
   readonly sensitivity?: boolean;
   readonly model?: string;
@@ -17,15 +17,15 @@ export interface ChoicesAsked {
 }
 
 export interface ExplainedChoices {
-  /** As `compile` predicts them. */
+  /** Seconds of a step as `compile` predicts them. */
   readonly stepSeconds: number;
-  /** The format that most of it is priced in. */
+  /** The number format that most of the step is priced in. */
   readonly precision: string;
   readonly degrees: MeshDegrees;
-  /** The best that fit, the chosen one first. */
+  /** The best combinations that fit, the chosen one first. */
   readonly top: readonly RankedDegrees[];
   readonly rejected: readonly Rejected[];
-  /** Where it is asked for. */
+  /** Empty unless requested. */
   readonly sensitivities: readonly PlanSensitivity[];
 }
 

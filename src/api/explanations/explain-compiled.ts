@@ -1,6 +1,6 @@
 /**
- * @file A compiled folder as explanations look at it: its plan on its model, its pins read again, and, where propagation made
- * the plan, that propagation run again.
+ * @file A compiled folder in the form that explanations read: its plan on its model, its pins read again, and, if propagation
+ * made the plan, that propagation run again.
  */
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -27,15 +27,15 @@ import { servedStages } from './explain-served.js';
 
 export interface ExplainableFolder {
   readonly explainable: Explainable;
-  /** The format that most of the plan is priced in; null in plans of earlier versions. */
+  /** The number format that most of the plan is priced in; null in plans of earlier versions. */
   readonly precision: string | null;
-  /** What the user should know, a line each. */
+  /** Notes for the user, one line each. */
   readonly notes: readonly string[];
 }
 
 /**
- * What a rank of each stage holds when its memory is fullest, and what it keeps of training.
- * @throws AutoparError (input) where the folder or its model is not what it was
+ * The peak memory of a rank of each stage, and the training state that it stores.
+ * @throws AutoparError (input) if the folder or its model has changed
  */
 export async function explainMemory(
   directory: string,
@@ -58,7 +58,7 @@ export async function explainMemory(
 
 /**
  * Reads a compiled folder.
- * @throws AutoparError (input) where the folder, its model or the files that its pins came from are not what they were
+ * @throws AutoparError (input) if the folder, its model or the files that its pins came from have changed
  */
 export async function openExplainable(directory: string, model?: string): Promise<ExplainableFolder> {
   const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
@@ -71,9 +71,9 @@ export async function openExplainable(directory: string, model?: string): Promis
 }
 
 /**
- * A plan of a folder as explanations look at it.
+ * A plan of a folder in the form that explanations read.
  * @param imported the model as it was planned
- * @throws AutoparError (input) where the files that its pins came from are not what they were
+ * @throws AutoparError (input) if the files that its pins came from have changed
  */
 export async function explainablePlanOf(
   directory: string,
@@ -119,9 +119,9 @@ export async function explainablePlanOf(
 }
 
 /**
- * What was decided before the search, from the files that said so.
- * @param degrees those that are fixed; null for none, not even by the annotations
- * @throws AutoparError (input) where a file is not what it was
+ * The decisions that were made before the search, from the files that state them.
+ * @param degrees fixed degrees; null to fix none, not even those of the annotations
+ * @throws AutoparError (input) if a file has changed
  */
 export async function decidedAgain(
   directory: string,
@@ -160,7 +160,7 @@ export async function decidedAgain(
 
 const DEGREES: ReadonlySet<string> = new Set([...INNER_AXES, EXPERTS]);
 
-/** Degrees that the user gave: `tp=2` among the plan's pins; meshes of stages give those of the first. */
+/** Degrees that the user gave, such as `tp=2` among the plan's pins; with meshes of stages, the degrees of the first stage. */
 export function pinnedDegrees({ pins, meshes, degrees }: Plan): InnerDegrees {
   if (meshes) {
     const { dp, tp, sp, ep } = degrees;

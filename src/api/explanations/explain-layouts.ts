@@ -1,5 +1,5 @@
 /**
- * @file The layouts in which a plan's operators take their operands and leave their results.
+ * @file The layouts of the operands and results of a plan's operators.
  */
 import type { Graph, Node } from '../../ir/graph.js';
 import { operatorEntry } from '../../ir/ops/index.js';
@@ -10,7 +10,7 @@ import { operandLayouts, REPLICATED, reducedLayouts, type Strategy } from '../..
 
 type LoweredLayouts = { readonly graph: Graph; readonly assignment: Assignment };
 
-/** By operator's name: the layout of each operand, in merged form. */
+/** The layout of each operand, in merged form, by the operator's name. */
 export function operandsOf({ graph, assignment }: LoweredLayouts): (node: string) => readonly (Layout | null)[] {
   const nodes = new Map(graph.nodes.map((node) => [node.name, node]));
   return (name) => {

@@ -1,5 +1,5 @@
 /**
- * @file explain --mesh: a compiled plan lowered again, and what goes over each of its axes.
+ * @file explain --mesh: a compiled plan lowered again, and the communication over each of its axes.
  */
 import { clustersOf } from '../../cost-model/predict-stages.js';
 import { inBuckets } from '../../partition/buckets.js';
@@ -8,7 +8,7 @@ import { partition } from '../../partition/partition.js';
 import { type Explainable, redistributorOf } from '../explain.js';
 import { type AxisUse, planAxes } from '../reports/mesh-axes.js';
 
-/** The axes of a plan with more than one rank: where their groups lie, over which link, bytes and seconds of a step. */
+/** The mesh axes of a plan with more than one rank: levels of their groups, their links, and bytes and seconds per step. */
 export function explainMesh(plan: Explainable): readonly AxisUse[] {
   if (plan.meshOf) {
     const clusters = clustersOf(plan.stages ?? [], plan.cluster);
@@ -20,7 +20,7 @@ export function explainMesh(plan: Explainable): readonly AxisUse[] {
     );
   }
   const whole = partition(plan.graph, plan.assignment, redistributorOf(plan));
-  // What a stage of a pipeline hides is its own.
+  // Communication that a pipeline stage hides is specific to the stage: buckets and halves do not apply to the whole graph.
   const { schedule, stages } = plan;
   const own = stages || !schedule ? whole : inHalves(inBuckets(whole, schedule), schedule.interleave);
   return planAxes(own, plan.cluster);

@@ -1,6 +1,6 @@
 /**
- * @file explain an operator: its strategy, what that costs on its own and around it, what put it there, and what the others
- * would cost.
+ * @file explain an operator: its strategy, the costs of the operator and of the resharding around it, the reasons for the
+ * strategy, and the costs of the other strategies.
  */
 import { priceNode } from '../../cost-model/price.js';
 import type { Node } from '../../ir/graph.js';
@@ -28,9 +28,9 @@ export interface OperatorExplanation {
   readonly op: string;
   readonly rule: string;
   readonly strategy: ExplainedStrategy;
-  /** Stages of a pipeline that run it: several where it depends on no parameter. Empty without a pipeline. */
+  /** Pipeline stages that run it: several if it depends on no parameter. Empty without a pipeline. */
   readonly places: readonly StagePlace[];
-  /** Of its results from its stage to others. */
+  /** Sends of its results from its stage to other stages. */
   readonly transfers: readonly (ExplainedTransfer & { readonly tensor: string })[];
   readonly operands: readonly { readonly tensor: string; readonly layout: string }[];
   readonly results: readonly { readonly tensor: string; readonly layout: string }[];
@@ -45,7 +45,7 @@ export interface OperatorExplanation {
     readonly tensor: string;
     readonly side: 'operand' | 'result';
   })[];
-  /** Every strategy that may be had on this mesh, cheapest first. */
+  /** Every possible strategy on this mesh, cheapest first. */
   readonly alternatives: readonly Alternative[];
   readonly chains: readonly AxisChain[];
   readonly pins: readonly PinSource[];

@@ -1,6 +1,6 @@
 /**
- * @file explain pins: what it would cost to pin operators otherwise than the plan has them, and what each pin that there is
- * costs the plan. Every figure is the difference of two plans' step times by the cost model.
+ * @file explain pins: the cost of pinning operators to other placements than those of the plan, and the cost of each existing
+ * pin. Every figure is the difference of two plans' step times in the cost model.
  */
 import { memoryOf, priceGraph, usableBytes } from '../../cost-model/predict.js';
 import { AutoparError } from '../../ir/error.js';
@@ -27,45 +27,45 @@ import { assignedPlan, lowerUncut } from '../planning/lower-plan.js';
 import { openReplanning, type Replanning } from '../planning/replan.js';
 import { type DroppedPin, droppedPins } from './dropped-pins.js';
 
-/** How much longer a step takes with a pin. Seconds; below zero where the plan is not the best there is. */
+/** Seconds by which a step is longer with a pin; negative if the plan is not optimal. */
 export interface AddedSeconds {
-  /** Of the best plan with the pin that was found; null where none was found within the memory. */
+  /** Added seconds of the best plan found with the pin; null if none was found within the memory limit. */
   readonly seconds: number | null;
-  /** No plan with the pin takes less. Equal to `seconds` where that is proven. */
+  /** Lower bound of the added seconds of any plan with the pin. Equal to `seconds` if that is proven optimal. */
   readonly atLeastSeconds: number;
 }
 
 export interface OperatorPinPrice {
-  /** The operator, the first of those that are alike. */
+  /** The operator, the first of the corresponding ones. */
   readonly operator: string;
   readonly op: string;
-  /** The operators of equal layers that correspond to it; itself included. */
+  /** The corresponding operators of equal layers, itself included. */
   readonly alike: readonly string[];
-  /** As an annotation: where it lies, and where it would lie at least cost if not there. */
+  /** Axes by factor as in annotations: the current placement, and the cheapest of the other placements. */
   readonly now: NonNullable<PinRecord['factors']>;
   readonly pin: Pick<PinRecord, 'match'> & { readonly factors: NonNullable<PinRecord['factors']> };
   readonly alone: AddedSeconds;
-  /** With the same pin on all that are alike; null where there is but one, or they have no such strategy. */
+  /** With the same pin on all corresponding operators; null if there is only one, or if they have no such strategy. */
   readonly together: AddedSeconds | null;
 }
 
 export interface PinsExplanation {
   readonly stepSeconds: number;
-  /** The format that most of it is priced in; null in plans of earlier versions. */
+  /** The number format that most of the step is priced in; null in plans of earlier versions. */
   readonly precision: string | null;
-  /** What pins cost is proven to be no less than this limit allows; null where none applies. */
+  /** Memory limit in bytes that plans with pins must fit; null if no limit applies. */
   readonly memoryBytes: number | null;
-  /** Dearest first. */
+  /** Most expensive first. */
   readonly operators: readonly OperatorPinPrice[];
-  /** Operators that can lie in one way only. */
+  /** Number of operators that have only one possible placement. */
   readonly without: number;
-  /** What is pinned, what would save most first. */
+  /** Existing pins, those that would save most first. */
   readonly pins: readonly DroppedPin[];
 }
 
 export interface ExplainPinsOptions {
   readonly model?: string;
-  /** How many of the most expensive are looked at again where the memory limit matters. */
+  /** Number of most expensive pins that are searched again within the memory limit, if it matters. */
   readonly top?: number;
   readonly signal?: AbortSignal;
   readonly onProgress?: (text: string) => void;
@@ -98,7 +98,7 @@ async function operatorPrices(
   const assigned = assignedPlan(plan, imported.graph);
   const { layout } = assigned.staged.pipeline ?? {};
   const meshOf = layout && meshOfOperators(graph, layout);
-  // Stages of unlike meshes have reshards of their own, chosen after the search.
+  // Stages with different meshes have reshards of their own, which are chosen after the search.
   const planned = meshOf
     ? Math.round(plan.search.costSeconds * 1e9)
     : checkedCost(plan.search.costSeconds, priceGraph(lowerUncut(assigned), cluster));
@@ -138,12 +138,12 @@ async function operatorPrices(
     if (alone.cost !== null && together?.cost !== null) continue;
     onProgress(`pins: within the memory limit, ${index + 1} of ${Math.min(top, all.length)}`);
     priced.alone = await memory.search(alone, question);
-    // Within the limit another placement may be the cheapest.
+    // Within the memory limit another placement may be the cheapest.
     const like = memory.look(await pricing.together(question, priced.alone.strategy), question);
     priced.together = like && (await memory.search(like, question));
   }
   all.sort(dearestFirst);
-  // What bounds the plan bounds every plan with a pin more.
+  // A lower bound of the plan is also a lower bound of every plan with one more pin.
   const least = Math.round(plan.search.boundSeconds * 1e9);
   const added = ({ cost, bound }: PinnedOptimum): AddedSeconds => ({
     seconds: cost === null ? null : (cost + problem.fixed - planned) / 1e9,
@@ -165,11 +165,11 @@ async function operatorPrices(
   return { operators, without };
 }
 
-/** Nanoseconds of the best plan that was found, without what every plan costs; null where none fits the memory so far. */
+/** The best plan found, in nanoseconds above the fixed cost of all plans; `cost` is null if none fits the memory so far. */
 interface PinnedOptimum {
   readonly cost: number | null;
   readonly bound: number;
-  /** Of the first operator. */
+  /** Strategy of the first operator. */
   readonly strategy: Strategy;
   readonly problem: MeshProblem;
 }
@@ -186,7 +186,7 @@ function dearestFirst(a: PricedPin, b: PricedPin): number {
   return least(b) - least(a);
 }
 
-/** Prices are found without a memory limit: an assignment that keeps it is the best that does, others are looked for. */
+/** Pins are priced without a memory limit. An assignment within the limit is optimal; for others the search runs again. */
 class WithinMemory {
   constructor(
     private readonly searching: Parameters<typeof fitProblem>[1],
@@ -201,7 +201,7 @@ class WithinMemory {
     return { cost: fits ? cost : null, bound, strategy: strategyOf(question, assignment), problem };
   }
 
-  /** The same within the limit, where it is not yet. */
+  /** The optimum within the memory limit; unchanged if it already fits. */
   async search(found: PinnedOptimum, question: AlikeOperators): Promise<PinnedOptimum> {
     const { cost, bound, problem } = found;
     if (cost !== null || this.limit === undefined) return found;
@@ -234,10 +234,10 @@ function shortened(factors: Readonly<Record<string, string>>, { axes }: Mesh): R
   return Object.fromEntries(Object.entries(factors).map(([factor, text]) => [factor, short(text)]));
 }
 
-/** Operators that are looked at again, where the memory limit matters, unless more are asked for. */
+/** Default number of operators that are searched again if the memory limit matters. */
 const TOP = 8;
 
-/** Nanoseconds of the plan. @throws AutoparError where plan.json says something else than its lowered graph costs */
+/** Nanoseconds of the plan. @throws AutoparError if plan.json states another cost than that of its lowered graph */
 function checkedCost(seconds: number, nanoseconds: number): number {
   if (Math.round(seconds * 1e9) === nanoseconds) return nanoseconds;
   throw new AutoparError(
@@ -249,7 +249,7 @@ function checkedCost(seconds: number, nanoseconds: number): number {
   );
 }
 
-/** By the first operator: those of equal layers that correspond to it. */
+/** The corresponding operators of equal layers, by the first of them. */
 function alikeOperators(
   placed: readonly PlacedOperator[],
   leaders: ReadonlyMap<string, string>,

@@ -1,6 +1,6 @@
 /**
- * @file Steps that a compiled folder's plan was chosen from, compared again by the price of layers: what ruled the other
- * combinations of degrees out, and what another cluster would change.
+ * @file The step configurations that a compiled folder's plan was chosen from, compared again by the price of layers: what ruled
+ * the other combinations of degrees out, and the effect of changes of the cluster.
  */
 import path from 'node:path';
 import { deviceBytes } from '../../cost-model/predict.js';
@@ -15,14 +15,14 @@ import { type Sensitivity, sensitivities } from '../planning/step-sensitivity.js
 export interface ExplainedProposals {
   readonly plan: Plan;
   readonly search: StepSearch;
-  /** What else the cluster could be, and what that would bring; where it is asked for. */
+  /** Changes of the cluster and their effect on the step; empty unless requested. */
   readonly sensitivities: readonly Sensitivity[];
 }
 
 /**
- * @param asked.model the ONNX file, where it is no longer where compile read it
- * @returns null where no steps were compared for the plan
- * @throws AutoparError (input) where the folder or its model is not what it was
+ * @param asked.model the ONNX file, if it has moved since compile read it
+ * @returns null if no step configurations were compared for the plan
+ * @throws AutoparError (input) if the folder or its model has changed
  */
 export async function explainProposals(
   directory: string,
@@ -32,7 +32,7 @@ export async function explainProposals(
   const { proposals } = source.decisions ?? {};
   if (!proposals) return null;
   const on = clusterOf(plan);
-  // What is asked for is of tensors, and steps are compared by all that a device holds.
+  // The requested limit is for tensors only, and steps are compared by the whole memory of a device.
   const memory = proposals.memory === undefined ? {} : { memory: deviceBytes(proposals.memory, on) };
   const prepared = await prepareStep({
     ...proposals,
@@ -45,7 +45,7 @@ export async function explainProposals(
   return { plan, search, sensitivities: asked.sensitivity ? await sensitivities(prepared, search) : [] };
 }
 
-/** The model file as it was imported. @throws AutoparError `model-changed` where it is another */
+/** The model file as it was imported. @throws AutoparError `model-changed` if it is another model */
 async function modelOf(
   directory: string,
   source: Parameters<typeof compiledModel>[1],

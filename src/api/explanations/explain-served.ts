@@ -1,6 +1,6 @@
 /**
- * @file What a parameter server changes of what `explain` says of a tensor: which rank holds it, and that a gradient is reduced
- * to that rank in place of an all-reduce.
+ * @file Changes that a parameter server makes to the explanation of a tensor: the rank that holds it, and the reduce of a
+ * gradient to that rank instead of an all-reduce.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import { priceNode } from '../../cost-model/price.js';
@@ -11,7 +11,7 @@ import { servedOpTexts } from '../../search/reshard-texts.js';
 import type { Mesh } from '../../sharding-propagation/mesh.js';
 import type { Plan } from '../../strategy/plan.js';
 
-/** The stages where one rank updates for others; nothing where all ranks update. */
+/** The stages, if one rank updates for others; empty if all ranks update. */
 export function servedStages(
   { server }: Pick<Plan, 'server'>,
   lowered: () => readonly LoweredStage[],
@@ -19,7 +19,7 @@ export function servedStages(
   return server ? { served: lowered() } : {};
 }
 
-/** A redistribution as the program has it. */
+/** A resharding as the program runs it. */
 export function asServed<Found extends { readonly steps: readonly string[]; readonly seconds: number }>(
   found: Found,
   reshard: SharedReshard,

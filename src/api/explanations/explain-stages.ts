@@ -1,22 +1,22 @@
 /**
- * @file explain, of a pipeline: on which stages an operator runs and a tensor is, and what is sent from one stage to another.
+ * @file explain for pipelines: the stages on which an operator runs and a tensor is, and the sends between stages.
  */
 import type { StagePlace } from '../../partition/cut-stages.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
 import { localBytes } from '../../partition/partition.js';
 import type { StageTransfer } from '../../partition/sharded-graph.js';
 
-/** A tensor on its way from one stage to another. */
+/** A send of a tensor from one stage to another. */
 export interface ExplainedTransfer {
   readonly from: number;
   readonly to: number;
-  /** That one rank sends each time. */
+  /** Bytes that one rank sends each time. */
   readonly bytes: number;
   /** `micro`: in every micro-batch. `begin`: once a step, before the first of them. `update`: once a step, after the last. */
   readonly when: StageTransfer['when'];
 }
 
-/** Where an operator runs: on one stage, or, where it depends on no parameter, on each that reads it. */
+/** The stages on which an operator runs: one stage, or, if it depends on no parameter, every stage that reads its results. */
 export function placesOfOperator(stages: readonly LoweredStage[], operator: string): readonly StagePlace[] {
   return stages.flatMap(({ graph, sharded: { pipeline } }, stage) =>
     pipeline && graph.nodes.some(({ name }) => name === operator)
@@ -25,7 +25,7 @@ export function placesOfOperator(stages: readonly LoweredStage[], operator: stri
   );
 }
 
-/** Where a tensor is made; of an input or a weight, where it is read. */
+/** The stages that compute a tensor; for an input or a weight, those that read it. */
 export function placesOfTensor(stages: readonly LoweredStage[], tensor: string): readonly StagePlace[] {
   const at = (isThere: (names: readonly (string | null)[]) => boolean, side: 'inputs' | 'outputs') =>
     stages.flatMap(({ graph, sharded: { pipeline } }, stage) => {
@@ -36,7 +36,7 @@ export function placesOfTensor(stages: readonly LoweredStage[], tensor: string):
   return made.length > 0 ? made : at((names) => names.includes(tensor), 'inputs');
 }
 
-/** What one stage sends of a tensor to others. */
+/** The sends of a tensor between stages. */
 export function transfersOf(stages: readonly LoweredStage[], name: string): readonly ExplainedTransfer[] {
   return stages.flatMap(({ sharded }, from) =>
     (sharded.pipeline?.sends ?? []).flatMap((sent) => {

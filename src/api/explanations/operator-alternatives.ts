@@ -1,9 +1,9 @@
 /**
- * @file The strategies that an operator of a plan could have instead, and what they would cost.
+ * @file The alternative strategies of an operator of a plan, and their costs.
  *
- * Alternatives are priced with everything else as it is: the operator under the other strategy, and redistributions from the
- * reshards that it reads and to the reshards of what it makes. A difference below zero means that the neighbours would have to
- * change along, or that the search had to leave it out; the plan as a whole costs no less.
+ * Alternatives are priced with everything else unchanged: the operator under the other strategy, and resharding from the
+ * reshards that it reads and to the reshards of its results. A negative difference means that the neighbours would have to
+ * change as well, or that the search had to exclude the strategy; the plan as a whole would not cost less.
  */
 import { priceNode } from '../../cost-model/price.js';
 import { dtypeBits } from '../../ir/dtype.js';
@@ -28,7 +28,7 @@ export interface ExplainedStrategy {
   /** Axes by factor (`n`, or a piece `n.1`). */
   readonly axes: Readonly<Record<string, readonly string[]>>;
   readonly pieces: Readonly<Record<string, readonly number[]>>;
-  /** Axes over which partial sums pass through. */
+  /** Axes over which partial sums pass through the operator unreduced. */
   readonly carried: readonly string[];
   /** `none`, `all-reduce`, or `scatter onto m`. */
   readonly owed: string;
@@ -38,17 +38,17 @@ export interface Alternative {
   readonly strategy: ExplainedStrategy;
   /** The operator alone, with its pending reduction. */
   readonly seconds: number;
-  /** Redistributions to its operands and from its results, everything else as it is. */
+  /** Resharding of its operands and results, everything else unchanged. */
   readonly redistributionSeconds: number;
-  /** Both together, less what the plan's own strategy costs. */
+  /** The sum of both, minus the cost of the plan's own strategy. */
   readonly differenceSeconds: number;
-  /** Why the search did not consider it: the axes' roles, a degree that was given, a pin; null where it did. */
+  /** Why the search did not consider it: the axes' roles, a given degree, or a pin; null if it did. */
   readonly ruledOut: RuledOut | null;
 }
 
 export type RuledOut = 'roles' | 'degrees' | 'pins';
 
-/** The operators of one plan: what all of them share is found once, however many are asked for. */
+/** The alternatives of the operators of one plan; data that all operators share is computed once. */
 export class OperatorAlternatives {
   private readonly by: Redistributor;
   private readonly produced: ReadonlyMap<string, Layout>;
@@ -79,12 +79,12 @@ export class OperatorAlternatives {
     return this.plan.assignment.strategies.get(group) ?? REPLICATED;
   }
 
-  /** The pins that bind an operator, be they on it, on its results or on its weights. */
+  /** The pins that bind an operator: pins on it, on its results or on its weights. */
   pinsOf(node: string): readonly PinSource[] {
     return [...new Set((this.pins.operators.get(node) ?? []).map(({ source }) => source))];
   }
 
-  /** Every strategy that may be had on this mesh, cheapest first. */
+  /** Every possible strategy on this mesh, cheapest first. */
   all(node: Node): readonly Alternative[] {
     const question = this.questionOf(node);
     const set = candidatesOf({ ...question, axes: 'free', pinned: new Set() });
@@ -92,7 +92,7 @@ export class OperatorAlternatives {
     return this.priced(node, set, [...set.strategies.keys()], ruledOut);
   }
 
-  /** The cheapest strategy besides its own that the search considered without pins; null where there is none. */
+  /** The cheapest other strategy that the search considers without pins; null if there is none. */
   next(node: Node): Alternative | null {
     const { axes, degrees } = this.plan.left ?? EVERYTHING;
     const question = this.questionOf(node);
@@ -103,7 +103,7 @@ export class OperatorAlternatives {
     const [costs, strategies] = [(index: number) => set.costs[index] ?? 0, [...set.strategies.entries()]];
     const others = strategies.filter(([, strategy]) => keyOf(strategy) !== own).map(([index]) => index);
     let best: { readonly index: number; readonly cost: number } | null = null;
-    // Redistributions are what takes time to price: those of a strategy that alone costs as much as the best need none.
+    // Pricing of resharding takes most time; it is skipped for strategies that cost as much as the best without resharding.
     for (const index of others.sort((a, b) => costs(a) - costs(b))) {
       if (best && costs(index) >= best.cost) break;
       const most: number = (best?.cost ?? Infinity) - costs(index);
@@ -143,7 +143,7 @@ export class OperatorAlternatives {
       const other = set.strategies[index] ?? REPLICATED;
       const seconds = (set.costs[index] ?? 0) / 1e9;
       const around = this.around(node, set.operands[index] ?? [], set.results[index] ?? []) / 1e9;
-      // Prices are whole nanoseconds, which seconds are not.
+      // Prices are whole nanoseconds; the difference is rounded to them.
       const differenceSeconds = Math.round((seconds + around - own.seconds) * 1e9 - own.around) / 1e9;
       return {
         strategy: explainedStrategy(other, mesh),
@@ -156,7 +156,7 @@ export class OperatorAlternatives {
     return all.sort((a, b) => a.differenceSeconds - b.differenceSeconds);
   }
 
-  /** Integer nanoseconds of the redistributions around an operator; of the first of them where those take `most` or more. */
+  /** Integer nanoseconds of the resharding around an operator. The sum stops early once it reaches `most`. */
   private around(
     node: Node,
     operands: readonly (Layout | null)[],
@@ -184,23 +184,23 @@ export class OperatorAlternatives {
     return [...before, ...after];
   }
 
-  /** Of the reshard that an operator reads; null of a weight, which is kept as it is read. */
+  /** Layout of the reshard that an operator reads; null for a weight, which is stored in the layout in which it is read. */
   private readLayout({ name }: Node, tensor: string, operand: number): Layout | null {
     if (this.plan.graph.weights.has(tensor)) return null;
     return this.readReshards.get(JSON.stringify([name, operand])) ?? this.produced.get(tensor) ?? null;
   }
 }
 
-/** The search leaves nothing out. */
+/** A search without restrictions. */
 const EVERYTHING: NonNullable<Explainable['left']> = { axes: 'free', degrees: new Set() };
 
-/** What the search was asked of an operator, one demand after the other: the first that leaves a strategy out is the reason. */
+/** Why the search excludes a strategy of an operator: of its restrictions in order, the first that excludes the strategy. */
 function rulingOut(
   question: Omit<CandidateQuestion, 'axes' | 'pinned' | 'pins'>,
   { axes, degrees } = EVERYTHING,
   pins: readonly OperatorPin[],
 ): (strategy: Strategy) => RuledOut | null {
-  // Pins may ask for what roles leave out: with them there is one reason.
+  // Pins may require strategies that roles exclude: with pins there is only one reason.
   const demands: readonly (readonly [RuledOut, Partial<CandidateQuestion>])[] =
     pins.length > 0
       ? [['pins', { pinned: degrees, pins }]]

@@ -1,6 +1,6 @@
 /**
- * @file Why each operator of a plan has its strategy, short enough for a table of all of them: who pinned it, what propagation
- * carried to it, or by how much the next strategy costs more.
+ * @file Why each operator of a plan has its strategy, short enough for a table of all operators: the pins that bind it, the
+ * propagation that sharded it, or the additional cost of the next strategy.
  */
 import type { Node } from '../../ir/graph.js';
 import type { Mesh } from '../../sharding-propagation/mesh.js';
@@ -10,23 +10,23 @@ import type { Strategy } from '../../sharding-propagation/strategy.js';
 import { type AxisChain, type Explainable, joinChains } from '../explain.js';
 import { type Alternative, OperatorAlternatives } from './operator-alternatives.js';
 
-/** What decided the strategy of an operator. */
+/** The reason for the strategy of an operator. */
 export type OperatorReason =
-  /** It runs another operator again, under the strategy of that one. */
+  /** It recomputes another operator, with the strategy of that operator. */
   | { readonly by: 'recompute'; readonly operator: string }
-  /** Of so many of the operators. */
+  /** Pins, and the number of operators that they bind. */
   | { readonly by: 'pins'; readonly pins: readonly PinSource[]; readonly operators: number }
-  /** A chain for each axis that came to it; none where it is replicated. */
+  /** One chain for each axis that propagation brought to it; none if it is replicated. */
   | { readonly by: 'propagation'; readonly chains: readonly AxisChain[] }
   /**
-   * With the cheapest of the other strategies that were considered, everything else as it is: null where there was none, absent
-   * where it was not asked for.
+   * The price, with the cheapest of the other strategies that were considered, everything else unchanged: null if there was
+   * none, absent if it was not requested.
    */
   | { readonly by: 'price'; readonly next?: Alternative | null };
 
 /**
- * Of operators of equal layers: their pins, and what decided the first of them that has none. The other strategies of one
- * operator take milliseconds to price.
+ * The reasons of operators of equal layers: their pins, and the reason of the first operator without a pin. The other
+ * strategies of one operator take milliseconds to price.
  */
 export function operatorReasons(
   plan: Explainable,
@@ -50,7 +50,7 @@ export function operatorReasons(
   };
 }
 
-/** What brought each axis of an operator to its factor; nothing where no propagation made the plan. */
+/** The propagation steps that brought each axis of an operator to its factor; empty if propagation did not make the plan. */
 export function operatorChains(
   { graph, propagation }: Explainable,
   { name }: Node,
@@ -59,7 +59,7 @@ export function operatorChains(
 ): readonly AxisChain[] {
   if (!propagation) return [];
   const chains = Object.entries(axes).flatMap(([factor, own]) => {
-    // A piece has the reasons of its factor.
+    // A piece of a factor has the reasons of the factor.
     const [whole = factor] = factor.split('.');
     const known = Object.keys(pieces).includes(whole) ? whole : factor;
     return own.map((axis) => ({

@@ -1,6 +1,6 @@
 /**
- * @file What a plan of operators would gain or lose if the cluster were another: it is planned again with one gigabyte more,
- * links or devices twice as fast, under the same pins.
+ * @file Gains and losses of a plan of operators on another cluster: the model is planned again with one gigabyte more memory,
+ * or with links or devices twice as fast, under the same pins.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import { fasterDevices, withMemory } from '../../cost-model/faster-devices.js';
@@ -11,22 +11,22 @@ import type { MeshDegrees } from '../../search/degrees.js';
 import { plan as search } from '../../search/plan.js';
 import type { Replanning } from '../planning/replan.js';
 
-/** One change, and the best plan under it. */
+/** One change of the cluster, and the best plan for it. */
 export interface PlanSensitivity {
   readonly change: string;
-  /** Null where nothing fits then. */
+  /** Null if nothing fits. */
   readonly best: {
     readonly degrees: MeshDegrees;
     readonly stepSeconds: number;
-    /** No plan takes less. */
+    /** Lower bound of the step time of any plan. */
     readonly boundSeconds: number;
     readonly peakBytes: number;
   } | null;
-  /** Its seconds over those of the plan at hand. */
+  /** Its step time divided by that of the current plan. */
   readonly ratio: number | null;
 }
 
-/** @param now seconds of a step of the plan at hand, as the search counts them */
+/** @param now seconds of a step of the current plan, as the search counts them */
 export async function planSensitivities(
   { imported, cluster, options }: Replanning,
   now: number,
@@ -58,7 +58,7 @@ interface ClusterChange {
   readonly memoryBytes?: number;
 }
 
-/** In the order in which they are shown. A limit that the user gave is what changes; else the memory of the devices. */
+/** Changes in display order. Changes of memory apply to the user's limit if there is one, otherwise to the devices. */
 function changesOf(cluster: Cluster, given: number | undefined): readonly ClusterChange[] {
   const isLimited = given !== undefined || usableBytes(cluster) !== undefined;
   const memory = (change: string, bytes: (of: number) => number): ClusterChange =>

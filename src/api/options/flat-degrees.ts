@@ -1,5 +1,5 @@
 /**
- * @file Degrees as the public verbs take them, `dp` and `tp` beside the other options, and as stations do, in `degrees`.
+ * @file Degrees of the public verbs, with `dp` and `tp` next to the other options, and of their implementations, in `degrees`.
  */
 import { AutoparError } from '../../ir/error.js';
 import { SEARCHED_AXES } from '../../sharding-propagation/roles.js';
@@ -12,9 +12,9 @@ type GivenDegrees = Omit<DegreeOptions, 'devices'>;
 
 const SEARCHED: ReadonlySet<string> = new Set(SEARCHED_AXES);
 
-/** Degrees as options of their own, as on the command line. */
+/** Degrees as separate options, as on the command line. */
 interface FlatDegrees extends GivenDegrees {
-  /** @deprecated the older spelling of `dp` and `tp` */
+  /** @deprecated older spelling of `dp` and `tp` */
   readonly degrees?: GivenDegrees;
 }
 
@@ -22,7 +22,7 @@ export interface PlanningOptions extends Omit<Planning, 'degrees'>, FlatDegrees 
 
 export interface CompileOptions extends Omit<Compile, 'degrees' | 'model'>, FlatDegrees, ModelChoice {}
 
-/** Options with degrees as stations take them. @throws AutoparError (usage) for degrees that contradict each other */
+/** Options with degrees as implementations take them. @throws AutoparError (usage) for degrees that contradict each other */
 export function nested<Options extends FlatDegrees & Pick<Planning, 'devices' | 'annotations' | 'config'>>({
   dp,
   tp,
@@ -43,7 +43,7 @@ export function nested<Options extends FlatDegrees & Pick<Planning, 'devices' | 
       'give --dp, --tp and --pp alone',
     );
   const all: DegreeOptions = { ...degrees, ...flat };
-  // Where annotations or a configuration may pin stages or sequences, dp and tp alone need not make up the devices.
+  // If annotations or a configuration may pin stages or sequences, dp and tp alone need not multiply to the devices.
   const isOpen = options.annotations !== undefined || options.config !== undefined;
   const axes = MULTIPLIED.filter((axis) => isOpen || all[axis] !== undefined || SEARCHED.has(axis));
   const { devices } = options;

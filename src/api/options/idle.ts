@@ -1,6 +1,6 @@
 /**
- * @file Options that would do nothing beside others, per verb: each is refused with what to do, on the command line and in
- * JavaScript.
+ * @file Options that would have no effect together with others, per verb: each is refused with a hint, on the command line and
+ * in JavaScript.
  */
 import { AutoparError } from '../../ir/error.js';
 import type { NestedCompileOptions } from '../compile.js';
@@ -11,7 +11,7 @@ import type { SimulateOptions } from '../simulate.js';
 import type { TrainOptions } from '../train.js';
 import type { VerifyOptions } from '../verify.js';
 
-/** An option, and when it would do nothing; words are those of the command line. */
+/** An option, and when it would have no effect; messages use the words of the command line. */
 export interface Idle<Options> {
   readonly option: keyof Options;
   readonly when: (options: Options) => boolean;
@@ -21,7 +21,7 @@ export interface Idle<Options> {
 
 const ONE = 'leave one of the two out';
 
-/** A file is written of a model that is generated. */
+/** `--write-model` applies only to generated models. */
 function ofFamilies<Options extends WriteModelOptions & { readonly model?: string }>(
   isFile: (options: Options) => boolean,
 ): Idle<Options> {
@@ -34,7 +34,7 @@ function ofFamilies<Options extends WriteModelOptions & { readonly model?: strin
   };
 }
 
-/** Of verbs that write no folder. */
+/** `--force` of verbs that write no folder. */
 const ofWrittenFile: Idle<WriteModelOptions> = {
   option: 'force',
   when: ({ force, writeModel }) => force === true && writeModel === undefined,
@@ -47,7 +47,7 @@ const isPropagated = ({ complete, searchMode }: NestedCompileOptions) =>
 const howPropagated = ({ searchMode }: NestedCompileOptions) =>
   searchMode === 'sharding_propagation' ? '--search-mode sharding_propagation' : '--complete propagate';
 
-/** Whether it is said what tp shards along sequences. */
+/** Whether the option states what tp shards along sequences. */
 const isShardedAlong = ({ tpSequence = 'auto' }: NestedCompileOptions) => tpSequence !== 'auto';
 
 export const INSPECT_IDLE: readonly Idle<InspectOptions>[] = [
@@ -195,7 +195,7 @@ export const COMPILE_IDLE: readonly Idle<NestedCompileOptions>[] = [
   },
 ];
 
-/** Of a pipeline that there is not. */
+/** A pipeline option without a pipeline. */
 function ofPipelines<Options extends { readonly pp?: number }>(
   option: keyof Options & ('schedule' | 'virtualStages'),
   isAlone: (options: Options) => boolean,
@@ -284,7 +284,7 @@ export const TRAIN_IDLE: readonly Idle<TrainOptions>[] = [
 ];
 export const VERIFY_IDLE: readonly Idle<VerifyOptions>[] = [ofRandomInputs];
 
-/** @throws AutoparError (usage) `bad-option` for the first option that would do nothing */
+/** @throws AutoparError (usage) `bad-option` for the first option that would have no effect */
 export function refuseIdle<Options>(options: Options, rules: readonly Idle<Options>[]): void {
   for (const { option, when, says, hint } of rules) {
     const value = options[option];

@@ -1,5 +1,5 @@
 /**
- * @file Errors in the words of JavaScript. Messages name options as the command line does; here, and nowhere else, they become
+ * @file Translates errors to JavaScript. Messages name options as the command line does; only this file converts them to
  * properties: `--dp 2` is `dp: 2`, `--dim batch=8` is `dims: { batch: 8 }`.
  */
 import { AutoparError } from '../../ir/error.js';
@@ -7,7 +7,7 @@ import { AutoparError } from '../../ir/error.js';
 const ofTraining = (path: string, names: readonly string[]) =>
   Object.fromEntries(names.map((name) => [`--${name}`, `training.${path}${camelCase(name)}`]));
 
-/** Properties that are not the option's name in camelCase. */
+/** Properties whose names differ from the option's name in camelCase. */
 const PROPERTIES: Readonly<Record<string, string>> = {
   '-o': 'output',
   '--dim': 'dims',
@@ -45,7 +45,7 @@ const PROPERTIES: Readonly<Record<string, string>> = {
   ...ofTraining('', ['dropout-seed', 'tie', 'untie', 'trainable', 'frozen']),
 };
 
-/** Of verbs that have another property for an option than the rest. */
+/** Properties that differ from `PROPERTIES` for single verbs. */
 const OF_VERBS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   compile: { '--model': 'generate', '--micro-batches': 'training.microBatches' },
   inspect: {
@@ -65,7 +65,7 @@ const OF_VERBS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   },
 };
 
-/** Options whose value is a property's value only in part. */
+/** Options whose value differs from the value of the property. */
 const VALUES: Readonly<Record<string, (value: string) => string>> = {
   '--dim': (value) => `{ ${keyed(value, (size) => size)} }`,
   '--const': (value) => `{ ${keyed(value, () => 'ARRAY')} }`,
@@ -73,7 +73,7 @@ const VALUES: Readonly<Record<string, (value: string) => string>> = {
   '--weights': (value) => `[${quoted(value)}]`,
 };
 
-/** A command to be typed, which stays; or an option, with what is taken for its value. */
+/** Patterns: a command to type, which stays unchanged; or an option, with the text that counts as its value. */
 const COMMAND = String.raw`\bautopar [a-z]+(?: (?:[A-Z]{2,}|--?[\w-]+))*`;
 const OPTION = String.raw`(?<![\w-])(--[a-z][a-z-]*[a-z]|-o(?= DIR))`;
 const WORDS = [
@@ -84,7 +84,7 @@ const WORDS = [
 const VALUE = String.raw`\d(?:[\w.,]*\w)?|[\w.]+=[\w.]+|[A-Z][A-Z]+|NxM:ID|(?:${WORDS.join('|')})(?![\w-])`;
 const MENTIONED = new RegExp(`${COMMAND}|${OPTION}(?: (${VALUE}))?`, 'g');
 
-/** A sentence of the command line in words of JavaScript, for users of `verb`. */
+/** A sentence of the command line with JavaScript properties, for users of `verb`. */
 export function inJavaScript(verb: string, sentence: string): string {
   return sentence
     .replace(/(--plan-only) (?=--)/g, '$1, ')
@@ -96,12 +96,12 @@ export function inJavaScript(verb: string, sentence: string): string {
     });
 }
 
-/** The property that an option of the command line is, such as `training.optimizer.kind`. */
+/** The property of a command line option, such as `training.optimizer.kind`. */
 function propertyOf(verb: string, option: string): string {
   return OF_VERBS[verb]?.[option] ?? PROPERTIES[option] ?? camelCase(option.replace(/^-+/, ''));
 }
 
-/** An error in words of JavaScript; its cause is the same in those of the command line. Other values stay as they are. */
+/** An error in JavaScript terms; its cause is the original error in command line terms. Other values stay unchanged. */
 export function errorInJavaScript(verb: string, error: unknown): unknown {
   if (!(error instanceof AutoparError)) return error;
   const { code, exit, where, hint } = error;

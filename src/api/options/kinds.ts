@@ -1,18 +1,18 @@
 /**
- * @file What values options may have, as data: how a verb's object of options is checked before anything is done.
+ * @file The values that options may have, as data: used to check the options of a verb before anything runs.
  */
 import { AutoparError } from '../../ir/error.js';
 import { nearest } from '../../ir/nearest.js';
 
-/** A form of values; `keys` of those that are objects with options of their own. */
+/** A kind of value; `keys` for objects with options of their own. */
 export interface OptionKind {
-  /** In words, behind `expected`. */
+  /** Text for error messages, after the word `expected`. */
   readonly expected: string;
   readonly holds: (value: unknown) => boolean;
   readonly keys?: Readonly<Record<string, OptionKind>>;
 }
 
-/** A kind for every option: one that is added without fails to compile. */
+/** A kind for every option: an option without a kind fails to compile. */
 export type KindsOf<Options> = { readonly [Key in keyof Required<Options>]: OptionKind };
 
 const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
@@ -79,8 +79,8 @@ export function options<Options>(keys: KindsOf<Options>): OptionKind {
 }
 
 /**
- * Refuses what is no option, and what has another form. Options that are undefined count as left out.
- * @param elsewhere where else an option of a name belongs, in words; null for a name that means nothing
+ * Refuses unknown options, and values of another kind. Undefined options count as left out.
+ * @param elsewhere returns a hint on where an option of that name belongs; null for an unknown name
  * @throws AutoparError (usage) `unknown-option`, `bad-option`
  */
 export function checkKinds(
@@ -125,7 +125,7 @@ function hintFor(
   return near === undefined ? `the options are ${known.join(', ')}` : `did you mean ${prefix}${near}?`;
 }
 
-/** A value as an error shows it, at most a line of it. */
+/** The text of a value for error messages, at most one line. */
 function shown(value: unknown): string {
   if (typeof value === 'function') return 'a function';
   const written = typeof value === 'bigint' ? `${value}n` : (JSON.stringify(value) ?? String(value));

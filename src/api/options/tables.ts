@@ -1,5 +1,5 @@
 /**
- * @file The options of every public verb and the form of their values. They are the command's, in camelCase.
+ * @file The options of every public verb and the kinds of their values. They are the options of the command line in camelCase.
  */
 
 import { TOKEN_TYPES } from '../../data/data-file.js';
@@ -323,7 +323,7 @@ export const TABLES: OptionTables = {
   calibrate: { files: texts, cluster: text, output: text, ...watched },
 };
 
-/** Options that must be there; `generate` takes the place of `model`. */
+/** Required options; `generate` can replace `model`. */
 export const NEEDED: Readonly<Partial<Record<Verb, readonly string[]>>> = {
   inspect: ['model'],
   compile: ['model'],
@@ -338,14 +338,14 @@ export const NEEDED: Readonly<Partial<Record<Verb, readonly string[]>>> = {
   calibrate: ['files'],
 };
 
-/** The other verbs that have an option of this name. */
+/** The verbs that have an option of this name. */
 export function verbsWith(name: string): readonly string[] {
   return Object.entries(TABLES)
     .filter(([, table]: readonly [string, Readonly<Record<string, OptionKind>>]) => Object.hasOwn(table, name))
     .map(([verb]) => verb);
 }
 
-/** Properties of `training`, at whatever depth, by their last name: `momentum` is `training.optimizer.momentum`. */
+/** The path of a property of `training`, at any depth, by its last name: `momentum` is `training.optimizer.momentum`. */
 export function trainingPath(name: string, keys = training.keys, path = 'training'): string | null {
   for (const [key, kind] of Object.entries(keys ?? {})) {
     if (key === name) return `${path}.${key}`;

@@ -1,5 +1,6 @@
 /**
- * @file The folder of a target beside the bundled runtime's program. What the target lacks is found before anything is written.
+ * @file The folder of a target next to the bundled runtime's program. Unsupported parts of a plan are found before any file is
+ * written.
  */
 import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
@@ -15,19 +16,19 @@ import type { PlannedModel } from '../plan.js';
 import type { Target } from '../requests/targets.js';
 import { writeAnnotated } from '../strategies/strategy-onnx.js';
 
-/** Writes the target's files into its folder, which is there; `program` is the folder of the program beside it. */
+/** Writes the target's files into its existing folder; `program` is the folder of the program next to it. */
 type WriteTarget = (folder: string, program: string, signal?: AbortSignal) => Promise<void>;
 
 export interface TargetFolder {
   readonly write: WriteTarget;
-  /** What the target does not carry, a line each. */
+  /** Parts of the plan that the target does not support, one line each. */
   readonly notes: readonly string[];
 }
 
 interface Given {
   readonly planned: PlannedModel;
   readonly lowered: readonly LoweredStage[];
-  /** Null where none is written. */
+  /** Null if no program is written. */
   readonly program: GeneratedProgram['program'] | null;
   readonly training: Training | undefined;
 }
@@ -63,7 +64,7 @@ function placedOf({ plan, imported }: PlannedModel): PlacedPlan {
   return placePlan(plan, imported.graph);
 }
 
-/** The target's folder; null for one that needs a program where there is none. */
+/** The target's folder; null if the target needs a program and there is none. */
 export function targetFolder(target: Target, given: Given): TargetFolder | null {
   const made = target === 'runtime' ? null : TARGETS[target](given);
   if (!made) return null;

@@ -1,5 +1,5 @@
 /**
- * @file emit: a planned model as a folder: plan.json, program/, source.json. All of it, or nothing.
+ * @file emit: writes a planned model as a folder: plan.json, program/, source.json. It writes all files or none.
  */
 import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
@@ -23,21 +23,21 @@ export interface EmitOptions {
   readonly directory: string;
   /** Replace a folder that autopar did not write. */
   readonly force?: boolean;
-  /** What else is written beside the bundled runtime's program. */
+  /** Target that is written in addition to the bundled runtime's program. */
   readonly target?: Target;
   /** Write the plan without a program. */
   readonly planOnly?: boolean;
-  /** Seed of the random weights that the model was given, or null. */
+  /** Seed of the model's random weights, or null if it has none. */
   readonly randomWeights?: number | null;
-  /** Values that inputs of the model were fixed to when it was imported. */
+  /** Values to which import fixed inputs of the model. */
   readonly constants?: Arrays;
   /** Globs of inputs that were imported as weights. */
   readonly weights?: readonly string[];
-  /** What a step of training computes. */
+  /** Loss, optimizer and options of the training step. */
   readonly training?: Training;
-  /** `FAMILY:key=value,…`, where the model was generated. */
+  /** `FAMILY:key=value,…`, if the model was generated. */
   readonly generated?: string;
-  /** What the plan's pins came from. */
+  /** The sources of the plan's pins. */
   readonly decisions?: Pick<
     NestedPlanningOptions,
     'mode' | 'annotations' | 'config' | 'axes' | 'memory' | 'searchMode' | 'complete' | 'solver'
@@ -46,15 +46,15 @@ export interface EmitOptions {
   readonly signal?: AbortSignal;
 }
 
-/** Whether a program was written, and if not why, in a sentence. */
+/** Whether a program was written, and if not, the reason in a sentence. */
 export interface Emitted {
   readonly programWritten: boolean;
   readonly programReason?: string;
-  /** What the target does not carry, a line each. */
+  /** Parts of the plan that the target does not support, one line each. */
   readonly targetNotes: readonly string[];
 }
 
-/** Writes the folder under a temporary name and then puts it in place. @throws AutoparError (exit cannotWrite). */
+/** Writes the folder under a temporary name and then moves it into place. @throws AutoparError (exit cannotWrite). */
 export async function emit(planned: PlannedModel, options: EmitOptions): Promise<Emitted> {
   const { imported, plan, pipeline } = planned;
   const lowered = withWeights(planned.found.lowered, imported.graph);
@@ -77,10 +77,10 @@ export async function emit(planned: PlannedModel, options: EmitOptions): Promise
   };
   const schedule = pipeline?.schedule ?? null;
   const generated = reason === null ? programOfPlan({ lowered, schedule }, plan, planned.cluster) : null;
-  // What a target lacks is said before anything is written.
+  // Unsupported parts of the plan are reported before anything is written.
   const { target = 'runtime', training } = options;
   const beside = targetFolder(target, { planned, lowered, program: generated?.program ?? null, training });
-  // A program is checked with what it was made of (emitProgram).
+  // emitProgram checks the lowered stages together with their program.
   if (!generated) assertSound(lowered);
   const write = async (temporary: string) => {
     await writeFileAtomic(path.join(temporary, 'plan.json'), planToJson(plan));
@@ -101,7 +101,7 @@ export async function emit(planned: PlannedModel, options: EmitOptions): Promise
     : { programWritten: false, programReason: reason, targetNotes };
 }
 
-/** The stages with the values of weights that were made up after planning. */
+/** The stages with the random values of weights, which are generated after planning. */
 function withWeights(lowered: readonly LoweredStage[], { weights, initial }: Graph): readonly LoweredStage[] {
   const known = (name: string) => initial?.get(name) ?? weights.get(name);
   const filled = (own: Graph['weights']) => new Map([...own].map(([name, weight]) => [name, known(name) ?? weight]));
@@ -144,7 +144,7 @@ function reasonWithout({ imported }: PlannedModel, options: EmitOptions): string
   return `no program was written: ${absentText(imported)} (--init random makes some)`;
 }
 
-/** A file as seen from a folder, with forward slashes. */
+/** The path of a file relative to a folder, with forward slashes. */
 function relativeTo(directory: string, file: string): string {
   return path.relative(path.resolve(directory), path.resolve(file)).split(path.sep).join('/');
 }

@@ -1,7 +1,7 @@
 /**
  * @file The folder that `compile` writes and others read: plan.json, program/, source.json.
  *
- * source.json says where the model lay, relative to the folder, so that `verify` and `run` find it; plan.json holds no path.
+ * source.json states the model's path relative to the folder, so that `verify` and `run` find it; plan.json holds no path.
  */
 import { readdir, readFile, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
@@ -16,21 +16,21 @@ import { LOSSES, OPTIMIZERS, type Training } from '../requests/training-request.
 
 export interface ProgramSource {
   readonly format: 'autopar-source';
-  /** Relative to the folder, with forward slashes; empty where the model was generated for a plan of a training step. */
+  /** Path relative to the folder, with forward slashes; empty if the model was generated for the plan of a training step. */
   readonly model: string;
-  /** `FAMILY:key=value,…`, where the model was generated. */
+  /** `FAMILY:key=value,…`, if the model was generated. */
   readonly generated?: string;
   readonly dims: Readonly<Record<string, number>>;
   readonly globalBatch: number | null;
-  /** Seed of random weights, where the model file has none. */
+  /** Seed of random weights, if the model file has no weights. */
   readonly randomWeights: number | null;
-  /** Whether inputs were fixed to values (--const): they lie beside, in constants.npz. */
+  /** Whether inputs were fixed to values (--const), which are in constants.npz next to this file. */
   readonly constants: boolean;
-  /** Globs of inputs that are weights (--weights); left out where none were given. */
+  /** Globs of inputs that are weights (--weights); left out if none were given. */
   readonly weights?: readonly string[];
-  /** What a step of training computes; left out where the program infers. */
+  /** Loss, optimizer and options of the training step; left out for inference. */
   readonly training?: Training;
-  /** What the plan's pins came from, for `explain`; files relative to the folder. */
+  /** The sources of the plan's pins, for `explain`; paths are relative to the folder. */
   readonly decisions?: SourceDecisions;
 }
 
@@ -38,16 +38,16 @@ export interface SourceDecisions {
   readonly mode?: 'auto' | 'semi-auto' | 'data' | 'hybrid';
   readonly annotations?: string;
   readonly config?: string;
-  /** How it was searched, where that was said: `explain` searches again. */
+  /** Options of the search that were given: `explain` searches again. */
   readonly axes?: 'roles' | 'free';
   readonly memoryBytes?: number;
   readonly searchMode?: SearchMode;
   readonly solver?: SolverName;
-  /** What training steps were compared for, where they were. */
+  /** Options of the search over training steps, if there was one. */
   readonly proposals?: ProposalQuestion;
 }
 
-/** All that a search over training steps is asked but the model file and the cluster. */
+/** All options of a search over training steps except the model file and the cluster. */
 export type ProposalQuestion = Omit<
   StepSearchOptions,
   | 'model'
@@ -63,10 +63,10 @@ export type ProposalQuestion = Omit<
   | 'onProgress'
 >;
 
-/** Name of the file that holds the values inputs were fixed to. */
+/** Name of the file that holds the values to which inputs were fixed. */
 export const CONSTANTS_FILE = 'constants.npz';
 
-/** Name of the folder that a training keeps its checkpoints in. */
+/** Name of the folder in which a training run stores its checkpoints. */
 export const CHECKPOINTS = 'checkpoints';
 
 /** Steps of the checkpoints in a folder, ascending. */
@@ -84,8 +84,8 @@ export function defaultFolder(model: string): string {
 }
 
 /**
- * Refuses a folder that holds something else than an earlier result of ours, and, whatever `force` says, one that must
- * not go: one that holds the model itself or the folder that we are in.
+ * Refuses a folder with other contents than an earlier result of autopar. Even with `force` it refuses a folder that must not
+ * be removed: one that contains the model itself or the current folder.
  * @throws AutoparError `folder-is-file`, `folder-in-use`, `folder-not-empty`, `checkpoints-there` (exit cannotWrite);
  * `bad-option` (usage).
  */
@@ -126,7 +126,7 @@ export async function checkTarget(folder: string, force: boolean, model: string)
   );
 }
 
-/** Replacing a folder removes all that is in it. */
+/** Refuses folders in use, since replacing a folder removes all its contents. */
 async function checkUse(folder: string, model: string): Promise<void> {
   const real = async (file: string) => realpath(file).catch(() => path.resolve(file));
   const target = await real(folder);
@@ -143,7 +143,7 @@ async function checkUse(folder: string, model: string): Promise<void> {
   );
 }
 
-/** The parts of a compiled folder, each read and checked, and the program made from the plan beside it. */
+/** The parts of a compiled folder, each read and checked; the program belongs to the plan. */
 export interface CompiledParts {
   readonly source: ProgramSource;
   readonly plan: Plan;
@@ -151,8 +151,9 @@ export interface CompiledParts {
 }
 
 /**
- * Reads what `compile` wrote.
- * @throws AutoparError (exit input) for a folder that is not ours, and for a part that is missing, cut, or of another plan.
+ * Reads a folder that `compile` wrote.
+ * @throws AutoparError (exit input) for a folder that autopar did not write, and for a part that is missing, truncated, or of
+ * another plan.
  */
 export async function readCompiled(directory: string): Promise<CompiledParts> {
   const source = await readSource(directory);
@@ -172,7 +173,7 @@ export async function readCompiled(directory: string): Promise<CompiledParts> {
   );
 }
 
-/** Reads source.json. @throws AutoparError (exit input) where the folder is not one of ours. */
+/** Reads source.json. @throws AutoparError (exit input) if autopar did not write the folder. */
 export async function readSource(folder: string): Promise<ProgramSource> {
   const file = await insideFolder(folder, 'source.json');
   const text = await readFile(file, 'utf8').catch(() => {
@@ -188,7 +189,7 @@ export async function readSource(folder: string): Promise<ProgramSource> {
     const source: unknown = JSON.parse(text);
     if (isSource(source)) return source;
   } catch {
-    // Falls through to the one message for a file that is cut or edited.
+    // Falls through to the one message for a truncated or edited file.
   }
   throw new AutoparError(
     'bad-source',
@@ -220,7 +221,7 @@ function isSource(value: unknown): value is ProgramSource {
   );
 }
 
-/** Whether a record says which loss and which optimizer; what contradicts in it is for `checkTraining`. */
+/** Whether a record states a loss and an optimizer; `checkTraining` checks it for contradictions. */
 export function isTraining(value: unknown): value is Training {
   const named = (part: unknown, kinds: readonly string[]) =>
     typeof part === 'object' && part !== null && 'kind' in part && kinds.includes(String(part.kind));

@@ -1,5 +1,5 @@
 /**
- * @file One measurement: a program that does one thing over and over, run by the runtime that runs compiled programs.
+ * @file One measurement: a program that repeats one operation, run by the runtime that runs compiled programs.
  */
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { availableParallelism, tmpdir } from 'node:os';
@@ -22,15 +22,15 @@ import { writeProgram } from '../../program/reader.js';
 import { runProgram } from '../../runtime/run-program.js';
 
 export interface Timing {
-  /** How often it is done in one step, and how many steps are timed after one that is not. */
+  /** Repetitions per step, and number of timed steps after one warm-up step. */
   readonly repeats: number;
   readonly steps: number;
 }
 
 /**
- * Seconds of one execution: of the fastest step, which others on the machine disturbed least. Ranks that only compute wait for
- * nobody: where the processor was busy with others even then, the time that it gave to a rank is less, and counts; unless ranks
- * outnumber the cores, where how they take turns is what is asked.
+ * Seconds of one execution in the fastest step, which other processes disturbed least. Ranks that only compute do not wait for
+ * other ranks: if other processes used the processor even in that step, the smaller processor time per rank counts. If ranks
+ * outnumber the cores, the wall time counts, since the measurement is about ranks that share cores.
  * @throws AutoparError as `runProgram`
  */
 export async function measure(
@@ -61,7 +61,7 @@ const AXIS = 'tp';
 
 interface Measured {
   readonly program: Program;
-  /** The segment, where something is computed. */
+  /** The model of the segment; null if nothing is computed. */
   readonly model: Uint8Array | null;
 }
 
@@ -72,7 +72,7 @@ function programOf(subject: MeasuredSubject, ranks: number, repeats: number): Me
 
 interface SegmentModel {
   readonly inputs: Readonly<Record<string, readonly number[]>>;
-  /** Part of the model. */
+  /** Weights that are stored in the model. */
   readonly weights?: Readonly<Record<string, readonly number[]>>;
   readonly results: Readonly<Record<string, readonly number[]>>;
   readonly nodes: readonly NodeProto[];
@@ -86,12 +86,12 @@ function segmentOf(subject: Exclude<MeasuredSubject, { kind: 'collective' }>): S
     return { inputs: shapes(named('a')), results: shapes(named('y')), nodes };
   }
   const { operators } = subject;
-  // Alternating, so that no optimiser makes one of them.
+  // The operators alternate, so that no optimiser fuses them into one.
   if (subject.kind === 'chain') {
     const nodes = chain(operators, (index) => [index % 2 === 0 ? 'Exp' : 'Neg']);
     return { inputs: { a: [1] }, results: { y: [1] }, nodes };
   }
-  // Operands of their own: in a program no two operators read the same one, which would stay in the nearest cache.
+  // Each operator has its own operand, as in real programs: a shared operand would stay in the nearest cache.
   const others = Array.from({ length: operators }, (_, index) => `b${index}`);
   const nodes = chain(operators, (index) => [subject.kind === 'add' ? 'Add' : 'MatMul', `b${index}`]);
   const shape = subject.kind === 'add' ? [subject.elements] : [subject.rows, subject.side];
@@ -102,7 +102,7 @@ function segmentOf(subject: Exclude<MeasuredSubject, { kind: 'collective' }>): S
     : { inputs: { a: shape, ...operands }, results: { y: shape }, nodes };
 }
 
-/** From a to y, each operator reading what the last one made, and what else it is given. */
+/** A chain of operators from a to y; each reads the result of the previous one, and its other operands. */
 function chain(
   operators: number,
   at: (index: number) => readonly [type: string, ...others: string[]],
@@ -180,12 +180,12 @@ function collectiveProgram(kind: CollectiveKind, elements: number, ranks: number
 interface MeasuredExchange {
   readonly collective: ProgramCollective;
   readonly shape: readonly number[];
-  /** Before and after. */
+  /** Placements before and after the collective. */
   readonly from: RankPlacing;
   readonly to: RankPlacing;
 }
 
-/** Which dimensions the ranks cut; whether they hold partial sums or unrelated values, or the first of them all. */
+/** The dimensions that are sharded; whether ranks hold partial sums or unrelated values, or only the first rank holds all. */
 interface RankPlacing {
   readonly cut: readonly boolean[];
   readonly partial?: boolean;

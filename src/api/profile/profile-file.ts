@@ -1,5 +1,5 @@
 /**
- * @file The profile of a machine: where it lies, what it says, and whether it was made here.
+ * @file The profile of a machine: its path, its contents, and whether it was made on this machine.
  */
 import { constants } from 'node:fs';
 import { access } from 'node:fs/promises';
@@ -14,10 +14,10 @@ import { cannotWrite, makeParents, writeJsonAtomic } from '../../program/atomic.
 import { readYaml } from '../../sharding-propagation/annotations/yaml-source.js';
 import { busyRanks } from './sweep.js';
 
-/** Of the form that `fitProfile` gives figures in. */
+/** Version of the form in which `fitProfile` returns figures. */
 export const PROFILE_VERSION = 2;
 
-/** What tells one machine from another, as far as its speed goes. */
+/** Properties of a machine that determine its speed. */
 export interface Machine {
   readonly processor: string;
   readonly cores: number;
@@ -37,7 +37,7 @@ export interface MachineProfile {
   readonly measured: readonly Measurement[];
 }
 
-/** This machine. */
+/** The properties of this machine. */
 export function thisMachine(): Machine {
   return {
     processor: cpus()[0]?.model.trim() ?? 'unknown',
@@ -47,7 +47,7 @@ export function thisMachine(): Machine {
   };
 }
 
-/** Where the profile of this machine lies: in the user's cache folder, as each system has it. */
+/** Path of the profile of this machine: in the user's cache folder of each operating system. */
 export function defaultProfileFile(env: NodeJS.ProcessEnv = process.env, system: string = platform()): string {
   const given = env['XDG_CACHE_HOME'];
   const folder =
@@ -61,11 +61,11 @@ export function defaultProfileFile(env: NodeJS.ProcessEnv = process.env, system:
   return path.join(folder, 'autopar', 'profile.json');
 }
 
-/** Makes the folder of a profile: before minutes of measuring, not after. @throws AutoparError (exit cannotWrite) */
+/** Creates the folder of a profile before minutes of measuring, not after. @throws AutoparError (exit cannotWrite) */
 export async function makePlace(file: string): Promise<void> {
   const folder = path.dirname(path.resolve(file));
   try {
-    // Step by step: Node's own way up does not end where a folder refuses to be made for ever, as in /proc.
+    // Creates one folder at a time: Node's recursive mkdir does not end if a folder can never be created, as in /proc.
     await makeParents(folder);
     await access(folder, constants.W_OK);
   } catch (error) {
@@ -73,20 +73,20 @@ export async function makePlace(file: string): Promise<void> {
   }
 }
 
-/** Writes a profile where there is a place for it. @throws AutoparError (exit cannotWrite) */
+/** Writes a profile to an existing folder. @throws AutoparError (exit cannotWrite) */
 export async function writeProfile(file: string, profile: MachineProfile): Promise<void> {
   await writeJsonAtomic(file, profile);
 }
 
-/** Whether a file that can be read calls itself a profile. @throws AutoparError (input) for one that cannot be read */
+/** Whether the format of a file is that of a profile. @throws AutoparError (input) for a file that cannot be read */
 export async function isProfile(file: string): Promise<boolean> {
   const { value } = await readYaml(file);
   return (value as { readonly format?: unknown } | null)?.format === 'autopar-profile';
 }
 
 /**
- * Ranks of this machine as a profile has them; more ranks than cores share them.
- * @throws AutoparError (input) `bad-profile` for a file that is none, `profile-of-another-machine`
+ * The cluster of a number of ranks of this machine, according to a profile; more ranks than cores share the cores.
+ * @throws AutoparError (input) `bad-profile` for a file that is not a profile, `profile-of-another-machine`
  */
 export async function readProfile(file: string, machine: Machine = thisMachine()): Promise<(ranks: number) => Cluster> {
   const { value } = await readYaml(file);
@@ -118,7 +118,7 @@ export async function readProfile(file: string, machine: Machine = thisMachine()
 
 const AGAIN = 'measure this machine: autopar profile';
 
-/** So many ranks that have a core each; fewer than were measured at once have more of the machine. */
+/** A cluster of ranks with one core each; fewer ranks than in the measurement have a larger share of the machine. */
 function sizedTo({ description }: Cluster, ranks: number, cores: number, alone: FittedProfile['alone']): Cluster {
   const busy = busyRanks(cores);
   const share = ranks >= busy ? 0 : (busy - ranks) / (busy - 1);
@@ -128,11 +128,11 @@ function sizedTo({ description }: Cluster, ranks: number, cores: number, alone: 
   return described({ ...description, levels: [{ ...level, size: ranks }] }, faster, speed as number, ranks);
 }
 
-/** Ranks that take turns on the cores: as they were measured, more of them in proportion. */
+/** A cluster of ranks that share the cores: as measured, in proportion to their number. */
 function crowdedTo({ description }: Cluster, ranks: number, cores: number, crowded: Crowded): Cluster {
   const { device, level } = partsOf(description);
   const [speed, memory] = [crowded.speed, crowded.memorySpeed].map((share) => (share * cores) / ranks);
-  // As many turns as when collectives were measured, and these more.
+  // Number of ranks relative to that at which collectives were measured.
   const turns = ranks / Math.max(cores, crowded.ranks);
   const shared = withMemory(device, memory as number, speed as number);
   const slowed = Object.fromEntries(
@@ -149,7 +149,7 @@ function crowdedTo({ description }: Cluster, ranks: number, cores: number, crowd
   return described({ ...description, levels: [links] }, { ...shared, constants }, speed as number, ranks);
 }
 
-/** A device whose memory goes `memory` times as fast, where all of it will go `speed` times as fast. */
+/** A device with `memory` times the memory bandwidth, if all of it later runs `speed` times as fast. */
 function withMemory(device: DeviceDescription, memory: number, speed: number): DeviceDescription {
   const { constants = {}, memoryBandwidth } = device;
   const rates = ['packingBandwidth', 'resultBandwidth'].flatMap((key) =>
@@ -169,7 +169,7 @@ function partsOf(description: ClusterDescription | undefined) {
   return { device: description.device, level };
 }
 
-/** What plan.json keeps of it says the same. */
+/** The cluster of a description, so that the description in plan.json states the same figures. */
 function described(
   description: Partial<ClusterDescription>,
   device: ClusterDescription['device'],

@@ -1,6 +1,6 @@
 /**
- * @file What `autopar profile` measures: a sweep of matmuls, of memory, of launches, of every collective over sizes and
- * group sizes; products and collectives also on more ranks than there are cores.
+ * @file The measurements of `autopar profile`: a sweep of matmuls, of memory, of launches, of every collective over sizes and
+ * group sizes; matmuls and collectives also on more ranks than there are cores.
  */
 import type { MeasuredSubject } from '../../cost-model/fit-profile.js';
 import { COLLECTIVE_KINDS, type CollectiveKind } from '../../cost-model/levels.js';
@@ -13,19 +13,19 @@ export interface Planned {
 }
 
 interface SweepSizes {
-  /** Of products with stored weights: rows, and sides of the weights. */
+  /** Matmuls with stored weights: rows, and sides of the weights. */
   readonly rows: readonly number[];
   readonly sides: readonly number[];
-  /** Of products with matrices that are not stored. */
+  /** Sizes of matmuls with matrices that are not stored. */
   readonly packed: readonly (readonly [rows: number, side: number])[];
   readonly adds: readonly number[];
   readonly chains: readonly number[];
-  /** Of results, of which a segment makes many. */
+  /** Elements of each result, for segments with many results. */
   readonly results: readonly number[];
-  /** Of the collectives that programs have most of, and of the others. */
+  /** Elements of the most frequent collectives, and of the other collectives. */
   readonly elements: readonly number[];
   readonly otherElements: readonly number[];
-  /** How long one subject is measured, about. */
+  /** Approximate seconds of measuring one subject. */
   readonly seconds: number;
 }
 
@@ -58,7 +58,7 @@ const QUICK: SweepSizes = {
   seconds: 0.1,
 };
 
-/** The measurements in order; compute on as many ranks as there are cores, so that what they share is shared. */
+/** The measurements in order. Compute runs on as many ranks as there are cores, so that they share resources as in programs. */
 export function sweep(cores: number, quick: boolean): readonly Planned[] {
   const sizes = quick ? QUICK : FULL;
   const busy = busyRanks(cores);
@@ -77,7 +77,7 @@ export function sweep(cores: number, quick: boolean): readonly Planned[] {
   );
   const sums = sizes.adds.map((elements): MeasuredSubject => ({ kind: 'add', elements, operators: SUMS }));
   const results = sizes.results.map((elements): MeasuredSubject => ({ kind: 'wide', tensors: WIDE, elements }));
-  // What is measured again on a rank that has the machine to itself, and on ranks that have to share it.
+  // Subjects that are measured again on a single rank with the whole machine, and on more ranks than cores.
   const again = [products, sums.slice(0, -1), results].flatMap((subjects) => subjects.slice(quick ? -1 : -2));
   return [
     ...sizes.chains.map((operators) => on(busy, { kind: 'chain', operators })),
@@ -97,20 +97,20 @@ export function sweep(cores: number, quick: boolean): readonly Planned[] {
   ];
 }
 
-/** Tensors that a segment of many reads and makes. */
+/** Number of tensors that a segment with many results reads and computes. */
 const WIDE = 16;
 
-/** Products in one segment: enough to tell an operator's time from a segment's. */
+/** Matmuls in one segment: enough to distinguish the time of an operator from that of a segment. */
 const PRODUCTS = 4;
 
-/** Sums in one segment, with as many operands: some of what they read is near, as in a model, and some is not. */
+/** Additions in one segment, each with its own operand: some operands are in a near cache, as in a model, and some are not. */
 const SUMS = 9;
 
 const USUAL: ReadonlySet<CollectiveKind> = new Set<CollectiveKind>(['all-reduce', 'all-gather']);
 
 /**
- * Many short steps: the fastest of them is one in which nobody else had the cores, and a millisecond is shorter than what an
- * operating system takes them away for. Where ranks take turns on cores, a step is as long as several of their turns.
+ * Many short steps: in the fastest step no other process used the cores, and a millisecond is shorter than the time for which
+ * an operating system preempts them. If ranks share cores, a step is as long as several of their time slices.
  */
 function timingOf(subject: MeasuredSubject, turns: number, seconds: number): Timing {
   const once = expectedSeconds(subject) * turns;
@@ -119,7 +119,7 @@ function timingOf(subject: MeasuredSubject, turns: number, seconds: number): Tim
   return { repeats, steps: Math.min(200, Math.max(7, Math.round(seconds / (once * repeats)))) };
 }
 
-/** On any machine of these years, within a factor of some. */
+/** Estimated seconds on a current machine, correct within a small factor. */
 function expectedSeconds(subject: MeasuredSubject): number {
   if (subject.kind === 'matmul') return 2e-5 + (subject.operators * 2 * subject.rows * subject.side ** 2) / 1e11;
   if (subject.kind === 'add') return 2e-5 + (subject.operators * 12 * subject.elements) / 3e10;
@@ -128,7 +128,7 @@ function expectedSeconds(subject: MeasuredSubject): number {
   return 5e-5 + (4 * subject.elements) / 3e9;
 }
 
-/** Ranks that compute at once where compute is measured. */
+/** Number of ranks that compute at the same time when compute is measured. */
 export function busyRanks(cores: number): number {
   return Math.min(8, Math.max(1, cores));
 }

@@ -1,5 +1,5 @@
 /**
- * @file Strategy checkpoints of every form as files: telling them apart, reading them, and finding the model that they are of.
+ * @file Strategy checkpoints of every form as files: identifies the form, reads the file, and finds its model.
  */
 import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
@@ -21,7 +21,7 @@ import { importedFor, sharedIn } from '../models/training-form.js';
 import { CONSTANTS_FILE, isTraining, type ProgramSource, readSource } from '../output/folder.js';
 import type { Training } from '../requests/training-request.js';
 
-/** What `convert` writes and `show` reads. */
+/** The forms of strategy checkpoints that `convert` writes and `show` reads. */
 export type StrategyForm =
   | 'plan'
   | 'mindspore'
@@ -38,7 +38,7 @@ export type StrategyFile =
   | { readonly form: 'mindspore' | 'mindspore-json'; readonly file: string; readonly document: MindSporeStrategy }
   | { readonly form: 'onnx'; readonly file: string; readonly model: ModelProto; readonly plan: Plan | null };
 
-/** Where the model of a checkpoint is, and what it was imported with; what is left out is taken from the checkpoint. */
+/** The path of a checkpoint's model, and its import options; by default those of the checkpoint. */
 export interface ModelOptions {
   readonly model?: string;
   readonly dims?: Readonly<Record<string, number>>;
@@ -48,8 +48,8 @@ export interface ModelOptions {
 
 /**
  * Reads a checkpoint: a folder that compile wrote, plan.json, MindSpore's protobuf or JSON, or an annotated ONNX model.
- * What it is is told by what is in it.
- * @throws AutoparError (input) where it is missing, cut, of a newer version or of none of these forms
+ * The contents determine the form.
+ * @throws AutoparError (input) if it is missing, truncated, of a newer version or of none of these forms
  */
 export async function readStrategy(file: string): Promise<StrategyFile> {
   const information = await stat(file).catch(() => null);
@@ -69,7 +69,7 @@ export async function readStrategy(file: string): Promise<StrategyFile> {
   return { form: 'mindspore', file, document: decodeStrategy(bytes, file) };
 }
 
-/** The form that a file's name asks for. @throws AutoparError `unknown-format` (usage) for an ending of none */
+/** The form for a file's name. @throws AutoparError `unknown-format` (usage) for an ending of no form */
 export function formOf(file: string): StrategyForm {
   const name = path.basename(file);
   const found = ENDINGS.find(({ ending }) => ending.test(name));
@@ -95,8 +95,8 @@ const ENDINGS: readonly { readonly ending: RegExp; readonly form: StrategyForm }
 ];
 
 /**
- * The model of a plan: `options.model`, the annotated model itself, or where the compiled folder says that it lay.
- * @throws AutoparError `model-needed` (usage) where nothing says where it is; `model-changed` (input) for another model
+ * The model of a plan: `options.model`, the annotated model itself, or the path that the compiled folder states.
+ * @throws AutoparError `model-needed` (usage) if the path is unknown; `model-changed` (input) for another model
  */
 export async function modelOfPlan(read: StrategyFile, plan: Plan, options: ModelOptions): Promise<ImportedModel> {
   const source = read.form === 'plan' ? await sourceBeside(read) : null;
@@ -123,14 +123,14 @@ export async function modelOfPlan(read: StrategyFile, plan: Plan, options: Model
 
 const NOTHING_ELSE = { randomWeights: null, constants: false } as const;
 
-/** What the step computes that a plan is of, as the folder or the annotated model says it; undefined for inference. */
+/** The training of a plan's step, as the folder or the annotated model states it; undefined for inference. */
 export async function trainingOfPlan(read: StrategyFile): Promise<Training | undefined> {
   if (read.form === 'plan') return (await sourceBeside(read))?.source.training;
   const said = read.form === 'onnx' ? trainingInModel(read.model) : undefined;
   return isTraining(said) ? said : undefined;
 }
 
-/** A step of training is made of the model and of what source.json says of its loss and optimizer. */
+/** The error for a missing source.json: it states the loss and optimizer from which a training step is built. */
 function folderNeeded(file: string): AutoparError {
   return new AutoparError(
     'model-needed',
@@ -141,7 +141,7 @@ function folderNeeded(file: string): AutoparError {
   );
 }
 
-/** The model that is named, as it is. @throws AutoparError `model-needed` (usage) where none is */
+/** Imports the named model without changes. @throws AutoparError `model-needed` (usage) if none is named */
 export async function namedModel(
   file: string,
   { model, dims, shapes, globalBatch }: ModelOptions,
@@ -154,7 +154,7 @@ export async function namedModel(
   });
 }
 
-/** source.json of the folder that a plan lies in; null where it lies alone. */
+/** source.json of the folder that contains a plan; null if there is none. */
 async function sourceBeside({ file, folder }: Extract<StrategyFile, { form: 'plan' }>): Promise<{
   readonly folder: string;
   readonly source: ProgramSource;
@@ -186,7 +186,7 @@ function readJson(text: string, file: string): StrategyFile {
   try {
     value = JSON.parse(text);
   } catch {
-    // Whichever it was meant to be, its own reader says what is wrong with it.
+    // The reader of the intended form reports what is wrong with the file.
     value = text.includes('autopar-plan') ? { format: '' } : null;
   }
   const isPlan = typeof value === 'object' && value !== null && ('format' in value || 'operators' in value);
@@ -194,7 +194,7 @@ function readJson(text: string, file: string): StrategyFile {
   return { form: 'mindspore-json', file, document: strategyFromJson(text, file) };
 }
 
-/** Only a text begins with a brace; a protobuf of ours begins with field 1. */
+/** Only a text begins with a brace or bracket; a protobuf of a strategy begins with field 1. */
 function isText(bytes: Uint8Array): boolean {
   const first = bytes.find((byte) => ![0x20, 0x09, 0x0a, 0x0d, 0xef, 0xbb, 0xbf].includes(byte));
   return first === 0x7b || first === 0x5b;

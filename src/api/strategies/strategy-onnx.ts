@@ -1,5 +1,5 @@
 /**
- * @file Writing an annotated copy of a model: the file itself, and beside it the data files that it refers to.
+ * @file Writes an annotated copy of a model: the file itself, and next to it the data files that it refers to.
  */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
@@ -14,11 +14,11 @@ import type { PlacedPlan } from '../../strategy/placed-operators.js';
 import type { Plan } from '../../strategy/plan.js';
 
 /**
- * Writes a copy of the model `file` with the plan's annotations to `output`. Weights are carried as they are; data files
- * are copied where `output` lies in another folder.
- * @returns what the user should know, a line each
- * @throws AutoparError `same-file` (cannotWrite) where the copy would replace the model; `data-file-differs` (cannotWrite)
- *   where another data file of that name is there
+ * Writes a copy of the model `file` with the plan's annotations to `output`. Weights stay unchanged; data files are copied
+ * if `output` is in another folder.
+ * @returns notes for the user, one line each
+ * @throws AutoparError `same-file` (cannotWrite) if the copy would replace the model; `data-file-differs` (cannotWrite)
+ *   if another data file of that name exists
  */
 export async function writeAnnotated(
   file: string,
@@ -90,7 +90,7 @@ async function digest(file: string): Promise<string> {
   return hash.digest('hex');
 }
 
-/** Locations of external data, those of subgraphs and of attributes included. */
+/** Locations of external data, including those of subgraphs and attributes. */
 function dataFiles(graph: GraphProto): readonly string[] {
   const found = new Set<string>();
   const tensor = ({ external_data: entries }: TensorProto) => {

@@ -1,6 +1,6 @@
 /**
- * @file Recutting the weights of a compiled folder for another plan: the shards that are there are put together and cut anew,
- * a weight at a time. The model is read only for constants that the source program has in its segments, and the target in files.
+ * @file Reshards the weights of a compiled folder for another plan: the existing shards are joined and sharded again, one weight
+ * at a time. The model is read only for constants that the source program has in its segments and the target program in files.
  */
 import { copyFile, mkdir, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -23,20 +23,20 @@ import { type ModelOptions, modelOfPlan, readStrategy } from './strategy-files.j
 export interface RecutOptions extends ModelOptions {
   /** A folder that compile wrote, with its program. */
   readonly from: string;
-  /** The plan to cut for: another such folder, or plan.json. */
+  /** The plan to reshard for: another such folder, or plan.json. */
   readonly to: string;
-  /** The folder to write; left out: the folder `to` itself, whose weights are replaced. */
+  /** The folder to write; by default the folder `to` itself, whose weights are replaced. */
   readonly output?: string;
   readonly force?: boolean;
   readonly signal?: AbortSignal;
 }
 
 /**
- * Writes the weights of `from` as the plan `to` wants them: into the folder `to`, or with plan and program into `output`.
- * All of it, or nothing. The bytes are those that compiling from the original weights gives.
+ * Writes the weights of `from` in the layouts of the plan `to`: into the folder `to`, or with plan and program into `output`.
+ * It writes all files or none. The bytes are the same as those of compiling from the original weights.
  * @returns the folder that was written
  * @throws AutoparError `strategy-mismatch` (input) for plans of two models, `weights-cannot-be-recut` (input),
- *   `missing-argument` (usage) where nothing says which folder to write
+ *   `missing-argument` (usage) if no folder to write is given
  */
 export async function recut(options: RecutOptions): Promise<string> {
   const { from, to, signal } = options;
@@ -74,7 +74,7 @@ export async function recut(options: RecutOptions): Promise<string> {
 
 type ConstantOf = (name: string) => Promise<ConstantTensor | null>;
 
-/** A constant of the model, which is imported for the first of them. */
+/** Reads constants of the model; the first one imports the model. */
 function constantsOf(plan: Plan, options: RecutOptions): ConstantOf {
   let imported: Promise<ImportedModel> | null = null;
   return async (name) => {
@@ -116,7 +116,7 @@ async function inPlace(
   return folder;
 }
 
-/** The program of a compiled folder; null where it was written with --plan-only. */
+/** The program of a compiled folder; null if it was compiled with --plan-only. */
 async function finishedProgram(folder: string): Promise<ProgramPlace | null> {
   const there = await stat(path.join(folder, 'program', 'program.json')).catch(() => null);
   return there ? { program: (await readCompiled(folder)).program, folder: await programFolder(folder) } : null;
@@ -148,7 +148,7 @@ async function newProgram(plan: Plan, options: RecutOptions, directory: string):
   return program;
 }
 
-/** source.json of a folder in another place: the model's path is relative to it. */
+/** source.json for a folder in another place, with the model's path relative to that folder. */
 function moved(source: ProgramSource, from: string, to: string): ProgramSource {
   const model = path.resolve(from, source.model);
   return { ...source, model: path.relative(path.resolve(to), model).split(path.sep).join('/') };

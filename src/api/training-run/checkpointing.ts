@@ -1,5 +1,5 @@
 /**
- * @file What a training run does with checkpoints: where it begins, when it writes one, and that it goes on where it cannot.
+ * @file The checkpoints of a training run: where the run starts, when it writes one, and how it continues if writing fails.
  */
 import type { Dataset } from '../../data/dataset.js';
 import type { LastBatch } from '../../data/sampler.js';
@@ -10,20 +10,20 @@ import type { CompiledParts } from '../output/folder.js';
 import { checkpointRecord, recordedState, type TrainingState } from './state.js';
 
 export interface CheckpointOptions {
-  /** Writes a checkpoint after every so many steps; behind the last step one is written in any case. */
+  /** Number of steps between checkpoints; one is always written after the last step. */
   readonly checkpointEvery?: number;
-  /** How many checkpoints are kept, the newest; 3 by default. */
+  /** Number of newest checkpoints that are kept; 3 by default. */
   readonly keep?: number;
   /**
-   * Goes on from a checkpoint: the newest in the folder, or in another one, or a checkpoint's own folder; whatever plan wrote it.
-   * What it says of the order of samples holds.
+   * Resumes from a checkpoint: the newest in the folder or in another one, or the one whose own folder is given. Any plan may
+   * have written it. The order of samples is that of the checkpoint.
    */
   readonly resume?: boolean | string;
-  /** Called with what the user should know while the run goes on. */
+  /** Called with notes for the user during the run. */
   readonly onNote?: (text: string) => void;
 }
 
-/** Of a run's options those that a checkpoint has to do with. */
+/** The options of a run that concern checkpoints. */
 interface TrainingRunOptions extends CheckpointOptions {
   readonly directory: string;
   readonly seed?: number;
@@ -33,24 +33,25 @@ interface TrainingRunOptions extends CheckpointOptions {
 
 /** The checkpoints of a run. */
 export interface Checkpointing {
-  /** The checkpoint's folder that the run goes on from; null where it begins anew. */
+  /** The folder of the checkpoint that the run resumes from; null for a new run. */
   readonly from: string | null;
-  /** Where it goes on. */
+  /** The state from which it resumes. */
   readonly resumed: TrainingState | null;
-  /** Puts the ranks in the state of the checkpoint. */
+  /** Loads the state of the checkpoint into the ranks. */
   readonly restore: (session: Session) => Promise<void>;
   /**
-   * Behind a step: writes a checkpoint where one is due. Where the disk is full the run goes on without, unless it is over.
-   * @throws AutoparError (cannotWrite) for the last one
+   * Called after a step: writes a checkpoint if one is due. If the disk is full the run continues without it, except after the
+   * last step.
+   * @throws AutoparError (cannotWrite) after the last step
    */
   readonly after: (session: Session, state: TrainingState, steps: number) => Promise<void>;
-  /** The last one that was written. */
+  /** The last checkpoint that was written. */
   readonly last: () => Saved | null;
-  /** Lets other runs in. */
+  /** Releases the folder's lock. */
   readonly close: () => Promise<void>;
 }
 
-/** A run that writes none. */
+/** Checkpointing of a run that writes none. */
 export const WITHOUT_CHECKPOINTS: Checkpointing = {
   from: null,
   resumed: null,
@@ -61,8 +62,8 @@ export const WITHOUT_CHECKPOINTS: Checkpointing = {
 };
 
 /**
- * Takes the folder's lock, and finds the checkpoint that the run goes on from.
- * @throws AutoparError `folder-in-use`, `checkpoints-there`; what `Checkpoints.find` throws
+ * Acquires the folder's lock, and finds the checkpoint that the run resumes from.
+ * @throws AutoparError `folder-in-use`, `checkpoints-there`; as `Checkpoints.find`
  */
 export async function openCheckpointing(parts: CompiledParts, options: TrainingRunOptions): Promise<Checkpointing> {
   const { directory, keep, resume = false, checkpointEvery, onNote } = options;
@@ -99,7 +100,7 @@ export async function openCheckpointing(parts: CompiledParts, options: TrainingR
   }
 }
 
-/** @throws AutoparError `bad-option` (usage) where an option says another order of samples than the checkpoint */
+/** @throws AutoparError `bad-option` (usage) if an option states another order of samples than the checkpoint */
 function checkOrder(options: TrainingRunOptions, { order, lastBatch }: TrainingState): void {
   const said = [
     ['--seed', options.seed, order.seed],
@@ -118,7 +119,7 @@ function checkOrder(options: TrainingRunOptions, { order, lastBatch }: TrainingS
   }
 }
 
-/** @throws AutoparError `data-changed` (input), `bad-option` (usage) where no step is left to take */
+/** @throws AutoparError `data-changed` (input), `bad-option` (usage) if no steps are left */
 export function checkResumed({ step, order }: TrainingState, { samples }: Dataset, steps: number): void {
   if (samples !== order.samples)
     throw new AutoparError(

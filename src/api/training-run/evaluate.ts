@@ -1,5 +1,5 @@
 /**
- * @file The mean loss of data that is not trained on: sums over the labels of all batches that count.
+ * @file The mean loss of evaluation data: sums over all labels that are not ignored, in all batches.
  */
 import type { Dataset } from '../../data/dataset.js';
 import { batchesPerEpoch, type LastBatch } from '../../data/sampler.js';
@@ -13,9 +13,9 @@ export interface Evaluation {
   readonly samples: number;
 }
 
-/** Evaluation data of a forward program, opened once. Whatever fills no batch is padded where labels need not count. */
+/** Evaluation data of a forward program, opened once. An incomplete batch is padded if the loss can ignore labels. */
 export interface Evaluator {
-  /** With the weights that were written last. */
+  /** Evaluates with the weights that were written last. */
   readonly evaluate: () => Promise<Evaluation>;
   readonly close: () => void;
 }

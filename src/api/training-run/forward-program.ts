@@ -1,7 +1,7 @@
 /**
- * @file The forward of a trained program, as a program of its own on as many ranks: the model as it is exported (running
- * statistics, no Dropout), with its loss as two sums or with its outputs. Trained weights are state that no step changes, so that
- * the values of the training ranks are written to it.
+ * @file The forward pass of a trained program, as a separate program on the same number of ranks: the model as it is exported
+ * (running statistics, no Dropout), with its loss as two sums or with its outputs. Trained weights are state that no step
+ * changes; the values of the training ranks are written to it.
  */
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -31,13 +31,13 @@ export interface ForwardProgram {
   /** The model that it computes. */
   readonly imported: ImportedModel;
   /**
-   * Outputs whose quotient is the mean loss; of a loss that is no quotient, the loss alone. Null where it has the model's
-   * outputs.
+   * Outputs whose quotient is the mean loss; for a loss that is not a quotient, only the loss. Null if the program returns the
+   * model's outputs.
    */
   readonly loss: { readonly numerator: string; readonly denominator: string | null } | null;
-  /** Values of weights, by name: those that are trained, and running statistics. */
+  /** Writes trained weights and running statistics, by name. */
   readonly write: (state: WholeTensors) => Promise<void>;
-  /** Ends its ranks and removes its files. */
+  /** Stops its ranks and removes its files. */
   readonly close: () => Promise<void>;
 }
 
@@ -46,13 +46,13 @@ export interface ForwardOptions {
   readonly parts: CompiledParts;
   readonly training: Training;
   readonly model?: string | undefined;
-  /** Samples of a step. */
+  /** Samples of a step; null for the batch of the compiled model. */
   readonly batch: number | null;
   readonly gives: 'loss' | 'outputs';
   readonly session: SessionOptions;
 }
 
-/** @throws AutoparError as import, planning and `openSession` do */
+/** @throws AutoparError as import, planning and `openSession` */
 export async function openForward(options: ForwardOptions): Promise<ForwardProgram> {
   const { parts, session: running } = options;
   const { imported, loss } = await forwardModel(options);
@@ -101,14 +101,14 @@ async function forwardModel({
     : null;
   const outputs = loss ? [loss.numerator, ...(loss.denominator === null ? [] : [loss.denominator])] : form.outputs;
   const forward = leadingToOutputs({ ...(scored?.graph ?? form), outputs });
-  // State is among the inputs later, and is no batch.
+  // State becomes an input later and has no batch dimension, so batch dimensions are determined first.
   const whole: Graph = { ...forward, batch: batchDimensions(forward) };
   const held = names.filter((name) => whole.weights.has(name));
   const graph = findLayers(withKeptWeights(whole, held));
   return { imported: { ...given, graph, fingerprint: fingerprint(graph) }, loss };
 }
 
-/** Without what leads to no output. */
+/** The graph without nodes and tensors that no output depends on. */
 function leadingToOutputs(graph: Graph): Graph {
   const nodes = needed(
     graph.nodes,
@@ -125,7 +125,7 @@ function leadingToOutputs(graph: Graph): Graph {
   return { ...graph, nodes, tensors: only(graph.tensors), weights: only(graph.weights) };
 }
 
-/** The graph with weights as state that stays as it is. Their values come from elsewhere. */
+/** The graph with weights as state that no step changes. Their values are written later. */
 function withKeptWeights(graph: Graph, names: readonly string[]): Graph {
   const kept = new Set(names);
   const zero = (weight: Weight): Weight => ({

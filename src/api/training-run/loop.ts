@@ -1,5 +1,5 @@
 /**
- * @file The loop of a training run: steps of a session on batches of a dataset, from one state to another.
+ * @file The training loop: runs steps of a session on batches of a dataset, from one state to another.
  */
 import type { Dataset } from '../../data/dataset.js';
 import { learningRateAt, type OptimizerOptions } from '../../ir/autodiff/optimizer-options.js';
@@ -18,38 +18,38 @@ export interface TrainingLoop {
   /** The model as it was planned. */
   readonly planned: ImportedModel;
   readonly dataset: Dataset;
-  /** Where it begins. */
+  /** The initial state. */
   readonly state: TrainingState;
-  /** Steps taken when it ends, those before `state` among them. */
+  /** Total number of steps at the end, including those before `state`. */
   readonly steps: number;
   readonly optimizer: OptimizerOptions;
   /** Whether the last step is traced. */
   readonly trace: boolean;
-  /** Ends the loop by throwing. */
+  /** Called after each step; it ends the loop by throwing. */
   readonly after: (taken: TakenStep) => Promise<void>;
 }
 
-/** A step that was taken: the ranks keep what it left until the next begins, to be read and written. */
+/** A completed step: its state can be read and written on the ranks until the next step begins. */
 export interface TakenStep {
-  /** Behind the step. */
+  /** State after the step. */
   readonly state: TrainingState;
   readonly metrics: StepMetrics;
-  /** By rank that read them for all that hold the same. */
+  /** Bytes by the rank that read them for all ranks that hold the same data. */
   readonly bytesRead: ReadonlyMap<number, number>;
   readonly result: StepResult;
 }
 
-/** Scalars of the optimizer that a step may change other than by its number. */
+/** Scalars of the optimizer whose values the step number alone does not determine. */
 const STEP = 'optimizer/step';
 const LOSS_SCALE = 'optimizer/loss-scale';
 
-/** The loss scale that a program begins with, or 1. */
+/** The initial loss scale of a program, or 1. */
 export async function lossScaleIn(session: Session, fixed: number | 'dynamic' | undefined): Promise<number> {
   if (typeof fixed === 'number') return fixed;
   return (await readNumbers(session))?.lossScale ?? 1;
 }
 
-/** Null where the loss scale does not change, so that every step counts. */
+/** The step count and loss scale; null if the loss scale is constant, so that every step is applied. */
 async function readNumbers(session: Session): Promise<{ readonly applied: number; readonly lossScale: number } | null> {
   const kept = new Set((session.program.state ?? []).map(({ to }) => to));
   if (!kept.has(STEP) || !kept.has(LOSS_SCALE)) return null;
@@ -59,10 +59,10 @@ async function readNumbers(session: Session): Promise<{ readonly applied: number
 }
 
 /**
- * Takes steps until `steps` are taken. The next batch is read while the ranks compute.
- * @returns where it ended
- * @throws AutoparError `not-finite` (checkFailed) for a loss, gradients or an update that are not; what reading data
- *   and ranks throw
+ * Runs steps until `steps` are completed. The next batch is read while the ranks compute.
+ * @returns the final state
+ * @throws AutoparError `not-finite` (checkFailed) for a loss, gradients or an update that are not finite; the errors of reading
+ *   data and of ranks
  */
 export async function trainSteps(loop: TrainingLoop): Promise<TrainingState> {
   const { session, planned, dataset, optimizer } = loop;
@@ -79,7 +79,7 @@ export async function trainSteps(loop: TrainingLoop): Promise<TrainingState> {
   let { state } = loop;
   let applied = first?.applied ?? state.step;
   let usual: ReadonlySet<string> | null = null;
-  /** Batches that are read and not yet used, the earliest first, and where the one behind them begins. */
+  /** Batches that are read and not yet used, earliest first; `reading` is the position of the next batch. */
   const read: ReturnType<typeof feedBatch>[] = [];
   let reading = state;
   await eachStep(session, {
@@ -101,7 +101,7 @@ export async function trainSteps(loop: TrainingLoop): Promise<TrainingState> {
       if (!Number.isFinite(mean)) throw refuse('loss');
       const scale = isScaled ? state.lossScale / samples : 1;
       const norm = places ? gradientNorm(places, result, scale) : null;
-      // A dynamic loss scale skips a step whose gradients overflow, and goes down.
+      // With dynamic loss scaling, a step whose gradients overflow is skipped, and the scale decreases.
       if (norm !== null && !Number.isFinite(norm) && !first) throw refuse('gradient');
       const spoiled = result.notFinite.filter(({ tensor }) => next.has(tensor));
       if (spoiled.length > 0)
@@ -126,7 +126,7 @@ export async function trainSteps(loop: TrainingLoop): Promise<TrainingState> {
   return state;
 }
 
-/** Labels of a step that has its full batch; samples where labels are not classes. */
+/** Number of labels in a step with a full batch; number of samples if labels are not classes. */
 function labelsPerStep({ inputs }: Session['program'], { training }: ImportedModel, { batch }: Dataset): number {
   const labels = inputs.find(({ name }) => name === training?.loss.labels?.input);
   return labels ? elementCount(labels.shape) : batch;

@@ -1,5 +1,5 @@
 /**
- * @file What is recorded of every step of a training run: a line of JSON each in metrics.jsonl.
+ * @file The record of each step of a training run: one line of JSON in metrics.jsonl.
  */
 import { appendFile, readFile, truncate } from 'node:fs/promises';
 import path from 'node:path';
@@ -7,15 +7,15 @@ import { AutoparError } from '../../ir/error.js';
 import { cannotWrite, writeFileAtomic } from '../../program/atomic.js';
 
 export interface StepMetrics {
-  /** From 1 on. */
+  /** Counted from 1. */
   readonly step: number;
-  /** From 1 on. */
+  /** Counted from 1. */
   readonly epoch: number;
-  /** The mean over the labels of the step that count. */
+  /** The mean over the labels of the step that are not ignored. */
   readonly loss: number;
   /**
-   * The norm of all gradients together, of the mean loss and before clipping; null where it is not finite (a step that a dynamic
-   * loss scale skips) or the program does not hold what it takes.
+   * The global gradient norm, for the mean loss and before clipping; null if it is not finite (a step that dynamic loss scaling
+   * skips) or if the program does not hold the tensors that it needs.
    */
   readonly gradientNorm: number | null;
   readonly learningRate: number;
@@ -23,13 +23,13 @@ export interface StepMetrics {
   readonly stepSeconds: number;
   /** Labels per second: tokens of a language model, samples of a classifier. */
   readonly tokensPerSecond: number;
-  /** The mean loss of the evaluation data after this step, where it was evaluated. */
+  /** The mean loss of the evaluation data after this step, if it was evaluated. */
   readonly evalLoss?: number;
 }
 
 export const METRICS_FILE = 'metrics.jsonl';
 
-/** A line per step in a folder. Lines that the disk had no room for are written with later ones. */
+/** The metrics file of a folder, with one line per step. Lines that do not fit on the disk are written with later ones. */
 export class MetricsFile {
   readonly file: string;
   private unwritten = '';
@@ -37,14 +37,14 @@ export class MetricsFile {
 
   private constructor(
     directory: string,
-    /** Bytes of the lines that are whole. */
+    /** Bytes of the complete lines. */
     private size: number,
   ) {
     this.file = path.join(directory, METRICS_FILE);
   }
 
   /**
-   * Begins the file anew; of a run that is resumed, behind the lines of the steps that were taken.
+   * Starts a new file; for a resumed run it keeps the lines of completed steps.
    * @throws AutoparError (cannotWrite)
    */
   static async open(directory: string, steps: number): Promise<MetricsFile> {
@@ -55,12 +55,12 @@ export class MetricsFile {
     return new MetricsFile(directory, Buffer.byteLength(text));
   }
 
-  /** Adds a step's line. Gives what keeps it from being written, where earlier lines did not meet it. */
+  /** Adds a step's line. Returns the error if writing fails and the previous line had no error. */
   async add(metrics: StepMetrics): Promise<AutoparError | null> {
     this.unwritten += `${JSON.stringify(metrics)}\n`;
     const before = this.failure;
     try {
-      // What a full disk took of the lines before.
+      // Removes a partial line that a full disk left.
       if (before) await truncate(this.file, this.size);
       await appendFile(this.file, this.unwritten);
       this.size += Buffer.byteLength(this.unwritten);
@@ -74,20 +74,20 @@ export class MetricsFile {
     return before ? null : this.failure;
   }
 
-  /** Behind the last step. @throws AutoparError (cannotWrite) where lines could not be written */
+  /** Called after the last step. @throws AutoparError (cannotWrite) if lines could not be written */
   end(): void {
     if (this.failure) throw this.failure;
   }
 }
 
-/** The lines of a file that are whole; none where it is not there. */
+/** The complete lines of a file; empty if the file does not exist. */
 export async function readMetrics(file: string): Promise<readonly StepMetrics[]> {
   const text = await readFile(file, 'utf8').catch(() => '');
   return text.split('\n').flatMap((line) => {
     try {
       return line === '' ? [] : [JSON.parse(line) as StepMetrics];
     } catch {
-      // The last line of a run that was killed.
+      // The incomplete last line of a run that was killed.
       return [];
     }
   });

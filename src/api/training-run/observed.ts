@@ -1,5 +1,5 @@
 /**
- * @file What a run observes of a step beside its loss: the norm of the gradients, and the first tensor that is not finite.
+ * @file Observations of a step besides its loss: the gradient norm, and the first tensor that is not finite.
  */
 
 import { AutoparError } from '../../ir/error.js';
@@ -11,19 +11,19 @@ import type { StepOptions, StepResult } from '../../runtime/session.js';
 import type { ImportedModel } from '../models/import.js';
 import { numberReader } from '../verification/numbers.js';
 
-/** Where a program has the gradients of its weights. */
+/** The tensors in which a program holds the gradients of its weights. */
 export interface GradientPlaces {
-  /** Local tensors whose squares ranks add up. */
+  /** Local tensors whose squares the ranks sum. */
   readonly measured: readonly string[];
-  /** By weight tensors that add up to its gradient, which is put together first. */
+  /** For each other weight, tensors whose sum is its gradient; they are gathered and summed first. */
   readonly summed: readonly (readonly string[])[];
-  /** The scalar that all are divided by; null for 1. */
+  /** The scalar by which all gradients are divided; null for 1. */
   readonly divisor: string | null;
 }
 
 const SUMS: ReadonlySet<OperatorRole | undefined> = new Set<OperatorRole>(['sum', 'copy']);
 
-/** Null where the program does not hold all that it takes. */
+/** The places of the gradients; null if the program does not hold all of them. */
 export function gradientPlaces(program: Program, { graph, gradients, step }: ImportedModel): GradientPlaces | null {
   const places = new Map<string, string[]>();
   const isPlain = new Set<string>();
@@ -33,7 +33,7 @@ export function gradientPlaces(program: Program, { graph, gradients, step }: Imp
     if (!layout.extents && layout.partial.length === 0) isPlain.add(name);
   }
   const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
-  // Of a weight that several stages read each has a part of the gradient, and their sum stays inside a segment.
+  // If several stages read a weight, each has a part of its gradient, and their sum stays inside a segment.
   const partsOf = (tensor: string): readonly string[] => {
     const [found] = places.get(tensor) ?? [];
     if (found !== undefined) return [found];
@@ -57,7 +57,7 @@ export function gradientPlaces(program: Program, { graph, gradients, step }: Imp
   return divisor === undefined ? null : { measured, summed, divisor };
 }
 
-/** What a step is asked so that the norm can be told. */
+/** The options with which a step returns the values for the gradient norm. */
 export function gradientOptions(places: GradientPlaces | null): StepOptions {
   if (!places) return {};
   const collect = [...new Set(places.summed.flat()), ...(places.divisor === null ? [] : [places.divisor])];
@@ -65,8 +65,8 @@ export function gradientOptions(places: GradientPlaces | null): StepOptions {
 }
 
 /**
- * The norm of all gradients together, of the mean loss; 0 where no label counts.
- * @param scale what they are multiplied by
+ * The global gradient norm, for the mean loss; 0 if all labels are ignored.
+ * @param scale the factor by which the gradients are multiplied
  */
 export function gradientNorm(places: GradientPlaces, { squares, tensors }: StepResult, scale: number): number {
   let sum = places.measured.reduce((total, name) => total + (squares[name] ?? Number.NaN), 0);
@@ -80,14 +80,14 @@ export function gradientNorm(places: GradientPlaces, { squares, tensors }: StepR
   return counted === 0 ? 0 : Math.sqrt(sum) / (counted * scale);
 }
 
-/** Which tensors were not finite in a step that went well: masks of −∞ are so in every step. */
+/** Tensors that were not finite in a successful step: masks of −∞ are not finite in every step. */
 export function usualNames({ notFinite }: StepResult): ReadonlySet<string> {
   return new Set(notFinite.map(({ tensor }) => tensor));
 }
 
 /**
- * The error of a step whose loss or gradients are not finite, naming the first tensor that is not.
- * @param usual names that are not finite in steps that go well; null before the first of them
+ * The error for a step whose loss or gradients are not finite; it names the first tensor that is not finite.
+ * @param usual names of tensors that are not finite in successful steps; null before the first successful step
  */
 export function notFiniteError(
   what: string,

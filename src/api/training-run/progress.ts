@@ -1,5 +1,5 @@
 /**
- * @file A training run in one line, as a terminal shows it while it goes on.
+ * @file The progress of a training run in one line, for a terminal.
  */
 import type { StepMetrics } from './metrics.js';
 
@@ -8,7 +8,7 @@ export function progressText({ step, loss, tokensPerSecond }: StepMetrics, steps
   return `step ${step} of ${steps}, loss ${loss.toPrecision(5)}, ${Math.round(tokensPerSecond)} tokens/s, ${left} left`;
 }
 
-/** Hours, minutes and seconds, of which the two largest. */
+/** The two largest units of hours, minutes and seconds. */
 function durationText(seconds: number): string {
   const whole = Math.round(seconds);
   const parts = [

@@ -1,28 +1,28 @@
 /**
- * @file Where a training run is, beside the tensors that the ranks keep: all that is needed to read on where it stopped. Masks of
- * Dropout follow from the seed in the program and from the step's number, which is among the tensors.
+ * @file The state of a training run besides the tensors of the ranks: all that is needed to continue reading data where it
+ * stopped. Dropout masks follow from the seed in the program and from the step number, which is one of the tensors.
  */
 
 import { type LastBatch, nextPosition, type SampleOrder, type SamplerPosition } from '../../data/sampler.js';
 import { AutoparError } from '../../ir/error.js';
 
 export interface TrainingState {
-  /** Steps taken so far. */
+  /** Number of completed steps. */
   readonly step: number;
-  /** What the next step reads. */
+  /** Position of the next step in the data. */
   readonly position: SamplerPosition;
   readonly order: SampleOrder;
   readonly lastBatch: LastBatch;
-  /** What the loss is multiplied by in the next step, where gradients are scaled; 1 where they are not. */
+  /** The loss scale of the next step; 1 without loss scaling. */
   readonly lossScale: number;
 }
 
-/** Before the first step. */
+/** The state before the first step. */
 export function firstState(order: SampleOrder, lastBatch: LastBatch, lossScale: number): TrainingState {
   return { step: 0, position: { epoch: 0, index: 0 }, order, lastBatch, lossScale };
 }
 
-/** What of it a checkpoint records beside the step. */
+/** The part of the state that a checkpoint records besides the step. */
 export function checkpointRecord({
   position,
   order,
@@ -51,7 +51,7 @@ export function recordedState(step: number, record: Readonly<Record<string, unkn
   );
 }
 
-/** Behind a step of so many samples. */
+/** The state after a step with a batch of `batch` samples. */
 export function stateAfter(state: TrainingState, batch: number, lossScale: number): TrainingState {
   const position = nextPosition(state.position, state.order.samples, batch, state.lastBatch);
   return { ...state, step: state.step + 1, position, lossScale };

@@ -1,5 +1,5 @@
 /**
- * @file The data of a training run: a program's inputs matched with data files, and what ranks are fed of them.
+ * @file The data of a training run: matches a program's inputs with data files, and feeds ranks from them.
  */
 import type { DataInput } from '../../data/convert.js';
 import type { TokenType } from '../../data/data-file.js';
@@ -13,14 +13,14 @@ import type { PlanTraining } from '../../strategy/plan.js';
 import { tableRows } from '../execution/inputs.js';
 import type { ImportedModel } from '../models/import.js';
 
-/** Data files as options name them. */
+/** Options for data files. */
 export interface DataOptions {
   readonly files: readonly string[];
   readonly tokenType: TokenType;
   readonly lastBatch: LastBatch;
 }
 
-/** @throws AutoparError as `openDataset`; `data-too-short` for no whole batch, `bad-option` for padding that would count */
+/** @throws AutoparError as `openDataset`; `data-too-short` for less than a batch, `bad-option` for padding that would count */
 export function openTrainingData(
   { files, tokenType, lastBatch }: DataOptions,
   inputs: Program['inputs'],
@@ -68,10 +68,10 @@ function labelsOf(inputs: Program['inputs'], { loss }: PlanTraining): string | n
   return inputs.some(({ name }) => name === known) ? known : null;
 }
 
-/** A batch as the ranks are fed it. */
+/** A batch in the form in which ranks are fed. */
 export interface FedBatch {
   readonly feeds: Feeds;
-  /** Bytes that were read of files, by rank that read them for all that hold the same. */
+  /** Bytes read from files, by the rank that read them for all ranks that hold the same data. */
   readonly bytesRead: ReadonlyMap<number, number>;
 }
 
