@@ -1,10 +1,10 @@
 /**
- * @file The operands of attention's two products: which is the query, key or value side, and how far back it belongs to the
- * block.
+ * @file The operands of attention's two matmuls: which is the query, key or value side, and how far back the block includes the
+ * operators before it.
  *
- * Keys come to the product turned, [… , features, keys]: the block takes in what turns them (a Transpose, or a Transpose
- * between two Reshapes), what repeats them for groups of heads (Unsqueeze, Expand and Reshape, Tile, Concat), and scales on
- * the way, as long as nothing else reads them. It ends at a tensor that has the features last.
+ * The matmul reads transposed keys, [… , features, keys]. The block includes the operators that transpose them (a Transpose, or a
+ * Transpose between two Reshapes), that repeat them for groups of heads (Unsqueeze, Expand and Reshape, Tile, Concat) and that
+ * scale them, as long as nothing else reads their results. The walk back ends at a tensor that has the features last.
  */
 import type { Node } from '../graph.js';
 import { type AxisRun, axisRun, runBefore, soleAxis, VIEWS } from './axes.js';
@@ -21,33 +21,33 @@ import {
   soleReader,
 } from './matching.js';
 
-/** A matrix product with one dimension summed over. */
+/** A matmul that sums over one dimension. */
 export interface AttentionProduct {
   readonly node: Node;
   readonly left: ProductSide;
   readonly right: ProductSide;
 }
 
-/** One operand of a product. */
+/** One operand of a matmul. */
 interface ProductSide {
   readonly tensor: string;
   /** The axis that is summed over. */
   readonly summed: number;
   /** The axes that the other operand does not have, with the axes of the result that they become. */
   readonly free: readonly { readonly axis: number; readonly result: number }[];
-  /** Whether the product takes axes in any order (Einsum), so that nothing need turn them. */
+  /** Whether the operator accepts axes in any order (Einsum), so that it needs no Transpose. */
   readonly anyOrder: boolean;
 }
 
-/** What an operand of attention is, seen from the block. */
+/** An operand of attention: the tensor that the block reads, and the block's operators between it and the matmul. */
 export interface AttentionOperand {
   readonly tensor: string;
-  /** What the block multiplies it by. */
+  /** The factor that the block multiplies it by. */
   readonly scale: number;
   readonly nodes: readonly Node[];
 }
 
-/** A MatMul of matrices, or an Einsum that is one with other dimensions beside; null for other nodes. */
+/** A MatMul of matrices, or an Einsum that is a matmul, perhaps with more dimensions; null for other nodes. */
 export function productOf(index: GraphIndex, node: Node): AttentionProduct | null {
   const sides = isOp(node, 'MatMul')
     ? matrixSides(index, node)
@@ -57,14 +57,14 @@ export function productOf(index: GraphIndex, node: Node): AttentionProduct | nul
   return sides && { node, left: sides[0], right: sides[1] };
 }
 
-/** The product of queries and keys, whose result has these axes for them. */
+/** The matmul of queries and keys, with the axes of each. */
 export interface ScoreProduct {
   readonly node: Node;
   readonly queries: MatrixOperand;
   readonly keys: MatrixOperand;
 }
 
-/** An operand with the axes that matter: that of the features, and that of the positions in the sequence. */
+/** A matmul operand with its feature axis and its axis of sequence positions. */
 interface MatrixOperand {
   readonly tensor: string;
   readonly features: number;
@@ -72,7 +72,7 @@ interface MatrixOperand {
   readonly anyOrder: boolean;
 }
 
-/** `node` as the product of queries and keys; null where its result does not have them on these axes. */
+/** `node` as the matmul of queries and keys; null if its result does not have them on these axes. */
 export function scoreProductOf(
   index: GraphIndex,
   node: Node,
@@ -130,24 +130,24 @@ function einsumSides(index: GraphIndex, node: Node): readonly [ProductSide, Prod
   return [side(first, second, 0), side(second, first, 1)];
 }
 
-/** A term of an equation with digits, from the last, for the dimensions that its ellipsis stands for. */
+/** A term of an Einsum equation, with its ellipsis replaced by one digit per dimension, ending in 0. */
 function withoutEllipsis(index: GraphIndex, term: string, tensor: string): string {
   const count = shapeOf(index, tensor).length - term.replace('...', '').length;
   return term.replace('...', '9876543210'.slice(10 - Math.max(count, 0)));
 }
 
-/** The queries: up to their scale, if they have one. */
+/** The query operand, from before its scale if it has one. */
 export function queryOperand(index: GraphIndex, product: ScoreProduct): AttentionOperand {
   return reach(index, product.queries, { scales: true, repeats: false });
 }
 
-/** The keys: up to where they are not turned, repeated or scaled. */
+/** The key operand, from before it is transposed, repeated or scaled. */
 export function keyOperand(index: GraphIndex, product: ScoreProduct): AttentionOperand {
   return reach(index, product.keys, { scales: true, repeats: true });
 }
 
 /**
- * The values that `probabilities` are multiplied with; null where the product does not sum over their keys, or does not
+ * The values that `probabilities` are multiplied with; null if the matmul does not sum over their keys, or does not
  * give a row for each query.
  */
 export function valueOperand(
@@ -180,7 +180,7 @@ interface OperandStep {
 
 const MAX_STEPS = 12;
 
-/** The operand as far back as the block has it. */
+/** The operand from as far back as the block includes operators. */
 function reach(
   index: GraphIndex,
   { tensor: start, anyOrder, ...axes }: MatrixOperand,
@@ -202,8 +202,8 @@ function reach(
     [features, positions, tensor] = [movedFeatures, movedPositions, step.operand];
     steps.push(step);
     if (!isLast(index, tensor, features) && !(anyOrder && step.kind !== 'view')) continue;
-    // Worth going back for: what the block does to the operand. Views are only the way there, but for those that give
-    // it the shape it had before it was turned, and those that made room for a repetition.
+    // A step that scales or repeats the operand extends the block. A view is only on the way there, unless it gives the
+    // operand the shape that it had before the transpose, or made room for a repetition.
     const does = step.kind === 'scale' || step.kind === 'repeat';
     const whole = !met && before.join() === natural;
     const next = taken === steps.length - 1;
@@ -211,7 +211,7 @@ function reach(
     if (taken < 0 || does || whole || (next && (step.kind === 'widening' || makesRoom))) taken = steps.length;
     met ||= whole;
   }
-  // What nothing turns, or others read turned, is taken as it is.
+  // An operand that nothing transposes, or whose transpose others read, is taken as it is.
   const kept = steps.slice(0, Math.max(taken, 0));
   return {
     tensor: kept.at(-1)?.operand ?? start,
@@ -220,7 +220,7 @@ function reach(
   };
 }
 
-/** The shape with positions before features, last: what an operand has before it is turned. */
+/** The shape of an operand before its transpose: positions before features, both last. */
 function naturalShape(
   shape: readonly number[],
   { features, positions }: { readonly features: number; readonly positions: number },
@@ -240,7 +240,7 @@ function stepBefore(
 ): OperandStep | null {
   const operand = operandOf(node);
   if (isOp(node, ...VIEWS)) return { node, operand, scale: 1, kind: 'view' };
-  // Rotary embedding may end in a cast down, which is its own; a cast up is the products'.
+  // Rotary embedding may end in a cast down, which belongs to it; a cast up belongs to the matmul.
   if (isWidening(index, node)) return { node, operand, scale: 1, kind: 'widening' };
   if (allowed.scales && isOp(node, 'Mul', 'Div')) return scaleStep(index, node);
   if (allowed.repeats && isRepeat(node)) return { node, operand, scale: 1, kind: 'repeat' };
@@ -263,7 +263,7 @@ function isRepeat(node: Node): boolean {
   return isOp(node, 'Concat') && node.inputs.every((input) => input === node.inputs[0]);
 }
 
-/** Where a run lies before a step; null where the step takes it apart or repeats it. */
+/** The position of a run before a step; null if the step breaks it up or repeats it. */
 function movedBefore(
   step: OperandStep,
   run: AxisRun,
@@ -280,7 +280,7 @@ function movedBefore(
   return same && repeats.every((count) => count === 1) ? moved : null;
 }
 
-/** Whether a view only adds dimensions of one. */
+/** Whether a view only adds dimensions of size 1. */
 function addsOnes(after: readonly number[], before: readonly number[]): boolean {
   return (
     after.length > before.length &&

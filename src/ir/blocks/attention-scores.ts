@@ -1,5 +1,5 @@
 /**
- * @file The scores of attention, walked back from the softmax to the product of queries and keys: scales, the soft cap
+ * @file The scores of attention, found by walking back from the softmax to the matmul of queries and keys: scales, the soft cap
  * c·tanh(s/c), masks that are added or chosen by Where, casts and views, in any order that gives the same scores.
  *
  * A mask that is scaled afterwards counts as mask_scale · mask: relative positions in XLNet are added before the scale.
@@ -28,7 +28,7 @@ export interface Scores {
   readonly softcap: number | null;
   /** The factor on all masks. */
   readonly maskScale: number;
-  /** Tensors that are added or that choose, from the product on. */
+  /** Tensors that are added to scores or that select them, in order from the matmul on. */
   readonly masks: readonly string[];
   readonly nodes: readonly Node[];
 }
@@ -36,7 +36,7 @@ export interface Scores {
 interface ScoreState {
   readonly queries: AxisRun;
   readonly keys: AxisRun;
-  /** What the tensor at hand is multiplied by on its way to the softmax, or to the cap. */
+  /** The factor that multiplies the current tensor on its way to the softmax, or to the cap. */
   readonly factor: number;
   readonly softcap: number | null;
   readonly maskScales: readonly number[];
@@ -44,13 +44,13 @@ interface ScoreState {
   readonly nodes: readonly Node[];
 }
 
-/** More operators than any exporter puts between product and softmax. */
+/** More operators than any exporter puts between matmul and softmax. */
 const MAX_STEPS = 16;
 
-/** A number at or below this stands for −∞: what is masked by it has no weight left. */
+/** A number at or below this stands for −∞: a score that it masks has no weight left. */
 const MINUS_INFINITY = -1e3;
 
-/** The scores that the softmax reads as `tensor`; null where they do not come from a product of queries and keys. */
+/** The scores that the softmax reads as `tensor`; null if they do not come from a matmul of queries and keys. */
 export function scoresBefore(
   index: GraphIndex,
   tensor: string,
@@ -65,7 +65,7 @@ function walk(index: GraphIndex, tensor: string, state: ScoreState): Scores | nu
   if (isOp(node, 'MatMul', 'Einsum')) return finished(index, node, state);
   let best: Scores | null = null;
   for (const { tensor: operand, state: before } of stepsBack(index, node, state)) {
-    // Scores belong to the block alone. (What the softmax itself reads is its matter: written out, it reads them twice.)
+    // Only the block reads the scores. (The softmax checks its own operand, which it reads twice where it is written out.)
     if (!soleReader(index, operand)) continue;
     const scores = walk(index, operand, { ...before, nodes: [node, ...state.nodes] });
     if (scores && (!best || scores.nodes.length < best.nodes.length)) best = scores;
@@ -94,7 +94,7 @@ interface ScoredTensor {
   readonly state: ScoreState;
 }
 
-/** The operands of `node` that may be the scores before it, with what is known of them. */
+/** The operands of `node` that may be the scores before it, each with the state known there. */
 function stepsBack(index: GraphIndex, node: Node, state: ScoreState): readonly ScoredTensor[] {
   const [first, second] = [operandOf(node), operandOf(node, 1)];
   if (isFloatCast(index, node)) return [{ tensor: first, state }];

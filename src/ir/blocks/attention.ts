@@ -1,19 +1,19 @@
 /**
  * @file Attention: softmax(scale · Q·Kᵀ + mask)·V, as exporters write it.
  *
- *     Q ─ scale? ─────────────────────────┐
- *     K ─ repeat? ─ turned ─ scale? ── product ─ scale? ─ cap? ─ mask* ─ softmax ─ guard? ─┐
- *     V ─ repeat? ───────────────────────────────────────────────────────────────────── product ─▶
+ *     Q ─ scale? ────────────────────────────┐
+ *     K ─ repeat? ─ transpose ─ scale? ── matmul ─ scale? ─ cap? ─ mask* ─ softmax ─ guard? ─┐
+ *     V ─ repeat? ──────────────────────────────────────────────────────────────────────── matmul ─▶
  *
- * The start is the softmax. Back through what works on scores (attention-scores.ts) to the product of queries and keys,
- * forward through casts, views and the guard against rows that are masked whole, where(isnan(p), 0, p), to the product
- * with the values; then the operands of both products (attention-operands.ts). Which dimension holds the keys is followed
- * all the way, so a softmax over any other is none.
+ * The search starts at the softmax. It walks back through the operators on scores (attention-scores.ts) to the matmul of queries
+ * and keys, and forward through casts, views and the guard against fully masked rows, where(isnan(p), 0, p), to the matmul with
+ * the values. Then it walks back from the operands of both matmuls (attention-operands.ts). It follows the dimension of the keys
+ * all the way, so a softmax over any other dimension is not an attention.
  *
- * Inputs: queries, keys, values, then the masks from the product on, then a sink (passes/write-sinks.ts). Masks are computed
- * outside, and so are rotary embedding, the split into heads, and what puts the heads back together.
+ * Inputs: queries, keys, values, then the masks in order from the matmul on, then a sink (passes/write-sinks.ts). Masks are
+ * computed outside, and so are rotary embedding, the split into heads, and the merge of the heads.
  *
- * Not recognised, because no fused kernel gives it: attention whose probabilities are read elsewhere or are an output of
+ * Not recognised, because no fused kernel computes it: attention whose probabilities are read elsewhere or are an output of
  * the graph, or are dropped out in training. Keys or values that are themselves weights are a feed-forward layer.
  */
 import type { Graph, Node } from '../graph.js';
@@ -46,7 +46,7 @@ export function findAttention(index: GraphIndex, anchor: Node): DraftMatch | nul
   const softmax = softmaxAt(index, anchor);
   if (!softmax) return null;
   const rank = shapeOf(index, softmax.scores).length;
-  // Scores are [… , queries, keys], or turned: [… , keys, queries].
+  // Scores are [… , queries, keys], or transposed: [… , keys, queries].
   if (rank < 2 || softmax.axis < rank - 2) return null;
   const queries = axisRun(softmax.axis === rank - 1 ? rank - 2 : rank - 1);
   const runs = { queries, keys: axisRun(softmax.axis) };
@@ -86,7 +86,7 @@ export interface Softmax {
   readonly probabilities: string;
   readonly axis: number;
   readonly nodes: readonly Node[];
-  /** A score that each row's sum counts besides; null where there is none. */
+  /** An additional score in each row's sum; null if there is none. */
   readonly sink: Sink | null;
 }
 
@@ -98,7 +98,7 @@ export interface Sink {
   readonly sum: string;
 }
 
-/** The softmax in the body of a recognised attention, and whether rows that see nothing are guarded. */
+/** The softmax in the body of a recognised attention, and whether fully masked rows are guarded. */
 export function softmaxInside(body: Graph): (Softmax & { readonly isGuarded: boolean }) | null {
   const index = indexGraph(body);
   for (const node of body.nodes) {
@@ -109,7 +109,7 @@ export function softmaxInside(body: Graph): (Softmax & { readonly isGuarded: boo
 }
 
 /**
- * Whether the block's result is the product of probabilities (cast or guarded, not rearranged) and values, so that each of its
+ * Whether the block's result is the matmul of probabilities (cast or guarded, not rearranged) and values, so that each of its
  * rows belongs to the row of scores in the same place.
  */
 export function isRowOfResult(body: Graph, { probabilities, axis }: Softmax): boolean {
@@ -130,7 +130,7 @@ export function isRowOfResult(body: Graph, { probabilities, axis }: Softmax): bo
   return left === probabilities && axis === from.length - 1 && isSame;
 }
 
-/** An attention of which each row of the result belongs to the row of scores in the same place. */
+/** An attention in which each row of the result belongs to the row of scores in the same place. */
 export interface RowwiseAttention {
   /** The operators that lead to its first result. */
   readonly nodes: readonly Node[];
@@ -138,7 +138,7 @@ export interface RowwiseAttention {
   readonly isGuarded: boolean;
 }
 
-/** The body of a recognised attention, which may leave its rows' numbers besides, so seen; null where it is no such attention. */
+/** The body of a recognised attention as a row-wise one; it may return its rows' numbers too. Null if it is not row-wise. */
 export function rowwiseAttention(body: Graph): RowwiseAttention | null {
   const [result] = body.outputs;
   if (result === undefined || body.outputs.length > 3) return null;
@@ -228,7 +228,7 @@ interface Values {
   readonly nodes: readonly Node[];
 }
 
-/** From probabilities forward to their product with the values. */
+/** From probabilities forward to their matmul with the values. */
 function valuesAfter(index: GraphIndex, probabilities: string, start: ScoreRuns): Values | null {
   const nodes: Node[] = [];
   let tensor = probabilities;

@@ -1,6 +1,6 @@
 /**
- * @file Following dimensions through views: where the key dimension of a score matrix, or the head dimension of the keys,
- * lies before and after a Reshape or a Transpose.
+ * @file Following dimensions through views: the position of the key dimension of a score matrix, or of the head dimension of
+ * the keys, before and after a Reshape or a Transpose.
  *
  *     K  [b, s, h, d] → Transpose → [b, h, s, d] → Reshape → [b·h, s, d] → Transpose → [b·h, d, s]
  *     d   run [3, 4)                run [3, 4)                run [2, 3)                run [1, 2)
@@ -25,10 +25,10 @@ export function soleAxis(run: AxisRun): number | null {
   return run.end === run.start + 1 ? run.start : null;
 }
 
-/** Operators that only look at their operand in another way. */
+/** Operators that only change the view of their operand. */
 export const VIEWS: readonly string[] = ['Reshape', 'Transpose', 'Squeeze', 'Unsqueeze'];
 
-/** Where a run of the result of a view lies in its operand; null where the view takes it apart. */
+/** The position in a view's operand of a run of its result; null if the view breaks the run up. */
 export function runBefore(
   view: Node,
   run: AxisRun,
@@ -39,7 +39,7 @@ export function runBefore(
   return gathered(numbersAttribute(view, 'perm').slice(run.start, run.end));
 }
 
-/** Where a run of the operand of a view lies in its result; null where the view takes it apart. */
+/** The position in a view's result of a run of its operand; null if the view breaks the run up. */
 export function runAfter(
   view: Node,
   run: AxisRun,
@@ -51,7 +51,7 @@ export function runAfter(
   return gathered(Array.from({ length: run.end - run.start }, (_, offset) => perm.indexOf(run.start + offset)));
 }
 
-/** The run of `to` that counts the same elements in the same order as `run` does in `from`. */
+/** The run of `to` that holds the same elements in the same order as `run` does in `from`. */
 function regrouped(run: AxisRun, from: readonly number[], to: readonly number[]): AxisRun | null {
   const size = elementCount(from.slice(run.start, run.end));
   const inner = elementCount(from.slice(run.end));
@@ -68,7 +68,7 @@ function regrouped(run: AxisRun, from: readonly number[], to: readonly number[])
   return elementCount(to.slice(start, end)) === size && elementCount(to.slice(end)) === inner ? { start, end } : null;
 }
 
-/** Axes that follow each other, as a run. */
+/** Consecutive axes as a run; null if they are not consecutive. */
 function gathered(axes: readonly number[]): AxisRun | null {
   const [start] = axes;
   if (start === undefined || axes.some((axis, offset) => axis !== start + offset)) return null;

@@ -41,7 +41,7 @@ export function blockEntries(find: FindEntry): readonly OperatorEntry[] {
     constantInputs: [],
     infer: (view: OperatorView) => bodyOf(view).outputs.map((name) => typeIn(bodyOf(view), name)),
     rule: (view: OperatorView) => ruleOfBody(view).rule,
-    // Rounding a sum, or each of its terms: a partial value stays partial, as through the casts that it is made of.
+    // The operand is a sum, or one of its terms: a partial sum stays partial, as through the casts of the body.
     linear: () => (kind === 'Rounding' ? [[0]] : []),
     expansion: (view: OperatorView) => expansionOf(bodyOf(view), ruleOfBody(view).dims),
     streamed: (view: OperatorView, size: (factor: string) => number, isPadded: boolean) =>

@@ -1,11 +1,11 @@
 /**
- * @file Which idea an operator stands for: a recognised block's own kind, or that of a standard operator that is such a
- * block by itself.
+ * @file The kind of block that an operator is: a recognised block's own kind, or the kind of a standard operator that is such
+ * a block by itself.
  */
 import type { Node } from '../graph.js';
 import { BLOCK_DOMAIN, type BlockKind } from './block.js';
 
-/** Operators of ONNX and of com.microsoft that are one of the ideas already. */
+/** Operators of ONNX and of com.microsoft that are such a block by themselves. */
 const SINGLE: Readonly<Record<string, BlockKind>> = {
   Attention: 'Attention',
   MultiHeadAttention: 'Attention',

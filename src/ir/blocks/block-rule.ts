@@ -3,15 +3,15 @@
  *
  * Every inner operator names the dimensions of its operands and results by its own factors. A tensor that one operator makes
  * and another reads has both names, so they are one factor; where one sees a dimension as one factor and the other as two,
- * the first is split. What remains are the block's factors:
+ * the first is split. The factors that remain are the block's:
  *
  *     MatMul b h s e, b h e t → b h s t · Softmax … t% · MatMul b h s t, b h t f → b h s f
  *     Attention   b h s e%, b h t% e%, b h t% f → b h s f
  *
- * A factor passes where it passes through every operator inside. Where one of them needs an expansion for it, or sums over it
- * in the middle, the block does: it is then lowered operator by operator, with their pending reductions between them. What is
- * summed last, so that only what is linear follows (summed-last.ts), is a sum of the whole block: a normalisation's gradient
- * leaves its scale's partial over rows, as a MatMul would.
+ * A factor passes if it passes through every operator inside. If one of them needs an expansion for it, or sums over it in the
+ * middle, the block needs an expansion too: it is then lowered operator by operator, with their pending reductions between them.
+ * A sum that only linear operators follow (summed-last.ts) is a sum of the whole block: a normalisation's gradient leaves the
+ * gradient of its scale partial over rows, as a MatMul would.
  */
 import { type DimensionFactors, type Factor, type FactorKind, type FactorRule, ruleSides } from '../factor-rule.js';
 import type { Graph } from '../graph.js';
@@ -20,7 +20,7 @@ import { rowwiseAttention } from './attention.js';
 import { blockFactorNames } from './factor-names.js';
 import { type Inner, summedLast } from './summed-last.js';
 
-/** How a block's inner operators are looked up; handed in, since the registry holds blocks as well. */
+/** How a block's inner operators are looked up; passed in, since the registry holds blocks as well. */
 export type FindEntry = (op: string, domain: string) => OperatorEntry;
 
 export interface BlockRule {
@@ -29,7 +29,7 @@ export interface BlockRule {
   readonly dims: ReadonlyMap<string, readonly DimensionFactors[]>;
 }
 
-/** The composed rule, or null where dimensions inside do not line up (6 as 2 · 3 against 3 · 2): then it is no block. */
+/** The composed rule, or null if dimensions inside do not line up (6 as 2 · 3 against 3 · 2): then it is not a block. */
 export function composeRule(kind: string, body: Graph, find: FindEntry): BlockRule | null {
   const composition = new Composition(body, find);
   return composition.link() ? composition.result(kind) : null;
@@ -63,20 +63,20 @@ export function expansionOf(body: Graph, dims: BlockRule['dims']): Expansion {
 interface BlockAtom {
   readonly size: number;
   kind: FactorKind;
-  /** The atom that this one turned out to be, or the parts that it turned out to have, major to minor. */
+  /** The atom that this one was merged into, or the parts that it was split into, major to minor. */
   parts: readonly BlockAtom[] | null;
 }
 
 type Dimension = readonly BlockAtom[];
 
-/** The factor whose blocks ranks can pass round, an attention's keys, beside the one that stays, its queries. */
+/** The factor whose blocks ranks can pass round a ring (an attention's keys), and the factor that stays (its queries). */
 const STREAMED = 't';
 const BESIDE = 's';
 
-/** By kind of block: what the factor is where its blocks can be taken one after the other. */
+/** By kind of block: the kind that this factor has if its blocks can be processed one after the other. */
 const STREAMS: Readonly<Record<string, FactorKind>> = { Attention: 'expanded', AttentionGradient: 'contracting' };
 
-/** From what may be done with it least to most: a factor of the block is as strict as the strictest inner one. */
+/** From least to most strict: a factor of the block is as strict as the strictest inner one. */
 const STRICTNESS: readonly FactorKind[] = ['pass', 'expanded', 'whole'];
 
 class Composition {
@@ -90,7 +90,7 @@ class Composition {
     private readonly find: FindEntry,
   ) {}
 
-  /** Makes one of the factors of each tensor's maker and readers; false where their sizes do not nest. */
+  /** Unifies the factors of each tensor's maker and readers; false if their sizes do not nest. */
   link(): boolean {
     for (const node of this.body.nodes) {
       const typesOf = (names: readonly (string | null)[]) =>
@@ -119,7 +119,7 @@ class Composition {
   result(kind: string): BlockRule {
     const everything = [...this.known].map(([name, dims]) => [name, dims.map(resolved)] as const);
     const dimsOf = new Map(everything);
-    // A factor that one tensor has twice (a product of a tensor with itself) cannot be cut in both places at once.
+    // A factor that one tensor has twice (a matmul of a tensor with itself) cannot be sharded in both places at once.
     for (const dims of dimsOf.values()) {
       const seen = new Set<BlockAtom>();
       for (const atom of dims.flat()) {
@@ -147,7 +147,7 @@ class Composition {
     const inputs = this.body.inputs.map((name) => named(operand(name)));
     const outputs = this.body.outputs.map((name) => named(operand(name)));
     const keys = factors.get(STREAMED);
-    // The gradient of a bias has both, and a rank would have its columns from all blocks.
+    // The gradient of a bias has both factors, and a rank would hold columns of it from all blocks.
     const isSum = !outputs.some((dims) => [STREAMED, BESIDE].every((name) => dims.flat().includes(name)));
     const isRowwise = keys?.kind !== 'expanded' || rowwiseAttention(this.body) !== null;
     if (keys && keys.kind === STREAMS[kind] && isSum && isRowwise) factors.set(STREAMED, { ...keys, streams: true });
@@ -155,7 +155,7 @@ class Composition {
     return { rule, dims: new Map([...dimsOf].map(([name, dims]) => [name, named(dims)])) };
   }
 
-  /** Joins what one operator says of a tensor with what is known of it. */
+  /** Unifies one operator's factors of a tensor with those known from other operators. */
   private see(name: string, dims: readonly DimensionFactors[], atoms: ReadonlyMap<string, BlockAtom>): boolean {
     const { shape } = this.body.tensors.get(name) ?? { shape: [] };
     const mine = shape.map((size, axis): Dimension => {
@@ -175,7 +175,7 @@ function isSummed({ kind, reduction }: Factor): boolean {
   return kind === 'contracting' && reduction === 'sum';
 }
 
-/** What a factor of an inner operator may be to the block. What is summed over is told apart at the end. */
+/** The kind that an inner operator's factor has for the block. Factors that are summed over are distinguished at the end. */
 function kindInside(factor: Factor, entry: OperatorEntry): FactorKind {
   const { kind } = factor;
   if (kind === 'pass' || isSummed(factor)) return 'pass';
@@ -186,12 +186,12 @@ function kindInside(factor: Factor, entry: OperatorEntry): FactorKind {
   return 'whole';
 }
 
-/** The atoms that a dimension really has, after all that was found out about it. */
+/** The atoms of a dimension after all merges and splits. */
 function resolved(dimension: Dimension): readonly BlockAtom[] {
   return dimension.flatMap((atom) => (atom.parts ? resolved(atom.parts) : [atom])).filter((atom) => atom.size > 1);
 }
 
-/** Makes two views of one dimension the same, splitting atoms where one is a product of others. */
+/** Makes two views of one dimension the same, splitting atoms where the size of one is a product of the others'. */
 function unify(left: Dimension, right: Dimension): boolean {
   const [a, b] = [[...resolved(left)], [...resolved(right)]];
   while (a.length > 0 && b.length > 0) {
@@ -207,13 +207,13 @@ function unify(left: Dimension, right: Dimension): boolean {
       b.unshift(...split(y, x.size));
       a.unshift(x);
     } else return false;
-    // What was just split or joined may stand further on in either list.
+    // An atom that was just split or merged may occur further on in either list.
     for (const list of [a, b]) list.splice(0, list.length, ...resolved(list));
   }
   return a.length === b.length;
 }
 
-/** An operator that treats a whole dimension in a special way has no such way for parts of it. */
+/** Splits an atom. Only an atom that passes has parts that pass: other treatments need the whole dimension. */
 function split(atom: BlockAtom, majorSize: number): readonly BlockAtom[] {
   const kind = atom.kind === 'pass' ? 'pass' : 'whole';
   const parts = [majorSize, atom.size / majorSize].map((size): BlockAtom => ({ size, kind, parts: null }));

@@ -1,9 +1,9 @@
 /**
- * @file Recognised blocks: pieces of graph that stand for one idea, such as attention, whatever their exporter wrote.
+ * @file Recognised blocks: subgraphs that compute one known function, such as attention, however their exporter wrote it.
  *
- * A block becomes one node of domain `autopar` whose body is the subgraph it replaces. It is planned whole: its factor rule
- * is composed of its body's (block-rule.ts), its lowering is its body's, and it is priced as the one kernel that devices
- * have for it. Its meaning is its body's alone; nothing that is computed changes.
+ * A block becomes one node of domain `autopar` whose body is the subgraph it replaces. It is planned as one operator: its
+ * factor rule is composed of its body's (block-rule.ts), its lowering is its body's, and its cost is that of the single kernel
+ * that devices have for it. Its semantics are those of its body: the computation does not change.
  */
 import type { Attributes, Node } from '../graph.js';
 
@@ -16,14 +16,14 @@ export type BlockKind =
   | 'SwiGLU'
   | 'RotaryEmbedding'
   | 'CrossEntropy'
-  /** Of a result to what a narrower type can hold (autodiff/held-in-float32.ts). */
+  /** Rounds a result to values that a narrower type can hold (autodiff/held-in-float32.ts). */
   | 'Rounding'
-  /** What an optimizer makes of a weight, its gradient and its moments (autodiff/append-optimizer.ts). */
+  /** An optimizer's update of a weight and its moments from the gradient (autodiff/append-optimizer.ts). */
   | 'OptimizerUpdate';
 
 /**
  * The domain of block nodes; their operator is the kind, or the kind and `Gradient`: a block's gradient is a block as well,
- * whose body computes again what the forward did not leave (autodiff/block-gradient.ts).
+ * whose body recomputes the tensors that the forward does not return (autodiff/block-gradient.ts).
  */
 export const BLOCK_DOMAIN = 'autopar';
 
@@ -41,9 +41,9 @@ export interface BlockMatch {
   /** Tensors that the body makes and others read, main result first. */
   readonly outputs: readonly string[];
   /**
-   * What a fused kernel would be told, in ONNX's words where it has them: Attention {scale, softcap?, mask_scale?} (the last
+   * The attributes of a fused kernel, in ONNX's terms where they exist: Attention {scale, softcap?, mask_scale?} (the last
    * for a bias that is added before the scale, as in XLNet), normalisations {axis, epsilon}, Gelu {approximate: 'none' | 'tanh'
-   * | 'quick'}, RotaryEmbedding {interleaved: 0 | 1}, CrossEntropy {reduction?, ignore_index?} where they say everything.
+   * | 'quick'}, RotaryEmbedding {interleaved: 0 | 1}, CrossEntropy {reduction?, ignore_index?} if these describe it completely.
    * Describes the body, never changes it.
    */
   readonly attributes: Attributes;

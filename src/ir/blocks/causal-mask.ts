@@ -1,11 +1,11 @@
 /**
- * @file What an attention's mask hides, told by its values where they are at hand, else by how it is made: whether no position
- * sees a later one (causal), and whether every position sees itself, so that no row is left without a key. Of packed samples
- * the mask is made of data, and hides positions of other documents besides:
+ * @file Two properties of an attention's mask: whether no position sees a later one (causal), and whether every position sees
+ * itself, so that no row is left without a key. They follow from the mask's values if these are known, else from the operators
+ * that make it. For packed samples the mask is computed from data, and also hides positions of other documents:
  *
  *     documents [.., n, 1] = documents [.., 1, n]  and  positions [n] ≤ positions [n, 1]
  *
- * What cannot be told is neither.
+ * A property that cannot be derived counts as false.
  */
 import type { Node } from '../graph.js';
 import { softmaxInside } from './attention.js';
@@ -26,7 +26,7 @@ import {
 /** Added to a score, this leaves nothing of it (exporters write -1e4, the least float, or minus infinity). */
 const MASKED = -1e4;
 
-/** Masks, and positions, that are looked at whole: 2,048 × 2,048. */
+/** Maximum number of values of a mask, or of positions, that are read: 2,048 × 2,048. */
 const MOST_VALUES = 2 ** 22;
 
 /** How far back a mask is followed. */
@@ -86,22 +86,22 @@ export function showsItself(index: GraphIndex, mask: Mask): boolean {
   });
 }
 
-/** Whether a mask's values are at hand. */
+/** Whether a mask's values are known. */
 export function hasValues(index: GraphIndex, { tensor }: Mask): boolean {
   return valuesOf(index, tensor, MOST_VALUES) !== null;
 }
 
-/** A question about a mask, answered by what it is made of. */
+/** A property of a mask, derived from the operators and values that make it. */
 interface Property {
-  /** Of an element; null: of all keys, or of all queries. */
+  /** For one element of a mask; null: the element is for all keys, or for all queries. */
   readonly ofValue: (of: { readonly key: number | null; readonly query: number | null }, isHidden: boolean) => boolean;
-  /** Of one that shows where a comparison holds. */
+  /** For a mask that shows keys where a comparison holds. */
   readonly ofComparison: (op: string, left: string, right: string) => boolean;
-  /** Of one that hides what either of two hides. */
+  /** For a mask that hides what either of two masks hides. */
   readonly ofBoth: (one: boolean, other: boolean) => boolean;
 }
 
-/** What is known of masks, which all layers of a model read. */
+/** Results known for masks, since all layers of a model read the same ones. */
 type KnownMasks = WeakMap<GraphIndex, Map<string, boolean>>;
 const CAUSAL: KnownMasks = new WeakMap();
 const SHOWING_ITSELF: KnownMasks = new WeakMap();
@@ -131,7 +131,7 @@ function holds(index: GraphIndex, { tensor, sense }: Mask, steps: number, proper
   if (isFloatCast(index, maker)) return of(0);
   if (isOp(maker, 'Not')) return of(0, opposite);
   if (sense === 'hides') return isOp(maker, 'Or') && property.ofBoth(of(0), of(1));
-  // Either hides what it hides: sums of masks, and what both of two allow.
+  // A sum of masks, or an And of them, hides what either of them hides.
   if (isOp(maker, 'And', 'Add')) return property.ofBoth(of(0), of(1));
   if (isOp(maker, 'Where')) {
     const [yes, no] = [scalarOf(index, operandOf(maker, 1)), scalarOf(index, operandOf(maker, 2))];
@@ -157,7 +157,7 @@ function holdsOfValues(index: GraphIndex, { tensor, sense }: Mask, property: Pro
   });
 }
 
-/** Whether these are the positions of keys, [..., 1, n] or [n], and of queries, [..., n, 1], the same and growing. */
+/** Whether these are the positions of keys, [..., 1, n] or [n], and of queries, [..., n, 1], equal and increasing. */
 function areOrdered(index: GraphIndex, keys: string, queries: string): boolean {
   const [across, down] = [shapeOf(index, keys), shapeOf(index, queries)];
   if ((across.at(-2) ?? 1) !== 1 || down.at(-1) !== 1) return false;
@@ -166,7 +166,7 @@ function areOrdered(index: GraphIndex, keys: string, queries: string): boolean {
   return columns.every((value, at) => value === rows[at] && (at === 0 || value > (columns[at - 1] ?? value)));
 }
 
-/** Whether the least of two, a row for each query and a column for each key, is at most the other at its own position. */
+/** Whether `least` is at most `most` at equal positions, where one of them is along queries and the other along keys. */
 function isAtMostAcross(index: GraphIndex, least: string, most: string): boolean {
   const [one, other] = [shapeOf(index, least), shapeOf(index, most)];
   const isCrossed = (one.at(-1) === 1) !== (other.at(-1) === 1) && (one.at(-2) ?? 1) !== (other.at(-2) ?? 1);
@@ -176,7 +176,7 @@ function isAtMostAcross(index: GraphIndex, least: string, most: string): boolean
   );
 }
 
-/** Whether these are one tensor, as a row for each query and as a column for each key: at its own position it is itself. */
+/** Whether both are one tensor, once along queries and once along keys, so that they are equal at equal positions. */
 function isSameAcross(index: GraphIndex, left: string, right: string): boolean {
   const [one, other] = [shapeOf(index, left), shapeOf(index, right)];
   const [rows, columns] = one.at(-1) === 1 ? [one, other] : [other, one];

@@ -7,9 +7,9 @@
  *
  * Log-probabilities come from LogSoftmax, Log ∘ Softmax, or as logits less ReduceLogSumExp; the label's is picked by
  * GatherElements, GatherND, a Gather from the flattened rows, a product with one-hot labels, or by
- * NegativeLogLikelihoodLoss. The block begins at the logits (before a cast to float32 that serves it alone) and at the
- * labels: what makes indices, one-hot rows, masks and counts of them is inside if nothing else reads it. It ends with the
- * last operator that belongs to the loss: weights between losses stay outside. Without the minus it is none.
+ * NegativeLogLikelihoodLoss. The block begins at the logits (before a cast to float32 that only it reads) and at the
+ * labels: operators that make indices, one-hot rows, masks and counts of them are inside if nothing else reads their results. It
+ * ends with the last operator that belongs to the loss: weights between losses stay outside. Without the minus it is not a loss.
  */
 
 import { isFloating } from '../dtype.js';
@@ -72,7 +72,7 @@ const LABEL_OPERATORS: readonly string[] = [
 const MAX_LABEL_NODES = 24;
 const MAX_DEPTH = 5;
 
-/** The nodes of a loss and those before them that work on labels for it alone. */
+/** The nodes of a loss, and those before them that process labels for it alone. */
 function withLabels(index: GraphIndex, core: ReadonlySet<Node>, logits: string): ReadonlySet<Node> {
   const nodes = new Set(core);
   for (let grown = true; grown && nodes.size < core.size + MAX_LABEL_NODES; ) {
@@ -97,7 +97,7 @@ function isOfLabels(index: GraphIndex, tensor: string, depth = 0): boolean {
   return maker.inputs.every((operand) => operand === null || isOfLabels(index, operand, depth + 1));
 }
 
-/** What the nodes read from outside, labels first: whole numbers before masks and weights. */
+/** The tensors that the nodes read from outside, labels first: integers before masks and weights. */
 function labelsFirst(index: GraphIndex, nodes: ReadonlySet<Node>): readonly string[] {
   const made = new Set([...nodes].flatMap((node) => node.outputs));
   const read = [...nodes].flatMap((node) => node.inputs.filter((input) => input !== null && !made.has(input)));

@@ -1,6 +1,6 @@
 /**
- * @file The blocks of a graph: every matcher is tried at the operators that its block cannot be without, and of what they
- * find that overlaps, the larger idea wins.
+ * @file The blocks of a graph: every matcher is tried at the operators that its block must contain. Where two matches overlap,
+ * the larger kind of block wins.
  */
 import type { Graph, Node } from '../graph.js';
 import { ATTENTION_ANCHORS, findAttention } from './attention.js';
@@ -26,7 +26,7 @@ const MATCHERS: readonly { readonly anchors: readonly string[]; readonly find: M
 
 /**
  * The recognised blocks of a graph, in the order of their last nodes. No node is in two of them. Recognised by structure
- * alone, in time linear in the nodes; standard operators that are such a block by themselves are none.
+ * alone, in time linear in the nodes; standard operators that are such a block by themselves are not included.
  */
 export function findBlocks(graph: Graph): readonly BlockMatch[] {
   const index = indexGraph(graph);

@@ -1,5 +1,5 @@
 /**
- * @file A graph with its blocks replaced by their bodies: what is written as ONNX, and what looks for single operators.
+ * @file A graph with its blocks replaced by their bodies: for the ONNX writer, and for code that looks for single operators.
  */
 import type { Graph, Node, TensorType, Weight } from '../graph.js';
 import type { BlockKind } from './block.js';
@@ -17,7 +17,7 @@ export function flattenBlocks(graph: Graph, kind?: BlockKind): Graph {
     if (!block.body || !opens(block)) return [block];
     for (const [name, type] of block.body.tensors) if (!tensors.has(name)) tensors.set(name, type);
     for (const [name, weight] of block.body.weights) weights.set(name, weight);
-    // The block's strategy is none of theirs: each is a group of its own again.
+    // The block's strategy does not apply to them: each is a group of its own again.
     const { layer, phase, forward } = block;
     return block.body.nodes.map((node) => ({ ...node, layer, phase, forward, group: node.name }));
   });

@@ -5,8 +5,8 @@
  *     tanh    x·½·(1 + tanh(√(2/π)·(x + 0.044715·x³)))
  *     quick   x·sigmoid(1.702·x)
  *
- * The argument of the function is read as a polynomial of x; what follows is read as slope·f + offset, both polynomials of
- * x, until it is the one above.
+ * The argument of the function is read as a polynomial of x; the operators after it as slope·f + offset, both
+ * polynomials of x, until the form is the one above.
  */
 import type { Node } from '../graph.js';
 import { type DraftMatch, type GraphIndex, operandOf, resultOf, soleReader, typeIn, withCasts } from './matching.js';

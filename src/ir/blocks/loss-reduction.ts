@@ -1,9 +1,9 @@
 /**
  * @file Part of cross entropy: from the labels' log-probabilities to the loss. Masks, the minus and the reduction may come
- * in any order that gives the same; views and casts lie between them.
+ * in any order that gives the same loss, with views and casts between them.
  *
- * `reduction` and `ignore_index` are told only where they tell all: a mask that is not `labels ≠ number`, or a sum that is
- * divided by a count of something else, has no name in ONNX.
+ * `reduction` and `ignore_index` are stated only if they describe the loss completely: a mask that is not `labels ≠ number`, or
+ * a sum that is divided by a count of something else, has no name in ONNX.
  */
 import { type Attributes, elementCount, type Node } from '../graph.js';
 import {
@@ -24,7 +24,7 @@ import type { Picked } from './picked-labels.js';
 export interface Loss {
   readonly tensor: string;
   readonly nodes: readonly Node[];
-  /** ONNX's words for the reduction, given the nodes that the block has in the end. */
+  /** ONNX's attributes for the reduction, given the final nodes of the block. */
   readonly attributes: (nodes: ReadonlySet<Node>) => Attributes;
 }
 
@@ -41,7 +41,7 @@ interface LossProgress {
   readonly reduction: string | null;
 }
 
-/** Views and casts between two steps. */
+/** Maximum number of views and casts between two steps. */
 const MAX_PASSED = 3;
 
 /** From the labels' log-probabilities to the loss; null where they are never negated. */
@@ -56,7 +56,7 @@ export function lossAfter(index: GraphIndex, picked: Picked): Loss | null {
     if (!next && (!passes || pending.length === MAX_PASSED)) break;
     tensor = resultOf(reader);
     pending = [...pending, reader];
-    // What is reduced to one number is the loss also when it loses its last dimensions.
+    // A view that makes a scalar of a reduced loss is part of the loss.
     const ends = passes && progress.reduction !== 'none' && shapeOf(index, tensor).length === 0;
     if (!next && !ends) continue;
     progress = next ?? progress;
@@ -68,7 +68,7 @@ export function lossAfter(index: GraphIndex, picked: Picked): Loss | null {
   return { ...taken, attributes: (nodes) => attributesOf(index, nodes, reduction, masks) };
 }
 
-/** What is known after one more step of the loss; null where `reader` is none. */
+/** The progress after one more step of the loss; null if `reader` is not a step. */
 function advanced(index: GraphIndex, reader: Node, tensor: string, progress: LossProgress): LossProgress | null {
   const other = otherOperand(reader, tensor);
   const negates = isOp(reader, 'Neg') || (isOp(reader, 'Mul') && scalarOf(index, other) === -1);
@@ -107,7 +107,7 @@ function finished(index: GraphIndex, reader: Node, tensor: string, progress: Los
   return { ...progress, reduction: same ? 'mean' : null };
 }
 
-/** What a number is the count of: a sum of what was cast from truth values, at least 1 perhaps. */
+/** The mask whose true values a number counts: a sum of cast booleans, perhaps clamped to at least 1; null for others. */
 function countedBy(index: GraphIndex, tensor: string): LossMask | null {
   let maker = makerOf(index, tensor);
   for (let steps = 0; maker && steps < MAX_STEPS; steps++) {
@@ -120,7 +120,7 @@ function countedBy(index: GraphIndex, tensor: string): LossMask | null {
   return null;
 }
 
-/** Steps from a number or a mask back to what it is made of. */
+/** Maximum number of steps from a number or a mask back to its source. */
 const MAX_STEPS = 4;
 
 /** A mask before casts and Not. */

@@ -1,10 +1,10 @@
 /**
- * @file The vocabulary of the matchers: who makes a tensor, who reads it, what a scalar's value is, and when a set of nodes
- * may stand as one block.
+ * @file Helpers of the matchers: the maker and the readers of a tensor, the value of a scalar, and whether a set of nodes may be
+ * one block.
  *
  * Every matcher starts at a node that only its block has (a Softmax, an Erf), walks to the rest through tensors that have
- * one reader, and hands a Draft to `closed`. Walking through tensors with one reader keeps all of them together linear in
- * the graph: no node lies on the walks of two starts of one kind.
+ * one reader, and passes a Draft to `closed`. Walking through tensors with one reader keeps all of them together linear in
+ * the graph: no node is on the walks of two starts of one kind.
  */
 import { dtypeBits, isFloating } from '../dtype.js';
 import {
@@ -19,7 +19,7 @@ import {
 import { numbersOf } from '../ops/constants.js';
 import type { BlockKind, BlockMatch } from './block.js';
 
-/** A graph with the maps that matchers ask again and again. Built once per graph. */
+/** A graph with the maps that all matchers use. Built once per graph. */
 export interface GraphIndex {
   readonly graph: Graph;
   readonly makers: ReadonlyMap<string, Node>;
@@ -29,7 +29,7 @@ export interface GraphIndex {
   readonly outputs: ReadonlySet<string>;
 }
 
-/** What a matcher found: `closed` makes it a match, if it may be one. */
+/** The result of a matcher: `closed` turns it into a match if it is valid. */
 export interface DraftMatch {
   readonly kind: BlockKind;
   readonly nodes: Iterable<Node>;
@@ -73,7 +73,7 @@ export function readersOf(index: GraphIndex, tensor: string): readonly Node[] {
   return index.readers.get(tensor) ?? [];
 }
 
-/** The one node that reads `tensor`; null where there are more or none, or where the graph gives the tensor out. */
+/** The one node that reads `tensor`; null where there are more or none, or if the tensor is an output of the graph. */
 export function soleReader(index: GraphIndex, tensor: string | null | undefined): Node | null {
   if (!tensor || index.outputs.has(tensor)) return null;
   const [reader, another] = readersOf(index, tensor);
@@ -85,7 +85,7 @@ export function readOnlyBy(index: GraphIndex, tensor: string, nodes: ReadonlySet
   return !index.outputs.has(tensor) && readersOf(index, tensor).every((reader) => nodes.has(reader));
 }
 
-/** First operand; the nodes of a graph have it where their operator asks for it. */
+/** An operand, the first by default; nodes of a graph have every operand that their operator requires. */
 export function operandOf(node: Node, position = 0): string {
   return node.inputs[position] ?? '';
 }
@@ -94,7 +94,7 @@ export function resultOf(node: Pick<Node, 'outputs'>): string {
   return node.outputs[0] ?? '';
 }
 
-/** The other operand of a binary node: that of x · x is x. Null where `tensor` is no operand. */
+/** The other operand of a binary node: for x · x it is x. Null if `tensor` is not an operand. */
 export function otherOperand(node: Node, tensor: string): string | null {
   const [left, right] = node.inputs;
   if (!left || !right || node.inputs.length !== 2) return null;
@@ -110,7 +110,7 @@ export function typeIn(index: GraphIndex, tensor: string): TensorType {
   return typeOf(index.graph, tensor);
 }
 
-/** Operators that a scalar keeps its value through. */
+/** Operators that keep the value of a scalar. */
 const CARRIERS = ['Cast', 'Identity', 'Expand', 'Reshape', 'Unsqueeze', 'Squeeze'];
 
 /**
@@ -174,8 +174,8 @@ export function isWidening(index: GraphIndex, node: Node): boolean {
 }
 
 /**
- * The block that a draft describes; null where it is none: fewer than two nodes, or a tensor inside that others read.
- * What passes is convex: all its nodes lead to its one output, so a path that leaves it and comes back would be a cycle.
+ * The block that a draft describes; null if it is not valid: fewer than two nodes, or a tensor inside that others read.
+ * A valid block is convex: all its nodes lead to its one output, so a path that leaves it and comes back would be a cycle.
  */
 export function closed(index: GraphIndex, draft: DraftMatch): BlockMatch | null {
   const nodes = new Set(draft.nodes);

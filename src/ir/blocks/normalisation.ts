@@ -4,13 +4,13 @@
  *     RMS     y = x / √(mean(x²) + ε) · scale
  *     layer   c = x − mean(x);  y = c / √(mean(c²) + ε) · scale + bias
  *
- * The start is the mean of squares. From there forward: + ε, the root, and its use as a divisor or, turned, as a factor;
- * what is divided must be what was squared. Then scale and bias, if they are vectors over the normalised dimensions.
- * Casts lie anywhere: Llama computes in float32, casts back and scales in half precision, Gemma scales first.
+ * The search starts at the mean of squares and goes forward: + ε, the root, and its use as a divisor or, inverted, as a factor;
+ * the dividend must be the tensor that was squared. Then scale and bias, if they are vectors over the normalised dimensions.
+ * Casts may be anywhere: Llama computes in float32, casts back and scales in half precision, Gemma scales first.
  *
  * TensorFlow folds scale and bias into the mean: s = scale / √(var + ε);  y = x·s + (bias − mean·s).
  *
- * Gemma's factor 1 + w comes in as it is, a vector that is made outside: so `scale` means what ONNX means by it.
+ * Gemma's factor 1 + w is an input, a vector that is computed outside, so `scale` means the same as in ONNX.
  */
 import type { Node } from '../graph.js';
 import { elementCount } from '../graph.js';
@@ -106,7 +106,7 @@ function rootOf(index: GraphIndex, mean: Node, axes: number): Root | null {
   return { epsilon, turned: reciprocal && step('Reciprocal', 'Div') !== null, tensor, nodes };
 }
 
-/** The division by the root, or the product with one over it, and what is divided. */
+/** The division by the root, or the multiplication by its reciprocal, and the tensor that is divided. */
 function dividedBy(index: GraphIndex, root: Root): { readonly node: Node; readonly divided: string } | null {
   const node = soleReader(index, root.tensor);
   if (!node || !isOp(node, root.turned ? 'Mul' : 'Div')) return null;
@@ -201,7 +201,7 @@ function castOf(index: GraphIndex, tensor: string): { readonly data: string; rea
   return cast && isFloatCast(index, cast) ? { data: operandOf(cast), nodes: [cast] } : { data: tensor, nodes: [] };
 }
 
-/** The operand before the cast to the precision of the statistics, where nothing but the block reads what is cast. */
+/** The operand before the cast to the precision of the statistics, if only the block reads the cast tensor. */
 function beforeCast(
   index: GraphIndex,
   data: string,

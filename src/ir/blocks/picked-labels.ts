@@ -34,7 +34,7 @@ export interface Picked {
   readonly reduction: string | null;
 }
 
-/** What is picked of the probabilities that `anchor` takes the logarithm of; null where nothing is. */
+/** The labels' log-probabilities that are picked where `anchor` takes a logarithm; null if none are picked. */
 export function pickedLabels(index: GraphIndex, anchor: Node): Picked | null {
   return isOp(anchor, 'ReduceLogSumExp') ? lessLogSum(index, anchor) : pickedFrom(index, anchor);
 }

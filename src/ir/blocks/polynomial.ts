@@ -96,7 +96,7 @@ const COMBINATIONS: Readonly<Record<string, PolynomialCombination>> = {
   },
 };
 
-/** The operands of an addition or product around `tensor`, as what happens to A·t + B when a node is applied to it. */
+/** A tensor as slope·f + offset, with the nodes that compute it from f. */
 export interface Affine {
   readonly slope: Polynomial;
   readonly offset: Polynomial;

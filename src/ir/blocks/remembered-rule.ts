@@ -1,12 +1,12 @@
 /**
- * @file Block rules by structure: the bodies of equal layers differ in nothing but names, so the rule of one serves all.
+ * @file Block rules by structure: the bodies of equal layers differ only in names, so one rule serves all of them.
  */
 import type { TensorFactors } from '../factor-rule.js';
 import type { Graph } from '../graph.js';
 import { structureOf, typeKey } from '../structure-key.js';
 import { type BlockRule, composeRule, type FindEntry } from './block-rule.js';
 
-/** composeRule, done once for each structure that comes by. */
+/** composeRule, computed once per structure. */
 export function rememberedRule(find: FindEntry): (kind: string, body: Graph) => BlockRule | null {
   const known = new Map<string, Remembered | null>();
   return (kind, body) => {
@@ -28,7 +28,7 @@ export function rememberedRule(find: FindEntry): (kind: string, body: Graph) => 
   };
 }
 
-/** A rule whose tensors are told by their places. */
+/** A rule whose tensors are identified by their positions. */
 interface Remembered {
   readonly rule: BlockRule['rule'];
   readonly dims: readonly (readonly [place: number, dims: TensorFactors])[];

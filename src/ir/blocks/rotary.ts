@@ -1,12 +1,12 @@
 /**
- * @file Rotary embedding: pairs (a, b) of a head's features turned by an angle, (a·cos − b·sin, b·cos + a·sin).
+ * @file Rotary embedding: pairs (a, b) of a head's features rotated by an angle, (a·cos − b·sin, b·cos + a·sin).
  *
  *     pairs of halves        a = x[: d/2], b = x[d/2 :]     Llama, GPT-NeoX
  *     interleaved pairs      a = x[0::2],  b = x[1::2]      GPT-J, the original
  *
- * Written with the whole head, x·cos + turned(x)·sin where turned(x) joins −b and a, or pair by pair and then joined. Parts
+ * Written with the whole head, x·cos + rotated(x)·sin where rotated(x) joins −b and a, or pair by pair and then joined. Parts
  * come from Slice, from Split, or from a Reshape to [… , d/2, 2] or [… , 2, d/2] and its two elements. With a partial
- * rotation the block is the rotated part. How cos and sin are made stays outside.
+ * rotation the block is the rotated part. The computation of cos and sin stays outside.
  */
 import type { Node } from '../graph.js';
 import {
@@ -32,7 +32,7 @@ export function findRotary(index: GraphIndex, anchor: Node): DraftMatch | null {
   return isOp(anchor, 'Add') ? wholeHead(index, anchor) : pairByPair(index, anchor);
 }
 
-/** x·cos + turned(x)·sin. */
+/** x·cos + rotated(x)·sin. */
 function wholeHead(index: GraphIndex, anchor: Node): DraftMatch | null {
   const [left, right] = anchor.inputs.map((input) => makerOf(index, input, 'Mul'));
   if (!left || !right) return null;
@@ -108,7 +108,7 @@ function draft(
   },
 ): DraftMatch | null {
   const [whole = '', cos = '', sin = ''] = found.inputs;
-  // A single angle for all features, or a number, is no embedding of positions.
+  // A single angle for all features, or a number, is not an embedding of positions.
   if (scalarOf(index, cos) !== null || scalarOf(index, sin) !== null) return null;
   if (shapeOf(index, whole).join() !== shapeOf(index, found.output).join()) return null;
   return withCasts(index, {
@@ -219,7 +219,7 @@ interface Element {
   readonly nodes: readonly Node[];
 }
 
-/** One element of a dimension, which goes: by Gather, or by Split or Slice and a Squeeze. */
+/** One element of a dimension that is dropped: by Gather, or by Split or Slice and a Squeeze. */
 function elementOf(index: GraphIndex, tensor: string): Element | null {
   const gather = makerOf(index, tensor, 'Gather');
   if (gather) {

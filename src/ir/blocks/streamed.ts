@@ -1,6 +1,6 @@
 /**
- * @file A recognised attention whose keys and values arrive in blocks, one after the other: what is done with each of them, as
- * the block's own body at the sizes of a block. Every row of scores keeps a maximum, a sum and a result that is not divided yet
+ * @file A recognised attention whose keys and values arrive in blocks, one after the other. Each of them is processed by the
+ * attention's own body at the sizes of one block. Every row of scores keeps a maximum, a sum and a result that is not divided yet
  * (online softmax: Milakov and Gimelshein 2018; FlashAttention, Dao et al. 2022; over ranks: ring attention, Liu et al. 2023):
  *
  *     S = scores of the block    m' = max(m, max S)    E = exp(S − m')    a = exp(m − m')
@@ -8,7 +8,7 @@
  *
  * With a sink a row begins with m = sink and l = exp(sink − m').
  *
- * A gradient needs none of this: given the rows' numbers it only sums over keys and over queries, block by block.
+ * A gradient does not need this: given row_max and row_share it only sums over keys and over queries, block by block.
  */
 
 import { type DType, onnxOfDtype } from '../dtype.js';
@@ -21,7 +21,7 @@ import { summationType } from '../ops/expansion.js';
 import { type RowwiseAttention, rowwiseAttention } from './attention.js';
 import { type BlockRule, expansionOf, type FindEntry } from './block-rule.js';
 
-/** The block on a block of keys, its attributes at the sizes that its factors have then. */
+/** The attention on one block of keys, with its attributes at the sizes that the factors have then. */
 export function streamedBlock(
   kind: string,
   whole: Graph,
@@ -43,7 +43,7 @@ export function streamedBlock(
 
 type BlockDims = BlockRule['dims'];
 
-/** The dimensions of one number for each row of scores. */
+/** The dimensions of a tensor with one number for each row of scores. */
 function rowsOf(dims: BlockDims, { softmax }: RowwiseAttention): readonly (readonly string[])[] {
   return (dims.get(softmax.scores) ?? []).map((names, axis) => (axis === softmax.axis ? [] : names));
 }
@@ -55,15 +55,15 @@ const LOWEST: Readonly<Partial<Record<DType, number>>> = {
   bfloat16: -3.3895313892515355e38,
 };
 
-/** What the rows have so far, in the order of results and of operands behind the block's own. */
+/** The state of the rows so far, in the order of results and of operands after the attention's own. */
 const RESULT = 'streamed/result';
 const MAX = 'streamed/max';
 const SUM = 'streamed/sum';
 
-/** Which keys of a block are there. */
+/** Which keys of a block exist, where blocks are padded. */
 const THERE = 'streamed/there';
 
-/** Writes operators of one block behind others of its body. */
+/** Writes operators after those of a body. */
 class BlockWriter {
   readonly made: Node[] = [];
   readonly weights: Map<string, Weight>;
@@ -80,7 +80,7 @@ class BlockWriter {
     this.dtypes = new Map([...body.tensors].map(([name, { dtype }]) => [name, dtype] as const));
   }
 
-  /** What the rows have from block to block, of its types. */
+  /** Declares the state that rows keep from block to block, in its types. */
   kept({ softmax }: RowwiseAttention): { readonly type: DType; readonly own: DType } {
     const own = this.dtypeOf(softmax.scores);
     const type = summationType(own);
@@ -117,7 +117,7 @@ class BlockWriter {
     return this.dtypes.get(name) as DType;
   }
 
-  /** What leads to the results given, as an expansion. */
+  /** The operators that lead to the given results, as an expansion. */
   expansion(inputs: readonly string[], outputs: readonly string[]): Expansion {
     const nodes = needed(
       this.made,
@@ -150,9 +150,9 @@ function onlineBlock(
     ? add('Where', [THERE, softmax.scores, write.number(own, Number.NEGATIVE_INFINITY)], own, scores)
     : softmax.scores;
   const highest = add('ReduceMax', [seen], own, rows, alongRow);
-  // A row that sees none of the block's keys would otherwise be −∞ − −∞.
+  // A row that sees none of the block's keys would otherwise compute −∞ − −∞.
   const lowest = write.number(own, LOWEST[own] ?? -Number.MAX_VALUE);
-  // A sink is one term of a row, whichever rank has its keys: it counts where the row begins.
+  // A sink is one term of a row, whichever rank has its keys: it is added in the row's first block.
   const sink = continues ? null : (softmax.sink?.tensor ?? null);
   const max = add('Max', [highest, continues ? MAX : (sink ?? lowest)], own, rows);
   const power = (name: string, along: TensorFactors): string =>
@@ -172,7 +172,7 @@ function onlineBlock(
   return write.expansion(inputs, [result, max, sum]);
 }
 
-/** The results, of what the rows have after the last block. */
+/** The results, from the state of the rows after the last block. */
 function endOfBlocks(body: Graph, known: BlockDims, core: RowwiseAttention): Expansion {
   const [resultName = '', , shareName] = body.outputs;
   const write = new BlockWriter(body, known, core.nodes[0] as Node);
@@ -210,7 +210,7 @@ function resizedBody(body: Graph, { rule, dims }: BlockRule, size: (factor: stri
     ];
     for (const [tensor, factors] of sides)
       factors?.forEach((own, axis) => {
-        // The block's factors are what all of its operators' have in common: each inner one is a run of them.
+        // The block's factors are at least as fine as those of its operators: each inner factor is a run of them.
         const outer = [...(dims.get(tensor ?? '')?.[axis] ?? [])];
         for (const factor of own) {
           const wanted = inner.factors.get(factor)?.size ?? 1;

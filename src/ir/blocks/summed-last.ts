@@ -18,7 +18,7 @@ interface Summing<Atom> extends Inner {
   readonly sums: ReadonlySet<Atom>;
 }
 
-/** Those of the atoms summed over that are summed last. `dims` gives a tensor's dimensions as atoms. */
+/** The summed atoms that are summed last. `dims` gives a tensor's dimensions as atoms. */
 export function summedLast<Atom extends object>(
   body: Graph,
   operators: readonly Summing<Atom>[],
@@ -27,13 +27,13 @@ export function summedLast<Atom extends object>(
   const candidates = new Set(operators.flatMap(({ sums }) => [...sums]));
   const has = (tensor: string | null, atom: Atom) =>
     tensor !== null && dims(tensor).some((part) => part.includes(atom));
-  /** Atoms that cannot be, as far as this set of candidates tells. */
+  /** Candidates that cannot be summed last, given the current set of candidates. */
   const refused = (): ReadonlySet<Atom> => {
     const bad = new Set<Atom>();
     const partial = new Map<string, ReadonlySet<Atom>>();
     for (const { node, linear, sums } of operators) {
       const own = [...sums].filter((atom) => candidates.has(atom));
-      // One operator's sums are paid together or left together.
+      // The sums of one operator are reduced together or left partial together.
       if (own.length < sums.size) for (const atom of own) bad.add(atom);
       const arriving = node.inputs.map((name) => (name === null ? undefined : partial.get(name)));
       const carried = new Set(arriving.flatMap((atoms) => [...(atoms ?? [])]));

@@ -1,6 +1,6 @@
 /**
  * @file SwiGLU: gate · sigmoid(gate) · up, the middle of a gated feed-forward layer. The sigmoid may be written out (Sigmoid
- * and Mul) or be Swish. A GELU that is gated so stays a Gelu and a Mul.
+ * and Mul) or be Swish. A GELU with such a gate stays a Gelu and a Mul.
  */
 import type { Node } from '../graph.js';
 import {

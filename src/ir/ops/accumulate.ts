@@ -1,7 +1,7 @@
 /**
- * @file The accumulator of gradient accumulation: what it reads in each micro-batch is added to what it holds, and what it holds
- * after the last is its result. It is linear, so a sum that ranks still owe each other stays owed: ranks add up their own
- * summands in every micro-batch and reduce them once per step.
+ * @file The accumulator of gradient accumulation: it adds the tensor of each micro-batch to its buffer, and the buffer after the
+ * last micro-batch is its result. It is linear, so a pending reduction over ranks stays pending: ranks add up their own partial
+ * sums in every micro-batch and reduce them once per training step.
  */
 import type { Node } from '../graph.js';
 import type { OperatorEntry } from '../operator.js';
@@ -21,12 +21,12 @@ export const accumulateEntry: OperatorEntry = entry({
     return `${dimensions} -> ${dimensions}`;
   },
   linear: linearIn([0]),
-  // Reads what it is given and what it holds, and writes the sum.
+  // Reads its operand and its buffer, and writes the sum.
   work: (view) => ({ flops: elementsOf(view.outputs), bytes: 3 * bytesOf(view.outputs) }),
   note: 'Made by --micro-batches; no file holds it.',
 });
 
-/** An accumulator of `tensor`, which is to be named `result`. Runs per micro-batch; its result is there once per step. */
+/** An accumulator of `tensor` with result `result`. Runs per micro-batch; its result is complete once per training step. */
 export function accumulator(
   tensor: string,
   result: string,

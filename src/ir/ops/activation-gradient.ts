@@ -1,8 +1,8 @@
 /**
  * @file Derivatives of functions of one operand: a formula each, over the operand x, the result y and the result's gradient g.
- * Where the result tells the derivative it is read instead of computing anew (Exp, Tanh, Sqrt, …). At kinks PyTorch's choice is
- * taken: that of the flat side, unless a row says otherwise. Half-precision operands are computed with in float32, as PyTorch's
- * kernels do, save where a formula only chooses or negates.
+ * A formula reads the result where the derivative follows from it, instead of recomputing (Exp, Tanh, Sqrt, …). Kinks follow
+ * PyTorch: the derivative of the flat side, unless a row states otherwise. Half-precision operands are computed in float32, as in
+ * PyTorch's kernels, except where a formula only selects or negates.
  */
 import type { DType } from '../dtype.js';
 import { numberOf, operand, text } from './operands.js';
@@ -15,7 +15,7 @@ import {
 } from './operator-gradient.js';
 import type { Arithmetic } from './operator-writer.js';
 
-/** What a formula reads: each is cast when it is asked for, if at all. */
+/** Inputs of a formula: each is cast only when the formula reads it. */
 interface ActivationFormula {
   readonly at: Arithmetic;
   readonly x: string;
@@ -34,7 +34,7 @@ const INVERSE_SQRT_PI = 1 / Math.sqrt(Math.PI);
 const GELU_TANH = Math.sqrt(2 / Math.PI);
 const GELU_CUBE = 0.044715;
 
-/** Formulas that choose or negate: exact in the operand's own type. */
+/** Formulas that select or negate: exact in the operand's own type. */
 const CHOICES: Readonly<Record<string, ActivationSlope>> = {
   Identity: ({ g }) => g,
   Neg: ({ at, g }) => at.of('Neg', g),
@@ -107,7 +107,7 @@ export const unaryGradients: GradientTable = {
   ...WHY,
 };
 
-/** Gradient of x + bias (the bias along the last dimension, and not always there), then GELU. */
+/** Gradient of x + bias (an optional bias along the last dimension), then GELU. */
 export function biasGelu(slope: (at: Arithmetic, x: string) => string): GradientBody {
   return (write) => {
     const { shape, dtype } = operand(write.view, 0);
@@ -121,7 +121,7 @@ export function biasGelu(slope: (at: Arithmetic, x: string) => string): Gradient
   };
 }
 
-/** Gradient of x σ(α x) with another value of α where none is given. */
+/** Gradient of x σ(α x), with `alpha` as the default of α. */
 export function quickGelu(alpha: number): GradientBody {
   return unary(
     ({ at, x, y, g, value }) => swish(at, x, y, g, value('alpha', alpha)),

@@ -22,7 +22,7 @@ const PARAMETERS: Readonly<Record<string, readonly string[]>> = {
   Clip: ['min', 'max'],
 };
 
-/** Throws where the activation that the operator names is none of those known; an empty name is none at all. */
+/** Throws if the operator names an unknown activation; an empty name means that there is no activation. */
 export function checkActivation(view: OperatorView): void {
   const name = text(view, 'activation', '');
   if (name !== '' && !Object.hasOwn(PARAMETERS, name)) throw mismatch(view, `its activation '${name}' is not known`);
@@ -49,8 +49,8 @@ export function addActivation(
 }
 
 /**
- * Writes the gradient of what went into the activation, from that of the result and the result itself: all of them can be told
- * by what they make. At kinks it is zero, as PyTorch has it for Relu.
+ * Writes the gradient of the activation's operand from the result and its gradient: the result is enough for all of these
+ * activations. At kinks it is zero, as in PyTorch's Relu.
  */
 export function activationSlope(write: OperatorGradient, values: readonly (number | undefined)[]): string {
   const name = text(write.view, 'activation', '');

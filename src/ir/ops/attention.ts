@@ -37,7 +37,7 @@ export const attentionEntries: readonly OperatorEntry[] = [
         return types.slice(0, view.outputCount);
       },
       rule: attentionRule,
-      // Weighted sums of values: linear in them, as long as no other result is made of them or without them.
+      // The result is a weighted sum of values: linear in them, if there is no other result and there are no past values.
       linear: (view) => (view.outputCount === 1 && !view.inputs[5] ? [[2]] : []),
       resize: (view, rule, size) =>
         attentionSizes(view).flat && rule.factors.has('h')
@@ -98,7 +98,7 @@ export const attentionEntries: readonly OperatorEntry[] = [
   ),
 ];
 
-/** What is overwritten gets nothing; what is written takes what stands in its places. Circular caches begin again. */
+/** The cache's gradient is zero where it is overwritten; the update's is the gradient at its places. Circular caches wrap. */
 function cacheGradient(write: OperatorGradient): void {
   const { view } = write;
   const [cache, update] = [operand(view, 0), operand(view, 1)];

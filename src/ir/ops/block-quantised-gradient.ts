@@ -1,6 +1,6 @@
 /**
- * @file Gradients of products with weights that are quantised in blocks, with respect to what is not quantised: adapters are
- * trained in front of and behind such weights (QLoRA, Dettmers et al. 2023). The weights are unpacked in plain operators,
+ * @file Gradients of matmuls with weights that are quantised in blocks, with respect to the operands that are not quantised:
+ * adapters are trained before and after such weights (QLoRA, Dettmers et al. 2023). The weights are unpacked in plain operators,
  *
  *     byte → numbers of 2, 4 or 8 bits → (number − zero point) · scale of the block      W [N, K]
  *     dA = g · W
@@ -62,7 +62,7 @@ function numbersInBlocks(write: OperatorGradient): string {
   return write.add('Slice', [wide], { starts: [0], ends: [k], axes: [1], steps: [1] });
 }
 
-/** One zero point per block, in the weights' type: the middle where none is given. */
+/** One zero point per block, in the weights' type: the middle of the range if none is given. */
 function zeroPoints(write: OperatorGradient, n: number, blocks: number, bits: number): string {
   const { view } = write;
   const { dtype } = operand(view, 0);
@@ -80,7 +80,7 @@ function zeroPoints(write: OperatorGradient, n: number, blocks: number, bits: nu
   return write.cast(write.add('Unsqueeze', [kept], { axes: [2] }), dtype);
 }
 
-/** The numbers in bytes of so many dimensions, lowest bits first, along a new last one. */
+/** The numbers packed in bytes, lowest bits first, along a new last dimension `axis`. */
 export function unpacked(write: OperatorGradient, bytes: string, bits: number, axis: number): string {
   const each = 8 / bits;
   const parts = Array.from({ length: each }, (_, place) => {
@@ -92,7 +92,7 @@ export function unpacked(write: OperatorGradient, bytes: string, bits: number, a
   return parts.length === 1 ? (parts[0] ?? bytes) : write.add('Concat', parts, { axis });
 }
 
-/** What 4 bits stand for, by `quant_type`: 0 a float of 4 bits, 1 the quantiles of a normal distribution (NF4). */
+/** The values of 4-bit codes, by `quant_type`: 0 a float of 4 bits, 1 the quantiles of a normal distribution (NF4). */
 const TABLES: readonly (readonly number[])[] = [
   [
     0, 5.208333333e-3, 0.66666667, 1, 0.33333333, 0.5, 0.16666667, 0.25, 0, -5.208333333e-3, -0.66666667, -1,
@@ -125,7 +125,7 @@ function tabledNumbers(write: OperatorGradient): string {
   return write.add('Reshape', [scaled], { shape: [n, k] });
 }
 
-/** Refuses to train what quantised weights are scaled and shifted by. */
+/** Refuses to train the scales and zero points of quantised weights. */
 export function refuseQuantised(write: OperatorGradient, operands: readonly number[]): void {
   if (operands.some((index) => write.wants(index)))
     throw noGradientError(write, 'scales and zero points of quantised weights are not trained');

@@ -1,6 +1,6 @@
 /**
- * @file Products and lookups with weights that are quantised in blocks, unpacked as they are read (domain com.microsoft).
- * A block, and what of it shares a byte, stays whole; blocks are sharded, and their scales and zero points with them.
+ * @file Matmuls and lookups with weights that are quantised in blocks, unpacked as they are read (domain com.microsoft).
+ * A block stays whole, and so do numbers that share a byte; blocks are sharded together with their scales and zero points.
  *
  *     MatMulNBits   *a (q+ r!), n q+ z!, n q+ -> *a n          q: blocks along the contracted dimension
  */
@@ -92,7 +92,7 @@ const entries: readonly OperatorEntry[] = [
 
 export const blockQuantisedEntries = withGradients(entries, BLOCK_QUANTISED_GRADIENTS);
 
-/** Type of a product with weights of K by N. */
+/** Type of a matmul with weights of K by N. */
 function productShape(view: OperatorView): TensorType {
   const { dtype, shape } = ofRank(view, 0, 1, true);
   if (shape.at(-1) !== numberOf(view, 'K', 0)) throw mismatch(view, `its input is not ${numberOf(view, 'K', 0)} wide`);
@@ -104,7 +104,7 @@ function blocksRule(view: OperatorView): FactorRule {
   const [block, bits] = [numberOf(view, 'block_size', 1), numberOf(view, 'bits', 4)];
   const blocks = Math.ceil(k / block);
   const zeros = view.inputs[3]?.dtype === 'uint8';
-  // Packed zero points: the blocks that share a byte go together.
+  // Packed zero points: the blocks that share a byte stay together.
   const together = zeros ? 8 / bits : 1;
   const whole = k % block !== 0 || blocks % together !== 0 || Boolean(view.inputs[4]);
   const mark = whole ? '!' : view.inputs[5] ? '%' : '+';

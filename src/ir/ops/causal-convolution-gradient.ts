@@ -21,7 +21,7 @@ interface ConvolutionForm {
   /** Positions of the state. */
   readonly reach: number;
   readonly channels: number;
-  /** The shape of a number per channel as it is joined with data. */
+  /** The shape of a per-channel tensor that broadcasts to the data. */
   readonly perChannel: readonly number[];
 }
 
@@ -97,7 +97,7 @@ function formOf(write: OperatorGradient): ConvolutionForm {
   };
 }
 
-/** The state, or zeros where there is none, and then what comes. */
+/** The state (or zeros if there is none), followed by the input. */
 function extended(
   write: OperatorGradient,
   { axis, reach }: ConvolutionForm,
@@ -111,7 +111,7 @@ function extended(
   return write.add('Pad', [input], { pads: [...pads, ...pads.map(() => 0)], constant_value: value });
 }
 
-/** x σ(x) or nothing. */
+/** The gradient through the activation: x σ(x), or none. */
 function throughActivation(write: OperatorGradient, at: Arithmetic, sum: string, slope: string): string {
   if (!['silu', 'swish'].includes(text(write.view, 'activation', 'none'))) return slope;
   const gate = at.of('Sigmoid', sum);

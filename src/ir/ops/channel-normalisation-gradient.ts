@@ -13,12 +13,12 @@ function fieldOf(write: OperatorGradient, axes: readonly number[]): NormalisedTe
   return { x: write.inType('in0', dtype, type), type, shape, axes };
 }
 
-/** The gradient of the image, in the type that sums are formed in. */
+/** The gradient of the result, in the type that sums are formed in. */
 function arriving(write: OperatorGradient): string {
   return write.inType('grad0', operand(write.view, 0).dtype, write.sumType);
 }
 
-/** A vector with one value per channel beside positions, in the type of sums. */
+/** A vector with one value per channel, in a shape that broadcasts over positions and in the type of sums. */
 function beside(write: OperatorGradient, index: number): string {
   const { dtype } = operand(write.view, index);
   const spatial = operand(write.view, 0).shape.length - 2;
@@ -27,14 +27,14 @@ function beside(write: OperatorGradient, index: number): string {
   return write.add('Unsqueeze', [own], { axes: Array.from({ length: spatial }, (_, axis) => axis + 1) });
 }
 
-/** What is spread over an image is summed to the gradient of a vector with one value per channel. */
+/** Sums a tensor over the image: the gradient of a vector with one value per channel. */
 function perChannel(write: OperatorGradient, index: number, name: string): void {
   if (!write.wants(index)) return;
   const axes = operand(write.view, 0).shape.flatMap((_, axis) => (axis === 1 ? [] : [axis]));
   write.become(index, write.add('ReduceSum', [name], { axes, keepdims: 0 }), write.sumType);
 }
 
-/** Scale and bias per channel, then what arrives at the unit form. */
+/** Writes the gradients of scale and bias per channel; returns the gradient of the unit form. */
 function scaleAndBias(write: OperatorGradient, at: Arithmetic, unit: () => string): string {
   const g = arriving(write);
   if (write.wants(1)) perChannel(write, 1, at.mul(g, unit()));
@@ -118,7 +118,7 @@ function group(write: OperatorGradient): void {
   if (write.wants(0)) write.become(0, joined(throughUnit(normal, { unit: split(unit) })), image.type);
 }
 
-/** x / |x|: what lies along y does not change it. Zero where the norm is, as y is constant there. */
+/** x / |x|: the component along y does not change it. Zero where the norm is zero, since y is constant there. */
 function lp(write: OperatorGradient): void {
   const { shape } = operand(write.view, 0);
   const axes = [axisOf(write.view, 'axis', shape.length, -1)];

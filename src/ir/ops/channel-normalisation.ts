@@ -1,6 +1,6 @@
 /**
- * @file Normalisations of images: over the batch, over positions, over groups of channels, over neighbouring channels. Where
- * a dimension that is averaged over is sharded they are expanded, so that sums travel.
+ * @file Normalisations of images: over the batch, over positions, over groups of channels, over neighbouring channels. If
+ * a dimension that is averaged over is sharded, they are expanded, so that ranks reduce sums.
  */
 import type { TensorFactors } from '../factor-rule.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
@@ -119,7 +119,7 @@ function spatialOf(view: OperatorView): readonly string[] {
   return dimensionNames(operand(view, 0).shape.length - 2, 's');
 }
 
-/** A vector with one value per channel, beside positions. */
+/** A vector with one value per channel, in a shape that broadcasts over positions. */
 function perChannel(
   write: ExpansionWriter,
   view: OperatorView,

@@ -1,6 +1,6 @@
 /**
- * @file Operators of classical machine learning that stand before or behind networks: features in rows. Rows pass; what a
- * row is made of goes with constants in attributes, and stays whole.
+ * @file Operators of classical machine learning that run before or after networks: features in rows. Rows pass; the
+ * features of a row belong to constants in attributes, and stay whole.
  */
 import type { DType } from '../dtype.js';
 import { elementCount, type TensorType } from '../graph.js';
@@ -14,7 +14,7 @@ const DOMAIN = 'ai.onnx.ml';
 const NOTE = 'Features stay whole: their constants are attributes.';
 const TABLES = refused('it is made for tables before training, with constants as attributes');
 
-/** What labels are, and how attributes that list them end. */
+/** The dtypes of labels, and the endings of the attributes that list them. */
 const LABELS: readonly (readonly [dtype: DType, ending: string])[] = [
   ['int64', 'int64s'],
   ['float32', 'floats'],

@@ -1,6 +1,6 @@
 /**
- * @file A key-value cache that an attention continues, in plain operators. A sequence's new keys are written behind what the
- * cache holds of it, which may be another number of tokens for every sequence:
+ * @file A key-value cache that an attention continues, in plain operators. A sequence's new keys are written after those in the
+ * cache, whose number may differ between sequences:
  *
  *     joined[t] = t < before ? past[t] : new[t − before]
  */
@@ -18,11 +18,11 @@ interface Continued {
   readonly total: number;
   /** int64 [batch]: tokens of each sequence before those of this call. */
   readonly before: string;
-  /** Zeros are returned behind a sequence's last token, not what the cache holds there. */
+  /** Returns zeros after a sequence's last token, instead of the values that the cache holds there. */
   readonly clearsRest?: boolean;
 }
 
-/** Writes the cache with what is new. */
+/** Writes the cache with the new keys or values added. */
 export function continuedCache(
   write: OperatorWriter,
   { past, own, steps, total, before, clearsRest }: Continued,

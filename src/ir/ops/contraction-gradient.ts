@@ -1,6 +1,6 @@
 /**
- * @file Gradients of matrix products: dA = dC Bᵀ, dB = Aᵀ dC, summed over the dimensions that were broadcast. Rows of a product
- * with one matrix are put one below the other first, so that its gradient is one product too.
+ * @file Gradients of matmuls: dA = dC Bᵀ, dB = Aᵀ dC, summed over the dimensions that were broadcast. If the right operand is one
+ * matrix, the rows of the left operand are flattened first, so that its gradient is one matmul too.
  */
 import { addProductGradients } from './einsum-gradient.js';
 import { dimensionNames, numberOf, operand, result } from './operands.js';
@@ -9,7 +9,7 @@ import type { OperatorGradient } from './operator-gradient.js';
 export function matMulGradient(write: OperatorGradient): void {
   const [a, b] = [write.shapeOfOperand(0), write.shapeOfOperand(1)];
   const ranks = [a.length, b.length];
-  // A vector, or one matrix against a stack on its right: the sum over the stack is part of the product.
+  // A vector, or one matrix against a stack on its right: the sum over the stack is part of the contraction.
   if (ranks.includes(1) || (a.length === 2 && b.length > 2)) {
     const batch = dimensionNames(Math.max(a.length, b.length, 2) - 2, 'b');
     const own = (rank: number) => batch.slice(batch.length - Math.max(0, rank - 2));
@@ -41,7 +41,7 @@ export function matMulGradient(write: OperatorGradient): void {
 }
 
 /**
- * C = α A′ B′ + β C₀, where A′ is A or Aᵀ: each product's gradient is such a product again. `gradient`: that of C.
+ * C = α A′ B′ + β C₀, where A′ is A or Aᵀ: the gradients of A and B are Gemms too. `gradient`: the gradient of C.
  */
 export function gemmGradient(write: OperatorGradient, gradient = 'grad0'): void {
   const flips = (name: string) => numberOf(write.view, name, 0) !== 0;
@@ -64,7 +64,7 @@ export function gemmGradient(write: OperatorGradient, gradient = 'grad0'): void 
   write.into(2, scaled, dtype, result(write.view, 0).shape);
 }
 
-/** dA = dy · det A · A⁻ᵀ; of singular matrices there is none. */
+/** dA = dy · det A · A⁻ᵀ; a singular matrix has no gradient. */
 export function determinantGradient(write: OperatorGradient): void {
   if (!write.wants(0)) return;
   const { dtype, shape } = operand(write.view, 0);
@@ -77,7 +77,7 @@ export function determinantGradient(write: OperatorGradient): void {
   write.become(0, write.add('Mul', [turned, tall]), dtype);
 }
 
-/** An operand with its last two dimensions exchanged. */
+/** An operand with its last two dimensions swapped. */
 function transposed(write: OperatorGradient, index: number): string {
   const { shape } = operand(write.view, index);
   const last = shape.length - 1;

@@ -1,5 +1,5 @@
 /**
- * @file Matrix products. A contracted factor leaves partial sums; a product is linear in each operand by itself.
+ * @file Matmuls. A contracted factor leaves partial sums; a matmul is linear in each operand by itself.
  */
 import { elementCount, type TensorType } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
@@ -92,7 +92,7 @@ export function gemmText(view: OperatorView, mark: string): string {
   return `${a}, ${b}, ${bias} -> m n`;
 }
 
-/** Transpose, MatMul, scale, Add: the bias joins after the products are summed. */
+/** Transpose, MatMul, scale, Add: the bias is added after the contraction is summed. */
 function gemmExpansion(view: OperatorView): Expansion {
   const write = new ExpansionWriter();
   const { dtype } = operand(view, 0);

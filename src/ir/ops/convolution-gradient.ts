@@ -1,6 +1,6 @@
 /**
- * @file Gradients of convolutions. That of the image is the transposed convolution of the result's, that of the kernel an
- * operator of its own (kernel-gradient.ts), that of the bias a sum.
+ * @file Gradients of convolutions. The image's is the transposed convolution of the result's gradient, the kernel's is an
+ * operator of its own (kernel-gradient.ts), and the bias's is a sum.
  */
 import { kernelGradientOf } from './kernel-gradient.js';
 import { numberOf, result } from './operands.js';

@@ -1,6 +1,6 @@
 /**
- * @file Convolutions. Input channels are contracted, output channels and groups pass. A bias joins after the sum, so with
- * one a sharded contraction is expanded into a convolution without bias and an addition.
+ * @file Convolutions. Input channels are contracted, output channels and groups pass. A bias is added after the sum, so
+ * a sharded contraction with a bias is expanded into a convolution without bias and an addition.
  */
 
 import type { FactorRule } from '../factor-rule.js';
@@ -89,14 +89,14 @@ export const convolutionEntries: readonly OperatorEntry[] = [
   ),
 ];
 
-/** @throws AutoparError where there is a bias, and not of one value per channel of the result */
+/** @throws AutoparError if there is a bias that does not have one value per channel of the result */
 function checkBias(view: OperatorView, channels: number): void {
   const bias = view.inputs[2];
   if (bias && (bias.shape.length !== 1 || bias.shape[0] !== channels))
     throw mismatch(view, `a bias of [${bias.shape.join(', ')}] does not fit ${channels} channels`);
 }
 
-/** `bias`: the operand that it is. */
+/** `bias`: the index of the bias operand. */
 export function transposedGradient(write: OperatorGradient, bias: number): void {
   const { view } = write;
   const windows = transposedWindows(view);
@@ -106,7 +106,7 @@ export function transposedGradient(write: OperatorGradient, bias: number): void 
   addBiasGradient(write, 'grad0', bias);
 }
 
-/** `gradient`: that of the convolution, where more was done to its result. */
+/** `gradient`: the gradient of the convolution's own result, if fused operators follow it. */
 export function convolutionGradient(write: OperatorGradient, gradient = 'grad0'): void {
   const { view } = write;
   const windows = windowsIn(view);
@@ -124,7 +124,7 @@ function windowsIn(view: OperatorView): readonly SpatialWindow[] {
   return windowsOf(view, operand(view, 0).shape, operand(view, 1).shape.slice(2));
 }
 
-/** Positions pass where windows are laid side by side, as spatialNames has it with operand and result exchanged. */
+/** Positions pass if windows are adjacent, as in spatialNames with operand and result swapped. */
 export function transposedNames(view: OperatorView, halo = true): SpatialNames {
   const windows = transposedWindows(view);
   const rows = windows.map((window, index) => {
@@ -151,7 +151,7 @@ export function transposedNames(view: OperatorView, halo = true): SpatialNames {
 }
 
 /**
- * The windows of the convolution that a transposed one turns round: over its result (their `input`), one for each position
+ * The windows of the convolution that a transposed one reverses: over its result (their `input`), one for each position
  * of its operand (their `output`).
  */
 function transposedWindows(view: OperatorView): readonly SpatialWindow[] {
@@ -169,7 +169,7 @@ function transposedWindows(view: OperatorView): readonly SpatialWindow[] {
       const given = automatic === 'VALID' ? [0, 0] : [at('pads', index, 0), at('pads', index + spatial.length, 0)];
       return { ...window, pads: [given[0] ?? 0, given[1] ?? 0] };
     }
-    // The sizes are given and padding is what is left over; what cannot be shared out evenly lies before, but for SAME_UPPER.
+    // The sizes are given and determine the padding; an odd element is padded before, or after for SAME_UPPER.
     const total = Math.max(0, stride * (output - 1) + at('output_padding', index, 0) + reach - input);
     const less = Math.floor(total / 2);
     return { ...window, pads: automatic === 'SAME_UPPER' ? [less, total - less] : [total - less, less] };
@@ -218,7 +218,7 @@ function withoutBias(view: OperatorView, names: SpatialNames): Expansion {
   return write.finish();
 }
 
-/** Writes an operator over channels without its bias, and the bias over positions behind it. */
+/** Writes an operator over channels without its bias, and the bias over positions after it. */
 export function addBiased(
   write: ExpansionWriter,
   view: OperatorView,

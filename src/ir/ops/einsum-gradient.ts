@@ -1,20 +1,20 @@
 /**
- * @file Gradients of products whose dimensions have letters: that of an operand is the product of all others with the
- * result's gradient, summed over the letters that the operand lacks.
+ * @file Gradients of einsums: the gradient of an operand is the product of all others with the result's gradient, summed over
+ * the letters that the operand lacks.
  *
  *     bij,jk->bik        dA = bik,jk->bij        dB = bij,bik->jk
  */
 import { operand, result } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
 
-/** A tensor of a product: one letter (a factor's name) per dimension. */
+/** A term of an einsum: one letter (a factor's name) per dimension. */
 interface EinsumTerm {
   readonly name: string;
   readonly letters: readonly string[];
   readonly shape: readonly number[];
 }
 
-/** Writes the gradients of all wanted operands. `gradient`: the result's, scaled by what the product is scaled by. */
+/** Writes the gradients of all wanted operands. `gradient`: the result's gradient, times the product's scale. */
 export function addProductGradients(
   write: OperatorGradient,
   operands: readonly (readonly string[])[],
@@ -55,7 +55,7 @@ function addProduct(write: OperatorGradient, index: number, target: EinsumTerm, 
   write.become(index, addDiagonals(write, product, target, unique), operand(write.view, index).dtype);
 }
 
-/** The product of all terms, summed down to `letters`, which stand in the order that is wanted. */
+/** The product of all terms, summed down to `letters`, in their order. */
 function addEinsum(write: OperatorGradient, terms: readonly EinsumTerm[], letters: readonly string[]): string {
   const names = new Map<string, string>();
   const short = (letter: string) => {
@@ -80,7 +80,7 @@ function addEinsum(write: OperatorGradient, terms: readonly EinsumTerm[], letter
   return scalars.reduce((scaled, factor) => write.add('Mul', [scaled, factor]), product);
 }
 
-/** An operand that repeats a letter was read along its diagonal: the gradient lies there, and elsewhere it is zero. */
+/** An operand that repeats a letter was read along its diagonal: the gradient is on the diagonal, and zero elsewhere. */
 function addDiagonals(
   write: OperatorGradient,
   input: string,

@@ -1,6 +1,6 @@
 /**
- * @file Gradients of element-wise operators of several operands: formulas over the broadcast shape, summed back to what each
- * operand had before it was broadcast. Ties and kinks are PyTorch's.
+ * @file Gradients of element-wise operators of several operands: formulas over the broadcast shape, summed back to the shape of
+ * each operand before the broadcast. Ties and kinks follow PyTorch.
  */
 import { unaryGradients } from './activation-gradient.js';
 import { presentOperands } from './entry.js';
@@ -11,7 +11,7 @@ import type { Arithmetic } from './operator-writer.js';
 /** Gradient of one operand, over the result's shape. */
 type OperandGradient = (at: Arithmetic, write: OperatorGradient) => string;
 
-/** Writes one gradient per operand; `shares` in the operands' order, null for one that none reaches. */
+/** Writes one gradient per operand; `parts` are in the operands' order, null for an operand whose gradient is zero. */
 function shares(...parts: readonly (OperandGradient | null)[]): GradientBody {
   return (write) => {
     const { dtype, shape } = result(write.view, 0);
@@ -55,7 +55,7 @@ function power(write: OperatorGradient): void {
   const base = write.inType('in0', dtype, type);
   const gradient = write.inType('grad0', dtype, type);
   if (write.wants(0) && write.view.known?.[1] === 2) {
-    // The square of every normalisation: another power would take as long as the rest of its gradient.
+    // Normalisations square their operand: a general power would take as long as the rest of their gradient.
     write.into(0, at.mul(at.mul(gradient, 2), base), type, shape);
   } else if (write.wants(0)) {
     const lower = write.on(type).sub(exponent, 1);
@@ -72,7 +72,7 @@ function power(write: OperatorGradient): void {
   }
 }
 
-/** max(min(x, high), low): within the bounds, both included, x moves; outside the bound that holds. */
+/** max(min(x, high), low): the gradient goes to x within the bounds, both included, and outside to the bound that applies. */
 function clip(write: OperatorGradient): void {
   const { dtype, shape } = operand(write.view, 0);
   const at = write.on(dtype);
@@ -100,11 +100,11 @@ function clip(write: OperatorGradient): void {
 /** Back to the type that was cast from. */
 function cast(write: OperatorGradient): void {
   if (write.wants(0)) write.become(0, 'grad0', result(write.view, 0).dtype);
-  // An operand that only lends its type moves nothing.
+  // An operand that only gives the type has a zero gradient.
   write.noneOf(1);
 }
 
-/** In training mode what was kept was scaled up; which was kept, the mask says. */
+/** In training mode the kept elements were scaled up; the mask states which were kept. */
 function dropout(write: OperatorGradient): void {
   const { dtype } = operand(write.view, 0);
   if (write.wants(0)) write.become(0, write.view.inputs[2] ? kept(write) : 'grad0', dtype);
@@ -114,14 +114,14 @@ function dropout(write: OperatorGradient): void {
     const ratio = into.view.inputs[1];
     const single = into.on(dtype);
     const dropped = ratio ? into.inType('in1', ratio.dtype, dtype) : 0.5;
-    // Whether the node trains may be told only when it runs.
+    // Whether the node is in training mode may be known only at run time.
     const scale = single.where('in2', single.div(1, single.sub(1, dropped)), 1);
     const at = into.on(dtype);
     return at.where('out1', at.mul('grad0', scale), 0);
   }
 }
 
-/** x − y · q with a whole number q: the remainder moves with x, and against y q times as much. */
+/** x − y · q with an integer q: the derivative is 1 with respect to x, and −q with respect to y. */
 const remainder = shares(GRAD, (at) => {
   const whole = at.of('Round', at.div(at.sub('out0', 'in0'), 'in1'));
   return at.mul('grad0', whole);

@@ -1,5 +1,5 @@
 /**
- * @file Element-wise operators: a table row each. All dimensions pass, operands broadcast; what differs is the
+ * @file Element-wise operators: a table row each. All dimensions pass, operands broadcast; rows differ in the
  * result's dtype, the operand sets in which the operator is linear, and the work per element.
  */
 import type { DType } from '../dtype.js';
@@ -22,7 +22,7 @@ interface ElementwiseRow {
   readonly isView?: boolean;
   readonly role?: OperatorRole;
   readonly parameterInputs?: OperatorEntry['parameterInputs'];
-  /** For devices that lack it. */
+  /** The plain form, for devices that lack the operator. */
   readonly plain?: PlainBody;
 }
 
@@ -36,7 +36,7 @@ const one = (op: string, flops = 1): ElementwiseRow => ({ op, operands: 'one', f
 const two = (op: string, flops = 1): ElementwiseRow => ({ op, operands: 'two', flops });
 const test = (op: string, operands: ElementwiseRow['operands']): ElementwiseRow => ({ op, operands, dtype: 'bool' });
 
-/** What PyTorch's autocast computes in float32 too: exponentials, powers and reciprocals leave the range of 16 bit. */
+/** Computed in float32 by PyTorch's autocast too: exponentials, powers and reciprocals leave the range of 16 bit. */
 const FULL: ReadonlySet<string> = new Set([
   'Exp',
   'Log',
@@ -127,7 +127,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     op: 'CastLike',
     family: 'elementwise',
     infer: (view) => [{ ...operand(view, 0), dtype: operand(view, 1).dtype }],
-    // Only the type of the second operand counts: its dimensions are tied to nothing.
+    // Only the type of the second operand counts: its dimensions are independent.
     rule: (view) =>
       `*a, ${operand(view, 1)
         .shape.map((_, index) => `z${index}!`)

@@ -1,5 +1,5 @@
 /**
- * @file How entries are written: a record with defaults filled in, so that a family file states only what is particular.
+ * @file Writing registry entries: a record with defaults filled in, so that a family file states only what is particular.
  */
 
 import { byteLength } from '../dtype.js';
@@ -18,7 +18,7 @@ type RuleSource = string | ((view: OperatorView) => string | FactorRule);
 type Required = 'op' | 'family' | 'infer';
 type Defaulted = 'precision' | 'domain' | 'constantInputs' | 'linear' | 'work' | 'rule';
 
-/** Products are formed in 16 bit; statistics, sums and losses are not. */
+/** Matmuls, convolutions and attention are computed in 16 bit; statistics, sums and losses are not. */
 const PRECISIONS: Readonly<Record<OperatorFamily, OperatorPrecision>> = {
   contraction: 'low',
   convolution: 'low',
@@ -35,12 +35,12 @@ const PRECISIONS: Readonly<Record<OperatorFamily, OperatorPrecision>> = {
   other: 'full',
 };
 
-/** The precision of a family's operators where their entry says nothing else. */
+/** The precision of a family's operators if their entry states no other. */
 export function familyPrecision(family: OperatorFamily): OperatorPrecision {
   return PRECISIONS[family];
 }
 
-/** What a family file writes for one operator. */
+/** The parts of an entry that a family file writes for one operator. */
 type EntryParts = Pick<OperatorEntry, Required> &
   Partial<Omit<OperatorEntry, Required | 'rule'>> & { readonly rule: RuleSource };
 
@@ -50,7 +50,7 @@ type EntryParts = Pick<OperatorEntry, Required> &
  */
 export function entry(parts: EntryParts): OperatorEntry {
   const { rule, infer, ...rest } = parts;
-  // An operator is asked for its rule again under every strategy, and views never change.
+  // Every strategy reads an operator's rule again, and views never change.
   const ruleOf = remembered((view: OperatorView) => boundRule(view, rule));
   const held = new Set(parts.constantInputs?.map(({ attribute }) => attribute));
   const defaults: Pick<OperatorEntry, Defaulted> = {
@@ -74,7 +74,7 @@ export function entry(parts: EntryParts): OperatorEntry {
   };
 }
 
-/** Shapes that do not fit the rule are the model's fault: inference saw each alone, the rule ties them to each other. */
+/** Shapes that do not fit the rule are an error in the model: inference checks each alone, the rule relates them. */
 function boundRule(view: OperatorView, rule: RuleSource): FactorRule {
   try {
     const source = typeof rule === 'string' ? rule : rule(view);
@@ -85,7 +85,7 @@ function boundRule(view: OperatorView, rule: RuleSource): FactorRule {
   }
 }
 
-/** Constant inputs are tensors that the reader made numbers of; all other attributes are as the file has them. */
+/** Constant inputs are tensors that the reader turned into numbers; all other attributes are as the file has them. */
 function checkAttribute(view: OperatorView, name: string, { attributes: own }: EntryParts): void {
   const value = view.attributes[name];
   const form = formOfAttribute(name, own);
@@ -104,7 +104,7 @@ function plainNumbers(_: string, value: unknown): unknown {
   return typeof value === 'bigint' ? Number(value) : value;
 }
 
-/** Refuses sizes that are none, and tensors with more elements than can be counted exactly. */
+/** Refuses invalid sizes, and tensors with more elements than can be counted exactly. */
 function checkSizes(view: OperatorView, { dtype, shape }: TensorType): void {
   const sound = shape.every((size) => Number.isSafeInteger(size) && size >= 0);
   if (sound && Number.isSafeInteger(elementCount(shape))) return;
@@ -129,7 +129,7 @@ export function readsRows(indexInput: number): OperatorEntry['work'] {
   return (view) => ({ flops: 0, bytes: 2 * bytesOf(view.outputs) + bytesOf([view.inputs[indexInput] ?? null]) });
 }
 
-/** Work of an operator that makes nothing but another view of its operand. */
+/** Work of an operator that only returns another view of its operand. */
 export const isFree: OperatorEntry['work'] = (): Work => ({ flops: 0, bytes: 0 });
 
 /** Linear in each of the operand sets given, whatever the types. */
@@ -137,7 +137,7 @@ export function linearIn(...sets: readonly (readonly number[])[]): OperatorEntry
   return () => sets;
 }
 
-/** Indices of the operands that are there. */
+/** Indices of the operands that are present. */
 export function presentOperands(view: OperatorView): readonly number[] {
   return view.inputs.flatMap((type, index) => (type ? [index] : []));
 }

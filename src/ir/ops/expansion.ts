@@ -25,7 +25,7 @@ export class ExpansionWriter {
     return output;
   }
 
-  /** Adds a node with several results, named as told. */
+  /** Adds a node with several results, with the given names. */
   addAll(
     op: string,
     inputs: readonly (string | null)[],
@@ -74,12 +74,12 @@ export function summationType(dtype: DType): DType {
   return dtype === 'float16' || dtype === 'bfloat16' ? 'float32' : dtype;
 }
 
-/** The dimensions of a tensor after the axes given were reduced and kept: they have no factor. */
+/** The dimensions of a tensor after a reduction over the given axes with keepdims: reduced dimensions have no factor. */
 export function keptDimensions(dims: TensorFactors, axes: readonly number[]): TensorFactors {
   return dims.map((names, index) => (axes.includes(index) ? [] : names));
 }
 
-/** Writes the positions 0, 1, … along an axis (int64), beside the other dimensions of a tensor of this shape. */
+/** Writes the positions 0, 1, … along an axis (int64), in a shape that broadcasts to a tensor of this shape. */
 export function positionsAlong(
   write: ExpansionWriter,
   shape: readonly number[],

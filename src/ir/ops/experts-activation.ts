@@ -1,6 +1,6 @@
 /**
- * @file What an expert does between its two products, and the gradient of that: an activation, or SwiGLU with its gate and its
- * other features in turns (Shazeer 2020; limits, slope and shift as in gpt-oss).
+ * @file The activation between an expert's two matmuls, and its gradient: a plain activation, or SwiGLU with the features of its
+ * gate interleaved with the others (Shazeer 2020; limits, slope and shift as in gpt-oss).
  */
 import { mismatch, numberOf, text } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
@@ -8,7 +8,7 @@ import type { Arithmetic } from './operator-writer.js';
 
 interface Activated {
   readonly value: string;
-  /** What the gradient of the value makes of that of the sums. */
+  /** Returns the gradient of the sums, given the gradient of the value. */
   readonly back: (slope: string) => string;
 }
 
@@ -37,7 +37,7 @@ const PLAIN: Readonly<Record<string, (at: Arithmetic, x: string) => PlainActivat
     const gate = at.of('Sigmoid', x);
     return { value: at.mul(x, gate), rate: () => at.mul(gate, at.add(at.mul(x, at.sub(1, gate)), 1)) };
   },
-  // By the hyperbolic tangent: x (1 + tanh u) / 2, u = √(2/π) (x + 0.044715 x³).
+  // The tanh approximation: x (1 + tanh u) / 2, u = √(2/π) (x + 0.044715 x³).
   gelu: (at, x) => {
     const [scale, cube] = [Math.sqrt(2 / Math.PI), 0.044715];
     const square = at.square(x);
@@ -50,7 +50,7 @@ const PLAIN: Readonly<Record<string, (at: Arithmetic, x: string) => PlainActivat
   },
 };
 
-/** g σ(α g) (l + β), both limited: g above, l on both sides. */
+/** g σ(α g) (l + β), both clamped: g from above, l on both sides. */
 function gated(write: OperatorGradient, sum: string, shape: readonly number[], at: Arithmetic): Activated {
   const { view } = write;
   const apart = write.add('Reshape', [sum], { shape: [...shape, 2] });

@@ -1,11 +1,11 @@
 /**
- * @file The gradients of ONNX Runtime's mixtures of experts. Which experts a token goes to is a step function of its scores; how
- * much each of them counts is not:
+ * @file The gradients of ONNX Runtime's mixtures of experts. The choice of a token's experts is a step function of its scores;
+ * their routing weights are not:
  *
  *     h = x W1ᵀ + b1    a = f(h)    y = Σ over chosen experts of p · (a W2ᵀ + b2)        p: the scores' softmax
  *
- * Experts are written out for all tokens, and count zero where they are not chosen: how many tokens one gets is known only when
- * it runs. p is over all scores, or over those chosen where the operator normalises.
+ * Every expert computes all tokens, with routing weight zero where it is not chosen: the number of tokens of an expert is known
+ * only at run time. p is over all scores, or over those of the chosen experts if the operator normalises.
  */
 import { AutoparError } from '../error.js';
 import type { OperatorView } from '../operator.js';
@@ -22,10 +22,10 @@ export interface Experts {
   readonly second: string;
   /** Inner features. */
   readonly inner: number;
-  /** Places of the operands; null where weights are not trained. */
+  /** Indices of the operands that hold them; null if weights are not trained. */
   readonly weights: readonly [number, number] | null;
   readonly biases: readonly [number, number];
-  /** Whether what chosen experts count adds up to one. */
+  /** Whether the routing weights of the chosen experts add up to one. */
   readonly isNormalised: boolean;
 }
 
@@ -44,7 +44,7 @@ export function expertsForward(write: OperatorGradient, experts: Experts): void 
   write.add('Reshape', [write.inType(sum, write.sumType, dtype)], { shape }, 'out0');
 }
 
-/** What both begin with: the experts' inner features, [expert, token, inner], and what each expert counts. */
+/** Shared start of forward and gradient: the experts' inner features, [expert, token, inner], and the routing weights. */
 function hiddenOf(write: OperatorGradient, experts: Experts) {
   const { view } = write;
   const type = write.sumType;
@@ -106,7 +106,7 @@ export function expertsGradient(write: OperatorGradient, experts: Experts): void
   write.become(INPUT, write.add('Reshape', [made], { shape }), type);
 }
 
-/** What each expert counts for each token, [token, expert]; and what its gradient makes of that of the scores. */
+/** The routing weight of each expert for each token, [token, expert], and the function from its gradient to the scores'. */
 function routingOf(write: OperatorGradient, choices: number, isNormalised: boolean) {
   const { view } = write;
   const type = write.sumType;
@@ -127,7 +127,7 @@ function routingOf(write: OperatorGradient, choices: number, isNormalised: boole
   return { probabilities, back };
 }
 
-/** Whether it has a form that ONNX Runtime has no kernel for on a CPU, or one of `operands`: nothing here proves them. */
+/** Whether it has one of `operands`, or a form for which ONNX Runtime has no kernel on a CPU: no test here checks these. */
 export function isUnproven(view: OperatorView, operands: readonly number[]): boolean {
   const isOwnGate = operands.some((index) => view.inputs[index]);
   const isSparse = numberOf(view, 'use_sparse_mixer', 0) !== 0;

@@ -1,7 +1,7 @@
 /**
  * @file ONNX Runtime's mixture of experts in one operator (domain com.microsoft). Tokens pass. So do an expert's inner
- * features: every rank computes its part of each expert, and the sum over them is partial, as in Megatron's MLP. Experts
- * stay whole: the choice of the best few sees all of their scores.
+ * features: every rank computes its shard of each expert, and the sum over them is partial, as in Megatron's MLP. Experts
+ * stay whole: top-k routing reads all of their scores.
  */
 
 import type { FactorRule } from '../factor-rule.js';
@@ -52,7 +52,7 @@ export const expertEntries: readonly OperatorEntry[] = [
       attributes: { k: 'count', activation_alpha: 'float', activation_beta: 'float', quant_type: 'string' },
       infer: (view) => [checkRouter(view)],
       rule: (view) => {
-        // Only whole bytes can be cut; scales per block, or packed zero points, would need more than that.
+        // Only whole bytes can be sharded; scales per block, or packed zero points, would need more than that.
         const plain = numberOf(view, 'block_size', 0) === 0 && view.inputs.slice(11).every((type) => !type);
         const i = plain && !view.inputs[7] ? 'i+' : 'i!';
         const pack = 8 / numberOf(view, 'expert_weight_bits', 4);
@@ -72,7 +72,7 @@ export const expertEntries: readonly OperatorEntry[] = [
         return bound(view, parts, { w: pack });
       },
       work: (view) => expertWork(view, 5, 8 / numberOf(view, 'expert_weight_bits', 4)),
-      // Scales are what quantising made of the weights: not trained, whether the operator is written in plain ones or not.
+      // Scales come from quantising the weights: they are not trained, whether or not the operator is written in plain ones.
       parameterInputs: [4, 7, 10],
       note: `${NOTE} So do they where scales are per block.`,
     }),
@@ -85,7 +85,7 @@ function plainExpertsGradient(write: OperatorGradient): void {
   expertsGradient(write, plainExperts(write));
 }
 
-/** The operator as plainer ones, every token through every expert; null for a form that nothing proves. */
+/** The operator as plainer ones, every token through every expert; null for a form that no test here checks. */
 export function plainExpertsForm(view: OperatorView): WrittenOperators | null {
   const isPlain = view.op === 'MoE';
   if (isUnproven(view, isPlain ? [6] : [8, 14])) return null;
@@ -114,7 +114,7 @@ function entryRule(view: OperatorView): FactorRule {
   return own.rule(view);
 }
 
-/** Dimension of the first weights' results: inner features, twice where the gate lies with them. */
+/** Dimension of the first weights' results: inner features, twice if the gate is in the same weights. */
 function gated(view: OperatorView, inner: string): string {
   const fusion = text(view, 'activation_type', 'relu') === 'swiglu' ? numberOf(view, 'swiglu_fusion', 0) : 0;
   if (fusion === 0) return inner.includes(' ') ? `(${inner})` : inner;
@@ -131,7 +131,7 @@ function bound(view: OperatorView, parts: readonly string[], sizes: Readonly<Rec
   return bindRule(`${operands.join(', ')} -> ${tokens} d!`, view, { ...sizes, ...(isGated(view) ? { z: 2 } : {}) });
 }
 
-/** Tokens alone: all weights whole. */
+/** A rule that shards tokens only: all weights stay whole. */
 function wholeExperts(view: OperatorView): FactorRule {
   const [tokens, scores] = tokensOf(view);
   const rest = view.inputs

@@ -1,7 +1,7 @@
 /**
  * @file ONNX Runtime's fused attention, as its optimisers and model builders write it (domain com.microsoft). Heads are
- * sharded and `num_heads` is resized; projections that are fused with it, or whose results lie side by side in one tensor,
- * are cut inside each of their three parts:
+ * sharded and `num_heads` is resized; projections that are fused with it, or whose results are packed in one tensor, are
+ * sharded inside each of their three parts:
  *
  *     Attention   b s! d!, d! (p! h e!), (p! h e!) -> b s! (h e!)          p: queries, keys, values
  */
@@ -186,7 +186,7 @@ function resultsOf(view: OperatorView, sizes: MultiHeadSizes): readonly TensorTy
 function multiHeadRule(view: OperatorView, places: SeparatePlaces): FactorRule {
   const { batch, heads, head, valueHead, packing } = sizesOf(view, places);
   const bias = view.inputs[places.bias];
-  // One tensor with parts inside of each head has no kernel on the CPU: nothing proves a cut of it.
+  // One tensor with queries, keys and values inside each head has no kernel on the CPU: no test here checks a sharded one.
   const inside = [view.inputs[0], view.inputs[1]].some((type) => type?.shape.length === 5);
   const uneven = (head !== valueHead && Boolean(bias)) || inside;
   const h = uneven ? 'h!' : 'h';
@@ -213,11 +213,11 @@ function multiHeadRule(view: OperatorView, places: SeparatePlaces): FactorRule {
   const results = [`b ${s} (${h} ${value})`, `b ${h} v! e!`, `b ${h} v! ${value}`, `b ${h} ${s} v!`];
   const fixed = { h: heads, ...(packing === 'all' ? { p: 3 } : {}), ...(bias && !uneven ? { r: 3 } : {}) };
   const rule = bindRule(`${inputs.join(', ')} -> ${results.join(', ')}`, view, fixed);
-  // Beams name other samples.
+  // Beams refer to other samples.
   return whole || view.inputs[places.indirection] ? keptWhole(rule, 'b') : rule;
 }
 
-/** A mask of one of its many forms. `whole`: it holds places in the whole batch, which then cannot be sharded. */
+/** The rule text of a mask, in any of its forms. `whole`: it holds places in the whole batch, which then cannot be sharded. */
 function maskOf(view: OperatorView, index: number, batch: number, s: string): { text: string; whole: boolean } {
   const shape = view.inputs[index]?.shape;
   if (!shape) return { text: '_', whole: false };
@@ -229,14 +229,14 @@ function maskOf(view: OperatorView, index: number, batch: number, s: string): { 
   return { text: ['b m!', `b ${s} m!`, 'b 1 m! n!'][shape.length - 2] ?? 'b', whole: false };
 }
 
-/** A rule in which a factor may not be sharded after all. */
+/** The rule with one factor kept whole. */
 function keptWhole(rule: FactorRule, name: string): FactorRule {
   const factor = rule.factors.get(name);
   if (!factor) return rule;
   return { ...rule, factors: new Map([...rule.factors, [name, { ...factor, kind: 'whole' }]]) };
 }
 
-/** An operand that is tied to nothing. */
+/** Dimensions of an operand that are independent of all others. */
 function ownDimensions(type: TensorType | null): string {
   return type ? type.shape.map((size) => (size === 1 ? '1' : 'x!')).join(' ') : '_';
 }

@@ -1,7 +1,7 @@
 /**
- * @file ONNX Runtime's fused matrix products and convolutions (domain com.microsoft): with transposed operands and a
- * scale, or with bias, residual and activation after the sum. What comes after the sum keeps the contraction from being
- * partial, so there it is expanded.
+ * @file ONNX Runtime's fused matmuls and convolutions (domain com.microsoft): with transposed operands and a scale, or with
+ * bias, residual and activation after the sum. Operators after the sum keep the contraction from leaving partial sums, so with
+ * them it is expanded.
  */
 import { type Attributes, elementCount } from '../graph.js';
 import type { OperatorEntry, OperatorView } from '../operator.js';
@@ -133,7 +133,7 @@ interface Matrices {
   readonly columns: number;
 }
 
-/** An operand's matrices as they are multiplied: transposed, or with their rows before the batch, where it says so. */
+/** An operand's matrices as they are multiplied: transposed, or with their rows before the batch, if the attributes say so. */
 function matrices(view: OperatorView, index: number): Matrices {
   const letter = index === 0 ? 'A' : 'B';
   const { shape } = ofRank(view, index, 1, true);
@@ -153,7 +153,7 @@ function matrixText(view: OperatorView, index: number, rows: string, columns: st
   return numberOf(view, `transBatch${letter}`, 0) ? `${first} *b ${second}` : `*b ${first} ${second}`;
 }
 
-/** C = α A′ B′ by letters. */
+/** The gradient of C = α A′ B′, as an einsum. */
 function fusedProductGradient(write: OperatorGradient): void {
   const { view } = write;
   const ranks = [0, 1].map((index) => operand(view, index).shape.length);

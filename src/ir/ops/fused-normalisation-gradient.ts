@@ -1,5 +1,5 @@
 /**
- * @file Gradients of ONNX Runtime's fused normalisations: of a residual sum, of a sum of embeddings, and with a gate behind.
+ * @file Gradients of ONNX Runtime's fused normalisations: of a residual sum, of a sum of embeddings, and with a gate after it.
  */
 
 import type { DType } from '../dtype.js';
@@ -11,13 +11,13 @@ import { numberOf, operand, result } from './operands.js';
 import type { GradientBody, OperatorGradient } from './operator-gradient.js';
 
 interface SkipOperands {
-  /** Whether the mean is subtracted, and there may be a shift behind the scale. */
+  /** Whether the mean is subtracted, and there may be a shift after the scale. */
   readonly isCentred: boolean;
   /** Operand that is added to the sum. */
   readonly bias: number;
 }
 
-/** All that is added up gets the same gradient: what comes through the normalisation, and what arrives at the sum itself. */
+/** All summands get the same gradient: the one through the normalisation, plus the one of the sum as a result. */
 export function skipGradient({ isCentred, bias }: SkipOperands): GradientBody {
   return (write) => {
     const { view } = write;
@@ -28,7 +28,7 @@ export function skipGradient({ isCentred, bias }: SkipOperands): GradientBody {
       const both = at.add('in0', 'in1');
       return view.inputs[bias] ? at.add(both, `in${bias}`) : both;
     };
-    // The result of the sum is rounded once, as what is normalised is.
+    // The sum that is a result is rounded once, as the sum that is normalised is.
     const x = write.inType(view.outputs[3] ? 'out3' : sum(), dtype, type);
     const axes = [shape.length - 1];
     const way = { epsilon: numberOf(view, 'epsilon', 1e-12), isCentred };
@@ -49,7 +49,7 @@ export function skipGradient({ isCentred, bias }: SkipOperands): GradientBody {
   };
 }
 
-/** Through the normalisation to the sum of rows; each table gets its rows' gradients added up. */
+/** The gradient through the normalisation to the sum of rows; each table adds up the gradients of its rows. */
 export function embedGradient(write: OperatorGradient): void {
   const { view } = write;
   const { dtype } = operand(view, 2);

@@ -1,6 +1,6 @@
 /**
- * @file ONNX Runtime's normalisations that are fused with what stands before them: the residual sum, or a BERT's three
- * embeddings (domain com.microsoft). Sharded along the normalised dimension or the vocabulary they are taken apart again.
+ * @file ONNX Runtime's normalisations that are fused with the operators before them: the residual sum, or a BERT's three
+ * embeddings (domain com.microsoft). Sharded along the normalised dimension or the vocabulary, they are expanded again.
  */
 import type { DimensionFactors } from '../factor-rule.js';
 import type { TensorType } from '../graph.js';

@@ -1,6 +1,6 @@
 /**
  * @file ONNX Runtime's own rotary embeddings (domain com.microsoft): heads and samples pass; the table of angles stays
- * whole, for a position may have any row.
+ * whole, since a position may use any row.
  */
 import type { FactorRule } from '../factor-rule.js';
 import type { OperatorEntry, OperatorView } from '../operator.js';
@@ -47,7 +47,7 @@ function headsOf(view: OperatorView): number {
 function rotaryRule(view: OperatorView): FactorRule {
   const flat = operand(view, 0).shape.length === 3;
   const positions = operand(view, 1).shape;
-  // Samples of unequal length lie one behind the other in a packed batch.
+  // A packed batch holds samples of unequal length one after another.
   const ragged = numberOf(view, 'is_packed_batching', 0) !== 0;
   const [b, s] = [ragged ? 'b!' : 'b', ragged || positions.length < 2 ? 's!' : 's'];
   const data = flat ? `${b} ${s} (h e!)` : `${b} h ${s} e!`;

@@ -293,7 +293,7 @@ function constantType(view: OperatorView): TensorType {
   return { dtype: form[1], shape: Array.isArray(held) ? [held.length] : [] };
 }
 
-/** The pair of values: the "on" value's gradient is the sum where it stands, the "off" value's that of all other places. */
+/** The pair of values: the "on" value's gradient is the sum at its places, the "off" value's is the sum at all others. */
 function oneHotGradient(write: OperatorGradient): void {
   if (!write.wants(2)) return;
   const { dtype } = operand(write.view, 2);

@@ -1,6 +1,6 @@
 /**
  * @file Resize's gradient. Resizing is linear and goes axis by axis, so along each one it is a matrix, whatever the mode:
- * what the operator itself makes of the identity. The gradient is multiplied by the transposed ones.
+ * the result of the operator on the identity. The gradient is multiplied by the transposed matrices.
  */
 import { AutoparError } from '../error.js';
 import type { Attributes, ConstantTensor } from '../graph.js';
@@ -8,7 +8,7 @@ import { constant, numbersOf } from './constants.js';
 import { integers, operand, result, tensor, text } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
 
-/** `axes`: those that sizes and scales speak of; `isKept` tells of each axis whether it stays as it is. */
+/** `axes`: the axes that sizes and scales refer to; `isKept`: whether an axis is unchanged. */
 export function resizeGradient(
   write: OperatorGradient,
   axes: readonly number[],
@@ -22,7 +22,7 @@ export function resizeGradient(
     if (isKept(axis)) continue;
     // Two factors: positions, and how often each is repeated.
     if (write.rule.outputs[0]?.[axis]?.length === 2) {
-      // What repeated a position is summed.
+      // The gradients of a position's copies are summed.
       const sizes = shape.map((size, at) => (at < axis ? size : (result(view, 0).shape[at] ?? 1)));
       const parts = [shape[axis] ?? 1, (sizes[axis] ?? 1) / (shape[axis] ?? 1)];
       name = write.add('Reshape', [name], {
@@ -80,7 +80,7 @@ function attributesAlong(
   if (sizes.length === 0)
     return { ...attributes, scales: list([1, 1, 1, scales ? (numbersOf(scales)[index] ?? 1) : 1]) };
   if (text(view, 'keep_aspect_ratio_policy', 'stretch') === 'stretch') return { ...attributes, sizes: shape };
-  // The ratio that is kept is that of another axis; rounding may have made a size that it does not make by itself.
+  // The ratio comes from another axis; this axis may have a size that the ratio alone does not give, because of rounding.
   const full = operand(view, 0).shape;
   const ratios = axes.map((other, position) => (sizes[position] ?? 1) / (full[other] ?? 1));
   const isSmaller = text(view, 'keep_aspect_ratio_policy', '') === 'not_larger';

@@ -71,12 +71,12 @@ export const imageEntries: readonly OperatorEntry[] = [
   ),
 ];
 
-/** Cropping may reach outside the image, where values are given ones. */
+/** Whether the image is cropped: that may reach outside the image, where values are given ones. */
 function isCropped(view: OperatorView): boolean {
   return text(view, 'coordinate_transformation_mode', 'half_pixel') === 'tf_crop_and_resize';
 }
 
-/** Whether an axis stays as it is: its size alone does not tell, where a scale near 1 was rounded. */
+/** Whether an axis is unchanged: its size alone does not show this, since a scale near 1 may have been rounded. */
 function isKept(view: OperatorView, axis: number): boolean {
   const index = resizedAxes(view).indexOf(axis);
   if (index < 0) return true;
@@ -87,14 +87,14 @@ function isKept(view: OperatorView, axis: number): boolean {
 }
 
 /**
- * Whether an axis may be cut. With a kept aspect ratio the sizes asked for are not the sizes made; a shard would find
- * another ratio.
+ * Whether an axis may be sharded. With a kept aspect ratio the result may have other sizes than the requested ones; a shard
+ * would find another ratio.
  */
 function isLocal(view: OperatorView): boolean {
   return !isCropped(view) && text(view, 'keep_aspect_ratio_policy', 'stretch') === 'stretch';
 }
 
-/** Whether each position of an axis becomes several that are equal, side by side. */
+/** Whether each position of an axis is repeated, with its copies adjacent. */
 function isRepeated(view: OperatorView, axis: number): boolean {
   const [size, resized] = [operand(view, 0).shape[axis] ?? 1, result(view, 0).shape[axis] ?? 1];
   const [scales, index] = [tensor(view, 'scales'), resizedAxes(view).indexOf(axis)];
@@ -105,7 +105,7 @@ function isRepeated(view: OperatorView, axis: number): boolean {
   return places === 'asymmetric' ? rounding === 'floor' : places.endsWith('half_pixel') && rounding.startsWith('round');
 }
 
-/** The axes that sizes and scales speak of. */
+/** The axes that sizes and scales refer to. */
 function resizedAxes(view: OperatorView): readonly number[] {
   const { shape } = operand(view, 0);
   return integers(view, 'axes')?.map((axis) => checkedAxis(view, axis, shape.length)) ?? shape.map((_, axis) => axis);

@@ -96,7 +96,7 @@ export function entryOf(op: string, domain: string): OperatorEntry | undefined {
   return BY_NAME.get(keyOf(op, domain));
 }
 
-/** The entry of an operator: its own, or for one that the registry does not know every dimension whole. */
+/** The entry of an operator: its own, or one that keeps every dimension whole if the registry does not know the operator. */
 export function operatorEntry({ op, domain }: Pick<OperatorView, 'op' | 'domain'>): OperatorEntry {
   return entryOf(op, domain) ?? unknownEntry(op, domain);
 }

@@ -1,6 +1,6 @@
 /**
- * @file Gradients of lookups and scatters: each is the other's. A row that is looked up twice gets the sum of both, so lookups go
- * back by scatters that add, in float32 for half precision, as PyTorch's embedding does.
+ * @file Gradients of lookups and scatters: each is the other's. A row that is looked up twice gets the sum of both gradients, so
+ * the gradient of a lookup is a scatter that adds, in float32 for half precision, as in PyTorch's embedding.
  */
 import type { DType } from '../dtype.js';
 import { elementCount } from '../graph.js';
@@ -57,7 +57,7 @@ function longIndices(write: OperatorGradient): string {
   return write.inType('in1', operand(write.view, 1).dtype, 'int64');
 }
 
-/** The rows' gradients added up in a table of zeros, whose looked-up dimension stands in front for the while. */
+/** The rows' gradients added up in a table of zeros, whose looked-up dimension is moved to the front meanwhile. */
 function gatherGradient(write: OperatorGradient): void {
   const { view, sumType } = write;
   const { dtype, shape } = operand(view, 0);
@@ -122,7 +122,7 @@ function flatTuples(write: OperatorGradient, sizes: readonly number[]): string {
   return write.add('ReduceSum', [scaled], { axes: [last], keepdims: 0 });
 }
 
-/** A scatter's two ways: what stands at the places of the updates, and updates put into data. */
+/** A scatter in both directions: `taken` reads the places of the updates, `placed` writes updates into data. */
 interface ScatterWays {
   readonly taken: (name: string) => string;
   readonly placed: (data: string, updates: string, reduction: string) => string;
@@ -138,7 +138,7 @@ function scatterGradient(write: OperatorGradient, ways: ScatterWays): void {
 
 type ScatterReduction = (write: OperatorGradient, ways: ScatterWays, data: Arithmetic, updates: Arithmetic) => void;
 
-/** What is written over has no say. Where two updates meet in one place each gets its gradient, as in PyTorch. */
+/** Overwritten data has a zero gradient. If two updates write to one place, each gets its gradient, as in PyTorch. */
 const replacing: ScatterReduction = (write, { taken, placed }, { type }) => {
   if (write.wants(2)) write.become(2, taken('grad0'), type);
   if (!write.wants(0)) return;
@@ -151,7 +151,7 @@ const adding: ScatterReduction = (write, { taken }, { type }) => {
   if (write.wants(0)) write.become(0, 'grad0', type);
 };
 
-/** PyTorch's rule for scatter_reduce: all that equal the extreme share its gradient. */
+/** PyTorch's rule for scatter_reduce: all elements that equal the extreme share its gradient. */
 const extreme: ScatterReduction = (write, { taken, placed }, data, updates) => {
   const own = data.count(data.of('Equal', 'in0', 'out0'));
   const theirs = updates.count(updates.of('Equal', 'in2', taken('out0')));

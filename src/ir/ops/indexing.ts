@@ -158,7 +158,7 @@ function tuples(view: OperatorView): { readonly batch: number; readonly depth: n
   return { batch: numberOf(view, 'batch_dims', 0), depth: operand(view, 1).shape.at(-1) ?? 0 };
 }
 
-/** Along the axis, one that adds may be sharded on either side. */
+/** A scatter that adds may be sharded along the axis on either side. */
 function elementsRule(view: OperatorView): string {
   const [data, indices] = [operand(view, 0).shape, operand(view, 1).shape];
   const axis = axisOf(view, 'axis', data.length, 0);
@@ -172,7 +172,7 @@ function elementsRule(view: OperatorView): string {
   return `${whole}, ${places}, ${places} -> ${whole}`;
 }
 
-/** One that adds may have its places sharded, and its rows where tuples address one dimension. */
+/** A scatter that adds may have its places sharded, and its rows if tuples address one dimension. */
 function rowsRule(view: OperatorView): string {
   const indices = operand(view, 1).shape;
   const depth = indices.at(-1) ?? 0;

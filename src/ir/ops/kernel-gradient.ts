@@ -1,17 +1,17 @@
 /**
- * @file The gradient of a convolution's kernel: what its places meet of the image, times the gradient of what they made of it.
- * An operator of its own, since it is one in every library, and since its image needs borders where positions are sharded; ONNX
- * has none, so that its expansion stands in its place:
+ * @file The gradient of a convolution's kernel: for each place of the kernel, the image it reads times the result's gradient.
+ * It is an operator of its own, as in every library, also because its image needs borders where positions are sharded. ONNX does
+ * not have this operator, so its expansion replaces it:
  *
  *     g co (n y)  ·  g (n y) ci  ->  g co ci        for each k; y at x = y · stride + k · dilation
  *
- * Positions whose windows lie side by side join the samples there, and the places inside a window the input channels, so
- * that they may be sharded as in the forward; with all of them so it is one product. A kernel of many places is written as
- * a convolution again, in which samples and channels change places and the result's gradient is the kernel:
+ * Positions with adjacent windows are joined with the samples there, and the places inside a window with the input channels, so
+ * that they may be sharded as in the forward; if all are of this kind, it is one matmul. A kernel of many places is written as
+ * a convolution again, with samples and channels swapped and the result's gradient as the kernel:
  *
- *     (ci) (g n) x  ⋆  (g co) n y  ->  ci (g co) k        strides and dilations exchanged
+ *     (ci) (g n) x  ⋆  (g co) n y  ->  ci (g co) k        strides and dilations swapped
  *
- * That is one operator, but half as fast: in ONNX Runtime on a CPU its few results make narrow products.
+ * That is one operator, but half as fast: in ONNX Runtime on a CPU its few results make narrow matmuls.
  */
 import type { DimensionFactors } from '../factor-rule.js';
 import { type Attributes, elementCount } from '../graph.js';
@@ -71,7 +71,7 @@ function windowsIn(view: OperatorView): readonly SpatialWindow[] {
   }));
 }
 
-/** Where one is made. `image` and `taps` are operands; the windows are over the image. */
+/** Domain, operator and attributes of a kernel's gradient. Operands are `image` and `taps`; the windows are over the image. */
 export function kernelGradientOf(
   windows: readonly SpatialWindow[],
   group: number,
@@ -105,7 +105,7 @@ function writtenOut(view: OperatorView): Expansion {
   return { nodes: renamed, constants };
 }
 
-/** What a window is in the gradient of a kernel: by dimension of positions. */
+/** A window in the gradient of a kernel, for one dimension of positions. */
 interface WindowDimension {
   readonly window: SpatialWindow;
   /** Positions of the image: one axis, or windows and the places inside them. */
@@ -115,7 +115,7 @@ interface WindowDimension {
   readonly passes: boolean;
 }
 
-/** More places of a kernel than these are not written out. */
+/** Maximum number of places of a kernel that are written out one by one. */
 const MOST_PLACES = 27;
 
 /** `image` is what the kernel is moved over, `taps` has one position for each of its windows. Returns the kernel's gradient. */
@@ -169,13 +169,13 @@ function kernelGradient(
   return rearrange(write, kept, made, into);
 }
 
-/** A product of fewer columns, which a processor takes a vector of at a time, takes as long as one of so many. */
+/** A matmul with fewer columns takes as long as one with this many: a processor takes a vector of columns at a time. */
 const FEW_COLUMNS = 16;
 
 /**
- * The product for each place of the kernel, with its axes: [(k… g), rows, inside], or [g, rows, (k… inside)] where all places are
- * joined to one product since one alone has few columns. `image` is [g, joined, x…, inside], channels last, so that what a place
- * meets is copied in whole rows whatever the stride; `left` [g, rows, (joined y…)].
+ * The matmul for each place of the kernel, with its axes: [(k… g), rows, inside], or [g, rows, (k… inside)] if all places are
+ * joined to one matmul since one alone has few columns. `image` is [g, joined, x…, inside], channels last, so that the elements
+ * that a place reads are copied in whole rows whatever the stride; `left` is [g, rows, (joined y…)].
  */
 function placeByPlace(
   write: ExpansionWriter,
@@ -214,7 +214,7 @@ function placeByPlace(
   return [write.add('Concat', products, dimensionsOf(made), { axis: 0 }), made];
 }
 
-/** Where each place of a kernel meets the image first, the last dimension fastest. */
+/** The first position of the image that each place of a kernel reads, the last dimension fastest. */
 function placesOf(windows: readonly SpatialWindow[]): readonly (readonly number[])[] {
   return windows.reduce<readonly (readonly number[])[]>(
     (places, { kernel, dilation }) =>
@@ -223,7 +223,7 @@ function placesOf(windows: readonly SpatialWindow[]): readonly (readonly number[
   );
 }
 
-/** Positions from the first that a window meets to the last. */
+/** Number of positions from the first that a window reads to the last. */
 function reachOf({ output, stride, dilation, kernel }: SpatialWindow): number {
   return (output - 1) * stride + dilation * (kernel - 1) + 1;
 }
@@ -245,7 +245,7 @@ function placeOf(
   return { ...place, image: [tap, kernel] };
 }
 
-/** The same places met in the other order: the gradient's positions are the kernel, and the kernel's are the result. */
+/** The same reads with roles swapped: the gradient's positions are the kernel, and the kernel's are the result. */
 function turnedWindow(window: SpatialWindow): SpatialWindow {
   const { kernel, output, stride, dilation, input, pads } = window;
   const turned = { input, kernel: output, stride: dilation, dilation: stride, output: kernel };
@@ -253,7 +253,7 @@ function turnedWindow(window: SpatialWindow): SpatialWindow {
   return { ...turned, pads: [pads[0], Math.max(0, behind)] };
 }
 
-/** Positions that are more than wanted, cut off behind. */
+/** Drops the positions at the end that are more than wanted. */
 function cropped(
   write: ExpansionWriter,
   name: string,

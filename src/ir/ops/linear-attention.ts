@@ -1,6 +1,6 @@
 /**
  * @file Recurrent replacements of attention as ONNX Runtime fuses them (domain com.microsoft): linear attention with its
- * state, and the short causal convolution before it. Heads and channels pass; positions are a chain.
+ * state, and the short causal convolution before it. Heads and channels pass; positions are sequential.
  */
 import type { FactorRule } from '../factor-rule.js';
 import { elementCount, type TensorType } from '../graph.js';

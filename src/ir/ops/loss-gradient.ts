@@ -63,7 +63,7 @@ function labelsOf(write: OperatorGradient): Labels {
 }
 
 interface LossShare {
-  /** What of the loss's gradient each sample gets; a scalar where all get the same. */
+  /** The share of the loss's gradient that each sample gets; a scalar if all get the same. */
   readonly each: string;
   readonly isScalar: boolean;
   /** The same but for the weight of its class. */
@@ -122,7 +122,7 @@ function classWeights(
   write.become(2, row, at.type);
 }
 
-/** From the log-probabilities where the operator left them. */
+/** From the log-probabilities if the operator returns them. */
 function probabilities(write: OperatorGradient, at: Arithmetic): string {
   if (write.view.outputs[1]) return at.of('Exp', logProbabilities(write, at));
   return write.add('Softmax', [scoresOf(write, at)], { axis: 1 });
@@ -138,7 +138,7 @@ function scoresOf(write: OperatorGradient, at: Arithmetic): string {
   return write.inType('in0', operand(write.view, 0).dtype, at.type);
 }
 
-/** What the gradient of the log-probabilities makes of the scores': g − p Σ g. */
+/** The gradient of the scores from that of the log-probabilities: g − p Σ g. */
 function logarithms(write: OperatorGradient, at: Arithmetic): string {
   const g = write.inType('grad1', operand(write.view, 0).dtype, at.type);
   return at.sub(g, at.mul(probabilities(write, at), at.sum(g, [1])));

@@ -1,6 +1,6 @@
 /**
- * @file Losses over classes. Samples, positions and classes may be sharded: the loss is then expanded, the label's score
- * looked up where its class lies, and a mean is the ratio of two sums over all samples.
+ * @file Losses over classes. Samples, positions and classes may be sharded: the loss is then expanded. The label's score is
+ * looked up in the shard that has its class, and a mean is the ratio of two sums over all samples.
  */
 import type { DType } from '../dtype.js';
 import type { DimensionFactors } from '../factor-rule.js';

@@ -1,6 +1,6 @@
 /**
- * @file What ONNX Runtime's fused attention does to scores before their softmax: a bias, one of several forms of a mask, the
- * order of positions, and the end of what a buffer holds.
+ * @file The steps of ONNX Runtime's fused attention between scores and softmax: a bias, one of several forms of a mask, the
+ * causal order of positions, and the end of the keys in a buffer.
  */
 import { constant } from './constants.js';
 import { numberOf, operand } from './operands.js';
@@ -11,13 +11,13 @@ import { type AttentionAxes, addMask, type ScoreStep } from './scores.js';
 interface Positions {
   readonly query: number;
   readonly keys: number;
-  /** Keys that are attended to, those of the past with them. */
+  /** Number of keys attended to, past ones included. */
   readonly total: number;
-  /** int64 [batch]: keys of the past, where they lie in a buffer that is longer. */
+  /** int64 [batch]: number of past keys, if they are in a longer buffer. */
   readonly before: string | null;
 }
 
-/** `places` of the operands that say so. */
+/** `places`: indices of the operands with mask and bias. */
 export function maskingSteps(
   write: OperatorWriter,
   { query, keys, total, before }: Positions,
@@ -54,12 +54,12 @@ export function maskingSteps(
   return [...steps, { kind: 'keep', name: behind }];
 }
 
-/** [batch] as scores have it. */
+/** A [batch] tensor in the dimensions of scores. */
 function spread(write: OperatorWriter, name: string): string {
   return write.add('Unsqueeze', [name], { axes: [1, 2, 3, 4] });
 }
 
-/** Which keys are seen, as scores have them: of a mask of ends, of ends and starts, per key, or per query and key. */
+/** The visible keys, in the dimensions of scores: from a mask of ends, of ends and starts, per key, or per query and key. */
 function chosenPairs(write: OperatorWriter, axes: AttentionAxes, index: number, positions: () => string) {
   const { b, t } = axes;
   const { dtype, shape } = operand(write.view, index);
@@ -70,7 +70,7 @@ function chosenPairs(write: OperatorWriter, axes: AttentionAxes, index: number, 
       short > 0 ? write.add('Pad', [`in${index}`], { pads, constant_value: constant(dtype, [0]) }) : `in${index}`;
     return write.add('Unsqueeze', [write.cast(padded, 'bool')], { axes: shape.length === 3 ? [1, 2] : [1, 2, 3] });
   }
-  /** The ends of all samples, and behind them their starts, or what kernels for packed samples read. */
+  /** The ends of all samples, and after them their starts, or what kernels for packed samples read. */
   const part = (number: number) => {
     if (shape[0] === b.size) return `in${index}`;
     const bounds = { starts: [number * b.size], ends: [(number + 1) * b.size], axes: [0], steps: [1] };

@@ -1,5 +1,5 @@
 /**
- * @file Gradients of what ONNX Runtime has beside ONNX's own operators: a dimension more, inverses, unfolding, distances.
+ * @file Gradients of ONNX Runtime's additions to ONNX's operators: expanded dimensions, inverses, unfolding, distances.
  */
 import { constant } from './constants.js';
 import { axisOf, numberOf, operand, result, text } from './operands.js';
@@ -29,7 +29,7 @@ function inverseGradient(write: OperatorGradient): void {
   write.add('Neg', [write.add('MatMul', [left, turned])], {}, 'd0');
 }
 
-/** Windows overlap: what each owes its positions is added up there, with the unfolded dimension in front for the while. */
+/** Windows overlap: their gradients are summed at each position, with the unfolded dimension moved to the front meanwhile. */
 function unfoldGradient(write: OperatorGradient): void {
   const { view } = write;
   const { dtype, shape } = operand(view, 0);

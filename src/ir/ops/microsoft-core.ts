@@ -1,6 +1,6 @@
 /**
- * @file Operators of ONNX Runtime's domain that are ONNX's own under another roof, with the same operands and attributes,
- * and small ones without kin there.
+ * @file Operators of ONNX Runtime's domain that equal ONNX's own, with the same operands and attributes, and small ones without
+ * an equivalent there.
  */
 import { elementCount } from '../graph.js';
 import type { OperatorEntry, OperatorView } from '../operator.js';

@@ -1,5 +1,6 @@
 /**
- * @file Gradients of operators that move elements: the same way back. What was cut off gets zeros, what was repeated is summed.
+ * @file Gradients of operators that move elements: they move gradients back. Dropped elements get zeros; the gradients of
+ * repeated elements are summed.
  */
 import type { DType } from '../dtype.js';
 import { elementCount } from '../graph.js';
@@ -65,7 +66,7 @@ function sliceGradient(write: OperatorGradient): void {
   write.become(0, name, dtype);
 }
 
-/** One of the equal blocks that a dimension is made of, with zeros for the others. */
+/** A block's gradient at its place among the equal blocks of a dimension, with zeros for the other blocks. */
 function amongBlocks(
   write: OperatorGradient,
   name: string,
@@ -83,7 +84,7 @@ function amongBlocks(
   return write.add('Reshape', [padded], { shape });
 }
 
-/** The parts side by side again. A part of no gradient is zero. */
+/** Concatenates the gradients of the parts. A part without a gradient is zero. */
 function splitGradient(write: OperatorGradient): void {
   const { view } = write;
   const { dtype, shape } = operand(view, 0);
@@ -101,7 +102,7 @@ function splitGradient(write: OperatorGradient): void {
   write.add('Concat', parts, { axis }, 'd0');
 }
 
-/** Each operand's part of the result's gradient: one Split where all are wanted, else a cut for each. */
+/** Each operand's part of the result's gradient: one Split if all are wanted, else a Slice for each. */
 function concatGradient(write: OperatorGradient): void {
   const { view } = write;
   const { shape } = operand(view, 0);
@@ -154,7 +155,7 @@ function depthToSpaceGradient(write: OperatorGradient): void {
   write.add('Reshape', [ordered], { shape }, 'd0');
 }
 
-/** Where each position of a padded dimension comes from; −1 for a constant. Borders that are cut off are cut first. */
+/** The source of each position of a padded dimension; −1 for a constant. Borders with negative padding are cropped first. */
 function paddedPlaces(mode: string, length: number, before: number, after: number): readonly number[] {
   const [first, added] = [Math.max(0, -before), Math.max(0, before)];
   const kept = length - first - Math.max(0, -after);
@@ -167,7 +168,7 @@ function paddedPlaces(mode: string, length: number, before: number, after: numbe
 
 const modulo = (value: number, size: number) => ((value % size) + size) % size;
 
-/** Per mode of Pad: which of `size` elements stands at a position that may lie outside of them. */
+/** Per mode of Pad: the index, among `size` elements, of the element at a position that may be outside of them. */
 const PLACES: Readonly<Record<string, (at: number, size: number) => number>> = {
   constant: (at, size) => (at >= 0 && at < size ? at : -1),
   edge: (at, size) => Math.min(Math.max(at, 0), size - 1),
@@ -203,12 +204,12 @@ interface PushedBack extends MovedAxis {
   readonly length: number;
 }
 
-/** More results than this of one element are summed under a mask. */
+/** If an element occurs more often than this in the result, its gradients are summed under a mask. */
 const MOST_LAYERS = 3;
 
 /**
- * What arrived at the places goes back to the elements that came from there: a Slice or a Pad where they lie in a row, else
- * lookups, one for each time that an element occurs.
+ * Moves the gradient at the places back to the elements that came from there: by a Slice or a Pad if they are consecutive, else
+ * by lookups, one for each time that an element occurs.
  */
 function pushedBack(write: OperatorGradient, name: string, dtype: DType, at: PushedBack): string {
   const { axis, places, length } = at;
@@ -276,7 +277,7 @@ function maskAlong(write: OperatorGradient, length: number, holds: (place: numbe
   return write.tensor(constant('bool', values, shape));
 }
 
-/** Places of a dimension that CenterCropPad cuts at both ends, or pads with zeros; an odd one is behind. */
+/** Places of a dimension that CenterCropPad crops at both ends, or pads with zeros; an odd one is at the end. */
 export function centredPlaces(length: number, size: number): readonly number[] {
   const first = Math.floor(Math.abs(length - size) / 2);
   return Array.from({ length: size }, (_, at) => {

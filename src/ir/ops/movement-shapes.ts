@@ -1,6 +1,6 @@
 /**
- * @file What the attributes of moving operators come to for the shapes at hand: the order of a Transpose, the cuts of a Slice,
- * the parts of a Split, the borders of a Pad. Rules and gradients are both made from these.
+ * @file The attributes of operators that move elements, resolved for their shapes: the order of a Transpose, the ranges of a
+ * Slice, the parts of a Split, the borders of a Pad. Rules and gradients both use them.
  */
 import type { OperatorView } from '../operator.js';
 import { axisOf, checkedAxis, integers, mismatch, neededIntegers, numberOf, operand } from './operands.js';
@@ -15,20 +15,20 @@ export function permutation(view: OperatorView): readonly number[] {
   return order;
 }
 
-/** What Slice does to one of its axes. */
+/** The range that Slice takes of one of its axes. */
 interface SlicedAxis {
   readonly axis: number;
   /** First position taken, the distance to the next (negative: backwards), and how many are taken. */
   readonly start: number;
   readonly step: number;
   readonly size: number;
-  /** It leaves the dimension as it is. */
+  /** Whether it leaves the dimension unchanged. */
   readonly whole: boolean;
-  /** It takes the block of this number, of the equal blocks that the dimension is made of (fused q, k, v); else null. */
+  /** The number of the block taken, if the dimension consists of equal blocks (fused q, k, v) and it takes one; else null. */
   readonly block: number | null;
 }
 
-/** A Slice's cuts, one per axis that it names. */
+/** A Slice's ranges, one per axis that it names. */
 export function cuts(view: OperatorView): readonly SlicedAxis[] {
   const { shape } = operand(view, 0);
   const starts = neededIntegers(view, 'starts');
@@ -61,7 +61,7 @@ export function splitSizes(view: OperatorView): readonly number[] {
   return Array.from({ length: count }, (_, index) => Math.max(0, Math.min(part, total - index * part)));
 }
 
-/** Elements that a Pad adds before and after, per dimension; fewer than none are cut off. */
+/** Elements that a Pad adds before and after, per dimension; a negative number crops. */
 export function padding(view: OperatorView): readonly (readonly [number, number])[] {
   const { shape } = operand(view, 0);
   const pads = neededIntegers(view, 'pads');

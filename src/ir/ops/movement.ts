@@ -1,6 +1,6 @@
 /**
  * @file Operators that move elements without computing: Transpose, Expand, Slice, Split, Concat, Pad, Tile, and the
- * two that trade channels for space. They are linear; a dimension that is cut or padded stays whole.
+ * two that trade channels for space. They are linear; a dimension that is sliced or padded stays whole.
  */
 
 import type { FactorRule } from '../factor-rule.js';
@@ -253,7 +253,7 @@ function blockSizes(view: OperatorView): { readonly p: number; readonly q: numbe
   return { p: block, q: block };
 }
 
-/** What a Pad adds where that is one number; null where it repeats what is there. */
+/** The number that a Pad adds, if it adds one number; null if it repeats elements. */
 function paddingValue(view: OperatorView): number | null {
   if (text(view, 'mode', 'constant') !== 'constant') return null;
   const value = tensor(view, 'constant_value');

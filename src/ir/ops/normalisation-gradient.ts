@@ -1,11 +1,11 @@
 /**
  * @file Gradients of normalisations. With unit x̂ = (x − mean) · inverse, inverse = (mean(c²) + ε)^(−1/2), and the gradient h
- * that arrives at x̂:
+ * of x̂:
  *
  *     dx = inverse · (h − mean(h) − x̂ · mean(h x̂))
  *
- * without mean(h) where nothing is centred. Statistics that the operator left as results are read, others are computed anew
- * (from x alone: cheaper than keeping x̂). All is done in the type in which the forward forms its sums.
+ * without mean(h) if x is not centred. Statistics that the operator returns as results are read, others are recomputed
+ * (from x alone: cheaper than storing x̂). Everything is computed in the type in which the forward forms its sums.
  */
 import type { DType } from '../dtype.js';
 import { elementCount } from '../graph.js';
@@ -36,7 +36,7 @@ export interface Normalised {
   readonly inverse: string;
 }
 
-/** How the unit form is reached: statistics that are there already are named. */
+/** How to compute the unit form; statistics that exist already are given by name. */
 interface UnitFormWay {
   readonly epsilon: number;
   readonly isCentred: boolean;
@@ -60,16 +60,16 @@ export function normalised(write: OperatorGradient, field: NormalisedTensor, way
   return { ...parts, isCentred: way.isCentred, inverse, unit: at.mul(centred, inverse) };
 }
 
-/** What arrives at a normalisation, each null where nothing does. */
+/** The gradients that reach a normalisation; null for those that are absent. */
 interface Arriving {
-  /** At the unit form. */
+  /** Gradient of the unit form. */
   readonly unit: string | null;
-  /** At the mean and at the inverse deviation, in the statistics' shape. */
+  /** Gradients of the mean and of the inverse deviation, in the statistics' shape. */
   readonly mean?: string | null;
   readonly inverse?: string | null;
-  /** At the variance. */
+  /** Gradient of the variance. */
   readonly variance?: string | null;
-  /** At the field itself. */
+  /** Gradient of the field itself, as a result. */
   readonly field?: string | null;
 }
 
@@ -90,7 +90,7 @@ export function throughUnit(normal: Normalised, arriving: Arriving): string {
   const sum = terms.length > 0 ? terms.reduce((total, term) => at.add(total, term)) : null;
   if (sum && lift) return at.add(sum, lift);
   if (sum) return sum;
-  // Nothing but a mean: spread over what it was taken of.
+  // Only the mean has a gradient: it is spread over the field.
   return at.write.add('Expand', [lift ?? at.write.scalar(at.type, 0)], { shape });
 }
 
@@ -101,7 +101,7 @@ function trailing(isCentred: boolean): GradientBody {
     const { dtype, shape } = operand(view, 0);
     const from = axisOf(view, 'axis', shape.length, -1);
     const type = stashType(view);
-    // Statistics in another type than sums are formed in are too coarse to go on with.
+    // Statistics in another type than that of the sums are too coarse to be reused.
     const kept = (index: number) => (view.outputs[index]?.dtype === type ? `out${index}` : null);
     const [meanAt, inverseAt] = isCentred ? [1, 2] : [null, 1];
     const normal = normalised(
@@ -128,7 +128,7 @@ function trailing(isCentred: boolean): GradientBody {
   };
 }
 
-/** The operands that scale and shift a unit form, and in which type and shape that is. */
+/** The operands that scale and shift a unit form, and the type and shape of the computation. */
 interface Scales {
   readonly scale: number;
   readonly shift: number | null;
@@ -136,7 +136,7 @@ interface Scales {
   readonly shape: readonly number[];
 }
 
-/** Gradients of scale and shift; `then` gets what arrives at the unit form, null where the result has no gradient. */
+/** Gradients of scale and shift; `then` gets the gradient of the unit form, null if the result has no gradient. */
 export function scaled(
   write: OperatorGradient,
   { at, unit }: Normalised,

@@ -1,6 +1,6 @@
 /**
- * @file Normalisations of each position over its last dimensions. They are expanded when one of those is sharded: then sums
- * travel. Statistics are always those of the whole.
+ * @file Normalisations of each position over its last dimensions. They are expanded if one of those is sharded: ranks then
+ * reduce sums. Statistics are always those of the whole tensor.
  */
 import { dtypeOfOnnx } from '../dtype.js';
 import type { TensorType } from '../graph.js';

@@ -1,5 +1,5 @@
 /**
- * @file Reading an operator's attributes and operands, with the errors that a malformed model earns.
+ * @file Reading an operator's attributes and operands, with the errors for a malformed model.
  */
 import { type DType, dtypeOfOnnx } from '../dtype.js';
 import { AutoparError } from '../error.js';
@@ -58,7 +58,7 @@ export function integers(view: OperatorView, name: string): readonly number[] | 
   return Array.isArray(value) && value.every((item) => typeof item === 'number') ? value : undefined;
 }
 
-/** A list that the operator cannot do without. */
+/** A list of numbers that the operator requires. */
 export function neededIntegers(view: OperatorView, name: string): readonly number[] {
   const value = integers(view, name);
   if (!value) throw mismatch(view, `its ${name} must be a constant`);

@@ -1,6 +1,6 @@
 /**
- * @file What the gradients of a family are written with: entries that get one, and the way from a gradient of the broadcast shape
- * back to an operand.
+ * @file Helpers for the gradients of a family: entries that get a gradient, and the reduction of a gradient of the broadcast
+ * shape to an operand.
  */
 import type { DType } from '../dtype.js';
 import type { FactorRule } from '../factor-rule.js';
@@ -13,7 +13,7 @@ import { OperatorWriter } from './operator-writer.js';
 /** Writes the gradients of all wanted operands. */
 export type GradientBody = (write: OperatorGradient) => void;
 
-/** The entry with a gradient that `body` writes; a text says why none passes. */
+/** The entry with a gradient that `body` writes; a text states why there is no gradient. */
 export function differentiable(entry: OperatorEntry, body: GradientBody | string): OperatorEntry {
   if (typeof body === 'string') return { ...entry, gradient: { kind: 'none', why: body } };
   const source: GradientSource = {
@@ -48,15 +48,15 @@ function formOf(entry: OperatorEntry, body: PlainBody): PlainForm {
   };
 }
 
-/** One is thinkable; why there is none. */
+/** For a gradient that would be possible but does not exist; `why` is the reason. */
 export function refused(why: string): GradientSource {
   return { kind: 'refused', why };
 }
 
-/** By operator: a gradient, a plain form, or why none passes. */
+/** By operator: a gradient, a plain form, or the reason why there is no gradient. */
 export type GradientTable = Readonly<Record<string, GradientBody | { readonly plain: PlainBody } | string>>;
 
-/** Entries with what the table has for each of them. */
+/** Entries with the gradient or plain form that the table has for each of them. */
 export function withGradients(entries: readonly OperatorEntry[], table: GradientTable): readonly OperatorEntry[] {
   return entries.map((entry) => {
     const body = Object.hasOwn(table, entry.op) ? table[entry.op] : undefined;
@@ -91,7 +91,7 @@ export class OperatorGradient extends OperatorWriter {
 
   /**
    * `name`, of type `from` and of a shape that the operand broadcasts to, becomes `d{operand}`: summed over the dimensions
-   * that the operand was broadcast along (one sum, so that one collective pays for all of them), and cast.
+   * that the operand was broadcast along (one sum, so that one collective reduces all of them), and cast.
    */
   into(index: number, name: string, from: DType, shape: readonly number[]): void {
     const { shape: target } = operand(this.view, index);
@@ -111,7 +111,7 @@ export class OperatorGradient extends OperatorWriter {
     this.add('Identity', [this.inType(name, from, operand(this.view, index).dtype)], {}, `d${index}`);
   }
 
-  /** Nothing that the operand holds moves a result: its gradient is zero. */
+  /** The operand's values do not change any result: its gradient is zero. */
   none(index: number): void {
     const { dtype, shape } = operand(this.view, index);
     const value: ConstantTensor = constant(dtype, [0], [1]);
@@ -127,5 +127,5 @@ export class OperatorGradient extends OperatorWriter {
 /** Why no gradient passes through integers and truth values. */
 export const WHOLE_NUMBERS = 'its result is whole numbers or truth values';
 
-/** Why none passes through steps, as PyTorch's zeros have it. */
+/** Why no gradient passes through step functions; PyTorch has zeros there. */
 export const STEPS = 'a step function: its derivative is zero';

@@ -10,7 +10,7 @@ import { operand, result } from './operands.js';
 import { type DimensionAxes, rearrange } from './rearrange.js';
 
 export class OperatorWriter {
-  /** The writer beneath, for what expansions write too. */
+  /** The underlying writer, for helpers that expansions use too. */
   readonly expansion = new ExpansionWriter();
   readonly #scalars = new Map<string, string>();
   readonly #casts = new Map<string, string>();
@@ -47,7 +47,7 @@ export class OperatorWriter {
     return this.expansion.addOf(domain, op, inputs, [], attributes, output);
   }
 
-  /** Adds a node with several results, named as told. */
+  /** Adds a node with several results, with the given names. */
   addAll(
     op: string,
     inputs: readonly (string | null)[],
@@ -65,7 +65,7 @@ export class OperatorWriter {
     return this.expansion.cast(input, [], to, output);
   }
 
-  /** The positions 0, 1, … along an axis (int64), beside the other dimensions of a tensor of this shape. */
+  /** The positions 0, 1, … along an axis (int64), in a shape that broadcasts to a tensor of this shape. */
   positions(shape: readonly number[], axis: number): string {
     return positionsAlong(this.expansion, shape, axis, []);
   }
@@ -121,7 +121,7 @@ export class OperatorWriter {
   }
 }
 
-/** What makes a tensor that is only renamed to a gradient or a result makes that itself. */
+/** Removes an Identity that only renames a tensor to a gradient or a result: the tensor gets that name itself. */
 function withoutRenames(written: WrittenOperators): WrittenOperators {
   const made = new Set(written.nodes.flatMap(({ outputs }) => outputs));
   const renamed = new Map<string, string>();

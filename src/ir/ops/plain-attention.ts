@@ -1,5 +1,5 @@
 /**
- * @file ONNX's Attention in plain operators: its operands and results brought into the form that scores.ts has.
+ * @file ONNX's Attention in plain operators: its operands and results rearranged into the form of scores.ts.
  */
 import { numberOf, operand } from './operands.js';
 import type { OperatorWriter } from './operator-writer.js';
@@ -28,7 +28,7 @@ export function plainAttention(write: OperatorWriter, sizes: AttentionSizes): vo
   const raised = (index: number) => write.inType(`in${index}`, operand(view, index).dtype, type);
   const perHead = (heads: readonly RearrangedAxis[], rows: RearrangedAxis, features: RearrangedAxis): DimensionAxes =>
     sizes.flat ? [[b], [rows], [...heads, features]] : [[b], heads, [rows], [features]];
-  /** Keys or values, those of the past before those of this call: the result that shows them, too. */
+  /** Keys or values, past ones before those of this call; also writes the result that returns them. */
   const asKeys = (index: 1 | 2, past: number, features: RearrangedAxis) => {
     const now: DimensionAxes = [[b], [h], [own], [features]];
     const joined: DimensionAxes = [[b], [h], [t], [features]];
@@ -65,7 +65,7 @@ function axesOf(sizes: AttentionSizes): AttentionAxes {
   };
 }
 
-/** What comes between products and probabilities; `shown`: of which stage a result is. */
+/** The steps between the matmul of queries and keys and the probabilities; `shown` writes the result of a stage. */
 function stepsOf(
   write: OperatorWriter,
   { query, past }: AttentionSizes,
@@ -74,7 +74,7 @@ function stepsOf(
 ): readonly ScoreStep[] {
   const { view } = write;
   const steps: ScoreStep[] = [...shown(0)];
-  // ONNX Runtime masks what is capped, so that no cap lets masked scores through.
+  // ONNX Runtime masks capped scores, so that no cap lets masked scores through.
   const cap = numberOf(view, 'softcap', 0);
   if (cap !== 0) steps.push({ kind: 'cap', by: cap });
   steps.push(...shown(1));

@@ -1,6 +1,6 @@
 /**
- * @file DeformConv in plain operators (Dai et al. 2017; with a mask, Zhu et al. 2019). Every place k of a window p looks where
- * its offset sends it; what it finds there is sampled between four pixels, weighed by its mask, and convolved:
+ * @file DeformConv in plain operators (Dai et al. 2017; with a mask, Zhu et al. 2019). Every place k of a window p reads the
+ * image at its offset; the value is interpolated between four pixels, weighted by its mask, and convolved:
  *
  *     S = Σ over corners of x · weight        y = W · (S · mask)        per group of channels
  */
@@ -11,10 +11,10 @@ import type { OperatorWriter } from './operator-writer.js';
 import { type Along, cornerPlace, cornerWeight } from './sampling-gradient.js';
 import { windowsOf } from './windows.js';
 
-/** Places of the operands. */
+/** Indices of the operands. */
 const [IMAGE, KERNEL, OFFSETS, BIAS, MASK] = [0, 1, 2, 3, 4];
 
-/** Channels are seen by groups of offsets where they are sampled, by groups of the convolution where they are multiplied. */
+/** Channels are split into groups of offsets for sampling, and into groups of the convolution for the matmul. */
 interface Parts {
   /** Samples, groups of offsets, channels of each, places of a window, windows, groups of the convolution. */
   readonly batch: number;
@@ -86,7 +86,7 @@ function cornersOf(write: OperatorWriter, parts: Parts): readonly Corner[] {
   });
 }
 
-/** Where every place of every window looks: its own position, and the offset. */
+/** The position that every place of every window reads: its own position plus the offset. */
 function placesOf(write: OperatorWriter, { batch, groups, taps, windows }: Parts): readonly Along[] {
   const { view } = write;
   const type = write.sumType;

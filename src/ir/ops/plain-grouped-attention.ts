@@ -1,7 +1,7 @@
 /**
  * @file ONNX Runtime's GroupQueryAttention in plain operators: causal, with the rotation of queries and keys inside. It is
  * trained over whole sequences; one that continues a cache is the same with keys and values that were written into the cache,
- * each sequence's behind its last token (continued-cache.ts).
+ * each sequence's after its last token (continued-cache.ts).
  */
 import { AutoparError } from '../error.js';
 import { constant } from './constants.js';
@@ -22,11 +22,11 @@ export interface GroupedSizes {
   readonly cached: number;
 }
 
-/** Places of the operands. */
+/** Indices of the operands. */
 const [QUERY, KEY, VALUE, PAST_KEY, PAST_VALUE, COSINE, SINE, POSITIONS, BIAS, SINK] = [0, 1, 2, 3, 4, 7, 8, 9, 10, 11];
-/** The place of a sequence's last token. */
+/** Index of the operand with the places of the sequences' last tokens. */
 const LAST = 5;
-/** Scales of a quantised cache, and weights of normalised queries and keys. */
+/** Operands that are refused: scales of a quantised cache, and weights of normalised queries and keys. */
 const REFUSED = [12, 13, 14, 15];
 
 /** `total`: positions that are attended to. */
@@ -48,7 +48,7 @@ export function plainGroupedAttention(write: OperatorWriter, sizes: GroupedSizes
     : apart(write, raised(QUERY), [own, ownKeys, ownKeys]);
   const before = isWhole ? null : tokensBefore(write, sizes.query);
   const turn = rotation(write, sizes, before);
-  /** Keys or values with those of the cache: the result that shows them, too. */
+  /** Keys or values with those of the cache; also writes the result that returns them. */
   const held = (name: string, index: 1 | 2, past: number) => {
     const { query: steps, cached } = sizes;
     const joined =
@@ -70,13 +70,13 @@ export function plainGroupedAttention(write: OperatorWriter, sizes: GroupedSizes
   write.makes(0, write.rearrange(result, queries, own), type);
 }
 
-/** Keys or values with room behind them, which holds nothing that could be differentiated. */
+/** Keys or values, padded with zeros to the length of the cache; the padding has no gradient. */
 function behind(write: OperatorWriter, name: string, room: number): string {
   if (room === 0) return name;
   return write.add('Pad', [name], { pads: [0, 0, 0, 0, 0, 0, room, 0], constant_value: constant(write.sumType, [0]) });
 }
 
-/** Queries, keys and values that lie side by side. */
+/** Splits queries, keys and values that are packed in one tensor. */
 function apart(write: OperatorWriter, name: string, forms: readonly DimensionAxes[]): readonly string[] {
   const names = ['queries', 'keys', 'values'];
   const split = forms.map((form) => dimensionSizes(form)[2] ?? 1);
@@ -111,7 +111,7 @@ function axesOf({ batch, query, heads, keyHeads, head, cached }: GroupedSizes, t
   };
 }
 
-/** What turns heads through the angles of their positions. */
+/** Returns a function that applies the rotary embedding of the positions to heads. */
 function rotation(write: OperatorWriter, { head, query }: GroupedSizes, before: string | null) {
   const { view, sumType: type } = write;
   const table = view.inputs[COSINE];
@@ -131,7 +131,7 @@ function rotation(write: OperatorWriter, { head, query }: GroupedSizes, before: 
 }
 
 /**
- * Positions of this call's tokens: those behind the cache, or given [batch, positions]; over whole sequences the first one [1],
+ * Positions of this call's tokens: those after the cache, or given [batch, positions]; over whole sequences the first one [1],
  * which is all that the operator reads of those given.
  */
 function positionsOf(write: OperatorWriter, query: number, before: string | null): string {
@@ -187,7 +187,7 @@ function stepsOf(
   return steps;
 }
 
-/** A score that takes its part of the probabilities and gives nothing: trained per head, or zero. */
+/** An attention sink: a score that takes its share of the probabilities and has no value; trained per head, or zero. */
 function sinkOf(write: OperatorWriter, { h, g }: AttentionAxes): string | null {
   const { view } = write;
   const given = view.inputs[SINK];

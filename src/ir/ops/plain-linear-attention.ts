@@ -23,7 +23,7 @@ export interface LinearSizes {
 
 const [QUERY, KEY, VALUE, STATE, DECAY, RATE] = [0, 1, 2, 3, 4, 5];
 
-/** More steps than these are not written out. */
+/** Maximum number of steps that are written out. */
 const MOST_STEPS = 1024;
 
 export function plainLinearAttention(write: OperatorWriter, sizes: LinearSizes): void {

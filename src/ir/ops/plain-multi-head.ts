@@ -24,13 +24,13 @@ export interface MultiHeadSizes {
   readonly packing: 'all' | 'keys' | 'none';
 }
 
-/** Places of the operands of attention over queries, keys and values that were projected before. */
+/** Indices of the operands of attention over queries, keys and values that were projected before. */
 export interface SeparatePlaces {
   readonly bias: number;
   readonly mask: number;
   readonly scores: number;
   readonly past: number;
-  /** Length of what is in a past buffer that is larger. */
+  /** The operand with the number of tokens in a larger buffer for the past. */
   readonly pastLength: number;
   readonly indirection: number;
 }
@@ -48,14 +48,14 @@ export function plainMultiHead(write: OperatorWriter, sizes: MultiHeadSizes, pla
   const before = view.inputs[places.pastLength] ? tokensBefore(write, axes, places.pastLength) : null;
   const flat = (rows: RearrangedAxis, features: RearrangedAxis): DimensionAxes => [[b], [rows], [h, features]];
   const queries = (features: RearrangedAxis): DimensionAxes => [[b], [h], [], [s], [features]];
-  // Keys that come per head are an encoder's, which have their biases.
+  // Keys per head come from an encoder and have their biases already.
   const isPerHead = operand(view, KEY).shape.length === 4;
   const biased = (index: number) => {
     const name = write.inType(`in${index}`, operand(view, index).dtype, type);
     const added = index === QUERY || !isPerHead ? biases[index] : undefined;
     return added === undefined ? name : write.add('Add', [name, added]);
   };
-  /** Keys or values, those of the past before those of this call: the result that shows them, too. */
+  /** Keys or values, past ones before those of this call; also writes the result that returns them. */
   const asKeys = (index: 1 | 2, features: RearrangedAxis) => {
     const now: DimensionAxes = [[b], [h], [own], [features]];
     const past = places.past + index - 1;
@@ -77,11 +77,11 @@ export function plainMultiHead(write: OperatorWriter, sizes: MultiHeadSizes, pla
   write.makes(0, write.rearrange(result, queries(f), flat(s, f)), type);
 }
 
-/** Refuses forms that only other devices have kernels for, and those whose positions are known only when it runs. */
+/** Refuses forms that only other devices have kernels for, and those whose positions are known only at run time. */
 function refuse({ view }: OperatorWriter, { packing }: MultiHeadSizes, places: SeparatePlaces): void {
   const isLate = Boolean(view.inputs[places.pastLength]);
   const isShared = numberOf(view, 'past_present_share_buffer', 0) !== 0;
-  // ONNX Runtime's MultiHeadAttention on a CPU writes nothing into a buffer that is handed to it.
+  // ONNX Runtime's MultiHeadAttention on a CPU writes nothing into a buffer that is passed to it.
   const isHeld = isLate ? isShared && !view.outputs[3] : !isShared;
   if (packing === 'none' && isHeld && !view.inputs[places.indirection]) return;
   throw new AutoparError(
@@ -114,7 +114,7 @@ function axesOf(sizes: MultiHeadSizes): AttentionAxes {
   };
 }
 
-/** Biases of queries, keys and values, which lie in one tensor. */
+/** Biases of queries, keys and values, split from one tensor. */
 function biasesOf(write: OperatorWriter, { h, e, f }: AttentionAxes, index: number): readonly string[] {
   const type = write.view.inputs[index];
   if (!type) return [];

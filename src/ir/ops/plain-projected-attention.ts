@@ -18,7 +18,7 @@ interface ProjectedSizes {
   readonly total: number;
 }
 
-/** Places of the operands. */
+/** Indices of the operands. */
 const [INPUT, WEIGHTS, BIAS, MASK, PAST, SCORES, PAST_LENGTH] = [0, 1, 2, 3, 4, 5, 6];
 
 export function plainProjectedAttention(write: OperatorWriter, sizes: ProjectedSizes): void {
@@ -33,7 +33,7 @@ export function plainProjectedAttention(write: OperatorWriter, sizes: ProjectedS
   const [query = '', ...own] = partsOf(write, axes, joined);
   const past = view.inputs[PAST] ? halves(write, raised(PAST)) : null;
   const before: RearrangedAxis = { size: sizes.total - sizes.query };
-  /** Keys or values, those of the past before those of this call. */
+  /** Keys or values, past ones before those of this call. */
   const keys = [e, f].map((last, index) => {
     const name = own[index] ?? '';
     const held =

@@ -1,6 +1,6 @@
 /**
- * @file What samples regions of images on a grid, in plain operators: RoiAlign (He et al. 2017) and CropAndResize. Samples lie in
- * rows and columns, so a mean of samples is its image between two matrices, which hold what each pixel counts for:
+ * @file RoiAlign (He et al. 2017) and CropAndResize, which sample regions of images on a grid, in plain operators. Samples form
+ * rows and columns, so a mean of samples is its image between two matrices, which hold the weight of each pixel:
  *
  *     y[r c p q] = Σ over h w of A[r p h] · x[n(r) c h w] · B[r q w]        A[r p h] = mean over samples u of hat(u − h)
  *
@@ -13,7 +13,7 @@ import { numberOf, operand, result, text } from './operands.js';
 import type { OperatorWriter } from './operator-writer.js';
 import { alignedAxis, type SampledAxis } from './region-samples.js';
 
-/** Places of the operands. */
+/** Indices of the operands. */
 const [IMAGE, OWNERS] = [0, 2];
 
 export function plainRoiAlign(write: OperatorWriter): void {
@@ -54,7 +54,7 @@ function ownersOf(write: OperatorWriter): string {
   return write.cast(write.add('Equal', [column, row]), write.sumType);
 }
 
-/** [region, result, pixel]: what each pixel of an axis counts for. */
+/** [region, result, pixel]: the weight of each pixel of an axis. */
 function weightsOf(write: OperatorWriter, axis: SampledAxis): string {
   const at = write.on(write.sumType);
   const pixels = write.cast(write.positions([1, 1, 1, axis.size], 3), write.sumType);
@@ -63,7 +63,7 @@ function weightsOf(write: OperatorWriter, axis: SampledAxis): string {
   return write.add('ReduceSum', [counted], { axes: [2], keepdims: 0 });
 }
 
-/** The pixels before and behind each sample of an axis: [region, (result, sample, side)]. */
+/** The pixels before and after each sample of an axis: [region, (result, sample, side)]. */
 interface Sides {
   readonly count: number;
   /** int64. */

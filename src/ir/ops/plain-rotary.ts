@@ -1,6 +1,6 @@
 /**
- * @file ONNX's RotaryEmbedding in plain operators, for devices without a kernel for it: pairs of features are turned by the angle
- * of their position, features behind them stay.
+ * @file ONNX's RotaryEmbedding in plain operators, for devices without a kernel for it: pairs of features are rotated by the
+ * angle of their position, features after them do not change.
  */
 import { numberOf, operand } from './operands.js';
 import type { OperatorWriter } from './operator-writer.js';

@@ -5,7 +5,7 @@
  *
  *     n c (y k) x  ->  (n c y) 1 k x        one window of k over k, and as before over x
  *
- * What a window owes its positions is laid back by a transposed convolution with a kernel of ones.
+ * A transposed convolution with a kernel of ones adds the gradient of each window to its positions.
  */
 import { elementCount } from '../graph.js';
 import { constant } from './constants.js';
@@ -56,7 +56,7 @@ export function globalLpPoolGradient(write: OperatorGradient): void {
   write.become(0, product, operand(write.view, 0).dtype);
 }
 
-/** The first of the largest elements of a window takes all, as in PyTorch. */
+/** The first of the largest elements of a window gets the whole gradient, as in PyTorch. */
 export function maxPoolGradient(write: OperatorGradient): void {
   if (!write.wants(0)) return;
   const images = imagesOf(write);
@@ -77,7 +77,7 @@ export function maxPoolGradient(write: OperatorGradient): void {
     images.give(write, write.rearrange(taken, joined, images.large));
     return;
   }
-  // Each place of a window becomes a channel; the kernel that takes them apart also lays them back.
+  // Each place of a window becomes a channel; the kernel that unfolds windows also folds them back.
   const { windows } = images;
   const kernel = windows.map((window) => window.kernel);
   const taps = elementCount(kernel);
@@ -106,13 +106,13 @@ function identityOf(size: number): readonly number[] {
   return Array.from({ length: size * size }, (_, place) => (place % (size + 1) === 0 ? 1 : 0));
 }
 
-/** What padding holds in a search for the largest: a number, since infinity times zero is none. */
+/** The value of padding in a search for the maximum: finite, since infinity times zero is NaN. */
 const LOWEST = -3e38;
 
 /** ONNX Runtime convolves in float32. */
 const FINE = 'float32';
 
-/** Positions weigh the same. */
+/** All positions have the same weight. */
 export function globalAveragePoolGradient(write: OperatorGradient): void {
   if (!write.wants(0)) return;
   const { dtype, shape } = operand(write.view, 0);
@@ -121,7 +121,7 @@ export function globalAveragePoolGradient(write: OperatorGradient): void {
   write.add('Expand', [scaled], { shape }, 'd0');
 }
 
-/** Equal largest elements share, as PyTorch's amax has it: no order of positions, which may be sharded, is needed. */
+/** Equal largest elements share the gradient, as in PyTorch's amax: this needs no order of positions, which may be sharded. */
 export function globalMaxPoolGradient(write: OperatorGradient): void {
   if (!write.wants(0)) return;
   const { dtype, shape } = operand(write.view, 0);
@@ -140,7 +140,7 @@ interface Images {
   /** Dimensions of the operand's images and of the result's. */
   readonly large: DimensionAxes;
   readonly small: DimensionAxes;
-  /** No two windows share a position, and none leaves one out. */
+  /** Whether no two windows share a position, and none leaves one out. */
   readonly isParted: boolean;
   readonly whole: (write: OperatorGradient, name: string) => string;
   readonly pooled: (write: OperatorGradient, name: string) => string;
@@ -183,7 +183,7 @@ function imagesOf(write: OperatorGradient): Images {
 
 const NONE: RearrangedAxis = { size: 1 };
 
-/** What each window holds is added to each of its positions. */
+/** Adds the value of each window to each of its positions. */
 function layBack(write: OperatorGradient, { windows, large, isParted }: Images, pooled: string): string {
   if (isParted) return write.add('Expand', [pooled], { shape: dimensionSizes(large) });
   const kernel = windows.map((window) => window.kernel);

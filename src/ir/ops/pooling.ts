@@ -1,5 +1,5 @@
 /**
- * @file Pooling. Samples and channels pass; positions pass where windows lie side by side. Pooling over all positions is
+ * @file Pooling. Samples and channels pass; positions pass where windows are adjacent. Pooling over all positions is
  * a reduction: a mean is expanded into a sum and a scale, a maximum is partial.
  */
 import type { FactorRule } from '../factor-rule.js';
@@ -71,7 +71,7 @@ function poolingRule(view: OperatorView): string | FactorRule {
   return bindRule(`n c ${names.input.join(' ')} -> n c ${names.output.join(' ')}`, view, {}, names.windows);
 }
 
-/** What padding counts as; null where it does not count, so that windows at the edge are divided by fewer elements. */
+/** The value of padding; null if padding is not counted, so that windows at the edge are divided by fewer elements. */
 function fillOf(view: OperatorView): number | null {
   if (view.op === 'MaxPool') return Number.NEGATIVE_INFINITY;
   if (view.op !== 'AveragePool') return 0;
@@ -83,7 +83,7 @@ function fillOf(view: OperatorView): number | null {
   return windows(view).every(inside) ? 0 : null;
 }
 
-/** Places in a shard's images count from the shard's first one. */
+/** Places in a shard count from its first image: the offset is added. */
 function placesOnShard(view: OperatorView, offsets: Readonly<Record<string, string>>): Expansion {
   const write = new ExpansionWriter();
   const { shape } = operand(view, 0);

@@ -1,5 +1,5 @@
 /**
- * @file Quantised numbers: per tensor or per slice along an axis, whose scales go with that axis.
+ * @file Quantised numbers: per tensor or per slice along an axis, whose scales are sharded with that axis.
  */
 
 import type { DType } from '../dtype.js';
@@ -175,7 +175,7 @@ function convolvedShape(view: OperatorView, kernel: number): readonly number[] {
   return channelsLast(view) ? [n, ...positions, m] : [n, m, ...positions];
 }
 
-/** ONNX Runtime's own form may have channels behind the positions. */
+/** ONNX Runtime's own form may have channels last. */
 export function channelsLast(view: OperatorView): boolean {
   return numberOf(view, 'channels_last', 0) !== 0;
 }
@@ -215,7 +215,7 @@ function scaledRule(view: OperatorView): string {
   const names = dimensionNames(shape.length);
   const blocked = numberOf(view, 'block_size', 0) !== 0 || operand(view, 1).shape.length > 1;
   if (blocked) return '*a!, *c!, *c! -> *a!';
-  // One scale is for the whole tensor, whatever axis is named beside it.
+  // A single scale is for the whole tensor, whatever axis is given.
   const whole = elementCount(operand(view, 1).shape) === 1;
   const own = whole ? '1' : (names[axisOf(view, 'axis', shape.length, Math.min(1, shape.length - 1))] ?? '1');
   return `${names.join(' ')}, ${scaleText(view, 1, own)}, ${scaleText(view, 2, own)} -> ${names.join(' ')}`;

@@ -1,6 +1,6 @@
 /**
- * @file ONNX Runtime's products of quantised numbers (domain com.microsoft). Those whose results are floating-point are
- * taken apart where the contracted dimension is sharded: integers are summed exactly, then scaled.
+ * @file ONNX Runtime's matmuls of quantised numbers (domain com.microsoft). Those with floating-point results are expanded if
+ * the contracted dimension is sharded: integers are summed exactly, then scaled.
  */
 import type { DType } from '../dtype.js';
 import type { DimensionFactors } from '../factor-rule.js';
@@ -58,7 +58,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     infer: (view) => [product(view, 'float32')],
     rule: (view) => {
       const column = `${scaleText(view, 2, 'n')}, ${scaleText(view, 3, 'n')}`;
-      // The scale of the left operand is that of its largest value: all of its dimensions are looked through.
+      // The scale of the left operand is that of its largest value: finding it reads all of its dimensions.
       return `*b% m% k%, *b% k% n, ${column}, n -> *b% m% n`;
     },
     expansion: (view) => {

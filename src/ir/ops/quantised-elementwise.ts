@@ -1,6 +1,6 @@
 /**
  * @file ONNX Runtime's operators on quantised tensors that keep or pool positions (domain com.microsoft). Scales and zero
- * points are one per tensor, so they stay whole and everything else goes as in the operator without quantisation.
+ * points are one per tensor, so they stay whole and everything else is as in the operator without quantisation.
  */
 import type { FactorRule } from '../factor-rule.js';
 import { elementCount } from '../graph.js';
@@ -166,7 +166,7 @@ function placed(view: OperatorView, spatial: string): string {
   return channelsLast(view) ? `n ${spatial} c` : `n c ${spatial}`;
 }
 
-/** The tensors that are joined: every third operand, behind the scale and zero point of the result. */
+/** The tensors that are joined: every third operand, after the scale and zero point of the result. */
 function joined(view: OperatorView) {
   return view.inputs.flatMap((type, index) => (index >= 2 && index % 3 === 2 && type ? [type] : []));
 }

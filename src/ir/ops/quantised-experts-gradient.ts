@@ -1,17 +1,17 @@
 /**
- * @file The gradient of QMoE, whose experts' weights are quantised, with respect to what is not: tokens, scores and biases. The
+ * @file The gradient of QMoE, whose experts' weights are quantised, with respect to tokens, scores and biases. The
  * weights are unpacked in plain operators,
  *
  *     byte → numbers of 4 or 8 bits, lowest first → (number − zero point) · scale of the row, or of the block in it
  *
- * and are those of a mixture of experts then. Its scores are always normalised over the experts that are chosen.
+ * and are then those of a plain mixture of experts. Its scores are always normalised over the experts that are chosen.
  */
 import { noGradientError, refuseQuantised, unpacked } from './block-quantised-gradient.js';
 import { type Experts, expertsGradient, refuseExperts } from './experts-gradient.js';
 import { numberOf, operand } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
 
-/** Places of the first weights, of the second, and of the gates' operands. */
+/** Indices of the first weights, of the second, and of the gates' operands. */
 const [FIRST, SECOND, GATE] = [2, 5, 8];
 const ZERO_POINTS = 11;
 const ROUTER = 14;
@@ -42,7 +42,7 @@ function bitsOf(view: OperatorGradient['view']): number {
   return numberOf(view, 'expert_weight_bits', 4);
 }
 
-/** [expert, row, column] of operand `index`; its scales are behind it. */
+/** [expert, row, column] of operand `index`; its scales are the next operand. */
 function plainWeights(write: OperatorGradient, index: number, zeroPoint: number): string {
   const { view } = write;
   const type = write.sumType;

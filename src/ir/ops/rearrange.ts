@@ -16,7 +16,7 @@ export interface RearrangedAxis {
 /** A tensor's dimensions, each a list of axes, major to minor. [] is a dimension of size 1. */
 export type DimensionAxes = readonly (readonly RearrangedAxis[])[];
 
-/** Adds what brings `input`, whose dimensions are `from`, into the dimensions `to`; returns the result's name. */
+/** Adds the operators that bring `input` from the dimensions `from` into the dimensions `to`; returns the result's name. */
 export function rearrange(write: ExpansionWriter, input: string, from: DimensionAxes, to: DimensionAxes): string {
   const [order, wanted] = [from.flat(), to.flat()];
   const split = order.map((axis) => [axis]);

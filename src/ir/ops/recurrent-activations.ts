@@ -1,11 +1,11 @@
 /**
- * @file The activation functions that LSTM, GRU and RNN name: how each is computed again, and its derivative.
+ * @file The activation functions that LSTM, GRU and RNN name: how each is recomputed, and its derivative.
  */
 import { numberOf } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
 import type { Arithmetic } from './operator-writer.js';
 
-/** An activation of a gate: its value from what goes in, and its derivative from that and the value. */
+/** An activation of a gate: its value from the gate's input, and its derivative from the input and the value. */
 export interface Activation {
   readonly value: (on: Arithmetic, x: string) => string;
   readonly slope: (on: Arithmetic, x: string, y: string) => string;
@@ -18,7 +18,7 @@ const of =
   () => ({ value: (on, x) => on.of(op, x), slope });
 
 /**
- * Per function: its usual alpha and beta, and what it computes. At kinks the derivative is that of the flat side, as PyTorch's.
+ * Per function: its usual alpha and beta, and what it computes. At kinks the derivative is that of the flat side, as in PyTorch.
  */
 const ACTIVATIONS: Readonly<
   Record<string, { readonly alpha: number; readonly beta: number; readonly make: Make } | undefined>

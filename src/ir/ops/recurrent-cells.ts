@@ -1,9 +1,9 @@
 /**
  * @file One direction of an LSTM, GRU or RNN, from its last step back to its first.
  *
- * All hidden states are known, so what goes into the gates is computed again for all steps at once; so are the factors by
- * which a step's gradient is multiplied on its way through each gate. What is left to do step by step is short: an LSTM's cell
- * states forwards, and backwards the gradients of state and cell. The weights' gradients are products over all steps again.
+ * All hidden states are known, so the inputs of the gates are recomputed for all steps at once, and so are the factors by which
+ * each gate multiplies a step's gradient. Only an LSTM's cell states (forwards) and the gradients of state and cell (backwards)
+ * are computed step by step. The weights' gradients are again matmuls over all steps.
  */
 import type { DType } from '../dtype.js';
 import { constant } from './constants.js';
@@ -23,16 +23,16 @@ export interface Direction {
   /** [G, X] and [G, H] */
   readonly w: string;
   readonly r: string;
-  /** Of inputs and of states, [G] each; null without. */
+  /** Biases of inputs and of states, [G] each; null if there are none. */
   readonly biases: readonly [string, string] | null;
   /** The states before each step, [T, N, H]. */
   readonly before: string;
   /** The cell state before the first step, [1, N, H]. */
   readonly firstCell: string | null;
-  /** [H] each: of the input, output and forget gate. */
+  /** Peephole weights of the input, output and forget gate, [H] each. */
   readonly peepholes: readonly [string, string, string] | null;
   readonly activations: readonly Activation[];
-  /** Per step [1, N, 1]: 1 inside a sequence, 0 behind its end; null where all have all steps. */
+  /** Per step [1, N, 1]: 1 inside a sequence, 0 after its end; null if all sequences have all steps. */
   readonly inside: readonly string[] | null;
   /** Gradients of the step's result, [1, N, H]; null without. */
   readonly grads: readonly string[] | null;
@@ -43,12 +43,12 @@ export interface Direction {
 
 /** Gradients of one direction. */
 export interface DirectionGradients {
-  /** Of what the inputs' and the states' weights and biases add to the gates, [T, N, G]. */
+  /** Gradients of the terms that inputs and states, with weights and biases, add to the gates, [T, N, G]. */
   readonly forInputs: string;
   readonly forStates: string;
-  /** Of the states' weights, [G, H]. */
+  /** Gradient of the states' weights, [G, H]. */
   readonly r: string;
-  /** Of the states before the first step, [1, N, H]. */
+  /** Gradient of the state before the first step, [1, N, H]. */
   readonly firstState: string;
   readonly firstCell: string | null;
   readonly peepholes: readonly [string, string, string] | null;
@@ -220,7 +220,7 @@ interface CellGate {
   readonly slope: string;
 }
 
-/** Input and forget gate of all steps; coupled, the one is what the other leaves. */
+/** Input and forget gate of all steps; if they are coupled, the forget gate is 1 − the input gate. */
 function gatesAtOnce(
   all: Arithmetic,
   at: Direction,
@@ -246,7 +246,7 @@ function gateValue(on: Arithmetic, at: Direction, activation: Activation | undef
   return activation?.value(on, clip(on, at, into)) ?? '';
 }
 
-/** What goes into a gate is kept within ±clip, where that is given. */
+/** Clamps the input of a gate to ±clip, if that is given. */
 function clip(on: Arithmetic, { write }: Direction, into: string): string {
   const bound = numberOf(write.view, 'clip', 0);
   return bound === 0 ? into : on.of('Clip', into, -bound, bound);
@@ -297,8 +297,8 @@ interface Carried {
 }
 
 /**
- * From the last step to the first: `through` takes the gradients of a step's results to those of the step before. Behind a
- * sequence's end nothing happened: its state is handed through.
+ * From the last step to the first: `through` takes the gradients of a step's results to those of the step before. After a
+ * sequence's end its state passes unchanged.
  */
 function backwards(
   at: Direction,
@@ -334,7 +334,7 @@ function both({ write, before }: Direction, gates: string): Pick<DirectionGradie
   return { forInputs: gates, forStates: gates, r: outer(write, gates, before) };
 }
 
-/** Σ over steps and sequences of what went in times what came out: the gradient of weights. */
+/** The gradient of weights: Σ over steps and sequences of the result's gradient times the operand. */
 export function outer(write: OperatorGradient, out: string, into: string): string {
   return write.add('Einsum', [out, into], { equation: 'tng,tnx->gx' });
 }

@@ -1,6 +1,6 @@
 /**
- * @file Gradients of LSTM, GRU and RNN, unrolled over their steps as plain operators: directions taken apart, turned so that
- * time runs forwards (within each sequence's length), and put together again.
+ * @file Gradients of LSTM, GRU and RNN, unrolled over their steps as plain operators: directions are split, reversed so that
+ * time runs forwards (within each sequence's length), and joined again.
  */
 import { AutoparError } from '../error.js';
 import type { OperatorView } from '../operator.js';
@@ -40,7 +40,7 @@ interface Frame {
   readonly batchFirst: boolean;
   /** [T, N, X] */
   readonly x: string;
-  /** Lengths of the sequences, int64 [N]; null where all have all steps. */
+  /** Lengths of the sequences, int64 [N]; null if all have all steps. */
   readonly lengths: string | null;
   /** [T, N, 1] */
   readonly inside: readonly string[] | null;
@@ -150,7 +150,7 @@ function frameOf(write: OperatorGradient): Frame {
   return { ...sizes, inside: lengths === null ? null : insideSteps(write, lengths, steps) };
 }
 
-/** 1 for the steps inside of each sequence, 0 behind its end. */
+/** 1 for the steps inside each sequence, 0 after its end. */
 function insideSteps(write: OperatorGradient, lengths: string, steps: number): readonly string[] {
   const numbers = Array.from({ length: steps }, (_, step) => step);
   const places = write.tensor(constant('int64', numbers, [steps, 1, 1]));
@@ -159,7 +159,7 @@ function insideSteps(write: OperatorGradient, lengths: string, steps: number): r
   return stepTensors(write, inside, steps);
 }
 
-/** All states, a direction each, [T, N, H]; computed again where the operator does not hand them out. */
+/** All states, one tensor per direction, [T, N, H]; recomputed if the operator does not return them. */
 function resultSteps(frame: Frame): readonly string[] {
   const { write } = frame;
   const { view } = write;
@@ -194,7 +194,7 @@ function halves({ write }: Frame, bias: string): readonly [string, string] {
   return [inputs, states];
 }
 
-/** The other way round in time, within each sequence's length. */
+/** Reverses time, within each sequence's length. */
 function turned({ write, lengths }: Frame, name: string): string {
   if (lengths !== null) {
     return write.add('ReverseSequence', [name, lengths], { time_axis: 0, batch_axis: 1 });

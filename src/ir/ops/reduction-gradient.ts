@@ -1,6 +1,6 @@
 /**
- * @file Gradients of reductions. The result and its gradient are given their reduced dimensions back with size 1; what the
- * operand's values do not spread over their shape, Expand does.
+ * @file Gradients of reductions. The result and its gradient get their reduced dimensions back with size 1. A formula that does
+ * not read the operand's values spreads the gradient over their shape by Expand.
  */
 import { elementCount } from '../graph.js';
 import type { OperatorView } from '../operator.js';
@@ -8,7 +8,7 @@ import { operand } from './operands.js';
 import type { GradientBody, OperatorGradient } from './operator-gradient.js';
 import type { Arithmetic } from './operator-writer.js';
 
-/** What a gradient has to know of a reduction. */
+/** The axes of a reduction, and whether it keeps them with size 1. */
 interface Reduced {
   readonly axes: readonly number[];
   readonly keep: boolean;
@@ -21,7 +21,7 @@ interface ReductionFormula {
   readonly whole: Arithmetic;
   readonly small: Arithmetic;
   readonly x: string;
-  /** The result and its gradient beside the operand. */
+  /** The result and its gradient, in a shape that broadcasts to the operand. */
   readonly y: string;
   readonly g: string;
   /** How many elements went into each result. */
@@ -54,7 +54,7 @@ const SELECTIONS: ReadonlySet<string> = new Set(
   ['Sum', 'Mean', 'Max', 'Min', 'Prod', 'LogSumExp'].map((kind) => `Reduce${kind}`),
 );
 
-/** Gradients of reductions, by operator; `shapeOf` tells a reduction's axes. */
+/** Gradients of reductions, by operator; `shapeOf` gives a reduction's axes. */
 export function reductionGradients(shapeOf: (view: OperatorView) => Reduced): Readonly<Record<string, GradientBody>> {
   return Object.fromEntries(
     Object.entries(FORMULAS).map(([op, formula]) => [op, (write: OperatorGradient) => body(write, formula, shapeOf)]),
@@ -64,7 +64,7 @@ export function reductionGradients(shapeOf: (view: OperatorView) => Reduced): Re
 function body(write: OperatorGradient, formula: ReductionSlope, shapeOf: (view: OperatorView) => Reduced): void {
   const { dtype, shape } = operand(write.view, 0);
   const { axes, keep } = shapeOf(write.view);
-  // Where nothing is reduced these hand their operand on; the others still work on each element.
+  // If nothing is reduced, these return their operand; the others still work on each element.
   if (axes.length === 0 && SELECTIONS.has(write.view.op)) {
     write.become(0, 'grad0', dtype);
     return;
@@ -101,7 +101,7 @@ function chosen({ whole, small, x, y, g, axes }: ReductionFormula): string {
   return whole.where(hit, share, 0);
 }
 
-/** The product of the other elements, right where some are zero: then only a single zero's others have a product. */
+/** The product of the other elements, also where some are zero: it is zero if any of the others is zero. */
 function others({ write, whole, x, g, axes, small }: ReductionFormula): string {
   const zero = whole.of('Equal', x, 0);
   const safe = whole.where(zero, 1, x);

@@ -1,6 +1,6 @@
 /**
  * @file Reductions. A sum, a largest or a smallest value over a sharded dimension is a partial result. Means, norms and
- * logarithms of sums are expanded into such a reduction and what comes after it.
+ * logarithms of sums are expanded into such a reduction and the operators after it.
  */
 import { isFloating } from '../dtype.js';
 import { elementCount } from '../graph.js';
@@ -41,7 +41,7 @@ const ENTRIES: readonly OperatorEntry[] = ROWS.map(({ op, mark, linear, flops, b
   entry({
     op,
     family: 'reduction',
-    // The largest of them needs no more digits than they have.
+    // A maximum or minimum needs no more precision than its operand.
     ...(mark === '+max' || mark === '+min' ? { precision: 'follow' as const } : {}),
     constantInputs: [{ index: 1, attribute: 'axes', form: 'ints' }],
     infer: (view) => {
@@ -52,7 +52,7 @@ const ENTRIES: readonly OperatorEntry[] = ROWS.map(({ op, mark, linear, flops, b
     },
     rule: (view) => {
       const { axes, keep, names } = reductionOf(view);
-      // Integer means, norms and logarithms round in ways of their own: only floating-point ones are taken apart.
+      // Integer means, norms and logarithms round in ways of their own: only floating-point ones are expanded.
       const own = mark === '%' && !isFloating(operand(view, 0).dtype) ? '!' : mark;
       const left = names.map((name, axis) => (axes.includes(axis) ? `${name}${own}` : name));
       const right = names.map((name, axis) => (axes.includes(axis) ? '1' : name));

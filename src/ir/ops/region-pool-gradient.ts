@@ -1,7 +1,7 @@
 /**
- * @file The gradient of MaxRoiPool (Girshick 2015): each of a region's bins gives what it gets to the pixel that was largest in
- * it. How many pixels a bin has is known only when it runs, so the largest are found in ranges whose lengths are powers of two,
- * of which two overlapping ones make a bin (a sparse table), along rows first and along columns then:
+ * @file The gradient of MaxRoiPool (Girshick 2015): each bin of a region passes its gradient to its largest pixel. The
+ * number of pixels of a bin is known only at run time, so maxima are computed for ranges whose lengths are powers of two, of
+ * which two overlapping ones make a bin (a sparse table), first along rows, then along columns:
  *
  *     most over [a, b)  =  the larger of  most over [a, a + 2ᵏ)  and  most over [b − 2ᵏ, b)        2ᵏ ≤ b − a < 2ᵏ⁺¹
  *
@@ -12,10 +12,10 @@ import { constant } from './constants.js';
 import { numberOf, operand, result } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
 
-/** Places of the operands. */
+/** Indices of the operands. */
 const [IMAGE, REGIONS] = [0, 1];
 
-/** Largest values of ranges, and where they stand: row · width + column, int64. */
+/** Largest values of ranges, and their places: row · width + column, int64. */
 interface Most {
   readonly values: string;
   readonly places: string;
@@ -23,7 +23,7 @@ interface Most {
 
 /** The bins of all regions along an axis: [region, result]. */
 interface Bins {
-  /** int64: the ranges' exponent, and where both of them begin. */
+  /** int64: the exponent of two ranges' length, and the starts of both. */
   readonly level: string;
   readonly starts: readonly [string, string];
   readonly isEmpty: string;
@@ -37,7 +37,7 @@ export function pooledRegionGradient(write: OperatorGradient): void {
   const [images = 1, channels = 1, height = 1, width = 1] = shape;
   const [regions = 1, , tall = 1, wide = 1] = result(view, 0).shape;
   const [rows, columns] = [binsOf(write, 2), binsOf(write, 3)];
-  // [image, row, channel, column]: a region's rows are whole rows of the table then.
+  // [image, row, channel, column]: a region's rows are then whole rows of the table.
   const turned = write.add('Transpose', ['in0'], { perm: [0, 2, 1, 3] });
   const pixels = write.on('int64');
   const ordered = pixels.add(
@@ -103,7 +103,7 @@ export function pooledRegionGradient(write: OperatorGradient): void {
   write.become(IMAGE, write.add('Transpose', [back], { perm: [1, 0, 2, 3] }), dtype);
 }
 
-/** Of ranges of 1, 2, 4, … from every position on, as far as there are positions. */
+/** Maxima of the ranges of 1, 2, 4, … positions from every position on, up to the size of the axis. */
 function ranges(
   write: OperatorGradient,
   single: Most,
@@ -120,7 +120,7 @@ function ranges(
   return levels;
 }
 
-/** Of equal values the first. */
+/** The larger of two maxima, and the first if they are equal. */
 function larger(write: OperatorGradient, first: Most, second: Most): Most {
   const at = write.on('bool');
   const isFirst = at.of('GreaterOrEqual', first.values, second.values);
@@ -142,7 +142,7 @@ function binsOf(write: OperatorGradient, axis: 2 | 3): Bins {
   const region = write.on(dtype);
   const [low, high] = (axis === 2 ? [2, 4] : [1, 3]).map((index) => {
     const scaled = region.mul(column(write, index), numberOf(view, 'spatial_scale', 1));
-    // Halves away from zero.
+    // Halves are rounded away from zero.
     return region.mul(region.of('Sign', scaled), region.of('Floor', region.add(region.of('Abs', scaled), 0.5)));
   });
   const length = region.of('Max', region.add(region.sub(high ?? '', low ?? ''), 1), 1);

@@ -1,35 +1,35 @@
 /**
- * @file Where RoiAlign and CropAndResize sample the rows or the columns of an image, for every region: as ONNX Runtime has it.
+ * @file The positions at which RoiAlign and CropAndResize sample the rows or columns of an image, per region, as in ONNX Runtime.
  *
  *     RoiAlign        u = start + p · length / P + (k + ½) · length / (P · K)      K samples for each of P results
  *     CropAndResize   u = start + p · length / (P − 1)                             the middle where P is 1
  *
- * RoiAlign's K is ⌈length / P⌉ where no number is given. No pixel then meets more than six samples, which lie at most 1 apart
- * and more than ½ where there are several: those are found for each pixel.
+ * RoiAlign's K is ⌈length / P⌉ if no number is given. A pixel then contributes to at most six samples, which are at most 1 apart
+ * and more than ½ if there are several: those are found for each pixel.
  */
 import { constant } from './constants.js';
 import { numberOf, operand, result, text } from './operands.js';
 import type { Arithmetic, OperatorWriter } from './operator-writer.js';
 
-/** Samples along one axis: tensors [region, result, sample, pixel], 1 where they are the same for all. */
+/** Samples along one axis: tensors [region, result, sample, pixel], of size 1 where they are the same for all. */
 export interface SampledAxis {
   /** The image's dimension. */
   readonly axis: number;
   readonly size: number;
-  /** Their shape. */
+  /** The shape of the tensors. */
   readonly sizes: readonly number[];
-  /** u, moved to the border where it lies a little outside. */
+  /** u, moved to the border if it is a little outside. */
   readonly place: string;
-  /** Whether it lies inside of the image, or near enough. */
+  /** Whether u is inside the image, or near enough. */
   readonly inside: string;
-  /** What a sample counts for in the mean of the axis. */
+  /** The weight of a sample in the mean of the axis. */
   readonly share: string | number;
 }
 
-/** More samples than a pixel meets, the nearest before them included. */
+/** More samples than a pixel contributes to, the nearest one before them included. */
 const MOST_NEAR = 6;
 
-/** What all axes of an operator begin with. */
+/** The common start of all axes of an operator. */
 class RegionAxis {
   readonly size: number;
   readonly pooled: number;
@@ -114,13 +114,13 @@ function given(own: RegionAxis, count: number): Numbered {
   return { at: own.region, middle, count, exists: null };
 }
 
-/** The samples near each pixel, of as many as there are. `first`: where each result's samples begin, `bin`: and their room. */
+/** The samples near each pixel, whatever their number. `first`: where each result's samples begin, `bin`: the size of its bin. */
 function nearSamples(own: RegionAxis, bin: string, first: string): Numbered {
   const { region } = own;
   const whole = region.of('Ceil', bin);
   const count = region.of('Max', whole, 1);
   const step = region.div(bin, count);
-  // A region of no length has no samples: what it is divided by is nothing to it.
+  // A region of length zero has no samples: any divisor will do.
   const safe = region.where(region.of('Greater', step, 0), step, 1);
   const near = region;
   const from = near.sub(near.sub(own.pixels(), near.add(first, near.mul(step, 0.5))), 1);

@@ -28,7 +28,7 @@ export const REGION_GRADIENTS: GradientTable = {
   },
 };
 
-/** Every block takes back what lies under it: a lookup of each of its positions in the flattened image, zero outside. */
+/** Every block gets the gradient under it: a lookup of each of its positions in the flattened image, zero outside. */
 function blocksGradient(write: OperatorGradient): void {
   const { view } = write;
   const { dtype, shape } = operand(view, 0);
@@ -58,7 +58,7 @@ function blocksGradient(write: OperatorGradient): void {
   write.add('Reshape', [kept], { shape }, 'd0');
 }
 
-/** For each position in a block and each block: where it lies in the flattened image; −1 in the padding. */
+/** For each position in a block and each block: its index in the flattened image; −1 in the padding. */
 function blockPlaces({ view }: OperatorGradient): readonly number[] {
   const image = neededIntegers(view, 'image_shape');
   const block = neededIntegers(view, 'block_shape');
@@ -90,7 +90,7 @@ function eachPlace(sizes: readonly number[]): readonly (readonly number[])[] {
   );
 }
 
-/** Each value takes back what stands at its place. Places count through all images; inside its own, an image is whole. */
+/** Each value gets the gradient at its place. Places count through all images; modulo an image's size, they count inside it. */
 function unpoolGradient(write: OperatorGradient): void {
   const { view } = write;
   const [from, to] = [operand(view, 0).shape, result(view, 0).shape];

@@ -1,6 +1,6 @@
 /**
- * @file Operators that look at regions and single places of images: pooling of regions, deformed windows, sampling grids.
- * Channels pass; positions stay whole, since a region may lie anywhere.
+ * @file Operators that read regions and single places of images: pooling of regions, deformed windows, sampling grids.
+ * Channels pass; positions stay whole, since a region may be anywhere.
  */
 
 import type { FactorRule } from '../factor-rule.js';
@@ -202,7 +202,7 @@ function croppedAxes(view: OperatorView): readonly (readonly [number, number])[]
   return axes.map((axis, index) => [axis < 0 ? axis + shape.length : axis, sizes[index] ?? 1]);
 }
 
-/** Places in a shard's images count from the shard's first one. */
+/** Places in a shard's images count from the shard's first one: the offset is subtracted. */
 function unpoolOnShard(view: OperatorView, offsets: Readonly<Record<string, string>>): Expansion {
   const write = new ExpansionWriter();
   const spatial = operand(view, 0).shape.length - 2;

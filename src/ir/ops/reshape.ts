@@ -1,5 +1,5 @@
 /**
- * @file Reshape and its kin: other shapes over the same row-major elements. They cost nothing and carry everything.
+ * @file Reshape and similar operators: other shapes over the same row-major elements. They cost nothing and carry everything.
  *
  * Reshape's rule comes from walking the two shapes from the major end, splitting off the common part of the two
  * dimensions at hand each time: [8, 12] → [8, 3, 4] is `a (b c) -> a b c`. Where what is left has no common divisor
@@ -174,7 +174,7 @@ function reshapeText(
   return { text: `${side(left)} -> ${side(right)}`, sizes: Object.fromEntries(walk.sizes) };
 }
 
-/** What is left of a dimension while the walk eats it. */
+/** The part of a dimension that the walk has not assigned to factors yet. */
 interface Rest {
   readonly dimension: number;
   size: number;

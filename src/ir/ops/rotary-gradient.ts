@@ -1,6 +1,6 @@
 /**
- * @file Gradients of rotary embeddings: a rotation is undone by the one through the opposite angle, so that of the data is the
- * operator itself with the sine's sign changed. Tables of angles that are trained gather what their rows were used for.
+ * @file Gradients of rotary embeddings: a rotation by the opposite angle undoes a rotation, so the gradient of the data is the
+ * operator itself with the sine's sign changed. Trained tables of angles add up the gradients of the positions that used a row.
  */
 import { AutoparError } from '../error.js';
 import { elementCount } from '../graph.js';
@@ -9,12 +9,12 @@ import type { OperatorGradient } from './operator-gradient.js';
 import type { OperatorWriter } from './operator-writer.js';
 import type { DimensionAxes, RearrangedAxis } from './rearrange.js';
 
-/** Where an operator has its operands. */
+/** Indices of an operator's operands. */
 interface Rotary {
   readonly cosine: number;
   readonly sine: number;
   readonly positions: number;
-  /** Heads that lie in one dimension with features. */
+  /** The number of heads, if heads and features share one dimension. */
   readonly heads: number;
 }
 
@@ -57,7 +57,7 @@ export interface Halves {
   readonly axes: DimensionAxes;
 }
 
-/** The two coordinates that are turned, of each pair. */
+/** The two coordinates of each pair that is rotated. */
 export function halves(write: OperatorWriter, name: string, table: number, heads: number): Halves {
   const { view } = write;
   const { shape } = operand(view, 0);

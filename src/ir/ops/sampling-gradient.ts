@@ -3,8 +3,8 @@
  *
  *     y = Σ over corners of x[i + corner] · Π (corner ? t : 1 − t)
  *
- * so the image takes back what each corner weighed (a scatter that adds), and the place gets what the corners differ by. The
- * nearest neighbour is one corner of weight one, and its place has no slope.
+ * so the image gets the gradient times the weight of each corner (a scatter that adds), and the place gets the gradient times
+ * the difference between corners. The nearest neighbour is one corner of weight one, and the gradient of its place is zero.
  */
 import { AutoparError } from '../error.js';
 import { elementCount } from '../graph.js';
@@ -13,7 +13,7 @@ import { numberOf, operand, text } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
 import type { Arithmetic } from './operator-writer.js';
 
-/** One axis of the image: how many positions, where samples lie on it, and how far that moves with the grid. */
+/** One axis of the image: the number of positions, those of the samples on it, and their derivative by the grid. */
 export interface Along {
   readonly size: number;
   readonly low: string;
@@ -89,7 +89,7 @@ export function gridSampleGradient(write: OperatorGradient): void {
   write.become(1, write.add('Concat', parts, { axis: last }), dtype);
 }
 
-/** Where samples lie on one axis of the image. */
+/** The positions of samples on one axis of the image. */
 function alongAxis(
   write: OperatorGradient,
   { size, component, isNearest }: { readonly size: number; readonly component: number; readonly isNearest: boolean },
@@ -107,7 +107,7 @@ function alongAxis(
   const padding = text(view, 'padding_mode', 'zeros');
   if (padding === 'reflection') {
     const [low, high] = isAligned ? [0, size - 1] : [-0.5, size - 0.5];
-    // A zigzag between both ends: its distance from the first one grows and falls in turns.
+    // A zigzag between both ends: its distance from the first one grows and falls alternately.
     const span = high - low;
     const from = at.of('Abs', at.sub(place, low));
     const turns = at.of('Floor', at.div(from, span || 1));
@@ -128,7 +128,7 @@ function alongAxis(
   return { size, low, rest: at.sub(place, low), slope };
 }
 
-/** A corner's weight, but for the axis left out; `count` is 1 where it lies inside of the image. */
+/** The weight of a corner, except for the axis left out; `count` is 1 if the corner is inside the image. */
 export function cornerWeight(
   axes: readonly Along[],
   far: readonly boolean[],
@@ -141,7 +141,7 @@ export function cornerWeight(
   }, count);
 }
 
-/** A corner's position in the flattened image (0 where it lies outside), and whether it lies inside. */
+/** A corner's position in the flattened image (0 if it is outside), and whether it is inside. */
 export function cornerPlace(
   axes: readonly Along[],
   far: readonly boolean[],

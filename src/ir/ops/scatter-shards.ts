@@ -1,7 +1,7 @@
 /**
- * @file Scatters that add, on a shard of the rows: indices are shifted by the rows before it, and updates of rows that lie
- * elsewhere are zero. It is the lookup of a sharded table (partition/masked-lookup.ts) the other way round: what the gradient of
- * a vocabulary-parallel embedding is.
+ * @file Scatters that add, on a shard of the rows: indices are shifted by the rows before it, and updates of rows on other
+ * shards are zero. It reverses the lookup in a sharded table (partition/masked-lookup.ts), as the gradient of a
+ * vocabulary-parallel embedding does.
  *
  *     wrapped = where(index < 0, index + rows, index)        negative indices count from the end
  *     local   = wrapped − offset

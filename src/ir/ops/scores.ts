@@ -1,10 +1,10 @@
 /**
- * @file Attention in plain operators, as all operators that attend share it:
+ * @file Attention in plain operators, shared by all attention operators:
  *
  *     S = scale · Q Kᵀ, capped and masked    P = softmax S    O = P V
  *
  * Everything is batch, key head, query head of it, position, feature here; half precision is computed in float32. Gradients go
- * through it (autodiff/plain-form.ts): S and P are then computed again from queries and keys.
+ * through it (autodiff/plain-form.ts): S and P are then recomputed from queries and keys.
  */
 import type { TensorType } from '../graph.js';
 import { constant } from './constants.js';
@@ -12,13 +12,13 @@ import { operand } from './operands.js';
 import type { OperatorWriter } from './operator-writer.js';
 import type { DimensionAxes, RearrangedAxis } from './rearrange.js';
 
-/** What scores are made of: one object per axis. */
+/** The axes of scores: one object per axis. */
 export interface AttentionAxes {
   readonly b: RearrangedAxis;
   readonly h: RearrangedAxis;
   readonly g: RearrangedAxis;
   readonly s: RearrangedAxis;
-  /** Keys that are attended to, those of the past before those of this call. */
+  /** Keys attended to, past ones before those of this call. */
   readonly t: RearrangedAxis;
   readonly e: RearrangedAxis;
   readonly f: RearrangedAxis;
@@ -29,9 +29,9 @@ export type ScoreStep =
   | { readonly kind: 'cap'; readonly by: number }
   /** A tensor that broadcasts to the scores. */
   | { readonly kind: 'add'; readonly name: string }
-  /** Scores where the truth value is false are none. */
+  /** Scores where the truth value is false are masked. */
   | { readonly kind: 'keep'; readonly name: string }
-  /** A result shows the scores at this stage. */
+  /** The scores at this stage are a result. */
   | { readonly kind: 'shown'; readonly to: (scores: string) => void };
 
 interface AttentionParts {
@@ -43,11 +43,11 @@ interface AttentionParts {
   readonly steps: readonly ScoreStep[];
   /** A score beside those of the keys, which takes part in the softmax and has no value: [h g 1 1] or one number. */
   readonly sink?: string | null;
-  /** A result shows the probabilities. */
+  /** For a result that returns the probabilities. */
   readonly probabilities?: (name: string) => void;
 }
 
-/** No score at all. Finite, so that rows without any key have no NaN. */
+/** The score of a masked pair. Finite, so that rows without any key have no NaN. */
 const NEVER = -3e38;
 
 /** Writes an attention; returns its result [b h g s f]. */
@@ -62,7 +62,7 @@ export function writeAttention(write: OperatorWriter, parts: AttentionParts): st
     else step.to(score);
   }
   let probabilities = write.add('Softmax', [score], { axis: -1 });
-  // A query without any key takes part in nothing.
+  // A query without any key gets zero probabilities.
   for (const step of parts.steps) if (step.kind === 'keep') probabilities = at.where(step.name, probabilities, 0);
   if (parts.sink) {
     // Σ exp(score) of Σ exp(score) + exp(sink).
@@ -73,7 +73,7 @@ export function writeAttention(write: OperatorWriter, parts: AttentionParts): st
   return write.add('MatMul', [probabilities, parts.value]);
 }
 
-/** A mask as the scores have their dimensions: heads apart, and as long as the keys; what it lacks at the end is `filler`. */
+/** A mask in the dimensions of scores: heads split, and as long as the keys; elements that it lacks at the end are `filler`. */
 export function addMask(write: OperatorWriter, index: number, { h, g, t }: AttentionAxes, filler: number): string {
   const type: TensorType = operand(write.view, index);
   const rank = type.shape.length;

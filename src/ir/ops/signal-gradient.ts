@@ -1,6 +1,6 @@
 /**
  * @file Gradients of Fourier transforms. A transform is a matrix, and its gradient that matrix transposed: the transform the
- * other way round, without its scale. Frames that overlap are added up by a transposed convolution.
+ * other direction, without its scale. Frames that overlap are added up by a transposed convolution.
  */
 import { elementCount } from '../graph.js';
 import { constant, numbersOf } from './constants.js';
@@ -26,7 +26,7 @@ function transformGradient(write: OperatorGradient): void {
   const own = shape[axis] ?? 1;
   const inverse = numberOf(view, 'inverse', 0) !== 0;
   const isHalf = numberOf(view, 'onesided', 0) !== 0;
-  // What is in between has `length` positions, which are the operand's or the result's for all but rare transforms.
+  // The tensor in between has `length` positions: the operand's or the result's number, except in rare transforms.
   if (real || (isHalf && length !== own)) {
     matrixGradient(write);
     return;
@@ -106,7 +106,7 @@ function framesGradient(write: OperatorGradient): void {
   if (write.wants(2)) windowGradient(write, values, [bins, 2, parts, frame]);
 }
 
-/** Each frame's share goes back to the samples under it: [b, (bins parts), frames] → [b, parts, samples]. */
+/** Each frame's gradient is added to the samples under it: [b, (bins parts), frames] → [b, parts, samples]. */
 function signalGradient(write: OperatorGradient, values: readonly number[], sizes: readonly number[]): void {
   const { view } = write;
   const { dtype, shape } = operand(view, 0);

@@ -1,14 +1,14 @@
 /**
- * @file What a Fourier transform's attributes come to for the shape at hand.
+ * @file A Fourier transform's attributes, resolved for its shape.
  */
 import type { OperatorView } from '../operator.js';
 import { checkedAxis, integers, numberOf, operand } from './operands.js';
 
 export interface Transform {
   readonly axis: number;
-  /** Samples that are transformed. */
+  /** Number of samples that are transformed. */
   readonly length: number;
-  /** The result has no imaginary part: a one-sided inverse. */
+  /** Whether the result has no imaginary part: a one-sided inverse. */
   readonly real: boolean;
 }
 

@@ -1,6 +1,6 @@
 /**
- * @file Softmax, LogSoftmax, Hardmax. Their axis is expanded when sharded: the largest value and the sum of the powers
- * are then the only numbers that travel.
+ * @file Softmax, LogSoftmax, Hardmax. They are expanded if their axis is sharded: ranks then reduce only the largest value and
+ * the sum of the exponentials.
  */
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { entry, perElement } from './entry.js';
@@ -8,7 +8,7 @@ import { ExpansionWriter, keptDimensions, positionsAlong, summationType } from '
 import { axisOf, dimensionNames, operand } from './operands.js';
 import { differentiable, type OperatorGradient, STEPS } from './operator-gradient.js';
 
-/** Writes the result from x − max, its powers and their sum. */
+/** Writes the result from x − max, its exponentials and their sum. */
 type Last = (write: ExpansionWriter, shifted: string, powers: string, sum: string, dims: SoftmaxFactors) => string;
 interface SoftmaxFactors {
   readonly whole: readonly (readonly string[])[];
@@ -77,7 +77,7 @@ function softmaxExpansion(view: OperatorView, last: Last): Expansion {
   return write.finish();
 }
 
-/** One where the first of the largest values lies. */
+/** One at the first of the largest values, zero elsewhere. */
 function hardmaxExpansion(view: OperatorView): Expansion {
   const write = new ExpansionWriter();
   const { dtype, shape } = operand(view, 0);

@@ -102,7 +102,7 @@ export const sortingEntries = withGradients(entries, {
   TopK: (write) => largestGradient(write),
   ArgMax: WHOLE_NUMBERS,
   ArgMin: WHOLE_NUMBERS,
-  // An element is in all sums behind it: those are summed from the other end.
+  // An element is in all sums after it: those are summed from the other end.
   CumSum: (write) => {
     write.add('CumSum', ['grad0'], backwards(write), 'd0');
   },
@@ -135,7 +135,7 @@ function placeExpansion(view: OperatorView, extreme: 'ReduceMax' | 'ReduceMin'):
   return write.finish();
 }
 
-/** The attributes of a cumulation from the other end. */
+/** The attributes of a cumulative operator that runs from the other end. */
 function backwards({ view }: OperatorGradient): Attributes {
   return { ...view.attributes, reverse: 1 - numberOf(view, 'reverse', 0) };
 }
@@ -156,7 +156,7 @@ function largestGradient(write: OperatorGradient): void {
 
 /**
  * Σ grad · out over the products that an element is in, divided by the element. Products from the first zero on are zero; that
- * one's gradient comes from the products with it left out, and that of all behind it is zero.
+ * one's gradient comes from the products with it left out, and that of all elements after it is zero.
  */
 function productsGradient(write: OperatorGradient): void {
   const { view } = write;

@@ -1,5 +1,5 @@
 /**
- * @file What expansions of normalisations have in common: the operand in the type that sums are formed in, means, deviations.
+ * @file Shared parts of the expansions of normalisations: the operand in the type that sums are formed in, means, deviations.
  */
 
 import { type DType, dtypeOfOnnx } from '../dtype.js';
@@ -9,7 +9,7 @@ import type { OperatorView } from '../operator.js';
 import { ExpansionWriter, keptDimensions, summationType } from './expansion.js';
 import { numberOf, operand } from './operands.js';
 
-/** What every expansion here starts from. */
+/** The shared start of these expansions. */
 export interface ExpansionStart {
   readonly write: ExpansionWriter;
   readonly type: DType;
@@ -54,12 +54,12 @@ export function spread(view: OperatorView, at: ExpansionStart, centred: string):
   return at.write.add('Sqrt', [at.write.add('Add', [variance, epsilon], at.reduced)], at.reduced);
 }
 
-/** Whether a result is used; all are while types are not known yet. */
+/** Whether a result is used; all count as used while types are not known yet. */
 export function isAsked(view: OperatorView, index: number): boolean {
   return index < view.outputCount && (view.outputs.length === 0 || view.outputs[index] !== null);
 }
 
-/** The type of a normalisation's statistics: what `stash_type` says, and never coarser than the operand. */
+/** The type of a normalisation's statistics: `stash_type`, but never coarser than the operand. */
 export function stashType(view: OperatorView): DType {
   const stash = dtypeOfOnnx(numberOf(view, 'stash_type', 1)) ?? 'float32';
   return operand(view, 0).dtype === 'float64' ? 'float64' : stash;

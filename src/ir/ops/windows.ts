@@ -2,7 +2,7 @@
  * @file Sliding windows, as convolutions and pooling have them: sizes of results, and how each spatial dimension is
  * named in a rule.
  *
- * A dimension whose windows lie side by side without overlap or padding is `(y k!)` → `y` and may be sharded (patch
+ * A dimension whose windows are adjacent, without overlap or padding, is `(y k!)` → `y` and may be sharded (patch
  * embedding); one that the window does not touch (size 1, stride 1) passes; any other needs its neighbours' borders: `x~y` → `y`,
  * two factors, since the sizes differ.
  */
@@ -53,7 +53,7 @@ export function windowsOf(
     if (steps < 0) throw mismatch(view, `a window of ${reach} does not fit a dimension of ${input}`);
     const ceiling = numberOf(view, 'ceil_mode', 0) !== 0;
     const output = (ceiling ? Math.ceil(steps) : Math.floor(steps)) + 1;
-    // With ceil_mode a last window that would begin in the padding behind the data is left out.
+    // With ceil_mode a last window that would begin in the padding after the data is left out.
     const beyond = ceiling && (output - 1) * window.stride >= input + given[0];
     return { ...window, pads: given, output: beyond ? output - 1 : output };
   });
@@ -90,7 +90,7 @@ export function spatialNames(windows: readonly SpatialWindow[], fill: number | n
 }
 
 /**
- * How a window takes its dimension: `passes`: position by position; `beside`: side by side; else it overlaps or leaves some
+ * How windows cover their dimension: `passes`: position by position; `beside`: side by side; else they overlap or leave some
  * out.
  */
 export function sideOf({
@@ -110,7 +110,7 @@ function haloWindow({ kernel, stride, dilation, pads }: SpatialWindow, fill: num
   return { stride, before: pads[0], reach: dilation * (kernel - 1) + 1, up: 1, fill };
 }
 
-/** Attributes of an operator whose blocks have their borders: no padding along the dimensions that are cut (`x0`, `x1`, …). */
+/** Attributes of an operator whose shards have their borders: no padding along sharded dimensions (`x0`, `x1`, …). */
 export function withoutPads(
   view: OperatorView,
   windows: readonly SpatialWindow[],
@@ -124,14 +124,14 @@ export function withoutPads(
 }
 
 /**
- * Attributes with which ConvTranspose lays windows of the results back where these windows took them from: onto exactly the
+ * Attributes with which ConvTranspose adds windows of the results to the positions that these windows read: exactly the
  * operand's positions.
  */
 export function layingBack(windows: readonly SpatialWindow[]): Attributes {
   return { ...takingFrom(windows), output_padding: windows.map((window) => Math.max(0, -missing(window))) };
 }
 
-/** Attributes with which a convolution has these windows, and more behind them where there is room. */
+/** Attributes with which a convolution has these windows, and more after them where there is room. */
 export function takingFrom(windows: readonly SpatialWindow[]): Attributes {
   return {
     kernel_shape: windows.map(({ kernel }) => kernel),
