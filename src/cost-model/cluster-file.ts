@@ -17,7 +17,7 @@ export async function readClusterFile(file: string): Promise<Cluster> {
   return clusterIn(await readYaml(file));
 }
 
-/** The cluster of a description that is data already, as plan.json and profiles keep it. @throws AutoparError (input) */
+/** The cluster of a description that is data already, as in plan.json and profiles. @throws AutoparError (input) */
 export function clusterOfDescription(description: unknown, file: string | null = null): Cluster {
   return clusterIn({ file, value: description, lineOf: () => null });
 }

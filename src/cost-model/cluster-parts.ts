@@ -1,7 +1,7 @@
 /**
- * @file The parts of a cluster that one would rent, small ones first: devices of one node, nodes of the innermost network, then
- * of whole groups of them, by powers of two and all. Where nodes differ, those of each kind are parts too, and rows that end
- * where a kind does.
+ * @file Parts of a cluster that a user would rent, small ones first: devices of one node, nodes of the innermost network, then
+ * whole groups of them, by powers of two and all. Where nodes differ, the nodes of each kind are parts too, and rows of nodes
+ * that end where a kind does.
  */
 import { type Cluster, clusterSize, parseCluster } from './cluster.js';
 import { clusterOfDescription } from './cluster-file.js';
@@ -13,7 +13,7 @@ export interface ClusterPart {
   readonly firstNode: number;
 }
 
-/** All parts, the whole cluster last; of equal ones the first. */
+/** All parts, the whole cluster last; the first of several equal ones. */
 export function clusterParts(whole: Cluster): readonly ClusterPart[] {
   const parts = whole.description ? partsOfFile(whole, whole.description) : partsOfName(whole);
   return parts
@@ -67,7 +67,7 @@ function partsOfFile(whole: Cluster, description: ClusterDescription): readonly 
   return [...found.values()];
 }
 
-/** How many members of a level a part may have: of rings and tori one or all, since a piece of one is none. */
+/** Numbers of members of a level that a part may have: one or all in rings and tori, since a piece of one is not a ring. */
 function sizesOf({ size, topology }: LevelDescription): readonly number[] {
   return topology === 'ring' || topology === 'torus' ? [...new Set([1, size])] : powersTo(size);
 }

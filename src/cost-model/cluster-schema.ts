@@ -11,7 +11,7 @@ import type { QuantityKind } from './quantities.js';
 export type Quantity = number | string;
 
 export interface DeviceDescription {
-  /** The catalogue's device that all is taken from which is not said here. */
+  /** The catalogue's device that supplies all values left out here. */
   readonly like: string;
   readonly name?: string;
   readonly memory?: Quantity;
@@ -54,11 +54,11 @@ export interface ClusterDescription {
   readonly device: string | DeviceDescription;
   readonly levels: readonly LevelDescription[];
   readonly nodes?: readonly NodeDescription[];
-  /** What runs taught of layers, as `autopar calibrate` writes it (docs/clusters.md). */
+  /** Seconds of layers measured in training runs, as `autopar calibrate` writes them (docs/clusters.md). */
   readonly measuredLayers?: readonly MeasuredLayer[];
 }
 
-/** Where quantities stand in a device and in a level, and of which kind they are. */
+/** The quantities of a device and of a level, with their kinds. */
 export const DEVICE_QUANTITIES = { memory: 'bytes', memoryBandwidth: 'bytesPerSecond' } as const satisfies Readonly<
   Record<string, QuantityKind>
 >;
@@ -79,7 +79,7 @@ const PEAKS = ['fp32', 'tf32', 'bf16', 'fp16', 'fp8', 'fp4', 'int8'];
 const quantities = (names: readonly string[]) =>
   closedRecord(Object.fromEntries(names.map((name) => [name, quantity])), []);
 
-/** Text or a mapping: what a mapping must have says nothing of text. */
+/** Text or a mapping: the required keys of a mapping do not apply to text. */
 const device = {
   ...closedRecord(
     {

@@ -20,9 +20,9 @@ export interface Cluster {
   readonly local: boolean;
   /** Where nodes differ: their kinds, in the order of the nodes. `device` is then the slowest of each figure. */
   readonly kinds?: readonly NodeKind[];
-  /** What runs on it taught of layers (docs/clusters.md): the seconds of each are so many times those that are predicted. */
+  /** Correction factors from measured layers (docs/clusters.md): seconds of a layer are so many times the predicted ones. */
   readonly layerFactors?: LayerFactors;
-  /** What the cluster was read from, where that was no `NxM:ID`. */
+  /** The description that the cluster is read from, where it is not an `NxM:ID`. */
   readonly description?: ClusterDescription;
 }
 
@@ -32,13 +32,13 @@ export interface NodeKind {
   readonly device: DeviceSpec;
 }
 
-/** What else decides how many local ranks there are when nothing names a number. */
+/** Other inputs that decide how many local ranks there are when nothing names a number. */
 export interface ClusterHints {
   /** Pinned degrees: `--dp 2 --tp 2` alone means four ranks. */
   readonly degrees?: { readonly [Axis in (typeof AXIS_ORDER)[number]]?: number | undefined };
-  /** Cores of this machine; asked from the system when left out. */
+  /** Cores of this machine; read from the system when left out. */
   readonly cores?: number;
-  /** What the file held that `--cluster` names. */
+  /** The cluster in the file that `--cluster` names. */
   readonly file?: Cluster;
   /** Ranks of this machine as they were measured (`autopar profile`). */
   readonly local?: (ranks: number) => Cluster;
@@ -47,7 +47,7 @@ export interface ClusterHints {
 /**
  * Reads `--cluster` and `--devices`.
  * @param text `NxM:ID` (N nodes of M devices), `M:ID` or `ID` (one node), `local`, or nothing for `local`; anything where
- * `hints` have what a file held
+ * `hints` have the cluster of a file
  * @param devices `--devices`; must be N·M where both are given
  * @throws AutoparError (usage) for a text of another form, an unknown device, or numbers that contradict each other
  */
@@ -135,7 +135,7 @@ function localRanks(hints: ClusterHints): number {
   return pinned * Math.max(1, Math.floor(usual / pinned));
 }
 
-/** A degree that is no positive number counts as one here: the planner reports it. */
+/** A degree that is not a positive integer counts as one here: the planner reports it. */
 function validDegree(degree: number | undefined): number {
   return degree !== undefined && Number.isInteger(degree) && degree > 0 ? degree : 1;
 }

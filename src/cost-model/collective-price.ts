@@ -9,7 +9,7 @@
  *     permute                                    1 pass,    the block
  *     reduce, broadcast                          1 round,   n−1 blocks through the first rank's own links
  *
- * A group that spans levels runs hierarchically: inside each node, then between nodes on every device's own part, over the
+ * A group that spans levels runs hierarchically: inside each node, then between nodes on every device's own shard, over the
  * node's cards together. Chunks follow one another, so that all levels work at once and the slowest counts, as measured for
  * NCCL: 32 H100 on four nodes reach 378 GB/s, where the levels one after another would give 258.
  */
@@ -34,7 +34,7 @@ export function collectiveSeconds(
   return collectiveOver(kind, place, cluster)(bytes);
 }
 
-/** The same as a function of the bytes, for one kind and place: of groups that lie otherwise the slowest. */
+/** The same as a function of the bytes, for one kind and place: the slowest of the groups, where they are placed differently. */
 export function collectiveOver(
   kind: CollectiveKind,
   place: GroupPlace,
@@ -65,7 +65,7 @@ function groupOver(
     latency += rounds * level.latencySeconds;
     const bandwidth = busBandwidth(kind, level, members) * (SEND_ALL.has(kind) ? 1 : (cards[index] ?? 1));
     const { seconds, power } = level.fill;
-    // Of a star's blocks those of ranks that are as far away cross the level.
+    // In a star, the blocks of ranks that are as far away cross the level.
     const wire = isStar ? inside * (members - 1) : perByte;
     inside *= members;
     links.push({ bandwidth, filling: bandwidth * seconds * stepsOf(level, members), power, perByte: wire });
@@ -73,14 +73,14 @@ function groupOver(
   const fixed = profileOf(device).collectiveSeconds + latency;
   return (bytes) => {
     let slowest = 0;
-    // By index: a search asks so often that iterators would be a tenth of all that it allocates.
+    // By index: a search calls this so often that iterators would be a tenth of all that it allocates.
     for (let index = 0; index < links.length; index++)
       slowest = Math.max(slowest, wireSeconds(bytes, links[index] as LevelLink));
     return fixed + slowest;
   };
 }
 
-/** What a group's members at one level send over. */
+/** The link of a group's members at one level. */
 interface LevelLink {
   readonly bandwidth: number;
   /** Bytes on the wire at which half of the bandwidth is reached. */
@@ -91,7 +91,7 @@ interface LevelLink {
 }
 
 /**
- * Bytes that one rank of a group of `ranks` receives, or sends where it sends more; of the busiest. `bytes` as for
+ * Bytes that the busiest rank of a group of `ranks` receives, or sends where it sends more. `bytes` as for
  * `collectiveSeconds`.
  */
 export function wireBytes(kind: CollectiveKind, bytes: number, ranks: number): number {

@@ -1,6 +1,6 @@
 /**
- * @file What a step waits for gradients that are reduced and parameters that are gathered, where a plan has no buckets that say
- * so: software for training runs both behind compute, gradients behind the backward and parameters behind the forward.
+ * @file Exposed time of the reduction of gradients and the gathering of parameters, where a plan has no buckets that state it:
+ * training software overlaps both with compute, gradients with the backward and parameters with the forward.
  */
 
 import { isOfModel, isOnceAStep } from '../ir/graph.js';
@@ -20,7 +20,7 @@ import { exposedSeconds } from './phase.js';
 import { priceNode } from './price.js';
 import { STEP_CONSTANTS } from './step/constants.js';
 
-/** What of a step's collectives other work hides: as buckets and halves of micro-batches say, else as software does it. */
+/** Exposed and hidden time of a step's collectives: as buckets and halves of micro-batches state, else as software overlaps. */
 export function hiddenBehind(graph: ShardedGraph, cluster: Cluster): Pick<Overlap, 'exposed' | 'hidden'> | null {
   return overlapOf(graph, cluster) ?? (cluster.local ? null : dataOverlap(graph, cluster));
 }
@@ -47,7 +47,7 @@ function dataOverlap(graph: ShardedGraph, cluster: Cluster): Pick<Overlap, 'expo
     if (seconds === 0) continue;
     const left = exposedSeconds(seconds, passes[pass]) / seconds;
     const own = runs(node) * price(node);
-    // What runs behind compute slows it: both want the same processors and memory.
+    // A collective that overlaps with compute slows it: both want the same processors and memory.
     const waited = Math.round(own * (left + STEP_CONSTANTS.contention * (1 - left)));
     exposed.set(node.name, waited);
     hidden += own - waited;
@@ -56,8 +56,8 @@ function dataOverlap(graph: ShardedGraph, cluster: Cluster): Pick<Overlap, 'expo
 }
 
 /**
- * Collectives that nothing of the model waits for at once, and behind which pass they run: what leads to updates alone, behind
- * the backward; what brings parameters where they are read, behind the pass that reads them, after an update behind the forward.
+ * Collectives that nothing of the model waits for at once, and the pass that they overlap with. Those that lead only to updates
+ * overlap with the backward; those that gather parameters with the pass that reads them, after an update with the forward.
  */
 function waits(graph: ShardedGraph): ReadonlyMap<CommunicationNode, 'forward' | 'backward'> {
   const readers = new Map<string, ShardedNode[]>();

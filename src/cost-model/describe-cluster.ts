@@ -1,5 +1,5 @@
 /**
- * @file From the description of a cluster (a file, or what plan.json keeps of one) to its devices and links.
+ * @file From the description of a cluster (a file, or its record in plan.json) to its devices and links.
  */
 import { isDeepStrictEqual } from 'node:util';
 import { MOST_DEVICES } from '../sharding-propagation/mesh.js';
@@ -23,12 +23,12 @@ import { type QuantityKind, quantityExample, quantityOf } from './quantities.js'
 /** A place in the description. */
 type Path = readonly (string | number)[];
 
-/** What makes the error of a description that cannot be followed; it knows file and lines. */
+/** Makes the error for a description that cannot be followed; it knows file and lines. */
 export type Refuse = (path: Path, sentence: string, hint: string) => Error;
 
 /**
  * The cluster of a description whose form was checked.
- * @throws what `refuse` makes, for unknown devices, quantities without meaning, numbers that contradict each other
+ * @throws the error that `refuse` makes, for unknown devices, invalid quantities, numbers that contradict each other
  */
 export function describedCluster(description: ClusterDescription, refuse: Refuse): Cluster {
   const { levels, nodes } = description;
@@ -149,7 +149,7 @@ interface ClusterReading {
   readonly refuse: Refuse;
 }
 
-/** A level with what the catalogue says of its device where the description says nothing. */
+/** A level, with the catalogue's values of its device where the description has none. */
 function levelOf(level: LevelDescription, index: number, node: number, around: ClusterReading): ClusterLevel {
   const { description, device, refuse } = around;
   const path: Path = ['levels', index];

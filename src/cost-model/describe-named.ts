@@ -1,10 +1,10 @@
 /**
- * @file A cluster in words that a file can keep: its own description, or that of `NxM:ID`.
+ * @file A cluster as a description for a file: its own description, or that of `NxM:ID`.
  */
 import type { Cluster } from './cluster.js';
 import type { ClusterDescription } from './cluster-schema.js';
 
-/** The description of which a file would make the same cluster. */
+/** The description that makes the same cluster. */
 export function descriptionOf({ description, nodes, perNode, device }: Cluster): ClusterDescription {
   if (description) return description;
   const node = { name: 'node', size: perNode };
@@ -12,8 +12,8 @@ export function descriptionOf({ description, nodes, perNode, device }: Cluster):
 }
 
 /**
- * As many devices of a cluster, filling its nodes in order, with the links that they have in it; null where they are no whole
- * nodes (or groups of nodes), or more than there are.
+ * A cluster of so many devices of a cluster, which fill its nodes in order, with their links in it; null where they are not
+ * whole nodes (or groups of nodes), or more than there are.
  */
 export function firstDevices(cluster: Cluster, devices: number): Cluster | null {
   let left = devices;

@@ -1,12 +1,12 @@
 /**
- * @file What the cost model knows of one device: the catalogue's record, and the few physical constants that turn peak
- * figures into times.
+ * @file One device in the cost model: the catalogue's record, and the few physical constants that turn peak figures into
+ * times.
  */
 
 /** Number formats that a device has a separate peak for. */
 export type PeakKind = 'fp32' | 'tf32' | 'bf16' | 'fp16' | 'fp8' | 'fp4' | 'int8';
 
-/** What a device has of its node's host: its own link, and its share of the memory. */
+/** A device's share of its node's host: its own link, and its share of the memory. */
 export interface HostSpec {
   /** Bytes per second and direction between the device and the host's memory, all devices of the node at once. */
   readonly linkBandwidth: number;
@@ -35,12 +35,12 @@ export interface DeviceSpec {
     readonly topology: string;
     /** How they join the devices, a switch if left out; `bandwidth` is of one link in a mesh or torus, else of all. */
     readonly links?: 'mesh' | 'torus';
-    /** Of a torus. */
+    /** Dimensions of a torus. */
     readonly dimensions?: number;
   };
   /** The network between nodes, per device. */
   readonly scaleOut: { readonly bandwidth: number; readonly latencySeconds: number };
-  /** Left out where nobody says what hosts such devices have. */
+  /** Left out where no source states which hosts such devices have. */
   readonly host?: HostSpec;
   /** Bus bandwidths as measured, in NCCL's convention. */
   readonly measuredCollectives?: Readonly<Record<string, number | string>>;
@@ -51,7 +51,7 @@ export interface DeviceSpec {
   readonly attention?: 'early';
   /** The constants that go with it, where they are not those of its kind. */
   readonly profile?: DeviceProfile;
-  /** Where each figure comes from. */
+  /** The source of each figure. */
   readonly source: Readonly<Record<string, string>>;
   readonly notes?: string;
 }
@@ -64,8 +64,8 @@ export interface Tile {
 }
 
 /**
- * Memory: η(bytes) = ceiling / (1 + (halfBytes / bytes)^power), `bytes` being what an operator reads and writes. Where there is a
- * cache, up to so many bytes go `cacheGain` times as fast.
+ * Memory: η(bytes) = ceiling / (1 + (halfBytes / bytes)^power), `bytes` being those that an operator reads and writes. Where
+ * there is a cache, up to `cacheBytes` of them go `cacheGain` times as fast.
  */
 export interface MemoryCurve {
   readonly ceiling: number;
@@ -88,17 +88,17 @@ export interface DeviceProfile {
   readonly tiles: readonly Tile[];
   readonly memory: MemoryCurve;
   /**
-   * Bytes per second at which a product arranges a second operand that is no stored weight (a kernel on a CPU copies it into
+   * Bytes per second at which a matmul packs a second operand that is not a stored weight (a kernel on a CPU copies it into
    * panels first); left out where that costs nothing.
    */
   readonly packingBandwidth?: number;
-  /** Bytes per second at which a session hands results on; left out: as memory reads and writes them. */
+  /** Bytes per second at which a session passes results on; left out: as memory reads and writes them. */
   readonly resultBandwidth?: number;
   /** Seconds that an operator costs before it does anything. */
   readonly launchSeconds: number;
   /** Seconds that a run of operators costs beyond them, where a collective does not begin or end it. */
   readonly segmentSeconds: number;
-  /** Seconds that a tensor costs which a run of operators reads or makes, besides one of each; 0 if left out. */
+  /** Seconds per tensor that a run of operators reads or makes, beyond one of each; 0 if left out. */
   readonly tensorSeconds?: number;
   /** Seconds that a collective costs beyond the links' latency: leaving and entering compute, meeting the others. */
   readonly collectiveSeconds: number;
@@ -185,7 +185,7 @@ export function fusesBlocks(device: DeviceSpec): boolean {
   return profileOf(device).fusesBlocks;
 }
 
-/** The format that products are in where nobody says: of 16 bits where the device has one, bfloat16 before float16. */
+/** The format of matmuls where none is given: one of 16 bits where the device has it, bfloat16 before float16. */
 export function usualPrecision({ peakFlops }: Pick<DeviceSpec, 'peakFlops'>): 'bf16' | 'fp16' | 'fp32' {
   return (['bf16', 'fp16'] as const).find((kind) => peakFlops[kind] !== undefined) ?? 'fp32';
 }

@@ -1,13 +1,13 @@
 /**
- * @file A cluster whose devices compute faster, or have more or faster memory: what other devices would bring.
+ * @file A cluster whose devices compute faster, or have more or faster memory: it shows the gain of other devices.
  */
 import type { Cluster } from './cluster.js';
 import type { DeviceSpec } from './device.js';
 
-/** What is multiplied: arithmetic of every format, or the rate of memory. */
+/** The rate that is multiplied: arithmetic of every format, or the rate of memory. */
 export type Faster = 'compute' | 'memory';
 
-/** The cluster with devices of which a rate is `factor` times as high; links stay. */
+/** The cluster with one rate of its devices `factor` times as high; links stay. */
 export function fasterDevices(cluster: Cluster, which: Faster, factor: number): Cluster {
   return withDevices(cluster, (device) =>
     which === 'memory'

@@ -1,5 +1,5 @@
 /**
- * @file A cluster whose links are faster: what more bandwidth would bring.
+ * @file A cluster whose links are faster: it shows the gain of more bandwidth.
  */
 import type { Cluster } from './cluster.js';
 import type { DeviceSpec } from './device.js';

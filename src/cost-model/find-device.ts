@@ -7,7 +7,7 @@ import { HARDWARE } from './hardware.js';
 
 const DEVICES: readonly DeviceSpec[] = [...HARDWARE, CPU_RANK];
 
-/** The record of an id, whatever its case; none where there is no such device. */
+/** The record of an id, in upper or lower case; undefined where there is no such device. */
 export function findDevice(id: string): DeviceSpec | undefined {
   const wanted = id.toLowerCase();
   return DEVICES.find((device) => device.id === wanted);

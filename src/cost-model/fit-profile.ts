@@ -2,17 +2,17 @@
  * @file From measurements on a machine to the cost model's figures for it, in the form of a cluster description: peak, depth
  * and launch of operators, memory bandwidth, launch, latency and bandwidths of collectives.
  *
- * Every part of a price is a sum of known amounts times unknown figures, so that the figures are found by least squares, the
- * errors being relative and no figure below zero.
+ * Every part of a price is a sum of known amounts times unknown figures. So least squares finds the figures, with relative
+ * errors and no figure below zero.
  */
 import type { ClusterDescription } from './cluster-schema.js';
 import { CPU_RANK, profileOf } from './device.js';
 import { type CollectiveKind, passesOf } from './levels.js';
 
-/** What is measured, on every rank at once. All in fp32. */
+/** A measured subject, on every rank at once. All in fp32. */
 export type MeasuredSubject =
   /**
-   * A segment of so many products, rows × side each, with as many square matrices; `stored`: these are weights that the session
+   * A segment of so many matmuls, rows × side each, with as many square matrices; `stored`: these are weights that the session
    * is loaded with.
    */
   | {
@@ -36,17 +36,17 @@ export type Measurement = MeasuredSubject & { readonly ranks: number; readonly s
 export interface FittedProfile {
   /** A node of `cpu-rank` devices with the measured figures. */
   readonly cluster: ClusterDescription;
-  /** How much faster a rank is that has the machine to itself: cores may share what they compute with, and share memory. */
+  /** How much faster a rank is that has the machine to itself: cores may share arithmetic units, and share memory. */
   readonly alone: { readonly compute: number; readonly memory: number };
   readonly crowded: Crowded;
-  /** Mean relative error of the fitted forms on what was measured. */
+  /** Mean relative error of the fitted forms on the measurements. */
   readonly errors: { readonly matmul: number; readonly memory: number; readonly collectives: number };
 }
 
-/** What is different where ranks outnumber the cores and take turns on them, as measured at so many ranks. */
+/** Figures for ranks that outnumber the cores and take turns on them, as measured at so many ranks. */
 export interface Crowded {
   readonly ranks: number;
-  /** Of what a rank's share of the cores should give it, what it gets, in products and where memory is what counts. */
+  /** Measured share of the speed that a rank's share of the cores should give it, in matmuls and where memory counts. */
   readonly speed: number;
   readonly memorySpeed: number;
   /** Seconds that a collective and each of its rounds cost, and bytes per second, with all the waiting for turns. */
@@ -133,8 +133,8 @@ function launches(chains: readonly Extract<Measurement, { kind: 'chain' }>[]) {
 }
 
 /**
- * Seconds of each tensor that a segment reads or makes besides one of each, and bytes per second at which it hands results on:
- * t = segment + tensors · (operator + what it reads and writes + result / bandwidth) + 2 (tensors − 1) · tensor.
+ * Seconds of each tensor that a segment reads or makes beyond one of each, and bytes per second at which it passes results on:
+ * t = segment + tensors · (operator + its reads and writes + result / bandwidth) + 2 (tensors − 1) · tensor.
  */
 function handing(
   measured: readonly Extract<Measurement, { kind: 'wide' }>[],
@@ -152,7 +152,7 @@ function handing(
   return { tensor, results: 1 / (perByte || 2 / memory.rate) };
 }
 
-/** Of a chain of products, one of them without the session's call and the handing on of the result. */
+/** Seconds of one matmul of a chain, without the session's call and the passing on of the result. */
 function ownSeconds({ rows, side, operators, seconds }: MeasuredProduct, segment: number, results: number): number {
   return Math.max(seconds / 4, seconds - segment - (FP32_BYTES * rows * side) / results) / operators;
 }
@@ -179,7 +179,7 @@ function matmuls(measured: readonly MeasuredProduct[]) {
   };
 }
 
-/** Of what was measured on `ranks` at once and on `busy`, how many times as long it took on `busy`; on average. */
+/** Mean ratio of the seconds on `busy` ranks to the seconds on `ranks`, over subjects that were measured on both. */
 function meanRatio(measured: readonly Measurement[], busy: number, ranks: number): number {
   const subjectOf = ({ ranks: _, seconds: __, ...subject }: Measurement) => JSON.stringify(subject);
   const usual = new Map(measured.filter((one) => one.ranks === busy).map((one) => [subjectOf(one), one.seconds]));
@@ -194,12 +194,12 @@ function aloneIn(measured: readonly Measurement[], busy: number): number {
   return Math.min(busy, Math.max(1, meanRatio(measured, busy, 1)));
 }
 
-/** Caches of 64 KiB to 64 MiB: what an operator reads and writes goes through them up to here. */
+/** Caches of 64 KiB to 64 MiB: reads and writes of an operator go through them up to this size. */
 const CACHES: readonly number[] = Array.from({ length: 21 }, (_, index) => 2 ** (16 + index / 2));
 
 /**
- * Segments of one sum and of several of the same size; the difference is what operators take:
- * t = launch + bytes / bandwidth, of which what fits the cache `cacheGain` times as fast.
+ * Segments of one sum and of several of the same size; the difference is the time of operators:
+ * t = launch + bytes / bandwidth, where bytes that fit the cache are `cacheGain` times as fast.
  */
 function fittedMemory(measured: readonly Extract<Measurement, { kind: 'add' }>[], launch: number) {
   const sums = measured.flatMap(({ elements, operators, seconds }) => {
@@ -217,7 +217,7 @@ function fittedMemory(measured: readonly Extract<Measurement, { kind: 'add' }>[]
       own,
     ),
   }));
-  // A cache is no slower than what is behind it.
+  // A cache is at least as fast as the memory behind it.
   const sound = fits.filter(({ figures: [beyond = 0, inside = 0] }) => inside > 0 && beyond >= inside);
   const plain = leastSquares(
     sums.map(({ bytes }) => [bytes]),

@@ -1,7 +1,7 @@
 /**
- * @file Where the groups of a collective lie on a cluster. Ranks are numbered consecutively in a node, nodes in a rack. Where a
- * group's size divides the nodes all groups of an axis lie alike. Where it does not, some straddle nodes and some do not, and the
- * slowest counts, since what follows waits for all of them:
+ * @file Placement of the groups of a collective on a cluster. Ranks are numbered consecutively in a node, nodes in a rack. Where
+ * a group's size divides the nodes, all groups of an axis are placed alike. Where it does not, some straddle nodes and some do
+ * not, and the slowest counts, since the next operation waits for all of them:
  *
  *     tp 6 on nodes of 8     0–5 in one node, 6–11 two devices in one and four in the next
  */
@@ -10,14 +10,14 @@ import { deviceCount, subAxes } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
 import type { ClusterLevel } from './levels.js';
 
-/** How a group lies. Made by `evenPlace` and `groupPlace`. */
+/** The placement of a group. Made by `evenPlace` and `groupPlace`. */
 export interface GroupPlace {
   readonly ranks: number;
   /** At each level of the cluster, innermost first: the most members in one block of it. */
   readonly members: readonly number[];
   /** At each level: the fewest of its ranks inside one member, over whose cards it sends side by side. */
   readonly cards: readonly number[];
-  /** Where groups of the same axes lie otherwise; this one reaches furthest. */
+  /** Other placements of groups over the same axes; this one reaches furthest. */
   readonly others: readonly GroupPlace[];
   /** Equal for equal places. */
   readonly key: string;
@@ -29,7 +29,7 @@ export interface RankRun {
   readonly ranks: number;
 }
 
-/** A group as runs of runs, innermost first, of which none follows on another; the other groups of its kind lie beside it. */
+/** A group as runs of runs, innermost first, none of which continues another; the other groups of its kind are beside it. */
 export interface GroupRuns {
   readonly runs: readonly RankRun[];
   /** Ranks of all groups together. */
@@ -79,10 +79,10 @@ export function levelOfAxis(
   return { level: level === -1 ? levels.length - 1 : level, isEven: isEven([run], levels) };
 }
 
-/** A search asks for the same few again and again. */
+/** A search uses the same few places again and again. */
 const KNOWN = new WeakMap<readonly ClusterLevel[], Map<string, GroupPlace>>();
 
-/** Where the groups lie whose members are so many ranks apart. */
+/** The placement of groups whose members are so many ranks apart. */
 export function groupPlace({ runs, devices }: GroupRuns, levels: readonly ClusterLevel[]): GroupPlace {
   const known = KNOWN.get(levels) ?? new Map<string, GroupPlace>();
   KNOWN.set(levels, known);
@@ -114,7 +114,7 @@ function blocksOf(levels: readonly ClusterLevel[]): readonly number[] {
   });
 }
 
-/** Whether every block holds as much of each run as any other that holds some of it: then all groups lie alike. */
+/** Whether every block holds as much of each run as any other that holds some of it: then all groups are placed alike. */
 function isEven(runs: readonly RankRun[], levels: readonly ClusterLevel[]): boolean {
   return blocksOf(levels)
     .slice(0, -1)
@@ -142,7 +142,7 @@ function evenRuns(runs: readonly RankRun[], levels: readonly ClusterLevel[]): Gr
   );
 }
 
-/** Every group written out, as far as they differ: what lies in blocks repeats where both a block and a run of groups begin. */
+/** Every distinct group, written out: placements in blocks repeat where both a block and a run of groups begin. */
 function unevenRuns(runs: readonly RankRun[], devices: number, levels: readonly ClusterLevel[]): GroupPlace {
   const reach = Math.max(...runs.map(({ stride, ranks }) => stride * ranks));
   const block = blocksOf(levels).at(-2) ?? 1;

@@ -3,7 +3,7 @@
  *
  * Units: bytes, bytes per second and direction and device, dense FLOP per second, seconds. A source that starts with
  * `verified` names where the figure was read; `general knowledge` marks an unverified one. `cluster.ts` joins the
- * catalogue's devices with `cpu-rank`, the device that a rank on this machine's own processor is.
+ * catalogue's devices with `cpu-rank`, the device of a rank on this machine's own processor.
  */
 import type { DeviceSpec } from './device.js';
 import { AMD } from './hardware/amd.js';

@@ -1,12 +1,12 @@
 /**
- * @file Seconds of a kernel on a device: the one price of what computes, whether it is read off a lowered node or off the work of
+ * @file Seconds of a kernel on a device: the one price of compute, whether it is read off a lowered node or off the work of
  * a training step.
  *
  *     t = max(FLOP / (peak · η), bytes / (bandwidth · η_memory))
  *
- * η of a product is the rate that holds for seconds, times k / (k + k0) for the length k that is summed per result element, times
- * what whole tiles and whole waves of tiles waste; long sums of few results are shared out over idle processors. Attention has
- * rates of its own. The host's time to launch kernels is added to what they take together (`phase`), not to each.
+ * η of a matmul is the rate that holds for seconds, times k / (k + k0) for the length k that is summed per result element, times
+ * the share that whole tiles and whole waves of tiles leave; long sums of few results are split over idle processors. Attention
+ * has rates of its own. The host's time to launch kernels is added to their total (`phase`), not to each.
  */
 import { type DType, dtypeBits } from '../ir/dtype.js';
 import { type AttentionWork, seenShare } from '../partition/kernels.js';
@@ -14,7 +14,7 @@ import { type DeviceProfile, type DeviceSpec, type PeakKind, profileOf } from '.
 import type { StepConfiguration } from './step/configuration.js';
 import { generationOf, STEP_CONSTANTS, type StepConstants } from './step/constants.js';
 
-/** A matrix product: `batch` times [rows, depth] · [depth, columns]. */
+/** A matmul: `batch` times [rows, depth] · [depth, columns]. */
 export interface ProductSizes {
   readonly batch: number;
   readonly rows: number;
@@ -43,12 +43,12 @@ const FORMATS: Readonly<Partial<Record<DType, Format>>> = {
   uint8: 'int8',
 };
 
-/** The format that products of a dtype are in. */
+/** The format of matmuls in a dtype. */
 export function formatOf(dtype: DType): Format {
   return FORMATS[dtype] ?? 'fp32';
 }
 
-/** FLOP/s that the largest products of a format reach for seconds. */
+/** FLOP/s that the largest matmuls of a format reach for seconds. */
 function productRate(device: DeviceSpec, format: Format, constants: StepConstants): number {
   const kind = FALLBACKS[format].find((candidate) => device.peakFlops[candidate] !== undefined);
   if (kind === undefined) throw new Error(`device ${device.id} has no peak for ${format}`);
@@ -64,7 +64,7 @@ function highestRate(device: DeviceSpec, kind: PeakKind, constants: StepConstant
   return narrower ? Math.min(highest, constants.fp4Gain * highestRate(device, 'fp8', constants)) : highest;
 }
 
-/** Elements of 2 bytes (4 in fp32): activations and parameters as products read them. */
+/** Elements of 2 bytes (4 in fp32): activations and parameters as matmuls read them. */
 export function elementBytes(precision: StepConfiguration['precision']): number {
   return precision === 'fp32' ? 4 : 2;
 }
@@ -79,18 +79,18 @@ export function matmulSeconds(
   return productSeconds({ result: [batch, rows, columns], depth, bytes, format: precision }, device, constants);
 }
 
-/** A product by its result, of whatever dimensions. */
+/** A matmul by its result, which may have any dimensions. */
 export interface ProductWork {
   readonly result: readonly number[];
   /** Terms that are summed for each element of it. */
   readonly depth: number;
   readonly bytes: number;
   readonly format: Format;
-  /** Bytes of a second operand that it must arrange before it begins; 0 if left out. */
+  /** Bytes of a second operand that it must pack before it begins; 0 if left out. */
   readonly packed?: number;
 }
 
-/** A sum is parted among processors in pieces of at least so many terms (split-K), whose fp32 sums are written and read. */
+/** A sum is split over processors in pieces of at least so many terms (split-K), whose fp32 sums are written and read. */
 const SPLIT_DEPTH = 512;
 
 export function productSeconds(
@@ -122,19 +122,19 @@ export interface KernelWork {
   readonly dtype: DType;
   /** Local shape of the largest result. */
   readonly result: readonly number[];
-  /** Bytes of a second operand that a product must arrange before it begins; 0 if left out. */
+  /** Bytes of a second operand that a matmul must pack before it begins; 0 if left out. */
   readonly packed?: number;
 }
 
 /** Below this depth, work is element-wise: it runs on vector units, whose rate does not depend on a summed length. */
 const MATMUL_DEPTH = 4;
 
-/** A product of a matrix and a vector does 2 FLOP for each element it reads, a reduction 1: both on vector units. */
+/** A matrix–vector product does 2 FLOP for each element it reads, a reduction 1: both on vector units. */
 const MATMUL_INTENSITY = 2;
 
 /**
- * Seconds of one execution. A view (no FLOP, no bytes) is free. Nothing here looks at an operator's name: a product shows by its
- * depth, FLOP per two result elements, and by using what it reads more than once, which a reduction does not.
+ * Seconds of one execution. A view (no FLOP, no bytes) is free. Nothing here looks at an operator's name. A matmul is recognised
+ * by its depth, FLOP per two result elements, and because it uses its operands more than once, which a reduction does not.
  */
 export function operatorSeconds({ flops, bytes, dtype, result, packed = 0 }: KernelWork, device: DeviceSpec): number {
   if (flops === 0 && bytes === 0) return 0;
@@ -150,9 +150,9 @@ export function operatorSeconds({ flops, bytes, dtype, result, packed = 0 }: Ker
 }
 
 /**
- * The best tile's share of useful work. The result is seen as rows × columns at the cut between two dimensions that suits the
- * tile best; in one of images columns may also be dimensions from within (a convolution's kernel is free to choose channels,
- * or positions). Each tile is made in so many `pieces`.
+ * The best tile's share of useful work. The result is seen as rows × columns, split between the two dimensions that suit the
+ * tile best; in a result of images, columns may also be dimensions from within (a convolution's kernel is free to choose
+ * channels, or positions). Each tile is made in so many `pieces`.
  */
 function tileEfficiency(result: readonly number[], device: DeviceSpec, profile: DeviceProfile, pieces = 1): number {
   const elements = result.reduce((product, size) => product * size, 1);
@@ -179,7 +179,7 @@ function tileEfficiency(result: readonly number[], device: DeviceSpec, profile: 
 /** Dimensions of a batch of images: samples, channels, height and width. */
 const IMAGES = 4;
 
-/** t = bytes / (bandwidth · ceiling / (1 + (half / bytes)^power)), of which what fits a cache is `cacheGain` times as fast. */
+/** t = bytes / (bandwidth · ceiling / (1 + (half / bytes)^power)), where bytes that fit a cache are `cacheGain` times as fast. */
 export function memorySeconds(bytes: number, device: DeviceSpec): number {
   if (bytes === 0) return 0;
   const { ceiling, halfBytes, power, cacheBytes = 0, cacheGain = 1 } = profileOf(device).memory;
@@ -189,8 +189,8 @@ export function memorySeconds(bytes: number, device: DeviceSpec): number {
 }
 
 /**
- * Attention. Fused (Dao 2023): five products in backward where forward has two, half of them under a causal mask; in parts:
- * two and four products, and scores that go through memory.
+ * Attention. Fused (Dao 2023): five matmuls in backward where forward has two, half of them under a causal mask; in parts:
+ * two and four matmuls, and scores that go through memory.
  */
 export function attentionSeconds(
   work: AttentionWork,
@@ -205,12 +205,12 @@ export function attentionSeconds(
   if (attention !== 'parts') {
     const peak = device.peakFlops[format] ?? device.peakFlops.fp16 ?? device.peakFlops.fp32 ?? 0;
     const { share, half } = attentionRate(device, attention, constants);
-    // A query's own cost, which half of the keys stands for, is the same however few of them it sees.
+    // A query's own cost, which `half` keys model, is the same however few keys it sees.
     const seen = seenShare(work);
     const reached = (keys * seen) / (causal ? 0.5 : 1);
     const filled = (reached / (reached + half)) * Math.min(1, (width / 128) ** 0.25);
     const flops = (backward ? 5 : 2) * product * seen;
-    // No faster than the products that it is made of: what a device's peak promises, not every device keeps.
+    // At most as fast as the matmuls that it is made of: not every device reaches the rate that its peak promises.
     const rate = Math.min(peak * share * (backward ? BACKWARD_ATTENTION : 1), productRate(device, format, constants));
     return flops / (rate * filled);
   }
@@ -244,7 +244,7 @@ function attentionRate(
   return { share: constants.attentionPortableShare, half };
 }
 
-/** Matrix units take rows of 16 bytes; products on rows of other lengths (heads of 108 or 150) run on plain units. */
+/** Matrix units take rows of 16 bytes; matmuls on rows of other lengths (heads of 108 or 150) run on plain units. */
 const ALIGNED_ELEMENTS = 8;
 
 /** Rate of attention's backward kernels beside forward's (Dao 2023, figures 4 to 6). */

@@ -1,18 +1,18 @@
 /**
- * @file Seconds of launches and rounds that no sequence of redistribution steps undercuts, from what becomes of each axis.
+ * @file Seconds of launches and rounds that no sequence of resharding steps undercuts, from the change of each axis.
  *
- * A collective takes rounds at each level over which its axes lie. Steps move cuts between axes, never sums: an axis over which
+ * A collective takes rounds at each level that its axes span. Steps move shards between axes, never sums: an axis over which
  * the value is partial is reduced by an all-reduce or a reduce-scatter over that very axis. So at a level whose reduced axes have
- * m ranks together, the reductions take at least log2 m rounds, in however many collectives. Of these axes, those that shall not
- * cut the result (k ranks) either take as many rounds again, in all-reduces, or cut it after a scatter and are made whole by
- * another collective. That is one that gathers, in as many rounds as all-reduces would have taken again, or a permutation, in
- * one, which leaves blocks as small as they were: then scatters have not cut more than the result is cut more than the origin
- * (`shrinks`). Or there are two more.
+ * m ranks together, the reductions take at least log2 m rounds, in however many collectives. Those of the axes that shall not
+ * shard the result (k ranks) either take as many rounds again, in all-reduces, or shard it after a scatter, and another
+ * collective makes it whole. That collective is a gather, in as many rounds as all-reduces would have taken again, or a
+ * permutation, in one round, which leaves shards as small as they were: then the scatters have not divided the value more than
+ * the result is divided more than the origin (`shrinks`). Or there are two more collectives.
  *
  *     all-reduce over 4 nodes     2 + 2 rounds, or 2 + 1 and two more launches
  *
- * Axes whose cuts must go (`fetched`) are gathered or exchanged in log2 of their number of rounds at their level, or permuted in
- * one.
+ * Axes that must no longer shard the value (`fetched`) take an all-gather or all-to-all in log2 of their number of rounds at
+ * their level, or a permutation in one.
  */
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import { subAxes } from '../sharding-propagation/mesh.js';
@@ -21,22 +21,22 @@ import { profileOf } from './device.js';
 import { levelOfAxis } from './group-place.js';
 import type { ClusterLevel } from './levels.js';
 
-/** What becomes of an axis; flags that are added up. */
+/** Changes of an axis; flags that are added up. */
 export const FETCHED = 1;
 export const REDUCED = 2;
-/** Cuts the result. */
+/** Shards the result. */
 export const CUTTING = 4;
 
-/** Nanoseconds of slices: where nothing that is cut already may take their place, and where it may be exchanged, not permuted. */
+/** Nanoseconds of slices: where no axis that shards already may replace them, and where one may by an all-to-all only. */
 export interface Slices {
   readonly alone: number;
   readonly exchanged: number;
 }
 
 export interface LeastLatency {
-  /** Launches of one collective that fetches and one that reduces, where axes ask for them, not included. */
+  /** Seconds without the launches of one collective that fetches and one that reduces, where axes need them. */
   readonly seconds: number;
-  /** Collectives besides these two. */
+  /** Number of collectives besides these two. */
   readonly collectives: number;
   /** Nanoseconds of slices, which come on top. */
   readonly slices: number;
@@ -44,14 +44,14 @@ export interface LeastLatency {
 
 /**
  * @param changes by sub-axis
- * @param shrinks how many times more parts the result is cut into than the origin
+ * @param shrinks how many times more shards the result has than the origin
  */
 export type LatencyBound = (changes: readonly number[], shrinks: number, slices: Slices) => LeastLatency;
 
 export function latencyBound(cluster: Cluster, mesh: Mesh): LatencyBound {
   const { levels, device } = cluster;
   const launch = profileOf(device).collectiveSeconds;
-  // Of an axis that straddles blocks the rounds depend on what else is in the group: there may be none at this level.
+  // Rounds of an axis that straddles blocks depend on the other axes of the group: there may be none at this level.
   const axes = subAxes(mesh).map(({ name, size }) => {
     const { level, isEven } = levelOfAxis(mesh, name, { levels });
     return { size: isEven ? size : 1, level };
@@ -106,7 +106,7 @@ export function nanosecondsOf({ seconds, slices }: LeastLatency): number {
   return seconds * 1e9 + slices;
 }
 
-/** Rounds over so many members of a level, in however many collectives: those of parts are no fewer than those of the whole. */
+/** Rounds over so many members of a level, in however many collectives: several take at least as many rounds as one. */
 function leastRounds({ topology }: ClusterLevel, members: number): number {
   if (members === 1) return 0;
   return topology === 'mesh' ? 1 : Math.ceil(Math.log2(members));

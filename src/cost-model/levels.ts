@@ -26,14 +26,14 @@ export interface ClusterLevel {
   /** Members: devices at the innermost level, groups of the level inside elsewhere. */
   readonly size: number;
   readonly topology: Topology;
-  /** Of a torus. */
+  /** Dimensions of a torus. */
   readonly dimensions: number;
   /**
    * Bytes per second and direction that collectives of one device reach: in all over a switch or ring, to one neighbour in
    * a mesh or torus. Where devices share cards, a device's share.
    */
   readonly bandwidth: number;
-  /** Of single kinds over a switch or ring, where measured; they go before `bandwidth`. */
+  /** Bus bandwidth by kind over a switch or ring, where measured; it takes precedence over `bandwidth`. */
   readonly busBandwidth: Readonly<Partial<Record<CollectiveKind, number>>>;
   /** Bytes of an array per second that an all-reduce reaches whose sums the switch makes (NVLS, SHARP). */
   readonly reducingBandwidth?: number;
@@ -45,7 +45,7 @@ export interface ClusterLevel {
 }
 
 /**
- * What small messages lose: busbw(S) = Bmax / (1 + (S_half / S)^power), where S is the bytes on the wire and
+ * Bandwidth that small messages lose: busbw(S) = Bmax / (1 + (S_half / S)^power), where S is the bytes on the wire and
  * S_half = Bmax · seconds · steps, `seconds` being how long links take to fill for each step that data passes.
  */
 export interface Fill {
@@ -93,7 +93,7 @@ export function deviceLevels(device: DeviceSpec, nodes: number, perNode: number)
   return perNode === 1 ? [network] : [node, network];
 }
 
-/** Measured bus bandwidths where the catalogue has them, else what collectives reach of the links' rate. */
+/** Measured bus bandwidths where the catalogue has them, else the share of the links' rate that collectives reach. */
 function ratesInside(device: DeviceSpec): Pick<ClusterLevel, 'bandwidth' | 'busBandwidth' | 'reducingBandwidth'> {
   const { scaleUp, measuredCollectives = {} } = device;
   const figure = (name: string): number | undefined => {
@@ -125,10 +125,10 @@ const MEASURED: Readonly<Partial<Record<CollectiveKind, string>>> = {
   permute: 'p2pMeasured',
 };
 
-/** Kinds in which the first rank exchanges its whole block with each other rank. */
+/** Kinds in which the first rank sends its whole block to each other rank, or receives theirs. */
 export const STARS: ReadonlySet<CollectiveKind> = new Set<CollectiveKind>(['reduce', 'broadcast']);
 
-/** Bytes on the wire per byte of the array, as NCCL counts them: each rank receives so many; of stars those of the first rank. */
+/** Bytes on the wire per byte of the array, as NCCL counts them: each rank receives so many; in a star, the first rank does. */
 export function passesOf(kind: CollectiveKind, ranks: number): number {
   if (ranks === 1) return 0;
   if (STARS.has(kind)) return ranks - 1;

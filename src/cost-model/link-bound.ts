@@ -1,8 +1,8 @@
 /**
- * @file What no sequence of collectives undercuts, given what must arrive where.
+ * @file A bound that no sequence of collectives undercuts, given the bytes that must arrive at each place.
  *
- * At each level of a cluster a *unit* is what lies inside it: a device, a node, a rack. What a unit needs and none of its
- * ranks holds must come over that level or one further out, whatever else is done inside. So every level gives a bound on the
+ * At each level of a cluster, a *unit* is one member of it: a device, a node, a rack. Data that a unit needs and none of its
+ * ranks holds must come over that level or one further out, whatever else happens inside. So every level gives a bound on the
  * seconds on the wire, and as the levels of a collective work at once, the greatest of them holds.
  *
  *     fetched    bytes that are somewhere: an all-gather brings them at its rate, an all-reduce at half of its own
@@ -18,11 +18,11 @@ import type { Cluster } from './cluster.js';
 import { levelOfAxis } from './group-place.js';
 import { busBandwidth, type ClusterLevel, COLLECTIVE_KINDS, type Fill } from './levels.js';
 
-/** What must reach each unit of a level. */
+/** Bytes that must reach each unit of a level. */
 export interface Arrivals {
   /** Bytes that other units hold. */
   readonly fetched: number;
-  /** Bytes of `fetched` by which what a unit holds grows. */
+  /** Bytes of `fetched` by which the data of a unit grows. */
   readonly grown: number;
   /** How often that doubles. */
   readonly growthDoublings: number;
@@ -32,12 +32,12 @@ export interface Arrivals {
   readonly reduceDoublings: number;
 }
 
-/** One level's view of a mesh: its units are told apart by the axes that lie at this level or further out. */
+/** One level's view of a mesh: the axes at this level or further out distinguish its units. */
 export interface UnitBound {
   readonly axes: readonly SubAxis[];
   /** Least seconds on the wire. */
   readonly seconds: (arrivals: Arrivals) => number;
-  /** Of one round over this level or one further out. */
+  /** Seconds of one round over this level or one further out. */
   readonly latencySeconds: number;
 }
 
@@ -50,7 +50,7 @@ export interface LinkBound {
 
 interface LevelRate {
   readonly level: ClusterLevel;
-  /** Bytes per second at which collectives other than all-reduces bring what is needed; and all-reduces. */
+  /** Bytes per second at which collectives other than all-reduces bring data; and at which all-reduces do. */
   readonly rate: number;
   readonly reducingRate: number;
 }
@@ -67,7 +67,7 @@ export function linkBound({ levels }: Pick<Cluster, 'levels'>, mesh: Mesh): Link
     const axes = placed.filter(({ level }) => level >= number).map(({ name }) => name);
     const inside = placed.filter(({ level }) => level < number).map(({ name }) => name);
     const ranks = levels.slice(0, number).reduce((product, { size }) => product * size, 1);
-    // Where axes straddle units, what lies in a unit is no layout.
+    // Where axes straddle units, the data in a unit has no layout.
     if (number > 0 && (axes.length === 0 || axesSize(mesh, inside) !== ranks)) return [];
     const outer = links.slice(number);
     const isBinary =
@@ -83,7 +83,7 @@ export function linkBound({ levels }: Pick<Cluster, 'levels'>, mesh: Mesh): Link
   return { units, rounds: (doublings) => (isDirect ? Math.min(1, doublings) : doublings) };
 }
 
-/** Seconds for what arrives at units of so many ranks over the links around them. */
+/** Seconds for bytes that arrive at units of so many ranks over the links around them. */
 function unitSeconds(ranks: number, links: readonly LevelRate[], isBinary: boolean): UnitBound['seconds'] {
   const [only] = links.length === 1 ? links : [];
   // Over several levels a collective's steps may be another level's.

@@ -1,6 +1,6 @@
 /**
- * @file What the ranks of each stage of a lowered plan hold over a step, as it is predicted: the walks that count the peak
- * (partition/liveness.ts, rank-memory.ts), put to the times of what runs.
+ * @file Predicted memory of the ranks of each stage of a lowered plan over a step: the walks that count the peak
+ * (partition/liveness.ts, rank-memory.ts), at the times of the nodes that run.
  */
 import { runsInStep } from '../partition/except-last.js';
 import { livenessByNode } from '../partition/liveness.js';
@@ -20,8 +20,8 @@ import { priceNode } from './price.js';
 export type HeldOverTime = readonly (readonly [seconds: number, bytes: number])[];
 
 /**
- * Per stage. Of other clusters' pipelines it is a micro-batch's own walk and, beside it, what the others in flight keep, as
- * `stagesMemory` has it. Takes time linear in nodes and micro-batches.
+ * Memory per stage. For pipelines on other clusters it is the walk of one micro-batch and, beside it, the stored activations of
+ * the others in flight, as in `stagesMemory`. Takes time linear in nodes and micro-batches.
  */
 export function memoryOverTime(
   stages: readonly LoweredStage[],
@@ -42,7 +42,7 @@ export function memoryOverTime(
   });
 }
 
-/** Seconds that nodes take in one run, without what of their communication compute hides. */
+/** Seconds that nodes take in one run, without communication that compute hides. */
 function secondsFor(graph: ShardedGraph, cluster: Cluster): (nodes: HeldWhile['nodes']) => number {
   const exposed = hiddenBehind(graph, cluster)?.exposed;
   const runsOf = runsInStep(graph);
@@ -53,7 +53,7 @@ function secondsFor(graph: ShardedGraph, cluster: Cluster): (nodes: HeldWhile['n
   return (nodes) => nodes.reduce((sum, node) => sum + nanoseconds(node), 0) / 1e9;
 }
 
-/** A walk of one micro-batch under every action, beside what the others in flight keep. */
+/** A walk of one micro-batch under every action, beside the stored activations of the others in flight. */
 function heldBeside(
   graph: ShardedGraph,
   actions: readonly StageAction[],
@@ -76,7 +76,7 @@ function heldBeside(
   });
 }
 
-/** Per action, the chunks of other micro-batches that are between their forward and the last phase that reads what it keeps. */
+/** Per action, the chunks of other micro-batches between their forward and the last phase that reads its stored activations. */
 function inFlightBeside({ pipeline }: ShardedGraph, actions: readonly StageAction[]): readonly number[] {
   if (!pipeline) return [];
   const lists = computeLists(pipeline);
@@ -144,10 +144,10 @@ function curveOf(
   return points;
 }
 
-/** Of a curve: a picture shows no more. */
+/** Points of a curve: a picture shows no more. */
 const MOST_POINTS = 1000;
 
-/** Of neighbours in time the fullest stands for all. */
+/** Of several neighbours in time only the fullest is left. */
 function thinned(points: HeldOverTime): HeldOverTime {
   if (points.length <= MOST_POINTS) return points;
   const end = points.at(-1)?.[0] ?? 0;

@@ -1,6 +1,6 @@
 /**
  * @file Bytes that go between a device's memory and another one in a step, and the seconds that they take: over the device's
- * link to its host (of a rank of this machine, whose host it is, a copy in memory), or to a disk of the node.
+ * link to its host (for a rank of this machine, which is its own host, a copy in memory), or to a disk of the node.
  */
 import { OUTER_MEMORIES, type OuterMemory } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
@@ -16,7 +16,7 @@ export interface MoveBytes {
   readonly loadedBytes: number;
 }
 
-/** Of a step of one rank, by memory. */
+/** Bytes that one rank moves in a step, by memory. */
 export type MovedBytes = Readonly<Record<OuterMemory, MoveBytes>>;
 
 /** Seconds of so many bytes either way. @throws Error where nothing is known of the device's host */
@@ -39,7 +39,7 @@ export function hostSeconds(bytes: number, cluster: Cluster): number {
   return bytes / bandwidth;
 }
 
-/** A copy, or what an accumulator adds to a sum that another memory keeps; null for anything else. */
+/** Bytes of a copy, or of an accumulator's addition to a sum in another memory; null for anything else. */
 export function moveOf(
   node:
     | Pick<MoveNode, 'kind' | 'input' | 'output'>
@@ -70,7 +70,7 @@ export function moveOf(
   };
 }
 
-/** All of a step of one rank; undefined where nothing is kept outside of the device. */
+/** All bytes that one rank moves in a step; undefined where nothing is kept outside of the device. */
 export function movedBytes(graph: ShardedGraph): MovedBytes | undefined {
   if (![...graph.tensors.values()].some(({ place }) => place)) return undefined;
   const sums = new Map<OuterMemory, MoveBytes>(

@@ -6,7 +6,7 @@ import type { Cluster } from './cluster.js';
 import type { DeviceSpec, HostSpec, PeakKind } from './device.js';
 
 /**
- * What a cluster is to a stage that runs on `count` of its nodes from `first` on: as fast as the slowest of them.
+ * The cluster of a stage that runs on `count` of its nodes from `first` on: as fast as the slowest of them.
  * @throws Error where the cluster has no such nodes
  */
 export function onNodes(cluster: Cluster, first: number, count: number): Cluster {
@@ -21,15 +21,15 @@ export function onNodes(cluster: Cluster, first: number, count: number): Cluster
   return onKinds(cluster, there);
 }
 
-/** What a cluster is to a stage that runs on nodes of some of its kinds, by their numbers: as fast as the slowest of them. */
+/** The cluster of a stage that runs on nodes of some of its kinds, by their numbers: as fast as the slowest of them. */
 function onKinds(cluster: Cluster, kinds: readonly number[]): Cluster {
   const devices = kinds.flatMap((kind) => cluster.kinds?.[kind]?.device ?? []);
   return { ...cluster, device: devices.length > 0 ? slowestOf(devices) : cluster.device };
 }
 
 /**
- * What a cluster is to each stage of a pipeline: the nodes that it runs on. Stages on nodes of the same kinds have the same
- * record, however often they are asked for, so that parts can be priced once for all of them.
+ * The cluster of each stage of a pipeline: the nodes that the stage runs on. Stages on nodes of the same kinds have the same
+ * record in every call, so that parts can be priced once for all of them.
  * @param stride ranks from one stage to the next: of a stage, where stages are the outermost axis
  */
 export function clustersOfStages(cluster: Cluster, stages: number, stride: number): readonly Cluster[] {
@@ -48,7 +48,7 @@ export function clustersOfStages(cluster: Cluster, stages: number, stride: numbe
   return found;
 }
 
-/** What was made of a cluster: its stages by their number and stride, its parts by their kinds. */
+/** Records made from a cluster: its stages by their number and stride, its parts by their kinds. */
 const KNOWN = new WeakMap<
   Cluster,
   { readonly stages: Map<string, readonly Cluster[]>; readonly kinds: Map<string, Cluster> }
@@ -82,7 +82,7 @@ export function slowed(device: DeviceSpec, speed: number): DeviceSpec {
 }
 
 /**
- * What a step waits for where all devices do the same: the least of every figure. Formats that not all have are left out.
+ * The device that a step waits for where all devices do the same: the least of every figure. Formats that some lack are left out.
  */
 export function slowestOf(devices: readonly DeviceSpec[]): DeviceSpec {
   const [first, ...others] = devices;

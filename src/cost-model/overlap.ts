@@ -1,11 +1,11 @@
 /**
- * @file What of collectives in buckets, and of those of halves of micro-batches, a step waits for. The steps of each list are
- * walked in their order with a line for every group of ranks beside what computes:
+ * @file Exposed time of collectives in buckets, and of collectives of halves of micro-batches. The steps of each list are
+ * walked in their order, with one line of collectives for every group of ranks beside compute:
  *
  *     start   the message goes when it is there and the group's line is free
- *     wait    costs what is left of it
+ *     wait    costs the remaining time of the collective
  *
- * Other collectives are waited for where they begin, as everywhere in the price. Ranks of this machine reduce on
+ * A step waits for other collectives where they begin, as everywhere in the price. Ranks of this machine reduce on
  * the thread that computes: there nothing is hidden.
  */
 import { forHalves, halvesIn } from '../partition/interleave.js';
@@ -19,9 +19,9 @@ import { priceNode } from './price.js';
 export interface Overlap {
   /** By list: nanoseconds of one run. */
   readonly lists: ReadonlyMap<string, number>;
-  /** By name of a collective that other work may hide: the nanoseconds of a step that are waited for it. */
+  /** By name of a collective that other work may hide: its exposed nanoseconds in a step. */
   readonly exposed: ReadonlyMap<string, number>;
-  /** Nanoseconds of a step that go on behind what computes. */
+  /** Nanoseconds of collectives of a step that overlap with compute. */
   readonly hidden: number;
 }
 
@@ -66,11 +66,11 @@ interface StepsOfList {
   readonly hides: boolean;
 }
 
-/** What computes, and the lines of groups, at one moment. */
+/** Clocks of compute and of each group's line of collectives while a step runs. */
 class Lines {
   now = 0;
   private readonly freeAt = new Map<string, number>();
-  /** By number of a collective. */
+  /** End of each collective in flight, by its number. */
   private readonly ends = new Map<number, number>();
 
   constructor(private readonly price: (node: ShardedGraph['nodes'][number]) => number) {}
@@ -79,7 +79,7 @@ class Lines {
     return this.ends.size > 0;
   }
 
-  /** Runs a list. Returns what was waited for each collective that may be hidden. */
+  /** Runs a list. Returns the exposed time of each collective that may be hidden. */
   run({ steps, hides }: StepsOfList, isLast: boolean): readonly Waited[] {
     const waits: Waited[] = [];
     const mayHide = (node: CommunicationNode) => hides || node.bucket !== undefined;

@@ -1,6 +1,6 @@
 /**
- * @file What a phase takes beyond its kernels and collectives, and a step beyond its phases: the host's launches, what of
- * communication runs behind compute, and what is outside the model. One price for lowered plans and for training steps.
+ * @file Time of a phase beyond its kernels and collectives, and of a step beyond its phases: the host's launches, the overlap of
+ * communication with compute, and work outside the model. One price for lowered plans and for training steps.
  */
 import { STEP_CONSTANTS, type StepConstants } from './step/constants.js';
 
@@ -13,7 +13,7 @@ export function together(host: number, busy: number, power: number = STEP_CONSTA
   return longer === 0 ? 0 : longer * (1 + (Math.min(host, busy) / longer) ** power) ** (1 / power);
 }
 
-/** What is left of gradients or parameters on their way, which nothing waits for at once, beside so long a pass. */
+/** Exposed seconds of gradients or parameters in transfer, which nothing waits for at once, under so long a pass. */
 export function exposedSeconds(seconds: number, under: number, constants: StepConstants = STEP_CONSTANTS): number {
   return Math.max(seconds * LEAST_EXPOSED, seconds - under * constants.hiddenData);
 }
@@ -21,7 +21,7 @@ export function exposedSeconds(seconds: number, under: number, constants: StepCo
 /** The first message has nothing to run beside, or the last. */
 const LEAST_EXPOSED = 0.05;
 
-/** Seconds of a step outside the model: data, scalars read back, logging; and what waits for the slowest of many nodes. */
+/** Seconds of a step outside the model: data, scalars read back, logging; and waiting for the slowest of many nodes. */
 export function outsideSeconds(
   inside: number,
   step: { readonly trains: boolean; readonly nodes: number },

@@ -9,8 +9,8 @@ import { busBandwidth, type ClusterLevel, passesOf, roundsOf, STARS, stepsOf } f
 /**
  * Whether a collective takes no longer on `place` than on `other`, for any number of bytes: `collectiveSeconds` is a latency and
  * the slowest level's b / B · (1 + (B · s / b)^p), which falls with the bandwidth B and grows with the filling time s for any p
- * up to 1. So it is enough that no more bytes pass, the latencies are no longer, and each level here has one there that is no
- * faster. Sufficient, not necessary: false where it cannot be told.
+ * up to 1. So it is enough that at most as many bytes pass, that latencies are at most as long, and that each level here has one
+ * there that is at most as fast. Sufficient, not necessary: false where it cannot be decided.
  */
 export function neverSlower(
   kind: CollectiveKind,

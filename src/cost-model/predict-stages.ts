@@ -1,6 +1,6 @@
 /**
- * @file What a lowered pipeline costs: each list of a stage priced node by node, the schedule simulated over them, and what
- * happens once a step around it; and what its ranks hold.
+ * @file The cost of a lowered pipeline: each list of a stage priced node by node, the schedule simulated over them, and the work
+ * around it that runs once a step; and the memory of its ranks.
  */
 
 import { isOnceAStep } from '../ir/graph.js';
@@ -48,8 +48,8 @@ const IDLE = 'bubble';
 export const SENT = 'send(pp)';
 
 /**
- * Prices what was lowered, stage by stage. Of a pipeline `parts` are those of the stage that is busy longest, and sum up to
- * `stepSeconds` with what it waits (`bubble`) and sends once a step (`send(pp)`).
+ * Prices a lowered plan, stage by stage. In a pipeline, `parts` are those of the stage that is busy longest. They sum up to
+ * `stepSeconds` together with its waiting time (`bubble`) and its sends once a step (`send(pp)`).
  * @param schedule what the stages run; null for one
  * @param wholeFlops work of the unsharded graph; left out: that of all ranks together
  * @param memory what the stages' ranks hold, where it is known
@@ -122,7 +122,7 @@ export function simulateStages(
   return { priced, perStage, seconds, timeline, once: priced.map(({ lists }) => lists.get(UPDATE) ?? 0) };
 }
 
-/** What a cluster is to each stage: the nodes that it runs on. Stages are the outermost axis. */
+/** The cluster of each stage: the nodes that the stage runs on. Stages are the outermost axis. */
 export function clustersOf(stages: readonly LoweredStage[], cluster: Cluster): readonly Cluster[] {
   const [first] = stages;
   return first ? clustersOfStages(cluster, stages.length, deviceCount(first.sharded.mesh)) : [];
@@ -148,7 +148,7 @@ export function sendSeconds(bytes: number, stages: number, ranksPerStage: number
   return collectiveSeconds('permute', bytes, placeGroup(mesh, axes, cluster), cluster);
 }
 
-/** Of a stage that keeps all on its devices. */
+/** Bytes of a stage that keeps all on its devices. */
 const NOTHING = { peakBytes: 0, storedBytes: 0, loadedBytes: 0 };
 const NOTHING_OUTSIDE: OutsidePrediction = { host: NOTHING, disk: NOTHING };
 
@@ -156,7 +156,7 @@ interface PricedStage {
   readonly graph: ShardedGraph;
   /** Seconds of one run of each list. */
   readonly lists: ReadonlyMap<string, number>;
-  /** Of a step. */
+  /** Seconds of a step. */
   readonly busySeconds: number;
   readonly parts: readonly (readonly [string, number])[];
   readonly hiddenSeconds?: number;
@@ -225,7 +225,7 @@ function sentBytes(graph: ShardedGraph): ReadonlyMap<string, number> {
   return bytes;
 }
 
-/** What goes to a stage in the forward, or in the backward. */
+/** The key of sends to a stage in the forward, or in the backward. */
 function sentKey(stage: number, isForward: boolean): string {
   return `${isForward ? 'forward' : 'backward'} to ${stage}`;
 }
@@ -238,8 +238,8 @@ function onceBytes(graph: ShardedGraph): number {
 }
 
 /**
- * What each stage's ranks hold at their fullest moment, where a schedule says what they run: on this machine what they count,
- * action by action; elsewhere a micro-batch's own walk, and beside it what the others in flight keep for their backward.
+ * Peak memory of each stage's ranks, where a schedule states what they run. On this machine ranks are counted action by action;
+ * elsewhere it is the walk of one micro-batch and, beside it, the stored activations of the others in flight.
  * @param behind axes on which it is not the first rank
  */
 export function stagesMemory(
@@ -257,7 +257,7 @@ export function stagesMemory(
   });
 }
 
-/** Of a micro-batch beside `others` in flight. The last of a step may keep more than they do. */
+/** Memory of a micro-batch beside `others` in flight. The last of a step may store more activations than they do. */
 function besideOthers(
   sharded: ShardedGraph,
   cluster: Cluster,
@@ -279,10 +279,10 @@ function besideOthers(
   return early.peakBytes < late.peakBytes ? late : early;
 }
 
-/** What micro-batches in flight beside one keep. */
+/** Stored activations of the micro-batches in flight beside one. */
 const OTHERS = 'activations of other micro-batches';
 
-/** What a micro-batch's forward keeps for its backward, that of both halves where it has them. */
+/** Stored activations of a micro-batch, of both halves where it has them. */
 export function savedBytes(graph: ShardedGraph): number {
   const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
   const readForward = new Set(forward.flatMap(readsOf));

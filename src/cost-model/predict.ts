@@ -1,5 +1,5 @@
 /**
- * @file What a lowered plan costs: step time as a sum of named parts, memory by liveness, bytes on the wire.
+ * @file The cost of a lowered plan: step time as a sum of named parts, memory by liveness, bytes on the wire.
  */
 import { type DType, isFloating } from '../ir/dtype.js';
 import { isOnceAStep, runsPerStep } from '../ir/graph.js';
@@ -19,38 +19,38 @@ import { outsideSeconds } from './phase.js';
 import { communicatedBytes, priceNode } from './price.js';
 import { runtimeSeconds } from './runtime-price.js';
 
-/** What plan.json keeps of a plan's price (`predicted`). */
+/** The price of a plan as plan.json records it (`predicted`). */
 export interface Prediction {
   readonly stepSeconds: number;
-  /** Of the sharded graphs themselves. */
+  /** Prices are those of the sharded graphs themselves. */
   readonly priceLevel: 'lowered';
   /** The format that most of the arithmetic is in, and is priced in: fp32, fp16, bf16. */
   readonly precision: string;
-  /** Per stage. */
+  /** Bytes per stage. */
   readonly peakBytes: readonly number[];
-  /** Seconds by kind: compute, and each collective kind and axis; of collectives in buckets what is waited for them. */
+  /** Seconds by kind: compute, and each collective kind and axis; for collectives in buckets the exposed time. */
   readonly parts: Readonly<Record<string, number>>;
-  /** Seconds of collectives in buckets that go on behind what computes; left out where none does. */
+  /** Seconds of collectives in buckets that overlap with compute; left out where none do. */
   readonly hiddenSeconds?: number;
   readonly flopsPerRank: number;
   readonly flopsTotal: number;
-  /** That one rank receives. */
+  /** Bytes that one rank receives. */
   readonly bytesCommunicated: number;
-  /** That a rank of each stage receives; left out for one stage. */
+  /** Bytes that a rank of each stage receives; left out for one stage. */
   readonly receivedBytes?: readonly number[];
-  /** Per stage; left out where all is kept on the devices. */
+  /** Per stage; left out where all tensors are on the devices. */
   readonly outside?: readonly OutsidePrediction[];
 }
 
-/** What a rank keeps in another memory, and moves there and back in a step. Bytes. */
+/** Bytes that a rank keeps in another memory, and moves there and back in a step. */
 export type OutsidePrediction = {
   readonly [Memory in keyof MovedBytes]: MovedBytes[Memory] & { readonly peakBytes: number };
 };
 
 /**
- * Prices a sharded graph. `stepSeconds` is the sum of `parts`: of `priceNode` over its nodes, less what runs behind compute, and
- * what is around them, which the search leaves out: launches and what is outside the model, on ranks of this machine what the
- * runtime does (`runtimeSeconds`).
+ * Prices a sharded graph. `stepSeconds` is the sum of `parts`: `priceNode` over its nodes, less the time hidden behind compute,
+ * and time around the nodes, which the search leaves out: launches and work outside the model, or for ranks of this machine the
+ * runtime's own work (`runtimeSeconds`).
  * @param wholeFlops work of the unsharded graph; left out: that of all ranks together
  */
 export function predict(
@@ -104,17 +104,17 @@ export function predict(
   };
 }
 
-/** Parts of a step that no node has: what the host's launches add, and what is outside the model. */
+/** Parts of a step that no node has: time that the host's launches add, and time outside the model. */
 export const LAUNCHES = 'launches';
 export const OUTSIDE = 'outside the model';
 
-/** Of ranks of this machine their runtime's price says what is around. */
+/** Nanoseconds of a step outside the model; 0 for ranks of this machine, whose runtime's price includes them. */
 export function outsideNanoseconds(inside: number, graph: ShardedGraph, cluster: Cluster, ranks: number): number {
   if (cluster.local) return 0;
   return Math.round(1e9 * outsideSeconds(inside / 1e9, { trains: trains(graph), nodes: ranks / cluster.perNode }));
 }
 
-/** Undefined where all is kept on the device. */
+/** Undefined where all tensors are on the device. */
 export function outsideOf(graph: ShardedGraph, peaks: OuterBytes | undefined): OutsidePrediction | undefined {
   const moved = movedBytes(graph);
   if (!moved || !peaks) return undefined;
@@ -144,8 +144,8 @@ export function priceGraph(graph: ShardedGraph, cluster: Cluster): number {
 }
 
 /**
- * What a rank holds at its fullest moment: under the bundled runtime on this machine, by plain liveness elsewhere.
- * @param actions what it runs in a step; of a pipeline's stage they have to be given
+ * Peak memory of a rank: under the bundled runtime on this machine, by plain liveness elsewhere.
+ * @param actions what it runs in a step; required for a stage of a pipeline
  * @param behind axes on which it is not the first rank; left out: the rank that holds most
  */
 export function memoryOf(

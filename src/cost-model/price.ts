@@ -1,6 +1,6 @@
 /**
- * @file The price of one node of the sharded graph, in integer nanoseconds, and of one redistribution step. Whatever the
- * search adds up are these prices, so that its sum and the price of the lowered graph are the same number.
+ * @file The price of one node of the sharded graph, in integer nanoseconds, and of one resharding step. The search adds up
+ * only these prices, so that its sum and the price of the lowered graph are the same number.
  */
 import { byteLength, type DType } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
@@ -48,7 +48,7 @@ export function priceFragment(fragment: Fragment, cluster: Cluster): number {
 }
 
 /**
- * Prices of redistribution steps on a cluster: what the nodes that a step is lowered to cost.
+ * Prices of resharding steps on a cluster: the cost of the nodes that a step is lowered to.
  * @throws Error where the mesh has more ranks than the cluster
  */
 export function stepPrice(cluster: Cluster, mesh: Mesh): ReshardPrice {
@@ -71,7 +71,7 @@ export function stepPrice(cluster: Cluster, mesh: Mesh): ReshardPrice {
   };
 }
 
-/** Steps move bytes and, at most, add them on arrival: any dtype of the width stands for all. */
+/** Steps move bytes and, at most, add them on arrival: any dtype of a width has the price of all. */
 const OF_WIDTH: Readonly<Record<number, DType>> = {
   4: 'uint4',
   8: 'uint8',
@@ -101,7 +101,7 @@ function runsOnHost(node: FragmentComputeNode, { tensors }: PricingContext): boo
 
 function computedSeconds(node: FragmentComputeNode, graph: PricingContext, { device }: Cluster): number {
   const { dtype = 'float32', localShape: result = [] } = largestResult(node, graph) ?? {};
-  // What a lowering adds for a slice or a mask only moves data; its dtype, which a price by width cannot know, is moot.
+  // Nodes that a lowering adds for a slice or a mask only move data; their dtype, which a price by width cannot know, is moot.
   const flops = node.lowering === 'slice' || node.lowering === 'to-partial' ? 0 : node.flops;
   if (!fusesBlocks(device))
     return operatorSeconds(
@@ -122,13 +122,13 @@ function computedSeconds(node: FragmentComputeNode, graph: PricingContext, { dev
     }
     case 'memory':
       return memorySeconds(fused.bytes * STEP_CONSTANTS.software[USUAL_SOFTWARE].passes, device);
-    // An update, and what a redistribution copies, go through memory once.
+    // An update, and the copies of a resharding, go through memory once.
     default:
       return memorySeconds(fused?.bytes ?? node.bytes, device);
   }
 }
 
-/** Seconds of the one kernel that stands for an attention, as a rank has it. */
+/** Seconds of the one kernel of an attention, as a rank has it. */
 function attentionKernelSeconds(work: AttentionKernel, device: DeviceSpec): number {
   const precision = work.dtype === 'float32' ? 'fp32' : 'bf16';
   return attentionSeconds(work, device, { attention: device.attention ?? 'fused', precision }, STEP_CONSTANTS);
@@ -144,7 +144,7 @@ function largestResult({ outputs }: FragmentComputeNode, graph: PricingContext):
   return largest;
 }
 
-/** Of a second operand that is no stored weight, where the device has to arrange it. */
+/** Bytes of a second operand that is not a stored weight, where the device has to pack it. */
 function packedBytes({ inputs, stored }: FragmentComputeNode, graph: PricingContext, device: DeviceSpec): number {
   const second = inputs[1];
   if (stored || second == null || profileOf(device).packingBandwidth === undefined) return 0;

@@ -34,7 +34,7 @@ const FORMS: Readonly<Record<QuantityKind, QuantityForm>> = {
   },
 };
 
-/** The value in bytes, bytes per second, seconds or FLOP per second; null where it is no such quantity above zero. */
+/** The value in bytes, bytes per second, seconds or FLOP per second; null where it is not such a quantity above zero. */
 export function quantityOf(value: number | string, kind: QuantityKind): number | null {
   if (typeof value === 'number') return Number.isFinite(value) && value > 0 ? value : null;
   const [, number = '', unit = ''] = /^\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*(\S*)\s*$/i.exec(value) ?? [];
@@ -45,7 +45,7 @@ export function quantityOf(value: number | string, kind: QuantityKind): number |
   return number !== '' && Number.isFinite(result) && result > 0 ? result : null;
 }
 
-/** What to write, for errors. */
+/** An example of the form to write, for errors. */
 export function quantityExample(kind: QuantityKind): string {
   return FORMS[kind].example;
 }

@@ -1,14 +1,14 @@
 /**
- * @file A price that no redistribution between two layouts can undercut, from the layouts alone.
+ * @file A price that no resharding between two layouts can undercut, from the layouts alone.
  *
- * What must happen, whatever the route:
- * - an axis that cuts the first layout and not, at the same place, the second: its blocks must be fetched. A rank needs
+ * Every route must do the following:
+ * - an axis that shards the first layout and not, at the same place, the second: its shards must be fetched. A rank needs
  *   t elements and holds at most t / |C| of them, C being those axes: t (1 − 1/|C|) arrive, in at least one collective;
  * - an axis over which the value is partial and shall no longer be: sums of R ranks. Each of the E elements costs R − 1
  *   transfers to where it is summed first and one to every other rank that wants it, P t / E of the mesh's P ranks in
  *   all: E (R − 2) / P + t elements arrive per rank. Where the result is partial over other axes, ranks may want nothing
  *   but zeros, and only the sums count: E (R − 1) / P. At least one more collective;
- * - an axis that cuts only the second layout: one slice per dimension, if nothing else brings it (a reduction may, by a
+ * - an axis that shards only the second layout: one slice per dimension, if nothing else brings it (a reduction may, by a
  *   scatter, each of its axes for one dimension);
  * - an axis over which the value becomes partial: one masking.
  *
@@ -37,7 +37,7 @@ export function redistributionBound(cluster: Cluster, mesh: Mesh, price: Reshard
   };
 }
 
-/** A unit of the cluster, and which sub-axes tell its like apart. */
+/** A unit of the cluster, and the sub-axes that distinguish such units. */
 interface ClusterUnit extends UnitBound {
   readonly tells: readonly boolean[];
 }
@@ -50,7 +50,7 @@ class RedistributionBound {
   private readonly latency: ReturnType<typeof latencyBound>;
   private readonly collectiveSeconds: number;
   private readonly localSteps = new Map<string, number>();
-  /** By sub-axis, of the pair that is asked about: what becomes of it. */
+  /** The change of each sub-axis, for the pair of layouts that is priced. */
   private readonly changes: number[];
   private readonly doublings: number[];
 
@@ -111,9 +111,9 @@ class RedistributionBound {
       slicedDimensions.length === 0
         ? 0
         : this.localStep('slice', Math.max(1, Math.floor(elements / (isFetched ? this.ranks : cutAfter))), elementBits);
-    // A scatter over an axis that is reduced may cut a dimension too: a permutation then gives its blocks another name.
+    // A scatter over an axis that is reduced may shard a dimension too: a permutation then gives its shards another axis.
     const slices = isFetched ? 0 : Math.max(0, slicedDimensions.length - reduced) * slice;
-    // A permutation takes one round, however many nodes it joins. It makes no rank's block larger, nor sums: another follows.
+    // A permutation takes one round, however many nodes it joins. It neither enlarges a rank's shard nor sums: another follows.
     const another = collectives === 1 && (cutAfter < cutBefore || reduced > 0) ? collectiveSeconds : 0;
     const rounds = collectives === 0 ? 0 : Math.min(this.latencySeconds(Infinity), another + this.latencySeconds(1));
     const reached: LeastLatency = { seconds: rounds, collectives: 0, slices };
@@ -128,15 +128,15 @@ class RedistributionBound {
     let nanoseconds = Math.max(0, Math.floor(seconds * 1e9) - rounded) + latency.slices;
     for (let dimension = 0; dimension < to.padding.length; dimension++)
       if (from.padding[dimension] !== to.padding[dimension]) nanoseconds += this.localStep('repad', 1, elementBits);
-    // It may be masked while it is cut over all other axes, and fetched from there.
+    // It may be masked while it is sharded over all other axes, and fetched from there.
     if (isMasked) nanoseconds += this.localStep('to-partial', Math.max(1, Math.ceil(elements / unmasked)), elementBits);
     return nanoseconds;
   }
 
   /**
-   * Least seconds on the wire: what must reach the units that some axes tell apart, as above, of layouts without the other axes,
-   * since together the ranks of a unit hold what their union holds. Where there is both to fetch and to reduce, either alone is a
-   * bound. Notes how often what each unit holds doubles.
+   * Least seconds on the wire: bytes that must reach the units that some axes distinguish, as above, for layouts without the
+   * other axes, since together the ranks of a unit hold the union of their shards. Where there is both to fetch and to reduce,
+   * either alone is a bound. Notes how often the data of each unit doubles.
    */
   private crossings(from: Cuts, to: Cuts, bytes: number, isPartial: boolean): number {
     const { axes, changes } = this;
@@ -187,7 +187,7 @@ class RedistributionBound {
   }
 
   /**
-   * Least seconds of latency where what is beyond a device takes so many rounds at most: rounds over a level serve those inside
+   * Least seconds of latency where levels beyond a device take so many rounds at most: rounds over a level serve those inside
    * it, too.
    */
   private latencySeconds(mostOutside: number): number {
@@ -217,7 +217,7 @@ class RedistributionBound {
   }
 }
 
-/** Steps of one rank that leave so many elements. Of paddings one that drops an element, and one that adds one. */
+/** Steps of one rank that leave so many elements. For repad: a step that drops an element, and a step that adds one. */
 const LOCAL_STEPS: Readonly<
   Record<
     'slice' | 'to-partial' | 'repad',

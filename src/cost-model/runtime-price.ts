@@ -1,11 +1,11 @@
 /**
  * @file Seconds that the bundled runtime spends around operators and collectives on a rank of this machine:
  *
- *     segments   a call of a session for each run of operators, but for those whose beginning a collective's price has, and the
- *                tensors that it is handed and hands on
- *     copies     ONNX Runtime gives results as copies of what it wrote: each is read once and written once
+ *     segments   a call of a session for each run of operators, except for those whose beginning a collective's price includes,
+ *                and the tensors that it gets and passes on
+ *     copies     ONNX Runtime gives results as copies of its buffers: each is read once and written once
  *
- * Both follow from how nodes are joined to segments, which the search, pricing node by node, cannot tell.
+ * Both follow from the joining of nodes to segments, which the search does not know, as it prices node by node.
  */
 import { elementCount } from '../ir/graph.js';
 import { halvesIn } from '../partition/interleave.js';
@@ -16,7 +16,7 @@ import type { ComputeNode, ShardedGraph } from '../partition/sharded-graph.js';
 import { type DeviceSpec, profileOf } from './device.js';
 import { memorySeconds } from './kernel-price.js';
 
-/** Per step, by part. */
+/** Seconds per step, by part. */
 export function runtimeSeconds(
   graph: ShardedGraph,
   device: DeviceSpec,
@@ -49,7 +49,7 @@ export function runtimeSeconds(
   return { segments: around, copies };
 }
 
-/** Tensors that a segment is handed at every run. */
+/** Number of tensors that a segment gets at every run. */
 function inputsOf(nodes: readonly ComputeNode[], bound: ReadonlySet<string>): number {
   const made = new Set(nodes.flatMap(({ outputs }) => outputs));
   const read = nodes.flatMap(({ inputs }) => inputs).filter((name) => name !== null && !made.has(name));

@@ -1,6 +1,6 @@
 /**
- * @file When the ranks of a lowered plan do what in a step, as it is predicted: of a pipeline the simulated schedule, of one
- * stage its nodes one after the other, neighbours of one kind together.
+ * @file The predicted timeline of the ranks of a lowered plan in a step: for a pipeline the simulated schedule, for one stage its
+ * nodes one after the other, neighbours of one kind together.
  */
 import { halvesIn } from '../partition/interleave.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
@@ -16,7 +16,7 @@ import { priceNode } from './price.js';
 
 /** Seconds from the step's beginning. */
 export interface StepSpan {
-  /** The stage, or rank; behind all stages, in their order, what each sends. */
+  /** The stage, or rank; behind all stages, in their order, the sends of each. */
   readonly line: number;
   readonly from: number;
   readonly until: number;
@@ -54,14 +54,14 @@ export function stepSpans(
   );
 }
 
-/** A result that travels for a while, on the line of what its stage sends. */
+/** A result that travels for a while, on the line of its stage's sends. */
 export function sendSpan({ from, to, phase, start, end }: SentResult, stages: number): readonly StepSpan[] {
   return end > start
     ? [{ line: stages + from, from: start, until: end, kind: SENT, label: `${phase} to stage ${to}` }]
     : [];
 }
 
-/** As many spans at most are told apart: of longer steps each list is one. */
+/** Most spans that are shown separately: in longer steps each list is one span. */
 const MOST = 5000;
 
 function spansOfOne(graph: ShardedGraph, cluster: Cluster): readonly StepSpan[] {

@@ -1,11 +1,11 @@
 /**
- * @file What must hold of a schedule before anything runs it: every action is there once and on its stage, phases follow one
- * another, no stages wait for one another in a circle, and how many micro-batches are held at once.
+ * @file Checks of a schedule before it runs: every action is there once and on its stage, phases follow one another, and no
+ * stages wait for one another in a cycle. Also the number of micro-batches that are held at once.
  */
 import { actionNumbers, EARLIER_PHASE, producerOf } from './dependencies.js';
 import { type Action, phasesOf, type Schedule } from './schedule.js';
 
-/** All that is wrong with a schedule, in words; empty for a sound one. */
+/** All problems of a schedule, in words; empty for a valid one. */
 export function scheduleProblems(schedule: Schedule): readonly string[] {
   const problems = [...missing(schedule), ...misplaced(schedule)];
   if (problems.length > 0) return problems;
@@ -37,7 +37,7 @@ export function inFlight({ actions, training }: Schedule, keptForWeights = 1): r
   });
 }
 
-/** What is absent, there twice, or of another schedule. */
+/** Problems with actions that are absent, there twice, or of another schedule. */
 function missing(schedule: Schedule): readonly string[] {
   const { actions, stages, virtualStages, microBatches } = schedule;
   const numbers = actionNumbers(schedule);

@@ -12,7 +12,7 @@ export interface StageSeconds {
   readonly forward: number;
   /** Both gradients. */
   readonly backward: number;
-  /** The part of `backward` that is the weight gradient: what zero-bubble moves. */
+  /** The part of `backward` that is the weight gradient: zero-bubble moves it. */
   readonly weightGradient: number;
 }
 
@@ -26,7 +26,7 @@ export interface StageSeconds {
  *     forwards only        m·F + (p − 1)·F/v
  *     interleaved-zero-bubble, zbv    simulated
  *
- * W is the weight gradient, B − W the input gradient, and w the least of F, B − W and W: what fills the bubble, so that a
+ * W is the weight gradient, B − W the input gradient, and w the least of F, B − W and W, which fills the bubble, so that a
  * third of 1F1B's is left where the three are equal (Qi et al. 2023). All are exact for equal stages, zero-bubble with fewer
  * micro-batches than stages only where W ≤ B − W.
  */
@@ -58,7 +58,7 @@ function hasFormula(kind: ScheduleKind): kind is FormulaKind {
   return kind !== 'interleaved-zero-bubble' && kind !== 'zbv';
 }
 
-/** What else there is to a pipeline of stages that differ. */
+/** Travel of results between the stages of a pipeline. */
 export interface Travel {
   /** Seconds that a result travels to the next stage. */
   readonly seconds: number;
@@ -83,8 +83,8 @@ function simulatedSeconds(request: ScheduleRequest, stages: readonly StageSecond
 }
 
 /**
- * Seconds that a schedule of stages that differ takes, nearly, found in time linear in the stages. For each stage it adds up
- * what that stage waits for and does:
+ * Approximate seconds of a schedule of stages that differ, found in time linear in the stages. For each stage it adds up
+ * waiting and work:
  *
  *     until its first forward     Σ over earlier stages (F/v + travel)
  *     until its first backward    its warm-up forwards, or a micro-batch's way through all later stages and back
@@ -93,9 +93,9 @@ function simulatedSeconds(request: ScheduleRequest, stages: readonly StageSecond
  *     after its last forward      the backwards left, or the last micro-batch's way there and back; then on through the
  *                                 earlier stages
  *
- * and takes the most of them. Where results take no time to travel every one is a bound from below, but for zero-bubble; a
+ * and takes the most of them. Where results take no time to travel every one is a lower bound, except for zero-bubble; a
  * simulation may hide a part of travel. The largest is the schedule's length for equal stages, and
- * within a few per cent where they differ (`test/schedule/closed-form.test.ts`). Of 1F1B's waiting zero-bubble keeps the share
+ * within a few per cent where they differ (`test/schedule/closed-form.test.ts`). Zero-bubble keeps the share of 1F1B's waiting
  * that it has for stages equal to the slowest.
  */
 export function pipelineSeconds(request: ScheduleRequest, stages: readonly StageSeconds[], travel: Travel): number {
@@ -174,8 +174,8 @@ interface Through {
 }
 
 /**
- * How long such a pipeline (1F1B, interleaved 1F1B) takes by what one stage waits for and does; its length is the most over its
- * stages. It falls with none of its seconds, which is what makes it a bound where they are bounds.
+ * Seconds of such a pipeline (1F1B, interleaved 1F1B) from the waiting and work of one stage; its length is the most over its
+ * stages. It never falls when one of its seconds grows, so it is a bound where they are bounds.
  * @param before seconds of a micro-batch, there and back, through one chunk of every earlier stage
  * @param behind the same for the later stages
  */
@@ -191,7 +191,7 @@ function stageSpan(
   // The first micro-batch's way through all chunks but the last, and the last one's back.
   const turns = (v - 1) * (forwards + p * hop);
   const returns = (v - 1) * (backwards + p * hop);
-  // Of a plain pipeline the last stage sends no activations, and the first no gradients.
+  // In a plain pipeline the last stage sends no activations, and the first no gradients.
   const sendsForward = v === 1 && stage === p - 1 ? 0 : blocked;
   const sendsBackward = v === 1 && stage === 0 ? 0 : blocked;
   const f = forward / v + sendsForward;

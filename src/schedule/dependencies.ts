@@ -1,5 +1,5 @@
 /**
- * @file What an action waits for besides the action before it on its stage: a forward needs the part of the model before, a
+ * @file Dependencies of an action besides the action before it on its stage: a forward needs the part of the model before, a
  * gradient the part behind.
  */
 import { partAt, placeOfPart } from './parts.js';
@@ -31,7 +31,7 @@ export const EARLIER_PHASE: Readonly<Record<ActionPhase, ActionPhase | undefined
   'weight-gradient': 'input-gradient',
 };
 
-/** Where the producer lies: the part before, the part behind, or nowhere. */
+/** The part of the producer: the one before, the one behind, or none. */
 const PRODUCER: Readonly<Record<ActionPhase, -1 | 0 | 1>> = {
   forward: -1,
   backward: 1,

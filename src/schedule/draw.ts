@@ -5,7 +5,7 @@ import type { Action, ActionPhase, Schedule } from './schedule.js';
 import type { Timeline } from './simulate.js';
 
 /**
- * Draws what was simulated with durations of whole numbers. `F1` is the forward of the first micro-batch, `B1` its backward
+ * Draws a simulation with durations of whole numbers. `F1` is the forward of the first micro-batch, `B1` its backward
  * (`b1` and `w1` input and weight gradient), `F1b` its forward through a stage's second chunk; `-` goes on, `.` is idle.
  */
 export function drawSchedule(schedule: Schedule, timeline: Timeline): readonly string[] {

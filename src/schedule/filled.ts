@@ -1,6 +1,6 @@
 /**
- * @file Schedules whose weight gradients fill what would be bubble, made by running them in units of time in which every phase
- * of a chunk takes one: at each unit a stage runs the first of the forwards and input gradients that it may run next, else the
+ * @file Schedules whose weight gradients fill the bubble, made by running them in units of time in which every phase of a
+ * chunk takes one: at each unit a stage runs the first of the forwards and input gradients that it may run next, else the
  * weight gradient that has waited longest, else nothing. A stage never holds more micro-batches of its chunks than it may.
  */
 import { actionNumbers, EARLIER_PHASE, producerOf } from './dependencies.js';
@@ -9,7 +9,7 @@ import type { Action, ActionPhase, Schedule, ScheduleRequest } from './schedule.
 
 /**
  * An order of forwards and backwards with the backward split, weight gradients in the gaps. It ends wherever the order does: a
- * forward that may not be held yet waits for a weight gradient, and the order has backwards enough before it.
+ * forward whose activations may not be held yet waits for a weight gradient, and the order has backwards enough before it.
  * @param mostHeld micro-batches of its chunks that each stage may hold: at least what the order holds
  */
 export function filledWithWeights(
@@ -55,7 +55,7 @@ export function inShapeOfV(request: Required<ScheduleRequest>): readonly (readon
   });
 }
 
-/** What a stage of ZB-V would rather run. */
+/** Actions of a ZB-V stage by priority, highest first. */
 const TURNS = [
   ['input-gradient', 1],
   ['input-gradient', 0],

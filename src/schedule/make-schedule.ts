@@ -1,5 +1,5 @@
 /**
- * @file Making a schedule of a kind, and refusing what has none.
+ * @file Makes a schedule of a kind, and refuses requests that have none.
  */
 import { AutoparError } from '../ir/error.js';
 import { ORDERS } from './orders.js';
@@ -17,7 +17,7 @@ export function makeSchedule(request: ScheduleRequest): Schedule {
   return { ...whole, actions: ORDERS[whole.kind](whole) };
 }
 
-/** So that a slip of the finger is answered at once; the largest pipelines published have some 10^5 actions. */
+/** A limit, so that a typo is reported at once; the largest pipelines published have some 10^5 actions. */
 const MOST_ACTIONS = 2 ** 22;
 
 /**

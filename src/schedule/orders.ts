@@ -75,8 +75,8 @@ function turn(
 }
 
 /**
- * ZB-H1: 1F1B in which only the input gradient, which the stage before waits for, is computed at once. Stage s keeps s weight
- * gradients back, so that it holds p micro-batches at most as 1F1B's first stage does, and computes them in the gaps
+ * ZB-H1: 1F1B in which only the input gradient, which the stage before waits for, is computed at once. Stage s delays s weight
+ * gradients, so that it holds p micro-batches at most as 1F1B's first stage does, and computes them in the gaps
  * between its last input gradients and after them.
  */
 function zeroBubble(request: FullScheduleRequest, stage: number): readonly Action[] {

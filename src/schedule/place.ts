@@ -1,18 +1,18 @@
 /**
- * @file One linear order of a step: what stages compute by its simulated start, and every transfer between the action that makes
- * what it carries and the first that reads it, when both its stages are between two actions. Each stage runs its part of that
+ * @file One linear order of a step: actions of stages by their simulated start, and every transfer between the action that makes
+ * its tensor and the first that reads it, when both its stages are between two actions. Each stage runs its share of that
  * order, both ends of a transfer at their place in it. So the stages finish even if every transfer is a rendezvous without a
  * buffer: the events can happen one at a time in this order, and none waits for a later one.
  */
 import { actionNumbers, consumerOf } from './dependencies.js';
 import { type Action, type Schedule, UNIT_SECONDS } from './schedule.js';
 
-/** What one action makes for another stage. */
+/** A result of one action for another stage. */
 export interface Passing<Work> {
   readonly from: Work;
   /** The stage that it goes to. */
   readonly stage: number;
-  /** The first action there that reads it; left out where none of those that are placed does. */
+  /** The first action there that reads it; left out where no placed action does. */
   readonly reader?: Work;
 }
 
@@ -24,7 +24,7 @@ export type Placed<Work, Transfer> =
 /**
  * Places transfers among the actions of each stage, which keep their order.
  * @param seconds of an action, more than 0: for the order alone
- * @throws Error where actions wait for one another in a circle
+ * @throws Error where actions wait for one another in a cycle
  */
 export function placeTransfers<Work, Transfer extends Passing<Work>>(
   actions: readonly (readonly Work[])[],
@@ -79,7 +79,7 @@ export function placeTransfers<Work, Transfer extends Passing<Work>>(
     const at = meeting(spans[from] ?? [], spans[to] ?? [], made, needed);
     return { at, placed: { kind: 'transfer', from, to, transfer } as const };
   });
-  // A stable order: of what happens at one time transfers come first.
+  // A stable order: transfers come first among events at one time.
   return [...passed, ...events].sort((a, b) => a.at - b.at).map(({ placed }) => placed);
 }
 
@@ -123,7 +123,7 @@ export function placeSchedule(schedule: Schedule): readonly Placed<Action, Passi
   return placeTransfers(schedule.actions, transfers, ({ phase }) => UNIT_SECONDS[phase]);
 }
 
-/** What of a linear order each stage runs. */
+/** The share of a linear order that each stage runs. */
 export function byStage<Work, Transfer>(
   order: readonly Placed<Work, Transfer>[],
   stages: number,

@@ -43,14 +43,14 @@ export interface Action {
   readonly phase: ActionPhase;
 }
 
-/** What a schedule is made from. */
+/** Inputs of a schedule. */
 export interface ScheduleRequest {
   readonly kind: ScheduleKind;
   /** p: stages of the pipeline. */
   readonly stages: number;
   /** m: micro-batches of one step. */
   readonly microBatches: number;
-  /** v: chunks per stage; if left out 1, of zbv 2. Which parts of the model they are says `placeOfPart`. */
+  /** v: chunks per stage; if left out 1, for zbv 2. `placeOfPart` states which parts of the model they are. */
   readonly virtualStages?: number;
   /** False: forwards only (inference). */
   readonly training?: boolean;
@@ -61,7 +61,7 @@ export interface Schedule extends Required<ScheduleRequest> {
   readonly actions: readonly (readonly Action[])[];
 }
 
-/** Whether a kind runs the gradients of weights apart from those that the part before waits for. */
+/** Whether a kind runs weight gradients apart from the input gradients that the part before waits for. */
 export function splitsBackward(kind: ScheduleKind): boolean {
   return SPLIT.has(kind);
 }

@@ -5,17 +5,17 @@
 import { actionNumbers, consumerOf, producerOf } from './dependencies.js';
 import { type Action, type ActionPhase, phasesOf, type Schedule } from './schedule.js';
 
-/** Seconds of what a schedule is made of. Stages may differ, and so may the chunks of a stage. */
+/** Seconds of the actions and transfers of a schedule. Stages may differ, and so may the chunks of a stage. */
 export interface Durations {
-  /** Seconds of one action; asked once per stage, chunk and phase. */
+  /** Seconds of one action; called once per stage, chunk and phase. */
   readonly compute: (stage: number, chunk: number, phase: ActionPhase) => number;
-  /** The same of the last micro-batch, where it takes another time than the others. */
+  /** The same for the last micro-batch, where it takes another time than the others. */
   readonly last?: (stage: number, chunk: number, phase: ActionPhase) => number;
-  /** Seconds that a result travels from one stage to another, 0 if left out; asked once per pair and phase. */
+  /** Seconds that a result travels from one stage to another, 0 if left out; called once per pair and phase. */
   readonly transfer?: (from: number, to: number, phase: ActionPhase) => number;
   /** True: a stage computes nothing while it sends (it has no stream for that). */
   readonly sendingBlocks?: boolean;
-  /** Is told of every result that travels, for pictures. */
+  /** Called for every result that travels, for pictures. */
   readonly onSend?: (sent: SentResult) => void;
 }
 
@@ -41,7 +41,7 @@ export interface Timeline {
 }
 
 /**
- * Runs a schedule. An action starts when the one before it on its stage has ended and what it needs has arrived; results
+ * Runs a schedule. An action starts when the one before it on its stage has ended and its operands have arrived; results
  * of one phase that go the same way travel one after another.
  * @throws Error for a schedule that never ends (see `check.ts`)
  */
@@ -62,7 +62,7 @@ export function simulate(schedule: Schedule, durations: Durations): Timeline {
   const waiting = new Map<number, number>();
   const ready = Array.from({ length: stages }, (_, stage) => stages - 1 - stage);
 
-  /** Runs the next actions of a stage until one needs what is not there yet. */
+  /** Runs the next actions of a stage until one needs a result that is not there yet. */
   const advance = (stage: number): void => {
     const list = actions[stage] ?? [];
     for (let index = next[stage] as number; index < list.length; index++) {

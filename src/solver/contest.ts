@@ -30,7 +30,7 @@ export interface ContestInstance {
 
 /**
  * Reads a file and checks its form.
- * @throws AutoparError (input) `bad-contest-file` with the place, what was expected and what to do
+ * @throws AutoparError (input) `bad-contest-file` with the place, the expected form and a hint
  */
 export function readInstance(file: string): ContestInstance {
   const { problem } = objectAt(parse(file), 'the file', file);
@@ -110,8 +110,8 @@ export function problemOf(instance: ContestInstance): LimitedProblem {
 }
 
 /**
- * What is not forbidden but dearer than any sum that doubles hold exactly is not looked at: solutions that cost 2^53 or more are
- * refused in any case, and no other has it.
+ * A cost that is not forbidden but dearer than any sum that doubles hold exactly is treated as forbidden: solutions that cost
+ * 2^53 or more are refused in any case, and no other solution contains it.
  */
 function finite(cost: number): number {
   return cost > Number.MAX_SAFE_INTEGER ? Infinity : cost;
@@ -175,12 +175,12 @@ function parse(file: string): unknown {
   }
 }
 
-/** A parser repeats what it could not read, which may be anything. */
+/** A parser repeats the text that it could not read, which may be anything. */
 function printable(message: string): string {
   return message.replace(/[^\x20-\x7e]/g, '?');
 }
 
-/** The line that a parser's message means, where it tells a position. */
+/** The line of a parser's message, where it states a position. */
 function lineOf(text: string, message: string): string {
   const position = /at position (\d+)/.exec(message)?.[1];
   return position === undefined ? '' : `, line ${text.slice(0, Number(position)).split('\n').length}`;

@@ -1,9 +1,9 @@
 /**
- * @file The user's limit in seconds (`--time-limit`), and interruption: what long work asks between two of its steps.
+ * @file The user's limit in seconds (`--time-limit`), and interruption: long work checks them between two of its steps.
  */
 import { setImmediate } from 'node:timers/promises';
 
-/** The time is over. What was found until then is what there is. */
+/** The time is over. The answer is the best one found until then. */
 export class OutOfTime extends Error {
   override readonly name = 'OutOfTime';
 }
@@ -15,7 +15,7 @@ export class Deadline {
   private readonly until: number;
   private turn = performance.now();
 
-  /** @param seconds from now on; left out, there is no limit */
+  /** @param seconds from now on; unlimited if left out */
   constructor(
     seconds = Infinity,
     readonly signal?: AbortSignal,
@@ -37,13 +37,13 @@ export class Deadline {
     if (this.isOver()) throw new OutOfTime('the time limit is over');
   }
 
-  /** Whether a pause is due: asked often, it costs a look at the clock. */
+  /** Whether a pause is due: cheap enough for frequent calls, it costs a look at the clock. */
   isTurn(): boolean {
     return performance.now() - this.turn >= TURN || this.isOver();
   }
 
   /**
-   * Gives an interruption its turn, now and then.
+   * Yields to the event loop from time to time, so that an interruption can arrive.
    * @throws OutOfTime; the signal's reason where it was given
    */
   async pause(): Promise<void> {

@@ -1,11 +1,11 @@
 /**
- * @file The problem that is solved: variables with finitely many states, tables that say what combinations of states cost, and a
- * limit on memory over time.
+ * @file The problem that is solved: variables with finitely many states, tables of costs of combinations of states, and a limit
+ * on memory over time.
  *
  *     minimise    Σ tables
  *     subject to  Σ bytes of the uses alive at t  ≤  limit        at every time t
  *
- * A use is what a variable's state takes over a half-open span of time; a variable may have several (a value, its gradient).
+ * A use is the memory of a variable's state over a half-open span of time; a variable may have several (a value, its gradient).
  * The planner and the contest on intra-operator parallelism (contest.ts) state their problems so.
  *
  * Numbers are doubles. Costs (the planner's are nanoseconds) and bytes are integers, and sums of them below 2^53 are exact in any
@@ -49,12 +49,12 @@ export interface LimitedProblem extends CostProblem {
   readonly decided?: readonly { readonly start: number; readonly end: number; readonly bytes: number }[];
 }
 
-/** What is known of a problem. */
+/** The best known states of a problem, and a bound. */
 export interface Answer {
   /** A state per variable; null where none is known that keeps the limit. */
   readonly states: readonly number[] | null;
   readonly cost: number;
-  /** No assignment costs less; equal to `cost` where the optimum is proven. */
+  /** A lower bound on the cost of any assignment; equal to `cost` where the optimum is proven. */
   readonly bound: number;
 }
 
@@ -83,7 +83,7 @@ function entryAt({ variables, table: { sizes, values } }: CostFactor, states: re
 }
 
 /**
- * Adds to the costs of the states along one dimension of a table what they cost beside a state of every other.
+ * Adds to the costs of the states along one dimension of a table their costs with a given state of every other dimension.
  * @param stateAt the state along another dimension
  */
 export function addCosts(
@@ -123,7 +123,7 @@ function peakOf(problem: LimitedProblem, states: readonly number[]): number {
     changes.push([start, amount], [end, -amount]);
   }
   for (const { start, end, bytes } of problem.decided ?? []) changes.push([start, bytes], [end, -bytes]);
-  // What ends at a time is gone before what starts then.
+  // Bytes that end at a time are gone before those that start then.
   changes.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
   let [live, peak] = [0, 0];
   for (const [, amount] of changes) {

@@ -5,8 +5,8 @@
  *     bounded search   on a thread of its own (bounds/): reduction, bounds, local search, branches, integer programs
  *     elimination      over large tables, where that leaves a gap
  *
- * Layered networks are eliminated in small tables. Where everything reads everything before it (DenseNet), tables grow with the
- * depth, and what reduction and messages leave is next to nothing. Each stage begins where the one before has left something
+ * Layered networks are eliminated in small tables. Where every layer reads all layers before it (DenseNet), tables grow with the
+ * depth, and reduction and messages leave next to nothing. Each stage begins where the one before has left something
  * open.
  */
 import type { SearchEffort } from './bounds/bounded-search.js';
@@ -27,13 +27,13 @@ export { TableAlgebra } from './elimination/table-algebra.js';
 export interface Effort extends SearchEffort {
   /** Tables up to which elimination goes first, where memory does not matter; null for none, SMALL where left out. */
   readonly tables?: EliminationLimits | null;
-  /** An answer to go on from: what its elimination has left open. */
+  /** An answer to continue from: its elimination has left a gap. */
   readonly known?: CostSolution;
-  /** Who solves integer programs; nobody where left out. */
+  /** The solver of integer programs; none if left out. */
   readonly programs?: IntegerSolver['name'] | 'none';
   /** Whether another thread looks for better assignments meanwhile: with a limit in seconds alone. */
   readonly accompanied?: boolean;
-  /** What was done for earlier problems of the same tables, and is not done again. */
+  /** Results for earlier problems of the same tables, which are not computed again. */
   readonly algebra?: TableAlgebra;
   /**
    * The user's limit and interruption: both end the bounded search with its best answer so far; until then it works as without.
@@ -42,16 +42,16 @@ export interface Effort extends SearchEffort {
   readonly better?: (answer: Answer) => void;
 }
 
-/** An answer, and what found it. */
+/** An answer, and the method that found it. */
 export type Solved<Known extends Answer = Answer> = Known & { readonly by: 'elimination' | 'bounds' };
 
 /** Tables up to which elimination goes before anything else. */
 const SMALL: EliminationLimits = { tableEntries: 30_000, tableWork: 3_000_000 };
 /** After it, and where nothing else is tried: some seconds in all. */
 export const LARGE: EliminationLimits = { tableEntries: 4_000_000, tableWork: 400_000_000, allWork: 500_000_000 };
-/** A gap, as a share of the cost, below which no large tables are made: they take ten times what all else does. */
+/** A gap, as a share of the cost, below which no large tables are made: they take ten times as long as all else. */
 const CLOSE = 1e-3;
-/** Share of the effort that is spent on a small gap: what it takes where the search proves at once. */
+/** Share of the effort that is spent on a small gap: enough where the search proves the optimum at once. */
 const OF_CLOSE = 0.1;
 /** Looks at each table that the bounded search takes to raise a bound as far as it goes, at the least. */
 const PASSES = 50;
@@ -95,7 +95,7 @@ export async function solve(problem: LimitedProblem | CostProblem, effort: Effor
 
 /**
  * Whether a problem is large, and so dense that some table is split in whatever order it is eliminated: elimination in much
- * smaller tables says in a tenth of the time about what an answer will be.
+ * smaller tables estimates the answer in a tenth of the time.
  */
 export function isLaborious(problem: CostProblem): boolean {
   return entriesOf(problem) > MANY_ENTRIES && 2 ** leastTableDoublings(problem) > SMALL.tableEntries;
@@ -130,7 +130,7 @@ function isClose({ cost, bound }: Answer): boolean {
   return cost - bound <= CLOSE * cost;
 }
 
-/** The better of two answers, and of what they prove. */
+/** The better of two answers, and the better of their bounds. */
 function best(one: CostSolution, other: CostSolution): CostSolution {
   const { states, cost } = other.cost < one.cost ? other : one;
   return { states, cost, bound: Math.max(one.bound, other.bound) };

@@ -24,7 +24,7 @@ import { readersByTensor, readerText } from './readers.js';
 import { unfit } from './unfit.js';
 
 /**
- * The assignment that a plan stands for.
+ * The assignment of a plan.
  * @throws AutoparError (input) where an operator has no entry, a strategy is illegal, or a layout contradicts the strategies
  */
 export function assignmentOf(plan: Plan, graph: Graph): Assignment {
@@ -51,7 +51,7 @@ export function assignmentOf(plan: Plan, graph: Graph): Assignment {
   return { mesh, strategies, inputs, sharedReshards, ...(gathers ? { gathersAgain: true as const } : {}) };
 }
 
-/** The mesh that strategies and layouts are over: of a pipeline that of one stage, or what stages of unlike meshes share. */
+/** The mesh of strategies and layouts: in a pipeline that of one stage, or the mesh that stages of unlike meshes share. */
 function operatorMesh(plan: Plan): Mesh {
   const { mesh, degrees } = plan;
   const meshes = meshesOf(plan);
@@ -101,7 +101,7 @@ function strategiesOf(plan: Plan, graph: Graph, mesh: Mesh, leaders: Leaders): R
   return strategies;
 }
 
-/** Why a reduction is none: it would be over no axes. */
+/** The reason why a reduction is not valid: it would be over no axes. */
 function nothingPending(rule: FactorRule, strategy: Strategy): string | null {
   if (strategy.pending.kind === 'none' || pendingPartial(rule, strategy).length > 0) return null;
   return `it makes no partial results, and its reduction is ${strategy.pending.kind}`;
@@ -131,7 +131,7 @@ function checkTensors(
     if (leaders.tensors.has(tensor) || clones.has(tensor)) continue;
     const said = Object.hasOwn(plan.tensors, tensor) ? withoutFirst(plan.tensors[tensor] as string) : undefined;
     const isLeftOut = isReplicated(layout) && !held.has(tensor);
-    // An entry may say no more than which ranks have it.
+    // An entry may state only which ranks have the tensor.
     if (isLeftOut && said !== plan.tensors[tensor] && said === tensorLayoutText(graph, tensor, layout, mesh)) continue;
     const follows = isLeftOut ? undefined : tensorLayoutText(graph, tensor, layout, mesh);
     if (said === follows) continue;
@@ -164,8 +164,8 @@ function reshardsOf(
   const own = entries(tensor);
   if (own) {
     const byText = new Map(readers.map((reader) => [readerText(reader), reader]));
-    // What leaves its stage without leaving the graph has such a reader where stages have unlike meshes (staged-graph.ts checks
-    // it).
+    // A tensor that leaves its stage without leaving the graph has such a reader where stages have unlike meshes (staged-graph.ts
+    // checks it).
     const sent = { kind: 'output', name: tensor, operand: 0 } as const;
     if (plan.meshes && own.some((entry) => entry.readers.includes(readerText(sent))))
       byText.set(readerText(sent), sent);

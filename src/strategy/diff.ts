@@ -1,5 +1,5 @@
 /**
- * @file What differs between two checkpoints: settings, operators, tensors, redistributions, and what it costs.
+ * @file Differences between two checkpoints: settings, operators, tensors, reshardings, and cost.
  */
 import { AutoparError } from '../ir/error.js';
 import type { Graph, Node } from '../ir/graph.js';
@@ -11,7 +11,7 @@ import type { MindSporeStrategy } from './mindspore/document.js';
 import type { Plan, PlanOperator, PlanReshard } from './plan.js';
 import { placesIn, stageChunkText } from './staged-graph.js';
 
-/** Something that is one thing in the first checkpoint and another in the second; null where it is not there. */
+/** A difference between the first checkpoint and the second; null where one of them lacks it. */
 export interface Difference {
   readonly name: string;
   readonly before: string | null;
@@ -27,7 +27,7 @@ export interface CostDifference {
   readonly stepSeconds: NumberDifference;
   /** Per stage. */
   readonly peakBytes: readonly NumberDifference[];
-  /** That one rank receives. */
+  /** Bytes that one rank receives. */
   readonly bytesCommunicated: NumberDifference;
   readonly flopsPerRank: NumberDifference;
   /** Seconds by part: compute, and each collective and its axes; 0 where a checkpoint has no such part. */
@@ -41,7 +41,7 @@ export interface StrategyDifference {
   /** Stages (and chunks) of layers that are in one place, and of other forward operators; without the model of any operator. */
   readonly places: readonly Difference[];
   readonly operators: readonly Difference[];
-  /** Layouts of tensors as they are produced; of parameters for MindSpore's checkpoints. */
+  /** Layouts of tensors as they are produced; for MindSpore's checkpoints, those of parameters. */
   readonly tensors: readonly Difference[];
   readonly redistributions: readonly Difference[];
   /** Null where the checkpoints hold no prediction. */
@@ -50,7 +50,7 @@ export interface StrategyDifference {
 
 /**
  * Compares two plans of one model.
- * @param graph their model; needed only where they group the layers differently, and for saying which operators are a layer's
+ * @param graph their model; needed only where they group the layers differently, and to name the operators of a layer
  * @throws AutoparError `strategy-mismatch` (input) for plans of two models, listing what differs; `model-needed` (usage)
  */
 export function diffPlans(before: Plan, after: Plan, graph?: Graph): StrategyDifference {
@@ -97,7 +97,7 @@ export function operatorText(operator: PlanOperator, plan: PlanMeshes): string {
   return [strategyText(operator, plan), ...(hasStages ? [stageChunkText(operator)] : [])].join('; ');
 }
 
-/** What of a plan its axes are named by. */
+/** The fields of a plan that name its axes. */
 type PlanMeshes = Pick<Plan, 'mesh' | 'meshes'>;
 
 /** A strategy without its place. */
@@ -214,7 +214,7 @@ function spelledOut(
     }
   };
   follow(operators, leaders.operators);
-  // Of a class whose instances differ, operators say what those that recompute do.
+  // In a class whose instances differ, operators state what the recomputing instances do.
   const kept = new Set(
     plan.layerClasses.flatMap(({ instances, recompute }) =>
       instances.filter((_, index) => recompute?.[index] === false),
@@ -236,7 +236,7 @@ export function sameLayers(before: Plan, after: Plan): boolean {
   return JSON.stringify(classes(before)) === JSON.stringify(classes(after));
 }
 
-/** Whether the operators of two plans are on other stages or chunks, as far as plans say it without their model. */
+/** Whether the operators of two plans are on other stages or chunks, as far as plans show it without their model. */
 export function hasMoves(before: Plan, after: Plan): boolean {
   const places = ({ layerClasses, operators }: Plan) =>
     JSON.stringify([

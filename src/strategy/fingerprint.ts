@@ -1,10 +1,10 @@
 /**
- * @file Whether a plan was made for the model at hand.
+ * @file Check that a plan was made for the given model.
  */
 import { AutoparError } from '../ir/error.js';
 import type { Plan } from './plan.js';
 
-/** What is compared with the plan's `model`. */
+/** A model that is compared with the plan's `model`. */
 export interface Fingerprinted {
   readonly name: string;
   readonly fingerprint: string;
@@ -12,7 +12,7 @@ export interface Fingerprinted {
   readonly file?: string;
 }
 
-/** @throws AutoparError (input) `model-changed`, saying which of what the plan records differs. */
+/** @throws AutoparError (input) `model-changed`, naming the recorded values that differ. */
 export function checkFingerprint(plan: Plan, imported: Fingerprinted): void {
   if (plan.model.fingerprint === imported.fingerprint) return;
   const differences = modelDifferences(plan, imported);

@@ -17,7 +17,7 @@ export function withoutFirst(text: string): string {
   return text.replace(WRITTEN, '');
 }
 
-/** By tensor of some of a graph's: what stands behind its layout; nothing where all ranks hold it. */
+/** The text after the layout of each of some tensors of a graph; empty where all ranks hold the tensor. */
 export function firstTexts(tensors: readonly string[], lowered: readonly LoweredStage[]): (tensor: string) => string {
   const texts = new Map<string, string>();
   for (const { sharded } of lowered)
@@ -30,7 +30,7 @@ export function firstTexts(tensors: readonly string[], lowered: readonly Lowered
   return (tensor) => texts.get(tensor) ?? '';
 }
 
-/** @throws AutoparError (input) `plan-contradicts-itself` where the plan says of a tensor what its `server` does not make so */
+/** @throws AutoparError (input) `plan-contradicts-itself` where the plan's text of a tensor does not follow from its `server` */
 export function checkFirst(plan: Plan, graph: Graph, lowered: readonly LoweredStage[]): void {
   const state = graph.state.map(({ input }) => input);
   const follows = firstTexts(state, lowered);

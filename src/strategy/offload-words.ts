@@ -1,5 +1,5 @@
 /**
- * @file `--offload` in words: `none`, `all`, or parts with the memory that each is kept in, `optimizer,activations:disk`.
+ * @file `--offload` in words: `none`, `all`, or parts with the memory of each, `optimizer,activations:disk`.
  */
 import { AutoparError } from '../ir/error.js';
 import { OUTER_MEMORIES, type OuterMemory } from '../ir/graph.js';

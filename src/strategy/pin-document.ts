@@ -1,5 +1,5 @@
 /**
- * @file Pins as an annotation file (docs/annotations.md), for what a checkpoint of another notation says of a model.
+ * @file Pins as an annotation file (docs/annotations.md), for a checkpoint of a model in another notation.
  *
  *     version: 1
  *     mesh: { dp: 2, tp: 2 }
@@ -38,7 +38,7 @@ export function exactly(name: string): string {
   return name.replace(/[*?[{\\]/g, '\\$&');
 }
 
-/** The document as YAML, a comment on top. @throws AutoparError (input) for pins that are none */
+/** The document as YAML, a comment on top. @throws AutoparError (input) for pins that are not valid */
 export async function pinsToYaml(document: AnnotationRecord, comment: string): Promise<string> {
   return `# ${comment.replaceAll(/\p{Cc}+/gu, ' ')}\n${await writeAnnotations(document)}`;
 }

@@ -1,6 +1,6 @@
 /**
  * @file A plan spelt out: for every operator of the graph its stage, its strategy and the layouts of its operands and
- * results. plan.json says this once per class of layers; other notations say it node by node.
+ * results. plan.json states this once per class of layers; other notations state it node by node.
  */
 import { clonedOperators } from '../ir/autodiff/recompute.js';
 import type { Graph, Node } from '../ir/graph.js';
@@ -22,16 +22,16 @@ export interface PlacedOperator {
   readonly recompute: boolean;
   readonly place: 'device' | 'host';
   readonly strategy: Strategy;
-  /** In which layout each operand is read; null for one that is left out. */
+  /** The layout in which each operand is read; null for one that is left out. */
   readonly operands: readonly (Layout | null)[];
-  /** In which layout each result is left, its pending reduction done; null for one that is not used. */
+  /** The layout in which each result is left, its pending reduction done; null for one that is not used. */
   readonly results: readonly (Layout | null)[];
 }
 
 export interface PlacedPlan {
-  /** With clones of what is recomputed. */
+  /** With clones of recomputed operators. */
   readonly graph: Graph;
-  /** On the mesh of one stage, or on what stages of unlike meshes share. */
+  /** On the mesh of one stage, or on the mesh that stages of unlike meshes share. */
   readonly assignment: Assignment;
   /** By stage, where stages differ. */
   readonly meshes?: readonly Mesh[];
@@ -44,7 +44,7 @@ export interface PlacedPlan {
 }
 
 /**
- * The plan on its graph, of a pipeline on that which its stages are cut from.
+ * The plan on its graph; for a pipeline, on the graph that its stages are cut from.
  * @throws AutoparError (input) where it is not a plan of this graph (assignment-of.ts).
  */
 export function placePlan(plan: Plan, model: Graph): PlacedPlan {

@@ -1,6 +1,6 @@
 /**
- * @file plan.json as text: written with sorted keys, so that equal plans are equal bytes; read with every way in which
- * the file can be wrong named.
+ * @file plan.json as text: written with sorted keys, so that equal plans are equal bytes; read with an error for every way
+ * in which the file can be wrong.
  */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -22,7 +22,7 @@ export function planDigest(plan: Plan): string {
   return createHash('sha256').update(planToJson(plan)).digest('hex');
 }
 
-/** Reads a plan. @throws AutoparError (input) where the file is absent, cut, of a newer version, or edited wrongly. */
+/** Reads a plan. @throws AutoparError (input) where the file is absent, truncated, of a newer version, or edited wrongly. */
 export async function readPlan(file: string): Promise<Plan> {
   let text: string;
   try {

@@ -1,11 +1,11 @@
 /**
  * @file plan.json of version 1 as version 2: classes of layers, partial sums and reductions have other names. A pipeline of
- * version 1 says of no operator which stage it is on, so that there is nothing to convert.
+ * version 1 does not state the stage of its operators, so that there is nothing to convert.
  */
 import { isRecord } from '../ir/schema-check.js';
 import { STAGE_AXIS } from '../sharding-propagation/mesh.js';
 
-/** The plan as version 2 says it; null where it has stages. Whether it is a plan at all is checked afterwards. */
+/** The plan in the form of version 2; null where it has stages. Whether it is a plan at all is checked afterwards. */
 export function fromVersion1(plan: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> | null {
   const { layers, operators, degrees, ...others } = plan;
   const entries = isRecord(operators) ? Object.entries(operators) : [];

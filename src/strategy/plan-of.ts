@@ -1,7 +1,7 @@
 /**
- * @file From what the search found to plan.json's record.
+ * @file From the result of a search to plan.json's record.
  *
- * A plan says nothing twice. Operators of a repeated layer are spelt out for the first layer of their class only. A
+ * A plan states nothing twice. Operators of a repeated layer are spelt out for the first layer of their class only. A
  * tensor's reshards are left out where they follow: one reshard of all readers, in the layout that is produced, or in the
  * layout of the corresponding tensor's reshard in the first layer.
  */
@@ -39,7 +39,7 @@ import { readerText } from './readers.js';
 import { bucketLimit, isServed, type PlanRequest } from './request.js';
 import { stagePlaces } from './staged-graph.js';
 
-/** What a search hands over. */
+/** The result of a search. */
 export interface SearchResult {
   readonly assignment: Assignment;
   readonly prediction: PlanPrediction;
@@ -56,21 +56,21 @@ export interface SearchResult {
     readonly layout?: Pick<PipelineLayout, 'meshes'>;
   };
   readonly lowered?: readonly LoweredStage[];
-  /** By operator: what the user decided besides strategies. */
+  /** By operator: places that the user decided besides strategies. */
   readonly places?: ReadonlyMap<string, 'device' | 'host'>;
-  /** What was asked to be recomputed; of a graph with clones. */
+  /** The requested recomputation; for a graph with clones. */
   readonly recomputed?: Recomputed;
-  /** What was asked for in words. */
+  /** The request in words. */
   readonly requested?: PlanRequest;
   /** How sp shards sequences. */
   readonly sequence?: PlanSequence;
-  /** False where redistributions had to do without. */
+  /** False where reshardings had to do without all-to-alls. */
   readonly allToAll?: boolean;
   /** A limit in seconds ended the search: equal questions may have other answers. */
   readonly isTimeLimited?: boolean;
 }
 
-/** What import hands over. */
+/** The model of a plan, as imported. */
 export interface PlanSubject {
   readonly graph: Graph;
   readonly name: string;
@@ -89,7 +89,7 @@ export interface PlannedCluster {
   readonly description?: object;
 }
 
-/** The plan of what was found, for one model on one cluster. */
+/** The plan of a search's result, for one model on one cluster. */
 export function planOf(found: SearchResult, model: PlanSubject, cluster: PlannedCluster): Plan {
   const { graph, name, fingerprint, dims, globalBatch, passes } = model;
   const { assignment, prediction } = found;
@@ -182,8 +182,8 @@ export function planOf(found: SearchResult, model: PlanSubject, cluster: Planned
 }
 
 /**
- * Classes of layers, of which an instance recomputes the operators that others do, or none: layers that recompute others are
- * another class. Whether a clone's result is read depends on where the layer stands: what was asked is compared.
+ * Classes of layers in which an instance recomputes the same operators as the others, or none: layers that recompute other
+ * operators are another class. Whether a clone's result is read depends on the layer's position: so requests are compared.
  */
 function recomputingClasses(
   graph: Graph,
@@ -239,7 +239,7 @@ function placeEntry({ stage, chunk }: StagePlace): Pick<PlanOperator, 'stage' | 
   return { stage, ...(chunk > 0 ? { chunk } : {}) };
 }
 
-/** Of a step in several micro-batches also its samples, which are their product. */
+/** The schedule. A step in several micro-batches also states its samples: those of a micro-batch times the micro-batches. */
 function scheduleOf(
   { microBatches, batch, tensors }: Graph,
   { pipeline, degrees: { dp = 1 }, requested, recomputed, assignment: { gathersAgain } }: SearchResult,
@@ -262,7 +262,7 @@ function scheduleOf(
   };
 }
 
-/** What no operator says of recompute; left out where that is nothing. */
+/** Recomputation settings that no operator states; left out where there are none. */
 function recomputeOf(recomputed: SearchResult['recomputed'], gathersAgain?: true): Pick<PlanSchedule, 'recompute'> {
   const { acrossLayers = false, exceptLast = false } = recomputed ?? {};
   const recompute = {

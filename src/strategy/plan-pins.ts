@@ -13,9 +13,9 @@ import { exactly, pinDocument } from './pin-document.js';
 import type { PlacedOperator, PlacedPlan } from './placed-operators.js';
 
 /**
- * The annotation file of a plan; recompute and places are said where they are not the ordinary ones. Of a pipeline every forward
- * operator has its stage, but for those that each stage that reads them runs for itself; the other operators follow the forward
- * ones.
+ * The annotation file of a plan; it states recompute and places where they are not the default. In a pipeline every forward
+ * operator has its stage, except those that each stage that reads them runs for itself; the other operators follow the
+ * forward ones.
  */
 export function planPins(placed: PlacedPlan): AnnotationRecord {
   const { graph, stages, chunks } = placed;

@@ -1,5 +1,5 @@
 /**
- * @file Where a plan keeps what leaves the devices.
+ * @file The memory where a plan keeps tensors that leave the devices.
  */
 import type { Graph } from '../ir/graph.js';
 import { leadersOf } from '../ir/layers.js';

@@ -1,6 +1,6 @@
 /**
- * @file Whether what a plan says fits together, without its model: degrees, mesh, devices, stages, micro-batches, layers, and the
- * axes that strategies and layouts name. Every command reads plans through this check (plan-json.ts).
+ * @file Whether a plan is consistent, without its model: degrees, mesh, devices, stages, micro-batches, layers, and the axes that
+ * strategies and layouts name. Every command reads plans through this check (plan-json.ts).
  */
 import { AutoparError } from '../ir/error.js';
 import { checkRequest } from '../schedule/make-schedule.js';
@@ -53,7 +53,7 @@ function meshProblem({ mesh, degrees }: Plan): string | null {
     : `degrees.ep is ${ep}, which does not divide degrees.dp · degrees.sp (${dp * sp})`;
 }
 
-/** Of stages that differ: as many as there are, the first as `mesh` says, and sub-axes that all of them share. */
+/** Meshes of stages that differ: one per stage, the first equal to `mesh`, with sub-axes that all of them share. */
 function meshesProblem({ meshes, mesh, degrees }: Plan): string | null {
   if (!meshes) return null;
   if (meshes.length !== degrees.pp) return `meshes has ${meshes.length} entries, degrees.pp is ${degrees.pp}`;
@@ -213,7 +213,7 @@ function layersProblem({ layerClasses: layers, stages, operators }: Plan): strin
   return empty < 0 ? null : `stages.${empty}.operators is 0, and a stage has at least one`;
 }
 
-/** One rank updates for those of data axes of a training step, whose stages have one mesh and cut no state over them. */
+/** One rank updates for all ranks of data axes, in a training step whose stages have one mesh and shard no state over them. */
 function serverProblem({ server, meshes, training }: Plan, mesh: Mesh): string | null {
   if (!server) return null;
   if (training === null) return `server is ${server.join(', ')}, and training is null`;
@@ -252,7 +252,7 @@ function axesOf({ strategy, partial }: PlanOperator): readonly (readonly [place:
   ];
 }
 
-/** Words of a layout's text that are no axes. */
+/** Words of a layout's text that are not axes. */
 const WORDS: ReadonlySet<string> = new Set(['partial', 'sum', 'max', 'min', 'first']);
 
 function layoutsProblem({ tensors, redistributions }: Plan, mesh: Mesh): string | null {

@@ -14,7 +14,7 @@ import { PRICE_LEVELS } from './plan.js';
 const text = { type: 'string' } as const;
 const count = { type: 'integer', minimum: 0, maximum: Number.MAX_SAFE_INTEGER } as const;
 const positive = { ...count, minimum: 1 } as const;
-/** Devices, and what multiplies to them. */
+/** A number of devices, or a factor of it. */
 const degree = { ...positive, maximum: MOST_DEVICES } as const;
 const amount = { type: 'number', minimum: 0 } as const;
 const texts = { type: 'array', items: text } as const;
@@ -52,7 +52,7 @@ const mesh = {
   maxItems: AXIS_ORDER.length,
 };
 
-/** Of a stage: `ep` behind its axes says on how many of their ranks experts lie. */
+/** The mesh of a stage: `ep` behind its axes states on how many of their ranks experts are. */
 const stageMesh = {
   ...listOf(record({ axis: { enum: PARALLEL_AXES }, size: degree })),
   maxItems: PARALLEL_AXES.length,

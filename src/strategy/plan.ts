@@ -10,7 +10,7 @@ import type { PlanRequest } from './request.js';
 
 export const PLAN_VERSION = 2;
 
-/** What was priced: a closed form of the pipeline, every action of its schedule, or the sharded graphs themselves. */
+/** Levels of prices: a closed form of the pipeline, every action of its schedule, or the sharded graphs themselves. */
 export const PRICE_LEVELS = ['estimate', 'simulated', 'lowered'] as const;
 
 export interface Plan {
@@ -54,9 +54,9 @@ export interface Plan {
    * of the first layer.
    */
   readonly tensors: Readonly<Record<string, string>>;
-  /** Redistributions between producer and readers, by tensor: one entry per shared reshard. */
+  /** Reshardings between producer and readers, by tensor: one entry per shared reshard. */
   readonly redistributions: Readonly<Record<string, readonly PlanReshard[]>>;
-  /** What a step of training computes; null for inference. */
+  /** The training step; null for inference. */
   readonly training: PlanTraining | null;
   readonly schedule: PlanSchedule;
   readonly predicted: PlanPrediction;
@@ -69,7 +69,7 @@ export interface Plan {
     readonly timeLimited?: true;
   };
   readonly pins: readonly string[];
-  /** What was asked for in words; left out where nothing was. Layouts and places of the plan say it in full. */
+  /** The request in words; left out where there is none. Layouts and places of the plan state it in full. */
   readonly requested?: PlanRequest;
   /** The memory in which each part is kept that is not kept on the devices; left out where none is. */
   readonly places?: OffloadPlaces['parts'];
@@ -77,7 +77,7 @@ export interface Plan {
   readonly server?: readonly string[];
   /** How sp shards sequences; left out where it does not. */
   readonly sequence?: PlanSequence;
-  /** Redistributions do without all-to-alls. */
+  /** Reshardings do without all-to-alls. */
   readonly allToAll?: false;
 }
 
@@ -87,41 +87,41 @@ export interface PlanLayerClass {
   readonly instances: readonly string[];
   /** Operators of one layer; left out by earlier versions. */
   readonly operators?: number;
-  /** Of each instance; left out where there is one stage, and chunks where each stage has one. */
+  /** Stage of each instance; left out where there is one stage, and chunks where each stage has one. */
   readonly stages?: readonly number[];
   readonly chunks?: readonly number[];
-  /** Of each instance: whether it recomputes the operators that say so; all do where it is left out. */
+  /** For each instance: whether it recomputes the operators that have `recompute`; all do where it is left out. */
   readonly recompute?: readonly boolean[];
 }
 
 export interface PlanSequence {
-  /** How all attention is sharded; `auto` where that differs, what was asked for where sp shards none. */
+  /** How all attention is sharded; `auto` where that differs, the requested method where sp shards none. */
   readonly method: SpMethod;
-  /** In how many attentions each method is; left out by earlier versions. */
+  /** Number of attentions with each method; left out by earlier versions. */
   readonly attentions?: AttentionMethods;
   /** Which positions a rank has. */
   readonly order: SpOrder;
   /** Positions of the longest sequence. */
   readonly positions: number;
-  /** What each method takes, where each was planned alone. */
+  /** The time of each method, where each was planned alone. */
   readonly why?: string;
 }
 
 export interface PlanTraining {
   readonly loss: {
     readonly kind: string;
-    /** The output of the model that it is of, where that was said. */
+    /** The output of the model that it is computed from, where that was given. */
     readonly output?: string;
-    /** The input that holds labels: classes from 0 on, or what does not count. */
+    /** The input that holds labels: classes from 0 on, or the label that does not count. */
     readonly labels?: { readonly input: string; readonly classes: number; readonly ignoreIndex: number | null };
     readonly labelSmoothing?: number;
-    /** What the load-balancing loss of experts counts. */
+    /** Weight of the load-balancing loss of experts. */
     readonly moeBalance?: number;
   };
   readonly optimizer: Readonly<Record<string, unknown>>;
   /** Number of weights that are trained. */
   readonly trained: number;
-  /** What is computed in 16 bit, and what the loss is multiplied by; left out for float32. */
+  /** The format of the 16-bit computation, and the loss scale; left out for float32. */
   readonly precision?: string;
   readonly lossScale?: number | 'dynamic';
   /** Gradients of data-parallel ranks are added up; left out where they are averaged. */
@@ -135,7 +135,7 @@ export interface PlanSchedule {
   readonly kind: 'single' | ScheduleKind;
   /** Halves count one each, where there are some. */
   readonly microBatches: number;
-  /** Micro-batches that run at a time, as halves of one: one's communication behind what the other computes. One if left out. */
+  /** Micro-batches that run at a time, as halves of one: communication of each overlaps the other's compute. One if left out. */
   readonly interleave?: 2;
   /** Samples of a rank of dp. */
   readonly microBatch?: number;
@@ -149,10 +149,10 @@ export interface PlanSchedule {
   readonly bucketMembers?: number;
   readonly recompute?: {
     /**
-     * From where operators that recompute run again: from what enters their stage and chunk; their layer where it is left out.
+     * Where recomputation begins: from the inputs of the operators' stage and chunk; from those of their layer if left out.
      */
     readonly from?: 'stage';
-    /** The last micro-batch of a step keeps what the others recompute. */
+    /** The last micro-batch of a step stores the activations that the others recompute. */
     readonly exceptLast?: true;
     /** The backward gathers activations again that the forward gathered. */
     readonly gathers?: true;
@@ -168,7 +168,7 @@ export interface PlanCluster {
   readonly nodes: number;
   readonly perNode: number;
   readonly device: string;
-  /** What a cluster file said, where there was one: all that prices depend on. */
+  /** The description in a cluster file, where there is one: all that prices depend on. */
   readonly description?: object;
 }
 
@@ -179,7 +179,7 @@ export interface PlanStage {
 }
 
 export interface PlanOperator {
-  /** Of a layer that repeats: where its first instance is. */
+  /** Stage; for a layer that repeats, the stage of its first instance. */
   readonly stage: number;
   /** Chunk of the stage; the first where it is left out. */
   readonly chunk?: number;
@@ -188,15 +188,15 @@ export interface PlanOperator {
   readonly pieces?: Readonly<Record<string, readonly number[]>>;
   /** Axes over which partial sums pass through, by the set of operands that they come with. */
   readonly partial?: { readonly set: number; readonly axes: readonly string[] };
-  /** What becomes of the partial sums that it makes; they are left to its readers where it is left out. */
+  /** The reduction of the partial sums that it makes; they are left to its readers where it is left out. */
   readonly reduction?: PendingReduction;
-  /** Whether the backward runs it again in place of keeping its results; of forward operators. */
+  /** Whether the backward runs it again instead of storing its results; for forward operators. */
   readonly recompute: boolean;
-  /** Where it runs, and its weights, gradients and state are kept; on the device unless it says so. */
+  /** Where it runs, and its weights, gradients and state are kept; on the device if left out. */
   readonly place?: 'device' | 'host';
 }
 
-/** One redistribution of a tensor, shared by `readers` (`operator:operand`, or `output` for a graph output). */
+/** One resharding of a tensor, shared by `readers` (`operator:operand`, or `output` for a graph output). */
 export interface PlanReshard {
   readonly readers: readonly string[];
   readonly layout: string;
@@ -211,23 +211,23 @@ export interface PlanOutside {
 
 export interface PlanPrediction {
   readonly stepSeconds: number;
-  /** What was priced; left out by earlier versions. */
+  /** The level of the price; left out by earlier versions. */
   readonly priceLevel?: (typeof PRICE_LEVELS)[number];
   /** The format that most of the arithmetic is priced in; left out by earlier versions. */
   readonly precision?: string;
   readonly peakBytes: readonly number[];
   /** Seconds by kind: compute, and each collective kind and axis, e.g. `all-reduce(tp)`. */
   readonly parts: Readonly<Record<string, number>>;
-  /** Of collectives in buckets: what goes on behind compute, and is in no part. */
+  /** Seconds of collectives in buckets that overlap with compute, and are in no part. */
   readonly hiddenSeconds?: number;
   readonly flopsPerRank: number;
   readonly flopsTotal: number;
   readonly bytesCommunicated: number;
-  /** What a rank of each stage receives, in bytes; left out for one stage, and by earlier versions. */
+  /** Bytes that a rank of each stage receives; left out for one stage, and by earlier versions. */
   readonly receivedBytes?: readonly number[];
   /**
-   * Per stage, by memory: the most that a rank keeps there, what it moves there from its device in a step, and what it moves
-   * back, in bytes. Left out where all is kept on the devices.
+   * Per stage, by memory, in bytes: the most that a rank keeps there, the bytes that it moves there from its device in a step,
+   * and the bytes that it moves back. Left out where all is kept on the devices.
    */
   readonly outside?: readonly Readonly<Record<OuterMemory, PlanOutside>>[];
 }

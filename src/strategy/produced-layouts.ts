@@ -1,5 +1,5 @@
 /**
- * @file In which layout each tensor is produced: what follows from strategies alone.
+ * @file The layout in which each tensor is produced, from strategies alone.
  */
 import type { Graph } from '../ir/graph.js';
 import type { OperatorView } from '../ir/operator.js';
@@ -17,7 +17,7 @@ export function producedLayouts(
   { mesh, strategies, inputs }: Pick<Assignment, 'mesh' | 'strategies' | 'inputs'>,
 ): ReadonlyMap<string, Layout> {
   const produced = new Map<string, Layout>(inputs);
-  // Of operators of one structure under one strategy once: a model has hundreds of each.
+  // Operators of one structure under one strategy are handled once: a model has hundreds of each.
   const known = new Map<Strategy, Map<string, readonly (Layout | null)[]>>();
   for (const node of graph.nodes) {
     const strategy = strategies.get(node.group) ?? REPLICATED;

@@ -1,7 +1,7 @@
 /**
- * @file What is asked of a plan in words, beside degrees and stages: `--zero 1`, `--recompute full`. Each word stands for
- * layouts, clones or places that the plan then says of operators and tensors; plan.json keeps the words in `requested`, for
- * people.
+ * @file Options of a plan in words, beside degrees and stages: `--zero 1`, `--recompute full`. Each word stands for
+ * layouts, clones or places that the plan then states for operators and tensors; plan.json keeps the words in `requested`,
+ * for people.
  */
 
 import type { BucketLimit } from '../partition/buckets.js';
@@ -9,11 +9,11 @@ import type { Interleave } from '../partition/sharded-graph.js';
 import type { SpMethod, SpOrder, TpSequence } from '../sharding-propagation/roles.js';
 import { offloadParts } from './offload-words.js';
 
-/** By option; what is left out the search decides. */
+/** By option; the search decides options that are left out. */
 export interface PlanRequest {
-  /** What dp shards besides: 1 the optimizer's state, 2 gradients, 3 parameters. */
+  /** The ZeRO level, what dp shards besides: 1 the optimizer's state, 2 gradients, 3 parameters. */
   readonly zero?: 0 | 1 | 2 | 3;
-  /** How ranks of the data axes bring their gradients together: all of them update, or the first alone (server.ts). */
+  /** Synchronisation of gradients over ranks of the data axes: all of them update, or the first alone (server.ts). */
   readonly gradientSync?: GradientSync;
   /** How sp shards attention. */
   readonly spMethod?: SpMethod;
@@ -23,15 +23,15 @@ export interface PlanRequest {
    * In which order a ring has positions; in zig-zag order, where attention is causal and the sequence long enough, if left out.
    */
   readonly spOrder?: SpOrder;
-  /** What the backward runs again: a kind, and the layers that do so where not all (`full:0-3,6`). */
+  /** Recomputation in the backward: a kind, and the layers that recompute where not all do (`full:0-3,6`). */
   readonly recompute?: string;
-  /** What is kept outside of the devices: `none`, `all`, or parts with their memory, `optimizer:host,activations:disk`. */
+  /** State kept outside of the devices: `none`, `all`, or parts with their memory, `optimizer:host,activations:disk`. */
   readonly offload?: string;
   /** Collectives on gradients and parameters start in messages of at most so many bytes, while the backward still runs. */
   readonly bucket?: number;
-  /** The same by their number, as configurations say it. */
+  /** The same limit by their number, as configurations state it. */
   readonly bucketMembers?: number;
-  /** 2: micro-batches run as two halves, the communication of one behind what the other computes. */
+  /** 2: micro-batches run as two halves, the communication of each overlaps with the compute of the other. */
   readonly interleave?: Interleave;
   /** Which of the plans that are as fast as predictions can tell is taken (search/preference.ts). */
   readonly prefer?: Preference;
@@ -45,7 +45,7 @@ export type Preference = (typeof PREFERENCES)[number];
 export const GRADIENT_SYNCS = ['all-reduce', 'parameter-server'] as const;
 export type GradientSync = (typeof GRADIENT_SYNCS)[number];
 
-/** Its words. */
+/** The options of a request. */
 const REQUESTS = [
   ...([
     'zero',
@@ -63,7 +63,7 @@ const REQUESTS = [
   ] as const),
 ] as const satisfies readonly (keyof PlanRequest)[];
 
-/** What of other options is asked in words. */
+/** The options among others that are requests in words. */
 export function requestIn(options: PlanRequest): PlanRequest {
   return Object.fromEntries(REQUESTS.flatMap((name) => (options[name] === undefined ? [] : [[name, options[name]]])));
 }
@@ -74,15 +74,15 @@ export function isServed({ gradientSync }: PlanRequest = {}): boolean {
 }
 
 /**
- * Whether what a step computes of its parameters alone stays for all its micro-batches (ir/passes/once-a-step.ts): not where
- * parameters are cut, sent by a server or kept outside, of which devices are to hold no whole copy.
+ * Whether a step stores results that depend on its parameters alone for all its micro-batches (ir/passes/once-a-step.ts): not
+ * where parameters are sharded, sent by a server or kept outside, since devices then hold no whole copy.
  */
 export function castsOnce(request: PlanRequest = {}): boolean {
   const { parameters } = offloadParts(request.offload ?? 'none');
   return request.zero !== 3 && parameters === undefined && !isServed(request);
 }
 
-/** What a bucket may hold, as it is asked for. */
+/** The limit of a bucket, as requested. */
 export function bucketLimit({ bucket, bucketMembers }: PlanRequest = {}): BucketLimit {
   return {
     ...(bucket === undefined ? {} : { bucketBytes: bucket }),

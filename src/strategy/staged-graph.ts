@@ -1,7 +1,7 @@
 /**
- * @file The graph that a plan's operators are of: the model's graph with clones of what is recomputed; of a pipeline with the
- * sums of gradients of weights that several stages read apart, as the search cut it, and the stages that each forward operator
- * is on.
+ * @file The graph of a plan's operators: the model's graph with clones of recomputed operators. For a pipeline it is the graph
+ * that the search cut, with separate sums of gradients of weights that several stages read, and the stage of each forward
+ * operator.
  */
 import { NOTHING_RECOMPUTED, type Recomputed, withClones } from '../ir/autodiff/recompute.js';
 import { type Graph, isOfModel, type Node } from '../ir/graph.js';
@@ -28,7 +28,7 @@ export interface StagedGraph {
 }
 
 /**
- * @throws AutoparError (input) `plan-contradicts-itself` where an operator is placed before what it reads, a chunk of a stage is
+ * @throws AutoparError (input) `plan-contradicts-itself` where an operator is placed before its operands, a chunk of a stage is
  * empty, or a layer is in two places; `plan-incomplete` where an operator has no place
  */
 export function stagedGraph(plan: Plan, given: Graph): StagedGraph {
@@ -71,14 +71,14 @@ export function stagedGraph(plan: Plan, given: Graph): StagedGraph {
   };
 }
 
-/** The graph as steps run it: with what is computed once for all micro-batches, and without outputs that nothing reads. */
+/** The graph as steps run it: with operators that run once for all micro-batches, and without outputs that nothing reads. */
 export function asRun(graph: Graph, { requested, training }: Pick<Plan, 'requested' | 'training'>): Graph {
   const stepped = castsOnce(requested) ? onceAStep(graph) : graph;
   return training?.lossAlone ? lossAlone(stepped) : stepped;
 }
 
 /**
- * The graph with its sequence in the order that the plan says.
+ * The graph with its sequence in the order of the plan.
  * @throws AutoparError (input) `plan-contradicts-itself` where the sequence cannot be in that order
  */
 export function inPlannedOrder({ sequence, degrees }: Pick<Plan, 'sequence' | 'degrees'>, graph: Graph): Graph {
@@ -125,7 +125,7 @@ function checkLayers({ layerClasses, operators }: Plan, graph: Graph): void {
   }
 }
 
-/** Operators read what earlier parts of the pipeline make, or their own; every part has one. */
+/** Operators read results of earlier parts of the pipeline, or of their own part; every part has an operator. */
 function checkOrder(
   graph: Graph,
   placeOf: ReadonlyMap<string, StagePlace>,

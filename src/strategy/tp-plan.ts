@@ -16,11 +16,11 @@ export type TpStyle = 'colwise' | 'colwise_rep' | 'rowwise' | 'rowwise_rep' | 'e
 export interface TpPlan {
   /** By module; `*` stands for every layer's number. */
   readonly styles: Readonly<Record<string, TpStyle>>;
-  /** What the form cannot say, a line each. */
+  /** Features of the plan that the form cannot express, a line each. */
   readonly notes: readonly string[];
 }
 
-/** A product with a weight on tp. */
+/** A matmul with a weight on tp. */
 interface ShardedProduct {
   readonly product: WeightProduct;
   readonly module: string | null;
@@ -71,7 +71,7 @@ export function tpPlan(placed: PlacedPlan): TpPlan {
   return { styles: byPattern(named), notes: [...new Set(notes)] };
 }
 
-/** The dimension of the weight that tp cuts; `other` where it cuts parts of one, or something that is no dimension of it. */
+/** The dimension of the weight that tp shards; `other` where it shards parts of one, or something that is not one of them. */
 function sideOf(
   { strategy }: PlacedOperator,
   { rule, operand, column, row }: WeightProduct,
@@ -86,7 +86,7 @@ function sideOf(
   return [...own, ...parts].some(isOn) ? 'other' : 'none';
 }
 
-/** null for a table whose features are cut. */
+/** null for a table whose features are sharded. */
 function styleOf(
   graph: Graph,
   node: Node,
@@ -105,7 +105,7 @@ function styleOf(
 }
 
 /**
- * The products that read a product's result, or make its data, with no other product between; what is added up ends the search.
+ * The matmuls that read a matmul's result, or make its data, with no other matmul between; what is added up ends the search.
  */
 function nearest(
   graph: Graph,

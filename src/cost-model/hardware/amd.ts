@@ -1,5 +1,5 @@
 /**
- * @file AMD Instinct of the catalogue (`../hardware.ts` says what the figures are).
+ * @file AMD Instinct of the catalogue (`../hardware.ts` explains the figures).
  */
 import type { DeviceSpec } from '../device.js';
 

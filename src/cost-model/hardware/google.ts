@@ -1,5 +1,5 @@
 /**
- * @file Google TPUs of the catalogue (`../hardware.ts` says what the figures are).
+ * @file Google TPUs of the catalogue (`../hardware.ts` explains the figures).
  */
 import type { DeviceSpec } from '../device.js';
 

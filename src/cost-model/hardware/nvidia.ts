@@ -1,5 +1,5 @@
 /**
- * @file NVIDIA GPUs of the catalogue (`../hardware.ts` says what the figures are).
+ * @file NVIDIA GPUs of the catalogue (`../hardware.ts` explains the figures).
  */
 import type { DeviceSpec } from '../device.js';
 

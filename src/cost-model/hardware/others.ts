@@ -1,5 +1,5 @@
 /**
- * @file Huawei Ascend and AWS Trainium of the catalogue (`../hardware.ts` says what the figures are).
+ * @file Huawei Ascend and AWS Trainium of the catalogue (`../hardware.ts` explains the figures).
  */
 import type { DeviceSpec } from '../device.js';
 

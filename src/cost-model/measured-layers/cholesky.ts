@@ -1,13 +1,13 @@
 /**
- * @file Symmetric positive definite equations, dense: A = L · Lᵀ. Matrices are rows of numbers; of L what is above the diagonal
- * is 0.
+ * @file Symmetric positive definite equations, dense: A = L · Lᵀ. Matrices are rows of numbers; entries of L above the diagonal
+ * are 0.
  */
 
 export type Matrix = readonly Float64Array[];
 
 /**
- * The lower triangle L of a symmetric positive definite matrix, of which the lower triangle is read. @throws Error where it is
- * none
+ * The lower triangle L of a symmetric positive definite matrix, of which only the lower triangle is read. @throws Error where
+ * the matrix is not positive definite
  */
 export function cholesky(matrix: Matrix): Matrix {
   const rows: Float64Array[] = [];

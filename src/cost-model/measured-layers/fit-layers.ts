@@ -1,26 +1,25 @@
 /**
- * @file From steps that were measured to factors of their layers: the likeliest under what is expected beforehand
- * (`layer-factors.ts`), by linear equations that are solved again where they lead. Runs that stay far off what their like take
- * count less.
+ * @file From measured steps to factors of their layers: the likeliest factors under the prior of `layer-factors.ts`, by linear
+ * equations that are solved again at each solution. Runs that stay far off the seconds of similar runs count less.
  */
 import { cholesky, type Matrix, solveCholesky } from './cholesky.js';
 import { covariances, type MeasuredLayer } from './layer-factors.js';
 import { type LayerShape, SIZES } from './layer-shape.js';
 import { type LinearStep, linearStep, type MeasuredRun, type PlacedRun, placeRuns } from './linear-step.js';
 
-/** Runs, and what they say of their layers. */
+/** Runs, and the factors of layers that they give. */
 export interface FittedLayers {
   readonly shapes: readonly LayerShape[];
   readonly runs: readonly PlacedRun[];
   /** Logarithms of the shapes' factors. */
   readonly logs: Float64Array;
-  /** The same by some of the runs alone: those for which `takes` says so. */
+  /** The same from some of the runs alone: those for which `takes` is true. */
   readonly without: (takes: (run: PlacedRun, index: number) => boolean) => Float64Array;
 }
 
 /**
- * What is not of layers, beside them: two runs of one configuration differ by 1 to 6 %, embedding, head and updates are a tenth
- * off.
+ * Noise outside of the layers: two runs of one configuration differ by 1 to 6 %, and predictions for embedding, head and
+ * updates are a tenth off.
  */
 const NOISE = { run: 0.02, rest: 0.1 };
 
@@ -55,7 +54,7 @@ export function fitLayers(measured: readonly MeasuredRun[]): FittedLayers {
   };
 }
 
-/** The layers of a fit as files keep them, in an order that does not depend on that of the runs. */
+/** The layers of a fit in the form of files, in an order that does not depend on that of the runs. */
 export function measuredLayers({ shapes, runs, logs }: FittedLayers): readonly MeasuredLayer[] {
   const counts = shapes.map(() => 0);
   for (const { layers, times = 1 } of runs)
@@ -70,7 +69,7 @@ export function measuredLayers({ shapes, runs, logs }: FittedLayers): readonly M
     .sort(byShape);
 }
 
-/** By what runs them, then by their sizes. */
+/** Orders layers by software and formats, then by their sizes. */
 function byShape(a: LayerShape, b: LayerShape): number {
   const kind = ({ software, precision, attention, tpSequence }: LayerShape) =>
     `${software} ${precision} ${attention} ${tpSequence}`;

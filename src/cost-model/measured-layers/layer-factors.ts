@@ -1,5 +1,5 @@
 /**
- * @file What layers take beside what is predicted, by their shapes: a factor that is measured where a layer was, and interpolated
+ * @file Ratio of real to predicted seconds of layers, by their shapes: a factor that is measured where a layer was, interpolated
  * elsewhere (kriging; Rasmussen & Williams, Gaussian Processes for Machine Learning, 2006, chapter 2). Its logarithm is a sum of
  * three normal variables, each 0 until measured: one of the whole cluster, one that changes smoothly with the shape, one of each
  * shape alone.
@@ -17,15 +17,15 @@ export interface MeasuredLayer extends LayerShape {
   readonly runs: number;
 }
 
-/** What the seconds of layers are multiplied by. */
+/** Factors by which the seconds of layers are multiplied. */
 export interface LayerFactors {
   readonly factorOf: (part: PartWork, configuration: StepConfiguration) => number;
 }
 
 /**
- * Standard deviations of the three logarithms: what single shapes take differs by a tenth, about as far as predictions are off
- * where nothing was run (docs/reference/accuracy.md), and what they have in common by half of that. Halves and doubles change
- * little (docs/clusters.md).
+ * Standard deviations of the three logarithms: seconds of single shapes differ by a tenth, about as far as predictions are off
+ * where nothing was run (docs/reference/accuracy.md), and the share that they have in common differs by half of that. Halves and
+ * doubles of these change little (docs/clusters.md).
  */
 const SPREAD = { cluster: 0.05, smooth: 0.05, own: 0.1 };
 
@@ -35,7 +35,7 @@ function covariance(a: LayerShape, b: LayerShape): number {
   return SPREAD.cluster ** 2 + smooth + (isSameLayer(a, b) ? SPREAD.own ** 2 : 0);
 }
 
-/** Covariances of all with all; a diagonal that is larger by a hair keeps it positive definite. */
+/** Covariances of all with all; a slightly larger diagonal keeps the matrix positive definite. */
 export function covariances(shapes: readonly LayerShape[]): Matrix {
   return shapes.map((a, index) =>
     Float64Array.from(shapes, (b, other) => covariance(a, b) + (index === other ? 1e-9 : 0)),

@@ -1,6 +1,7 @@
 /**
- * @file What of a layer decides how far it is off: the size of its work on one rank, and what runs it. Nothing of the model's
- * name, of how many layers there are, of stages, schedules, ZeRO or recomputation, nor of how fast devices and links are.
+ * @file Properties of a layer that decide how far its prediction is off: the size of its work on one rank, and the software that
+ * runs it. The model's name, the number of layers, stages, schedules, ZeRO, recomputation and the speed of devices and links
+ * are not among them.
  */
 import type { ProductPrecision, StepConfiguration } from '../step/configuration.js';
 import type { SoftwareName } from '../step/constants.js';
@@ -16,20 +17,20 @@ export interface LayerShape {
   readonly tp: number;
   readonly sp: number;
   readonly ep: number;
-  /** Rows of its widest products. */
+  /** The most rows of its matmuls. */
   readonly tokens: number;
-  /** FLOPs of its products, those of attention left out. */
+  /** FLOPs of its matmuls, without those of attention. */
   readonly products: number;
-  /** FLOPs of attention's products. */
+  /** FLOPs of attention's matmuls. */
   readonly scores: number;
   /** Elements that its ranks of tp reduce or gather. */
   readonly exchanged: number;
 }
 
-/** What tells one software's layers from another's. */
+/** Properties that distinguish the layers of one software from another's. */
 const KINDS = ['software', 'attention', 'tpSequence'] as const;
 
-/** What is counted. */
+/** Properties that are counted. */
 export const SIZES = ['tp', 'sp', 'ep', 'tokens', 'products', 'scores', 'exchanged'] as const;
 
 /** The shape of a layer as a configuration runs it. */
@@ -40,7 +41,7 @@ export function layerShape({ forward }: PartWork, configuration: StepConfigurati
   for (const work of forward) {
     if (work.kind === 'matmul') {
       if (work.tokens === 'rows') tokens = Math.max(tokens, work.rows / sp);
-      // Experts lie whole on each rank of tp, which shares out their tokens.
+      // Each rank of tp holds whole experts, and tp shards their tokens.
       products += flopsOf(work) / sp / (work.experts ? tp : 1);
     } else if (work.kind === 'attention') scores += flopsOf(work) / sp;
     else if (work.kind === 'exchange' && tp > 1) exchanged += work.elements / sp;
@@ -60,8 +61,8 @@ export function isSameLayer(a: LayerShape, b: LayerShape): boolean {
 }
 
 /**
- * Squared distance of two layers: sizes in doublings, each other kind of software or format as far as one. What layers have in
- * common falls to e^(−1/2) over a distance of 1.
+ * Squared distance of two layers: sizes count in doublings, each difference of software or format counts as one doubling. The
+ * correlation of layers falls to e^(−1/2) over a distance of 1.
  */
 export function squaredDistance(a: LayerShape, b: LayerShape): number {
   let sum = WIDTHS[a.precision] === WIDTHS[b.precision] ? 0 : 1;
@@ -80,5 +81,5 @@ function coordinates({ tp, sp, ep, tokens, products, scores }: LayerShape): read
 
 const SAME = 1e-6;
 
-/** Bits of a number in products: fp16 and bf16 run on the same units. */
+/** Bits of a number in matmuls: fp16 and bf16 run on the same units. */
 const WIDTHS: Readonly<Record<ProductPrecision, number>> = { fp32: 32, bf16: 16, fp16: 16, fp8: 8, fp4: 4 };

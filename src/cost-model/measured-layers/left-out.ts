@@ -1,16 +1,16 @@
 /**
- * @file Steps as they are predicted by the runs of others: what a fit is worth where nothing was measured. (Hastie, Tibshirani &
+ * @file Steps as the runs of other groups predict them: the accuracy of a fit where nothing was measured. (Hastie, Tibshirani &
  * Friedman, The Elements of Statistical Learning, 2009, section 7.10: cross-validation.)
  */
 import type { FittedLayers } from './fit-layers.js';
 import { type PlacedRun, stepSeconds } from './linear-step.js';
 
-/** Groups that are left out one at a time; of more, several together. */
+/** Most groups that are left out one at a time; with more groups, several are left out together. */
 const MOST_FOLDS = 20;
 
 /**
  * Seconds of each run's step, predicted by the runs outside its group; null where all are in one.
- * @param groupOf what is left out with a run
+ * @param groupOf the group that is left out with a run
  */
 export function crossValidatedSeconds(
   fit: FittedLayers,

@@ -1,6 +1,6 @@
 /**
  * @file A measured step as an equation for its layers: the logarithm of its seconds, and the share of each layer in it, at
- * factors that are taken for the time being.
+ * provisional factors.
  */
 import type { Cluster } from '../cluster.js';
 import type { StepConfiguration } from '../step/configuration.js';

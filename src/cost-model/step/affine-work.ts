@@ -1,6 +1,6 @@
 /**
- * @file A model's work at any micro-batch, from its work at two others: rows, elements and kept values grow with the samples by a
- * fixed amount each, so two points say all.
+ * @file A model's work at any micro-batch, from its work at two others: rows, elements and stored activations grow with the
+ * samples by a fixed amount each, so two points determine all of it.
  */
 import type { ModelWork } from './work.js';
 

@@ -1,5 +1,5 @@
 /**
- * @file How a model is trained or run on a cluster: degrees, batches, what is recomputed, formats, and what overlaps.
+ * @file How a model is trained or run on a cluster: degrees, batches, recomputation, formats, and overlap.
  */
 import type { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-names.js';
 import type { ScheduleKind } from '../../schedule/schedule.js';
@@ -9,7 +9,7 @@ import type { SoftwareName } from './constants.js';
 export interface Degrees {
   readonly tp: number;
   readonly pp: number;
-  /** Context parallelism: the sequence is cut inside attention too. */
+  /** Context parallelism: the sequence is sharded inside attention too. */
   readonly sp: number;
   readonly dp: number;
   /** Ranks of dp · sp over which experts are spread. */
@@ -21,7 +21,7 @@ export type MeshOrder = readonly (typeof AXIS_ORDER)[number][];
 
 export type Recompute = (typeof LAYER_RECOMPUTE_KINDS)[number];
 
-/** What is kept in the host's memory: optimizer state, which is then updated there, and what layers keep for their backward. */
+/** Offload to the host's memory: optimizer state, which is then updated there, and stored activations of layers. */
 export type Offload = 'none' | 'optimizer' | 'activations' | 'all';
 
 export const PIPELINE_SCHEDULES = [
@@ -34,7 +34,7 @@ export const PIPELINE_SCHEDULES = [
 
 export type PipelineSchedule = (typeof PIPELINE_SCHEDULES)[number];
 
-/** Formats of matrix products. */
+/** Formats of matmuls. */
 export type ProductPrecision = 'fp32' | 'bf16' | 'fp16' | 'fp8' | 'fp4';
 
 export interface StepConfiguration {
@@ -63,15 +63,15 @@ export interface StepConfiguration {
   readonly recomputedLayers?: readonly number[];
   /** Nothing where it is left out. */
   readonly offload?: Offload;
-  /** One kernel for attention: written for the device, or for any (FlashAttention 2, or 1); or products and softmax in parts. */
+  /** One kernel for attention: written for the device, or for any (FlashAttention 2, or 1); or matmuls and softmax in parts. */
   readonly attention: 'fused' | 'portable' | 'early' | 'parts';
   /** Attention in parts whose softmax is written operator by operator: scale, mask and casts are kernels of their own. */
   readonly plainSoftmax?: boolean;
   readonly precision: ProductPrecision;
   readonly software: SoftwareName;
   /**
-   * A program that is written for the step runs in this software's kernels, but its experts' products are one kernel, it sends a
-   * token once to each of its experts, and since these choose among all tokens of a sequence, gathers what is routed over sp.
+   * A program that is written for the step runs in this software's kernels, but with three differences. Its experts' matmuls are
+   * one kernel. It sends a token once to each of its experts. Experts choose among all tokens of a sequence: it gathers over sp.
    */
   readonly program?: true;
   readonly overlap: {
@@ -84,7 +84,7 @@ export interface StepConfiguration {
   readonly fusedNorms: boolean;
   /** Pipelines send each tensor-parallel rank's share of an activation, and gather it inside the node. */
   readonly scatteredSends: boolean;
-  /** How the loss meets the vocabulary: one kernel, each rank its part, or written operator by operator. */
+  /** The loss over the vocabulary: one kernel, each rank on its shard, or written operator by operator. */
   readonly loss: 'fused' | 'parallel' | 'plain';
   /** Bytes per element in which gradients are added up over micro-batches and reduced: Megatron's 4, or 2. */
   readonly gradientBytes: number;

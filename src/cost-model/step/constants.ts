@@ -1,5 +1,5 @@
 /**
- * @file The constants of training-step prediction: what the catalogue's peaks do not say. All are physical quantities of devices
+ * @file The constants of training-step prediction that the catalogue's peaks do not give. All are physical quantities of devices
  * and of software, none belongs to a model. `bench/published/fit-step.ts` fits those that docs/reference/constants.md marks.
  */
 
@@ -8,7 +8,7 @@ import type { DeviceSpec } from '../device.js';
 /** Software that a step runs in. */
 export type SoftwareName = 'megatron' | 'megatron-core' | 'eager' | 'compiled';
 
-/** What is priced where nobody says. */
+/** The software that is priced where none is given. */
 export const USUAL_SOFTWARE: SoftwareName = 'megatron-core';
 
 /** By the newest format that a device multiplies, 16, 8 or 4 bits, and how much faster that one is than the one before it. */
@@ -37,11 +37,11 @@ export interface StepConstants {
    * compiled.
    */
   readonly plainExchange: number;
-  /** Host seconds of one expert's product in software that multiplies expert by expert: casts, scales, a launch for each. */
+  /** Host seconds of one expert's matmul in software that multiplies expert by expert: casts, scales, a launch for each. */
   readonly expertSeconds: number;
   /** Seconds per step outside the model: data, scalars read back, logging. */
   readonly stepSeconds: number;
-  /** Share of the highest measured matmul rate that holds for seconds, under the power limit, by what a device is. */
+  /** Share of the highest measured matmul rate that holds for seconds, under the power limit, by generation of devices. */
   readonly sustained: Readonly<Record<Generation, number>>;
   /**
    * Share of the peak that kernels of FlashAttention 2 reach on long sequences, forward (backward 0.85 of that), and the keys at
@@ -53,23 +53,23 @@ export interface StepConstants {
   readonly attentionEarlyShare: number;
   /** Share of the peak that either of them reaches on devices newer than they are. */
   readonly attentionPortableShare: number;
-  /** The same of kernels that are written for such devices (FlashAttention 3, cuDNN): faster, and slower to fill. */
+  /** The same for kernels that are written for such devices (FlashAttention 3, cuDNN): faster, and slower to fill. */
   readonly attentionNativeShare: number;
   readonly attentionNativeHalf: number;
-  /** Bytes per score that attention in parts moves: products, mask, softmax, dropout; forward, backward. */
+  /** Bytes per score that attention in parts moves: matmuls, mask, softmax, dropout; forward, backward. */
   readonly scoreBytesForward: number;
   readonly scoreBytesBackward: number;
   /** Passes over memory of a normalisation that is written operator by operator, compared with one kernel. */
   readonly plainNormPasses: number;
   /** Bytes that are moved per element of an activation to cast it to 8 or 4 bits, both ways round. */
   readonly castBytes: number;
-  /** How many times as fast products in 4 bits are as in 8: less than their peaks are, for power, scales and transforms. */
+  /** How many times as fast matmuls in 4 bits are as in 8: less than their peaks are, for power, scales and transforms. */
   readonly fp4Gain: number;
   /** Seconds per rank of a ring: gathers and scatters pass every rank, whatever their size. */
   readonly ringHopSeconds: number;
   /** Share of tensor-parallel communication that chunked overlap hides, where the run has it. */
   readonly hiddenTensor: number;
-  /** The same of what experts' tokens take, where dispatch runs beside other work. */
+  /** The same for expert dispatch, where it runs beside other work. */
   readonly hiddenExperts: number;
   /** Share of a backward pass under which gradients or parameters move, where the run overlaps them. */
   readonly hiddenData: number;

@@ -1,5 +1,5 @@
 /**
- * @file What data parallelism adds to a step: gradients are reduced and parameters gathered, once per step or, with ZeRO 3,
+ * @file The cost of data parallelism in a step: gradients are reduced and parameters gathered, once per step or, with ZeRO 3,
  * for every micro-batch (Rajbhandari et al. 2020).
  */
 
@@ -13,14 +13,14 @@ import type { StepConstants } from './constants.js';
 import { groupRuns } from './mesh-order.js';
 import { NO_TRANSFER, type TransferPrice } from './offload.js';
 
-/** Elements of parameters that one rank of a stage holds before ZeRO shares them out. */
+/** Elements of parameters that one rank of a stage holds before ZeRO shards them. */
 export interface HeldParameters {
   readonly dense: number;
-  /** Of experts, those of this rank. */
+  /** Parameters of the experts of this rank. */
   readonly experts: number;
 }
 
-/** What communication can hide under: seconds of the layers of a stage, of one micro-batch and of its first or last ones. */
+/** Compute that hides communication: seconds of a stage's layers, for one micro-batch and for its first or last ones. */
 export interface Under {
   readonly forward: number;
   readonly backward: number;
@@ -32,8 +32,8 @@ export interface Under {
 }
 
 /**
- * Reduction of gradients and gathering of parameters over the data-parallel ranks, as a function of what a stage holds.
- * @param perLayer elements of parameters of a layer on one rank: what ZeRO 3 gathers at once
+ * Reduction of gradients and gathering of parameters over the data-parallel ranks, as a function of a stage's parameters.
+ * @param perLayer elements of parameters of a layer on one rank, which ZeRO 3 gathers at once
  */
 export function dataPricing(
   perLayer: number,
@@ -59,7 +59,7 @@ export function dataPricing(
   };
   const reducing = of(zero === 0 ? 'all-reduce' : 'reduce-scatter');
   const gathering = of('all-gather');
-  // Of ZeRO 3, whose messages are layers.
+  // For ZeRO 3, whose messages are layers.
   const hopSeconds = (isOneRing ? RING_MESSAGES : 1) * ranks * constants.ringHopSeconds;
   const hopsOf = (elements: number) => (elements / perLayer) * hopSeconds;
   const hide = (seconds: number, under: number) => (overlap.data ? exposedSeconds(seconds, under, constants) : seconds);
@@ -84,7 +84,7 @@ export function dataPricing(
     }
     const reduce = reducing(dense, experts, gradientBytes);
     const gather = zero === 0 ? 0 : gathering(dense, experts, width);
-    // Gradients that are kept in shards are scattered after every micro-batch; whole ones gather all of them first.
+    // ZeRO 2 reduce-scatters gradients after every micro-batch; with whole gradients, all micro-batches are added up first.
     const earlier = zero === 2 ? m - 1 : 0;
     const exposed = hide(reduce, lastBackwards) + earlier * hide(reduce, backward) + hide(gather, firstForwards);
     const hidden = (1 + earlier) * reduce + gather - exposed;
@@ -99,7 +99,7 @@ export function dataPricing(
 /** Messages in which Megatron's layers under ZeRO 3 of 2021 are gathered: one for each tensor (docs/cost-model.md). */
 const RING_MESSAGES = 12;
 
-/** One ring through all ranks: what enters a node comes over one card, not over all of them side by side. */
+/** One ring through all ranks: bytes enter a node over one card, not over all of them side by side. */
 function flat(ranks: number, { levels }: Cluster): GroupPlace {
   return evenPlace(levels.map((_, level) => (level === levels.length - 1 ? ranks : 1)));
 }

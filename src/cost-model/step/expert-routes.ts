@@ -1,7 +1,7 @@
 /**
- * @file How tokens come to their experts and leave them, read off the graph. A product with a weight per expert, [experts, depth,
- * columns], whose operand no other such product made receives tokens; one whose result no other reads sends them back. Products
- * between them, and a second one of the same operand (a gate beside its values), move nothing:
+ * @file Dispatch of tokens to experts and back, read off the graph. A matmul with a weight per expert, [experts, depth, columns],
+ * receives tokens if no other such matmul makes its operand; it sends them back if no other reads its result. Matmuls between
+ * them, and a second one of the same operand (a gate beside its values), move nothing:
  *
  *     tokens [t, h] ─Gather→ [e, r, h] ─up, gate→ [e, r, f] ─down→ [e, r, h] ─Scatter→ [t, h]       e · r / t experts per token
  */
@@ -11,15 +11,15 @@ import { elementCount, type Graph, type Node, typeOf } from '../../ir/graph.js';
 import { entryOf } from '../../ir/ops/index.js';
 
 export interface ExpertRoutes {
-  /** By group of a product: elements of each of its rows that come from other ranks, and that go to them. */
+  /** By group of a matmul: elements of each of its rows that come from other ranks, and that go to them. */
   readonly routed: ReadonlyMap<string, number>;
-  /** Groups that score experts for each token, and that work on what their products give. */
+  /** Groups that score experts for each token, and that work on the results of their matmuls. */
   readonly around: ReadonlySet<string>;
   /** Experts per token; 1 without experts. */
   readonly chosen: number;
 }
 
-/** Routes of every product with a weight per expert in an unsharded graph. */
+/** Routes of every matmul with a weight per expert in an unsharded graph. */
 export function expertRoutes(index: GraphIndex): ExpertRoutes {
   const { graph } = index;
   const products = graph.nodes.filter((node) => node.phase === 'forward' && stackOf(graph, node) !== null);
@@ -55,7 +55,7 @@ export function expertRoutes(index: GraphIndex): ExpertRoutes {
   return { routed, around, chosen };
 }
 
-/** The operand beside a weight per expert; null where a node is no such product. */
+/** The operand beside a weight per expert; null where a node is not such a matmul. */
 function stackOf(graph: Graph, node: Node): { readonly data: string; readonly count: number } | null {
   if (entryOf(node.op, node.domain)?.family !== 'contraction') return null;
   const [data, weight] = node.inputs;
@@ -64,7 +64,7 @@ function stackOf(graph: Graph, node: Node): { readonly data: string; readonly co
   return data && stacked.length === 3 && count > 1 ? { data, count } : null;
 }
 
-/** Whether a product gives a score for each of so many experts. */
+/** Whether a matmul gives a score for each of so many experts. */
 function isRouter({ phase, op, domain, inputs, outputs }: Node, graph: Graph, counts: ReadonlySet<unknown>): boolean {
   const [result] = outputs;
   if (phase !== 'forward' || !result || entryOf(op, domain)?.family !== 'contraction') return false;
@@ -72,7 +72,7 @@ function isRouter({ phase, op, domain, inputs, outputs }: Node, graph: Graph, co
   return weight?.shape.length === 2 && counts.has(lastOf(graph, result));
 }
 
-/** What tokens are in when they arrive, as far back as each expert has its own; null where another product made it. */
+/** The tensor of arriving tokens, as far back as each expert has its own; null where another expert matmul makes it. */
 function originOf(
   data: string,
   { makers }: GraphIndex,
@@ -92,7 +92,7 @@ function originOf(
 }
 
 /**
- * Groups that work on what an expert's product gives while each expert has its own, and whether another product is among them.
+ * Groups that work on the result of an expert's matmul while each expert has its own, and whether another matmul reads it there.
  */
 function workedOn(
   result: string,
@@ -115,7 +115,7 @@ function workedOn(
   return { groups, isInside };
 }
 
-/** Tokens that experts choose from, or that choose experts: rows of what `origin` was looked up in. */
+/** Tokens that experts choose from, or that choose experts: rows of the tensor that `origin` was looked up in. */
 function tokensOf(origin: string, index: GraphIndex): number {
   const { graph, makers } = index;
   const width = lastOf(graph, origin);
@@ -125,7 +125,7 @@ function tokensOf(origin: string, index: GraphIndex): number {
     (name) => name !== null && isFloating(typeOf(graph, name).dtype) && lastOf(graph, name) === width,
   );
   if (!maker || !source) return rowsOf(origin);
-  // Views and transpositions keep all rows; what looks rows up has as many as tokens are chosen.
+  // Views and transpositions keep all rows; a result of a look-up has as many rows as tokens are chosen.
   const keepsRows = rowsOf(source) === rowsOf(origin) && entryOf(maker.op, maker.domain)?.family === 'view';
   return keepsRows ? tokensOf(source, index) : rowsOf(source);
 }

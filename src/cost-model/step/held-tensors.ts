@@ -1,6 +1,6 @@
 /**
  * @file The largest tensors that a rank of a stage holds at the peak of a step, by name: parameters with their gradients and
- * optimizer state, buffers, and what the micro-batches in flight keep for their backward.
+ * optimizer state, buffers, and stored activations of the micro-batches in flight.
  */
 import type { StepConfiguration } from './configuration.js';
 import { heldTensorBytes } from './part-bytes.js';
@@ -17,18 +17,18 @@ export interface PartTensors {
 }
 
 export interface HeldTensor {
-  /** Of a class of layers, as the first of them has it. */
+  /** The tensor's name; in a class of layers, the name in the first of them. */
   readonly tensor: string;
   readonly kind: LongHeldTensor['kind'];
-  /** Layers of the stage that have one like it, and micro-batches in flight that keep it. */
+  /** Layers of the stage that have such a tensor, and micro-batches in flight that store it. */
   readonly layers: number;
   readonly microBatches: number;
-  /** Of all of them on one rank. */
+  /** Bytes of all of them on one rank. */
   readonly bytes: number;
 }
 
 /**
- * Largest first. Of layers that recompute (fully, or by operator) only parameters are named: what they keep is their input. The
+ * Largest first. Layers that recompute (fully, or by operator) list only parameters: their input is their stored activation. The
  * loss's own values, which are live while it runs, are temporaries.
  */
 export function heldTensors(

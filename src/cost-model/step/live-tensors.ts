@@ -1,7 +1,7 @@
 /**
- * @file What is live at once while a part's forward runs, from the sharded graph: all that a model needs beside its parameters
- * where nothing is kept for a backward. A group of operators is one kernel, as in `read-work.ts`: what it makes for itself alone
- * (the scores of attention) is not written down, and a view shares its operand's memory.
+ * @file Tensors that are live at once while a part's forward runs, from the sharded graph: all that a model needs beside its
+ * parameters where no activations are stored. A group of operators is one kernel, as in `read-work.ts`: tensors inside it (the
+ * scores of attention) are not counted, and a view shares its operand's memory.
  */
 import { isFloating } from '../../ir/dtype.js';
 import { elementCount } from '../../ir/graph.js';
@@ -9,15 +9,15 @@ import { readsOf, resultsOf, type ShardedNode } from '../../partition/sharded-gr
 import { deviceCount } from '../../sharding-propagation/mesh.js';
 import { isView, type StepGraph } from './step-graph.js';
 
-/** Elements of one rank at a part's fullest moment; and at that of ranks that share out what each of them would have whole. */
+/** Elements of one rank at a part's peak; `shared`: where ranks shard the tensors that each of them would hold whole. */
 export interface Live {
   readonly elements: number;
   readonly shared: number;
 }
 
 /**
- * Of each part that runs in the forward, by its name. What element-wise work of a scan makes for the scan alone is inside its
- * products' kernels.
+ * Live elements of each part that runs in the forward, by its name. Results of a scan's element-wise work that only the scan
+ * reads stay inside its matmuls' kernels.
  */
 export function liveTensors(
   graph: StepGraph,
@@ -68,7 +68,7 @@ function* spansOf(
     for (const name of readsOf(node)) {
       if (graph.weights.has(name)) continue;
       const root = rootOf(graph, name);
-      // What no operator makes is there from the first that reads it.
+      // A tensor that no operator makes is live from its first reader on.
       const span = made.get(root) ?? { from: index, to: index };
       made.set(root, { from: span.from, to: Math.max(span.to, index) });
     }
@@ -92,7 +92,7 @@ function* spansOf(
   }
 }
 
-/** Whether a tensor is made and read inside a scan by what is no product. */
+/** Whether a tensor is made inside a scan by an operator that is not a matmul, and read only inside the scan. */
 function staysInScan(graph: StepGraph, name: string, maker: ShardedNode, inScan: (group: string) => boolean): boolean {
   const group = graph.group(maker);
   return (
@@ -102,7 +102,7 @@ function staysInScan(graph: StepGraph, name: string, maker: ShardedNode, inScan:
   );
 }
 
-/** The tensor in whose memory a view lies: kernels read strided operands, so that moved and sliced ones need no copy either. */
+/** The tensor whose memory a view shares: kernels read strided operands, so that moved and sliced ones need no copy either. */
 function rootOf(graph: StepGraph, name: string): string {
   let root = name;
   for (let source = sourceOf(graph, root); source !== null; source = sourceOf(graph, root)) root = source;

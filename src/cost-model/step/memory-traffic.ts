@@ -1,5 +1,5 @@
 /**
- * @file What kernels that are no products move: elements that enter and leave them, alone or fused into chains.
+ * @file Memory traffic of kernels that are not matmuls: elements that enter and leave them, alone or fused into chains.
  */
 import { elementCount } from '../../ir/graph.js';
 import { entryOf } from '../../ir/ops/index.js';
@@ -12,7 +12,7 @@ import {
 } from '../../partition/sharded-graph.js';
 import { isFree, phaseOf, type StepGraph } from './step-graph.js';
 
-/** Elements that enter and leave a set of nodes; what only changes its form costs nothing. */
+/** Elements that enter and leave a set of nodes; pure changes of form cost nothing. */
 export function traffic(graph: StepGraph, nodes: readonly ComputeNode[]): number {
   if (nodes.every((node) => node.flops === 0 && isFree(node))) return 0;
   const own = new Set<ShardedNode>(nodes);
@@ -45,7 +45,7 @@ export function chainTraffic(
   const keyOf = (node: ShardedNode) => `${phaseOf(node)} ${graph.group(node)}`;
   const next = new Map<string, string>();
   const computesOf = (key: string) => (gathered.get(key) ?? []).filter((node) => node.kind === 'compute');
-  /** A collective that brings what the group reads does not part it from what reads the group. */
+  /** A collective on an operand of the group does not separate the group from its readers. */
   const fusible = (key: string) => {
     const [, ...rest] = key.split(' ');
     const parted = (gathered.get(key) ?? []).some((node) => {
@@ -96,7 +96,7 @@ export function isRepeated(graph: StepGraph, nodes: readonly ComputeNode[]): boo
   );
 }
 
-/** Elements as of a floating-point tensor; truth values are a byte each where those have two. */
+/** Elements as of a floating-point tensor; booleans are a byte each where those have two. */
 function widthOf({ dtype, localShape }: ShardedTensor): number {
   const elements = elementCount(localShape);
   return dtype === 'bool' ? elements / 2 : elements;

@@ -1,7 +1,7 @@
 /**
- * @file Where the groups of each axis lie on a cluster, for any order of the mesh's axes. Ranks are numbered with the last axis
- * fastest, devices of a node consecutively: on nodes of eight, pp 4 · dp 2 · tp 2 has pairs of tp beside each other, dp over
- * ranks 2 apart, and pp over ranks 4 apart, of which every second step leaves the node.
+ * @file Placement of the groups of each axis on a cluster, for any order of the mesh's axes. Ranks are numbered with the last
+ * axis fastest, devices of a node consecutively: on nodes of eight, pp 4 · dp 2 · tp 2 has pairs of tp beside each other, dp
+ * over ranks 2 apart, and pp over ranks 4 apart, of which every second step leaves the node.
  */
 import { AXIS_ORDER, STAGE_AXIS } from '../../sharding-propagation/mesh.js';
 import type { Cluster } from '../cluster.js';
@@ -16,10 +16,10 @@ import {
 } from '../group-place.js';
 import type { Degrees, MeshOrder } from './configuration.js';
 
-/** What communicates: `dp` are the ranks that share a gradient (dp · sp), `replicas` those that share one of an expert. */
+/** Groups that communicate: `dp` are the ranks that share a gradient (dp · sp), `replicas` those that share one of an expert. */
 export type GroupName = 'tp' | 'sp' | 'ep' | 'dp' | 'replicas' | 'pp';
 
-/** The groups of each kind; ep lies on the inner ranks of sp, then on those of dp. */
+/** The groups of each kind; ep is on the inner ranks of sp, then on those of dp. */
 export function groupRuns(degrees: Degrees, order: MeshOrder = AXIS_ORDER): GroupRunsByName {
   const known = KNOWN_RUNS.get(degrees) ?? new WeakMap<MeshOrder, GroupRunsByName>();
   KNOWN_RUNS.set(degrees, known);
@@ -30,7 +30,7 @@ export function groupRuns(degrees: Degrees, order: MeshOrder = AXIS_ORDER): Grou
 
 type GroupRunsByName = Readonly<Record<GroupName, GroupRuns>>;
 
-/** A search asks for the same few of the same records, for each of its configurations. */
+/** A search uses the same few of the same records, for each of its configurations. */
 const KNOWN_RUNS = new WeakMap<Degrees, WeakMap<MeshOrder, GroupRunsByName>>();
 
 function runsOf(degrees: Degrees, order: MeshOrder): GroupRunsByName {
@@ -63,7 +63,7 @@ export function stageStride(degrees: Degrees, order: MeshOrder = AXIS_ORDER): nu
   return order.slice(order.indexOf(STAGE_AXIS) + 1).reduce((product, axis) => product * degrees[axis], 1);
 }
 
-/** What a pipeline's sends cross: the outermost level over which any stage's neighbour lies. */
+/** The place of a pipeline's sends: the outermost level that the send between any two neighbouring stages crosses. */
 export function hopOf(runs: GroupRuns, { levels }: Pick<Cluster, 'levels'>): GroupPlace {
   const outermost = groupPlace(runs, levels).members.findLastIndex((members) => members > 1);
   return evenPlace(levels.map((_, index) => (index === Math.max(0, outermost) ? 2 : 1)));

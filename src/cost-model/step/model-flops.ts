@@ -1,6 +1,6 @@
 /**
- * @file FLOPs of a step: products and attention, forward and backward. Recomputation counts only where it is asked for (then
- * they are hardware FLOPs).
+ * @file FLOPs of a step: matmuls and attention, forward and backward. Recomputation counts only on request (then they are
+ * hardware FLOPs).
  */
 import { seenShare } from '../../partition/kernels.js';
 import type { StepConfiguration } from './configuration.js';
@@ -8,7 +8,7 @@ import type { ModelWork, PartWork, StepWork } from './work.js';
 
 /**
  * FLOPs of the model for one step, all devices together.
- * @param whole a micro-batch on one device, so that what ranks compute alike, or pad, does not count
+ * @param whole a micro-batch on one device, so that replicated work and padding do not count
  */
 export function modelFlops(
   whole: ModelWork,
@@ -19,7 +19,7 @@ export function modelFlops(
   return (perMicroBatch * globalBatch) / microBatch;
 }
 
-/** FLOPs of one kernel; causal attention counts the half that is not masked, or what lies in its window. */
+/** FLOPs of one kernel; causal attention counts the half that is not masked, or the scores in its window. */
 export function flopsOf(work: StepWork): number {
   if (work.kind === 'matmul') return 2 * work.batch * work.rows * work.columns * work.depth;
   if (work.kind !== 'attention') return 0;

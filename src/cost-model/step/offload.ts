@@ -1,7 +1,7 @@
 /**
- * @file What is kept in the host's memory instead of the device's, and what that costs: optimizer state, which the host then
- * updates itself (ZeRO-Offload, Ren et al. 2021), and what layers keep from forward to backward, which leaves while the next
- * layer runs and returns before its backward (Megatron-LM's CPU offloading, MindSpore's memory offload).
+ * @file Offload to the host's memory, and its cost: optimizer state, which the host then updates itself (ZeRO-Offload, Ren et al.
+ * 2021), and stored activations of layers, which leave while the next layer runs and return before its backward (Megatron-LM's
+ * CPU offloading, MindSpore's memory offload).
  */
 
 import type { Cluster } from '../cluster.js';
@@ -23,7 +23,7 @@ export function offloadsActivations({ offload }: StepConfiguration): boolean {
 
 /** Transfers of a rank in a step, over a host link or between data-parallel ranks. */
 export interface TransferPrice {
-  /** Seconds that the step is longer by, what hidden communication costs compute included. */
+  /** Seconds by which the step is longer, including the slowdown of compute by hidden communication. */
   readonly exposed: number;
   /** Seconds that run under compute. */
   readonly hidden: number;
@@ -34,8 +34,8 @@ export interface TransferPrice {
 export const NO_TRANSFER: TransferPrice = { exposed: 0, hidden: 0, bytes: 0 };
 
 /**
- * A layer's phase with what it keeps on its way, either way: copies run beside compute, and what takes longer counts. Compute
- * that they run beside is slowed as by any hidden communication.
+ * A layer's phase with the transfer of its stored activations, either way: copies overlap with compute, and the longer of the two
+ * counts. Copies slow the compute that they overlap with, as any hidden communication does.
  */
 export function layerTransfer(
   phase: PhaseTime,
@@ -71,7 +71,7 @@ export function gradientTransfer(
 /** The same share of a message that reductions over data-parallel ranks cannot hide. */
 const LAST_BUCKET = 0.05;
 
-/** Seconds of an update on the host; updated parameters return tile by tile meanwhile, and what takes longer counts. */
+/** Seconds of an update on the host; updated parameters return tile by tile meanwhile, and the longer of the two counts. */
 export function hostUpdateSeconds(
   updated: number,
   { precision }: StepConfiguration,
@@ -85,7 +85,7 @@ export function hostUpdateSeconds(
   );
 }
 
-/** What the ranks of the fullest node hold in its host's memory, and what there is. Bytes. */
+/** Bytes that the ranks of the fullest node hold in its host's memory, and the bytes of that memory. */
 export interface HostMemory {
   readonly node: number;
   readonly bytes: number;
@@ -135,7 +135,7 @@ export function fullestHost(
   return { ...fullest, memoryBytes: hostOf(cluster).memoryBytes * perNode };
 }
 
-/** @throws Error where nobody knows the host: who asks for offload says so first */
+/** @throws Error where the host is unknown: callers report that before they request offload */
 function hostOf({ device }: Cluster): HostSpec {
   if (!device.host) throw new Error(`nothing is known of the host of ${device.id}`);
   return device.host;

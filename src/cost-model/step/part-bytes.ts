@@ -1,9 +1,9 @@
 /**
- * @file Bytes that one part of a model takes on one rank: what it holds for the whole step, what each micro-batch in flight
- * keeps of it, and what is live besides while it runs.
+ * @file Bytes that one part of a model takes on one rank: state that it holds for the whole step, stored activations of each
+ * micro-batch in flight, and temporaries that are live while it runs.
  *
- * Activations are what the layer's sharded graph hands from forward to backward, in 16 bits s · b · h · 34 a layer for GPT with
- * dropout, and 5 · a · s more where attention in parts keeps its scores (Korthikanti et al. 2022, equation 2).
+ * Activations are the tensors that the layer's sharded graph passes from forward to backward, in 16 bits s · b · h · 34 a layer
+ * for GPT with dropout, and 5 · a · s more where attention in parts stores its scores (Korthikanti et al. 2022, equation 2).
  */
 
 import { elementBytes } from '../kernel-price.js';
@@ -18,9 +18,9 @@ export interface PartBytes {
   readonly parameters: number;
   readonly gradients: number;
   readonly optimizer: number;
-  /** Kept by each micro-batch in flight. */
+  /** Stored activations of each micro-batch in flight. */
   readonly saved: number;
-  /** Live besides while it runs: a stage needs room for the largest of its parts'. */
+  /** Temporaries that are live while it runs: a stage needs room for those of one part, the largest. */
   readonly transient: number;
   /** Parameters that ZeRO 3 gathers to run it, and their gradients: again the largest counts. */
   readonly gathered: number;
@@ -31,9 +31,9 @@ export interface PartBytes {
 
 export interface PartsBytes {
   readonly first: PartBytes;
-  /** Of each class of layers: one that keeps all that its backward reads, and one that recomputes as is said. */
+  /** By class of layers: one that stores all that its backward reads, and one that recomputes as the configuration states. */
   readonly layers: readonly { readonly kept: PartBytes; readonly recomputed: PartBytes }[];
-  /** One micro-batch is in it at a time, and its logits are what counts. */
+  /** One micro-batch is in it at a time, and its logits count. */
   readonly last: PartBytes;
 }
 
@@ -58,7 +58,7 @@ export function partBytes(model: ModelWork, configuration: StepConfiguration): P
   };
 }
 
-/** Nothing is kept for a backward: a part needs room for its parameters, and for what is live at its fullest moment. */
+/** No activations are stored: a part needs room for its parameters, and for the tensors that are live at its peak. */
 function inferenceBytes(model: ModelWork, configuration: StepConfiguration): PartsBytes {
   const own = (part: PartWork, held: HeldParameters, gathered: number) =>
     withActivations(stateBytes(held, part.buffers, configuration), 0, liveBytes(part, configuration), gathered, 0);
@@ -73,7 +73,7 @@ function inferenceBytes(model: ModelWork, configuration: StepConfiguration): Par
   };
 }
 
-/** What is live at a part's fullest moment in inference; attention in parts writes its scores, and softmax beside them. */
+/** Bytes live at a part's peak in inference; attention in parts writes its scores, and softmax beside them. */
 function liveBytes(part: PartWork, { degrees, precision, tpSequence, attention }: StepConfiguration): number {
   const scores = attention === 'parts' ? 2 * scoresOf(part) : 0;
   return (((tpSequence ? part.liveShared : part.live) + scores) * elementBytes(precision)) / degrees.sp;
@@ -102,7 +102,7 @@ interface Recipe {
 /**
  * Mixed-precision Adam: 16-bit parameters beside fp32 masters and moments; fp32 has no masters. Gradients are added up and
  * reduced in one buffer, so they take as many bytes in memory as on the wire. PyTorch's FSDP keeps fp32 shards of all of them,
- * and casts what it gathers; with the state on the host, what it keeps are 16-bit shards, and the masters are there.
+ * and casts the gathered ones; with the state on the host, it keeps 16-bit shards, and the masters are on the host.
  */
 export function recipeOf(configuration: StepConfiguration): Recipe {
   const { precision, zero, gradientBytes } = configuration;
@@ -116,14 +116,14 @@ export function heldOf({ parameters, expertParameters }: PartWork, { degrees }: 
   return { dense: parameters - expertParameters, experts: expertParameters / degrees.ep };
 }
 
-/** Elements that a rank holds of the part after the layers: a table of its own where it shares one that lies elsewhere. */
+/** Elements that a rank holds of the part after the layers: with a copy of a shared table that is on another stage. */
 export function heldByLast({ last, tied }: ModelWork, configuration: StepConfiguration): HeldParameters {
   const { dense, experts } = heldOf(last, configuration);
   return { dense: dense + (configuration.degrees.pp > 1 ? tied : 0), experts };
 }
 
 /**
- * Bytes of a tensor that a part holds: of a parameter with its gradient and state, a buffer, or of what one micro-batch keeps.
+ * Bytes of a tensor that a part holds: a parameter with its gradient and state, a buffer, or one micro-batch's stored activation.
  */
 export function heldTensorBytes(
   { kind, elements, mask, repeated, experts }: LongHeldTensor,
@@ -162,7 +162,7 @@ function stateBytes({ dense, experts }: HeldParameters, buffers: number, configu
   };
 }
 
-/** Of a layer whose backward does `recompute` again. */
+/** Bytes of a layer whose backward does `recompute` again. */
 function layerBytes(
   part: PartWork,
   recompute: Recompute,
@@ -190,7 +190,7 @@ function layerBytes(
   );
 }
 
-/** What ZeRO 3 gathers to run a layer: its parameters, those of the next, and in training its gradients. */
+/** Bytes that ZeRO 3 gathers to run a layer: its parameters, those of the next, and in training its gradients. */
 function gatheredBytes({ dense, experts }: HeldParameters, configuration: StepConfiguration): number {
   if (configuration.zero < 3) return 0;
   const gradient = configuration.inference ? 0 : recipeOf(configuration).gradient;
@@ -198,8 +198,8 @@ function gatheredBytes({ dense, experts }: HeldParameters, configuration: StepCo
 }
 
 /**
- * Logits, their softmax and gradients: kept once in 16 bits by a fused loss, three times that by a loss that each rank computes
- * for its part of the vocabulary. Where the whole vocabulary meets a plain loss in fp32, 14 bytes each at the fullest (the 16-bit
+ * Logits, their softmax and gradients: stored once in 16 bits by a fused loss, three times that by a loss that each rank computes
+ * for its shard of the vocabulary. A plain loss in fp32 over the whole vocabulary takes 14 bytes each at its peak (the 16-bit
  * logits, their logarithms, and two gradients), and 5 more in eager software, whose copies live as long as their names do.
  */
 function lossBytes(model: ModelWork, configuration: StepConfiguration): number {
@@ -212,7 +212,7 @@ function lossBytes(model: ModelWork, configuration: StepConfiguration): number {
   return head ? (bytes * head.rows * head.columns * degrees.tp) / degrees.sp : 3 * saved;
 }
 
-/** What torch's selective checkpointing by operator keeps: of every second product its result, and attention's. */
+/** Activations that torch's selective checkpointing by operator stores: results of every second matmul, and of attention. */
 function resultBytes({ forward }: PartWork, { degrees, precision }: StepConfiguration): number {
   const elements = forward.reduce((sum, work) => {
     if (work.kind === 'matmul') return sum + (work.batch * work.rows * work.columns) / 2;
@@ -221,7 +221,7 @@ function resultBytes({ forward }: PartWork, { degrees, precision }: StepConfigur
   return (elements * elementBytes(precision)) / degrees.sp;
 }
 
-/** What a part keeps for its backward on this rank. */
+/** Bytes of a part's stored activations on this rank. */
 function partSavedBytes(part: PartWork, recompute: Recompute, configuration: StepConfiguration): number {
   const { degrees, precision, tpSequence, attention, fusedNorms } = configuration;
   const width = elementBytes(precision);
@@ -239,7 +239,7 @@ function partSavedBytes(part: PartWork, recompute: Recompute, configuration: Ste
   );
 }
 
-/** Of a program in 16 bit, which computes in float32 what software of transformers has kernels in 16 bit for. */
+/** Factor for a program in 16 bit, which computes some operators in float32 that transformer software runs in 16 bit. */
 function ofPrograms(times: number | undefined, { program, precision }: StepConfiguration): number {
   return program && elementBytes(precision) === 2 ? (times ?? 1) : 1;
 }
@@ -251,12 +251,12 @@ function scoresOf({ forward }: PartWork): number {
     .reduce((sum, { batch, heads, queries, keys }) => sum + batch * heads * queries * keys, 0);
 }
 
-/** Recipes of 8 bits keep the inputs of products in them: 27 of 34 bytes are left. */
+/** Recipes of 8 bits store the inputs of matmuls in 8 bits: 27 of 34 bytes are left. */
 function keptShare(precision: StepConfiguration['precision']): number {
   return precision === 'fp8' || precision === 'fp4' ? 0.8 : 1;
 }
 
 /** Softmax's result, dropout's mask and result: Korthikanti's 5 bytes. */
 const SCORE_BYTES = 5;
-/** fp32 copies that a normalisation in parts keeps, per element that it reads or writes. */
+/** Bytes of the fp32 copies that a normalisation in parts stores, per element that it reads or writes. */
 const PLAIN_NORM_BYTES = 3;

@@ -1,7 +1,7 @@
 /**
- * @file What each part of a model costs on one rank of a stage: seconds per micro-batch and direction, bytes, and what a stage
- * pays once per step for what it holds. A step is a sum of these (`step-price.ts`, `step-memory.ts`); searches price the parts
- * once and place layers by them. Nothing here depends on which layers lie on which stage.
+ * @file The cost of each part of a model on one rank of a stage: seconds per micro-batch and direction, bytes, and a stage's
+ * cost once per step for the parameters that it holds. A step is a sum of these (`step-price.ts`, `step-memory.ts`); searches
+ * price the parts once and place layers by them. Nothing here depends on which layers are on which stage.
  */
 import type { Cluster } from '../cluster.js';
 import { collectiveSeconds } from '../collective-price.js';
@@ -25,7 +25,7 @@ import { elapsedSeconds, longer, NOTHING, type PhaseTime, plus } from './phase-t
 import type { ModelWork, PartWork } from './work.js';
 
 export interface PartPrice {
-  /** Of one micro-batch; backward with what is recomputed. */
+  /** Time of one micro-batch; backward includes recomputation. */
   readonly forward: PhaseTime;
   readonly backward: PhaseTime;
   readonly forwardSeconds: number;
@@ -37,30 +37,30 @@ export interface PartPrice {
 /** One class of layers, of which there are `count`. */
 export interface LayerPrice {
   readonly count: number;
-  /** One that keeps all that its backward reads. */
+  /** One that stores all that its backward reads. */
   readonly kept: PartPrice;
-  /** One that recomputes as the configuration says; the same as `kept` where it says none. */
+  /** One that recomputes as the configuration states; the same as `kept` where that is nothing. */
   readonly recomputed: PartPrice;
 }
 
 export interface PartPrices {
   readonly first: PartPrice;
   readonly layers: readonly LayerPrice[];
-  /** With a table of its own where it shares the embedding's and lies on another stage. */
+  /** With a table of its own where it shares the embedding's and is on another stage. */
   readonly last: PartPrice;
   /** One activation, or its gradient, from a stage to its neighbour; `blocks`: the stage computes nothing while it sends. */
   readonly send: { readonly seconds: number; readonly blocks: boolean; readonly bytes: number };
-  /** Once per step, for what a stage holds: gradients and parameters over the data-parallel ranks. */
+  /** Once per step, for a stage's parameters: gradients and parameters over the data-parallel ranks. */
   readonly data: (held: HeldParameters, under: Under) => TransferPrice;
-  /** Once per step, for what a stage holds. */
+  /** Once per step, for a stage's parameters. */
   readonly optimizerSeconds: (held: HeldParameters) => number;
-  /** Of an update on the host: its gradients' way there, some of which runs under so many seconds of backward. */
+  /** For an update on the host: the transfer of its gradients there, some of which so many seconds of backward hide. */
   readonly gradientsOut: (held: HeldParameters, lastBackwards: number) => TransferPrice;
 }
 
 /**
  * The prices of a model's parts on devices that are all alike.
- * @param cluster of the stage that they are for, where stages lie on nodes of several kinds (`stages.ts`)
+ * @param cluster of the stage that they are for, where stages are on nodes of several kinds (`stages.ts`)
  * @param known what the caller has of it already
  */
 export function priceParts(
@@ -100,15 +100,15 @@ export function priceParts(
   };
 }
 
-/** What a search prices once for many configurations. */
+/** Prices and bytes that a search computes once for many configurations. */
 export interface KnownOfParts {
   readonly phases: PartPhases;
   readonly bytes: PartsBytes;
 }
 
 /**
- * Seconds of a micro-batch through the parts of a model: the same whatever ZeRO shards, which layers recompute, what lies on the
- * host, and how stages are cut and scheduled.
+ * Seconds of a micro-batch through the parts of a model. They do not depend on ZeRO, on the layers that recompute, on offload to
+ * the host, or on the cut and schedule of stages.
  */
 export interface PartPhases {
   readonly first: Pick<PartPrice, 'forward' | 'backward'>;
@@ -117,7 +117,7 @@ export interface PartPhases {
 }
 
 interface LayerPhases extends Pick<PartPrice, 'forward' | 'backward'> {
-  /** What backward does again. */
+  /** Time of the recomputation in backward. */
   readonly again: (recompute: StepConfiguration['recompute']) => PhaseTime;
 }
 

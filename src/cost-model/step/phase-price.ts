@@ -1,6 +1,6 @@
 /**
  * @file Seconds of one part of a model for one micro-batch in one direction on one rank: its kernels, its collectives, and
- * what the host's launches add.
+ * the time that the host's launches add.
  */
 import type { Cluster } from '../cluster.js';
 import { type CollectiveKind, collectiveOver, collectiveSeconds } from '../collective-price.js';
@@ -36,7 +36,7 @@ export class PhasePricing {
 
   /**
    * Kernels of one phase of one part. The host may be slower than the device: then its time counts, as `launch`. The head's
-   * products stay in 16 bits in every 8-bit recipe.
+   * matmuls stay in 16 bits in every 8-bit recipe.
    */
   phase(works: readonly StepWork[], head = false): PhaseTime {
     const { configuration, cluster, constants } = this;
@@ -144,7 +144,7 @@ export class PhasePricing {
     };
   }
 
-  /** Seconds of a collective over tp by its bytes: a layer asks for the same one many times. */
+  /** Seconds of a collective over tp by its bytes: a layer has the same one many times. */
   private overTensor(kind: CollectiveKind): (bytes: number) => number {
     const found = this.collectives.get(kind) ?? collectiveOver(kind, this.tensor, this.cluster);
     this.collectives.set(kind, found);
@@ -152,8 +152,8 @@ export class PhasePricing {
   }
 
   /**
-   * A gradient of a weight is read and added to its accumulator: by the product itself in newer software, and not at all where
-   * ZeRO 3 scatters it at once.
+   * A gradient of a weight is read and added to its accumulator: by the matmul itself in newer software, and not at all where
+   * ZeRO 3 reduce-scatters it at once.
    */
   private accumulation({ batch, rows, columns }: MatmulWork): number {
     const { configuration, cluster } = this;
@@ -162,12 +162,12 @@ export class PhasePricing {
     return memorySeconds(batch * rows * columns * bytes, cluster.device);
   }
 
-  /** What backward does again of a part's forward. */
+  /** Time of a part's forward that backward recomputes. */
   again(part: PartWork, recompute: StepConfiguration['recompute']): PhaseTime {
     if (recompute === 'none') return NOTHING;
     if (recompute === 'full') return this.phase(part.forward);
     if (recompute === 'selective') return this.phase(part.forward.filter(({ kind }) => kind === 'attention'));
-    // Every second product and all element-wise work (torch's selective checkpointing by operator); attention is saved.
+    // Every second matmul and all element-wise work (torch's selective checkpointing by operator); attention is saved.
     const products = this.phase(part.forward.filter(({ kind }) => kind === 'matmul'));
     return plus(this.phase(part.forward.filter(({ kind }) => kind === 'memory')), products, 0.5);
   }
@@ -189,13 +189,13 @@ export class PhasePricing {
     return (inside + across) * (this.configuration.overlap.experts ? 1 - constants.hiddenExperts : 1);
   }
 
-  /** Seconds in which each rank of sp gets so many bytes, what its tokens' experts take or give for the whole sequence. */
+  /** Seconds in which each rank of sp gathers so many bytes, inputs or results of its tokens' experts for the whole sequence. */
   private gathered(bytes: number): number {
     const place = groupPlace(this.runs.sp, this.cluster.levels);
     return collectiveSeconds('all-gather', bytes, place, this.cluster);
   }
 
-  /** Keys and values of the other ranks, beside what attention hides of them. */
+  /** Seconds of the keys and values of the other ranks, without the share that attention hides. */
   private ring(work: StepAttentionWork): number {
     const place = groupPlace(this.runs.sp, this.cluster.levels);
     return 0.3 * collectiveSeconds('all-gather', ringBytes(work), place, this.cluster);
@@ -203,8 +203,8 @@ export class PhasePricing {
 }
 
 /**
- * Sums of so few elements (a norm, a count) are reduced as they are. Said here and not where work is read, since samples add
- * elements.
+ * Sums of so few elements (a norm, a count) are reduced as they are. The limit is here and not where work is read, since samples
+ * add elements.
  */
 const FEW_ELEMENTS = 1e5;
 
@@ -214,8 +214,8 @@ export function accumulatesApart(configuration: Pick<StepConfiguration, 'zero' |
 }
 
 /**
- * The same of a software, unless ZeRO 3 scatters gradients at once: Megatron's products add to the accumulator since early 2022,
- * when it got its sequence parallelism.
+ * The same for a software, unless ZeRO 3 reduce-scatters gradients at once: Megatron's matmuls add to the accumulator since early
+ * 2022, when it got its sequence parallelism.
  */
 export function mayAccumulateApart({
   software,
@@ -230,7 +230,7 @@ function ringBytes({ batch, keyHeads, keys, width, valueWidth, backward }: StepA
 }
 
 /**
- * A product on a shard of the sequence; experts also take the tokens of the other ranks that share them, and each
+ * A matmul on a shard of the sequence; experts also take the tokens of the other ranks that share them, and each
  * tensor-parallel rank sends its share of the tokens.
  */
 function along(work: MatmulWork, { sp, ep, tp }: StepConfiguration['degrees']): MatmulWork {

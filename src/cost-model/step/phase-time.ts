@@ -6,18 +6,18 @@ export interface PhaseTime {
   readonly matmul: number;
   readonly attention: number;
   readonly memory: number;
-  /** What the host's launches add beyond the device's time. */
+  /** Seconds that the host's launches add beyond the device's time. */
   readonly launch: number;
   /** Exposed communication by axis. */
   readonly tp: number;
   readonly sp: number;
   readonly ep: number;
-  /** What layers keep, on its way to the host's memory or back: what that adds to compute, and what runs under it. */
+  /** Transfer of stored activations to the host's memory or back: seconds that it adds to compute, and hidden seconds. */
   readonly host: number;
   readonly hiddenHost: number;
   /** Communication over tp that compute hides. */
   readonly hiddenTp: number;
-  /** Of `matmul`: gradients of weights, which nothing after them waits for. */
+  /** Seconds of `matmul` for gradients of weights, which nothing after them waits for. */
   readonly weightGradient: number;
   /** Bytes that one rank sends. */
   readonly tpBytes: number;
@@ -62,13 +62,13 @@ export function plus(a: PhaseTime, b: PhaseTime, factor = 1): PhaseTime {
   };
 }
 
-/** What takes `factor` times as long, and sends as much. */
+/** A time `factor` times as long, with the same bytes. */
 export function longer(time: PhaseTime, factor: number): PhaseTime {
   const { tpBytes, spBytes, epBytes } = time;
   return { ...plus(NOTHING, time, factor), tpBytes, spBytes, epBytes };
 }
 
-/** Seconds that pass: what is hidden, and what is part of something else, left out. */
+/** Seconds that pass, without hidden time and time that another field includes. */
 export function elapsedSeconds({ matmul, attention, memory, launch, tp, sp, ep, host }: PhaseTime): number {
   return matmul + attention + memory + launch + tp + sp + ep + host;
 }

@@ -1,5 +1,5 @@
 /**
- * @file The products of an operator group as a rank runs them: rows, columns and depth of each.
+ * @file The matmuls of an operator group as a rank runs them: rows, columns and depth of each.
  */
 import { elementCount } from '../../ir/graph.js';
 import { entryOf } from '../../ir/ops/index.js';
@@ -9,14 +9,14 @@ import type { StepWork } from './work.js';
 
 type Matmul = Extract<StepWork, { readonly kind: 'matmul' }>;
 
-/** The products of a group; what is beside them is movement, or the sum over broadcast dimensions. */
+/** The matmuls of a group; its other nodes move data, or sum over broadcast dimensions. */
 export function* products(
   graph: StepGraph,
   group: string,
   phase: PassPhase,
   nodes: readonly ComputeNode[],
 ): Generator<Matmul> {
-  // A product's gradients come in this order: of its data, then of its weight.
+  // A matmul's gradients come in this order: of its data, then of its weight.
   let made = 0;
   for (const node of nodes) {
     const entry = entryOf(node.op, node.domain);
@@ -28,7 +28,7 @@ export function* products(
     // A convolution's columns are its channels, and all else its rows.
     const columns = (entry.family === 'convolution' ? shape[1] : shape.at(-1)) ?? 1;
     const first = node.inputs[1];
-    // Both operands have leading dimensions where products run side by side (experts).
+    // Both operands have leading dimensions where matmuls are batched (experts).
     const second = first ? graph.tensor(first).localShape : [];
     const batch = entry.family !== 'convolution' && second.length > 2 ? elementCount(second.slice(0, -2)) : 1;
     const routed = batch > 1 ? graph.routes.routed.get(group) : undefined;
@@ -47,7 +47,7 @@ export function* products(
 }
 
 /**
- * Products among the operators of a group that is no product itself: those that it was expanded to, and the cells of recurrent
+ * Matmuls among the operators of a group that is not a matmul itself: those that it was expanded to, and the cells of recurrent
  * layers, which run all steps' inputs at once and then one step after the other.
  */
 export function* productsWithin(

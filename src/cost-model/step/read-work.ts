@@ -1,6 +1,6 @@
 /**
- * @file From the sharded graph of a training step to its kernels. Operators of one group and phase that are not products run
- * as one kernel, whose traffic is what enters and leaves; layout changes that only feed products or attention cost nothing,
+ * @file From the sharded graph of a training step to its kernels. Operators of one group and phase that are not matmuls run
+ * as one kernel, whose traffic is its operands and results; layout changes that only feed matmuls or attention cost nothing,
  * since their kernels read strided operands; chains of element-wise groups with one reader are one kernel, as every
  * framework's fused bias, activation and dropout are.
  */
@@ -27,16 +27,16 @@ import { type ModelWork, NO_WORK, type PartWork, type StepWork } from './work.js
 export type PartOf = (group: string) => string;
 
 /**
- * Whether an operator group is of a scan: products whose kernels do the element-wise work between them, and make again in the
- * backward what the forward made, as those for state-space layers do (Dao and Gu 2024).
+ * Whether an operator group belongs to a scan: matmuls whose kernels do the element-wise work between them, and recompute the
+ * forward's results in the backward, as those for state-space layers do (Dao and Gu 2024).
  */
 export type InScan = (group: string) => boolean;
 
-/** What the operators of a model are parts of. */
+/** The parts of a model that its operators and weights belong to. */
 export interface ModelParts {
   readonly partOf: PartOf;
   readonly inScan: InScan;
-  /** The part that holds a weight, where it is not that of what reads it first: what every layer reads is of none of them. */
+  /** The part that holds a weight, where it is not its first reader's: a weight that every layer reads belongs to no layer. */
   readonly holderOf: (weight: string) => string | undefined;
 }
 
@@ -80,7 +80,7 @@ export function readWork(
   return parts;
 }
 
-/** What parts have to do with each other: experts per token, and parameters of the part `first` that `last` reads too. */
+/** Work that concerns several parts: experts per token, and parameters of the part `first` that `last` reads too. */
 export function readShared(graph: Graph, sharded: ShardedGraph, partOf: PartOf): Pick<ModelWork, 'chosen' | 'tied'> {
   const step = new StepGraph(graph, sharded);
   const elements = new Map<string, number>();
@@ -100,14 +100,14 @@ export function readShared(graph: Graph, sharded: ShardedGraph, partOf: PartOf):
   };
 }
 
-/** A tensor that a rank holds for long: a parameter with its state, a buffer, or what a micro-batch keeps for its backward. */
+/** A tensor that a rank holds for long: a parameter with its state, a buffer, or a stored activation of a micro-batch. */
 export interface LongHeldTensor {
   /** The weight's name, or that of the sharded graph's tensor. */
   readonly tensor: string;
   readonly kind: 'parameter' | 'buffer' | 'activation';
-  /** Of one rank's block. */
+  /** Elements of one rank's shard. */
   readonly elements: number;
-  /** Truth values, a byte each. */
+  /** Booleans, a byte each. */
   readonly mask: boolean;
   /** The same on every tensor-parallel rank. */
   readonly repeated: boolean;
@@ -115,7 +115,7 @@ export interface LongHeldTensor {
   readonly experts: boolean;
 }
 
-/** What each part holds, by the part's name; the sums over these are those of `readWork`. */
+/** Tensors that each part holds, by the part's name; the sums over these are those of `readWork`. */
 export function readTensors(
   graph: Graph,
   sharded: ShardedGraph,
@@ -158,7 +158,7 @@ interface Kernel {
   readonly work: StepWork;
 }
 
-/** Families that may be lowered to products beside other work: attention in parts, recurrent cells. */
+/** Families that may be lowered to matmuls beside other work: attention in parts, recurrent cells. */
 const WITH_PRODUCTS: ReadonlySet<OperatorFamily> = new Set(['attention', 'recurrent']);
 
 /** Families whose groups are one kernel that reads and writes. */
@@ -217,7 +217,7 @@ function* kernels(graph: StepGraph, inScan: InScan): Generator<Kernel> {
   }
 }
 
-/** Ranks of tensor parallelism share out the heads of an attention. */
+/** Tensor parallelism shards the heads of an attention. */
 function onHeads(own: AttentionSizes, graph: StepGraph, group: string): AttentionSizes {
   const head = graph.heads.get(group);
   const whole = head && kernelPartOf(graph.index.graph, head)?.attention;
@@ -227,7 +227,7 @@ function onHeads(own: AttentionSizes, graph: StepGraph, group: string): Attentio
   return { ...own, batch: whole.batch, heads: whole.heads * share, keyHeads };
 }
 
-/** Whether a convolution has a channel for each of its groups: a few products for each number it reads, none for matrix units. */
+/** Whether a convolution has a channel per group: a few multiplications per number it reads, none of them on matrix units. */
 function isDepthwise(graph: StepGraph, group: string): boolean {
   const [node] = graph.forwardOf(group);
   const groups = Number(node?.attributes['group'] ?? 1);
@@ -235,7 +235,7 @@ function isDepthwise(graph: StepGraph, group: string): boolean {
   return groups > 1 && !!output && graph.tensor(output).localShape[1] === groups;
 }
 
-/** What the forward makes and the backward reads, each tensor once. */
+/** Stored activations: tensors that the forward makes and the backward reads, each once. */
 function* kept(
   graph: StepGraph,
   inScan: InScan,
@@ -247,7 +247,7 @@ function* kept(
     const tensor = graph.tensor(name);
     const mask = tensor.dtype === 'bool';
     if (!mask && !isFloating(tensor.dtype)) continue;
-    // A view shares its operand's memory: it is kept where its operand is not.
+    // A view shares its operand's memory: it counts where its operand is not stored.
     if (maker.kind === 'compute' && isView(maker) && keptElsewhere(graph, maker)) continue;
     const elements = elementCount(tensor.localShape);
     const group = graph.group(madeBy(graph, maker));
@@ -258,8 +258,8 @@ function* kept(
 }
 
 /**
- * What computed a node's result: of views and collectives, which belong to what reads them, the operator before. What a layer
- * reads is its own work where another layer made it, and not where that was the embedding: so it counts as its maker's.
+ * The node that computed a result: for views and collectives, which belong to their readers, the operator before. A layer's input
+ * is its own work where another layer made it, and not where the embedding did: so it counts as its maker's.
  */
 function madeBy(graph: StepGraph, node: ShardedNode): ShardedNode {
   if (node.kind === 'compute' && !isView(node)) return node;
@@ -292,7 +292,7 @@ function* weights(graph: StepGraph): Generator<HeldWeight> {
 
 /**
  * Whether a sum of gradients adds the result of a collective to the result of a later one of the same kind: summands are added
- * first, and exchanged once. A summand that every rank has whole does not stand for an exchange.
+ * first, and reduced in one collective. A summand that every rank has whole does not count as a collective.
  */
 function mergesIntoSum(graph: StepGraph, { collective, output }: CommunicationNode, group: string): boolean {
   if (!graph.heads.has(group)) return false;
@@ -316,7 +316,7 @@ function* laterSummands(graph: StepGraph, tensor: string): Generator<string> {
   }
 }
 
-/** A tensor, or in its place what it is the sum of. */
+/** A tensor, or in its place the summands that it is the sum of. */
 function* summands(graph: StepGraph, tensor: string): Generator<string> {
   const open = [tensor];
   for (let name = open.pop(); name !== undefined; name = open.pop()) {
@@ -331,7 +331,7 @@ function isSum(graph: StepGraph, node: ShardedNode): node is ComputeNode {
   return node.kind === 'compute' && !graph.heads.has(graph.group(node));
 }
 
-/** Gradients of a weight that several places share are accumulated where the product writes them. */
+/** Gradients of a weight that several places share are accumulated where the matmul writes them. */
 function sumsWeightGradients(graph: StepGraph, group: string, nodes: readonly ComputeNode[]): boolean {
   return !graph.heads.has(group) && nodes.every((node) => resultsOf(node).every((name) => graph.outputs.has(name)));
 }

@@ -1,5 +1,5 @@
 /**
- * @file Which layers lie on which stage of a pipeline, and which devices a stage has.
+ * @file The layers of each stage of a pipeline, and the devices of each stage.
  */
 import type { Cluster } from '../cluster.js';
 import { clustersOfStages } from '../node-kinds.js';
@@ -7,10 +7,10 @@ import type { StepConfiguration } from './configuration.js';
 import { stageStride } from './mesh-order.js';
 import type { ModelWork } from './work.js';
 
-/** What a stage, or a chunk of it, holds: layers by class, and the model's ends. */
+/** The layers of a stage, or of a chunk of it, by class, and the model's ends. */
 export interface StageLayers {
   readonly stage: number;
-  /** Layers of each class that keep their activations, and that recompute. */
+  /** Layers of each class that store their activations, and that recompute. */
   readonly kept: readonly number[];
   readonly recomputed: readonly number[];
   readonly first: boolean;
@@ -19,8 +19,8 @@ export interface StageLayers {
 
 /**
  * The layers of each chunk, in the model's order: chunk c of stage s is number c · pp + s. Cut by `stageLayers`, a chunk has
- * the classes that lie there; cut evenly (one layer more on the first chunks where it does not divide), each has its share
- * of every class, as one who cuts by hand would balance them. Of a stage's layers the first `recomputedLayers` recompute,
+ * the classes of its layers; cut evenly (one layer more on the first chunks where it does not divide), each has its share
+ * of every class, as a cut by hand would balance them. The first `recomputedLayers` layers of a stage recompute,
  * all where that is left out.
  * @throws Error where `stageLayers` are not those of the model
  */
@@ -41,7 +41,7 @@ export function chunkLayers(model: ModelWork, configuration: StepConfiguration):
   });
 }
 
-/** A model's layers over chunks, whatever of them recomputes. */
+/** A model's layers over chunks, whether they recompute or not. */
 export interface LayerCut {
   /** By chunk and class. */
   readonly counts: readonly (readonly number[])[];
@@ -62,7 +62,7 @@ export function cutOf(model: ModelWork, configuration: StepConfiguration): Layer
   return found;
 }
 
-/** By stages and chunks: a search asks for the same few, for each of its configurations. */
+/** By stages and chunks: a search uses the same few, for each of its configurations. */
 const EVEN_CUTS = new WeakMap<ModelWork, Map<string, LayerCut>>();
 
 function made(model: ModelWork, configuration: StepConfiguration): LayerCut {
@@ -127,7 +127,7 @@ function chunkCut({ layers }: ModelWork, configuration: StepConfiguration): read
   );
 }
 
-/** By chunk and class: as the model has them. */
+/** Layers by chunk and class, in the model's order. */
 function classesAt(cut: readonly number[], { layers, order }: ModelWork): readonly (readonly number[])[] {
   const classes = order ?? layers.flatMap(({ count }, index) => Array.from({ length: count }, () => index));
   let next = 0;
@@ -139,13 +139,13 @@ function classesAt(cut: readonly number[], { layers, order }: ModelWork): readon
   });
 }
 
-/** By chunk and class: of every class alike. */
+/** Layers by chunk and class, the same share of every class. */
 function layerShares(cut: readonly number[], { layers }: ModelWork): readonly (readonly number[])[] {
   const total = layers.reduce((sum, { count }) => sum + count, 0);
   return cut.map((own) => layers.map(({ count }) => (count * own) / total));
 }
 
-/** The devices of each stage, as its order of the axes lays stages on nodes. */
+/** The devices of each stage: the order of the axes places stages on nodes. */
 export function stageClusters(
   cluster: Cluster,
   { degrees, meshOrder }: Pick<StepConfiguration, 'degrees' | 'meshOrder'>,

@@ -1,6 +1,6 @@
 /**
- * @file A sharded training step as its kernels are read off it: who makes and reads each tensor, and which operator of the model
- * each node belongs to, as its forward or its backward.
+ * @file Index of a sharded training step for reading kernels off it: the maker and the readers of each tensor, and the operator
+ * of the model that each node belongs to, as its forward or its backward.
  */
 import { type GraphIndex, indexGraph } from '../../ir/blocks/matching.js';
 import type { Graph, Node } from '../../ir/graph.js';
@@ -19,7 +19,7 @@ import { type ExpertRoutes, expertRoutes } from './expert-routes.js';
 
 export type PassPhase = 'forward' | 'backward';
 
-/** Looked up once, for all that reads it. `graph` is the unsharded training graph that `sharded` was lowered from. */
+/** Built once, for all its readers. `graph` is the unsharded training graph that `sharded` was lowered from. */
 export class StepGraph {
   /** By name of an unsharded node: its group. */
   private readonly groupOf: ReadonlyMap<string, string>;
@@ -32,7 +32,7 @@ export class StepGraph {
   readonly outputs: ReadonlySet<string>;
   /** The unsharded graph. */
   readonly index: GraphIndex;
-  /** Of products with a weight per expert. */
+  /** Routes of matmuls with a weight per expert. */
   readonly routes: ExpertRoutes;
 
   constructor(
@@ -74,7 +74,7 @@ export class StepGraph {
     return this.makers.get(tensor);
   }
 
-  /** Every tensor that something reads, with what reads it. */
+  /** Every tensor that is read, with its readers. */
   read(): Iterable<readonly [tensor: string, readers: readonly ShardedNode[]]> {
     return this.readers;
   }
@@ -83,7 +83,7 @@ export class StepGraph {
     return this.groupOf.get(node.origin) ?? node.origin;
   }
 
-  /** Of a group's forward operator; sums of gradients, which have none, work element by element. */
+  /** The family of a group's forward operator; sums of gradients, which have none, work element by element. */
   family(group: string): OperatorFamily {
     const head = this.heads.get(group);
     if (!head) return 'elementwise';

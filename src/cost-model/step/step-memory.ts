@@ -1,6 +1,6 @@
 /**
- * @file Bytes that one rank of each pipeline stage holds at the peak of a training step: what its parts hold for the whole
- * step, what each micro-batch in flight keeps for its backward, and what is live while the fullest part runs.
+ * @file Bytes that one rank of each pipeline stage holds at the peak of a training step: state of its parts for the whole
+ * step, stored activations of each micro-batch in flight, and temporaries that are live while the fullest part runs.
  */
 import { DEVICE_OVERHEAD } from '../hardware.js';
 import type { StepConfiguration } from './configuration.js';
@@ -9,27 +9,27 @@ import { type LayerCut, type StageLayers, stageLayers } from './stages.js';
 import { microBatches } from './step-price.js';
 import type { ModelWork } from './work.js';
 
-/** What a rank of one stage holds at its peak, bytes. */
+/** Bytes that a rank of one stage holds at its peak. */
 export interface StageMemory {
   readonly stage: number;
   readonly parameters: number;
   readonly gradients: number;
   readonly optimizer: number;
-  /** Kept by micro-batches in flight. */
+  /** Stored activations of micro-batches in flight. */
   readonly activations: number;
-  /** What is live besides while the fullest part runs: recomputed values, gathered parameters, logits and loss. */
+  /** Other bytes live while the fullest part runs: recomputed values, gathered parameters, logits and loss. */
   readonly temporaries: number;
-  /** Device context, communication library, and what the allocator cannot use. */
+  /** Device context, communication library, and fragmentation of the allocator. */
   readonly overhead: number;
   readonly total: number;
-  /** In the memory of its node's host: optimizer state, and what micro-batches in flight keep; no part of the total. */
+  /** In the memory of its node's host: optimizer state, and stored activations; not part of the total. */
   readonly host: number;
   /** Micro-batches whose activations are held at once. */
   readonly inFlight: number;
 }
 
 /**
- * One record per stage; `overhead` is left out of `allocatedBytes`, which is what a framework's own counter shows.
+ * One record per stage; `overhead` is left out of `allocatedBytes`, which a framework's own counter shows.
  * @param parts the bytes of the model's parts, and `cut` its layers over chunks, where the caller has them
  * @throws Error where `configuration.stageLayers` are not those of the model
  */
@@ -48,9 +48,9 @@ export function allocatedBytes({ total, overhead }: StageMemory): number {
 }
 
 /**
- * Micro-batches whose activations a stage holds at once; none in inference. What the schedule's own order holds (`inFlight` of
- * src/schedule/check.ts) in one formula: with v chunks each holds 1/v of a stage's activations, and zero-bubble keeps what
- * weight gradients are made of.
+ * Micro-batches whose activations a stage holds at once; none in inference. It is the count of the schedule's own order
+ * (`inFlight` of src/schedule/check.ts) in one formula: with v chunks each holds 1/v of a stage's activations, and zero-bubble
+ * stores the operands of weight gradients.
  */
 export function inFlightOn(stage: number, configuration: StepConfiguration): number {
   const { degrees, schedule, virtualStages: v, inference } = configuration;
@@ -88,7 +88,7 @@ function memoryOfStage(
     gathered = Math.max(gathered, bytes.gathered);
     hostState += count * bytes.hostState;
     hostSaved += count * bytes.hostSaved;
-    // Of what goes to the host there are two layers on the device: the one at work, and the one on its way.
+    // Two layers' offloaded activations are on the device: those of the layer at work, and those in transfer.
     passing = Math.max(passing, Math.min(2, inFlight * count) * bytes.hostSaved);
   };
   for (let index = 0; index < parts.layers.length; index++) {

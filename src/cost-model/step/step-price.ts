@@ -21,7 +21,7 @@ export interface StepParts {
   readonly matmul: number;
   readonly attention: number;
   readonly memory: number;
-  /** What the host's launches add beyond the device's time. */
+  /** Seconds that the host's launches add beyond the device's time. */
   readonly launch: number;
   /** Exposed communication by axis. */
   readonly tp: number;
@@ -29,7 +29,7 @@ export interface StepParts {
   readonly ep: number;
   readonly pp: number;
   readonly dp: number;
-  /** To and from the host's memory, beyond what compute hides. */
+  /** Exposed transfers to and from the host's memory. */
   readonly host: number;
   readonly bubble: number;
   readonly optimizer: number;
@@ -57,7 +57,7 @@ export function microBatches({ globalBatch, microBatch, degrees }: StepConfigura
 }
 
 /**
- * Prices a step, its pipeline by a closed form: for choices that are many.
+ * Prices a step, its pipeline by a closed form: for many candidate configurations.
  * @param parts the prices of the parts on a stage's devices, where the caller has them already: searches price parts once for
  * many cuts of a model into stages
  * @throws Error where `configuration.stageLayers` are not those of the model
@@ -78,8 +78,8 @@ export function priceStep(
 
 /**
  * Prices a step, its pipeline by simulating every action of the schedule, each chunk with its own times: the price that
- * ranks choices and that is printed. Some 0.3 µs for each micro-batch, chunk and stage more. A schedule of more than
- * `MOST_ACTIONS`, or without an order for these numbers, keeps its closed form; `priceLevel` says which it is.
+ * ranks configurations and that is printed. Some 0.3 µs for each micro-batch, chunk and stage more. A schedule of more than
+ * `MOST_ACTIONS`, or without an order for these numbers, keeps its closed form; `priceLevel` states which it is.
  * @param parts as `priceStep`
  * @throws Error where `configuration.stageLayers` are not those of the model
  */
@@ -121,8 +121,8 @@ function actionsOf(configuration: StepConfiguration): number {
 }
 
 /**
- * Seconds that the simulated step is not below, by the closed form's price: a pipeline's closed form is one bound where results
- * take no time to travel, and adds up what of travel and of zero-bubble's waiting a simulation may hide.
+ * A lower bound on the seconds of the simulated step, from the closed form's price: a pipeline's closed form is a bound where
+ * results take no time to travel, and it also adds up travel and zero-bubble's waiting, which a simulation may hide.
  */
 export function leastSimulated(
   { stepSeconds, parts }: Pick<StepPrice, 'stepSeconds' | 'parts'>,
@@ -136,7 +136,7 @@ export function leastSimulated(
 /** Actions of a schedule up to which it is simulated: a tenth of a second. */
 const MOST_ACTIONS = 3e5;
 
-/** The schedule that a configuration asks for. */
+/** The schedule of a configuration. */
 export function scheduleRequest(configuration: StepConfiguration): Required<ScheduleRequest> {
   const { degrees, virtualStages, schedule = '1f1b', inference } = configuration;
   return {
@@ -175,7 +175,7 @@ function assemble(
   const still = pp === 1 ? busy : length({ seconds: 0, blocks });
   const pipeline = pp === 1 ? busy : length({ seconds: sendSeconds, blocks });
 
-  // What is reduced hides under the stage's own layers; the stage that is done last counts.
+  // Reductions hide under the stage's own layers; the stage that is done last counts.
   const passes = (1 + (virtualStages - 1) * Math.min(pp, m)) / virtualStages;
   const once = [...new Set(stages)].map(({ prices, held, layers: { forward, backward } }) => ({
     data: prices.data(held, {
@@ -228,8 +228,8 @@ function assemble(
 }
 
 /**
- * Activations and gradients that a rank sends for one micro-batch, on the stage that sends most: one of each for every chunk,
- * less what the last chunk has nobody to send to, nor the first, where all stages have one of them.
+ * Activations and gradients that a rank sends for one micro-batch, on the stage that sends most: one of each for every chunk. The
+ * model's last chunk sends no activation and its first no gradient: that counts where every stage has one of them.
  */
 function sendsOf({ degrees: { pp }, virtualStages, inference }: StepConfiguration): number {
   if (pp === 1) return 0;
@@ -248,7 +248,7 @@ interface StageTime extends StageSeconds {
   readonly hostSaved: number;
 }
 
-/** Of stages that are alike in a row there is one record. */
+/** Consecutive stages that are alike share one record. */
 function timesOf(
   stages: readonly StageLayers[],
   configuration: StepConfiguration,

@@ -1,17 +1,17 @@
 /**
- * @file What one rank does for one micro-batch in one part of a model (a layer, what is before the layers, what is after),
+ * @file The work of one rank for one micro-batch in one part of a model (a layer, the part before the layers, the part after),
  * as a list of kernels and collectives. Read off the sharded graph of the training step; knows shapes, and no times.
  */
 import type { AttentionWork as AttentionSizes } from '../../partition/kernels.js';
 import type { ProductSizes } from '../kernel-price.js';
 import type { CollectiveKind } from '../levels.js';
 
-/** A matrix product. */
+/** A matmul. */
 export interface MatmulWork extends ProductSizes {
   readonly kind: 'matmul';
-  /** Whether the products side by side are experts', each with tokens of its own. */
+  /** Whether the batched matmuls are experts', each with tokens of its own. */
   readonly experts: boolean;
-  /** Of experts': elements of each row that come from other ranks of ep, and that go to them; none where left out. */
+  /** For experts: elements of each row that come from other ranks of ep, and that go to them; none where left out. */
   readonly routed?: number;
   /** Which of them counts tokens: the depth in the gradient of a weight. */
   readonly tokens: 'rows' | 'depth';
@@ -32,7 +32,7 @@ export interface MemoryWork {
   readonly repeated: boolean;
   /** Normalisations are one kernel only where someone wrote one. */
   readonly norm: boolean;
-  /** Losses are summed in fp32 whatever the rest is in. */
+  /** Losses are summed in fp32, whatever the format of the rest. */
   readonly loss: boolean;
 }
 
@@ -41,9 +41,9 @@ export interface ExchangeWork {
   readonly kind: 'exchange';
   readonly collective: CollectiveKind;
   readonly elements: number;
-  /** Result of a contraction over the axis: what sequence parallelism splits into a scatter and a gather, where it is large. */
+  /** Result of a contraction over the axis: sequence parallelism splits its all-reduce into a scatter and a gather, if large. */
   readonly activation: boolean;
-  /** A part of the loss, which is in fp32 whatever the rest is in. */
+  /** A part of the loss, which is in fp32 whatever the format of the rest. */
   readonly loss: boolean;
 }
 
@@ -55,21 +55,21 @@ export interface PartWork {
   readonly backward: readonly StepWork[];
   /** Elements of parameters that this rank holds. */
   readonly parameters: number;
-  /** Of these, parameters of experts, by number of experts. */
+  /** Those of `parameters` that belong to experts, before ep shards them. */
   readonly expertParameters: number;
   /** Elements of tables and running statistics: held, and never trained. */
   readonly buffers: number;
-  /** Elements kept from forward to backward, attention's scores left out. */
+  /** Elements of stored activations, without attention's scores. */
   readonly saved: number;
-  /** Of these, what every tensor-parallel rank keeps whole. */
+  /** Those of `saved` that every tensor-parallel rank stores whole. */
   readonly savedRepeated: number;
-  /** How many times as much a program in 16 bit keeps, which computes some of it in float32; 1 where it is left out. */
+  /** How many times as much a program in 16 bit stores, which computes some of it in float32; 1 where it is left out. */
   readonly keptByPrograms?: number;
-  /** Bytes of truth values kept (dropout). */
+  /** Bytes of stored boolean masks (dropout). */
   readonly savedMasks: number;
-  /** Elements live at once while its forward runs, its operands and results among them: what inference needs room for. */
+  /** Elements live at once while its forward runs, operands and results included: inference needs room for them. */
   readonly live: number;
-  /** The same where tensor-parallel ranks share out what each of them would have whole (sequence parallelism). */
+  /** The same where tensor-parallel ranks shard the tensors that each of them would hold whole (sequence parallelism). */
   readonly liveShared: number;
 }
 
@@ -79,7 +79,7 @@ export const NO_WORK: PartWork = {
   ...{ saved: 0, savedRepeated: 0, savedMasks: 0, live: 0, liveShared: 0 },
 };
 
-/** The parts of a model: which repeat, and how often. */
+/** The parts of a model, with the number of repetitions of each class of layers. */
 export interface ModelWork {
   /** Before the layers: the embedding. */
   readonly first: PartWork;
@@ -91,10 +91,10 @@ export interface ModelWork {
   readonly last: PartWork;
   /** Experts per token; 1 without experts. */
   readonly chosen: number;
-  /** Elements of a layer's input: what a stage sends on, what full recomputation keeps. */
+  /** Elements of a layer's input: a stage sends them on, and full recomputation stores them. */
   readonly boundary: number;
-  /** How many times as much that is in a program in 16 bit, which hands float32 on; 1 where it is left out. */
+  /** How many times as much that is in a program in 16 bit, which passes float32 on; 1 where it is left out. */
   readonly boundaryOfPrograms?: number;
-  /** Elements of parameters before the layers that what is after them reads too: a head's, of the embedding's table. */
+  /** Elements of parameters before the layers that the part after them reads too: a head that reads the embedding's table. */
   readonly tied: number;
 }

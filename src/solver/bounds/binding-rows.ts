@@ -1,8 +1,8 @@
 /**
- * @file The memory rows of a core that say something of their own: what an integer program has to state, and no more.
+ * @file The memory rows of a core that no other row implies: an integer program has to state these, and no more.
  *
- * Between two changes of what is alive all rows have the same bytes, and the one of least capacity implies the others; a row that
- * even the largest states keep implies nothing.
+ * Between two changes of the live variables all rows have the same bytes, and the one of least capacity implies the others; a row
+ * that even the largest states keep implies nothing.
  */
 import type { Core } from './core.js';
 

@@ -17,13 +17,13 @@ const FEWEST_NODES = 20;
 const FEW_ENTRIES = 100_000;
 const ENTRIES_PER_COLUMN = 4;
 
-/** A core with what is known of its rows. */
+/** A core with its dual and the rows of its local search. */
 export interface Searched extends Pick<SolverLevel, 'core' | 'constant'> {
   readonly dual: Dual;
   readonly search: Pick<LocalSearch, 'rows'>;
 }
 
-/** What a program may take, and whom it tells. */
+/** Limits of an integer program, and callbacks for its results. */
 export interface ProgramRun {
   /** The best cost of anything so far. */
   known(): number;
@@ -36,7 +36,7 @@ export interface ProgramRun {
   take(states: Int32Array, cost: number): void;
 }
 
-/** No assignment of the core costs less; −Infinity where nothing is learnt. */
+/** A lower bound on the cost of any assignment of the core; −Infinity where nothing is learnt. */
 export function boundByProgram(
   { core, dual, search, constant }: Searched,
   solver: IntegerSolver,
@@ -47,7 +47,7 @@ export function boundByProgram(
   const columns = columnCount(core);
   if (columns * PER_COLUMN * FEWEST_NODES > run.workLeft()) return bound;
   const rows = statedRows(core, dual, search, columns);
-  // One is a small part of what is still open, so that the solver's tolerances are, too.
+  // A cost of one is a small part of the open gap, so that the solver's tolerances are, too.
   const room = run.known() < Infinity ? run.known() - constant - dual.best : Math.abs(dual.best + constant);
   const scale = Math.max(1, room / 1e5);
   const cuts: number[][] = [];
@@ -58,7 +58,7 @@ export function boundByProgram(
     const nodes = Math.ceil(Math.min(1e7, run.workLeft() / perNode));
     const answer = solver.solve(program, { seconds: run.secondsLeft(), nodes });
     run.spend(perNode * FEWEST_NODES);
-    // Less what the solver's tolerances allow, by row.
+    // Less the error that the solver's tolerances allow, by row.
     const proven = (answer.bound - 1e-7 * program.lower.length) * scale + constant;
     if (proven > bound) bound = proven;
     if (!answer.columns) break;
@@ -78,7 +78,7 @@ export function boundByProgram(
   return bound;
 }
 
-/** All rows that say something of their own, where they are not too many; else those that have mattered so far. */
+/** All rows that no other row implies, where they are not too many; else those that have mattered so far. */
 function statedRows(core: Core, dual: Dual, search: Searched['search'], columns: number): number[] {
   const binding = bindingRows(core);
   if (binding.entries <= Math.max(FEW_ENTRIES, ENTRIES_PER_COLUMN * columns)) return [...binding.rows];

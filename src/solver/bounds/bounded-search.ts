@@ -1,7 +1,7 @@
 /**
  * @file The solver: reduction, a bound from prices and messages, annealed trees, exact fixing, integer program.
  *
- *     reduce ─► dual: bound, prices ─► local search: best ─► fix what cannot be better ─► integer program ─► proof
+ *     reduce ─► dual: bound, prices ─► local search: best ─► fix by the best known ─► integer program ─► proof
  *                     ▲                      │                        │ too large
  *                     └──────────────────────┴────────────────────────┘
  *
@@ -36,7 +36,7 @@ const MOST_COLUMNS = 60_000;
 const NOTE_SECONDS = 0.5;
 /** Share of a round of local search that a branch gets. */
 const BRANCH_ROUND = 0.05;
-/** Share of what is left that an integer program gets: it tells nothing before its end. */
+/** Share of the remaining effort that an integer program gets: it reports nothing before its end. */
 const PROGRAM_SHARE = 0.25;
 /** The same in a branch, and in one before anything is found. */
 const BRANCH_SHARE = 0.2;
@@ -59,22 +59,22 @@ const BRANCH_GAIN = 3e-3;
 const STRETCH = 45;
 /** The same where prices and messages come from the level above. */
 const KNOWN = { firstSweeps: 3, stretch: 15 };
-/** Share of a round of local search between two stretches of sweeps, as long as there is no solution to return. */
+/** Share of a round of local search between two stretches of sweeps, while there is no solution yet. */
 const FIRST_ROUND = 0.1;
 /** The same between two integer programs of which the first has brought much. */
 const BETWEEN_PROGRAMS = 0.1;
-/** Variables of a core in which annealing takes so long that solutions are made from what sweeps favour, from the first on. */
+/** Variables of a core in which annealing is so slow that solutions are made from the favoured states of sweeps at first. */
 const MANY_VARIABLES = 10_000;
 /** Table entries of all open branches together: about half a gigabyte. */
 const OPEN_ENTRIES = 3e7;
-/** Looks at each table entry that fixing takes: its min-marginal, and what messages have moved. */
+/** Looks at each table entry that fixing takes: its min-marginal, and the cost that messages have moved. */
 const FIXING = 2;
 /** Fixing is repeated where it left less than this share of the pairs. */
 const SHRINKS = 0.95;
 /**
  * Solves a problem as far as the effort goes.
  * @param solver for integer programs; null leaves them out
- * @param note told of each better answer, and of better bounds now and then
+ * @param note called with each better answer, and with better bounds now and then
  * @param companion that searches on another thread; answers then depend on the clock
  * @throws NoAssignment where every assignment is forbidden, or takes more than the limit
  */
@@ -88,7 +88,7 @@ export function boundedSearch(
   return new Solving(problem, effort, solver, note, companion).run();
 }
 
-/** A core of what may still be better, made by fixing in the core above it. */
+/** A core of assignments that may still be better, made by fixing in the core above it. */
 interface Bounded extends SolverLevel {
   readonly dual: Dual;
   readonly search: LocalSearch;
@@ -99,7 +99,7 @@ interface Bounded extends SolverLevel {
 /** Prices of the moments of a problem, from the level above. */
 type Prices = ReadonlyMap<number, number>;
 
-/** A part of the assignments, and a bound on it. */
+/** A subset of the assignments, and a bound on it. */
 interface OpenPart {
   readonly level: Omit<Bounded, 'search'>;
   readonly bound: number;
@@ -117,7 +117,7 @@ class Solving {
   /** Costs are not negative. */
   private bound = 0;
   private work = 0;
-  /** Seconds at which an answer was told last. */
+  /** Seconds at which an answer was reported last. */
   private notedAt = -Infinity;
   /** Bounds whose ascent the clock has ended, which on a slow machine is early. */
   private readonly cutShort = new WeakSet<Dual>();
@@ -147,7 +147,7 @@ class Solving {
         this.ascend(deepest, GAIN, true);
         this.raise(deepest.dual.safeBound() + deepest.constant);
       }
-      // The deepest core is the smallest; the widest has ways that were cut with what was not better.
+      // The deepest core is the smallest; the widest has paths that fixing removed together with assignments that are not better.
       for (const level of new Set([this.levels[this.levels.length - 1], this.levels[0]])) {
         if (level && !this.isDone()) this.improve(level, this.kindOf(round), this.isProgramming ? BETWEEN_PROGRAMS : 1);
       }
@@ -158,7 +158,7 @@ class Solving {
     return this.answer();
   }
 
-  /** Long rounds are the companion's, as long as there is hope of a proof; after that, it has had others than ours. */
+  /** Only the companion runs long rounds while there is hope of a proof; after that this search runs them too, shifted by two. */
   private kindOf(round: number): number {
     return !this.companion ? round : this.isSlow ? round + 2 : round % 2;
   }
@@ -175,7 +175,7 @@ class Solving {
     if (isDue && columns > FEW_COLUMNS && columns <= MOST_COLUMNS) this.program(level);
   }
 
-  /** Hands a level to the integer solver, and notes whether more time for it would be well spent. */
+  /** Passes a level to the integer solver, and notes whether more time for it would be well spent. */
   private program(level: Bounded): void {
     if (!this.solver || this.isDone()) return;
     const [from, open, spent] = [this.bound, this.cost - this.bound, this.spent()];
@@ -228,7 +228,7 @@ class Solving {
     return made;
   }
 
-  /** Dual ascent until a stretch of sweeps brings nothing; as long as there is no solution, one is looked for on the way. */
+  /** Dual ascent until a stretch of sweeps brings nothing; while there is no solution, it searches for one on the way. */
   private ascend(level: Bounded, gain: number, isKnown: boolean): void {
     const { core, dual, constant } = level;
     const until = this.seconds() + 0.15 * this.left();
@@ -254,7 +254,7 @@ class Solving {
     if (!this.stopped() && this.seconds() >= until) this.cutShort.add(dual);
   }
 
-  /** What the bound favours, made to fit: a solution where annealing would take long to find one. */
+  /** Repairs the states that the bound favours until they fit: a solution where annealing would take long to find one. */
   private repair({ core, dual, search, constant, expand }: Bounded): void {
     if (core.rows === 0) return;
     const states = repaired(core, dual.favoured);
@@ -284,18 +284,18 @@ class Solving {
     this.work += search.work - from;
   }
 
-  /** Takes what the companion has found. */
+  /** Takes the companion's answers. */
   private heed(): void {
     for (const { states, cost } of this.companion?.found() ?? []) if (cost < this.cost) this.take(states, cost);
   }
 
-  /** Tells the companion what the bound of a level knows. */
+  /** Sends the prices and favoured states of a level's bound to the companion. */
   private advise({ depth, dual }: Bounded): void {
     const { rows, prices, favoured } = dual;
     if (depth >= 0) this.companion?.advise(depth, { rows, prices, favoured });
   }
 
-  /** Fixes what cannot be better, again and again while that makes the core smaller. */
+  /** Removes states and pairs that cannot be better, again and again while that makes the core smaller. */
   private fix(): void {
     this.fixedAt = this.cost;
     for (;;) {
@@ -320,7 +320,7 @@ class Solving {
   }
 
   /**
-   * Hands a level to the integer solver for a share of the time that is left. Returns a bound on the level, −Infinity where
+   * Passes a level to the integer solver for a share of the time that is left. Returns a bound on the level, −Infinity where
    * nothing is learnt.
    */
   private integerProgram(level: Bounded, solver: IntegerSolver, share: number): number {
@@ -337,7 +337,7 @@ class Solving {
     });
   }
 
-  /** Splits the deepest core, best first, going on where it was left: the bound is the least of what is open. */
+  /** Splits the deepest core, best first, and continues where it stopped: the bound is the least of the open parts. */
   private branch(round: number): void {
     const until = this.seconds() + (round < 4 ? 0.5 : 0.8) * this.left();
     const most = this.work + (this.effort.work - this.work) / 4;
@@ -349,8 +349,8 @@ class Solving {
     while (!this.isDone() && this.seconds() < until && this.work < most && entries() < OPEN_ENTRIES) {
       this.heed();
       this.open = this.open.filter(({ bound }) => bound < this.cost);
-      // As long as nothing is found, deepest first: one is looked for, or the proof that there is none, and bounds tell of
-      // neither.
+      // As long as nothing is found, deepest first: it searches for a solution, or for the proof that there is none, and bounds
+      // help with neither.
       if (this.cost < Infinity) this.open.sort((a, b) => b.bound - a.bound);
       const node = this.open.pop();
       const split = node?.level.dual.split();
@@ -409,7 +409,7 @@ class Solving {
     this.tell();
   }
 
-  /** A bound on what may still be better holds for all where it is not above the best. */
+  /** A bound on assignments that may still be better holds for all where it is not above the best. */
   private raise(bound: number): void {
     if (Number.isNaN(bound)) return;
     // Costs are whole.
@@ -464,7 +464,7 @@ function pricesOf(dual: Dual): Prices {
   return new Map(dual.rows.map((row, index) => [row, dual.prices[index] as number]));
 }
 
-/** The prices of moments, at the rows that have become of them. */
+/** The prices of moments, at the rows of these moments. */
 function priceByRow(prices: Prices, { core, rowOf }: SolverLevel): Prices {
   const byRow = new Map<number, number>();
   for (const [moment, price] of prices) {

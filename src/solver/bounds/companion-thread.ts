@@ -1,5 +1,5 @@
 /**
- * @file The companion's thread: what it finds goes to the solver's thread and, so that nothing is lost while that one is inside
+ * @file The companion's thread: it sends its answers to the solver's thread and, so that nothing is lost while that one is inside
  * an integer solver, to the one that waits for both.
  */
 import { setPriority } from 'node:os';

@@ -16,13 +16,13 @@ import { type Advice, searchRound } from './rounds.js';
 
 /** Input of the companion. */
 type CompanionMessage =
-  /** What the bound of a core knows by now: the first core, or the smallest. */
+  /** Prices and favoured states from the bound of a core: the first core, or the smallest. */
   | { readonly kind: 'advice'; readonly depth: number; readonly advice: Advice }
   /** A smaller core: the part of the core one level above, the deepest there is, that may be better. */
   | { readonly kind: 'level'; readonly problem: LimitedProblem; readonly constant: number }
   | { readonly kind: 'best'; readonly cost: number };
 
-/** What it tells: a state per variable of the problem. */
+/** An answer of the companion: a state per variable of the problem. */
 export interface CompanionAnswer {
   readonly states: number[];
   readonly cost: number;
@@ -30,7 +30,7 @@ export interface CompanionAnswer {
 
 /** The companion, as `solve` sees it. */
 export interface Companion {
-  /** What it has found since it was asked last. */
+  /** Answers found since the last call. */
   found(): Iterable<CompanionAnswer>;
   advise(depth: number, advice: Advice): void;
   /** The deepest core has a smaller one below it. */
@@ -61,7 +61,7 @@ interface AdvisedLevel {
   advice: Advice;
 }
 
-/** Searches until the clock or `port`'s other end says that it is over. */
+/** Searches until the clock or `port`'s other end stops it. */
 export function accompany(
   problem: LimitedProblem,
   port: MessagePort,
@@ -105,7 +105,7 @@ class Accompanying {
       } else {
         const above = this.places[this.places.length - 1];
         if (above) this.add(message.problem, message.constant, above.level.expand);
-        // One core above the smallest is enough to return to: what comes between keeps no more than its place.
+        // One core above the smallest is enough to return to: those in between keep only their place.
         if (this.places.length > 2) this.places.fill(null, 1, -1);
       }
     }
@@ -154,7 +154,7 @@ function levelBelow(problem: LimitedProblem, constant: number, expand: SolverLev
     const level = levelOf(problem, constant, expand);
     return level.core.count > 0 ? level : null;
   } catch (error) {
-    // The other thread finds it as well, and says so.
+    // The other thread finds it as well, and reports it.
     if (error instanceof NoAssignment) return null;
     throw error;
   }

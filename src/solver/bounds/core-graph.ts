@@ -1,8 +1,8 @@
 /**
  * @file A problem of one- and two-variable tables that can be changed: states dropped, variables merged or minimised out.
  *
- * At most one table joins two variables. Tables are never changed in place: equal layers share them, and what is done to a
- * shared table is done once.
+ * At most one table joins two variables. Tables are never changed in place: equal layers share them, and work on a shared
+ * table is done once.
  */
 import { type ComparedTable, comparedTable, undominated } from '../elimination/dominance.js';
 import { minimisedSum, type Summand } from '../elimination/minimised-sum.js';
@@ -149,8 +149,8 @@ export class CoreGraph {
   }
 
   /**
-   * Moves what a table charges whatever the other end's state into the cost of the states; tables that charge nothing more
-   * are dropped. Returns the neighbours that lost one.
+   * Moves costs of a table that do not depend on the other end's state into the cost of the states; tables that charge nothing
+   * more are dropped. Returns the neighbours that lost one.
    */
   simplifyJoints(variable: number): readonly number[] {
     const lost: number[] = [];
@@ -325,14 +325,14 @@ export class CoreGraph {
   }
 }
 
-/** What is asked of a table again and again. */
+/** Facts of a table that are used again and again. */
 interface TableFacts {
   readonly finiteByRow: Int32Array;
   readonly finiteByColumn: Int32Array;
   /** The only finite entry of each row, where each has one. */
   readonly onlyByRow: Int32Array | null;
   readonly onlyByColumn: Int32Array | null;
-  /** What remains once the rows' and columns' least costs are taken out: the table itself, another, or null for nothing. */
+  /** The table without the least costs of its rows and columns: the table itself, another, or null if nothing is left. */
   readonly rest: CostTable | null;
   readonly byRow: Float64Array;
   readonly byColumn: Float64Array;

@@ -1,6 +1,6 @@
 /**
- * @file What a reduction leaves, packed for speed: variables 0 … count−1, states numbered through all variables, pair tables
- * by edge, and memory as uses over rows.
+ * @file The reduced problem, packed for speed: variables 0 … count−1, states numbered through all variables, pair tables by
+ * edge, and memory as uses over rows.
  */
 import { capacities } from './memory-rows.js';
 import type { ReducedGraph } from './reduction.js';
@@ -29,11 +29,11 @@ export interface Core {
   /** The variable's number in the problem. */
   readonly variables: Int32Array;
   readonly constant: number;
-  /** Of all tables. */
+  /** Entries of all tables. */
   readonly entries: number;
 }
 
-/** Packs what is left of a problem. */
+/** Packs the reduced problem. */
 export function packed({ graph, constant }: ReducedGraph, limit: number): Core {
   const variables = Int32Array.from(graph.alive());
   const numbers = new Map([...variables].map((variable, index) => [variable, index]));

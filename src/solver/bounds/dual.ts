@@ -1,12 +1,12 @@
 /**
- * @file A lower bound for cores of any size: memory limits become prices, pair tables are shared out to the variables.
+ * @file A lower bound for cores of any size: memory limits become prices, costs of pair tables are distributed to the variables.
  *
  *     bound = Σ_v min θ_v + Σ_e min θ_e − Σ_r price_r · capacity_r
  *
- * θ_v is the cost of v's states, memory at its price included, plus what its edges have passed to it; θ_e what an edge has
- * kept. Any messages and any prices ≥ 0 give a bound. Messages are improved by sweeps forward and backward over the
- * variables (sequential reweighted message passing: Kolmogorov, IEEE TPAMI 2015; for pairs equal to TRW-S), none of which
- * lowers the bound; prices by steps along the averaged excess of memory (the volume algorithm: Barahona and Anbil 2000),
+ * θ_v is the cost of v's states, memory at its price included, plus the costs that its edges have passed to it; θ_e is the
+ * cost left on an edge. Any messages and any prices ≥ 0 give a bound. Sweeps forward and backward over the variables improve
+ * messages (sequential reweighted message passing: Kolmogorov, IEEE TPAMI 2015; for pairs equal to TRW-S), and none of them
+ * lowers the bound. Steps along the averaged excess of memory improve prices (the volume algorithm: Barahona and Anbil 2000),
  * with Polyak's step length. Only rows that some average passes have a price.
  *
  * In floating point the bound errs by no more than the number of terms times the largest, times 2^-53: `safeBound` takes
@@ -24,7 +24,7 @@ const MOST_ROWS = 400;
 const NEW_ROWS = 4;
 
 export class Dual {
-  /** Rows that have a price, and the prices: of the whole limit, so that they are costs. */
+  /** Rows that have a price, and the prices: for the whole limit, so that they are costs. */
   readonly rows: number[] = [];
   readonly prices: number[] = [];
   best = -Infinity;
@@ -48,7 +48,7 @@ export class Dual {
   private averaged = false;
   private readonly scratch: Float64Array;
 
-  /** @param known prices of rows to begin from, of the whole limit */
+  /** @param known prices of rows to begin from, for the whole limit */
   constructor(
     private readonly core: Core,
     private readonly limit: number,
@@ -78,7 +78,7 @@ export class Dual {
     if (known.size > 0) this.pricedInto(this.theta);
   }
 
-  /** What edge e has passed to each state of its ends. */
+  /** The costs that edge e has passed to each state of its ends. */
   passed(e: number): { readonly toA: Float64Array; readonly toB: Float64Array } {
     const [atA, atB] = [this.toA[e] as number, this.toB[e] as number];
     return {
@@ -182,8 +182,8 @@ export class Dual {
   }
 
   /**
-   * Two parts of some variable's states such that the relaxed problem lies between them: it splits where the price of the
-   * memory differs most about its mean, else its most favoured state from the others. Null where all have one state.
+   * Splits the states of a variable in two parts such that the relaxed solution is in between. It splits where the price of the
+   * memory differs most about its mean, else the most favoured state from the others. Null where all have one state.
    */
   split(): { readonly variable: number; readonly first: Uint8Array } | null {
     const { core, averages } = this;
@@ -312,7 +312,7 @@ export class Dual {
     }
   }
 
-  /** Notes which states of v the relaxed problem favours, when all that is known of v is at v. */
+  /** Notes which states of v the relaxed problem favours, when all edges have passed their costs to v. */
   private believe(v: number, share: number): void {
     const { core, theta, averages } = this;
     const [from, to] = [core.offsets[v] as number, core.offsets[v + 1] as number];
@@ -335,7 +335,7 @@ export class Dual {
     return above > COLD ? 0 : Math.exp(-above);
   }
 
-  /** Passes all that an edge knows of v's states to v. */
+  /** Passes all costs of v's states on an edge to v. */
   private collect(e: number, v: number): void {
     const { core, messages, scratch } = this;
     const [na, nb] = [size(core, core.edgeA[e] as number), size(core, core.edgeB[e] as number)];

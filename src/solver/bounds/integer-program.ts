@@ -5,7 +5,7 @@
  *     y[e, s, t]   from 0 up; Σ_t y[e, s, t] = x[a, s]; Σ_s y[e, s, t] = x[b, t]
  *     row r        Σ bytes · x  ≤  capacity
  *
- * y is whole wherever x is. The weaker y ≥ x + x − 1 has an integrality gap that no branching closes. Only the rows asked for
+ * y is integral wherever x is. The weaker y ≥ x + x − 1 has an integrality gap that no branching closes. Only the requested rows
  * are stated: few of thousands bind, and a program of fewer rows has a lower optimum, so its bound holds.
  */
 import type { Core } from './core.js';
@@ -20,7 +20,7 @@ export interface IntegerProgram {
   readonly values: Float64Array;
   readonly lower: Float64Array;
   readonly upper: Float64Array;
-  /** Cost of what is decided, in the units of `costs`. */
+  /** Cost of the decided states, in the units of `costs`. */
   readonly offset: number;
   /** Costs of the core are this many times those of the program. */
   readonly scale: number;
@@ -28,9 +28,9 @@ export interface IntegerProgram {
 
 export interface Formulation {
   readonly program: IntegerProgram;
-  /** The columns that a state per variable stands for. */
+  /** The columns of an assignment, from a state per variable. */
   columnsOf(states: Int32Array): Float64Array;
-  /** The states that columns stand for: of each variable the largest. */
+  /** The states of columns: for each variable the one whose column is largest. */
   statesOf(columns: Float64Array): Int32Array;
 }
 
@@ -128,7 +128,7 @@ export function formulate(
   }
   for (const row of rows) memoryRow(core, row, columnOf, only, body);
   for (const cut of cuts) cutRow(cut, columnOf, allowed, body);
-  // What every state of a variable costs is no column's: the solver's tolerances are for differences.
+  // The least cost of a variable's states goes to the offset, not to columns: the solver's tolerances are for differences.
   for (let column = 0, v = 0; column < integers; v++) {
     const from = column;
     let least = Infinity;
@@ -138,7 +138,7 @@ export function formulate(
     offset += least;
     for (let at = from; at < column; at++) costs[at] = (costs[at] as number) - least;
   }
-  // A state that is forbidden with what is decided has a column, and a row that holds it at zero.
+  // A state that is forbidden with the decided states has a column, and a row that holds it at zero.
   const forbidden = [...costs.keys()].filter((column) => costs[column] === Infinity);
   for (const column of forbidden) {
     body.entry(column, 1);

@@ -1,5 +1,5 @@
 /**
- * @file Integer programs handed to a solver: HiGHS (package `highs`), or GLPK (package `glpk.js`, GPL-3.0, which a user
+ * @file Integer programs for a solver: HiGHS (package `highs`), or GLPK (package `glpk.js`, GPL-3.0, which a user
  * installs beside autopar if wanted). Both are WebAssembly, and run to their end once started: call them off the main thread.
  */
 import type { Highs } from 'highs';
@@ -15,7 +15,7 @@ export interface SolverLimits {
 export interface IntegerAnswer {
   /** The best columns found; null where there are none. */
   readonly columns: Float64Array | null;
-  /** No solution costs less, offset included; Infinity where there is no solution. */
+  /** A lower bound on the cost of any solution, offset included; Infinity where there is no solution. */
   readonly bound: number;
   readonly isOptimal: boolean;
 }
@@ -29,7 +29,7 @@ export interface IntegerSolver {
 /**
  * Loads a solver.
  * @param load imports a package that the compiler need not find: the user's to install
- * @throws AutoparError (backendAbsent) where `glpk.js` is asked for and not installed
+ * @throws AutoparError (backendAbsent) where `glpk.js` is requested and not installed
  */
 export async function loadSolver(
   name: IntegerSolver['name'],
@@ -136,7 +136,7 @@ class GlpkSolver implements IntegerSolver {
 
   constructor(private readonly glpk: Glpk) {}
 
-  /** GLPK tells no bound while it searches: only an optimum proves one. It takes no start, and no limit on nodes. */
+  /** GLPK reports no bound while it searches: only an optimum proves one. It takes no start, and no limit on nodes. */
   solve(program: IntegerProgram, limits: SolverLimits): IntegerAnswer {
     const { glpk } = this;
     const name = (column: number) => `x${column}`;

@@ -1,7 +1,7 @@
 /**
  * @file Improvement of an assignment by exact moves of trees, annealed.
  *
- *     block     a random variable, and neighbours of neighbours as long as what they induce is a tree
+ *     block     a random variable, and neighbours of neighbours as long as they induce a tree
  *     move      the root takes a state drawn by its min-marginal, the rest of the tree its best states given the root and
  *               all that is outside (dynamic programming over the tree, memory at its price)
  *     accepted  by Metropolis' rule on cost + penalty of the memory above the limit
@@ -33,19 +33,19 @@ const SEARCHED = 2;
 const STRICTER = 3;
 const DEAREST = 2 ** 45;
 
-/** What visiting a variable costs beside its entries, in entries. */
+/** Cost of a visit of a variable beside its entries, in entries. */
 const PER_VARIABLE = 100;
 
 export class LocalSearch {
   best: LocalOptimum | null = null;
   /** Table entries looked at. */
   work = 0;
-  /** Rows that ever mattered, sorted; what follows is by place in this list. */
+  /** Rows that ever mattered, sorted; the following arrays are by place in this list. */
   readonly rows: number[] = [];
   private readonly prices: number[] = [];
   private readonly penalties: number[] = [];
   private readonly used: number[] = [];
-  /** Sums of what a byte costs in the rows before each place, times the limit. */
+  /** Sums of the costs of a byte in the rows before each place, times the limit. */
   private readonly charged: number[] = [0];
   /** The places of the rows in which each use of the core takes memory: from, and up to. */
   private readonly placesFrom: Int32Array;
@@ -228,7 +228,7 @@ export class LocalSearch {
         else for (let s = 0; s < size; s++) costs[s] = (costs[s] as number) + (table[x * size + s] as number);
         continue;
       }
-      // u is a child: its best state for each of ours.
+      // u is a child: its best state for each state of v.
       const below = this.messages[place] as Float64Array;
       const choice = this.buffer(this.choices, place, size, (length) => new Int32Array(length));
       this.work += size * width;
@@ -276,7 +276,7 @@ export class LocalSearch {
     }
   }
 
-  /** Sets a state; returns what it changes of the cost. */
+  /** Sets a state; returns the change of the cost. */
   private change(v: number, state: number): number {
     const { core, states } = this;
     const old = states[v] as number;
@@ -306,7 +306,7 @@ export class LocalSearch {
     return change;
   }
 
-  /** What a byte costs now: the price of each row times `pressure`, and the penalty where the limit is passed. */
+  /** Sets the current cost of a byte: the price of each row times `pressure`, and the penalty where the limit is passed. */
   private charge(pressure: number): void {
     let sum = 0;
     for (let row = 0; row < this.rows.length; row++) {
@@ -337,7 +337,7 @@ export class LocalSearch {
   }
 
   /**
-   * Sums the cost anew: what changes add up to drifts where costs differ by more than 2^53. As long as nothing was found,
+   * Sums the cost anew: the sum of changes drifts where costs differ by more than 2^53. As long as nothing was found,
    * forbidden pairs that are taken become dearer, each by itself: against high costs of states the usual price may be too low,
    * and one that is high everywhere leaves no way out (Morris 1993, the breakout method).
    */
@@ -370,7 +370,7 @@ export class LocalSearch {
       if ((this.used[row] as number) > (this.core.capacity[this.rows[row] as number] as number)) return;
     }
     if (this.best && this.best.cost <= this.cost) return;
-    // Summed anew, where what is forbidden is.
+    // Summed anew with exact tables, where forbidden pairs are forbidden.
     const cost = coreCost(this.exact, this.states);
     if (cost === Infinity) return;
     const usage = rowUsage(this.core, this.states);
@@ -435,7 +435,7 @@ export class LocalSearch {
   }
 }
 
-/** What a forbidden pair costs at first, so that moves may pass through it: four times the dearest of those that are not. */
+/** First cost of a forbidden pair, so that moves may pass through it: four times the dearest pair that is not forbidden. */
 function usualPrice({ tables }: Core): number {
   let largest = 1;
   for (const table of new Set(tables))

@@ -2,14 +2,14 @@
  * @file Memory over time as rows: the times at which the limit can be passed at all.
  *
  * Between two neighbouring starts and ends nothing changes, and where nothing ends before the next start, the later time has
- * all that the earlier has: only such latest times are rows. Of those, the ones that even the largest states keep are dropped.
+ * all that the earlier has: only such latest times are rows. Rows whose limit even the largest states keep are dropped.
  */
 
 import { NoAssignment } from '../problem.js';
 import type { CoreGraph, Use } from './core-graph.js';
 
 /**
- * Times renamed to rows 0 … count−1; uses that meet no row that matters are taken off, and what all states take is charged
+ * Times renamed to rows 0 … count−1; uses that meet no row that matters are removed, and bytes that all states take are charged
  * to the fixed uses. Returns the variables that lost a use, and the row that has all that a moment has, or a later one.
  */
 export function memoryRows(

@@ -1,15 +1,15 @@
 /**
- * @file What can be decided before any search, exactly: the problem that remains has the same optimum.
+ * @file Exact decisions before any search: the problem that remains has the same optimum.
  *
- *     consistency   a state that no state of a neighbour goes with is dropped
+ *     consistency   a state that is forbidden with all states of a neighbour is dropped
  *     limit         a state that passes the limit even where everything else takes least is dropped
  *     followers     where each state of i leaves one state of j, j becomes part of i, its memory included
  *     dominance     a state that another replaces at no more cost and no more memory is dropped
  *     elimination   a variable whose memory never matters is minimised out, while the tables left join at most two
  *     rows          times at which not even the largest states pass the limit, or that others imply, are dropped
  *
- * Each is repeated where a neighbour changed until nothing changes. A trail of what was removed gives every removed
- * variable its state back.
+ * Each is repeated where a neighbour changed until nothing changes. A trail of the removals gives every removed variable
+ * its state back.
  */
 
 import { addCosts, type CostTable, cheapestState, type LimitedProblem, NoAssignment } from '../problem.js';
@@ -25,7 +25,7 @@ type Removal =
       readonly variable: number;
       readonly labels: Int32Array;
       readonly unary: Float64Array;
-      /** What it costs beside each neighbour: a table whose dimension `own` is the variable's. */
+      /** Its costs with each neighbour: a table whose dimension `own` is the variable's. */
       readonly near: readonly {
         readonly variable: number;
         readonly labels: Int32Array;
@@ -37,7 +37,7 @@ type Removal =
 export interface ReducedGraph {
   /** Variables that remain, their states, tables and memory. */
   readonly graph: CoreGraph;
-  /** Costs of what is decided. */
+  /** Costs of the decided states. */
   readonly constant: number;
   /** A state per variable of the problem, from a state per variable of the graph (indices into its labels). */
   expand(states: (variable: number) => number): number[];

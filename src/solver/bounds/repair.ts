@@ -112,7 +112,7 @@ class Repair {
     return saved;
   }
 
-  /** What each state of a variable costs over the one that it has, given all others. */
+  /** Cost of each state of a variable above its current state, given all others. */
   private changes(v: number): Float64Array {
     const { core, states } = this;
     const first = core.offsets[v] as number;

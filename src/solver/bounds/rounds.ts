@@ -4,7 +4,7 @@
 import type { SolverLevel } from './level.js';
 import type { LocalSearch } from './local-search.js';
 
-/** What a bound knows that helps a search: prices of rows, of the whole limit, and the state favoured for each variable. */
+/** Results of a bound that help a search: prices of rows, of the whole limit, and the favoured state of each variable. */
 export interface Advice {
   readonly rows: readonly number[];
   readonly prices: readonly number[];
@@ -17,9 +17,9 @@ const STEP = 0.005;
 const ROUND = 2e7;
 const VISITS = 2e4;
 /**
- * Temperatures of rounds, at their start and their end, in what a variable costs on average; blocks' widths, wide enough for what
- * reads one tensor everywhere; and lengths, in ROUND. Where memory is tight or states are many, only heat leads from one way of
- * cutting a whole graph to another; where there are thousands of variables, most of the gain is in the cold.
+ * Temperatures of rounds, at their start and their end, in mean costs of a variable; widths of blocks, wide enough for all
+ * readers of one tensor; and lengths, in ROUND. Where memory is tight or states are many, only heat leads from one way of
+ * sharding a whole graph to another; where there are thousands of variables, most of the gain is in the cold.
  */
 const ROUNDS = [
   { hot: 1.5, cold: 0.015, width: 2000, length: 1 },
@@ -27,7 +27,7 @@ const ROUNDS = [
   { hot: 5, cold: 0.02, width: 2000, length: 10 },
   { hot: 20, cold: 0.02, width: 2000, length: 25 },
 ] as const;
-/** The coldest, for what has little time. */
+/** The coldest round, for searches with little time. */
 export const COLDEST = 1;
 
 export interface SearchRound {
@@ -37,15 +37,15 @@ export interface SearchRound {
   /** Share of the usual length, and the table entries that are looked at, at most. */
   readonly share: number;
   readonly most: number;
-  /** What a variable costs on average. */
+  /** Mean cost of a variable. */
   readonly scale: number;
-  /** The best cost of anything so far, told whenever it is asked. */
+  /** The best cost of anything so far, at any moment. */
   known(): number;
   take(states: readonly number[], cost: number): void;
   stop(): boolean;
 }
 
-/** Searches for a round, and offers what is better than all that is known. */
+/** Searches for a round, and offers assignments that are better than the best known. */
 export function searchRound(
   { core, constant, expand }: SolverLevel,
   search: LocalSearch,
@@ -62,7 +62,7 @@ export function searchRound(
     const found = search.best;
     if (found && found.cost + constant < round.known() * below) round.take(expand(found.states), found.cost + constant);
   };
-  // A round may be long: what it finds is reported on the way, the small steps at its end.
+  // A round may be long: it reports large gains on the way, and small ones at its end.
   search.anneal(length, [round.scale * hot, round.scale * cold], width, () => {
     offer(1 - STEP);
     return round.stop();

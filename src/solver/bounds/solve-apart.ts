@@ -8,7 +8,7 @@ import type { SearchEffort } from './bounded-search.js';
 import type { CompanionAnswer } from './companion.js';
 import type { IntegerSolver } from './integer-solvers.js';
 
-/** What the thread is given. */
+/** Input of the thread. */
 export interface Task {
   readonly problem: LimitedProblem;
   readonly effort: SearchEffort;
@@ -19,7 +19,7 @@ export interface Task {
   readonly accompanied?: boolean;
 }
 
-/** What it tells: better answers, the last one, or why there is none. */
+/** Messages of the thread: better answers, the last one, or the reason that there is none. */
 export type SolveMessage =
   | { readonly kind: 'better'; readonly answer: Answer }
   | { readonly kind: 'done'; readonly answer: Answer }
@@ -42,8 +42,8 @@ const LONGEST_WAIT = 2 ** 31 - 1;
 const WIND_UP = 2;
 
 /**
- * Solves on another thread, or two. Whoever is answered may end the process at once, so the answer is passed on when the thread
- * is gone: ending one while WebAssembly winds up can hang (nodejs/node#47748).
+ * Solves on another thread, or two. The caller may end the process as soon as it has the answer, so the answer is passed on when
+ * the thread is gone: ending one while WebAssembly winds up can hang (nodejs/node#47748).
  * @throws NoAssignment where every assignment is forbidden, or takes more than the limit
  */
 export function solveApart(task: Task, following: SolveFollowing = {}): Promise<Answer> {
@@ -74,7 +74,7 @@ function solvedByThread(task: Task, { signal, better }: SolveFollowing): Promise
     // A call of an integer solver looks at the clock rarely: past the limit it is not waited for.
     const wait = Math.ceil(Math.min(within ?? Infinity, (seconds ?? Infinity) + GRACE) * 1000) + 1;
     const timer = wait > LONGEST_WAIT ? undefined : setTimeout(end, wait);
-    /** The first answer counts. It is passed on by what comes first: the thread's end, or the time for it. */
+    /** The first answer counts. Either event passes it on: the thread's end, or the end of the time for it. */
     const answer = (finish: () => void) => {
       if (isAnswered) return;
       isAnswered = true;
@@ -87,7 +87,7 @@ function solvedByThread(task: Task, { signal, better }: SolveFollowing): Promise
         clearTimeout(late);
         finish();
       });
-      // A thread that does not end keeps nobody waiting.
+      // The process does not wait for a thread that does not end.
       worker.unref();
     };
     /** Each thread's bound and assignments hold, so the best of both do. */
@@ -113,14 +113,14 @@ function solvedByThread(task: Task, { signal, better }: SolveFollowing): Promise
     companion?.on('message', ({ states, cost }: CompanionAnswer) => {
       if (cost < best.cost) take({ states, cost, bound: -Infinity });
     });
-    // It only helps: where it has no room, the search goes on without it.
+    // The companion only helps: where it has no memory, the search goes on without it.
     companion?.on('error', (error: NodeJS.ErrnoException) => {
       if (error.code !== 'ERR_WORKER_OUT_OF_MEMORY') answer(() => reject(error));
     });
     worker.on('messageerror', (error) => answer(() => reject(error)));
     // After an error the thread ends, too.
     worker.on('error', (error: NodeJS.ErrnoException) =>
-      // Where it has no more room, what it has told so far stands.
+      // Where it has no more memory, its last answer is the result.
       answer(() => (error.code === 'ERR_WORKER_OUT_OF_MEMORY' && best.states ? resolve(best) : reject(error))),
     );
     worker.on('exit', (code) => {

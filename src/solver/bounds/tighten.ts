@@ -1,11 +1,11 @@
 /**
- * @file Exact fixing: a core without what cannot be part of anything better than the best known.
+ * @file Exact fixing: a core without states and pairs that no assignment better than the best known can contain.
  *
- * bound + reduced cost of a state, or of a pair of states, above the best cost less one ⇒ no better assignment has it. What is
- * left goes through the reduction again: fewer pairs make followers and dominated states.
+ * bound + reduced cost of a state, or of a pair of states, above the best cost less one ⇒ no better assignment has it. The
+ * remaining core goes through the reduction again: fewer pairs make followers and dominated states.
  *
- * What messages have moved from edges to variables stays moved, rounded to whole costs: every assignment costs what it cost,
- * exactly, and the bound of what is left begins where this one's ended.
+ * Costs that messages have moved from edges to variables stay moved, rounded to whole costs: every assignment keeps its exact
+ * cost, and the bound of the remaining core begins where this one's ended.
  */
 
 import type { LimitedProblem, MemoryUse } from '../problem.js';
@@ -71,7 +71,7 @@ export function tightened(core: Core, dual: Dual, bound: number, best: number, l
   return { sizes, factors: [...unaries, ...pairs], uses, limit, decided: decidedOf(core, limit) };
 }
 
-/** Capacities differ from row to row: bytes that are decided are told as spans of constant use. */
+/** Capacities differ from row to row: decided bytes are stated as spans of constant use. */
 function decidedOf(core: Core, limit: number): NonNullable<LimitedProblem['decided']> {
   const decided: { start: number; end: number; bytes: number }[] = [];
   for (let row = 0; row < core.rows; row++) {

@@ -17,7 +17,7 @@ export function descend(problem: CostProblem, start: readonly number[]): { state
   for (let round = 0; round < ROUNDS; round++) {
     let changed = false;
     for (const [variable, size] of problem.sizes.entries()) {
-      // What nothing changed around is as good as it was.
+      // A variable without a changed neighbour is as good as it was.
       if (!isWaiting[variable]) continue;
       isWaiting[variable] = false;
       const factors = factorsOf[variable] as CostFactor[];

@@ -1,8 +1,8 @@
 /**
  * @file Dominance: the states of a variable that are worth keeping, whatever its neighbours do.
  *
- * State b dominates a when, whatever the neighbours' states, b is no dearer: Σ over tables of max over neighbours
- * (table[b, ·] − table[a, ·]) ≤ 0. It would have to be no dearer where a costs least in each table: that settles nearly all
+ * State b dominates a when b costs at most as much, whatever the neighbours' states: Σ over tables of max over neighbours
+ * (table[b, ·] − table[a, ·]) ≤ 0. It must cost at most as much where a costs least in each table: that test settles nearly all
  * pairs, and is kept as a sum (`Margins`) while the tables of a variable with many neighbours come and go.
  */
 import type { CostTable } from '../problem.js';
@@ -40,8 +40,8 @@ export function comparedTable(table: CostTable, position: number): ComparedTable
 }
 
 /**
- * The states that no other state dominates, ascending. Of equal states the first is kept.
- * @param may whether one state may stand for another, costs aside
+ * The states that no other state dominates, ascending. The first of several equal states is kept.
+ * @param may whether one state may replace another, costs aside
  */
 export function undominated(
   operands: readonly ComparedTable[],
@@ -107,10 +107,10 @@ export class Margins {
   }
 }
 
-/** Stands for what is forbidden, so that sums stay exact and what was added can be taken away: 2^40 ns are 18 minutes. */
+/** Cost of forbidden entries, so that sums stay exact and additions can be undone: 2^40 ns are 18 minutes. */
 const LARGE = 2 ** 40;
 
-/** What a state that a table forbids altogether adds: any other state dominates it. */
+/** The margin of a state that a table forbids altogether: any other state dominates it. */
 const FORBIDDEN = -(2 ** 47);
 
 /** Whether `better` is never dearer than `worse`. Where `worse` is forbidden anyway, nothing needs to hold. */

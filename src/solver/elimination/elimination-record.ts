@@ -1,10 +1,10 @@
 /**
- * @file What an elimination did, as a record from which the best states follow, and by which another problem of the same
- * variables is solved: the search prices what an optimum uses and asks again, dozens of times, for tables of which a few rose.
+ * @file The record of an elimination, from which the best states follow, and by which another problem of the same variables is
+ * solved: the search prices what an optimum uses and solves again, dozens of times, with a few tables whose costs rose.
  *
- * Which variable goes first and which states are looked at was decided by the first problem's tables. That is exact for any
- * tables, for every order is, and states are dropped only where the new tables say so. Only the effort may be greater: where
- * tables would pass the limits, or grow to several times what they were, elimination begins anew.
+ * The first problem's tables decided the order of variables and the states that are looked at. That is exact for any tables,
+ * for every order is, and states are dropped only where the new tables allow it. Only the effort may be greater: where
+ * tables would pass the limits, or grow to several times their size, elimination begins anew.
  */
 import {
   addCosts,
@@ -30,7 +30,7 @@ export interface EliminationLimits {
   readonly growth?: number;
 }
 
-/** What back-substitution needs of one eliminated variable. */
+/** The data of one eliminated variable that back-substitution needs. */
 export interface EliminatedVariable {
   readonly variable: number;
   /** The states that it had left. */
@@ -55,7 +55,7 @@ export interface EliminationRecord {
   readonly lists: readonly number[];
 }
 
-/** Lists of states: all of a variable, or what a comparison kept of another list. Equal ones have equal numbers. */
+/** Lists of states: all of a variable, or those of another list that a comparison kept. Equal ones have equal numbers. */
 export class StateLists {
   private readonly lists: { readonly parent: number; readonly number: number }[] = [];
   private readonly known = new Map<string, number>();
@@ -91,7 +91,7 @@ export class StateLists {
   }
 }
 
-/** Tables that grow to this many times what they were together are not worth keeping the order for. */
+/** Growth of all tables together at which the order is not worth keeping. */
 const GROWTH = 8;
 
 /**

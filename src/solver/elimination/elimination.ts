@@ -9,9 +9,9 @@
  * 3. In reverse order each variable takes its best state given its neighbours' (back-substitution; ties: first state).
  *
  * Each step is exact, so the answer is the optimum. Where a table would pass the limit, the tables that hold the variable
- * are minimised in several parts instead (mini-buckets: Dechter and Rish 2003): the sum of the parts' minima is no more
- * than the minimum of the sum, so the constant that remains is a lower bound; the states found are then improved by
- * descent, and the gap between the two is reported.
+ * are minimised in several parts instead (mini-buckets: Dechter and Rish 2003): the sum of the parts' minima is at most
+ * the minimum of the sum, so the constant that remains is a lower bound; descent then improves the states found, and
+ * the gap between the two is reported.
  */
 import type { Deadline } from '../deadline.js';
 import type { CostProblem, CostSolution } from '../problem.js';
@@ -38,7 +38,7 @@ const SMALLEST_WORK = 100_000;
 const DOMINANCE_WORK = 30_000_000;
 
 /**
- * Solves a problem. Problems that share tables may share an `algebra`: what was done for one is not done again.
+ * Solves a problem. Problems that share tables may share an `algebra`: work done for one is not done again.
  * @throws NoAssignment where every assignment is forbidden, or tables were split and descent found none that is allowed
  */
 export function eliminate(
@@ -55,7 +55,7 @@ export function eliminate(
 
 /**
  * The same, with a look at the clock before each table, and a pause between two variables where one is due.
- * @throws what the deadline's pause throws
+ * @throws the errors of the deadline's pause
  */
 export async function eliminateInTurns(
   problem: CostProblem,
@@ -99,16 +99,16 @@ interface HeldTerm {
  */
 const CROWDED = 64;
 
-/** Of a variable with this many tables, the margins between its states are kept while its tables come and go. */
+/** A variable with this many tables keeps the margins between its states while its tables come and go. */
 const MANY = 6;
 
 class Elimination {
   readonly record: EliminationRecord;
   private readonly factorsOf: Set<HeldTerm>[];
   private readonly order: EliminationOrder;
-  /** Of crowded variables: the number of tables down to which there is nothing to look at. */
+  /** For crowded variables: the number of tables down to which there is nothing to look at. */
   private readonly dueAt = new Map<number, number>();
-  /** Of variables with many tables that have been looked at for dominated states. */
+  /** Margins of variables with many tables that have been searched for dominated states. */
   private readonly margins: (Margins | undefined)[] = [];
   private readonly states: StateLists;
   /** The list of states that each variable has left. */
@@ -229,9 +229,10 @@ class Elimination {
   }
 
   /**
-   * Parts of a sum, the costs of what they share evened out among them: each gets a table that makes its least costs, by state of
-   * what all of them hold, those of the others. These tables sum to nothing, so the parts sum to what they did, and the sum of
-   * their minima is nearer to the minimum of the sum (max-marginal matching: Ihler, Flerova, Dechter and Otten, UAI 2012).
+   * Evens out the costs of parts of a sum over the variables that they share. Each part gets a table that makes its least
+   * costs, by states of these variables, equal to those of the others. These tables sum to zero, so the sum of the parts stays
+   * the same, and the sum of their minima is nearer to the minimum of the sum (max-marginal matching: Ihler, Flerova, Dechter
+   * and Otten, UAI 2012).
    */
   private levelled(variable: number, parts: readonly (readonly HeldTerm[])[]): readonly (readonly HeldTerm[])[] {
     const [first, ...others] = parts;
@@ -301,7 +302,7 @@ class Elimination {
     this.lists[variable] = this.states.keeping(this.lists[variable] as number, kept.comparison);
     this.sizes[variable] = kept.states.length;
     this.margins[variable] = undefined;
-    // In the order in which they came: scopes follow from it, and with them the order of what is looked at next.
+    // In the order in which they came: scopes follow from it, and with them the order of the next steps.
     for (const factor of [...held]) {
       const term = this.algebra.restrict(factor.term, factor.variables.indexOf(variable), kept);
       const smaller: HeldTerm = { variables: factor.variables, term };

@@ -1,5 +1,5 @@
 /**
- * @file How large a table elimination must make, whatever its order: what says beforehand that a problem is too dense for it.
+ * @file The size of a table that elimination must make in any order: it shows beforehand that a problem is too dense for it.
  */
 import type { CostProblem } from '../problem.js';
 
@@ -9,8 +9,8 @@ const PARTS = 8;
 /**
  * Doublings that the largest table has at least, before states are dropped: some order has none smaller than 2^ this.
  *
- * In whatever order, of any set of variables one goes first, and leaves a table over all its neighbours in the set. So the least
- * that a variable of the set has around it is a bound, and the best set is found by taking away, again and again, the variable
+ * In any order, one variable of a set goes first, and leaves a table over all its neighbours in the set. So the least that a
+ * variable of the set has around it is a bound, and the best set is found by taking away, again and again, the variable
  * with least around it (degeneracy: Lick and White 1970; as a bound on tree-width: Koster, Bodlaender and van Hoesel 2001).
  */
 export function leastTableDoublings({ sizes, factors }: CostProblem): number {
@@ -35,7 +35,7 @@ export function leastTableDoublings({ sizes, factors }: CostProblem): number {
       at += 1;
       continue;
     }
-    // What stands for a variable that has gone, or that has less around it by now, is out of date.
+    // An entry for a variable that has gone, or that has less around it by now, is out of date.
     if (isGone[variable] || around[variable] !== at) continue;
     isGone[variable] = true;
     most = Math.max(most, at);

@@ -4,15 +4,15 @@
  *
  *     part_r + level_r,   level_r[x] = mean of all parts' least costs at x − part r's own,   Σ level_r = 0
  *
- * (Max-marginal matching of mini-buckets: Ihler, Flerova, Dechter and Otten, UAI 2012.) Costs are whole numbers, so of a total T
- * part r takes ⌊(T + r) / parts⌋: these sum to T (Hermite's identity), and each grows with T, so that all parts cost least
+ * (Max-marginal matching of mini-buckets: Ihler, Flerova, Dechter and Otten, UAI 2012.) Costs are whole numbers, so part r takes
+ * ⌊(T + r) / parts⌋ of a total T: these sum to T (Hermite's identity), and each grows with T, so that all parts cost least
  * together where the total does.
  */
 import type { CostTable } from '../problem.js';
 import type { Summand } from './minimised-sum.js';
 
 /**
- * What is added to one part; entries may be negative, and are Infinity where some part forbids.
+ * The table that is added to one part; entries may be negative, and are Infinity where some part forbids.
  * @param parts each one's least costs, as a sum of tables over the variables 0 … d
  * @param sizes states of these variables
  */
@@ -22,7 +22,7 @@ export function levelled(parts: readonly (readonly Summand[])[], index: number, 
   const values = own.map((cost, at) => {
     let total = 0;
     for (const sum of sums) total += sum[at] as number;
-    // What one part forbids, all may.
+    // A state that one part forbids may be forbidden in all.
     return total === Infinity ? Infinity : Math.floor((total + index) / parts.length) - cost;
   });
   return { sizes, values };

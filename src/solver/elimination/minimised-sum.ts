@@ -3,9 +3,9 @@
  *
  *     result[x1, …, xd] = min over x0 of Σ tables
  *
- * Nearly all of a search's time is spent here, so the sum is never written down, nor is a table turned round: each is read with
- * the strides that it has. Tables over some of the variables of another are added to it first; of what is left, mostly one or two
- * tables, each entry of the result is one pass over x0. Costs are whole numbers below 2^53, so the order of additions does not
+ * Nearly all of a search's time is spent here, so the sum is never stored, nor is a table transposed: each is read with the
+ * strides that it has. Tables over some of the variables of another are added to it first; for the remaining tables, mostly one
+ * or two, each entry of the result is one pass over x0. Costs are whole numbers below 2^53, so the order of additions does not
  * matter.
  */
 import type { CostTable } from '../problem.js';
@@ -23,7 +23,7 @@ interface Strided {
   strides: readonly number[];
   /** Number of variables. */
   readonly count: number;
-  /** Whether `values` is nobody else's, so that it may be added to. */
+  /** Whether `values` is not shared, so that it may be added to. */
   isOwn: boolean;
 }
 
@@ -46,7 +46,7 @@ function stridedOf({ table, variables }: Summand, count: number): Strided {
   return { values: table.values, strides: own, count: variables.length, isOwn: false };
 }
 
-/** Tables over some of another's variables are added to it: what is left are tables of which none covers another. */
+/** Tables over some of another's variables are added to it: none of the remaining tables covers another. */
 function absorbed(summands: readonly Summand[], sizes: readonly number[]): readonly Strided[] {
   const kept: Strided[] = [];
   const tables = inOrder(summands, fewestLast);
@@ -73,7 +73,7 @@ function covers(larger: Strided, smaller: Strided): boolean {
   return true;
 }
 
-/** Adds a table to one that covers it; where that is somebody else's, to a copy, in order of its variables with x0 last. */
+/** Adds a table to one that covers it; where that is shared, to a copy, in order of its variables with x0 last. */
 function addTo(into: Strided, table: Strided, sizes: readonly number[]): void {
   const scope = scopeOf(into);
   const terms = new TableRows([into, table], scope, sizes);
@@ -124,7 +124,7 @@ function leastOfSums(result: Float64Array, tables: readonly Strided[], sizes: re
       leastEntries(result, to, last, rows, states);
       continue;
     }
-    // What all but one table sum to: nothing has to be added where that is one other.
+    // The sum of all tables but the last: nothing has to be added where that is a single table.
     let base = first;
     for (let index = 1; index < final; index++) {
       sumRows(sums.values, 0, base, cursors[index] as Cursor, rows, states);
@@ -166,7 +166,7 @@ class TableRows {
     );
   }
 
-  /** Of a block, were it a table of its own. */
+  /** Entries of a block, as if it were a table of its own. */
   get entries(): number {
     return this.rows * this.states;
   }
@@ -179,8 +179,8 @@ class TableRows {
 }
 
 /*
- * The loops that take the time are functions of their own, of numbers and arrays of one kind: where they were part of what calls
- * them, the compiler gave up its work on them again and again, and every number that they read was an object meanwhile.
+ * The loops that take the time are functions of their own, over numbers and arrays of one kind. As part of their callers, the
+ * compiler deoptimised them again and again, and boxed every number that they read meanwhile.
  */
 
 /** Row by row the sum of two tables. */

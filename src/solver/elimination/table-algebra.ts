@@ -2,8 +2,8 @@
  * @file Operations on cost tables, each done once per distinct operands: repeated layers of a network share their tables,
  * so the second layer's work is a look-up. Results are shared in turn.
  *
- * What is made is remembered with how it was made, as *terms* in the order in which they came. So when some of the given
- * tables change, everything that follows from them is made again without asking what has to be done.
+ * Each result is remembered with the operation that made it, as *terms* in the order in which they came. So when some of the
+ * given tables change, everything that follows from them is made again without deciding anew which operations to do.
  */
 import type { CostProblem, CostSolution, CostTable } from '../problem.js';
 import { type ComparedTable, comparedTable, undominated } from './dominance.js';
@@ -39,7 +39,7 @@ type MadeTable =
       readonly into: TableTerm;
       readonly of: TableTerm;
       readonly dimension: number;
-      /** Number of the comparison that says which states stay. */
+      /** Number of the comparison that decides which states stay. */
       readonly kept: number;
     }
   | { readonly kind: 'minimised'; readonly into: TableTerm; readonly operands: readonly TableOperand[] }
@@ -70,7 +70,7 @@ export class TableAlgebra {
   /** How the last problem is solved when only its tables have changed: null where it is another, or that saves nothing. */
   again: ((problem: CostProblem) => CostSolution | null) | undefined;
 
-  /** Before another problem: forgets what was made of tables that have been replaced, if not all of it was made anew. */
+  /** Before another problem: forgets results of tables that have been replaced, if not all of them were made anew. */
   begin(): void {
     this.again = undefined;
     this.entriesAtFirst = 0;
@@ -98,7 +98,7 @@ export class TableAlgebra {
     return this.tables[term] as CostTable;
   }
 
-  /** What a comparison found. */
+  /** The states that a comparison kept. */
   keptBy(comparison: number): KeptStates {
     return this.kept[comparison] as KeptStates;
   }
@@ -122,7 +122,7 @@ export class TableAlgebra {
     return this.add(key, { kind: 'minimised', into: this.tables.length, operands });
   }
 
-  /** What is added to the part `index` of a sum, so that all of its parts cost the same (level-parts.ts). */
+  /** The table that is added to the part `index` of a sum, so that all of its parts cost the same (level-parts.ts). */
   level(parts: readonly (readonly TableOperand[])[], index: number): TableTerm {
     const key = `l${index}:${parts.map(operandsKey).join('|')}`;
     const known = this.terms.get(key);
@@ -160,13 +160,13 @@ export class TableAlgebra {
   }
 
   /**
-   * Puts other tables in place of given ones and makes anew what follows from them; which states stay is found anew, too,
-   * where some were dropped before. Where null is returned, what was made is forgotten before the next problem.
+   * Replaces given tables by others and makes anew all results that follow from them; the states that stay are found anew, too,
+   * where some were dropped before. Where null is returned, all results are forgotten before the next problem.
    * @param fits whether a sum of tables over variables of so many states may be minimised
    * @returns entries of the tables made, or null where one does not fit
    */
   replace(tables: ReadonlyMap<TableTerm, CostTable>, fits: (sizes: readonly number[]) => boolean): number | null {
-    // What was begun and not ended would be taken for what is made: half of the tables are the new ones.
+    // An unfinished replacement would be taken for a finished one: half of the tables are the new ones.
     if (this.isOutdated) return null;
     const changed = new Set<TableTerm>(tables.keys());
     const decided = new Set<number>();
@@ -194,7 +194,7 @@ export class TableAlgebra {
       if (made.kind === 'minimised' && !fits(this.sizesOf(made.operands))) return null;
       const table = this.make(made);
       entries += table.values.length;
-      // What rose may cost too much to be anybody's best choice: then nothing follows from it.
+      // Costs that rose may be in no minimum: then the table stays the same, and nothing follows from it.
       if (isEqual(table, this.table(made.into))) continue;
       this.tables[made.into] = table;
       changed.add(made.into);

@@ -11,7 +11,7 @@ import { type Layout, normalise, type Piece } from '../../sharding-propagation/l
 import { type Mesh, type SubAxis, subAxes } from '../../sharding-propagation/mesh.js';
 import { type DeviceLayout, type MindSporeStrategy, type NamedLayout, stageDevices } from './document.js';
 
-/** Number of parts of each dimension of a layout. */
+/** Number of shards of each dimension of a layout. */
 export function splitCounts(layout: Layout, mesh: Mesh): readonly number[] {
   const sizes = new Map(subAxes(mesh).map(({ name, size }) => [name, size]));
   return layout.dims.map((pieces) =>
@@ -19,7 +19,7 @@ export function splitCounts(layout: Layout, mesh: Mesh): readonly number[] {
   );
 }
 
-/** The layout as device matrix and tensor map, partial sums left out; null where a dimension is cut in pieces or padded. */
+/** The layout as device matrix and tensor map, partial sums left out; null where a dimension is in pieces or padded. */
 export function deviceLayout(layout: Layout, mesh: Mesh): NamedLayout | null {
   if (layout.dims.some(inPieces) || layout.extents?.some((extents) => extents !== null)) return null;
   const dims = layout.dims.map((pieces) => pieces[0]?.axes ?? []);
@@ -44,8 +44,8 @@ export function deviceLayout(layout: Layout, mesh: Mesh): NamedLayout | null {
 }
 
 /**
- * The same blocks with at most one axis per dimension: axes that stand side by side in the matrix and cut one dimension
- * in that order become one. Null where axes that do not stand so cut a dimension together.
+ * The same shards with at most one axis per dimension: axes that are side by side in the matrix and shard one dimension
+ * in that order become one. Null where axes that are not side by side shard a dimension together.
  */
 export function flatLayout({ deviceMatrix, tensorMap }: DeviceLayout): DeviceLayout | null {
   const runs = tensorMap.filter((axes) => axes.length > 1);
@@ -69,8 +69,8 @@ export function flatLayout({ deviceMatrix, tensorMap }: DeviceLayout): DeviceLay
 }
 
 /**
- * The layout of a tensor of `shape` on a mesh that has as many devices as the matrix; null where the matrix cuts the
- * devices otherwise than the mesh's sub-axes do, or the parts do not divide the shape.
+ * The layout of a tensor of `shape` on a mesh that has as many devices as the matrix; null where the matrix divides the
+ * devices otherwise than the mesh's sub-axes do, or the shards do not divide the shape.
  */
 export function layoutOfDevices(
   { deviceMatrix, tensorMap }: DeviceLayout,
@@ -100,7 +100,7 @@ export function layoutOfDevices(
 
 /**
  * The dp · tp that a checkpoint was probably made on: by the names of its axes where it has them, else by its most frequent
- * device matrix: of two axes the last is tp, one axis is tp alone.
+ * device matrix: the last of two axes is tp, one axis is tp alone.
  */
 export function likelyDegrees(
   document: MindSporeStrategy,
@@ -122,7 +122,7 @@ export function likelyDegrees(
   return count % dp === 0 ? { dp, tp: count / dp } : { dp: 1, tp: count };
 }
 
-/** Per axis of the matrix the sub-axes that it stands for: both number the same ranks, the last axis fastest. */
+/** Per axis of the matrix its sub-axes: both number the same ranks, the last axis fastest. */
 function axesOfMatrix(deviceMatrix: readonly number[], mesh: Mesh): readonly (readonly SubAxis[])[] | null {
   const rest = [...subAxes(mesh)];
   const result = deviceMatrix.map((size) => {

@@ -1,8 +1,8 @@
 /**
  * @file A MindSpore strategy checkpoint as a record, whichever of its two forms it was read from (schema.ts, json.ts).
  *
- * It names operators by key, `<Primitive>_<first parameter>`, and says per operand into how many parts each dimension is
- * cut; and parameters by name, with a device matrix and, per dimension, the axes of it that cut the dimension.
+ * It names operators by key, `<Primitive>_<first parameter>`, with the number of shards of each dimension per operand;
+ * and parameters by name, with a device matrix and, per dimension, its axes that shard the dimension.
  */
 
 /** Axes of a device matrix are counted from the right: on (4, 2), 1 is the axis of 4 and 0 the axis of 2; −1 is none. */
@@ -10,13 +10,13 @@ export type TensorMap = readonly (readonly number[])[];
 
 export interface DeviceLayout {
   readonly deviceMatrix: readonly number[];
-  /** Per dimension the axes that cut it, major to minor; [-1] for a whole one. */
+  /** Per dimension the axes that shard it, major to minor; [-1] for a whole one. */
   readonly tensorMap: TensorMap;
 }
 
 export interface KeyedStrategy {
   readonly stage: number;
-  /** Per operand the number of parts of each dimension. */
+  /** Per operand the number of shards of each dimension. */
   readonly splits: readonly (readonly number[])[];
 }
 
@@ -41,14 +41,14 @@ export interface MindSporeStrategy {
   readonly currentStage: number;
   readonly operators: ReadonlyMap<string, KeyedStrategy>;
   readonly parameters: ReadonlyMap<string, ParameterLayout>;
-  /** Results' parts, by key; the JSON form only. */
+  /** Numbers of shards of results, by key; the JSON form only. */
   readonly outputs: ReadonlyMap<string, KeyedStrategy>;
   readonly operandLayouts: ReadonlyMap<string, readonly NamedLayout[]>;
   readonly resultLayouts: ReadonlyMap<string, readonly NamedLayout[]>;
 }
 
 /**
- * Number of devices of one pipeline stage: what all device matrices multiply to. Null where the file has no parameters.
+ * Number of devices of one pipeline stage: the product of each device matrix. Null where the file has no parameters.
  * @returns the first that differs as well, where they do not agree
  */
 export function stageDevices(document: MindSporeStrategy): {

@@ -1,6 +1,6 @@
 /**
- * @file A plan as a MindSpore strategy checkpoint. What MindSpore cannot say is left out and named: partial sums that are
- * passed on, dimensions cut in pieces, a parameter that two operators hold in two layouts, and all that its file lacks
+ * @file A plan as a MindSpore strategy checkpoint. Features that MindSpore cannot express are left out and named: partial sums
+ * that are passed on, dimensions in pieces, a parameter that two operators hold in two layouts, and all that its file lacks
  * (docs/checkpoints.md).
  */
 import { fileTensorOf, type Graph } from '../../ir/graph.js';
@@ -15,13 +15,13 @@ import { isParameter, strategyKeys } from './keys.js';
 
 export interface ExportedStrategy {
   readonly document: MindSporeStrategy;
-  /** What MindSpore cannot say, a line each. */
+  /** Features of the plan that MindSpore cannot express, a line each. */
   readonly notes: readonly string[];
   /** Parameters without a layout in the document: in pieces or padded. */
   readonly leftOut: readonly string[];
 }
 
-/** What MindSpore writes into `current_stage`: how often a file was saved. */
+/** The value that MindSpore writes into `current_stage`: how often a file was saved. */
 const FIRST_SAVE = 1;
 
 /**
@@ -32,7 +32,7 @@ const FIRST_SAVE = 1;
 export function mindSporeStrategy(graph: Graph, placed: PlacedPlan, stage?: number): ExportedStrategy {
   const meshOf = (of: number): Mesh => placed.meshes?.[of] ?? placed.assignment.mesh;
   const keys = strategyKeys(graph);
-  // MindSpore derives what gradients and updates do from the forward's strategies, and saves none of them.
+  // MindSpore derives strategies of gradients and updates from the forward's, and saves none of them.
   const forward = placed.operators
     .filter(({ node }) => node.phase === 'forward')
     .map((operator) => ({ ...operator, operands: operandsInFile(graph, operator) }));
@@ -74,7 +74,7 @@ export function mindSporeStrategy(graph: Graph, placed: PlacedPlan, stage?: numb
   };
 }
 
-/** Operands' layouts, of weights in the file's dimensions. */
+/** Layouts of operands, for weights in the file's dimensions. */
 function operandsInFile(graph: Graph, { node, operands }: PlacedOperator): PlacedOperator['operands'] {
   return operands.map((layout, index) => layout && fileLayout(layout, fileTensorOf(graph, node.inputs[index] ?? null)));
 }

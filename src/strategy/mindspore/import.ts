@@ -18,7 +18,7 @@ import { isParameter, strategyKeys } from './keys.js';
 
 export interface ImportedPins {
   readonly pins: AnnotationRecord;
-  /** What the file says that the model or the mesh has no place for, a line each. */
+  /** Contents of the file that do not fit the model or the mesh, a line each. */
   readonly notes: readonly string[];
 }
 
@@ -32,7 +32,7 @@ export interface PinOptions {
 }
 
 /**
- * The pins that a checkpoint means on a graph.
+ * The pins of a checkpoint on a graph.
  * @throws AutoparError `strategy-mismatch` (input) for another number of devices, for split counts of another rank than
  *   the operator's, and where nothing in the file is of this model
  */
@@ -70,7 +70,7 @@ function checkDevices(document: MindSporeStrategy, { mesh, devices: all, file }:
   );
 }
 
-/** Stages of the pipeline, as far as a file of some of them tells. */
+/** Stages of the pipeline, as far as a file of some of them shows. */
 function stageCount({ operators }: MindSporeStrategy): number {
   return [...operators.values()].reduce((most, { stage }) => Math.max(most, stage + 1), 1);
 }
@@ -138,14 +138,14 @@ function checkSplits(node: Node, { splits }: KeyedStrategy, graph: Graph, file: 
   });
 }
 
-/** Counts at the operands' places: optional ones that are left out are none in MindSpore. */
+/** Counts at the operands' places: MindSpore has none for optional operands that are left out. */
 function perOperand(node: Node, { splits }: KeyedStrategy): readonly (readonly number[] | null)[] {
   let next = 0;
   return node.inputs.map((input) => (input === null ? null : (splits[next++] ?? null)));
 }
 
 /**
- * Layouts of parameters. MindSpore keeps one layout of each, and redistributes for operators that want another: where an
+ * Layouts of parameters. MindSpore keeps one layout of each, and reshards for operators that want another: where an
  * operator's split counts are others, they decide.
  */
 function parameterPins(
@@ -181,7 +181,7 @@ function parameterPins(
   return pins;
 }
 
-/** What operators ask of each tensor that they read. */
+/** Split counts of each tensor, by the operators that read it. */
 function splitsByTensor(
   named: ReadonlyMap<Node, KeyedStrategy>,
 ): ReadonlyMap<string, readonly { readonly node: string; readonly counts: readonly number[] }[]> {

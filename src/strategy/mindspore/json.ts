@@ -1,8 +1,8 @@
 /**
- * @file MindSpore's strategy checkpoint as JSON (file names that end in .json). It says more than the protobuf: shapes of
- * parameters, results' parts, and layouts of operands and results with names of axes.
+ * @file MindSpore's strategy checkpoint as JSON (file names that end in .json). It holds more than the protobuf: shapes of
+ * parameters, numbers of shards of results, and layouts of operands and results with names of axes.
  *
- * Its reader takes one axis per dimension of a parameter, so axes of the device matrix that cut one dimension together
+ * Its reader takes one axis per dimension of a parameter, so axes of the device matrix that shard one dimension together
  * are written as one.
  */
 import { mapOf } from '../../ir/json-schema.js';
@@ -11,7 +11,7 @@ import { flatLayout } from './device-matrix.js';
 import type { KeyedStrategy, MindSporeStrategy, NamedLayout, ParameterLayout } from './document.js';
 import { badStrategy, layoutProblem } from './schema.js';
 
-/** The text, and the parameters that this form cannot say: they are left out. */
+/** The text, and the parameters that this form cannot express: they are left out. */
 export interface WrittenJson {
   readonly text: string;
   readonly leftOut: readonly string[];
@@ -37,14 +37,14 @@ export function strategyToJson(document: MindSporeStrategy): WrittenJson {
   return { text: `${shortLists(JSON.stringify(value, null, 2))}\n`, leftOut };
 }
 
-/** Lists of numbers on one line each. A line break never stands inside a string of JSON. */
+/** Lists of numbers on one line each. A string of JSON contains no line break. */
 function shortLists(text: string): string {
   return text.replace(/\[\n[\d\s,-]*\]/g, (list) => list.replace(/\s+/g, ' ').replace('[ ', '[').replace(' ]', ']'));
 }
 
 /**
  * Parses the JSON form; `file` names it in errors.
- * @throws AutoparError `bad-strategy` (input) where it is cut, of another form, or says what cannot be
+ * @throws AutoparError `bad-strategy` (input) where it is truncated, of another form, or states what cannot be
  */
 export function strategyFromJson(text: string, file: string): MindSporeStrategy {
   let value: unknown;
@@ -201,7 +201,7 @@ const VALUE = mapOf(
   }),
 );
 
-/** Keys that it does not name are let pass: MindSpore adds some with new versions. */
+/** Keys that it does not name are accepted: MindSpore adds some with new versions. */
 const SCHEMA = record(
   {
     current_stage: count,

@@ -3,8 +3,8 @@
  *
  *     BatchMatMul_h.0.attn.c_attn.weight      Add_h.0.attn.c_attn.bias      Softmax_0   Softmax_1
  *
- * MindSpore writes operators without a parameter not at all, and lets a second operator on one parameter overwrite the
- * first. Here the former are counted, per primitive in graph order, and a key that is taken gets an ordinal: `…weight.2`.
+ * MindSpore omits operators without a parameter, and lets a second operator on one parameter overwrite the first. Here
+ * the former are counted, per primitive in graph order, and a key that is taken gets an ordinal: `…weight.2`.
  */
 import { type Graph, type Node, storedIn } from '../../ir/graph.js';
 import { viewOf } from '../../ir/view.js';
@@ -27,7 +27,7 @@ export function strategyKeys(graph: Graph): ReadonlyMap<Node, string> {
   return keys;
 }
 
-/** Parameters of the model, as MindSpore counts them: what is trained or kept, not constants that were folded. */
+/** Whether a tensor is a parameter as MindSpore counts them: trained or stored, not a constant that was folded. */
 export function isParameter(graph: Graph, tensor: string | null): tensor is string {
   const weight = tensor === null ? undefined : storedIn(graph, tensor);
   return weight !== undefined && weight.role !== 'constant';

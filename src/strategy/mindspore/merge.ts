@@ -10,11 +10,11 @@ export interface StageFile {
   readonly document: MindSporeStrategy;
 }
 
-/** What MindSpore writes into `current_stage` of a merged file. */
+/** The value that MindSpore writes into `current_stage` of a merged file. */
 const MERGED = 1;
 
 /**
- * Merges the files of all stages, in the order of their stages. Files of one stage must say the same: one is kept.
+ * Merges the files of all stages, in the order of their stages. Files of one stage must be equal: one is kept.
  * @throws AutoparError `strategy-conflict` (input) naming the files and what they disagree on; `strategy-mismatch` for a
  *   file without operators, one that is merged already, and a stage that is missing
  */

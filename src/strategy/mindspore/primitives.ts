@@ -1,5 +1,5 @@
 /**
- * @file MindSpore's names of operators, as they stand in the keys of its strategy checkpoints.
+ * @file MindSpore's names of operators, as in the keys of its strategy checkpoints.
  */
 import type { OperatorView } from '../../ir/operator.js';
 
@@ -8,9 +8,9 @@ type PrimitiveNaming = string | readonly { readonly name: string; readonly when?
 
 const rankOf = (view: OperatorView, operand: number) => view.inputs[operand]?.shape.length ?? 0;
 
-/** By ONNX operator. What is not here has the same name in both, or none in MindSpore: then ONNX's stands. */
+/** By ONNX operator. Other operators have the same name in both, or none in MindSpore: then the ONNX name is used. */
 const PRIMITIVES: Readonly<Record<string, PrimitiveNaming>> = {
-  // A product of matrices alone is MatMul; any with leading dimensions is BatchMatMul.
+  // A matmul of two matrices is MatMul; any with leading dimensions is BatchMatMul.
   MatMul: [{ name: 'MatMul', when: (view) => rankOf(view, 0) === 2 && rankOf(view, 1) === 2 }, { name: 'BatchMatMul' }],
   // BiasAdd takes the channel from dimension 1, which is the last one of a matrix only.
   Add: [{ name: 'BiasAdd', when: (view) => rankOf(view, 0) === 2 && rankOf(view, 1) === 1 }, { name: 'Add' }],

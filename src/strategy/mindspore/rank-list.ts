@@ -1,10 +1,10 @@
 /**
- * @file Which ranks' files a rank needs when a checkpoint is cut anew: MindSpore's rank_list_for_transform.
+ * @file Ranks whose files a rank needs when a checkpoint is resharded: MindSpore's rank_list_for_transform.
  *
  *     from dp 2 · tp 2, w [-, tp]      ranks hold  0 | 1 | 0 | 1   (halves of w)
  *     to   tp 4,        w [-, tp]      rank 1 holds the second quarter, so it needs half 0: from rank 0
  *
- * Of ranks that hold the same part the one nearest in the mesh is asked: it shares the longest run of coordinates.
+ * Several ranks may hold the same shard: the nearest in the mesh is taken, which shares the longest run of coordinates.
  */
 import { AutoparError } from '../../ir/error.js';
 import {
@@ -15,11 +15,11 @@ import {
   stageDevices,
 } from './document.js';
 
-/** A checkpoint with its file's name; null stands for one that is not sharded: every rank, or rank 0 alone, holds all. */
+/** A checkpoint with its file's name; null is one that is not sharded: every rank, or rank 0 alone, holds all. */
 export type ShardedCheckpoint = { readonly document: MindSporeStrategy; readonly file: string } | null;
 
 /**
- * Ranks whose files hold what `rank` needs, ascending.
+ * Ranks whose files hold the shards that `rank` needs, ascending.
  * @throws AutoparError `strategy-mismatch` (input) where device matrices differ within a file or the two have no parameter
  *   in common; `bad-option` (usage) for a rank that the target does not have
  */
@@ -33,7 +33,7 @@ export function rankListForTransform(from: ShardedCheckpoint, to: ShardedCheckpo
   if (!from) return [0];
   const source = layoutsByStage(from);
   const needed = new Set<number>();
-  /** Layouts that are looked at: parameters that are cut alike need the same ranks. */
+  /** Layouts already handled: parameters that are sharded alike need the same ranks. */
   const done = new Set<string>();
   let common = 0;
   for (const [parameter, places] of source.parameters) {
@@ -106,8 +106,8 @@ function layoutsByStage({ document, file }: NonNullable<ShardedCheckpoint>): ByS
 }
 
 /**
- * Of every part that overlaps the target's, the nearest holder; without a target, of every part. The work is one step per holder
- * found, whatever the number of devices.
+ * The nearest holder of every shard that overlaps the target's; without a target, of every shard. The work is one step per
+ * holder found, whatever the number of devices.
  */
 function* holdersOf(
   { deviceMatrix, tensorMap }: DeviceLayout,
@@ -117,7 +117,7 @@ function* holdersOf(
   const box = wanted && boxOf(wanted.layout, wanted.rank);
   const home = coordinatesOf(deviceMatrix, near);
   const last = deviceMatrix.length - 1;
-  /** Holders of parts whose dimensions before `dimension` are chosen: `fixed` has the coordinates of their axes. */
+  /** Holders of shards whose dimensions before `dimension` are chosen: `fixed` has the coordinates of their axes. */
   function* from(dimension: number, fixed: readonly (number | null)[]): Generator<number> {
     const axes = tensorMap[dimension]?.filter((axis) => axis !== -1).map((axis) => last - axis);
     if (!axes) {
@@ -137,7 +137,7 @@ function* holdersOf(
   yield* from(0, new Array<null>(deviceMatrix.length).fill(null));
 }
 
-/** Of the ranks with these coordinates the one that shares the longest run with `home`; of several the first. */
+/** The rank with these coordinates that shares the longest run with `home`; the first of several such ranks. */
 function nearest(deviceMatrix: readonly number[], fixed: readonly (number | null)[], home: readonly number[]): number {
   const differs = fixed.findIndex((coordinate, axis) => coordinate !== null && coordinate !== home[axis]);
   return deviceMatrix.reduce((rank, size, axis) => {
@@ -146,7 +146,7 @@ function nearest(deviceMatrix: readonly number[], fixed: readonly (number | null
   }, 0);
 }
 
-/** A rank's part of each dimension: the index-th of `parts`. */
+/** A rank's shard of each dimension: the index-th of `parts`. */
 type RankBox = readonly { readonly index: number; readonly parts: number }[];
 
 function boxOf({ deviceMatrix, tensorMap }: DeviceLayout, rank: number): RankBox {
@@ -177,7 +177,7 @@ function coordinatesOf(deviceMatrix: readonly number[], rank: number): readonly 
     .reverse();
 }
 
-/** Optimizer parallelism cuts dimension 0 once more, over ranks that would hold the same part. */
+/** Optimizer parallelism shards dimension 0 once more, over ranks that would hold the same shard. */
 function withOptimizerShards(layout: ParameterLayout, parameter: string, file: string): DeviceLayout {
   const { deviceMatrix, tensorMap, optimizerShardStep: step, optimizerShardSize: size } = layout;
   if (step <= 0 || size <= 1) return layout;

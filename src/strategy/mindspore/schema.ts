@@ -57,7 +57,7 @@ export function encodeStrategy(document: MindSporeStrategy): Uint8Array {
 
 /**
  * Reads a checkpoint; `file` names it in errors.
- * @throws AutoparError `bad-strategy` (input) where the bytes are no ParallelStrategyMap, cut, or say what cannot be
+ * @throws AutoparError `bad-strategy` (input) where the bytes are no ParallelStrategyMap, truncated, or state what cannot be
  */
 export function decodeStrategy(bytes: Uint8Array, file: string): MindSporeStrategy {
   if (bytes.byteLength === 0) throw badStrategy(file, 'is empty');

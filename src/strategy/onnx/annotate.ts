@@ -2,10 +2,10 @@
  * @file Writes a plan into a copy of its model as ONNX multi-device annotations: a configuration, and on every node of the
  * file that the plan knows its stage and the sharding of its operands and results.
  *
- * Nodes of a plan are not quite those of the file: import folds, splits and joins them. A node of the file is annotated
- * with what the plan says of the operators it became, `gemm` and `gemm/add`, or of the block it went into. What ONNX
- * cannot say (the mesh, partial sums, redistributions, nodes inside functions) rides along as the whole plan in
- * metadata_props, so that reading it back gives the same plan.
+ * Nodes of a plan are not quite those of the file: import folds, splits and joins them. A node of the file gets the
+ * annotations of the operators that it became, `gemm` and `gemm/add`, or of the block that it went into. ONNX cannot
+ * express the mesh, partial sums, reshardings and nodes inside functions: for them, metadata_props holds the whole plan,
+ * so that reading it back gives the same plan.
  */
 import { AutoparError } from '../../ir/error.js';
 import type { Graph } from '../../ir/graph.js';
@@ -27,10 +27,10 @@ import { planToJson } from '../plan-json.js';
 import { OperatorsOfFile } from './file-nodes.js';
 import { specOfLayout } from './sharding-spec.js';
 
-/** The name of our configuration, and what our metadata keys begin with. */
+/** The name of autopar's configuration, and the prefix of its metadata keys. */
 export const CONFIGURATION = 'autopar';
 export const PLAN_KEY = 'autopar.plan';
-/** What a step of training computes, of which the file holds only the forward. */
+/** The key of the training step, of which the file holds only the forward. */
 export const TRAINING_KEY = 'autopar.training';
 
 /** Multi-device annotations came with this IR version. */
@@ -41,7 +41,7 @@ const MOST_DEVICES_LISTED = 2 ** 26;
 
 /**
  * The model with the plan's annotations in place of any that an earlier export left; nothing else is changed.
- * @param training how the step was made of the model, where it trains: rides along as JSON
+ * @param training how the step was made of the model, where it trains: stored as JSON
  */
 export function annotateModel(model: ModelProto, plan: Plan, placed: PlacedPlan, training?: object): ModelProto {
   const configurations = nodeConfigurations(model, placed);
@@ -72,7 +72,7 @@ export function annotateModel(model: ModelProto, plan: Plan, placed: PlacedPlan,
   );
 }
 
-/** Our configuration of each node of the file; null for one that the plan says nothing of. */
+/** Autopar's configuration of each node of the file; null for one that is not in the plan. */
 export function nodeConfigurations(
   model: ModelProto,
   placed: PlacedPlan,

@@ -31,7 +31,7 @@ export class OperatorsOfFile {
   }
 }
 
-/** Its own name, those it was derived from (`gemm` for `gemm/add`, calls of functions), and those of the nodes it stands for. */
+/** Its own name, those it was derived from (`gemm` for `gemm/add`, calls of functions), and those of the nodes in its body. */
 function namesOf(node: Node): ReadonlySet<string> {
   const outer = [...node.name.matchAll(/\//g)].flatMap(({ index }) => (index > 0 ? [node.name.slice(0, index)] : []));
   return new Set([node.name, ...outer, ...(node.body ? node.body.nodes.flatMap((inner) => [...namesOf(inner)]) : [])]);

@@ -20,13 +20,13 @@ import { CONFIGURATION, nodeConfigurations, PLAN_KEY, TRAINING_KEY } from './ann
 import { OperatorsOfFile } from './file-nodes.js';
 import { countsOfSpec, inStage, layoutOfSpec, type ReadSpec, readSpec } from './sharding-spec.js';
 
-/** The plan that rides in the model's metadata; null where none does. @throws AutoparError (input) as reading plan.json */
+/** The plan in the model's metadata; null where there is none. @throws AutoparError (input) as reading plan.json */
 export function planInModel(model: ModelProto, file: string): Plan | null {
   const entry = (model.metadata_props ?? []).find(({ key }) => key === PLAN_KEY);
   return entry ? planFromJson(entry.value ?? '', file) : null;
 }
 
-/** What rides along of a step of training, as it stands there; undefined where nothing does, or no JSON. */
+/** The training step in the model's metadata, as it stands there; undefined where there is none, or it is not JSON. */
 export function trainingInModel(model: ModelProto): unknown {
   const entry = (model.metadata_props ?? []).find(({ key }) => key === TRAINING_KEY);
   try {
@@ -50,7 +50,7 @@ export function editedNodes(model: ModelProto, placed: PlacedPlan): readonly str
 export interface AnnotationPins {
   readonly mesh: Mesh;
   readonly pins: AnnotationRecord;
-  /** What of the annotations the model or the mesh has no place for, a line each. */
+  /** Annotations that do not fit the model or the mesh, a line each. */
   readonly notes: readonly string[];
 }
 
@@ -69,7 +69,7 @@ export interface AnnotationOptions {
 
 /**
  * The annotations of one configuration as pins on the operators that the annotated nodes became: layouts of operands and
- * results where their shards lie along axes of the mesh, else numbers of parts; pipeline stages where there are several.
+ * results where their shards follow axes of the mesh, else numbers of shards; pipeline stages where there are several.
  * @throws AutoparError `not-annotated`, `bad-annotation` (input); `unknown-configuration` (usage);
  *   `strategy-mismatch` (input) where the configuration has another number of devices than the mesh
  */
@@ -195,8 +195,8 @@ function specsOf(
 }
 
 /**
- * Of all dp · tp the one on which most specs are layouts; of equals the one on which most of them take axes whole, and of
- * those the one with the larger tp.
+ * The mesh of dp · tp on which most specs are layouts. A tie goes to the mesh on which most of them take axes whole, then
+ * to the one with the larger tp.
  */
 function likelyMesh(specs: readonly ReadSpec[], shapes: Shapes, devices: number): Mesh {
   const distinct = [...new Map(specs.map((spec) => [JSON.stringify([spec.cuts, spec.holders]), spec])).values()];
@@ -248,14 +248,14 @@ function touches({ inputs, outputs }: Node, tensor: string, graph: Graph): boole
   );
 }
 
-/** Layouts, and counts where no layout fits, at the places of operands and results: of weights in the file's dimensions. */
+/** Layouts, and counts where no layout fits, at the places of operands and results; for weights in the file's dimensions. */
 function sides(node: Node, specs: readonly ReadSpec[], graph: Graph, mesh: Mesh): Pick<PinRecord, 'layout' | 'split'> {
   const byTensor = new Map(specs.map((spec) => [spec.tensor, spec]));
   const said = (name: string | null) => {
     const form = name === null ? undefined : inFile(graph, name).find((each) => byTensor.has(each.name));
     const spec = form && byTensor.get(form.name);
     if (!form || !spec) return null;
-    // What is said of a folded operator's result is about the weight.
+    // The annotation of a folded operator's result is about the weight.
     const file = form.file ? null : fileTensorOf(graph, name);
     const layout = layoutOfSpec(spec, form.shape, mesh);
     return { layout: layout && fileLayout(layout, file), counts: inFileOrder(countsOfSpec(spec), file, 1) };
@@ -279,7 +279,7 @@ function sides(node: Node, specs: readonly ReadSpec[], graph: Graph, mesh: Mesh)
   return { ...(layout ? { layout } : {}), ...(split ? { split } : {}) };
 }
 
-/** A configuration without what does not matter: 64-bit integers as numbers, the order of specs. */
+/** A configuration in canonical form: 64-bit integers as numbers, specs in order. */
 function canonical(own: NodeDeviceConfigurationProto | null): string {
   if (!own) return '';
   const specs = (own.sharding_spec ?? []).map((spec) =>

@@ -5,7 +5,7 @@
  *     ranks 0 and 2 hold shard 0            device [-1, -2], groups {-1: [0, 2], -2: [1, 3]}
  *
  * `device` lists shards in row-major order over the sharded dimensions; a negative entry is a group of devices that hold
- * the same shard. A dimension with several simple shardings is a product of parts, each sharded by itself: our pieces.
+ * the same shard. A dimension with several simple shardings is a product of parts, each sharded by itself: its pieces.
  */
 import { AutoparError } from '../../ir/error.js';
 import type { Integer64, ShardingSpecProto } from '../../ir/onnx/schema.js';
@@ -26,7 +26,7 @@ import {
 /**
  * The spec of a tensor, partial sums left out: ONNX has none. Devices are ranks, those of a stage numbered from its `first` on. A
  * padded dimension is given with its own size, whose last shard is shorter; null where it is padded otherwise, which ONNX cannot
- * say.
+ * express.
  */
 export function specOfLayout(tensor: string, layout: Layout, mesh: Mesh, first = 0): ShardingSpecProto | null {
   const padded = (axis: number) => layout.extents?.[axis] ?? null;
@@ -51,7 +51,7 @@ export function specOfLayout(tensor: string, layout: Layout, mesh: Mesh, first =
   };
 }
 
-/** Whether padding, if any, is just what fills the last shard: what a reader makes of a size that shards do not divide. */
+/** Whether padding, if any, just fills the last shard: a reader pads in this way a size that shards do not divide. */
 function paddedAtEnd(pieces: readonly Piece[], extents: readonly Extent[] | null, mesh: Mesh): boolean {
   if (!extents) return true;
   const [[piece, ...more], [extent, ...others]] = [pieces, extents];
@@ -60,7 +60,7 @@ function paddedAtEnd(pieces: readonly Piece[], extents: readonly Extent[] | null
   return piece.size === Math.ceil(extent.valid / shards) * shards;
 }
 
-/** A spec as it is read: how each dimension is cut, and which ranks hold each shard, in row-major order. */
+/** A spec as it is read: how each dimension is sharded, and which ranks hold each shard, in row-major order. */
 export interface ReadSpec {
   readonly tensor: string;
   /** Per dimension its parts, major to minor; a size is null where the file names it only. */
@@ -70,7 +70,7 @@ export interface ReadSpec {
 
 /**
  * Reads a spec for a tensor of `rank` dimensions.
- * @returns a clause that says what is wrong with it, where it means nothing
+ * @returns a clause that states what is wrong with it, where it is not valid
  */
 export function readSpec(spec: ShardingSpecProto, rank: number): ReadSpec | string {
   const cuts = Array.from({ length: rank }, (): { size: number | null; shards: number }[] => []);
@@ -136,7 +136,7 @@ function pieceText({ size, axes }: Piece): string {
   return axes.length === 0 ? `${size}` : `${size}:(${axes.join(',')})`;
 }
 
-/** Null where the axes cut into more parts than there are elements, or twice. */
+/** Null where the axes give more shards than there are elements, or shard twice. */
 function layoutFromText(text: string, shape: readonly number[], mesh: Mesh): Layout | null {
   try {
     return parseLayout(text, shape, mesh);
@@ -151,7 +151,7 @@ export function inStage(spec: ReadSpec, first: number): ReadSpec {
   return first === 0 ? spec : { ...spec, holders: spec.holders.map((ranks) => ranks.map((rank) => rank - first)) };
 }
 
-/** How many parts each dimension is cut into. */
+/** The number of shards of each dimension. */
 export function countsOfSpec(spec: ReadSpec): readonly number[] {
   return spec.cuts.map((cut) => cut.reduce((product, part) => product * part.shards, 1));
 }
@@ -212,7 +212,7 @@ function digitsOf(shard: number, sizes: readonly number[]): readonly number[] {
     .reverse();
 }
 
-/** Steps along single axes tell where the axes lie; that all ranks agree is what makes it so. */
+/** Whether the layout gives every shard the spec's ranks: steps along single axes find the axes, this check proves them. */
 function sameHolders(layout: Layout, spec: ReadSpec, mesh: Mesh): boolean {
   const axes = layout.dims.flatMap((pieces) => pieces.flatMap((piece) => piece.axes));
   const groups = groupsByShard(axes, mesh);

@@ -1,5 +1,5 @@
 /**
- * @file What a plan chose, in the few words that trainers of language models have for it (megatron.ts, torchtitan.ts).
+ * @file The choices of a plan, in the few options that trainers of language models have for them (megatron.ts, torchtitan.ts).
  */
 import { AutoparError } from '../../ir/error.js';
 import { partAt } from '../../schedule/parts.js';
@@ -17,12 +17,12 @@ export interface TrainerChoices {
   readonly schedule: 'single' | ScheduleKind;
   readonly virtualStages: number;
   readonly microBatches: number;
-  /** Samples of a rank of dp; null where the plan does not say. */
+  /** Samples of a rank of dp; null where the plan does not state them. */
   readonly microBatch: number | null;
   /** 0: nothing, 1 optimizer state, 2 gradients too, 3 parameters too. */
   readonly zero: number;
   readonly recompute: { readonly kind: string; readonly isOfAllLayers: boolean };
-  /** Norms lie along the sequence over tp. */
+  /** Norms are sharded along the sequence over tp. */
   readonly tpSequence: boolean;
   /** How sp shards attention, `auto` where that differs; null without sp. */
   readonly spMethod: SpMethod | null;
@@ -31,7 +31,7 @@ export interface TrainerChoices {
   readonly offload: string;
   readonly bucketBytes: number | null;
   readonly optimizer: PlanTraining['optimizer'];
-  /** What is in the plan and in the words of no trainer. */
+  /** Features of the plan that no trainer has options for. */
   readonly own: readonly string[];
 }
 

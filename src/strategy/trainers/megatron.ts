@@ -3,7 +3,7 @@
  */
 import type { TrainerChoices } from './choices.js';
 
-/** A text for another trainer, and what it cannot say, a line each. */
+/** A text for another trainer, and the features that it cannot express, a line each. */
 export interface HandedOver {
   readonly text: string;
   readonly lost: readonly string[];
@@ -86,7 +86,7 @@ const RECOMPUTE: Readonly<Record<string, readonly Flag[]>> = {
   ],
 };
 
-/** How context parallelism exchanges keys and values. */
+/** Communication of keys and values in context parallelism. */
 const CP: Readonly<Record<string, readonly Flag[]>> = {
   gather: [['cp-comm-type', 'all_gather']],
   ulysses: [['cp-comm-type', 'a2a']],
