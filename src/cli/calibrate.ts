@@ -1,5 +1,5 @@
 /**
- * @file `autopar calibrate`: runs that were measured correct what is predicted for a cluster.
+ * @file `autopar calibrate`: measured runs correct the predictions for a cluster.
  */
 
 import type { Calibration, CalibrationScores, ExitKind, Score } from '../api/index.js';

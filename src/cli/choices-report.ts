@@ -1,5 +1,5 @@
 /**
- * @file What plans of operators and of training steps say alike of their choices: what another cluster would bring.
+ * @file The common part of reports on choices of operator plans and of training steps: the effect of another cluster.
  */
 import { bytesText, secondsText, shareText } from './quantity.js';
 import { tableLines } from './table.js';
@@ -8,11 +8,11 @@ import { tableLines } from './table.js';
 export interface Changed {
   readonly change: string;
   readonly best: { readonly seconds: number; readonly bytes: number; readonly texts: readonly string[] } | null;
-  /** Its seconds over those of the plan at hand. */
+  /** Its seconds over those of the current plan. */
   readonly ratio: number | null;
 }
 
-/** @param titles of what is said of each plan beside its seconds and memory */
+/** @param titles of the columns for each plan beside its seconds and memory */
 export function sensitivityTable(titles: readonly string[], changes: readonly Changed[]): readonly string[] {
   return tableLines(
     [

@@ -3,7 +3,7 @@
  */
 import type { Simulation } from '../api/index.js';
 
-/** How many devices of which kind; nodes of one device at several speeds are said to be unequal. */
+/** How many devices of which kind; nodes of one device at several speeds are reported as unequal. */
 export function devicesText({ nodes, perNode, device, kinds = [{ nodes, device }] }: Simulation['cluster']): string {
   const counts = new Map<string, number>();
   for (const { nodes: count, device: own } of kinds) counts.set(own.id, (counts.get(own.id) ?? 0) + count * perNode);

@@ -23,7 +23,7 @@ const ALIASES: Readonly<Record<string, readonly string[]>> = {
   diff: ['strategy', 'diff'],
 };
 
-/** Runs one command line to its exit code. Prints whatever goes wrong; throws nothing. */
+/** Runs one command line and returns its exit code. Prints all errors; throws nothing. */
 export async function runCommandLine(
   given: readonly string[],
   signal: AbortSignal,
@@ -152,7 +152,7 @@ function examplesText({ examples }: Pick<Command, 'examples'>): string {
   return `\nExamples:\n${examples.map(({ line, says }) => `  ${line}\n      ${says}`).join('\n')}`;
 }
 
-/** Commander's complaint in our words, with the nearest name. */
+/** Commander's error as one of autopar's, with the nearest name. */
 function usageError(error: CommanderError, line: readonly string[]): AutoparError {
   const message = error.message.replace(/^error: /, '').trim();
   const [, named = ''] = /'([^']*)'/.exec(message) ?? [];
@@ -163,7 +163,7 @@ function usageError(error: CommanderError, line: readonly string[]): AutoparErro
     return new AutoparError('unknown-option', 'usage', message, {}, optionHint(flag, command));
   }
   if (error.code === 'commander.unknownCommand') return unknownCommand(named);
-  // What commander says when it is asked for help of a command that it does not know.
+  // The error of commander for help of an unknown command.
   if (error.code === 'commander.help') return unknownCommand(line.filter((word) => !word.startsWith('-'))[1] ?? '');
   const help = `autopar ${command ? `${command.name} ` : ''}--help shows how it is used`;
   return new AutoparError(USAGE_CODES[error.code] ?? 'bad-usage', 'usage', message, {}, help);

@@ -6,7 +6,7 @@ import { LISTEN } from '../api/words.js';
 import { outputFlags, reportFailure, runCommandLine } from './command-line.js';
 import { Output } from './output.js';
 
-/** What the thread is given. */
+/** The data passed to the thread. */
 export interface CommandSetup {
   readonly line: readonly string[];
   /**
@@ -14,7 +14,7 @@ export interface CommandSetup {
    * written.
    */
   readonly listeners: Int32Array;
-  /** The terminals behind stdout and stderr; nothing of what is none. */
+  /** The terminals behind stdout and stderr; empty where the stream is not a terminal. */
   readonly out: Terminal;
   readonly err: Terminal;
 }

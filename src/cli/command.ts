@@ -1,5 +1,5 @@
 /**
- * @file What a command is: data that help, parsing, docs and tests read, and one function that runs it.
+ * @file The type of a command: data that help, parsing, docs and tests read, and one function that runs it.
  */
 import type { ExitKind, Idle } from '../api/index.js';
 import type { Output } from './output.js';
@@ -26,7 +26,7 @@ export interface CommandOption {
   readonly repeats?: true;
 }
 
-/** What a command is given besides its arguments and options. */
+/** The context of a command besides its arguments and options. */
 export interface CommandContext {
   readonly output: Output;
   /** Aborted by Ctrl-C. */

@@ -1,5 +1,5 @@
 /**
- * @file What `autopar compile` prints: degrees, predictions, the heaviest operators, what communicates, the verdict.
+ * @file The output of `autopar compile`: degrees, predictions, the heaviest operators, communication, the verdict.
  */
 
 import type { ComparedPlan, CompileResult, PlanSummary } from '../api/index.js';
@@ -16,7 +16,7 @@ import { tableLines } from './table.js';
 import { verificationLines } from './verify.js';
 import { writtenModelJson } from './write-model.js';
 
-/** The table for people. @param top how many of what was compared are shown; few where it is left out */
+/** The table for people. @param top number of compared plans to show; few where it is left out */
 export function resultLines(result: CompileResult, output: Output, top?: number): readonly string[] {
   const { bold, dim } = output.colors;
   return [
@@ -35,7 +35,7 @@ export function resultLines(result: CompileResult, output: Output, top?: number)
   ];
 }
 
-/** What a plan is and what it takes. */
+/** A plan, and its time and memory. */
 export function planLines(summary: PlanSummary, output: Output): readonly string[] {
   const { bold } = output.colors;
   return [
@@ -104,7 +104,7 @@ export function predictedJson({ predicted }: CompileResult['plan']): Readonly<Re
   };
 }
 
-/** What was not looked at, and what does. */
+/** Options that the search left out, and the command that searches them. */
 function leftOutLines({ leftOut, cluster }: CompileResult): readonly string[] {
   if (leftOut.length === 0) return [];
   const who =
@@ -164,14 +164,14 @@ export function summaryLines(result: PlanSummary): readonly string[] {
   ];
 }
 
-/** Communication that goes on behind what computes, and of what it is. */
+/** Seconds of communication that computation hides, and its kind. */
 function hiddenText({ schedule }: CompileResult['plan'], seconds: number): string {
   return schedule.interleave
     ? `halves     ${secondsText(seconds)} of communication behind what the other half computes`
     : `buckets    ${secondsText(seconds)} of their communication behind what computes`;
 }
 
-/** Over what the same plan takes and holds where everything is kept. */
+/** Time added and memory saved, compared with the same plan without recompute. */
 function recomputeLines({ recompute, plan }: PlanSummary): readonly string[] {
   if (!recompute) return [];
   const { operators, layers, seconds, freedBytes } = recompute;
@@ -316,7 +316,7 @@ function proposedLines({ searched }: CompileResult, top: number | undefined): re
   return searched ? proposalLines(searched, top) : [];
 }
 
-/** What was proposed and lowered, the chosen one first. */
+/** Proposals that were lowered, the chosen one first. */
 function comparedLines({ compared, plan: { training } }: CompileResult): readonly string[] {
   if (!compared || compared.length < 2) return [];
   const columns = [
@@ -344,7 +344,7 @@ function batchesText(count: number): string {
   return `${count} micro-batch${count === 1 ? '' : 'es'}`;
 }
 
-/** What was proposed beside degrees; how tp shards norms is for operators to say. */
+/** The proposal without its degrees; the strategies of operators state how tp shards norms. */
 function proposedText({ degrees, ...proposed }: NonNullable<ComparedPlan['proposed']>): string {
   return configurationText({ ...proposed, degrees: { ...degrees, tp: 1 }, tpSequence: false });
 }

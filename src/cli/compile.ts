@@ -267,7 +267,7 @@ async function optionsOf(flags: CompileFlags): Promise<CompileOptions> {
   };
 }
 
-/** The files that say what is decided already, read. */
+/** Reads the files that state decisions made in advance. */
 async function decisionsOf({ annotations, config }: CompileFlags): Promise<Partial<CompileOptions>> {
   if (annotations === undefined && config === undefined) return {};
   const { readAnnotations, readParallelConfig } = await import('../api/index.js');

@@ -1,5 +1,5 @@
 /**
- * @file `autopar devices`: what of this machine a program can run on.
+ * @file `autopar devices`: the devices of this machine that a program can run on.
  */
 import type { ExitKind } from '../api/index.js';
 import type { Command, CommandContext } from './command.js';
@@ -36,7 +36,7 @@ async function runDevices({ output }: CommandContext): Promise<ExitKind> {
   return 'done';
 }
 
-/** Said of a run on a device that lacks kernels, with what ran in the place of each operator. */
+/** The note for a run on a device that lacks kernels, with the substitute of each operator. */
 export function substitutesNote(operators: readonly string[]): string {
   return `note: the device has no kernels for ${operators.join('; ')}`;
 }

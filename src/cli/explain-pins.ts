@@ -85,7 +85,7 @@ function placeText({ file, line }: Pick<DroppedPin, 'file' | 'line'>): string {
   return place === '' ? '' : ` (${place})`;
 }
 
-/** What is told of an operator: of all that are alike where that is known. */
+/** The reported price of an operator: of all equal operators together where that is known. */
 function priceOf({ alone, together }: OperatorPinPrice): AddedSeconds {
   return together ?? alone;
 }
@@ -104,7 +104,7 @@ function signedText(seconds: number): string {
   return `${seconds < 0 ? '−' : ''}${secondsText(Math.abs(seconds))}`;
 }
 
-/** `m: dp, n: tp`: factors that are cut. */
+/** `m: dp, n: tp`: factors that are sharded. */
 function factorsText(factors: OperatorPinPrice['now']): string {
   const cut = Object.entries(factors).filter(([, axes]) => axes !== '-');
   return cut.length === 0 ? 'whole' : cut.map(([factor, axes]) => `${factor}: ${String(axes)}`).join(', ');

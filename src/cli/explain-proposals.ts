@@ -1,6 +1,6 @@
 /**
- * @file `autopar explain --rejected` and `--sensitivity` of a plan that was chosen among steps: what the search over
- * them says of every other combination of degrees, and what it would propose on another cluster.
+ * @file `autopar explain --rejected` and `--sensitivity` for a plan that was chosen among steps: the verdict of the search
+ * on every other combination of degrees, and its proposal on another cluster.
  */
 import type { ExitKind, ExplainedProposals } from '../api/index.js';
 import { sensitivityTable } from './choices-report.js';
@@ -44,7 +44,7 @@ export function runExplainProposals(
   return 'done';
 }
 
-/** What was proposed first, which figures are compared with. */
+/** The first proposal, which figures are compared with. */
 function proposedText({ search }: ExplainedProposals): string {
   const { configuration, stepSeconds } = search.simulation;
   return `${degreesText(configuration.degrees)}, ${configurationText(configuration)}, estimated at ${secondsText(stepSeconds)}`;

@@ -36,9 +36,9 @@ interface ExplainFlags {
   readonly report?: string;
 }
 
-/** Operators of which --pins tells the prices unless more are asked for. */
+/** Operators whose prices --pins shows by default. */
 const SHOWN_PINS = 8;
-/** Alternatives of an operator that are shown unless more are asked for. */
+/** Alternatives of an operator that are shown by default. */
 const SHOWN = 6;
 
 export const explainCommand: Command<ExplainFlags> = {
@@ -149,7 +149,7 @@ async function runExplain(
   return 'done';
 }
 
-/** Without a question: what the plan is and what it takes. */
+/** Without a question: the plan, and its time and memory. */
 async function runExplainPlan({ output }: CommandContext, directory: string, flags: ExplainFlags): Promise<ExitKind> {
   const { explainPlan } = await import('../api/index.js');
   const summary = await explainPlan(directory, flags.model);
@@ -161,7 +161,7 @@ async function runExplainPlan({ output }: CommandContext, directory: string, fla
   return 'done';
 }
 
-/** Of what a search over training steps compared, where it did; of meshes of the plan's operators elsewhere. */
+/** Explains the proposals that a search over training steps compared, or else meshes of the plan's operators. */
 async function runExplainChosen(context: CommandContext, directory: string, flags: ExplainFlags): Promise<ExitKind> {
   const { explainProposals } = await import('../api/index.js');
   const explained = await explainProposals(directory, {
@@ -300,7 +300,7 @@ function pinLines(pins: TensorExplanation['pins']): readonly string[] {
   return pins.map((pin) => `  pinned    ${pinText(pin)}`);
 }
 
-/** Each chain from the place back to what was written. */
+/** Each chain from the place back to the pin, or to the batch. */
 function chainLines(chains: readonly AxisChain[]): readonly string[] {
   return chains.flatMap(({ axes, place, steps }) => [
     '',

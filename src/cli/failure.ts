@@ -1,5 +1,5 @@
 /**
- * @file What a user sees when something fails: the sentence, the place, the remedy; and the exit code.
+ * @file The message to the user on a failure: the sentence, the place, the remedy; and the exit code.
  */
 import { freemem, totalmem } from 'node:os';
 import { memoryUsage } from 'node:process';
@@ -16,14 +16,14 @@ export interface Failure {
   readonly hint?: string;
 }
 
-/** What the fault report names besides the error itself. */
+/** Facts in the report of an internal error besides the error itself. */
 export interface Circumstances {
   readonly version: string;
   readonly line: readonly string[];
   readonly interrupted: boolean;
 }
 
-/** Errors of the file system that say of themselves that a write failed. */
+/** Error codes of the file system that by themselves mean a failed write. */
 const WRITE_ERRORS: ReadonlySet<string> = new Set(['ENOSPC', 'EROFS', 'EDQUOT', 'EFBIG']);
 const WRITE_CALLS: ReadonlySet<string> = new Set(['mkdir', 'rename', 'rmdir', 'unlink', 'write', 'ftruncate', 'fsync']);
 

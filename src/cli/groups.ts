@@ -1,5 +1,5 @@
 /**
- * @file `autopar groups`: process groups for given degrees, and what a rank exchanges with whom.
+ * @file `autopar groups`: process groups for given degrees, and the communication of a rank with each group.
  */
 
 import type { DegreeOptions, Degrees, ExitKind, GroupExchange, GroupKind, ProgramExchange } from '../api/index.js';
@@ -163,7 +163,7 @@ function refuseDegrees(flags: GroupsFlags): void {
   );
 }
 
-/** dp is what the other degrees leave of the devices, where it is not given. */
+/** The default of dp is the number of devices divided by the other degrees. */
 function degreesOf(flags: GroupsFlags): Degrees {
   const { devices, pp = 1, sp = 1, tp = 1, ep = 1 } = flags;
   const others = pp * sp * tp;

@@ -93,7 +93,7 @@ function measuredFacts({
   ];
 }
 
-/** What the catalogue's names mean; bandwidths are bus bandwidths in NCCL's convention. */
+/** Meaning of the catalogue's names; bandwidths are bus bandwidths in NCCL's convention. */
 const MEASURED: Readonly<Record<string, string>> = {
   allReduceBusbwIntra: 'all-reduce in a node',
   allReduceBusbwIntraNvls: 'summed in the switch',

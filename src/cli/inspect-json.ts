@@ -1,5 +1,5 @@
 /**
- * @file What `autopar inspect --json` prints.
+ * @file The output of `autopar inspect --json`.
  */
 import type { Inspection } from '../api/index.js';
 import { writtenModelJson } from './write-model.js';

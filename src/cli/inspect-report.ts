@@ -1,5 +1,5 @@
 /**
- * @file What `autopar inspect` prints for people, in lines of at most a hundred columns.
+ * @file The output of `autopar inspect` for people, in lines of at most a hundred columns.
  */
 
 import type { Inspection } from '../api/index.js';
@@ -148,7 +148,7 @@ function layerLines({ layers, totalFlops }: Inspection): readonly string[] {
   );
 }
 
-/** What `--stages` places. */
+/** The units that `--stages` places. */
 function unitLines({ units }: Inspection): readonly string[] {
   const rows = units.kinds.map(({ letter, count, name, operators }) => [
     letter,
@@ -224,7 +224,7 @@ function largestLines(parameters: readonly InspectedParameter[]): readonly strin
   return table(columns, rows, SHOWN, 46);
 }
 
-/** The name with `*` for the number of the layer that it lies in. */
+/** The name with `*` for the number of its layer. */
 function layerlessName({ name, places }: InspectedParameter): string {
   const layer = places[0]?.layer;
   return layer && name.startsWith(`${layer}.`) ? layer.replace(/\d+$/, '*') + name.slice(layer.length) : name;
@@ -272,7 +272,7 @@ function untrainedLines({ folded, parameters }: Inspection, all: boolean): reado
   ];
 }
 
-/** Every floating-point value of the graph that is no parameter, with the reason. */
+/** Every floating-point value of the graph that is not a parameter, with the reason. */
 function constantLines(values: readonly InspectedParameter[]): readonly string[] {
   const rows = values.flatMap(({ name, dtype, shape, role, why }) =>
     dtype.includes('float') ? [[name, dtype, `[${shape.join(', ')}]`, role, why]] : [],
@@ -317,7 +317,7 @@ function wrapped(text: string): readonly string[] {
   return lines;
 }
 
-/** Shares of work and bytes below this are not told one by one. */
+/** Shares of work and bytes below this are not listed one by one. */
 const SLIGHT = 0.001;
 
 /** A table of the first rows, and how many more there are; nothing where there are none. */

@@ -1,5 +1,5 @@
 /**
- * @file `autopar inspect`: what autopar understood of a model.
+ * @file `autopar inspect`: how autopar understands a model.
  */
 
 import type { ExitKind } from '../api/index.js';

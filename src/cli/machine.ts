@@ -1,5 +1,5 @@
 /**
- * @file The options that say on what a model is to run.
+ * @file The options for the devices that a model is to run on.
  */
 import type { CommandOption } from './command.js';
 import { wholeNumber } from './values.js';

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /**
- * @file The `autopar` command: the thread that does its work, and what that thread cannot do itself: signals, broken pipes, and
- * an end in our words where the JavaScript heap is full.
+ * @file The `autopar` command: the thread that does its work, and the tasks that this thread cannot do: signals, broken pipes,
+ * and a clear message where the JavaScript heap is full.
  */
 import { setFlagsFromString } from 'node:v8';
 import { SHARE_ENV, Worker } from 'node:worker_threads';
@@ -17,7 +17,7 @@ if (process.versions.node.startsWith('20.')) setFlagsFromString('--interrupt-bud
 const line = process.argv.slice(2);
 const { stdout, stderr } = process;
 
-/** A reader that went away (`| head`) is no error, and changes no exit code; a full disk behind stdout is one. */
+/** A closed reader (`| head`) is not an error, and changes no exit code; a full disk behind stdout is an error. */
 let unwritten: Error | undefined;
 for (const stream of [stdout, stderr]) {
   stream.on('error', (error: NodeJS.ErrnoException) => {
@@ -65,7 +65,7 @@ let code = await ended;
 if (thrown) code = await failed(thrown);
 stdout.write('', () => setImmediate(async () => process.exit(unwritten ? await unprinted(unwritten, code) : code)));
 
-/** What the thread writes, to its end. Whether anybody reads it is no matter of the thread's. */
+/** Forwards the output of the thread, to its end. A closed reader does not affect the thread. */
 function passed(from: NodeJS.ReadableStream, to: NodeJS.WriteStream): Promise<void> {
   from.on('data', (chunk: Uint8Array) => to.write(chunk));
   return new Promise((resolve) => from.once('end', resolve));

@@ -38,7 +38,7 @@ export function serverText({ axes, peakBytes, passedBytes }: Server): string {
   return `the first rank of ${axes.join(' · ')}: ${memory}; ${passed}`;
 }
 
-/** A line per memory beside the devices' that something is kept in: of the fullest rank, and what moves in a step. */
+/** A line per memory in use beside the devices': bytes on the fullest rank, and bytes moved in a step. */
 export function outsideLines(outside: readonly OutsideBytes[]): readonly string[] {
   return (['host', 'disk'] as const).flatMap((memory) => {
     const most = (of: keyof OutsideBytes[typeof memory]) => Math.max(0, ...outside.map((own) => own[memory][of]));
@@ -48,7 +48,7 @@ export function outsideLines(outside: readonly OutsideBytes[]): readonly string[
   });
 }
 
-/** The `most` largest tensors, and what the others are together. */
+/** The `most` largest tensors, and the total of the others. */
 export function heldLines({ held, others, peakBytes }: PeakMemory, most: number): readonly string[] {
   const shown = held.slice(0, most);
   const rest = held.slice(most);

@@ -1,5 +1,5 @@
 /**
- * @file The axes of a mesh as a table: the levels that their groups run on, over which link, and what that costs a step.
+ * @file The axes of a mesh as a table: the levels that their groups run on, over which link, and their time per step.
  */
 import type { AxisUse, CompileResult } from '../api/index.js';
 import { bytesText, countText, rateText, secondsText } from './quantity.js';

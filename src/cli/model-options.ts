@@ -1,5 +1,5 @@
 /**
- * @file Options that say how a model is read: what commands that take a MODEL have in common.
+ * @file Options for reading a model: the common options of commands that take a MODEL.
  */
 import type { ImportOptions } from '../api/index.js';
 import { AutoparError, FAMILY_NAMES } from '../api/words.js';

@@ -1,5 +1,5 @@
 /**
- * @file The order of options in help: by what they are about, and those that are used most first.
+ * @file The order of options in help: by topic, and those that are used most first.
  */
 import type { CommandOption } from './command.js';
 

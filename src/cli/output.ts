@@ -1,16 +1,16 @@
 /**
- * @file Where words go: results to stdout, words about them to stderr, progress to a terminal only.
+ * @file Output streams: results go to stdout, notes about them to stderr, progress to a terminal only.
  */
 import picocolors from 'picocolors';
 
 type Colors = ReturnType<typeof picocolors.createColors>;
 
 export interface OutputFlags {
-  /** One JSON object on stdout instead of words. */
+  /** One JSON object on stdout instead of text. */
   readonly json: boolean;
-  /** No words at all but errors. */
+  /** Errors only. */
   readonly quiet: boolean;
-  /** Called with what is being done now, shown or not. */
+  /** Called with the current activity, shown or not. */
   readonly onProgress?: (text: string) => void;
 }
 
@@ -54,7 +54,7 @@ export class Output {
     this.err.write(`${text}\n`);
   }
 
-  /** What is being done now; replaces the last progress line. */
+  /** Prints the current activity; replaces the last progress line. */
   progress(text: string): void {
     this.onProgress?.(text);
     if (this.quiet || !this.err.isTTY) return;

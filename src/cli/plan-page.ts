@@ -1,6 +1,6 @@
 /**
- * @file `--report` of a lowered plan (`compile`, `explain`): its step as it is predicted, what takes time and memory, how every
- * operator is sharded, and what was compared.
+ * @file `--report` of a lowered plan (`compile`, `explain`): its predicted step, the use of time and memory, how every
+ * operator is sharded, and the compared plans.
  */
 import type { CompileResult, Page, PageSection, PlanDetails, PlanSummary, StepSpan } from '../api/index.js';
 import { shellWord } from '../api/words.js';
@@ -10,7 +10,7 @@ import type { Output } from './output.js';
 import { bytesText, secondsText, shareText } from './quantity.js';
 import { reasonText } from './reason-text.js';
 
-/** What a command's report says of itself in lines of a name and its value: `  predicted  1.2 ms per step`. */
+/** Facts that a command's report states in lines of a name and its value: `  predicted  1.2 ms per step`. */
 export function factsIn(lines: readonly string[]): Page['facts'] {
   const read = lines.map((line) => /^ {2}([a-z]+) {2,}(\S.*)$/.exec(line));
   const first = read.findIndex((found) => found !== null);
@@ -26,7 +26,7 @@ export function reportLine(file: string): string {
 /**
  * Writes the report of a plan.
  * @param directory of the plan
- * @param json what is printed for programs
+ * @param json the output for programs
  * @returns the same with the operators of the page
  */
 export async function reportPlan(
@@ -109,7 +109,7 @@ function explainLine(directory: string, operator: string): string {
   return `autopar explain ${shellWord(directory)} --op ${shellWord(operator)}`;
 }
 
-/** Beyond as many bars a table of them helps nobody. */
+/** Tables with more bars than this are left out. */
 const ROWS = 2000;
 
 export function timelineSection(heading: string, own: readonly string[], spans: readonly StepSpan[]): PageSection {
@@ -143,7 +143,7 @@ export function timelineSection(heading: string, own: readonly string[], spans: 
   };
 }
 
-/** What a stage's rank holds over a step; `kinds` and `operator` are of its fullest moment. */
+/** Memory of a stage's rank over a step; `kinds` and `operator` are those of the peak. */
 export interface StageOverTime {
   readonly name: string;
   readonly points: readonly (readonly [seconds: number, bytes: number])[];

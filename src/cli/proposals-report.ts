@@ -1,6 +1,6 @@
 /**
- * @file What was compared by the price of layers before plans were lowered: the runners-up, what rules the other combinations of
- * degrees out, the fastest where a simpler one is proposed, and fewer devices that are as fast.
+ * @file Configurations compared by the price of layers before plans were lowered: the runners-up, the reasons against the other
+ * combinations of degrees, the fastest where a simpler one is proposed, and fewer devices that are as fast.
  */
 import type { DegreesVerdict, PricedConfiguration, StepSearch } from '../api/index.js';
 import { degreesText } from './degrees.js';
@@ -59,7 +59,7 @@ function withinText(search: StepSearch): string {
   return terms.length === 0 ? '' : `, with ${listText(terms)}`;
 }
 
-/** What the proof takes as given unless it is decided otherwise: it is of this alone. */
+/** Assumptions of the proof, except those that options decide: it holds only under them. */
 function termsOf({ objective, decided, simulation: { configuration, cluster } }: StepSearch): readonly string[] {
   const even = decided.pp === 1 ? [] : ['stages cut evenly'];
   if (objective === 'time') return even;
@@ -71,7 +71,7 @@ function termsOf({ objective, decided, simulation: { configuration, cluster } }:
   ];
 }
 
-/** The best of each combination that was priced, first by what is wanted least of. */
+/** The best of each combination that was priced, sorted by the objective: least time, or least memory. */
 function runnersUp(search: StepSearch, top: number): readonly string[] {
   const isTimed = search.objective === 'time';
   const figures = isTimed ? ['estimate', 'slower', 'memory'] : ['memory', 'more', 'estimate'];
@@ -91,7 +91,7 @@ function runnersUp(search: StepSearch, top: number): readonly string[] {
   );
 }
 
-/** How many times as much of what is wanted least: seconds, or bytes of the fullest stage. */
+/** The objective as a multiple of the proposal's: seconds, or bytes of the fullest stage. */
 function timesOf({ seconds, bytes }: PricedConfiguration, { objective, simulation, best }: StepSearch): number {
   return objective === 'time' ? seconds / simulation.stepSeconds : bytes / (best[0]?.bytes ?? bytes);
 }
@@ -113,7 +113,7 @@ const REST = {
   impossible: 'are impossible',
 } as const;
 
-/** What rules a combination out, with its figure. */
+/** The reason that rules a combination out, with its figure. */
 export function verdictText(verdict: DegreesVerdict, search: StepSearch): string {
   const { objective, simulation } = search;
   switch (verdict.kind) {
@@ -140,7 +140,7 @@ export function verdictText(verdict: DegreesVerdict, search: StepSearch): string
   }
 }
 
-/** Seconds of a step, and whether they are of its closed form: those of what is proposed first are simulated. */
+/** Seconds of a step, and whether they are of its closed form: those of the first proposal are simulated. */
 function levelledText({ seconds, priceLevel }: PricedConfiguration): string {
   return `${secondsText(seconds)}${priceLevel === 'estimate' ? ' (estimate)' : ''}`;
 }

@@ -1,4 +1,4 @@
-/** @file Strategies of operators and what decided them, in words: for `explain --op` and for the operators of a report. */
+/** @file Strategies of operators and the reasons for them, in words: for `explain --op` and for the operators of a report. */
 import type { Alternative, AxisChain, ExplainedStrategy, OperatorReason, TensorExplanation } from '../api/index.js';
 import { secondsText } from './quantity.js';
 

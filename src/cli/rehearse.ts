@@ -18,7 +18,7 @@ interface RehearseFlags {
   readonly seed?: number;
 }
 
-/** Seconds, where nothing is said. */
+/** The default, in seconds. */
 const TIME_LIMIT = 600;
 
 export const rehearseCommand: Command<RehearseFlags> = {

@@ -1,4 +1,4 @@
-/** @file `--report` of a run: when the ranks ran what in the last step, and what each of them held and received. */
+/** @file `--report` of a run: the spans of each rank in the last step, its memory and the data that it received. */
 
 import type { Page, RunReport } from '../api/index.js';
 import { shellWord } from '../api/words.js';
@@ -12,7 +12,7 @@ const SECOND = 1e3;
 export function runPage(directory: string, report: RunReport, json: unknown): Page {
   const { spans, ranks, stepSeconds } = report;
   const first = spans.flat().reduce((least, { from }) => Math.min(least, from), Number.POSITIVE_INFINITY);
-  // Actions hold instructions: of each rank a line of the ones, below it a line of the others.
+  // Actions contain instructions: each rank has a line of actions, and below it a line of instructions.
   const lines = spans.flatMap((_, rank) => [`rank ${rank}`, `${rank}: instructions`]);
   const bars = spans.flatMap((own, rank) =>
     own.map(({ kind, label, microBatch, from, until }) => ({

@@ -152,7 +152,7 @@ function reportLines(report: RunReport, output: Output): readonly string[] {
   ];
 }
 
-/** What the fullest rank keeps outside of its device. */
+/** Bytes that the fullest rank stores outside of its device. */
 function offloadLines({ ranks }: RunReport, bold: (text: string) => string): readonly string[] {
   const lines = outsideLines(ranks.flatMap(({ outside }) => outside ?? []));
   return lines.length === 0 ? [] : [bold('offloaded'), ...lines, ''];
@@ -193,7 +193,7 @@ function emulationLines({ link }: RunReport): readonly string[] {
   ];
 }
 
-/** Outputs that are one number, over the steps: the first ones, the last, and what lies between. */
+/** Outputs that are one number, over the steps: evenly spaced steps from the first on, and the last. */
 function historyLines({ history, stepSeconds }: RunReport, bold: (text: string) => string): readonly string[] {
   if (stepSeconds.length < 2) return [];
   return Object.entries(history).flatMap(([name, values]) => {

@@ -11,7 +11,7 @@ import {
 } from './plan-page.js';
 import { bytesText } from './quantity.js';
 
-/** What of a stage's memory is told apart. */
+/** The kinds of a stage's memory. */
 const KINDS = ['parameters', 'gradients', 'optimizer', 'activations', 'temporaries', 'overhead'] as const;
 
 /** @param facts names with their values, as the command prints them */

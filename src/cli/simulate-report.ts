@@ -67,7 +67,7 @@ export function simulationLines(simulation: Simulation, { colors }: Output): rea
   ];
 }
 
-/** What each stage holds, by kind; a column more where hosts hold something. */
+/** Memory of each stage, by kind; one more column where hosts hold something. */
 function memoryTable({ stages, host }: Pick<Simulation, 'stages' | 'host'>): readonly string[] {
   const kinds = ['parameters', 'gradients', 'optimizer', 'activations', 'temporaries', 'overhead', 'total'] as const;
   const shown = [...kinds, ...(host ? (['host'] as const) : [])];
@@ -80,7 +80,7 @@ function memoryTable({ stages, host }: Pick<Simulation, 'stages' | 'host'>): rea
   );
 }
 
-/** What a configuration has besides degrees and batches. */
+/** The settings of a configuration besides degrees and batches. */
 export function configurationText(configuration: Simulation['configuration']): string {
   const { degrees, schedule, virtualStages, zero, tpSequence, offload = 'none', inference } = configuration;
   const order = inference ? 'forwards alone' : (schedule ?? '1f1b');
@@ -171,7 +171,7 @@ function remedyLines({ remedy }: Simulation): readonly string[] {
   ];
 }
 
-/** What the fullest node's host holds; nothing where nothing lies there. */
+/** Memory of the fullest node's host; no lines where hosts hold nothing. */
 function hostLines({ host }: Pick<Simulation, 'host'>): readonly string[] {
   if (!host) return [];
   const { node, bytes, memoryBytes } = host;

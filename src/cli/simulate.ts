@@ -1,5 +1,5 @@
 /**
- * @file `autopar simulate`: what a choice of degrees, batches and savings costs, without a search.
+ * @file `autopar simulate`: the price of a choice of degrees, batches and memory savings, without a search.
  */
 
 import type { DegreeOptions, ExitKind, SimulateOptions } from '../api/index.js';
@@ -188,10 +188,10 @@ function strayOption(stray: string, file: string): AutoparError {
   return new AutoparError('bad-option', 'usage', message, {}, hint);
 }
 
-/** Options of every command, which say nothing of a plan. */
+/** Options of every command, which do not concern a plan. */
 const OF_OUTPUT: ReadonlySet<string> = new Set(['json', 'quiet', 'color']);
 
-/** What other commands show of a written plan. */
+/** Options for a written plan whose output other commands show. */
 const SHOWN_ELSEWHERE: Readonly<Record<string, string>> = {
   trace: 'steps as they run: autopar run DIR --trace FILE, or on data autopar train DIR --data F --trace FILE',
   report: 'autopar explain DIR --report FILE',

@@ -1,5 +1,5 @@
 /**
- * @file Options of a whole step that no operator's strategy holds: what is recomputed, what ZeRO shards, how a pipeline runs.
+ * @file Options of a training step that no operator's strategy holds: recompute, ZeRO, the pipeline schedule.
  */
 import type { ScheduleKind, SimulateOptions } from '../api/index.js';
 import {
@@ -14,7 +14,7 @@ import {
 import type { CommandOption } from './command.js';
 import { byteSize, choiceAmong, orderOf, wholeNumber } from './values.js';
 
-/** Of programs: how the gradients of ranks come together, and what hides communication. */
+/** Options of programs: reduction of the ranks' gradients, and overlap of communication. */
 export const gradientOptions: readonly CommandOption[] = [
   {
     flags: '--bucket <size>',
@@ -38,14 +38,14 @@ export const gradientOptions: readonly CommandOption[] = [
 /** Their values, by the names that the parser gives them. */
 export interface ProgramFlags {
   readonly zero?: 0 | 1 | 2 | 3;
-  /** A kind; of programs also with the layers that do so. */
+  /** A kind; for programs also with the layers that recompute. */
   readonly recompute?: string;
   readonly schedule?: ScheduleKind;
   readonly virtualStages?: number;
   readonly offload?: string;
 }
 
-/** Those, and what a price without a program has besides. */
+/** Those, and the options that only a price without a program has. */
 export interface StepFlags extends ProgramFlags {
   readonly tpSequence?: (typeof TP_SEQUENCES)[number];
   readonly meshOrder?: NonNullable<SimulateOptions['meshOrder']>;
@@ -53,7 +53,7 @@ export interface StepFlags extends ProgramFlags {
   readonly attention?: NonNullable<SimulateOptions['attention']>;
 }
 
-/** What a program recomputes. */
+/** The option for recompute in a program. */
 export const RECOMPUTED_LAYERS: CommandOption = {
   flags: '--recompute <kind[:layers][:except-last]>',
   says: 'none, selective (attention), operators, full, stage; full:0-3,6 of these layers',
@@ -66,10 +66,10 @@ export const RECOMPUTED_LAYERS: CommandOption = {
 type DefaultOf = Readonly<Partial<Record<keyof StepFlags, string>>>;
 
 /**
- * What programs are asked.
- * @param otherwise what holds where an option is left out, by option; a search decides what it does not name
- * @param schedules those that there are
- * @param recompute how what is recomputed is written
+ * Options of programs.
+ * @param otherwise the default of an option, by option; a search decides the options that it does not name
+ * @param schedules the available schedules
+ * @param recompute the form of the option for recompute
  */
 export function programOptions(
   otherwise: DefaultOf,
@@ -106,7 +106,7 @@ export function programOptions(
   ];
 }
 
-/** What a price is asked that needs no program. */
+/** Options of a price that needs no program. */
 export function stepOptions(otherwise: DefaultOf): readonly CommandOption[] {
   const says = worded(otherwise);
   return [
@@ -134,7 +134,7 @@ export function stepOptions(otherwise: DefaultOf): readonly CommandOption[] {
   ];
 }
 
-/** An option's words with what holds where it is left out. */
+/** An option's description with its default. */
 function worded(otherwise: DefaultOf): (text: string, option: keyof StepFlags) => string {
   return (text, option) => {
     const value = otherwise[option];

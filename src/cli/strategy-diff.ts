@@ -1,5 +1,5 @@
 /**
- * @file `autopar strategy diff`: what two checkpoints decide differently, and what it costs.
+ * @file `autopar strategy diff`: the different decisions of two checkpoints, and the cost of each.
  */
 import type { Compared, ExitKind } from '../api/index.js';
 import type { Command, CommandContext } from './command.js';

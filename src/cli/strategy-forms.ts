@@ -186,7 +186,7 @@ const NAMES: Readonly<Record<StrategyForm, string>> = {
   'tp-plan': 'tp_plan',
 };
 
-/** Says what was written. */
+/** Reports the written files. */
 export function report({ output }: CommandContext, action: string, written: readonly Converted[]): ExitKind {
   for (const { to, output: file, notes } of written) {
     printNotes(output, notes);

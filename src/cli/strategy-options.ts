@@ -1,5 +1,5 @@
 /**
- * @file What the subcommands of `autopar strategy` have in common.
+ * @file Common options of the subcommands of `autopar strategy`.
  */
 import type { ModelOptions } from '../api/index.js';
 import type { CommandOption } from './command.js';

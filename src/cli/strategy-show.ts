@@ -190,7 +190,7 @@ function tuple(values: readonly number[]): string {
   return `(${values.join(',')})`;
 }
 
-/** Maps are no JSON. */
+/** Maps as plain objects, for JSON. */
 function shownData(shown: Shown): Readonly<Record<string, unknown>> {
   if (!('document' in shown)) return { ...shown };
   const { document, ...rest } = shown;

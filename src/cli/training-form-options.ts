@@ -1,5 +1,5 @@
 /**
- * @file Options of the form that a model is trained in: what of it is switched to training, which weights are one.
+ * @file Options of the form that a model is trained in: the parts that are switched to training, and tied weights.
  */
 import type { BatchStatistics, TrainingFormOptions } from '../api/index.js';
 import { BATCH_STATISTICS } from '../api/words.js';
@@ -20,7 +20,7 @@ export interface TrainingFormFlags {
   readonly frozen?: readonly string[];
 }
 
-/** Which parameters there are: `inspect` shows what they do, `compile --train` trains so. */
+/** Options that define the parameters: `inspect` shows their effect, `compile --train` trains accordingly. */
 export const parameterOptions: readonly CommandOption[] = [
   { flags: '--tie <a=b>', says: 'these two parameters are one; repeatable', parse: repeatedValues, repeats: true },
   {

@@ -139,7 +139,7 @@ export const trainingOptions: readonly CommandOption[] = [
   ...trainingFormOptions,
 ];
 
-/** What is asked for. @throws AutoparError (usage) for options of training without --train, and for those that contradict */
+/** The requested training. @throws AutoparError (usage) for options of training without --train, or contradictory ones */
 export async function trainingOf(
   flags: TrainingFlags,
 ): Promise<{ readonly training?: Training; readonly microBatch?: number }> {

@@ -1,5 +1,5 @@
 /**
- * @file What `autopar inspect --train` prints: trained parameters, their groups and state, and what all of it takes.
+ * @file The output of `autopar inspect --train`: trained parameters, their groups and state, and the memory of all of them.
  */
 import type { Inspection } from '../api/index.js';
 import { bytesText, countText, wholeText } from './quantity.js';
@@ -7,7 +7,7 @@ import { printable, tableLines } from './table.js';
 
 type InspectedTraining = NonNullable<Inspection['training']>;
 
-/** Rows of the table that are shown unless all are asked for. */
+/** Rows of the table that are shown by default. */
 const SHOWN = 10;
 
 /** Lines of the section. */

@@ -104,7 +104,7 @@ export function verificationLines(result: VerifyResult, output: Output): readonl
   ];
 }
 
-/** Of each output of a quantised model that differs: how much ONNX Runtime's own results of it do. */
+/** For each output of a quantised model that differs: how much ONNX Runtime's own results of it differ. */
 function ownDifferenceLines({ outputs, unoptimised = [] }: VerifyResult): readonly string[] {
   return unoptimised.map(({ name, worstAbsolute: own }) => {
     const ours = outputs.find((output) => output.name === name)?.worstAbsolute ?? 0;
@@ -177,7 +177,7 @@ function worstSteps(comparisons: readonly VerifiedTensor[]): readonly VerifiedTe
   return [...worst.values()];
 }
 
-/** Several blocks of one tensor are one line: that of the worst. */
+/** Several local tensors of one tensor are one line: that of the worst. */
 function notable(comparisons: readonly VerifiedTensor[]): readonly VerifiedTensor[] {
   const worstFirst = [...comparisons].sort((left, right) => share(right) - share(left));
   const failed = worstFirst.filter(({ passed }) => !passed);

@@ -1,12 +1,12 @@
 /**
- * @file `--write-model F.onnx`: what the commands that take `--model` have in common of it.
+ * @file `--write-model F.onnx`: the common part of the commands that take `--model`.
  */
 import type { Inspection, InspectOptions } from '../api/index.js';
 import type { CommandOption } from './command.js';
 
 export type WriteModelFlags = Pick<InspectOptions, 'writeModel' | 'force'>;
 
-/** Of a command that has a `--force` of its own. */
+/** The option of a command that has a `--force` of its own. */
 export const writeModelOption: CommandOption = {
   flags: '--write-model <file.onnx>',
   says: 'also write the model of --model, its weights as inputs without values',

@@ -13,10 +13,10 @@ import { scheduleCsv } from './schedule-csv.js';
 import { writeWeights } from './weights.js';
 
 /**
- * Checks what was lowered and generated, and writes the program and the weight shards of its stages to `directory`, a folder that
- * is there and empty.
+ * Checks the lowered stages and the generated program, and writes the program and the weight shards of its stages to `directory`,
+ * an existing empty folder.
  * @throws Error (an internal error) where the check finds anything, before anything is written; AutoparError (exit cannotWrite)
- * where a file cannot be written; the caller removes what was written.
+ * where a file cannot be written; the caller removes the written files.
  */
 export async function emitProgram(
   directory: string,

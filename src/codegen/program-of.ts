@@ -105,7 +105,7 @@ function outputsOf(sharded: ShardedGraph, stage: number): Program['outputs'] {
     .map(({ tensor, output }) => valueRecord(sharded, stage, tensor, output));
 }
 
-/** A collective between experts, which sends the rows of an exchange that hold something. */
+/** A collective, where it is a dispatch between experts with the mark that sends only filled rows. */
 function filledOnly(
   { collective, axes, input }: CommunicationNode,
   { mesh, tensors }: ShardedGraph,
@@ -295,7 +295,7 @@ function tensorRecords(
 }
 
 /**
- * The graph's tensor that a tensor is a block of: itself, or where a collective brought it into another layout what that read.
+ * The graph's tensor that a tensor is a shard of: itself, or the operand of the collective that resharded it.
  */
 function sources(graph: Graph, { nodes, tensors, microBatches }: ShardedGraph): (name: string) => string | undefined {
   const moved = new Map(nodes.flatMap((node) => (node.kind === 'compute' ? [] : [[node.output, node.input] as const])));
@@ -311,7 +311,7 @@ function sources(graph: Graph, { nodes, tensors, microBatches }: ShardedGraph): 
     if (source === undefined) return undefined;
     const isWhole = !graph.weights.has(source) && tensors.get(name)?.varying === undefined;
     if (!isWhole || microBatches === undefined) return isWhole ? source : undefined;
-    // What a micro-batch makes is a part of the model's tensor, which has another shape; so is what is fed to it.
+    // A micro-batch's result is a part of the model's tensor, which has another shape; so is its input.
     const isPart = inMicroBatch.has(name) || microBatches.cut.has(source) || source === microBatches.index;
     return isPart ? undefined : source;
   };

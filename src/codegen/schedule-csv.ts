@@ -2,13 +2,13 @@
  * @file The placed schedule of a program in PyTorch's action grammar (torch.distributed.pipelining): a row per stage, `3F0` being
  * the forward of micro-batch 0 through part 3 of the model, `B` a backward, `I` and `W` its halves, `3SEND_F0` and `4RECV_F0`
  * the two ends of a transfer. The grammar knows transfers between neighbouring parts only: those of skip connections, of
- * gradients that several stages add up, and what is exchanged once a step have no name in it and are left out.
+ * gradients that several stages add up, and transfers once a step have no name in it and are left out.
  */
 import { type ChunkList, computeLists, lastList, programPhases } from '../partition/program-phases.js';
 import type { PipelineStage, ShardedGraph } from '../partition/sharded-graph.js';
 import type { Program } from '../program/program.js';
 
-/** The text of schedule.csv; null for a program that is no pipeline. */
+/** The text of schedule.csv; null for a program that is not a pipeline. */
 export function scheduleCsv({ schedule }: Program, stages: readonly ShardedGraph[]): string | null {
   const pipelines = stages.flatMap(({ pipeline }) => pipeline ?? []);
   if (pipelines.length !== stages.length) return null;

@@ -35,10 +35,10 @@ export interface Binding {
   readonly inside: string;
 }
 
-/** What codegen knows of the tensors around a segment. */
+/** The context of a segment for codegen: the tensors around it. */
 export interface SegmentContext {
   readonly graph: ShardedGraph;
-  /** Weights that are no part of the segment's structure: their blocks are bound when it is loaded. */
+  /** Weights that are not part of the segment's structure: their shards are bound when it is loaded. */
   readonly bound: ReadonlySet<string>;
   /** Values that are part of the structure. */
   readonly inline: ReadonlyMap<string, Uint8Array>;

@@ -1,7 +1,7 @@
 /**
- * @file Weight shards: each weight cut by its layout, once per distinct shard.
+ * @file Weight shards: each weight sharded by its layout, once per distinct shard.
  *
- * Shards that are cut over the same axes lie in one file per shard number: `weights/whole.safetensors`,
+ * Weights that are sharded over the same axes are in one file per shard number: `weights/whole.safetensors`,
  * `weights/tp-0.safetensors`, `weights/tp-1.safetensors`, …. A rank reads the file with its index on these axes.
  */
 import { AutoparError } from '../ir/error.js';
@@ -17,7 +17,7 @@ import { type SafetensorsEntry, writeSafetensors } from '../program/safetensors.
 import type { SubAxis } from '../sharding-propagation/mesh.js';
 import { axesSize, subAxes, subAxisSize } from '../sharding-propagation/mesh.js';
 
-/** A tensor of the sharded graph whose blocks are cut from a weight. */
+/** A tensor of the sharded graph whose shards are read from a weight. */
 export interface WeightBlock {
   readonly tensor: string;
   readonly weight: string;
@@ -28,7 +28,7 @@ function storedTensors(sharded: ShardedGraph): readonly WeightBlock[] {
   return [...sharded.weights, ...sharded.state.map(({ to }) => ({ tensor: to, weight: to }))];
 }
 
-/** Where each bound weight's block is found: by tensor of the sharded graph. `prefix` begins the names of files. */
+/** Where each bound weight's shard is found: by tensor of the sharded graph. `prefix` begins the names of files. */
 export function placeWeights(
   graph: Graph,
   sharded: ShardedGraph,
@@ -95,7 +95,7 @@ export async function writeWeights(
   for (const [file, entries] of files) await writeSafetensors(`${directory}/${file}`, entries);
 }
 
-/** The block of one rank. */
+/** The shard of one rank. */
 async function* blockPieces(
   name: string,
   weight: Weight,
@@ -152,7 +152,7 @@ function inOrder(weights: readonly WeightBlock[]): readonly WeightBlock[] {
   return [...weights].sort((a, b) => (a.tensor < b.tensor ? -1 : a.tensor > b.tensor ? 1 : 0));
 }
 
-/** Axes that cut a tensor, in mesh order. */
+/** Axes that a tensor is sharded over, in mesh order. */
 function cutAxes(sharded: ShardedGraph, type: ShardedTensor): readonly SubAxis[] {
   const used = new Set(type.layout.dims.flatMap((pieces) => pieces.flatMap((piece) => piece.axes)));
   return subAxes(sharded.mesh)

@@ -1,6 +1,6 @@
 /**
- * @file Elements of a data file as a program's input takes them: whole numbers widened without loss, and checked against what
- * they may be.
+ * @file Elements of a data file as a program's input takes them: whole numbers widened without loss, and checked against their
+ * range.
  */
 import { byteLength, type DType } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
@@ -22,9 +22,9 @@ export interface DataInput {
   readonly shape: readonly number[];
   /** The dimension that counts samples; null: one value serves all of them. */
   readonly batchAxis: number | null;
-  /** What its whole numbers may be. */
+  /** The range that its whole numbers may have. */
   readonly range?: ValueRange;
-  /** What stands for data in rows that pad the last batch; 0 where it is left out. */
+  /** The value of rows that pad the last batch; 0 where it is left out. */
   readonly padding?: number;
 }
 

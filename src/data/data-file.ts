@@ -25,7 +25,7 @@ export interface SlicedArray {
 
 export interface DataFile {
   readonly file: string;
-  /** Of an .npz by name; the only array of other files has the name ''. */
+  /** Arrays of an .npz by name; the only array of other files has the name ''. */
   readonly arrays: ReadonlyMap<string, SlicedArray>;
   readonly close: () => void;
 }

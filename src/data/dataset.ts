@@ -12,7 +12,7 @@ import { type DataFile, openDataFile, type SlicedArray, type TokenType } from '.
 export interface DatasetOptions {
   readonly files: readonly string[];
   readonly inputs: readonly DataInput[];
-  /** Of inputs that are tokens, the one that holds those that follow; null where there is none. */
+  /** The token input that holds the next tokens; null where there is none. */
   readonly labels: string | null;
   readonly tokenType: TokenType;
 }
@@ -43,7 +43,7 @@ interface SampleSource {
 }
 
 /**
- * Opens files; what they hold is read as it is needed.
+ * Opens files; their data is read when it is needed.
  * @throws AutoparError (input) as `openDataFile`; `missing-input`, `unknown-input`, `wrong-data` for arrays that are not those of
  * the inputs; `data-too-short` for no sample
  */

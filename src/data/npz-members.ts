@@ -1,5 +1,5 @@
 /**
- * @file Where the members of an .npz lie in the file, from its central directory, so that a stored one can be read in slices.
+ * @file Positions of an .npz's members in the file, from its central directory, so that a stored one can be read in slices.
  *
  *     local header, data │ … │ central directory: a record per member │ (zip64 end, its locator) │ end record
  */
@@ -20,14 +20,14 @@ const RECORD = 0x02014b50;
 const LOCAL = 0x04034b50;
 const END_BYTES = 22;
 const LOCATOR_BYTES = 20;
-/** A comment behind the end record is no longer. */
+/** Maximum length of a comment behind the end record. */
 const MOST_COMMENT = 2 ** 16;
 /** An archive of arrays has some; more bytes of directory than this are refused. */
 const MOST_DIRECTORY = 2 ** 24;
 const WIDE_EXTRA = 1;
 const IN_EXTRA = 0xffffffff;
 
-/** @throws AutoparError (input) `bad-array` for what is no archive of arrays; `compressed-data` for a member that is deflated */
+/** @throws AutoparError (input) `bad-array` if the file is not an archive of arrays; `compressed-data` for a deflated member */
 export function npzMembers(descriptor: number, size: number, file: string): readonly NpzMember[] {
   const bad = (what: string) =>
     new AutoparError('bad-array', 'input', `${file} ${what}`, { file }, 'write it again with numpy.savez');

@@ -1,6 +1,6 @@
 /**
- * @file Which sample is read when: a pure function of seed, epoch and index, so that a run that is resumed reads what it would
- * have read, and no order is kept.
+ * @file Which sample is read when: a pure function of seed, epoch and index, so that a resumed run reads the same samples as
+ * without the interruption, and no order is stored.
  *
  * An epoch's order is a permutation of the samples: a Feistel network over the next power of four, walked until the number is
  * that of a sample (Black and Rogaway 2002).
@@ -41,7 +41,7 @@ function mix(one: number, other: number): number {
   return (bits ^ (bits >>> 16)) >>> 0;
 }
 
-/** What becomes of samples at the end of an epoch that fill no batch. */
+/** How samples at the end of an epoch that do not fill a batch are handled. */
 export type LastBatch = 'drop' | 'pad';
 
 /** Batches of an epoch. */

@@ -1,6 +1,6 @@
 /**
- * @file Input of partition: a strategy per operator, and which readers of a tensor share one redistribution.
- * The search writes it, plan.json stores it, `partition` obeys it.
+ * @file Input of partition: a strategy per operator, and which readers of a tensor share one reshard.
+ * The search writes it, plan.json stores it, `partition` applies it.
  */
 import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
@@ -14,8 +14,8 @@ export interface TensorReader {
 }
 
 /**
- * Readers that are served by one redistribution of the tensor to `layout`, when the first of them runs; where the first is the
- * output, when the tensor is made.
+ * Readers that share one reshard of the tensor to `layout`. It runs when the first of them runs, or when the tensor is computed
+ * if the first is the output.
  */
 export interface SharedReshard {
   readonly tensor: string;
@@ -31,12 +31,12 @@ export interface Assignment {
   readonly inputs: ReadonlyMap<string, Layout>;
   /**
    * Every reader of every computed tensor or data input is in exactly one. Where the reshard's layout equals the
-   * produced one, it costs nothing. A reader whose demand differs from its reshard's layout pays its own redistribution
-   * from there. Weights have no reshards: each reader gets its block straight from the file.
+   * produced one, it costs nothing. A reader whose required layout differs from its reshard's layout has its own reshard
+   * from there. Weights have no reshards: each reader loads its shard directly from the file.
    */
   readonly sharedReshards: readonly SharedReshard[];
   /**
-   * The backward gathers again what the forward gathered of an activation, which keeps the block of each rank alone (Korthikanti
+   * The backward repeats the forward's all-gather of an activation, so that only each rank's shard is stored (Korthikanti
    * et al. 2022). Left out where both read one shared reshard.
    */
   readonly gathersAgain?: true;

@@ -1,10 +1,10 @@
 /**
  * @file Buckets: collectives on parameters and their gradients that start together, as one message. A network moves many small
- * tensors slower than one large; and what starts early is hidden behind the backward.
+ * tensors slower than one large; and collectives that start early overlap with the backward.
  *
  * Members of a bucket are of one kind, over the same axes, of one dtype; none needs another's result: as many collectives come
- * before each of them. A bucket takes them in the order in which the backward makes their operands, until the next would make it
- * larger than was asked for.
+ * before each of them. A bucket takes them in the order in which the backward computes their operands, until the next would make
+ * it larger than its limit.
  */
 import type { DType } from '../ir/dtype.js';
 import { isOnceAStep, passOf } from '../ir/graph.js';
@@ -15,7 +15,7 @@ import { localBytes } from './partition.js';
 import { servedLayer } from './prefetch.js';
 import { type CommunicationNode, readsOf, resultsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
 
-/** What a bucket may hold; nothing is joined where neither is said. */
+/** Limits of a bucket; collectives are not joined where neither is given. */
 export interface BucketLimit {
   readonly bucketBytes?: number;
   /** Collectives. */
@@ -57,7 +57,7 @@ interface Bucket {
   readonly members: number;
 }
 
-/** Bytes of the whole array that a group holds together: of a gather's result, of anything else's operand. */
+/** Bytes of the whole array that a group holds together: a gather's result, or the operand of any other collective. */
 export function arrayBytes(
   { collective, input, output }: Pick<CommunicationNode, 'collective' | 'input' | 'output'>,
   { tensors }: Pick<ShardedGraph, 'tensors'>,
@@ -102,7 +102,7 @@ function candidates(graph: ShardedGraph): readonly BucketCandidate[] {
         depth.set(step.node.output, 1 + depthOf(awaitedBy(step.node)));
         place.set(step.node.output, at);
       } else if (step.kind === 'recv') {
-        // Another stage may wait for all that comes before: nothing of that joins what needs this.
+        // Another stage may wait for all earlier collectives: none of them joins a collective that depends on this tensor.
         depth.set(step.transfer.tensor, 1 + deepest);
       } else if (step.kind === 'start' && isOfParameters(step.node)) {
         const { collective, axes, input, phase } = step.node;
@@ -117,7 +117,7 @@ function candidates(graph: ShardedGraph): readonly BucketCandidate[] {
           reduction,
           axes,
           dtype,
-          // What one layer gathers in a pass is one message: weights of the next would have to be there with it.
+          // All gathers of one layer in a pass are one message: with the next layer's, its weights would be resident too.
           early.has(step.node) ? [servedLayer(step.node), passOf(phase)] : phase,
           behind,
         ]);
@@ -131,7 +131,7 @@ function candidates(graph: ShardedGraph): readonly BucketCandidate[] {
 /** Collectives that buckets hold. */
 const KINDS: ReadonlySet<string> = new Set(['all-reduce', 'reduce', 'reduce-scatter', 'all-gather', 'broadcast']);
 
-/** Gathers of weights, and what they gather: in buckets they wait for nothing else (prefetch.ts). */
+/** Gathers of weights, and the nodes that make their operands: in buckets they wait for nothing else (prefetch.ts). */
 function beginningEarly({ nodes }: ShardedGraph, ofWeights: ReadonlySet<ShardedNode>): ReadonlySet<ShardedNode> {
   const early = new Set<ShardedNode>();
   const gathered = new Set<string>();
@@ -145,8 +145,8 @@ function beginningEarly({ nodes }: ShardedGraph, ofWeights: ReadonlySet<ShardedN
 }
 
 /**
- * Tells collectives on parameters and gradients from those on activations: they run once a step, or they read a weight or what is
- * computed of weights alone, or make what micro-batches add up.
+ * Distinguishes collectives on parameters and gradients from those on activations: they run once a step, or they read a weight or
+ * a tensor computed from weights alone, or make a summand of a sum over micro-batches.
  */
 function parametersIn(graph: ShardedGraph, ofWeights: ReadonlySet<ShardedNode>): (node: CommunicationNode) => boolean {
   const summands = new Set(

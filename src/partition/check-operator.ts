@@ -1,5 +1,5 @@
 /**
- * @file Typing of one operator on the ranks' blocks: over each mesh axis its results' types follow from its operands'.
+ * @file Typing of one operator on the ranks' shards: over each mesh axis its results' types follow from its operands'.
  *
  *     all operands replicated                          → replicated
  *     some sharded or varying                          → sharded or varying; partial where the rule contracts over the axis, and
@@ -7,9 +7,9 @@
  *     all operands of a linear set partial (sum)       → partial (sum)
  *     results held by the first rank alone             ← it has the operands, and they are the same on all ranks or there alone
  *
- * Which dimension an axis shards follows from the factor rule; dtypes and local shapes are what the registry infers from the
- * local operands. Operators that a lowering made from coordinates (`ComputeNode.lowering`) follow the same rules over axes, not
- * over dimensions: their rules know no ranks.
+ * Which dimension an axis shards follows from the factor rule; dtypes and local shapes follow from the registry's inference on
+ * the local operands. Operators that a lowering made from coordinates (`ComputeNode.lowering`) follow the same rules over axes,
+ * not over dimensions: their rules do not depend on ranks.
  */
 import {
   type DimensionFactors,
@@ -53,8 +53,8 @@ export function checkOperator(
   if (entryOf(node.op, node.domain) && !checkTypes(entry, bare, outputs, report)) return;
   const whole = (type: ShardedTensor | null) => type && { dtype: type.dtype, shape: type.shape };
   const view: OperatorView = { ...bare, inputs: inputs.map(whole), outputs: outputs.map(whole) };
-  // Attributes that hold sizes are those of a rank here, and a lowering's values are no parts of one tensor: no rule can be made
-  // for the whole shapes from them.
+  // Attributes that hold sizes hold local sizes here, and a lowering's values are not shards of one tensor: no rule for the
+  // global shapes follows from them.
   const rule = entry.resize || node.lowering ? null : entry.rule(view);
   if (rule) checkFactors(rule, inputs, outputs, report);
   const contracted = rule ? contractedAxes(rule, inputs) : null;
@@ -83,8 +83,8 @@ function checkTypes(entry: OperatorEntry, view: OperatorView, outputs: Operands,
 }
 
 /**
- * Rows beside a rank's block are cut out of blocks, masked, and joined to the block that they lie beside: before it, it, behind
- * it.
+ * Halo rows are sliced from neighbouring shards, masked, and concatenated with the shard that they border: rows before it, the
+ * shard, rows behind it.
  */
 function checkBorders(node: ComputeNode, inputs: Operands, [output]: Operands, report: Report): void {
   const made = output?.border;
@@ -115,8 +115,8 @@ function checkBorders(node: ComputeNode, inputs: Operands, [output]: Operands, r
 }
 
 /**
- * An operator runs on the ranks that hold its results: they hold its operands, and where these are the first ranks of an axis, no
- * rank of it holds another part of one.
+ * An operator runs on the ranks that hold its results: they hold its operands, and where they are the first ranks of an axis, no
+ * operand or result is sharded, partial or varying over it.
  */
 function checkFirstOnly(inputs: Operands, outputs: Operands, report: Report): void {
   const [made, ...others] = outputs.filter((type) => type !== null);
@@ -149,23 +149,23 @@ function contractedAxes(rule: FactorRule, inputs: Operands): ReadonlyMap<SubAxis
   return result;
 }
 
-/** Axes that cut a dimension, major to minor. */
+/** Axes that a dimension is sharded over, major to minor. */
 function axesCutting(type: ShardedTensor, dimension: number): readonly SubAxis[] {
   return (type.layout.dims[dimension] ?? []).flatMap((piece) => piece.axes);
 }
 
-/** Axes along which ranks hold different blocks or unrelated values. */
+/** Axes along which ranks hold different shards or unrelated values. */
 function distinctOver(type: ShardedTensor): readonly SubAxis[] {
   return [...type.layout.dims.flatMap((_, dimension) => axesCutting(type, dimension)), ...(type.varying ?? [])];
 }
 
 /**
- * Kinds of factors that an operator has whole. What a lowering cuts of them it cuts in operators of another form; the form for
- * indexed factors has the operator itself on a block, and adds the offset behind it.
+ * Kinds of factors that an operator needs unsharded. A lowering that shards them uses operators of another form; the form for
+ * indexed factors runs the operator itself on a shard, and adds the offset to its result.
  */
 const WHOLE: ReadonlySet<FactorKind> = new Set(['whole', 'halo', 'expanded', 'mask']);
 
-/** A factor is cut alike in all tensors that have it, and not at all where it must be whole. */
+/** A factor is sharded equally in all tensors that have it, and is unsharded where it must be whole. */
 function checkFactors(rule: FactorRule, inputs: Operands, outputs: Operands, report: Report): void {
   const seen = new Map<string, string>();
   const place = (type: ShardedTensor, dims: readonly DimensionFactors[]) =>
@@ -221,7 +221,7 @@ function checkAxes(
   }
 }
 
-/** Whether an axis cuts a result where it repeats one value: every rank makes its block of it from equal operands. */
+/** Whether a result that repeats one value is sharded over an axis: every rank computes its shard from equal operands. */
 function isRepeated(
   { lowering }: ComputeNode,
   entry: OperatorEntry,
@@ -233,7 +233,7 @@ function isRepeated(
   return rule !== null || entry.repeats === true;
 }
 
-/** Partial operands enter linear operators only; results are partial over what is carried or contracted, and no more. */
+/** Partial operands enter linear operators only; results are partial over the carried and contracted axes only. */
 function checkPartial(
   node: ComputeNode,
   { countedOnce = [] }: OperatorEntry,
@@ -251,7 +251,7 @@ function checkPartial(
         report(`operand ${index} is partial over ${axis} (${reduction}), which no operator carries`);
       carried.set(axis, [...(carried.get(axis) ?? []), index]);
     }
-  // What sums are added to counts on one rank of those that share out the sum.
+  // Operands added to a sum count on one of the ranks that hold its partial sums.
   const isCountedOnce = (index: number) => node.lowering === 'to-partial' && countedOnce.includes(index);
   for (const [axis, operands] of carried) if (operands.every(isCountedOnce)) carried.delete(axis);
   for (const [axis, operands] of carried) {
@@ -267,7 +267,7 @@ function checkPartial(
     if (!output) continue;
     const partial = new Map(output.layout.partial.map(({ axis, reduction }) => [axis, reduction]));
     const wanted = new Map([...[...carried.keys()].map((axis) => [axis, 'sum'] as const), ...(contracted ?? [])]);
-    // A result that keeps the contracted factor is cut over the axis instead.
+    // A result that keeps the contracted factor is sharded over the axis instead.
     const after = new Set(distinctOver(output));
     for (const [axis, reduction] of wanted)
       if (partial.get(axis) !== reduction && !(after.has(axis) && !carried.has(axis)))
@@ -281,7 +281,7 @@ function checkPartial(
   }
 }
 
-/** What the first of some ranks alone keeps is the same on all of them. */
+/** A value that only the first rank of an axis keeps must be replicated over that axis. */
 function checkFirst([condition, ...values]: Operands, report: Report): void {
   for (const axis of condition?.varying ?? [])
     for (const value of values)
@@ -289,7 +289,7 @@ function checkFirst([condition, ...values]: Operands, report: Report): void {
         report(`the first rank of ${axis} keeps ${value.name}, which is not replicated over it`);
 }
 
-/** Whether a lowering makes partial values of a kind: sums of which all ranks but one have no part. */
+/** Whether a lowering makes partial values of a kind: sums to which all ranks but one contribute zero. */
 function mayMask({ lowering }: ComputeNode, reduction: Reduction): boolean {
   return lowering === 'indexed' || (lowering !== 'slice' && reduction === 'sum');
 }

@@ -1,13 +1,13 @@
 /**
- * @file The checker: types every node of a sharded graph by what its tensors are over each mesh axis.
+ * @file The checker: types every node of a sharded graph by the types of its tensors over each mesh axis.
  *
- *     replicate  all ranks hold the same          shard    ranks hold blocks
+ *     replicate  all ranks hold the same          shard    ranks hold shards
  *     partial    ranks hold summands              varying  ranks hold unrelated values
  *     first      the first rank alone holds it
  *
  * Independent of the lowering: it looks at local shapes, layouts and the registry's rules only, for operators in
  * check-operator.ts, for collectives in collective-rule.ts. Every node makes something that is read; state and outputs are whole
- * values, and what a stage sends has the type that the other one receives.
+ * values, and a sent tensor has the type that the other stage receives.
  */
 import type { Graph } from '../ir/graph.js';
 import { collectiveProblem, heldDifference } from '../sharding-propagation/collective-rule.js';
@@ -26,13 +26,13 @@ import {
   type StageTransfer,
 } from './sharded-graph.js';
 
-/** A finding: which node and what is wrong with it. */
+/** A finding: a node and its problem. */
 export interface Finding {
   readonly node: string;
   readonly problem: string;
 }
 
-/** All that is wrong with a sharded graph; empty when it is sound. */
+/** All problems of a sharded graph; empty when it is valid. */
 export function checkSharded(graph: ShardedGraph): readonly Finding[] {
   const findings: Finding[] = [];
   const known = new Set<string>([
@@ -52,7 +52,7 @@ export function checkSharded(graph: ShardedGraph): readonly Finding[] {
       findings.push({ node: tensor.name, problem: `local shape [${tensor.localShape}] is not [${expected}]` });
     }
   }
-  // Of operators that differ in names alone one is checked.
+  // One of several operators that differ only in names is checked.
   const sound = new Set<string>();
   for (const node of graph.nodes) {
     const report = (problem: string) => findings.push({ node: node.name, problem });
@@ -93,8 +93,8 @@ export function checkSharded(graph: ShardedGraph): readonly Finding[] {
 }
 
 /**
- * All that is wrong with what a graph was lowered to, one stage or those of a pipeline: with each by itself, with dtypes that are
- * not the unsharded graph's, and with tensors that one stage sends and another receives.
+ * All problems of a lowered graph, one stage or those of a pipeline: those of each stage by itself, dtypes that differ from the
+ * unsharded graph's, and tensors that one stage sends and another receives.
  */
 export function checkStages(stages: readonly LoweredStage[]): readonly Finding[] {
   const findings = stages.flatMap(({ graph, sharded }) => [...checkSharded(sharded), ...checkDtypes(graph, sharded)]);
@@ -121,7 +121,7 @@ interface StageTransferEnd extends Pick<StageTransfer, 'name' | 'tensor' | 'when
   readonly graph: ShardedGraph;
 }
 
-/** The ends of one kind, by what is sent from where to where. */
+/** The ends of one kind, by tensor, sending stage and receiving stage. */
 function transfersIn(
   stages: readonly LoweredStage[],
   kind: 'sends' | 'receives',
@@ -145,7 +145,7 @@ function transferDifference(sent: readonly StageTransferEnd[], received: readonl
   return from && to ? typeDifference(one.graph, from, to) : 'it has no type';
 }
 
-/** @throws Error (an internal error) with the first of what `checkStages` finds */
+/** @throws Error (an internal error) with the first finding of `checkStages` */
 export function assertSound(stages: readonly LoweredStage[]): void {
   const findings = checkStages(stages);
   if (findings.length === 0) return;
@@ -163,7 +163,7 @@ function checkDtypes({ tensors }: Graph, sharded: ShardedGraph): readonly Findin
   });
 }
 
-/** Constants are what they are on all ranks; coordinates vary over their axes; all ranks have them, and what is stored or fed. */
+/** Constants are equal on all ranks; coordinates vary over their axes; all ranks have them, and stored weights and inputs. */
 function checkGiven({ tensors, constants, coordinates, inputs, weights, state }: ShardedGraph): readonly Finding[] {
   const findings: Finding[] = [];
   const kept = new Set(state.map(({ to }) => to));
@@ -183,7 +183,7 @@ function checkGiven({ tensors, constants, coordinates, inputs, weights, state }:
   return findings;
 }
 
-/** State ends a step as it begins the next. */
+/** State has the same type at the end of a step as at the beginning of the next. */
 function checkState(graph: ShardedGraph): readonly Finding[] {
   return graph.state.flatMap(({ from, to }) => {
     const [left, kept] = [graph.tensors.get(from), graph.tensors.get(to)];
@@ -192,7 +192,7 @@ function checkState(graph: ShardedGraph): readonly Finding[] {
   });
 }
 
-/** What differs between two tensors of which one becomes the other as it is; null where nothing does. */
+/** The difference between two tensors, one of which becomes the other unchanged, or null if there is none. */
 function typeDifference({ mesh }: ShardedGraph, one: ShardedTensor, other: ShardedTensor): string | null {
   if (one.dtype !== other.dtype) return `${one.dtype} and ${other.dtype}`;
   if (!sameShape(one.shape, other.shape)) return `[${one.shape}] and [${other.shape}]`;
@@ -209,7 +209,7 @@ function checkCommunication({ tensors, mesh }: ShardedGraph, node: Communication
   if (problem !== null) report(`${place}: ${problem}`);
 }
 
-/** A copy is what it copies, in another memory; one of the two is the device's. */
+/** A copy has the type of its source, in another memory; one of the two is the device's. */
 function checkMove(graph: ShardedGraph, { input, output }: MoveNode, report: Report): void {
   const [from, to] = [graph.tensors.get(input), graph.tensors.get(output)] as [ShardedTensor, ShardedTensor];
   const difference = typeDifference(graph, from, to);

@@ -1,14 +1,14 @@
 /**
- * @file A graph cut into the stages of a pipeline: each stage is a graph of its own, and between stages stand transfers, derived
- * from what one stage makes and another reads. Nothing is special about a skip connection, an encoder's output or a tied table:
- * a tensor goes from the stage that makes it to every stage that reads it.
+ * @file A graph cut into pipeline stages: each stage is a graph of its own, with transfers between stages, derived from the
+ * tensors that one stage computes and another reads. Skip connections, encoder outputs and tied tables are not special cases:
+ * a tensor is sent from the stage that computes it to every stage that reads it.
  *
- *     forward       on the stage that the plan says; what depends on no parameter (masks, positions, labels' counts) on every
- *                   stage that reads it, from data inputs that are fed there
- *     gradients     on the stage of their forward operator; what several readers' gradients add up to, where the tensor is made
- *     a weight      and its state and update on the stage of its first reader, its home; other readers are sent its value once
+ *     forward       on the stage that the plan states; operators that depend on no parameter (masks, positions, labels' counts)
+ *                   on every stage that reads them, from data inputs that are fed there
+ *     gradients     on the stage of their forward operator; the sum of several readers' gradients, where the tensor is computed
+ *     a weight      and its state and update on the stage of its first reader, its home; other readers receive its value once
  *                   a step, and send back their part of its gradient, summed over micro-batches
- *     scalars       of the whole step (gradient norm, loss scale) on the last stage that has part in them
+ *     scalars       of the training step (gradient norm, loss scale) on the last stage that contributes to them
  */
 import { type Recomputed, withClones } from '../ir/autodiff/recompute.js';
 import { type Graph, isBackward, isOfModel, type Node, type StatePair, typeOf } from '../ir/graph.js';
@@ -50,7 +50,7 @@ export interface StageGraph {
 
 export interface CutGraph {
   readonly stages: readonly StageGraph[];
-  /** In the order in which the whole graph's operators make them, so that receiving in this order never waits in a circle. */
+  /** In the order in which the whole graph's operators compute them, so that receiving in this order never deadlocks. */
   readonly transfers: readonly CutTransfer[];
 }
 
@@ -63,7 +63,7 @@ export function cutStages(graph: Graph, placeOf: ReadonlyMap<string, StagePlace>
   return new Cutting(graph, placeOf, stages).run();
 }
 
-/** By operator the stage that it runs on; of one that several stages run for themselves the first of them. */
+/** By operator: the stage that it runs on; the first of them where several stages run it for themselves. */
 export function stageOfOperators({ stages }: CutGraph): ReadonlyMap<string, number> {
   const stageOf = new Map<string, number>();
   for (const [stage, { graph }] of stages.entries())
@@ -89,12 +89,12 @@ export function sharedOperators(graph: Graph): ReadonlySet<Node> {
   }
 }
 
-/** Whether an operator is of the forward, or does it again. */
+/** Whether an operator is of the forward, or recomputes it. */
 function isForward({ phase }: Node): boolean {
   return isOfModel(phase) || phase === 'recompute';
 }
 
-/** Everything that stands on one stage is chunk 0's unless a forward operator says otherwise. */
+/** Operators of a stage belong to chunk 0 unless a forward operator determines another one. */
 const FIRST = 0;
 
 class Cutting {
@@ -129,7 +129,7 @@ class Cutting {
     return { stages: members.map((nodes, stage) => this.stageGraph(nodes, stage, transfers)), transfers };
   }
 
-  /** When a transfer's tensor is there, as a place in the order of operators. */
+  /** When a transfer's tensor exists, as a position in the order of operators. */
   private rank({ tensor, when }: CutTransfer): number {
     return when === 'begin' ? -1 : (this.order.get(tensor) ?? -1);
   }
@@ -179,13 +179,13 @@ class Cutting {
     return this.graph.nodes.filter((node) => wanted.has(node));
   }
 
-  /** Whether every stage that wants a tensor makes it for itself; the first does so for the user. */
+  /** Whether every stage that needs a tensor computes it for itself; the first one does so for the user. */
   private isShared(tensor: string): boolean {
     const maker = this.makers.get(tensor);
     return maker !== undefined && this.shared.has(maker);
   }
 
-  /** What a stage reads that another one makes. */
+  /** Transfers of tensors that a stage reads and another one computes. */
   private received(nodes: readonly Node[], stage: number): CutTransfer[] {
     const found = new Map<string, CutTransfer>();
     for (const name of nodes.flatMap(({ inputs }) => inputs)) {
@@ -248,7 +248,7 @@ class Cutting {
   }
 
   /**
-   * What a stage runs for itself runs with the first of its chunks that reads it; what the backward does again, with the last.
+   * An operator that a stage runs for itself runs with the first of its chunks that reads it; a recomputed one with the last.
    */
   private chunksOf(nodes: readonly Node[], stage: number): ReadonlyMap<string, number> {
     const chunks = new Map<string, number>();
@@ -267,8 +267,8 @@ class Cutting {
 }
 
 /**
- * Forward operators in the order in which their chunks run, so that what several read is made by the first to run. Operators that
- * read no parameter may stand behind others of a later chunk in the whole graph.
+ * Forward operators in the order in which their chunks run, so that the first chunk to run computes what several chunks read.
+ * Operators that read no parameter may stand behind others of a later chunk in the whole graph.
  */
 function byChunk(nodes: readonly Node[], chunks: ReadonlyMap<string, number>): readonly Node[] {
   const turn = ({ name, phase }: Node) => {
@@ -278,7 +278,7 @@ function byChunk(nodes: readonly Node[], chunks: ReadonlyMap<string, number>): r
   return [...nodes].sort((a, b) => turn(a) - turn(b));
 }
 
-/** A stage is fed, and gives, its own part of what micro-batches are cut from. */
+/** The inputs and outputs split into micro-batches that belong to a stage. */
 function ofStage(
   { count, cut, index, exceptLast }: NonNullable<Graph['microBatches']>,
   data: readonly string[],

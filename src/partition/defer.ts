@@ -1,18 +1,18 @@
 /**
- * @file Operators that could run long before anything needs their results: what backward computes again from the forward's
- * values, gathers of stored activations, casts and gathers of weights. Each runs as late as possible: once the operand arrives
- * that its first reader waits for anyway. So their results are alive in one layer at a time, not in all of them.
+ * @file Operators that could run long before anything needs their results: recomputed operators, gathers of stored
+ * activations, casts and gathers of weights. Each runs as late as possible: once the operand arrives that its first reader
+ * waits for anyway. So their results are alive in one layer at a time, not in all of them.
  *
  * An operator is deferred if both hold:
  *
  *     it has slack          a chain of operators through it is shorter than one that joins it
- *     deferring is free     its operands are alive until then anyway: weights, state, and for backward what the forward stored;
+ *     deferring is free     its operands are alive until then anyway: weights, state, and for backward stored activations;
  *                           or they are made by deferred operators; or, in the forward, they take less memory than its
  *                           results, as those of DequantizeLinear do, which ONNX Runtime fuses with a reader in the same
- *                           segment; what one operator was lowered to stays together then
+ *                           segment; the nodes that one operator was lowered to stay together then
  *
- * What a hop of a ring takes of an operand that stays where it is (streamed.ts) is taken when the hop's block is there: other
- * hops read the operand as well. Blocks that go round leave together, or a rank would hold one more of those that left first.
+ * A ring hop slices a stationary operand (streamed.ts) when the hop's block has arrived: other hops read the operand as well.
+ * Blocks that travel round the ring are sent together, or a rank would hold one more of those that were sent first.
  *
  * Gradients of weights have slack too, but their operands would be held for them; so they are not deferred.
  */
@@ -61,7 +61,7 @@ export function deferrals(graph: ShardedGraph, whole = graph): ReadonlyMap<Shard
   for (const [index, node] of nodes.entries()) {
     const reader = deferred[index] ? nodes[firstReader[index] ?? nodes.length] : undefined;
     if (!reader) continue;
-    // A node of another place would part the segment of its reader, as a gather of a stored weight does: it runs before the
+    // A node of another place would split the segment of its reader, as a gather of a stored weight does: it runs before the
     // reader's whole layer.
     const before = samePlace(node, reader) && !gathered.has(node) ? reader : nodes[runs[firstReader[index] ?? 0] ?? 0];
     const awaited = before ? readsOf(before).filter((name) => deferred[makers.get(name) ?? -1] === false) : [];
@@ -70,7 +70,7 @@ export function deferrals(graph: ShardedGraph, whole = graph): ReadonlyMap<Shard
   return result;
 }
 
-/** Origins whose blocks go round the ranks, a hop at a time. */
+/** Origins whose blocks travel round a ring of ranks, one hop at a time. */
 function streamedOrigins({ nodes }: ShardedGraph): ReadonlySet<string> {
   return new Set(nodes.flatMap((node) => (isPermute(node) ? [node.origin] : [])));
 }
@@ -113,14 +113,14 @@ function slackOf(operands: readonly (readonly number[])[]): readonly boolean[] {
 }
 
 /**
- * Collectives on stored weights, or on what is computed of them alone: gathers of weights that ranks hold in parts. Those of a
- * layer run together, before the layer.
+ * Collectives on stored weights, or on tensors computed from them alone: gathers of sharded weights. Those of a layer run
+ * together, before the layer.
  */
 export function weightGathers(graph: ShardedGraph): ReadonlySet<ShardedNode> {
   return new Set([...ofWeightsAlone(graph)].filter(({ kind }) => kind === 'communicate'));
 }
 
-/** Nodes that compute, gather or copy stored weights, or what such nodes make. */
+/** Nodes that compute with, gather or copy only stored weights, or results of such nodes. */
 export function ofWeightsAlone(graph: ShardedGraph): ReadonlySet<ShardedNode> {
   const known = new Set(residentTensors(graph));
   const found = new Set<ShardedNode>();
@@ -137,7 +137,7 @@ export function samePlace(a: ShardedNode, b: ShardedNode): boolean {
   return a.layer === b.layer && passOf(a.phase) === passOf(b.phase);
 }
 
-/** Tensors that are there whatever runs. */
+/** Resident tensors: they exist whatever runs. */
 function residentTensors(graph: ShardedGraph): ReadonlySet<string> {
   return new Set([
     ...graph.weights.map(({ tensor }) => tensor),
@@ -147,11 +147,11 @@ function residentTensors(graph: ShardedGraph): ReadonlySet<string> {
   ]);
 }
 
-/** Tells whether a value is alive until a node runs, however late: weights and state, and after the forward what it stored. */
+/** Whether a value is alive until a node runs, however late: weights and state, and after the forward stored activations. */
 function heldValues(graph: ShardedGraph): (name: string, reader: ShardedNode) => boolean {
   const resident = residentTensors(graph);
   const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
-  // What another stage sends for the forward is kept as the forward's own results are.
+  // Tensors that another stage sends for the forward are stored as the forward's own results are.
   const received = new Set(graph.pipeline?.receives.map(({ tensor }) => tensor));
   const stored = new Set([
     ...graph.inputs.map(({ tensor }) => tensor),

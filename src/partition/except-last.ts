@@ -1,8 +1,8 @@
 /**
- * @file The last micro-batch of a step where it keeps what the others recompute (torch's `except_last`). It runs the same graph
- * but for clones: where one repeats an operator of the forward on equal operands, its readers read what the forward made, which
- * stays until then; any other runs in the forward, as its original would if nothing were recomputed. Lists of such a step come
- * twice: for the micro-batches before, and for the last. Where micro-batches run in halves both of the last keep what they need.
+ * @file The last micro-batch of a step where it stores the activations that the others recompute (torch's `except_last`). It runs
+ * the same graph except clones: where one repeats an operator of the forward on equal operands, its readers read the forward's
+ * result, which is stored until then; any other clone runs in the forward, as without recompute. Such a step has its lists twice:
+ * for the micro-batches before, and for the last. Where micro-batches run in halves both of the last store their activations.
  */
 
 import { runsPerStep } from '../ir/graph.js';
@@ -11,7 +11,7 @@ import { remembered } from '../ir/remembered.js';
 import { canonicalText } from './segments.js';
 import { readsOf, resultsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
 
-/** What the micro-batches before the last run. */
+/** The graph that the micro-batches before the last run. */
 export function otherForm(graph: ShardedGraph): ShardedGraph {
   const { microBatches } = graph;
   if (!microBatches) return graph;
@@ -19,7 +19,7 @@ export function otherForm(graph: ShardedGraph): ShardedGraph {
   return { ...graph, microBatches: rest };
 }
 
-/** What the last micro-batch runs; nodes that read what they read otherwise are the same. */
+/** The graph that the last micro-batch runs; nodes whose operands do not change are the same objects. */
 export const lastForm = remembered((graph: ShardedGraph): ShardedGraph => {
   const lasting = lastingTensors(graph);
   const kept = keptResults(graph, lasting);
@@ -35,7 +35,7 @@ export function runsInStep(graph: ShardedGraph): (node: ShardedNode) => number {
   return (node) => runsPerStep(node.phase, graph) - (last && !last.has(node.name) ? (graph.interleave ?? 1) : 0);
 }
 
-/** Weights, state and constants, and what is made of them alone. */
+/** Weights, state and constants, and tensors computed from them alone. */
 function lastingTensors({ nodes, coordinates, constants, weights, state }: ShardedGraph): ReadonlySet<string> {
   const lasting = new Set([
     ...coordinates.map(({ name }) => name),
@@ -49,8 +49,8 @@ function lastingTensors({ nodes, coordinates, constants, weights, state }: Shard
 }
 
 /**
- * By result of a clone: the same that the forward made. What is made of weights alone (a gathered weight) is made again, as it
- * would be without recompute.
+ * By result of a clone: the equal result of the forward. A tensor computed from weights alone (a gathered weight) is computed
+ * again, as it would be without recompute.
  */
 function keptResults(
   { nodes, tensors, coordinates, constants }: ShardedGraph,
@@ -96,7 +96,7 @@ function withOperands(node: ShardedNode, kept: ReadonlyMap<string, string>): Sha
   return { ...node, input: operand(node.input) };
 }
 
-/** Without clones, and copies between memories, of which nothing is read any more. */
+/** Without clones, and copies between memories, whose results nothing reads any more. */
 function withoutUnread(
   nodes: readonly ShardedNode[],
   { outputs, state, pipeline }: ShardedGraph,

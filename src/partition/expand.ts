@@ -17,7 +17,7 @@ import { type FactorPieces, pieceName } from '../sharding-propagation/refine.js'
 import { type FactorAxes, pendingPartial, type Strategy } from '../sharding-propagation/strategy.js';
 import type { Fragment } from './fragment.js';
 
-/** A strategy that has no meaning for an operator, or for one of its expansion. */
+/** A strategy that is invalid for an operator, or for an operator of its expansion. */
 export class IllegalStrategy extends Error {}
 
 /** Names around an operator: its operands in the fragment, and the names wanted for its results. */
@@ -29,7 +29,7 @@ export interface OperatorNames {
   readonly positioned?: boolean;
 }
 
-/** Adds an operator to a fragment: the lowering that each node of an expansion goes through in its turn. */
+/** Adds an operator to a fragment: the lowering of each node of an expansion. */
 export type AddOperator = (
   fragment: Fragment,
   view: OperatorView,
@@ -68,7 +68,7 @@ export function addExpansion(
     const isZero = value.data.every((byte) => byte === 0);
     inside.set(name, { tensor: fragment.constant(value), dims: value.shape.map(() => []), type: value, isZero });
   }
-  // What a block, or an operator that knows its position, sums as a whole is what its own strategy says is pending.
+  // The strategy of a block, or of an operator that knows its position, states the pending reduction of its sum as a whole.
   const registered = entryOf(view.op, view.domain);
   const isWhole = view.body !== undefined || offsets.length > 0 || registered?.isWritten === true;
   for (const node of expansion.nodes) {
@@ -157,7 +157,7 @@ function strategyInside(
   const rule = entry.rule(view);
   const axes: Record<string, readonly SubAxis[]> = {};
   const pieces: Record<string, readonly number[]> = {};
-  // A factor of size 1 that no axis shards parts nothing.
+  // A factor of size 1 that no axis shards does not separate other factors.
   const isReal = (name: string) => outerRule.factors.get(name)?.size !== 1 || (outer.axes[name]?.length ?? 0) > 0;
   const assign = (inner: readonly (readonly string[])[] | null | undefined, outerDims: TensorFactors) => {
     inner?.forEach((factors, position) => {
@@ -198,11 +198,11 @@ function strategyInside(
     );
   if (set < 0) throw new IllegalStrategy(`${view.name} is not linear in its partial operands ${arriving.join(', ')}`);
   const carried = { set, axes: (partial[arriving[0] ?? 0] ?? []).map((entry) => entry.axis) };
-  // What is carried stays partial; what the operator itself sums is paid where it arises, or is the block's to pay.
+  // Carried partial sums stay partial; the operator's own sum is reduced where it arises, or is a pending reduction of the block.
   return { ...placed, carried, pending };
 }
 
-/** Whether what an inner operator sums is what the operator around it sums. */
+/** Whether the sum of an inner operator is the sum of the operator around it. */
 function leavesPartial(rule: FactorRule, placed: FactorAxes, outerRule: FactorRule, outer: Strategy): boolean {
   const summed = new Set(
     pendingPartial(rule, { ...placed, carried: null, pending: { kind: 'none' } }).map(({ axis }) => axis),
@@ -223,7 +223,7 @@ interface FactorGroup {
   readonly outer: readonly string[];
 }
 
-/** A dimension cut where factors of both end together: each group's inner and outer factors have the same product. */
+/** A dimension split where factors of both end together: each group's inner and outer factors have the same product. */
 function alignedFactors(
   inner: readonly string[],
   outer: readonly string[],
@@ -245,7 +245,7 @@ function alignedFactors(
   return [...groups, { inner: inner.slice(from), outer: outer.slice(to) }];
 }
 
-/** Whether a dimension of several outer factors is cut further in than at its major end: channels inside whole groups. */
+/** Whether a dimension of several outer factors is sharded inside its major factor: channels inside whole groups. */
 function isCutInside(
   fragment: Fragment,
   outerFactors: readonly string[],
@@ -263,7 +263,7 @@ function isCutInside(
     .some((name, index) => outerRule.factors.get(name)?.size !== ways[index]);
 }
 
-/** Shares a dimension's axes, known by outer factors, out among the inner factors that make the same dimension. */
+/** Distributes a dimension's axes, known by outer factors, among the inner factors that make the same dimension. */
 function axesOfDimension(
   fragment: Fragment,
   rule: FactorRule,
@@ -281,12 +281,12 @@ function axesOfDimension(
     if (list.length > 0) {
       while (room <= 1 && position + 1 < innerFactors.length) {
         position++;
-        // A factor that reached beyond the last inner one leaves room < 1: the rest of it lies in the next.
+        // A factor that reached beyond the last inner one leaves room < 1: the rest of it is in the next.
         room *= rule.factors.get(innerFactors[position] ?? '')?.size ?? 1;
       }
       const target = result[position];
       const full = target ? (rule.factors.get(target[0])?.size ?? 1) : 1;
-      // Axes may join a factor only at its major end or behind a part that is already cut completely.
+      // Axes may join a factor only at its major end or behind a part that is already fully sharded.
       if (!target || full / axesSize(fragment.mesh, target[1]) !== room) {
         throw new IllegalStrategy(`axes of factor ${name} have no place in ${rule.text}`);
       }

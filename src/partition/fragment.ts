@@ -23,7 +23,7 @@ import {
   type ShardedTensor,
 } from './sharded-graph.js';
 
-/** A node of a fragment: what partition later completes with its origin. */
+/** A node of a fragment, which partition later completes with its origin. */
 export type FragmentNode =
   | (Pick<ComputeNode, 'kind' | 'op' | 'domain' | 'attributes' | 'inputs' | 'outputs' | 'flops' | 'bytes'> & {
       readonly lowering?: LoweringKind;
@@ -145,7 +145,7 @@ export class Fragment {
     return output;
   }
 
-  /** Passes rows that lie in each rank's block on by so many ranks; what the last ones pass on comes to the first. */
+  /** Sends border rows of each rank's shard on by so many ranks; the rows of the last ranks wrap around to the first. */
   passOn(input: string, border: Border, ranks: number): string {
     const { dtype, shape, layout, varying } = this.get(input);
     const count = axesSize(this.mesh, border.axes);
@@ -156,7 +156,7 @@ export class Fragment {
     return output;
   }
 
-  /** Leaves out all nodes but these, and what only the others read. */
+  /** Leaves out all nodes but these, and tensors that only the others read. */
   keep(nodes: readonly FragmentNode[]): void {
     if (nodes.length === this.nodes.length) return;
     this.nodes = [...nodes];

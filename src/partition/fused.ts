@@ -1,7 +1,7 @@
 /**
- * @file What an operator's local nodes are of the kernel that the operator is part of (kernels.ts). Nodes stay single in the
- * sharded graph, since that is what every target can run; those between two communications could be one kernel, which reads what
- * enters, writes what leaves and keeps the rest to itself (an attention's scores; FlashAttention, Dao et al. 2022).
+ * @file The part of an operator's local nodes in the operator's kernel (kernels.ts). Nodes stay single in the sharded graph,
+ * which every target can run; those between two communications could be one kernel, which reads its inputs, writes its
+ * outputs and does not write intermediates (an attention's scores; FlashAttention, Dao et al. 2022).
  */
 import { byteLength } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
@@ -10,7 +10,7 @@ import type { Fragment, FragmentComputeNode, FragmentNode } from './fragment.js'
 import { isProduct, type KernelPart, largestProduct } from './kernels.js';
 import { type FusedWork, readsOf, resultsOf } from './sharded-graph.js';
 
-/** Notes on a lowered operator's nodes what they are of its kernel. Inside a recognised block no tensor takes memory. */
+/** Marks a lowered operator's nodes with their part of its kernel. Inside a recognised block no tensor takes memory. */
 export function markFused(fragment: Fragment, view: OperatorView, part: KernelPart): void {
   const readers = new Map<string, Set<FragmentNode>>();
   for (const node of fragment.nodes) {
@@ -41,7 +41,7 @@ export function markFused(fragment: Fragment, view: OperatorView, part: KernelPa
       const written = node.outputs.filter((name): name is string => name !== null && leaves(name));
       const outer = [...read, ...written].filter((name) => !inner.has(name));
       const own = outer.reduce((sum, name) => sum + bytesOf(fragment, name), 0);
-      // A lookup reads rows of its table, a view nothing; inside a block a view is where a tensor enters.
+      // A lookup reads only rows of its table, a view reads nothing; inside a block a view is where a tensor enters.
       const bytes = nodes.length === 1 ? Math.min(node.bytes, own) : own;
       moved += bytes;
       marked.set(node, { ...node, fused: fusedWork(node, part, { bytes, isHeaviest: node === heaviest, attention }) });
@@ -50,7 +50,7 @@ export function markFused(fragment: Fragment, view: OperatorView, part: KernelPa
         if (name !== null && !leaves(name)) fragment.tensors.set(name, { ...fragment.get(name), inside: true });
       }
     }
-    // What enters and leaves an attention is its one operator's.
+    // All bytes that an attention reads and writes count for its heaviest operator.
     const standing = heaviest && marked.get(heaviest);
     if (attention && heaviest && standing?.kind === 'compute' && standing.fused)
       marked.set(heaviest, { ...standing, fused: { ...standing.fused, bytes: moved } });
@@ -59,8 +59,8 @@ export function markFused(fragment: Fragment, view: OperatorView, part: KernelPa
 }
 
 /**
- * The operators between communications: those that as many communications lead to, one behind the other. What may run later runs
- * with what reads it, unless what it reads takes more memory than what it makes: a sum over keys runs beside what it sums.
+ * The operators between communications, grouped by the number of consecutive communications before them. An operator that may run
+ * later runs with its readers, unless its operand takes more memory than its result: a sum over keys runs with its operand.
  */
 function segmentsOf(
   fragment: Fragment,
@@ -109,7 +109,7 @@ function fusedWork(
       : { kind: 'free', bytes: 0, launches: false };
   }
   const { bytes } = own;
-  // An attention whose products a collective parts runs as its parts do.
+  // An attention whose matmuls are separated by a collective runs as its separate operators.
   if (isProduct(node)) return { kind: 'product', bytes: node.bytes, launches: true };
   return { kind: kind === 'update' ? kind : 'memory', bytes, launches: launched };
 }
@@ -123,8 +123,8 @@ function heaviestOf(nodes: readonly FragmentComputeNode[]): FragmentComputeNode 
 }
 
 /**
- * One rank's share of an attention: of its samples and heads, and of its queries and keys, which the first product has. These are
- * told apart, since under a causal mask some ranks see more than half of theirs. An operator that stands alone has them whole.
+ * One rank's share of an attention: of its samples and heads, and of its queries and keys, which the first matmul has. Queries
+ * and keys count apart: under a causal mask some ranks see more than half of their pairs. A single operator has them whole.
  */
 function localAttention(
   whole: NonNullable<FusedWork['attention']>,

@@ -1,14 +1,14 @@
 /**
- * @file Operators whose windows reach into neighbouring blocks (factors of kind `halo`), for all operators that have such:
+ * @file Operators whose windows reach into neighbouring shards (factors of kind `halo`), for all operators that have such:
  *
  *     before   = the last rows of the rank before        slice, permute
  *     behind   = the first rows of the rank behind       slice, permute
- *     extended = before · own block · behind             concat; what lies outside of the tensor is what the operator fills in
+ *     extended = before · own shard · behind             concat; positions outside of the tensor get the operator's padding value
  *     result   = the operator on it, without padding
  *
- * Where blocks of operand and result do not begin alike (10 positions of which windows of 3 make 8), ranks read from other places
- * of what they hold: a table says which, by rank. Borders of gradients need no way back: each gradient is an operator on windows
- * of its own, and reads the borders that it needs.
+ * Where shards of operand and result begin at different positions (windows of 3 over 10 positions make 8), ranks read from other
+ * offsets of their extended operand: a table states them, by rank. Borders of gradients are not sent back: each gradient is an
+ * operator on windows of its own, and reads the borders that it needs.
  */
 import type { FactorRule, Halo } from '../ir/factor-rule.js';
 import type { Attributes, TensorType } from '../ir/graph.js';
@@ -31,7 +31,7 @@ interface ShardedWindow {
   readonly borders: Borders;
 }
 
-/** The dimensions of an operator that are cut and need borders. */
+/** The dimensions of an operator that are sharded and need borders. */
 export function shardedHalos(fragment: Fragment, rule: FactorRule, strategy: Strategy): readonly ShardedWindow[] {
   return followers(rule, strategy.axes).flatMap(([{ name, size }, halo]) => {
     const axes = strategy.axes[halo.of] ?? [];
@@ -42,7 +42,7 @@ export function shardedHalos(fragment: Fragment, rule: FactorRule, strategy: Str
   });
 }
 
-/** The operands, those with such dimensions extended by what their windows read. */
+/** The operands, those with such dimensions extended by the borders that their windows read. */
 export function withBorders(
   fragment: Fragment,
   rule: FactorRule,
@@ -57,7 +57,7 @@ export function withBorders(
   );
 }
 
-/** Adds the operator on extended operands; what it makes beyond a rank's block of the result is cut off. */
+/** Adds the operator on extended operands; the part of its result beyond the rank's shard is sliced off. */
 export function addOnBorders(
   fragment: Fragment,
   entry: OperatorEntry,
@@ -91,7 +91,7 @@ export function addOnBorders(
   });
 }
 
-/** The operator, or what it is written out to, on what a rank holds. Results that are cut further are rows. */
+/** The operator, or its expansion, on a rank's local tensors. Results that are sliced further are rows. */
 function addLocal(
   fragment: Fragment,
   entry: OperatorEntry,
@@ -160,7 +160,7 @@ function addWritten(
   return results.map((result, index) => (result ? (names.get(`out${index}`) ?? null) : null));
 }
 
-/** A result that is no block of a tensor: it varies where any of the operands differs between ranks. */
+/** A result that is not a shard of a tensor: it varies where any of the operands differs between ranks. */
 function rowsOf(
   fragment: Fragment,
   operands: readonly (string | null)[],
@@ -180,12 +180,12 @@ function localView(
   return { name: op, op, domain, attributes, inputs, outputs: [], outputCount: 1 };
 }
 
-/** A block with the borders that windows over it read. */
+/** A shard with the borders that windows over it read. */
 function extended(fragment: Fragment, tensor: string, dimension: number, halo: ShardedWindow): string {
   const { axes, size, borders, halo: window } = halo;
   const { block, before, behind, length, starts } = borders;
   const ranks = starts.map((_, rank) => rank);
-  /** The part with what lies outside of the tensor filled in; `first` is its first position on each rank. */
+  /** The part with positions outside of the tensor filled in; `first` is its first position on each rank. */
   const filled = (part: string, first: (rank: number) => number, count: number) => {
     const isInside = ranks.map((rank) =>
       Array.from({ length: count }, (_, at) => first(rank) + at >= 0 && first(rank) + at < size),

@@ -1,18 +1,18 @@
 /**
  * @file A micro-batch in two halves, one list of instructions for both. While a collective of one half is under way the other
- * half computes: where one waits it is the other's turn,
+ * half computes: where one waits, the other continues,
  *
  *     first half     compute, start 0 |                   | wait 0, compute, start 2 |                   | wait 2, …
  *     second half                     | compute, start 1  |                          | wait 1, compute, … |
  *
- * Halves are micro-batches of their own to what is computed: each has its tensors, and is added to sums in its order. The order
+ * For the computation, halves are separate micro-batches: each has its tensors, and is added to sums in its order. The order
  * of instructions within a half is that of a micro-batch which runs alone.
  */
 import type { OrderedStep, SecondHalf } from './order.js';
 import type { ListRuns } from './program-phases.js';
 import type { Interleave, ShardedGraph } from './sharded-graph.js';
 
-/** The graph whose micro-batches run two at a time, where that is asked for. */
+/** The graph whose micro-batches run two at a time, where `interleave` is 2. */
 export function inHalves(graph: ShardedGraph, interleave: Interleave = 1): ShardedGraph {
   return interleave === 1 || !graph.microBatches ? graph : { ...graph, interleave };
 }
@@ -26,9 +26,9 @@ export function halvesIn(
 }
 
 /**
- * The instructions of a list for both halves of a micro-batch, of a graph that has halves; else as they are. What starts only in
- * the last micro-batch starts behind the second half. Numbers of collectives and buckets are those of both.
- * @param items instructions with what is known of them
+ * The instructions of a list for both halves of a micro-batch, for a graph that has halves; otherwise unchanged. Collectives that
+ * start only in the last micro-batch start behind the second half. Numbers of collectives and buckets are those of both.
+ * @param items instructions with data about them
  */
 export function forHalves<Item extends { readonly step: OrderedStep }>(
   items: readonly Item[],

@@ -2,11 +2,11 @@
  * @file Which operators of a graph form one kernel, where the device's software runs several as one: decided on the unsharded
  * graph, before any search, so that every strategy of an operator is priced as the part of its kernel that it is.
  *
- *   products       a kernel each; layouts that they read or make, casts behind them and sums into accumulators are part of it
+ *   matmuls        a kernel each; layouts that they read or make, casts behind them and sums into accumulators are part of it
  *   attention      forward one kernel, backward one
- *   update         the update of a parameter is one kernel, and makes the copy in 16 bits that products read
- *   element-wise   what is left of an operator of the model, or of its gradient, is one kernel; in the forward a chain of
- *                  element-wise operators with one reader each is one; a cast belongs to what makes its operand
+ *   update         the update of a parameter is one kernel, and makes the copy in 16 bits that matmuls read
+ *   element-wise   the remaining nodes of an operator of the model, or of its gradient, are one kernel; in the forward a chain of
+ *                  element-wise operators with one reader each is one; a cast belongs to the kernel that makes its operand
  *
  * A collective inside breaks a kernel (fused.ts).
  */
@@ -21,10 +21,10 @@ import { entryOf, operatorEntry, operatorRole } from '../ir/ops/index.js';
 import { remembered } from '../ir/remembered.js';
 import { viewOf } from '../ir/view.js';
 
-/** What kind of kernel an operator is part of. `free`: of one that another operator stands for. */
+/** The kind of kernel that an operator is part of. `free`: a kernel whose cost counts for another operator. */
 export type KernelKind = 'product' | 'attention' | 'memory' | 'update' | 'free';
 
-/** Attention without its projections; backward has five products where forward has two. */
+/** Attention without its projections; backward has five matmuls where forward has two. */
 export interface AttentionWork {
   readonly backward: boolean;
   readonly batch: number;
@@ -32,7 +32,7 @@ export interface AttentionWork {
   readonly keyHeads: number;
   readonly queries: number;
   readonly keys: number;
-  /** Of queries and keys, and of values. */
+  /** Head size of queries and keys; `valueWidth` is that of values. */
   readonly width: number;
   readonly valueWidth: number;
   readonly causal: boolean;
@@ -40,22 +40,22 @@ export interface AttentionWork {
   readonly window?: number;
 }
 
-/** The one kernel that stands for an attention. */
+/** The single kernel of an attention. */
 export interface AttentionKernel extends AttentionWork {
-  /** Of its products: what comes in may be cast inside. */
+  /** Dtype of its matmuls; operands may be cast inside. */
   readonly dtype: DType;
 }
 
 /**
- * Share of all pairs of queries and keys that attention looks at: all without a mask; under a causal one what lies before each
+ * Share of all pairs of queries and keys that attention computes: all without a mask; under a causal one the keys before each
  * query, in its window: half of all. Fewer queries than keys are the last ones, and fewer keys than queries the first ones: the
- * most that a rank sees of those that share them out.
+ * largest share of any rank when they are sharded.
  */
 export function seenShare(work: Pick<AttentionWork, 'queries' | 'keys' | 'causal' | 'window'>): number {
   if (!work.causal) return 1;
   const [few = 1, many = 1] = [work.queries, work.keys].sort((a, b) => a - b);
   const most = Math.min(work.window ?? many, many);
-  // Of the few each one has a pair more than the one before it, up to `most`; the first has one more than this.
+  // Each of the few has one pair more than the one before it, up to `most`; the first has one more than this.
   const first = Math.min(many - few, most);
   const seen = (most ** 2 - first ** 2) / 2 + most * (few - (most - first));
   return seen / (few * many);
@@ -69,7 +69,7 @@ export interface KernelPart {
   readonly outputs: readonly boolean[];
   /** Whether the kernel's launch counts here. */
   readonly launches: boolean;
-  /** Of the operator that stands for an attention, whole. */
+  /** For the operator that an attention's cost counts for: the whole attention. */
   readonly attention?: AttentionKernel;
 }
 
@@ -80,7 +80,7 @@ export function kernelPartOf(graph: Graph, node: Node): KernelPart | undefined {
 
 const partsOf = remembered(kernelParts);
 
-/** The group of each node's forward operator; a sum of what several readers' gradients make is a group of its own. */
+/** The group of each node's forward operator; a sum of several readers' gradients is a group of its own. */
 export function forwardGroups(graph: Graph): ReadonlyMap<string, string> {
   const forward = new Map(graph.nodes.flatMap((node) => (isOfModel(node.phase) ? [[node.name, node.group]] : [])));
   const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
@@ -100,14 +100,14 @@ export function forwardGroups(graph: Graph): ReadonlyMap<string, string> {
   );
 }
 
-/** FLOP of the largest product of an operator, on the shapes of a view. */
+/** FLOP of the largest matmul of an operator, on the shapes of a view. */
 export function largestProduct(view: OperatorView): number {
   const { body } = view;
   if (!body) return operatorEntry(view).work(view).flops;
   return Math.max(0, ...body.nodes.filter(isProduct).map((node) => largestProduct(viewOf(body, node))));
 }
 
-/** Whether an operator is a matrix product, or a few for each result: what runs on matrix units. */
+/** Whether an operator is one matmul, or a few for each result: operators that run on matrix units. */
 export function isProduct({ op, domain }: Pick<Node, 'op' | 'domain'>): boolean {
   return PRODUCTS.has(entryOf(op, domain)?.family ?? 'other');
 }
@@ -184,14 +184,14 @@ function kindOf(
   if (isAttention) return 'attention';
   if (isProduct(node) && !isDepthwise(graph, node)) return 'product';
   const family = head ? familyOf(head) : 'elementwise';
-  // Beside its products, what an operator's gradient turns and sums is part of them.
+  // Transposes and sums in the gradient of a matmul are part of the matmul kernels.
   if (head && isProduct(head) && !isDepthwise(graph, head)) return 'free';
   if (family === 'view') return 'free';
   const results = node.outputs.flatMap((output) => (output === null ? [] : (readers.get(output) ?? [])));
   const isLast = !isOfModel(node.phase) && results.length > 0;
   if (!head && isLast && results.every((reader) => reader.phase === 'update' || isAccumulator(reader))) return 'free';
   if (!isFloatCast(graph, node)) return 'memory';
-  // Of a parameter, the update makes the copy that products read; of a product's result, the product does.
+  // The update makes the cast copy of a parameter that matmuls read; a matmul makes the cast copy of its own result.
   const maker = makers.get(node.inputs[0] ?? '');
   if (!maker) return 'free';
   const made = before.get(maker);
@@ -204,14 +204,14 @@ function isFloatCast(graph: Graph, node: Node): boolean {
   return isFloating(typeOf(graph, input).dtype) && isFloating(typeOf(graph, output).dtype);
 }
 
-/** Whether a convolution has a channel for each of its groups: a few products for each number it reads, none for matrix units. */
+/** Whether a convolution is depthwise, one channel per group: a few multiplications per element read, not on matrix units. */
 function isDepthwise(graph: Graph, { op, domain, attributes, outputs: [output] }: Node): boolean {
   const groups = Number(attributes['group'] ?? 1);
   if (entryOf(op, domain)?.family !== 'convolution' || groups === 1 || !output) return false;
   return typeOf(graph, output).shape[1] === groups;
 }
 
-/** By operator of a kernel that reads and writes: the kernel's name. */
+/** By operator of a memory-bound or update kernel: the kernel's name. */
 function kernelsOf(
   { graph, makers, readers, outputs }: GraphIndex,
   groupOf: (node: Node) => string,
@@ -230,7 +230,7 @@ function kernelsOf(
     if (kind !== 'memory' && kind !== 'update') continue;
     const maker = isFloatCast(graph, node) ? makers.get(node.inputs[0] ?? '') : undefined;
     const of = maker && names.get(maker);
-    // Backward kernels are told apart by what they are the gradient of, updates by their parameter.
+    // The operator that a backward kernel is the gradient of identifies the kernel; its parameter identifies an update.
     names.set(node, of ?? `${nodePass(node)} ${kind === 'update' ? node.name : groupOf(node)}`);
   }
   const isChained = (node: Node) => {
@@ -262,7 +262,7 @@ function runsBackward(node: Node): boolean {
   return nodePass(node) === 'backward';
 }
 
-/** Of every attention, forward, repeated and backward, the operator that does most of it. */
+/** For every attention, forward, recomputed and backward: the operator that does most of its work. */
 function standingFor(
   nodes: readonly Node[],
   groupOf: (node: Node) => string,
@@ -278,7 +278,7 @@ function standingFor(
   return new Set(first.values());
 }
 
-/** Sizes of an attention that devices have one kernel for; null of anything else. */
+/** Sizes of an attention that devices have one kernel for; null for other operators. */
 function attentionOf(index: GraphIndex, head: Node): Omit<AttentionKernel, 'backward'> | null {
   if (familyOf(head) !== 'attention') return null;
   return head.body ? sizesOfBlock(index, head, head.body) : sizesOfOperator(index, head);
@@ -307,7 +307,7 @@ function sizesOfBlock(index: GraphIndex, head: Node, body: Graph): Omit<Attentio
   };
 }
 
-/** Heads of keys for one of queries: 1, or less where several share one. Dimensions may lie in any order. */
+/** Key heads per query head: 1, or less where several query heads share one. Dimensions may be in any order. */
 function headsShared(index: GraphIndex, { inputs }: Node, queries: number, keys: number): number {
   const [query, key] = inputs.map((name) => (name === null ? 0 : elementCount(shapeOf(index, name))));
   return query && key ? key / keys / (query / queries) : 1;
@@ -317,12 +317,12 @@ function sizesOfOperator(index: GraphIndex, node: Node): Omit<AttentionKernel, '
   const [query, key, value] = node.inputs.map((name) => (name === null ? [] : shapeOf(index, name)));
   const [output] = node.outputs;
   if (node.inputs.filter((name) => name !== null).length < 3 || !output) return null;
-  // Attention proper makes sums over keys; rotary embedding, of the same family, works element by element.
+  // Attention itself sums over keys; rotary embedding, of the same family, is element-wise.
   if (largestProduct(viewOf(index.graph, node)) <= 8 * elementCount(shapeOf(index, output))) return null;
   const heads = Number(node.attributes['q_num_heads'] ?? node.attributes['num_heads'] ?? query?.[1] ?? 1);
   const keyHeads = Number(node.attributes['kv_num_heads'] ?? key?.[1] ?? 1);
   const flat = query?.length === 3;
-  // What has windows is causal, windows or not.
+  // An operator with the attribute for windows is causal, whether it uses a window or not.
   const window = node.attributes['local_window_size'];
   const seen = Number(window ?? -1);
   return {

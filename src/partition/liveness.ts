@@ -9,13 +9,13 @@ import { localBytes } from './partition.js';
 import { holdsBehind, resultsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
 
 export interface Liveness {
-  /** Most bytes held at once: weights, and what is live while an operator runs (its operands and results included). */
+  /** Peak bytes: weights, and tensors that are live while an operator runs (its operands and results included). */
   readonly peakBytes: number;
   /** The operator of the unsharded graph that runs then; null where nothing runs. */
   readonly at: string | null;
-  /** What is held then, by tensor. */
+  /** Bytes held then, by tensor. */
   readonly held: () => ReadonlyMap<string, number>;
-  /** Most bytes that it holds in other memories; left out where nothing is kept there. */
+  /** Peak bytes in other memories; left out where nothing is stored there. */
   readonly outside?: OuterBytes;
 }
 
@@ -29,7 +29,7 @@ export type OuterBytes = Readonly<Record<OuterMemory, number>>;
 /**
  * Exact liveness in node order. Weights stay; an input or result lives until its last reader; outputs to the end. Where a
  * micro-batch has two halves, each operator runs for one and then for the other.
- * Where the device `fusesBlocks`, what is made and read inside a recognised block takes no memory. `behind`: axes on which the
+ * Where the device `fusesBlocks`, tensors made and read inside a recognised block take no memory. `behind`: axes on which the
  * rank is not the first.
  */
 export function liveness(graph: ShardedGraph, fusesBlocks = false, behind: ReadonlySet<SubAxis> = new Set()): Liveness {
@@ -40,13 +40,13 @@ export function liveness(graph: ShardedGraph, fusesBlocks = false, behind: Reado
   return { ...fullest, at: node?.origin ?? null, ...(outside ? { outside } : {}) };
 }
 
-/** What is held while each node runs, in their order. */
+/** Bytes held while each node runs, in node order. */
 export function livenessByNode(graph: ShardedGraph, fusesBlocks = false): readonly PartOccupancy[] {
   const { changes, ends } = changesOf(graph, fusesBlocks, new Set());
   return occupancyByPart(changes, ends);
 }
 
-/** The most that is held in each other memory; undefined where tensors have no place there. */
+/** Peak bytes in each other memory; undefined where no tensors are there. */
 export function outerBytes(
   { tensors }: ShardedGraph,
   changesIn: (memory: OuterMemory) => readonly OccupancyChange[],
@@ -56,7 +56,7 @@ export function outerBytes(
   return Object.fromEntries(OUTER_MEMORIES.map(peak)) as OuterBytes;
 }
 
-/** Changes of what is held in one memory; the device's where it is left out. */
+/** Changes of the bytes held in one memory; the device's where it is left out. */
 function changesOf(
   graph: ShardedGraph,
   fusesBlocks: boolean,
@@ -66,7 +66,7 @@ function changesOf(
   readonly changes: readonly OccupancyChange[];
   /** Changes before the first node's. */
   readonly before: number;
-  /** Of each node, the index behind its last change. */
+  /** By node: the index behind its last change. */
   readonly ends: readonly number[];
 } {
   const bytes = (name: string) => {
@@ -103,7 +103,7 @@ function changesOf(
 
 const RECEIVED = 'received blocks';
 
-/** Of a reduce: other ranks' blocks, which the first rank holds until it has added them up. */
+/** For a reduce: other ranks' blocks, which the first rank holds until it has added them up. */
 function receivedBytes(
   { tensors, mesh }: ShardedGraph,
   node: ShardedNode,
@@ -117,7 +117,7 @@ function receivedBytes(
 }
 
 /**
- * With micro-batches: what they add to, and as often as there are micro-batches the outputs that each of them makes a part of.
+ * With micro-batches: the sums that they accumulate, and outputs of which each micro-batch makes a part, once per micro-batch.
  */
 function heldThroughout({ microBatches, nodes, outputs }: ShardedGraph): ReadonlyMap<string, number> {
   if (!microBatches) return new Map();
@@ -129,7 +129,7 @@ function heldThroughout({ microBatches, nodes, outputs }: ShardedGraph): Readonl
   ]);
 }
 
-/** Per node, the tensors that nobody reads after it; what every micro-batch reads anew stays until the step's own nodes. */
+/** Per node: the tensors that nothing reads after it; tensors that every micro-batch reads stay until the step's own nodes. */
 function lastUses(graph: ShardedGraph, resident: ReadonlySet<string>): readonly (readonly string[])[] {
   const given = new Set(graph.outputs.map((output) => output.tensor));
   const last = new Map<string, number>();

@@ -3,7 +3,7 @@
  * place.
  *
  * The nodes of a gradient block (ir/autodiff/block-gradient.ts) that is lowered without communication and without coordinates are
- * the block's on smaller shapes, so that they make the gradient of the operator on the rank's blocks.
+ * the block's on smaller shapes, so that they compute the gradient of the operator on the rank's shards.
  */
 import type { Attributes, Graph, Node } from '../ir/graph.js';
 import type { OperatorView } from '../ir/operator.js';
@@ -12,7 +12,7 @@ import { viewOf } from '../ir/view.js';
 import type { Fragment } from './fragment.js';
 import type { GradientOperand, LocalGradient, ShardedTensor } from './sharded-graph.js';
 
-/** What was lowered of a gradient block: its fragment, and the sharded tensors by the names in it. */
+/** A lowered gradient block: its fragment, and the sharded tensors by the names in it. */
 interface LoweredBlock {
   readonly fragment: Fragment;
   readonly tensorOf: (name: string) => ShardedTensor | undefined;
@@ -62,7 +62,7 @@ export function localGradient(
   return { op, domain, attributes, result, operands, slope: given.name, nodes };
 }
 
-/** Attributes of the operator on blocks of these shapes; null where the shapes do not say how each of its factors is cut. */
+/** Attributes of the operator on shards of these shapes; null where the shapes do not determine how its factors are sharded. */
 function localAttributes(view: OperatorView, operands: readonly GradientOperand[]): Attributes | null {
   const { resize, rule: ruleOf } = operatorEntry(view);
   if (!resize) return view.attributes;
@@ -73,7 +73,7 @@ function localAttributes(view: OperatorView, operands: readonly GradientOperand[
       const local = type?.shape[dim] ?? 1;
       const whole = names.map((name) => rule.factors.get(name)?.size ?? 1);
       const all = whole.reduce((product, size) => product * size, 1);
-      // A block is a part of the major factor.
+      // A shard is a part of the major factor.
       const major = whole.findIndex((size) => size > 1);
       for (const [place, name] of names.entries()) {
         const size = whole[place] as number;

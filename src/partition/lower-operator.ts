@@ -2,8 +2,8 @@
  * @file One operator under one strategy, as local operators and collectives. Rule + strategy ⇒ everything.
  *
  * Five ways, chosen by the kinds of the factors that are sharded:
- *   streamed factor  → the operator on one block after the other, which go round (streamed.ts)
- *   expanded factor  → the entry's expansion, each node lowered in turn (expand.ts); a recognised block's always
+ *   streamed factor  → the operator on one block after the other, passed round the ring (streamed.ts)
+ *   expanded factor  → the entry's expansion, lowered node by node (expand.ts); always for a recognised block
  *   mask factor      → indices are shifted, those outside the shard contribute zero (masked-lookup.ts)
  *   indexed factor   → the entry's form that takes offsets (expand.ts)
  *   halo factor      → its operand gets the borders that its windows read (halo.ts)
@@ -54,17 +54,17 @@ export interface LoweredOperator {
   readonly fragment: Fragment;
 }
 
-/** What the lowering of an operator must know of the graph around it. */
+/** Facts about the surrounding graph that the lowering of an operator needs. */
 export interface OperatorContext {
-  /** Per operand: whether it is a weight, whose padding is zero since it is cut that way. */
+  /** Per operand: whether it is a weight, whose shards are padded with zeros. */
   readonly stored: readonly boolean[];
-  /** Per result: whether anything reads it. Of an expansion only what leads to such a result is kept. */
+  /** Per result: whether anything reads it. Only nodes of an expansion that lead to such a result are kept. */
   readonly read: readonly boolean[];
   /** Its part of a kernel; left out: it is a kernel of its own. */
   readonly kernel?: KernelPart | undefined;
 }
 
-/** What surrounds a node of a graph. */
+/** The context of a node in its graph. */
 export function contextOf(graph: Graph, node: Node): OperatorContext {
   const read = readIn(graph);
   return {
@@ -80,8 +80,8 @@ const readIn = remembered(
 );
 
 /**
- * A node of a graph, lowered. Operators of one structure under one strategy share what they are lowered to: only its names are
- * partition's to replace.
+ * A node of a graph, lowered. Operators of one structure under one strategy share their lowered form: partition only replaces its
+ * names.
  * @throws IllegalStrategy as `lowerOperator`
  */
 export function lowerNode(graph: Graph, node: Node, strategy: Strategy, mesh: Mesh): LoweredOperator {
@@ -132,7 +132,7 @@ export function lowerOperator(
   };
 }
 
-/** Of an operator about which nothing around it is known. */
+/** The kernel of an operator whose surrounding graph is unknown. */
 function ownKernel(view: OperatorView): KernelPart {
   return {
     kind: isProduct(view) ? 'product' : 'memory',
@@ -152,7 +152,7 @@ export function lowerIfLegal(...operator: Parameters<typeof lowerOperator>): Low
   }
 }
 
-/** Notes on the fragment's nodes whether their second operand is one of `weights`. */
+/** Marks the fragment's nodes whose second operand is one of `weights`. */
 function markStored(fragment: Fragment, weights: ReadonlySet<string>): void {
   if (weights.size === 0) return;
   for (const [index, node] of fragment.nodes.entries()) {
@@ -188,7 +188,7 @@ function addOperator(
   });
 }
 
-/** Attributes, types and work of the operator on one rank's blocks. */
+/** Attributes, types and work of the operator on one rank's shards. */
 function addUnreduced(
   fragment: Fragment,
   entry: OperatorEntry,
@@ -243,13 +243,13 @@ function addUnreduced(
     domain: view.domain,
     attributes,
     inputs,
-    // A result that is not used keeps its place: the next one is told apart by it.
+    // An unused result keeps its position: positions identify results.
     results: view.outputs.map((type, index) => {
       const layout = results[index];
       const name = names.outputs[index];
       return type && layout ? { ...(name ? { name } : {}), type, layout, varying: stays(layout) } : null;
     }),
-    // A result that is cut over the axes along which offsets vary is a block like any other.
+    // A result that is sharded over the axes along which offsets vary is an ordinary shard.
     ...(varying.length > 0 ? { lowering: 'indexed' as const } : {}),
     ...(counted === names.inputs ? {} : { lowering: 'to-partial' as const }),
   };
@@ -272,7 +272,7 @@ function expansionOf(view: OperatorView, expand: (view: OperatorView) => Expansi
 
 const EXPANSIONS = new WeakMap<OperatorView, Expansion>();
 
-/** What sums are added to stays on the first of the ranks that share them out. */
+/** The operands that sums are added to, kept on the first of the ranks that hold partial sums. */
 function withOperandsOnce(
   fragment: Fragment,
   { countedOnce = [] }: OperatorEntry,
@@ -308,7 +308,7 @@ function localSize(mesh: Mesh, refined: FactorRule, strategy: Strategy, name: st
   }, 1);
 }
 
-/** Axes along which operands hold unrelated values: coordinates, and what was computed from them. */
+/** Axes along which operands hold unrelated values: coordinates, and values computed from them. */
 function varyingOf(fragment: Fragment, inputs: readonly (string | null)[]): readonly SubAxis[] {
   return [...new Set(inputs.flatMap((name) => (name === null ? [] : (fragment.get(name).varying ?? []))))];
 }

@@ -1,5 +1,5 @@
 /**
- * @file Redistribution steps as nodes. Slices and masks are compute (they use a coordinate); the rest are collectives.
+ * @file Resharding steps as nodes. Slices and masks are compute (they use a coordinate); the rest are collectives.
  */
 import type { Attributes } from '../ir/graph.js';
 import type { Layout } from '../sharding-propagation/layout.js';
@@ -10,7 +10,7 @@ import { type Repadded, type ReshardDetail, reshardDetail } from '../sharding-pr
 import { type Fragment, type FragmentResult, int64Constant, zeroConstant } from './fragment.js';
 import type { Collective } from './sharded-graph.js';
 
-/** Adds the step that turns `tensor` into `step.to`; returns the new tensor (named `name` where given). */
+/** Adds the step that reshards `tensor` to `step.to`; returns the new tensor (named `name` where given). */
 export function lowerReshardOp(fragment: Fragment, tensor: string, step: ReshardOp, name?: string): string {
   const detail = reshardDetail(step, fragment.get(tensor).shape, fragment.mesh);
   if (detail.kind === 'slice') return lowerSlice(fragment, tensor, step, detail, name);
@@ -19,7 +19,7 @@ export function lowerReshardOp(fragment: Fragment, tensor: string, step: Reshard
   return fragment.communicate(collectiveOf(detail), step.axes, tensor, step.to, name);
 }
 
-/** A collective as the sharded graph names it, without what only redistribution needs to know. */
+/** A collective as the sharded graph names it, without details that only resharding needs. */
 function collectiveOf(detail: Exclude<ReshardDetail, { readonly kind: 'slice' | 'to-partial' | 'repad' }>): Collective {
   switch (detail.kind) {
     case 'all-reduce':
@@ -165,7 +165,7 @@ export function asRows(
   };
 }
 
-/** A block given its place in the whole tensor: the local shape that `layout` says. */
+/** A block given its place in the whole tensor: the local shape that `layout` states. */
 function reshapeTo(
   fragment: Fragment,
   tensor: string,

@@ -1,7 +1,7 @@
 /**
  * @file A graph in stages under an assignment → a sharded graph per stage. Each stage is lowered as a graph of its own; a tensor
- * that another stage reads leaves in the layout in which its first reader there wants it, so that equal ranks of the two stages
- * exchange equal blocks.
+ * that another stage reads is sent in the layout that its first reader there requires, so that equal ranks of the two stages
+ * have equal shards.
  */
 import { type Graph, isOnceAStep, type Node } from '../ir/graph.js';
 import { groupBy } from '../ir/group-by.js';
@@ -22,7 +22,7 @@ import { partition } from './partition.js';
 import { phaseOfNode } from './program-phases.js';
 import { type PipelineStage, resultsOf, type ShardedGraph, type StageTransfer } from './sharded-graph.js';
 
-/** How a graph is laid on the stages of a pipeline. */
+/** How a graph is placed on the stages of a pipeline. */
 export interface PipelineLayout {
   readonly stages: number;
   /** Chunks of each stage. */
@@ -71,8 +71,8 @@ export function lowerStages(
 }
 
 /**
- * The layout in which a tensor goes from stage to stage: that of the reshard of the graph's output, or of what leaves the stage;
- * else whole values, laid as the first receiver's first reader wants them.
+ * The layout in which a tensor is sent from stage to stage: that of the reshard of the graph's output, or of the stage's output;
+ * else whole values, in the layout that the first receiver's first reader requires.
  */
 function sentAs(
   { tensor, to, when }: CutTransfer,
@@ -100,7 +100,7 @@ function reshardsOfStages(
   const sent = stages.map(
     (_, index) => new Set(transfers.flatMap(({ tensor, from }) => (from === index ? tensor : []))),
   );
-  // What is sent is brought into its layout when it is made, whoever else reads it so.
+  // A sent tensor is resharded to its layout when it is computed, whoever else reads it in that layout.
   const inTurn = ({ kind }: TensorReader) => (kind === 'output' ? 0 : 1);
   const found = stages.map((): SharedReshard[] => []);
   for (const reshard of sharedReshards) {
@@ -123,7 +123,7 @@ function reshardsOfStages(
   return found;
 }
 
-/** What of an assignment, of which the reshards are the stage's own, a stage obeys. */
+/** The part of an assignment that applies to a stage; the reshards of `assignment` are the stage's own. */
 function ofStage(
   { graph }: StageGraph,
   index: number,
@@ -176,7 +176,7 @@ function pipelineOf(
   return { chunks: count, parts, chunkOf, splitsBackward };
 }
 
-/** The sharded graphs with their transfers beside what the user feeds and is given. */
+/** The sharded graphs with their transfers beside the inputs and outputs of the user. */
 function connected(
   stages: readonly Unconnected[],
   transfers: readonly CutTransfer[],

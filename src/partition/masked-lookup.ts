@@ -1,6 +1,6 @@
 /**
  * @file Vocabulary-parallel lookup (Megatron-LM's VocabParallelEmbedding), for every operator whose rule has a factor of
- * kind `mask`: each rank holds a block of the table, indices outside of it contribute zero, the sum over ranks is whole.
+ * kind `mask`: each rank holds a shard of the table, indices outside of it contribute zero, the sum over ranks is whole.
  *
  *     wrapped = where(index < 0, index + size, index)        negative indices count from the end
  *     local   = wrapped − offset

@@ -1,7 +1,7 @@
 /**
- * @file Padding must not count. Where a summed dimension is padded (10 over tp 4 are 12), the last ranks hold positions of no
- * meaning, and whatever was computed there would be summed up. So before an operator contracts such a dimension, its
- * operands' padding becomes what the reduction ignores: 0 for a sum, −∞ for a maximum.
+ * @file Padding must not change a reduction. Where a summed dimension is padded (10 over tp 4 are 12), the last ranks hold
+ * invalid positions, and values computed there would be summed up. So before an operator contracts such a dimension, its
+ * operands' padding becomes the neutral element of the reduction: 0 for a sum, −∞ for a maximum.
  *
  *     valid  = offset of the rank + (0, 1, 2) < 10
  *     result = operator(where(valid, x, 0), …)
@@ -14,7 +14,7 @@ import { axesSize } from '../sharding-propagation/mesh.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
 import { type Fragment, int64Constant } from './fragment.js';
 
-/** What does not change a reduction's result. Integers only come up inside expansions, where they are positions. */
+/** The neutral element of a reduction. Integers only occur inside expansions, where they are positions. */
 function neutral(reduction: Reduction, dtype: DType): number {
   if (reduction === 'sum') return 0;
   const largest = isFloating(dtype) ? Infinity : (LARGEST[dtype] ?? Number.MAX_SAFE_INTEGER);
@@ -23,7 +23,7 @@ function neutral(reduction: Reduction, dtype: DType): number {
 
 const LARGEST: Readonly<Partial<Record<DType, number>>> = { int8: 127, int16: 32767, int32: 2147483647 };
 
-/** The operands, those with a padded contracted dimension masked. Weights need none: they are cut with zeros. */
+/** The operands, those with a padded contracted dimension masked. Weights need no mask: their padding is zero. */
 export function withNeutralPadding(
   fragment: Fragment,
   rule: FactorRule,
@@ -49,7 +49,7 @@ function shardsOf(fragment: Fragment, strategy: Strategy, { name }: Pick<Factor,
   return axesSize(fragment.mesh, strategy.axes[name] ?? []);
 }
 
-/** By position along a rank's block of the dimension: whether the factor's position there has a meaning. */
+/** By position along a rank's shard of the dimension: whether the factor's position there is valid. */
 function valid(
   fragment: Fragment,
   rule: FactorRule,

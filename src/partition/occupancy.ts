@@ -1,23 +1,23 @@
 /**
- * @file When memory is fullest: a list of what takes bytes and gives them back, in order, and the moment at which most are held.
+ * @file The moment of peak memory: a list of allocations and frees, in order, and the moment at which most bytes are held.
  */
 
-/** From here on a name holds so many bytes; 0 gives back what it held. */
+/** From here on a name holds so many bytes; 0 frees it. */
 export interface OccupancyChange {
   readonly name: string;
   readonly bytes: number;
 }
 
-/** The fullest moment. */
+/** The moment of peak memory. */
 export interface Occupancy {
   readonly peakBytes: number;
   /** Index of the change that fills it first; -1 where nothing takes any. */
   readonly atChange: number;
-  /** What holds bytes then, with how many. */
+  /** Names that hold bytes then, with their bytes. */
   readonly held: () => ReadonlyMap<string, number>;
 }
 
-/** Finds the fullest moment; what is held then is gathered only where it is asked for. */
+/** Finds the moment of peak memory; the names held then are collected only on request. */
 export function occupancy(changes: readonly OccupancyChange[]): Occupancy {
   const sizes = new Map<string, number>();
   let live = 0;

@@ -1,17 +1,15 @@
 /**
- * @file What is kept outside of the device's memory, as copies in the sharded graph: a pass over what partition made, that
+ * @file Tensors kept outside of the device's memory, as copies in the sharded graph: a pass over the result of partition that
  * changes no operator and no layout.
  *
  *     parameters, optimizer   state and stored weights are resident in the other memory; a copy comes to the device for the
- * readers of
- *                             each layer and pass, and a new value leaves behind its maker
- *     activations             what the forward stores for the backward leaves behind its maker, and comes back for the backward
- * of a
- *                             layer
+ *                             readers of each layer and pass, and a new value leaves behind its maker
+ *     activations             activations stored for the backward leave behind their maker, and come back for the backward
+ *                             of a layer
  *     gradients               sums over micro-batches are added up in the other memory, and come to the device for the update
  *
- * Operators of `hosted` run on the host: what they make and the state that they alone read stay there, and so do their gradients
- * and updates; what passes between them and the device's operators is copied.
+ * Operators of `hosted` run on the host: their results and the state that they alone read stay there, and so do their gradients
+ * and updates; tensors that pass between them and the device's operators are copied.
  */
 
 import { type Graph, isOnceAStep, type Node, type OuterMemory, passOf } from '../ir/graph.js';
@@ -30,7 +28,7 @@ import {
   type StageTransfer,
 } from './sharded-graph.js';
 
-/** Where things are kept; on the device what it does not name. */
+/** The memory of each part; parts that it does not name are on the device. */
 export interface OffloadPlaces {
   readonly parts: Readonly<Partial<Record<OffloadPart, OuterMemory>>>;
   /** Operators of the unsharded graph that run on the host, their gradients included. */
@@ -47,7 +45,7 @@ export function hostedWith({ nodes }: Pick<Graph, 'nodes'>, isHosted: (forward: 
 /** Tensors that take less on a rank stay where they are: a copy would take longer than it is worth. */
 const LEAST_BYTES = 1024;
 
-/** The graph with what leaves the device; itself where nothing does. */
+/** The graph with its offloaded tensors; the same graph where nothing is offloaded. */
 export function offloaded(graph: ShardedGraph, places: OffloadPlaces): ShardedGraph {
   if (Object.keys(places.parts).length === 0 && places.hosted.size === 0) return graph;
   return new Offloading(graph, places).run();
@@ -71,7 +69,7 @@ class Offloading {
   private readonly placed: PlacedMove[] = [];
   /** By tensor and memory, and the layer and list that read it: the copy. */
   private readonly copies = new Map<string, string>();
-  /** What the forward stores, and gradients that wait for the update: their copies outside. */
+  /** By stored activation, and by gradient that waits for the update: the copy outside. */
   private readonly stored = new Map<string, string>();
   /** Tensors that operators of the host make, or alone read. */
   private readonly ofHost = new Set<string>();
@@ -154,7 +152,7 @@ class Offloading {
       if (memory && !this.ofHost.has(name) && this.isLarge(name)) this.settle(name, memory);
     };
     for (const { from, to } of graph.state) {
-      // What no operator makes anew is left as it is.
+      // State that no operator updates is left as it is.
       if (!this.makers.has(from)) continue;
       const isParameter = (this.readers.get(to) ?? []).some(({ phase }) => phase !== 'update') || this.isSentEarly(to);
       keep(to, isParameter ? parameters : optimizer);
@@ -176,7 +174,7 @@ class Offloading {
     }
   }
 
-  /** What the forward makes, or is given, and operators of later phases read. */
+  /** Activations: results and inputs of the forward that operators of later phases read. */
   private settleActivations(): void {
     const { activations } = this.places.parts;
     if (!activations) return;
@@ -215,7 +213,7 @@ class Offloading {
     this.tensors.set(name, { ...(this.graph.tensors.get(name) as ShardedTensor), place });
   }
 
-  /** A copy outside, right behind what makes the tensor; ahead of its first reader where nothing of the stage does. */
+  /** A copy outside, right behind the node that makes the tensor; ahead of its first reader where no node of the stage does. */
   private store(name: string, near: ShardedNode, memory: OuterMemory): void {
     const isAhead = this.makers.get(name) !== near;
     this.stored.set(name, this.copy(name, memory, near, this.list(near), isAhead));
@@ -224,7 +222,7 @@ class Offloading {
   private rewired(node: ShardedNode): ShardedNode {
     const own = this.onHost.has(node) ? 'host' : undefined;
     if (node.kind === 'move') return node;
-    // A sum takes what it is given from the device, wherever it is kept.
+    // An accumulator reads the value that it adds from the device, wherever the sum is stored.
     if (node.kind === 'communicate') return { ...node, input: this.operand(node.input, node, own) };
     const inputs = node.inputs.map((name) => (name === null ? null : this.operand(name, node, own)));
     const { stored, ...rest } = node;
@@ -241,7 +239,7 @@ class Offloading {
     return this.copyFor(source, memory, node, this.list(node));
   }
 
-  /** Whether a node reads what was stored for its pass: an activation in the backward, a gradient in the update. */
+  /** Whether a node reads a tensor stored for its pass: an activation in the backward, a gradient in the update. */
   private isStoredFor(name: string, { phase }: ShardedNode): boolean {
     const made = this.makers.get(name)?.phase ?? 'forward';
     return made === 'forward' ? isLater(phase) : phase === 'update';
@@ -267,7 +265,7 @@ class Offloading {
     return this.copy(name, undefined, maker, this.list(maker), false);
   }
 
-  /** What is sent is sent from the device; to several stages from one copy in each list. */
+  /** Tensors are sent from the device; to several stages from one copy in each list. */
   private sent({ tensor, when, list, stage }: StageTransfer): string {
     if (this.tensors.get(tensor)?.place === undefined) return tensor;
     const own = when === 'micro' ? transferList('send', list, stage) : when === 'begin' ? BEGIN : UPDATE;
@@ -278,7 +276,7 @@ class Offloading {
     return known;
   }
 
-  /** The next value of a state, in the memory in which it is kept. */
+  /** The next value of a state, in the memory in which the state is stored. */
   private leaving(from: string, to: string): string {
     const place = this.tensors.get(to)?.place;
     const maker = this.makers.get(from);

@@ -1,6 +1,6 @@
 /**
- * @file Kinds of a sharded graph's operators: those of one kind differ in names alone, so that what is found out of one holds for
- * all. A model of many layers has as many kinds as one of few.
+ * @file Kinds of a sharded graph's operators: those of one kind differ only in names, so that a result for one holds for all.
+ * A model of many layers has as many kinds as one of few.
  */
 import type { Attributes } from '../ir/graph.js';
 import { borderText } from '../sharding-propagation/collective-rule.js';
@@ -18,7 +18,7 @@ export interface OperatorKinds {
   readonly kindOf: (node: ComputeNode) => string;
 }
 
-/** The kinds of a graph's operators, found as they are asked for; each tensor that an operator names has to be there. */
+/** The kinds of a graph's operators, computed on demand; every tensor that an operator names must exist. */
 export function kindsOf({ tensors, constants }: Pick<ShardedGraph, 'tensors' | 'constants'>): OperatorKinds {
   const types = numbers<ShardedTensor>(
     ({ dtype, shape, localShape, layout, varying = [], first = [], zeroPadded, place, border }) =>
@@ -38,7 +38,7 @@ export function kindsOf({ tensors, constants }: Pick<ShardedGraph, 'tensors' | '
   };
 }
 
-/** Numbers of things by a text that equal ones share, which is written once for each. */
+/** Numbers of values by a text that equal values share; the text is made once for each object. */
 function numbers<Thing extends object>(textOf: (thing: Thing) => string): (thing: Thing) => number {
   const known = new Map<Thing, number>();
   const byText = new Map<string, number>();

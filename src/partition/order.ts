@@ -2,8 +2,8 @@
  * @file The order of one phase: sharded nodes → segments, starts and waits.
  *
  * A segment takes operators of one layer and pass (forward, backward, update) as long as any is ready; those that run as late as
- * possible (defer.ts) are ready once what their first reader waits for is there. Then every collective whose operand
- * is there is started; other layers' ready operators run while it is under way; only when nothing else can run, or collectives of
+ * possible (defer.ts) are ready once the other operands of their first reader exist. Then every collective whose operand
+ * exists is started; other layers' ready operators run while it is under way; only when nothing else can run, or collectives of
  * a third layer are to start, does the phase wait for the collective that was started first: so reductions of gradients and
  * gathers of weights hold operands and buffers of two layers at most. All ranks derive the same order, so no two ranks can wait
  * for each other's different collectives.
@@ -53,9 +53,9 @@ export interface OrderedList {
 
 /**
  * Orders every list of a step of a graph without copies between memories (place-moves.ts). A bucket's collectives start
- * together. Those of what micro-batches add up start in the list that adds it up, where it runs for the last time, and are
- * waited for in the list of their own. Throws (internal error) where nodes depend on each other in a circle.
- * @param staying collectives that start in the list of their own, whatever adds up what they read
+ * together. Collectives on sums over micro-batches start in the list that accumulates the sum, where it runs for the last time,
+ * and are waited for in the list of their own. Throws (internal error) where the dependencies of nodes form a cycle.
+ * @param staying collectives that start in the list of their own, whichever list accumulates their operand
  */
 export function orderLists(graph: ShardedGraph, staying: ReadonlySet<ShardedNode> = new Set()): readonly OrderedList[] {
   const startedIn = startsAhead(graph, staying);
@@ -64,7 +64,7 @@ export function orderLists(graph: ShardedGraph, staying: ReadonlySet<ShardedNode
   return programPhases(graph).map((list) => {
     const ahead = new Set([...startedIn].flatMap(([node, name]) => (name === list.phase ? [node] : [])));
     const here = begun.filter(({ node }) => list.includes(node));
-    // What waits for a later transfer would keep an earlier one waiting.
+    // A node that waits for a later transfer would delay an earlier one.
     const isDeferring = list.transfers.length === 0;
     const deferred: OrderedList['deferred'] = isDeferring
       ? deferrals({ ...graph, nodes: nodesByList(graph).get(list.phase) ?? [] }, graph)
@@ -79,7 +79,7 @@ export function orderLists(graph: ShardedGraph, staying: ReadonlySet<ShardedNode
   });
 }
 
-/** Collectives of buckets that read what another list adds up: the name of that list, in which they start. */
+/** By collective of a bucket whose operand another list accumulates: the name of that list, in which it starts. */
 function startsAhead(graph: ShardedGraph, staying: ReadonlySet<ShardedNode>): ReadonlyMap<CommunicationNode, string> {
   const adds = addedIn(graph);
   return new Map(
@@ -110,7 +110,7 @@ interface UnderWay {
   readonly id: number;
 }
 
-/** What a list has to do with collectives that start in one list and are waited for in another. */
+/** The collectives of a list that start in one list and are waited for in another. */
 interface Across {
   /** Nodes of other lists that start in this one, where it runs for the last time. */
   readonly ahead: ReadonlySet<CommunicationNode>;
@@ -121,10 +121,10 @@ interface Across {
 }
 
 /**
- * Orders the nodes of a list of a graph without copies between memories (place-moves.ts). What the others make is there before it
- * begins. Transfers keep their order, which is that in which the whole graph makes what is sent, on all stages: executed one at a
- * time in that order they wait for nothing that comes later. A send goes as soon as it is its turn; a stage receives when nothing
- * else can run.
+ * Orders the nodes of a list of a graph without copies between memories (place-moves.ts). Results of the other lists exist before
+ * it begins. Transfers keep their order, on all stages the order in which the whole graph computes the sent tensors: executed one
+ * at a time in that order they wait for nothing that comes later. A send is issued as soon as it is first in that order; a stage
+ * receives when nothing else can run.
  */
 function orderPhase(
   whole: ShardedGraph,
@@ -172,7 +172,7 @@ function orderPhase(
     }
   };
   const steps: OrderedStep[] = [];
-  // What a bucket brings is needed last, weights aside: what the list itself goes on with is waited for before.
+  // Results of buckets, except weights, are needed last: collectives that the list itself continues with are waited for first.
   const underWay: UnderWay[] = [];
   const gathered: UnderWay[] = [];
   const inBuckets: UnderWay[] = [...begun];
@@ -191,7 +191,7 @@ function orderPhase(
     const after = underWay[0]?.node;
     // A layer's weights come together, so that its operators run in one segment.
     const isGathered = after && gathers.has(first.node) && gathers.has(after) && samePlace(first.node, after);
-    // So do the tensors of a block that goes round: what reads them runs in one segment, and what is passed on next waits for it.
+    // So do the tensors of a block in a ring: their readers run in one segment, and the next send of the ring waits for it.
     if (isGathered || (after && areOneBlock(first.node, after))) waitForFirst();
     return true;
   };
@@ -263,10 +263,10 @@ function areOneBlock(first: CommunicationNode, after: CommunicationNode): boolea
   return first.collective.kind === 'permute' && after.collective.kind === 'permute' && first.origin === after.origin;
 }
 
-/** Layers of which collectives are under way at a time: each holds its operand and a buffer until it is waited for. */
+/** Layers whose collectives are under way at a time: each holds its operand and a buffer until it is waited for. */
 const PLACES = 2;
 
-/** Names of the tensors that are there before the phase begins. */
+/** Names of the tensors that exist before the phase begins. */
 export function givenTensors(graph: ShardedGraph): ReadonlySet<string> {
   return new Set([
     ...graph.inputs.map((input) => input.tensor),
@@ -277,13 +277,13 @@ export function givenTensors(graph: ShardedGraph): ReadonlySet<string> {
 }
 
 /**
- * Nodes whose operands are all there, taken smallest index first; compute nodes are kept apart by segment key. A bucket's
+ * Nodes whose operands are all available, taken smallest index first; compute nodes are separated by segment key. A bucket's
  * collectives come one after the other, once all of them may.
  */
 class ReadyNodes {
   /** Collectives that may start, those of a bucket as one. */
   private readonly communication: number[][] = [];
-  /** What is left of a bucket that has begun to start. */
+  /** The remaining collectives of a bucket that has begun to start. */
   private begun: number[] = [];
   private readonly compute = new Map<string, number[]>();
   private readonly buckets = new Map<number, { readonly size: number; readonly ready: number[] }>();
@@ -332,7 +332,7 @@ class ReadyNodes {
     return index === undefined ? undefined : (this.graph.nodes[index] as ComputeNode);
   }
 
-  /** Sums first: they free what they are given; then what gathers wait for that begin early. */
+  /** Accumulators first: they free their operands; then operators that early gathers wait for. */
   private earliestKey(): string | undefined {
     if (this.compute.has(ACCUMULATE)) return ACCUMULATE;
     let best: { key: string; index: number } | undefined;
@@ -357,10 +357,10 @@ class ReadyNodes {
 
 const ACCUMULATE = 'accumulate';
 
-/** Begins the key of what gathers wait for that begin early. */
+/** Prefix of the key of operators that early gathers wait for. */
 const EARLY = '\u0000';
 
-/** Accumulators are no part of segments: they keep a sum from one micro-batch to the next. */
+/** Accumulators are not part of segments: they keep a sum from one micro-batch to the next. */
 function segmentKey(node: ComputeNode, { tensors }: ShardedGraph): string {
   if (isAccumulator(node)) return ACCUMULATE;
   const [result] = resultsOf(node);

@@ -1,10 +1,9 @@
 /**
- * @file graph + assignment → sharded graph: every operator lowered under its strategy, every redistribution written out.
+ * @file graph + assignment → sharded graph: every operator lowered under its strategy, every reshard written out.
  *
- * A tensor is redistributed once per shared reshard, when its first reader needs it. Weights are cut when they are loaded: each
- * distinct layout that readers demand of a weight becomes one sharded weight; a held weight has one layout, from which its
- * readers redistribute. Lowered copies of small constants that
- * are equal are kept once.
+ * A tensor is resharded once per shared reshard, when its first reader needs it. Weights are sharded when they are loaded: each
+ * distinct layout that readers require of a weight becomes one sharded weight; a held weight has one layout, from which its
+ * readers reshard. Lowered copies of small constants that are equal are kept once.
  */
 
 import { byteLength, dtypeBits } from '../ir/dtype.js';
@@ -35,7 +34,7 @@ import {
 
 /**
  * Lowers a graph.
- * @param whole of which it is a stage, whose kernels are decided before it is cut; the graph itself by default
+ * @param whole the graph that it is a stage of, whose kernels are decided before it is cut; the graph itself by default
  * @throws Error (internal error) where the assignment is illegal or incomplete.
  */
 export function partition(
@@ -50,7 +49,7 @@ export function partition(
 /** Where a node of the sharded graph comes from. */
 type NodeOrigin = Pick<Node, 'layer' | 'phase'> & { readonly origin: string };
 
-/** One lowering under way: the sharded graph so far and what each tensor is available as. */
+/** One lowering under way: the sharded graph so far and the available forms of each tensor. */
 class Partitioning {
   private readonly nodes: ShardedNode[] = [];
   private readonly tensors = new Map<string, ShardedTensor>();
@@ -58,7 +57,7 @@ class Partitioning {
   private readonly constants = new Map<string, ConstantTensor>();
   private readonly constantNames = new Map<string, string>();
   private readonly weights = new Map<string, ShardedWeight>();
-  /** By reshard: the redistributed tensor, once its first reader came; that of the backward apart, where it gathers again. */
+  /** By reshard: the resharded tensor, once its first reader came; separately for the backward, where it gathers again. */
   private readonly served = new Map<SharedReshard, string>();
   private readonly servedAgain = new Map<SharedReshard, string>();
   /** By operator, then by operand; and by output. */
@@ -122,7 +121,7 @@ class Partitioning {
       if (this.get(tensor).layout.partial.length > 0) throw new Error(`graph output ${output} is partial`);
       return { tensor, output };
     });
-    // A collective may serve an operand of which a lowered operator makes no use.
+    // A collective may serve an operand that a lowered operator does not use.
     const ends = outputs.map(({ tensor }) => tensor);
     const tensorOf = new Map(outputs.map(({ tensor, output }) => [output, tensor]));
     const nodes = needed(this.nodes, ends, readsOf, resultsOf);
@@ -170,12 +169,12 @@ class Partitioning {
     }
   }
 
-  /** The tensor in the layout that a reader wants (undefined: as its reshard has it). */
+  /** The tensor in the layout that a reader requires (undefined: as its reshard has it). */
   private demand(tensor: string, reader: TensorReader, layout: Layout | undefined, origin: NodeOrigin): string {
     if (this.graph.weights.has(tensor)) return this.weight(tensor, layout);
     const { kind, name, operand } = reader;
     const reshard = kind === 'output' ? this.outputReshards.get(name) : this.operandReshards.get(name)?.[operand];
-    // What a step begins with is there in the layouts of its readers before the first micro-batch.
+    // Tensors computed when a step begins are in the layouts of their readers before the first micro-batch.
     const at: NodeOrigin = this.phases.get(tensor) === 'begin' ? { ...origin, phase: 'begin' } : origin;
     const resharded = reshard ? this.serve(reshard, tensor, at) : tensor;
     return layout ? this.redistribute(resharded, layout, `${reader.name}:${reader.operand}`, at) : resharded;
@@ -201,13 +200,13 @@ class Partitioning {
     return name;
   }
 
-  /** What brings an output into its layout runs with what makes it; what micro-batches add up is whole once a step. */
+  /** The reshard of an output runs with the output's operator; sums over micro-batches are complete once a step. */
   private originOfOutput(output: string): NodeOrigin {
     const phase = this.phases.get(output) ?? (this.graph.microBatches ? 'update' : 'forward');
     return { origin: output, layer: null, phase };
   }
 
-  /** A reshard whose first reader is the output is one that leaves as soon as it is made, whoever asks for it first. */
+  /** A reshard whose first reader is the output runs as soon as the tensor is computed, whichever reader needs it first. */
   private serve(reshard: SharedReshard, tensor: string, asked: NodeOrigin): string {
     const served = this.isGatheredAgain(reshard, tensor, asked) ? this.servedAgain : this.served;
     const known = served.get(reshard);
@@ -218,7 +217,7 @@ class Partitioning {
     return result;
   }
 
-  /** Where the backward asks for more than the block that the forward keeps. */
+  /** Whether the backward needs more of a tensor than the shard that the forward stores. */
   private isGatheredAgain({ layout }: SharedReshard, tensor: string, { phase }: NodeOrigin): boolean {
     if (!this.assignment.gathersAgain || this.phases.get(tensor) !== 'forward' || phase === 'forward') return false;
     const { shape, layout: from, localShape: kept } = this.get(tensor);
@@ -355,7 +354,7 @@ class Partitioning {
   }
 }
 
-/** What brings a micro-batch's outputs into their layouts is written last and runs with the micro-batch. */
+/** Reshards of a micro-batch's outputs are written last and run with the micro-batch. */
 function microFirst(nodes: readonly ShardedNode[]): readonly ShardedNode[] {
   return [
     ...nodes.filter(({ phase }) => phase === 'begin'),
@@ -364,7 +363,7 @@ function microFirst(nodes: readonly ShardedNode[]): readonly ShardedNode[] {
   ];
 }
 
-/** Bytes of one rank's block of a tensor. */
+/** Bytes of one rank's shard of a tensor. */
 export function localBytes(tensor: ShardedTensor): number {
   return byteLength(tensor.dtype, elementCount(tensor.localShape));
 }

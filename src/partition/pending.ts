@@ -1,5 +1,5 @@
 /**
- * @file A pending reduction as redistribution steps: one all-reduce per kind of reduction, or one reduce-scatter.
+ * @file A pending reduction as resharding steps: one all-reduce per kind of reduction, or one reduce-scatter.
  */
 import type { Reduction } from '../ir/factor-rule.js';
 import type { Layout } from '../sharding-propagation/layout.js';
@@ -7,7 +7,7 @@ import type { ReshardOp } from '../sharding-propagation/redistribution.js';
 
 const REDUCTIONS: readonly Reduction[] = ['sum', 'max', 'min'];
 
-/** Steps from a result's layout before to its layout after what its strategy says is pending. */
+/** Steps from a result's layout before to its layout after the pending reduction of its strategy. */
 export function pendingReshardOps(from: Layout, to: Layout): readonly ReshardOp[] {
   const gone = from.partial.filter((partial) => !to.partial.some((left) => left.axis === partial.axis));
   const scattered = JSON.stringify(from.dims) !== JSON.stringify(to.dims);

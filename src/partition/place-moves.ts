@@ -1,7 +1,7 @@
 /**
- * @file Where copies between memories stand in a list of instructions. The order of everything else is as if all were kept on the
- * device, so that segments, and the bits that they compute, are the same with and without offload. What leaves the device leaves
- * right behind the step that makes it; what returns does right before the step that reads it first.
+ * @file Where copies between memories stand in a list of instructions. The order of everything else is as if all tensors were on
+ * the device, so that segments, and the bits that they compute, are the same with and without offload. A tensor leaves the device
+ * right behind the step that computes it, and returns right before the step that reads it first.
  */
 import { remembered } from '../ir/remembered.js';
 import { lastForm, otherForm } from './except-last.js';
@@ -17,7 +17,7 @@ import {
   type StageTransfer,
 } from './sharded-graph.js';
 
-/** A step in its place: of a segment it is known what leaves it. */
+/** A step in its place: a segment with its results. */
 export type PlacedStep =
   | Exclude<OrderedStep, { readonly kind: 'segment' }>
   | (Extract<OrderedStep, { readonly kind: 'segment' }> & { readonly results: SegmentResults });
@@ -65,7 +65,7 @@ function withLast(graph: ShardedGraph): readonly OrderedList[] {
 /** The lists of the graph without copies, which are placed between their steps. */
 function withMoves(graph: ShardedGraph): readonly OrderedList[] {
   const { bare, original, real } = withoutMoves(graph);
-  // A collective waits for the copy of what it reads, in the list of both.
+  // A collective waits for the copy of its operand, in the list of both.
   const staying = bare.nodes.filter((node) => {
     const own = original(node);
     return node.kind === 'communicate' && own.kind === 'communicate' && node.input !== own.input;
@@ -88,7 +88,7 @@ interface Bare {
   readonly real: (step: OrderedStep) => OrderedStep;
 }
 
-/** The graph with the readers of copies reading what is copied. */
+/** The graph without copies: readers of copies read the copied tensors. */
 function withoutMoves(graph: ShardedGraph): Bare {
   const sources = new Map(graph.nodes.flatMap((node) => (node.kind === 'move' ? [[node.output, node.input]] : [])));
   const sourceOf = (name: string): string => {
@@ -154,7 +154,7 @@ function placeMoves(graph: ShardedGraph, list: ProgramPhase, steps: readonly Ord
   const place = (move: MoveNode) => placed.push({ kind: 'move', node: move });
   first.forEach(place);
   for (const [index, step] of steps.entries()) {
-    // A bucket's collectives begin together: what any of them reads returns before the first.
+    // A bucket's collectives begin together: the operands of all of them return before the first.
     for (const name of bucketFrom(steps, index).flatMap(readBy)) {
       const move = awaited.get(name);
       if (move) place(move);

@@ -1,6 +1,6 @@
 /**
- * @file What each stage runs in a step: which of its lists, for which micro-batch, in which order. The actions of a pipeline's
- * schedule come with the transfers between them placed, so that neither price nor program nor runtime has an order of its own.
+ * @file The actions of each stage in a step: which of its lists, for which micro-batch, in which order. The actions of a pipeline
+ * schedule include the transfers between them, so that price, program and runtime all use one order.
  */
 import { byStage, type Passing, placeTransfers } from '../schedule/place.js';
 import { type Action, UNIT_SECONDS } from '../schedule/schedule.js';
@@ -27,7 +27,7 @@ export interface StageAction {
 /**
  * Per stage, in order.
  * @param actions of the pipeline's schedule, per stage; left out where there is one stage
- * @throws Error (internal error) where they wait for one another in a circle
+ * @throws Error (internal error) where they wait for one another in a cycle
  */
 export function actionsOf(
   lowered: readonly Pick<LoweredStage, 'sharded'>[],
@@ -49,7 +49,7 @@ function exceptLast(
   return actions.map((own) => (own.microBatch === last ? { ...own, list: lastList(own.list) } : own));
 }
 
-/** Of the whole graph: what the step begins with, each micro-batch, then the step's own list. */
+/** For a graph without pipeline stages: the list that begins the step, each micro-batch, then the step's own list. */
 export function wholeActions(sharded: ShardedGraph): readonly StageAction[] {
   const { microBatches, interleave = 1 } = sharded;
   const once = (list: string): StageAction => ({ chunk: 0, microBatch: null, list });
@@ -63,8 +63,8 @@ export function wholeActions(sharded: ShardedGraph): readonly StageAction[] {
 }
 
 /**
- * Of a pipeline's stages: the actions of its schedule and the transfers between them, behind what is exchanged before the first
- * and ahead of the update.
+ * For pipeline stages: the actions of the schedule and the transfers between them, behind the transfers before the first
+ * micro-batch and ahead of the update.
  */
 function placedActions(
   stages: readonly ShardedGraph[],
@@ -100,7 +100,7 @@ function hasSteps(sharded: ShardedGraph, name: string): boolean {
   return list !== undefined && (list.transfers.length > 0 || sharded.nodes.some(list.includes));
 }
 
-/** What one list of a stage makes for another stage, in every micro-batch. */
+/** Transfers of one list of a stage to another stage, in every micro-batch. */
 interface Crossing {
   readonly from: number;
   readonly list: string;
@@ -138,7 +138,7 @@ function crossingsOf(stages: readonly ShardedGraph[]): readonly Crossing[] {
   });
 }
 
-/** Lists that only exchange, in every micro-batch. */
+/** Lists that only send or receive, in every micro-batch. */
 function exchangesOf(sharded: ShardedGraph): readonly ProgramPhase[] {
   return programPhases(sharded).filter(({ runs, transfers }) => runs === 'micro' && transfers.length > 0);
 }

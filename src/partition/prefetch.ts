@@ -1,26 +1,26 @@
 /**
- * @file Gathers of weights in buckets begin before their layer, and travel while layers before it compute. Whole weights of two
- * layers at most are there or on their way at a time, and no more bytes than twice those of the largest.
+ * @file Prefetch of weights: gathers in buckets begin before their layer, and overlap with the layers before it. Whole weights of
+ * two layers at most are resident or in flight at a time, and no more bytes than twice those of the largest.
  *
- * A group is what a layer, or an operator outside of layers, gathers in one pass, with the operators on parts of weights that
- * only such gathers read. Groups begin in the order of their readers. Room is no condition: where nothing else can run the next
- * group begins, so that nothing ever waits for it.
+ * A group is the gathers of a layer, or of an operator outside of layers, in one pass, with the operators on parts of weights
+ * that only such gathers read. Groups begin in the order of their readers. The memory limit is not strict: where nothing else can
+ * run, the next group begins, so that nothing ever waits for it.
  */
 import { passOf } from '../ir/graph.js';
 import { weightGathers } from './defer.js';
 import { localBytes } from './partition.js';
 import { type CommunicationNode, readsOf, resultsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
 
-/** Layers whose whole weights may be there at a time. */
+/** Layers whose whole weights may be resident at a time. */
 const LAYERS = 2;
 
 interface Group {
-  /** Of whole weights. */
+  /** Bytes of whole weights. */
   bytes: number;
   readonly isLayer: boolean;
   /** Gathers that have not begun. */
   left: number;
-  /** Places in the list: of what its first reader waits for besides, and of that reader. */
+  /** Positions in the list: of the other node that its first reader waits for, and of that reader. */
   at: number;
   first: number;
   /** Readers that have not run; Infinity where other lists read them. */
@@ -32,7 +32,7 @@ export function servedLayer({ layer, origin }: Pick<CommunicationNode, 'layer' |
   return layer ?? `\u0000${origin}`;
 }
 
-/** What of a list of instructions begins early, and when. It is told of every node that runs. */
+/** The gathers of a list of instructions that begin early, and when. `ran` reports every node that runs. */
 export class Prefetch {
   private readonly groupOf = new Map<ShardedNode, Group>();
   private readonly outputs = new Map<string, Group>();
@@ -45,7 +45,7 @@ export class Prefetch {
 
   /**
    * @param nodes of the list, in topological order
-   * @param deferred what they wait for besides where nothing begins early (defer.ts)
+   * @param deferred tensors that they also wait for where nothing begins early (defer.ts)
    * @param whole the graph that they are of
    */
   constructor(
@@ -124,7 +124,7 @@ export class Prefetch {
     return this.held.get(next) ?? [];
   }
 
-  /** Takes note that a node runs. */
+  /** Records that a node runs. */
   ran(node: ShardedNode): void {
     const own = this.groupOf.get(node);
     if (own && node.kind === 'communicate') own.left--;
@@ -135,7 +135,7 @@ export class Prefetch {
   }
 
   private hasRoom(next: Group): boolean {
-    // One group is on its way behind the other.
+    // One group at a time is in flight.
     if ([...this.open].some(({ left }) => left > 0)) return false;
     const all = [...this.open, next];
     const bytes = all.reduce((sum, group) => sum + group.bytes, 0);

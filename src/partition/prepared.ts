@@ -1,5 +1,5 @@
 /**
- * @file What is made of lowered stages before their instructions are ordered, as it is asked for: updates on first ranks,
+ * @file Passes over lowered stages before their instructions are ordered, as options request them: updates on first ranks,
  * collectives in buckets, micro-batches in halves, copies between memories.
  */
 import { type BucketLimit, inBuckets } from './buckets.js';

@@ -1,5 +1,5 @@
 /**
- * @file The lists of instructions of a step: which operators each has, how often it runs, what it sends and receives.
+ * @file The lists of instructions of a step: the operators of each, how often it runs, and its sends and receives.
  */
 
 import type { Phase } from '../ir/graph.js';
@@ -22,13 +22,13 @@ export interface ProgramPhase {
   readonly phase: string;
   readonly runs: ListRuns;
   readonly includes: (node: ShardedNode) => boolean;
-  /** What it sends and receives, in the order in which all stages do. */
+  /** Its sends and receives, in the order of all stages. */
   readonly transfers: readonly TransferStep[];
-  /** It runs for the last micro-batch alone, which keeps what the others recompute (except-last.ts). */
+  /** It runs for the last micro-batch alone, which stores the activations that the others recompute (except-last.ts). */
   readonly isLast?: true;
 }
 
-/** A list that computes for each micro-batch what a chunk of a pipeline's stage does in one phase. */
+/** A list that runs one phase of a pipeline stage's chunk for each micro-batch. */
 export interface ChunkList extends ProgramPhase {
   readonly chunk: number;
   /** The phase of the schedule's actions that run it. */
@@ -36,9 +36,9 @@ export interface ChunkList extends ProgramPhase {
 }
 
 /**
- * The lists of a step in order: one of everything; with micro-batches what runs for each of them, then what runs once; of a
- * pipeline's stage forward and backward of each chunk apart, since other micro-batches' run between them, and so what one list
- * makes for one other stage.
+ * The lists of a step in order: one list of all nodes; with micro-batches a list for each of them, then a list that runs once. A
+ * pipeline stage has separate lists for forward and backward of each chunk, since those of other micro-batches run between them,
+ * and also for the transfers of one list to one other stage.
  */
 export const programPhases = remembered(listsOf);
 
@@ -85,7 +85,7 @@ export const nodesByList = remembered(
     groupBy(graph.nodes, (node) => phaseOfNode(node, graph)),
 );
 
-/** The name of a stage's list: of an action of its schedule. */
+/** The name of the list of a stage that an action of its schedule runs. */
 export function listName(phase: string, chunk: number): string {
   return chunk === 0 ? phase : `${phase}.${chunk}`;
 }
@@ -97,7 +97,7 @@ export function lastList(list: string): string {
   return `${list}${LAST}`;
 }
 
-/** What the other micro-batches run in place of the last one's own list; any other list itself. */
+/** The list that the other micro-batches run in place of the last one's own list; any other list is returned unchanged. */
 export function usualList(list: string): string {
   return list.endsWith(LAST) ? list.slice(0, -LAST.length) : list;
 }
@@ -115,7 +115,7 @@ export function runsOfList(
 export const BEGIN = 'begin';
 export const UPDATE = 'update';
 
-/** A list that only sends what `list` makes to a stage, or receives it from there. */
+/** The name of a list that only sends results of `list` to a stage, or receives them from there. */
 export function transferList(kind: TransferStep['kind'], list: string, stage: number): string {
   return `${kind} ${list} ${kind === 'send' ? 'to' : 'from'} ${stage}`;
 }
@@ -135,10 +135,10 @@ export function computeLists(stage: ComputingStage): readonly ChunkList[] {
   ];
 }
 
-/** What of a stage says which lists compute. */
+/** The fields of a stage that determine which lists compute. */
 type ComputingStage = Pick<PipelineStage, 'chunks' | 'chunkOf' | 'splitsBackward'>;
 
-/** Each list that computes between what it is the first to read of other stages and what it makes for them. */
+/** Each compute list, between receives of the tensors that it is the first to read and sends of its results. */
 function listsOfStage(graph: ShardedGraph, pipeline: PipelineStage): readonly ProgramPhase[] {
   const transfers: readonly TransferStep[] = [
     ...pipeline.sends.map((transfer) => ({ kind: 'send', transfer }) as const),
@@ -172,7 +172,7 @@ function listsOfStage(graph: ShardedGraph, pipeline: PipelineStage): readonly Pr
   return [once(BEGIN, 'begin'), ...inTurn, ...take(() => true), once(UPDATE, 'update')];
 }
 
-/** What one stage sends, or receives. */
+/** A send or a receive of one stage. */
 export type TransferStep =
   | { readonly kind: 'send'; readonly transfer: StageTransfer }
   | { readonly kind: 'recv'; readonly transfer: StageTransfer };

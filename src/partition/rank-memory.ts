@@ -1,8 +1,8 @@
 /**
- * @file Memory of a rank of this machine: what the bundled runtime counts while it runs the actions of a step, byte for byte.
+ * @file Memory of a rank on this machine: exactly the bytes that the bundled runtime counts while it runs the actions of a step.
  *
- * It differs from liveness in what sessions are: each holds the weights that it reads, takes a whole run of operators at once,
- * and writes results to memory of their own. Collectives go through buffers that are held all the time.
+ * It differs from liveness because of sessions: each holds the weights that it reads, takes a whole run of operators at once,
+ * and writes results to memory of their own. Collectives use buffers that are held all the time.
  */
 import type { OuterMemory } from '../ir/graph.js';
 import { axesSize, type SubAxis } from '../sharding-propagation/mesh.js';
@@ -16,7 +16,7 @@ import { inlineValues, sessionKey } from './segments.js';
 import { type CommunicationNode, holdsBehind, readsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
 import { type StageWalk, type WalkedList, type WalkedStep, walkStage } from './stage-walk.js';
 
-/** Names that stand for no tensor of the graph: `communication buffer 0`, …; and behind a tensor's, whose it is. */
+/** Names that are not tensors of the graph: `communication buffer 0`, …; and the suffix of a tensor of other micro-batches. */
 const BUFFER = 'communication buffer';
 const OF_OTHERS = `${OF_MICRO_BATCH}1 and later`;
 
@@ -24,9 +24,9 @@ const OF_OTHERS = `${OF_MICRO_BATCH}1 and later`;
 const COORDINATE_BYTES = 8;
 
 /**
- * What a rank of the bundled runtime holds at its fullest moment: exactly what it counts. `actions` is what it runs in
- * a step, in order (placed-actions.ts); of a pipeline's stage they have to be given. `behind`: axes on which the rank is not the
- * first; it holds what the first alone holds where none is given, and so the most of all ranks.
+ * Peak memory of a rank of the bundled runtime: exactly the bytes that the runtime counts. `actions` are the actions of a step,
+ * in order (placed-actions.ts); a pipeline stage requires them. `behind`: axes on which the rank is not the first. Without any,
+ * it also holds the tensors that only the first rank holds, and so the most of all ranks.
  */
 export function rankMemory(
   graph: ShardedGraph,
@@ -39,7 +39,7 @@ export function rankMemory(
   return known;
 }
 
-/** What a rank holds while it runs the steps of each of its actions, in order. */
+/** Memory of a rank while it runs the steps of each of its actions, in order. */
 export function rankMemoryByAction(
   graph: ShardedGraph,
   actions: readonly StageAction[],
@@ -49,11 +49,11 @@ export function rankMemoryByAction(
 }
 
 export interface HeldWhile extends PartOccupancy {
-  /** What runs then; none where it sends or receives. */
+  /** Nodes that run then; none where it sends or receives. */
   readonly nodes: readonly ShardedNode[];
 }
 
-/** Of graphs of one stage: the price asks for it, and what is printed of a plan. */
+/** Results for graphs of one stage: the cost model and the plan's report both use them. */
 const KNOWN = new WeakMap<ShardedGraph, Liveness>();
 
 function memoryUnder(graph: ShardedGraph, actions: readonly StageAction[], behind: ReadonlySet<SubAxis>): Liveness {
@@ -65,7 +65,7 @@ function memoryUnder(graph: ShardedGraph, actions: readonly StageAction[], behin
 
 const NONE: ReadonlySet<SubAxis> = new Set();
 
-/** What a name of `held` stands for: a tensor, or null for a buffer of the runtime. */
+/** The tensor that a name of `held` stands for, or null for a buffer of the runtime. */
 export function heldTensor(name: string): string | null {
   if (name.startsWith(`${BUFFER} `)) return null;
   const end = name.lastIndexOf(OF_MICRO_BATCH);
@@ -140,7 +140,7 @@ class HeldMemory {
     );
   }
 
-  /** What follows is of this micro-batch, whose parts of inputs are there from the first on. */
+  /** Continues with this micro-batch; its slices of the inputs are held from its first action on. */
   private enter(microBatch: number | null): void {
     this.microBatch = microBatch;
     if (microBatch === null || this.begun.has(microBatch)) return;
@@ -204,14 +204,14 @@ function nodesIn(step: OrderedStep): readonly ShardedNode[] {
   return step.kind === 'wait' || step.kind === 'accumulate' || step.kind === 'move' ? [step.node] : [];
 }
 
-/** Bytes that are there when a step begins. */
+/** Bytes that are held when a step begins. */
 interface Resident {
   readonly name: string;
   readonly bytes: number;
   readonly place: OuterMemory | undefined;
 }
 
-/** What a rank holds from the first step to the last, and state as it is when a step begins. */
+/** Tensors that a rank holds from the first step to the last, and state as it is when a step begins. */
 function residentBytes(
   graph: ShardedGraph,
   steps: readonly WalkedStep[],
@@ -289,7 +289,7 @@ function bufferBytes(
   return [...own, ...shared];
 }
 
-/** What a rank keeps for others: its block; of a reduce the first has all members' blocks, of a broadcast it alone has one. */
+/** Bytes of a rank's collective buffer: its block; of a reduce all members' on the first rank; of a broadcast only there. */
 function bytesKept(graph: ShardedGraph, node: CommunicationNode, behind: ReadonlySet<SubAxis>): number {
   const { collective, axes, input, output } = node;
   const tensor = graph.tensors.get(input);

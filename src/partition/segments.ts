@@ -1,6 +1,6 @@
 /**
- * @file What a segment, a run of operators that one session executes, shares with what is around it: the weights that are part
- * of it, the results that leave it, and the bytes that it needs for those that do not.
+ * @file Segments, runs of operators that one session executes, and their interface: the weights that are part of a segment,
+ * the results that are read outside, and the bytes of its other results.
  */
 import { elementCount } from '../ir/graph.js';
 import { entryOf } from '../ir/ops/index.js';
@@ -69,8 +69,8 @@ export function textOf(bytes: Uint8Array): string {
 export type ReadOutside = (tensor: string, inside: ReadonlySet<ComputeNode>) => boolean;
 
 /**
- * By list: what tells whether a tensor is read outside of a segment. The last micro-batch may read other tensors than the
- * others.
+ * By list: a function that returns whether a tensor is read outside of a segment. The last micro-batch may read other tensors
+ * than the others.
  */
 export function readersOutside(
   sharded: ShardedGraph,
@@ -87,7 +87,7 @@ export function readersOutside(
   return ({ isLast }) => (isLast ? last : others);
 }
 
-/** Tells whether a tensor is read by a node outside of a segment, by a collective, or by the user. */
+/** Returns whether a tensor is read by a node outside of a segment, by a collective, or by the user. */
 function readersIn(sharded: ShardedGraph, steps: readonly OrderedStep[]): ReadOutside {
   const always = new Set(sharded.outputs.map((output) => output.tensor));
   const readers = new Map<string, ComputeNode[]>();
@@ -117,17 +117,17 @@ function overwriting({ op, domain, outputs }: ComputeNode): readonly string[] {
   return form?.kind === 'batch-statistics' ? form.running.flatMap(({ result }) => outputs[result] ?? []) : [];
 }
 
-/** What a segment makes. */
+/** Results of a segment. */
 export interface SegmentResults {
-  /** What is read outside of it. */
+  /** Results that are read outside of it. */
   readonly outputs: readonly string[];
-  /** What only the segment reads and holds at its fullest operator. */
+  /** Tensors that only the segment reads and that it holds at its operator of peak memory. */
   readonly inside: readonly string[];
   /** Their bytes. */
   readonly insideBytes: number;
 }
 
-/** What leaves a segment, and what is held inside it: results until their last reader. */
+/** Results read outside of a segment, and tensors held inside it: results until their last reader. */
 export function segmentResults(
   nodes: readonly ComputeNode[],
   { tensors }: Pick<ShardedGraph, 'tensors'>,

@@ -1,12 +1,12 @@
 /**
- * @file Parameter-server mode: a pass over what partition made, that has updates run on the first rank of the data axes alone.
+ * @file Parameter-server mode: a pass over the result of partition, after which updates run on the first rank of the data axes.
  *
  *     all-reduce of a gradient       becomes a reduce to that rank
- *     operators of the update        run there, and what they make is there alone: the optimizer's state too
+ *     operators of the update        run there, and only that rank holds their results: the optimizer's state too
  *     new values that others read    (parameters, a loss scale) are broadcast
  *
  * Where a tensor has parts on several ranks of an axis (rows of experts), each of these ranks updates its own. Sums over
- * micro-batches stay on the ranks that make them. A rank of another stage is sent what the equal rank of this stage holds.
+ * micro-batches stay on the ranks that make them. A rank of another stage receives the tensors of the equal rank of this stage.
  */
 import { isBackward } from '../ir/graph.js';
 import type { SubAxis } from '../sharding-propagation/mesh.js';
@@ -39,7 +39,7 @@ class Serving {
   private readonly readers = new Map<string, ShardedNode[]>();
   /** Operators of the update that new values of state, or another stage's update, depend on. */
   private readonly updating = new Set<ShardedNode>();
-  /** Nodes of the backward whose results only these read, of values that all ranks of the data axes have whole. */
+  /** Nodes of the backward whose results only these read, on values that are replicated over the data axes. */
   private readonly leading = new Set<ShardedNode>();
   /** By tensor: the axes along which the first rank alone has it. */
   private readonly known = new Map<string, readonly SubAxis[]>();
@@ -131,7 +131,7 @@ class Serving {
     return isSentEarly || isReadElsewhere ? NOWHERE : this.firstOf(pair.from);
   }
 
-  /** The axes whose first rank alone has what a node makes. */
+  /** The axes whose first rank alone holds the results of a node. */
   private firstOfNode(node: ShardedNode): readonly SubAxis[] {
     const isUpdating = this.updating.has(node);
     if (!isUpdating && !this.leading.has(node)) return NOWHERE;
@@ -146,13 +146,13 @@ class Serving {
     return [...this.served].filter((axis) => before.has(axis) && !busy.includes(axis));
   }
 
-  /** Of an all-reduce the data axes that it is over. */
+  /** For an all-reduce: the data axes that it runs over. */
   private reducedOver(node: ShardedNode): readonly SubAxis[] {
     if (node.kind !== 'communicate' || node.collective.kind !== 'all-reduce') return NOWHERE;
     return node.axes.filter((axis) => this.served.has(axis));
   }
 
-  /** Whether the data axes' ranks have the same of all that a node reads and makes; of an all-reduce over them, of its result. */
+  /** Whether operands and results of a node are equal on the ranks of the data axes; for an all-reduce over them, its result. */
   private isWhole(node: ShardedNode): boolean {
     const names = this.reducedOver(node).length > 0 ? resultsOf(node) : [...readsOf(node), ...resultsOf(node)];
     return names.every((name) => !this.partsOf(name).some((axis) => this.served.has(axis)));
@@ -179,7 +179,7 @@ class Serving {
     } else this.nodes.push({ ...node, input: this.there(node.input, first) });
   }
 
-  /** An all-reduce as a reduce over the data axes, and behind it what it is over besides. */
+  /** An all-reduce as a reduce over the data axes, followed by an all-reduce over its other axes. */
   private addReduce(node: CommunicationNode, reduced: readonly SubAxis[]): void {
     if (node.collective.kind !== 'all-reduce') throw new Error(`${node.name} is no all-reduce`);
     const { reduction } = node.collective;
@@ -204,7 +204,7 @@ class Serving {
     this.nodes.push({ ...own, name: `${node.name}/reduce`, output: between }, { ...node, input: between, axes: rest });
   }
 
-  /** A tensor where the ranks that are first on `first` have it: itself, or what is broadcast of it. */
+  /** A tensor as the ranks that are first on `first` have it: itself, or its broadcast copy. */
   private there(name: string, first: readonly SubAxis[]): string {
     const missing = this.firstOf(name).filter((axis) => !first.includes(axis));
     if (missing.length === 0) return name;
@@ -222,7 +222,7 @@ class Serving {
     return output;
   }
 
-  /** Notes on a tensor where it is. */
+  /** Marks a tensor with the axes along which only the first rank holds it. */
   private settle(name: string): void {
     const first = this.firstOf(name);
     if (first.length > 0) this.tensors.set(name, { ...(this.graph.tensors.get(name) as ShardedTensor), first });

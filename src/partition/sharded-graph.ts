@@ -1,6 +1,6 @@
 /**
  * @file The sharded graph: the one lowered form. Local shapes, explicit communication. The search prices it, the
- * checker types it, memory is its liveness, codegen cuts it into segments.
+ * checker types it, memory is its liveness, codegen splits it into segments.
  */
 import type { DType } from '../ir/dtype.js';
 import type { Reduction } from '../ir/factor-rule.js';
@@ -24,16 +24,16 @@ export interface ShardedTensor {
   /** Shape of the whole tensor. */
   readonly shape: readonly number[];
   readonly layout: Layout;
-  /** Shape of one rank's block. */
+  /** Shape of one rank's shard. */
   readonly localShape: readonly number[];
   /**
-   * Axes along which ranks hold values that are no block or summand of one tensor (a coordinate, what is computed from
+   * Axes along which ranks hold values that are neither shards nor summands of one tensor (a coordinate, and values computed from
    * it). Such a value may only end in a node whose `lowering` accounts for it.
    */
   readonly varying?: readonly SubAxis[];
-  /** It varies over the border's axes, as rows of the dimension that lie beside or in a rank's block (halo.ts). */
+  /** It varies over the border's axes: rows of the dimension beside or in a rank's shard (halo.ts). */
   readonly border?: Border;
-  /** Axes along which only the first rank holds it, the others nothing (server.ts). What makes it runs on that rank alone. */
+  /** Axes along which only the first rank holds it, the others nothing (server.ts). Its operator runs on that rank alone. */
   readonly first?: readonly SubAxis[];
   /** Where its layout is padded, the padding holds zeros. */
   readonly zeroPadded?: true;
@@ -55,32 +55,32 @@ export function holdsBehind(
 /**
  * A node whose result's layout does not follow from its rule, but from the lowering that made it: `slice` (a block
  * chosen by a coordinate), `to-partial` (kept on the first rank), `mask` (out-of-shard indices contribute zero),
- * `indexed` (an operator that was told its offset), `halo` (an operator on blocks that have their borders).
+ * `indexed` (an operator that is given its offset), `halo` (an operator on shards with their borders).
  */
 export type LoweringKind = 'slice' | 'to-partial' | 'mask' | 'indexed' | 'halo';
 
 /**
  * An operator's part of a kernel, where the device's software runs several operators as one: the bytes that it reads from and
- * writes to memory (what stays inside costs none), and whether it is the one that the kernel's launch is put down to.
+ * writes to memory (intermediates cost none), and whether the kernel's launch is counted for it.
  */
 export interface FusedWork {
   readonly kind: KernelKind;
   readonly bytes: number;
   readonly launches: boolean;
-  /** Of the operator that stands for an attention: that of one rank. */
+  /** For the operator that an attention's cost counts for: one rank's share of the attention. */
   readonly attention?: AttentionKernel;
 }
 
-/** What every node of the sharded graph says about where it comes from. */
+/** The origin that every node of the sharded graph states. */
 interface Origin {
   readonly name: string;
-  /** The node of the unsharded graph it was lowered from (for a redistribution: the reader it serves). */
+  /** The node of the unsharded graph it was lowered from (for a reshard: the reader it serves). */
   readonly origin: string;
   readonly layer: string | null;
   readonly phase: Phase;
 }
 
-/** An operator on local blocks. */
+/** An operator on local shards. */
 export interface ComputeNode extends Origin {
   readonly kind: 'compute';
   readonly op: string;
@@ -93,18 +93,18 @@ export interface ComputeNode extends Origin {
   readonly bytes: number;
   readonly lowering?: LoweringKind;
   readonly fused?: FusedWork;
-  /** Its second operand is a weight that sessions are loaded with: they arrange it for products then, not at every run. */
+  /** Its second operand is a weight that sessions are loaded with: they pack it for matmuls at load time, not at every run. */
   readonly stored?: true;
 }
 
 /**
- * A collective on one tensor. The block is seen as rows: for a cut at position p of the (piece-wise) shape, `outer` is
+ * A collective on one tensor. The block is seen as rows: for a split at position p of the (piece-wise) shape, `outer` is
  * the product of local sizes before p and `inner` the product from p on.
  *
  * - all-reduce: shapes equal.
  * - all-gather: [outer, inner] per rank → [outer, n, inner].
  * - reduce-scatter: [outer, n, inner] → [outer, inner], rank k keeping slice k.
- * - all-to-all: [outer of split, n, inner of split] → slices exchanged, then joined at the concat position.
+ * - all-to-all: [outer of split, n, inner of split] → one slice sent to each rank, then joined at the concat position.
  * - permute: rank k of the group sends its block to rank `to[k]`.
  * - reduce: shapes equal; the first rank of the group alone holds the result.
  * - broadcast: the group's first rank alone holds the operand, and all hold the result.
@@ -116,7 +116,7 @@ export type Collective =
   | { readonly kind: 'reduce-scatter'; readonly reduction: Reduction; readonly outer: number; readonly inner: number }
   | {
       readonly kind: 'all-to-all';
-      /** Where the local block is cut into n slices: [outer, n, inner]. */
+      /** Where the local block is split into n slices: [outer, n, inner]. */
       readonly split: { readonly outer: number; readonly inner: number };
       /** Where a received slice is joined: the slice is seen as [outer, inner], the result as [outer, n, inner]. */
       readonly concat: { readonly outer: number; readonly inner: number };
@@ -149,7 +149,7 @@ export interface MoveNode extends Origin {
 
 export type ShardedNode = ComputeNode | CommunicationNode | MoveNode;
 
-/** What connects a node with others. */
+/** The edges of a node. */
 type Wiring =
   | Pick<ComputeNode, 'kind' | 'inputs' | 'outputs'>
   | Pick<CommunicationNode | MoveNode, 'kind' | 'input' | 'output'>;
@@ -165,7 +165,7 @@ export function resultsOf(node: Wiring): readonly string[] {
 }
 
 /**
- * What differs between ranks enters as data: an int64 tensor of shape [1] with value
+ * Values that depend on the rank enter as data: an int64 tensor of shape [1] with value
  * indexOn(axes) · block + bias.
  */
 export interface Coordinate {
@@ -175,13 +175,13 @@ export interface Coordinate {
   readonly bias: number;
 }
 
-/** A weight's block; where its layout is partial, the first rank of the partial axes holds it and the others hold zeros. */
+/** A weight's shard; where its layout is partial, the first rank of the partial axes holds it and the others hold zeros. */
 export interface ShardedWeight {
-  /** Name of the sharded tensor that receives the rank's block. */
+  /** Name of the sharded tensor that receives the rank's shard. */
   readonly tensor: string;
   /** Name in the unsharded graph's `weights`. */
   readonly weight: string;
-  /** Of a constant of the graph that has no file: its whole value. */
+  /** For a constant of the graph that has no file: its whole value. */
   readonly constant?: Uint8Array;
 }
 
@@ -195,13 +195,13 @@ export interface StageTransfer {
   readonly stage: number;
   /** `micro`: in every micro-batch. `begin`: once, before the first of them. `update`: once, after the last. */
   readonly when: 'micro' | 'begin' | 'update';
-  /** The sending stage's list of instructions that makes the tensor; what is exchanged once a step stands inside of it. */
+  /** The sending stage's list of instructions that computes the tensor; transfers once a step are part of that list. */
   readonly list: string;
-  /** Its place among all transfers of the pipeline, in the order in which the whole graph makes what is sent. */
+  /** Its place among all transfers of the pipeline, in the order in which the whole graph computes the sent tensors. */
   readonly order: number;
 }
 
-/** What makes a sharded graph one stage of a pipeline. */
+/** The fields that make a sharded graph one stage of a pipeline. */
 export interface PipelineStage {
   /** Chunks of the model that the stage holds. */
   readonly chunks: number;
@@ -211,7 +211,7 @@ export interface PipelineStage {
   readonly chunkOf: ReadonlyMap<string, number>;
   /** Gradients of weights run apart from those that the stage before waits for (zero-bubble). */
   readonly splitsBackward: boolean;
-  /** In the order in which the whole graph makes what is sent. */
+  /** In the order in which the whole graph computes the sent tensors. */
   readonly sends: readonly StageTransfer[];
   readonly receives: readonly StageTransfer[];
 }
@@ -219,7 +219,7 @@ export interface PipelineStage {
 /** Micro-batches that run at a time. */
 export type Interleave = 1 | 2;
 
-/** An operator on one rank's blocks, and its gradients. */
+/** An operator on one rank's shards, and its gradients. */
 export interface LocalGradient {
   readonly op: string;
   readonly domain: string;
@@ -252,7 +252,7 @@ export interface ShardedGraph {
   readonly constants: ReadonlyMap<string, ConstantTensor>;
   readonly inputs: readonly { readonly tensor: string; readonly input: string }[];
   readonly outputs: readonly { readonly tensor: string; readonly output: string }[];
-  /** Tensors whose blocks the next step reads: what `from` is at the end of a step, `to` is at the beginning of the next. */
+  /** State: the value of `from` at the end of a step is the value of `to` at the beginning of the next. */
   readonly state: readonly { readonly from: string; readonly to: string }[];
   /** As in the graph. Nodes of the phase `update` stand behind all others. */
   readonly microBatches?: MicroBatches;
@@ -264,6 +264,6 @@ export interface ShardedGraph {
   readonly pipeline?: PipelineStage;
   /** As in the graph. */
   readonly domains?: ReadonlyMap<string, number>;
-  /** By gradient block of the graph that is an operator's gradient on a rank's blocks, that. Left out where there is none. */
+  /** By gradient block of the graph: the operator's gradient on a rank's shards that it equals. Left out where there is none. */
   readonly gradients?: ReadonlyMap<string, LocalGradient>;
 }

@@ -1,5 +1,5 @@
 /**
- * @file One walk over what a rank runs in a step, in the order in which it runs it: which results leave a segment, how long each
+ * @file One walk over the steps of a rank in a training step, in execution order: which results leave a segment, how long each
  * tensor lives, and behind which step of which list it is freed. The program's `free` instructions, the runtime's buffers and the
  * predicted memory of a rank all follow it.
  */
@@ -13,9 +13,9 @@ import { readsOf, resultsOf, type ShardedGraph } from './sharded-graph.js';
 
 export interface WalkedStep {
   readonly step: PlacedStep;
-  /** Tensors that it makes or receives, and hands on. */
+  /** Tensors that it makes or receives, and that later steps can read. */
   readonly makes: readonly string[];
-  /** Of a segment: what only it reads and holds at its fullest operator. */
+  /** For a segment: tensors that only it reads and that it holds at its operator of peak memory. */
   readonly inside: readonly string[];
   /** Tensors that nothing reads after it. */
   readonly frees: readonly string[];
@@ -24,7 +24,7 @@ export interface WalkedStep {
 export interface WalkedList {
   readonly name: string;
   readonly runs: ListRuns;
-  /** What is there when it begins, and nothing reads; of each half of a micro-batch, where there is something. */
+  /** Tensors that exist when it begins and that nothing reads, for each half of a micro-batch that has any. */
   readonly unread: readonly { readonly half?: SecondHalf; readonly tensors: readonly string[] }[];
   readonly steps: readonly WalkedStep[];
   /** Which of its segments' results leave them. */
@@ -32,7 +32,7 @@ export interface WalkedList {
 
 export interface StageWalk {
   readonly lists: readonly WalkedList[];
-  /** What the stage runs in a step, in order. */
+  /** The actions of the stage in a step, in order. */
   readonly actions: readonly StageAction[];
   readonly lifetimeOf: (tensor: string) => Lifetime;
 }
@@ -45,7 +45,7 @@ export function walkStage(graph: ShardedGraph, actions: readonly StageAction[]):
     steps: steps.map(usesOf),
   }));
   const lifetimeOf = lifetimes(graph, lists);
-  // A half of a micro-batch frees what is its own where a whole one does.
+  // A half of a micro-batch frees its own tensors where a whole one does.
   const freed = withFrees(graph, lists, ordersOf(lists, actions), lifetimeOf);
   const both = freed.map(({ unread, ...list }) => ({
     ...list,
@@ -61,7 +61,7 @@ interface LastUse {
   readonly step: UsedStep | null;
 }
 
-/** A step with what it reads. */
+/** A step with the tensors that it reads. */
 type UsedStep = Omit<WalkedStep, 'frees'> & { readonly reads: readonly string[] };
 
 interface UsedList {
@@ -117,7 +117,7 @@ function lifetimes(graph: ShardedGraph, lists: readonly UsedList[]): (tensor: st
     const micro = lists.filter(({ runs }) => runs === 'micro').flatMap(({ steps }) => steps);
     for (const { step, makes } of micro)
       if (step.kind !== 'accumulate') for (const name of makes) ofMicroBatch.add(name);
-    // What is read once a step, or kept to the next, is the last micro-batch's.
+    // A tensor that is read once a step, or kept to the next step, is the last micro-batch's.
     for (const { runs, steps } of lists)
       if (runs === 'step') for (const name of steps.flatMap(({ reads }) => reads)) ofMicroBatch.delete(name);
     for (const { tensor, output } of graph.outputs) if (!microBatches.cut.has(output)) ofMicroBatch.delete(tensor);
@@ -127,8 +127,8 @@ function lifetimes(graph: ShardedGraph, lists: readonly UsedList[]): (tensor: st
 }
 
 /**
- * Adds to every step what is read there for the last time. What a micro-batch made goes in one of its lists; what belongs to the
- * step, and state whose next value is made, in a list that runs once; what micro-batches read last goes with the step.
+ * Adds to every step the tensors that it reads last. Tensors of a micro-batch are freed in one of its lists; tensors of the
+ * step, and state whose next value exists, in a list that runs once; those that micro-batches read last, when the step ends.
  */
 function withFrees(
   graph: ShardedGraph,

@@ -3,12 +3,12 @@
  *
  *     rank r, hop 0 … n−1:   holds block (r − hop) mod n, starts to send it to rank r + 1, computes with it
  *
- * The operator's body runs on each block in turn (OperatorEntry.streamed). An operand that has the streamed factor alone goes
- * round, n − 1 sends; one that has both factors is there whole along the streamed one, and each hop takes its block. A result
- * with the factor beside it is joined on its rank; one with the streamed factor follows its block, from where the block was
- * second, and gets home after n − 1 sends.
+ * The operator's body runs on one block per hop (OperatorEntry.streamed). An operand that has the streamed factor alone travels
+ * round the ring, n − 1 sends; one with both factors is whole along the streamed one, and each hop slices its block. A result
+ * with the factor beside it is joined on its rank; one with the streamed factor follows its block, from the block's second
+ * rank, and is back after n − 1 sends.
  *
- * A block that is not its rank's own is no part of one tensor that a layout could say: between the hops such tensors vary.
+ * A block on a rank other than its own is not a shard that a layout could describe: between the hops such tensors vary.
  */
 import type { FactorRule, TensorFactors } from '../ir/factor-rule.js';
 import type { Attributes, TensorType } from '../ir/graph.js';
@@ -69,18 +69,18 @@ class Hops {
     const own = this.withoutPadding(names.inputs);
     const goes = rule.inputs.map((dims) => this.follows(dims));
     let travelling = own.map((name, index) => (goes[index] ? this.entered(name, index) : name));
-    /** What rows have so far, by piece of the rank's own positions. */
+    /** The running values of rows, by piece of the rank's own positions. */
     const rows: (readonly string[])[] = [];
-    /** By result: sums of the rank's own rows by their pieces, or of the block that is there. */
+    /** By result: sums of the rank's own rows by their pieces, or of the current hop's block. */
     const sums: string[][] = view.outputs.map(() => []);
-    /** By result that follows its block: the part of the rank's own block, and the sum that goes round. */
+    /** By result that follows its block: the part of the rank's own block. */
     const home = new Map<number, string>();
     for (let hop = 0; hop < this.count; hop++) {
       const arrived = travelling;
       if (hop < this.count - 1) travelling = arrived.map((name, index) => (goes[index] ? this.sent(name) : name));
       const added: string[][] = view.outputs.map(() => []);
       for (const part of partsOfHop(hop, this.count, this.pieces > 1)) {
-        // What stays is brought into the form of a hop in each of them anew: no copy of it is alive between hops (defer.ts).
+        // A stationary operand is brought into the form of a hop in each hop anew: no copy is alive between hops (defer.ts).
         const blocks = arrived.map((name, index) => this.pickedBlock(name, index, hop, part, goes[index] === true));
         if (steps.online) this.continued(steps, rows, part, blocks, hop);
         else {
@@ -113,7 +113,7 @@ class Hops {
     });
   }
 
-  /** Goes on with the rows of a part, of which `rows` has what they have so far. */
+  /** Continues the rows of a part from their running values in `rows`. */
   private continued(
     { first, online }: Streamed,
     rows: (readonly string[])[],
@@ -137,7 +137,7 @@ class Hops {
     }
   }
 
-  /** Adds what a part makes of a result to the piece that it is of. */
+  /** Adds a part's contribution to a result to the piece that it belongs to. */
   private addTo(sums: readonly string[][], result: number, made: string, { own, other, byRank }: HopPart): void {
     const { rule, stream } = this.operator;
     const pieces = sums[result] as string[];
@@ -171,7 +171,7 @@ class Hops {
     });
   }
 
-  /** Whether a rank's part is of second pieces: a truth value of shape [1]. */
+  /** Whether a rank's part of this hop is of second pieces: a bool of shape [1]. */
   private isSecond(byRank: readonly number[]): string {
     const own = this.fragment.coordinate(this.operator.stream.axes, 1);
     const table = this.fragment.constant(constant('bool', byRank, [byRank.length]));
@@ -204,7 +204,7 @@ class Hops {
     );
   }
 
-  /** Whether a tensor goes round with its block. */
+  /** Whether a tensor travels round the ring with its block. */
   private follows(dims: TensorFactors | null | undefined): boolean {
     return this.has(dims, this.operator.stream.streamed) && !this.has(dims, this.operator.stream.beside);
   }
@@ -221,13 +221,13 @@ class Hops {
     return dims?.findIndex((own) => own.includes(factor)) ?? -1;
   }
 
-  /** The size of a factor as what is computed sees it. */
+  /** The size of a factor in the computation of a hop. */
   private sizeOf(name: string): number {
     const { streamed, beside } = this.operator.stream;
     return this.blockSizes(name) / (name === streamed || name === beside ? this.pieces : 1);
   }
 
-  /** The size of a factor in what goes round, and in what stays. */
+  /** The size of a factor in travelling and in stationary tensors. */
   private readonly blockSizes = (name: string): number => {
     const size = this.operator.rule.factors.get(name)?.size ?? 1;
     const { streamed, beside } = this.operator.stream;
@@ -246,7 +246,7 @@ class Hops {
       const factor = factors.get(name);
       if (factor) factors.set(name, { ...factor, kind: 'contracting' });
     }
-    // A truth value does no harm; where both factors are, the streamed one is not cut.
+    // A bool needs no masking; in a tensor with both factors the streamed one is not sharded.
     const inputs = rule.inputs.map((dims, index) => {
       if (!dims || view.inputs[index]?.dtype === 'bool') return null;
       return this.hasBoth(dims) ? dims.map((own) => (own.includes(stream.streamed) ? [] : own)) : dims;
@@ -276,7 +276,7 @@ class Hops {
     return this.relabelled(picked as string, { dtype: 'bool', shape }, replicated(shape), axes);
   }
 
-  /** An operand as the hops have it: a rank's block by itself, cut over other axes as before. */
+  /** An operand as the hops have it: a rank's block by itself, sharded over other axes as before. */
   private entered(name: string | null, index: number): string | null {
     const { rule, view, stream } = this.operator;
     const [dims, type] = [rule.inputs[index], view.inputs[index]];
@@ -335,7 +335,7 @@ class Hops {
     const dims = rule.inputs[index];
     if (name === null || !dims) return name;
     const hasBoth = this.hasBoth(dims);
-    // Where both are, the streamed one is whole: the positions of the block are picked, those of the part alone.
+    // In an operand with both factors, the streamed one is whole: the positions of the block, or of the part, are gathered.
     const block = isThere
       ? name
       : hasBoth
@@ -370,7 +370,7 @@ class Hops {
   }
 
   /**
-   * Of an operand with both factors the part of the block that a hop is about: its positions along the streamed one are picked.
+   * The part of an operand with both factors that a hop computes with: its positions along the streamed factor are gathered.
    */
   private blockOf(name: string, index: number, hop: number, part: HopPart): string {
     const { rule, view, stream } = this.operator;
@@ -390,7 +390,7 @@ class Hops {
     );
   }
 
-  /** The positions of what a part takes of the block that a rank has at a hop; those that are not there are the last one. */
+  /** The positions that a part reads in the block of a hop; positions beyond the end are replaced by the last one. */
   private positionsOf(hop: number, { other, byRank }: HopPart): string {
     const { streamed } = this.operator.stream;
     const [size, block] = [this.operator.rule.factors.get(streamed)?.size ?? 1, this.sizeOf(streamed)];
@@ -401,7 +401,7 @@ class Hops {
       : positions;
   }
 
-  /** The number of the block that a rank has at a hop, times `factor` and behind so much of it: an int64 [1]. */
+  /** The number of the block that a rank has at a hop, times `factor`, plus `behind`: an int64 [1]. */
   private numberOf(hop: number, factor = 1, behind: (rank: number) => number = () => 0): string {
     return this.byRank(
       Array.from({ length: this.count }, (_, rank) => factor * ((rank - hop + this.count) % this.count) + behind(rank)),
@@ -422,7 +422,7 @@ class Hops {
     return this.made(op, inputs, { dtype: 'int64', shape: [count] }, replicated([count]), { attributes });
   }
 
-  /** An operator on what ranks hold by themselves. */
+  /** Adds an operator on values that vary between ranks. */
   private made(
     op: string,
     inputs: readonly string[],
@@ -440,7 +440,7 @@ class Hops {
     return this.fragment.add({ op: 'Add', inputs: [one, other], results, lowering: 'indexed' })[0] as string;
   }
 
-  /** What is done with one block, over the other axes as the operator would be; `dims`: of the operands. */
+  /** The computation on one block, sharded over the other axes as the operator is; `dims`: those of the operands. */
   private compute(
     expansion: Expansion,
     inputs: readonly (string | null)[],
@@ -467,7 +467,7 @@ class Hops {
   }
 }
 
-/** What is particular about an operator; `indexed`: it runs where it stands, `slice`: once its reader does (defer.ts). */
+/** Options of an added operator; `indexed`: it runs where it stands, `slice`: once its reader does (defer.ts). */
 interface StreamedOwn {
   readonly attributes?: Attributes;
   readonly varying?: readonly SubAxis[];

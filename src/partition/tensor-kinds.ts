@@ -1,5 +1,5 @@
 /**
- * @file What a tensor of a sharded graph is to a person who asks where memory goes.
+ * @file Kinds of a sharded graph's tensors, for reports on the use of memory.
  */
 import { isBackward, isOnceAStep } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
@@ -9,7 +9,7 @@ export type TensorKind =
   | 'weight'
   | 'gradient'
   | 'optimizer state'
-  /** Kept from forward to backward; in inference, what operators hand on. */
+  /** A stored activation; in inference, a tensor that one operator passes to the next. */
   | 'activation'
   | 'temporary'
   | 'input'
@@ -17,9 +17,9 @@ export type TensorKind =
   | 'constant';
 
 /**
- * The kind of every tensor. Gradients are what the update reads, before and after their reduction; state that forward reads is a
- * weight, other state the optimizer's; new values of state have the kind of what they replace, and copies in another memory that
- * of what they copy.
+ * The kind of every tensor. Gradients are the tensors that the update reads, before and after their reduction; state that forward
+ * reads is a weight, other state the optimizer's; new values of state have the kind of the values that they replace, and copies
+ * in another memory that of their source.
  */
 export function tensorKinds(graph: ShardedGraph): ReadonlyMap<string, TensorKind> {
   const copied = new Map(graph.nodes.flatMap((node) => (node.kind === 'move' ? [[node.output, node.input]] : [])));
@@ -39,7 +39,7 @@ export function tensorKinds(graph: ShardedGraph): ReadonlyMap<string, TensorKind
   const isRead = (name: string, by: (node: ShardedNode) => boolean) => (readers.get(name) ?? []).some(by);
   const trains = nodes.some(({ phase }) => isBackward(phase));
   const kinds = new Map<string, TensorKind>();
-  // Backwards, so that the operand of a reduction is what its result is.
+  // Backwards, so that the operand of a reduction has the kind of its result.
   for (const node of [...nodes].reverse()) {
     const isKept = node.phase === 'forward' && !trains;
     for (const name of resultsOf(node)) {

@@ -1,22 +1,22 @@
 /**
- * @file What ranks compute in a ring whose attention is causal and whose sequence is in zig-zag order: rank r has the pieces r
- * and 2n − 1 − r of 2n. Of the four products of its two pieces of queries with the two pieces of a block of keys, every rank
- * needs three at its own block and two at each other one, so that all have the same work (Llama 3 training, Dubey et al. 2024):
+ * @file The work of ranks in a ring whose attention is causal and whose sequence is in zig-zag order: rank r has the pieces r
+ * and 2n − 1 − r of 2n. Its two pieces of queries and the two pieces of a block of keys have four products. Every rank needs
+ * three at its own block and two at each other one, so that all have the same work (Llama 3 training, Dubey et al. 2024):
  *
  *     rank r, keys of rank r        keys of j < r          keys of j > r
  *              r    2n−1−r                j    2n−1−j             j    2n−1−j
  *     r        ╲      ·              r    ■      ·           r    ·      ·
  *     2n−1−r   ■      ╲         2n−1−r    ■      ·      2n−1−r    ■      ■
  *
- * So the second piece of queries meets the first piece of keys at every hop. Which product is the other one depends on the rank:
- * it is data, a table that ranks look up.
+ * So every hop computes the second piece of queries with the first piece of keys. The other product depends on the rank: it is
+ * data, a table that ranks look up.
  */
 
 /** Pieces of a block. */
 export const PIECES = 2;
 
 /**
- * A product of a piece of the rank's own positions with one of the block that is there; null: of the same one of both, by rank.
+ * The product of a piece of the rank's own positions with a piece of the hop's block; with `byRank`, of the same piece of both.
  */
 export interface HopPart {
   readonly own: number;
@@ -25,7 +25,7 @@ export interface HopPart {
   readonly byRank?: readonly number[];
 }
 
-/** What is computed at a hop of `count`, at which rank r has the block of rank r − hop. */
+/** The products of a hop of `count`, at which rank r has the block of rank r − hop. */
 export function partsOfHop(hop: number, count: number, isZigzag: boolean): readonly HopPart[] {
   if (!isZigzag) return [{ own: 0, other: 0 }];
   const always = { own: 1, other: 0 };

@@ -5,7 +5,7 @@ export interface BarPicture {
   readonly kind: 'bars';
   readonly unit: string;
   readonly bars: readonly string[];
-  /** Of each bar an amount, 0 where it has none of it. */
+  /** An amount for each bar, 0 where it has none. */
   readonly parts: readonly { readonly name: string; readonly amounts: readonly number[] }[];
 }
 

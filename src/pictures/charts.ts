@@ -44,7 +44,7 @@ export const svg: Charts['svg'] = (picture, { width, height }) => {
   }
 };
 
-/** What this script uses of a browser. */
+/** The parts of a browser's API that this script uses. */
 interface PageElement extends HTMLElement {
   readonly dataset: { readonly picture?: string };
 }

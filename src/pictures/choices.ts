@@ -5,7 +5,7 @@ import { unitOf } from './timeline.js';
 export interface ChoicePicture {
   readonly kind: 'choices';
   readonly choices: readonly DrawnChoice[];
-  /** Of a device; null where nobody knows. */
+  /** Memory of a device; null where it is unknown. */
   readonly memoryBytes: number | null;
 }
 

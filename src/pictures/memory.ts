@@ -1,4 +1,4 @@
-/** @file Bytes held over a step, a line per stage, with a mark at its fullest moment that says what is held then. */
+/** @file Bytes held over a step, a line per stage, with a mark at its peak that lists the memory held then. */
 import type { EChartsCoreOption } from 'echarts/core';
 import { escaped, unitOf } from './timeline.js';
 
@@ -11,7 +11,7 @@ export interface DrawnCurve {
   readonly name: string;
   /** From each moment on so many bytes; seconds from the step's beginning. */
   readonly points: readonly (readonly [seconds: number, bytes: number])[];
-  /** What is held at the fullest moment. */
+  /** Description of the memory held at the peak. */
   readonly atPeak: string;
 }
 

@@ -7,7 +7,7 @@ import { escaped } from './timeline.js';
 
 export interface Page {
   readonly title: string;
-  /** What is said first: names with their values. */
+  /** Facts at the top of the page: names with their values. */
   readonly facts: readonly (readonly [name: string, value: string])[];
   readonly sections: readonly PageSection[];
   /** The object for programs. */
@@ -70,7 +70,7 @@ function sectionHtml(
   return `<section>\n<h2>${escaped(heading)}</h2>\n${text}${place}${below}\n</section>`;
 }
 
-/** It scrolls by keyboard: every browser lets what has a tab index be focused. */
+/** It scrolls by keyboard: in every browser an element with a tab index can be focused. */
 function tableHtml(name: string, { columns, rows }: PageTable): string {
   const cells = (tag: 'th' | 'td', row: readonly string[]) =>
     row

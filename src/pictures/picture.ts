@@ -18,7 +18,7 @@ export interface Size {
   readonly height: number;
 }
 
-/** What the script of charts defines. */
+/** The functions that the script of charts defines. */
 export interface Charts {
   /** The picture as an SVG file. */
   readonly svg: (picture: Picture, size: Size) => string;

@@ -1,16 +1,16 @@
-/** @file Who does what when: a line per stage or rank, a bar per span, coloured by its kind; the wheel and the slider zoom. */
+/** @file A timeline: a line per stage or rank, a bar per span, coloured by its kind; the wheel and the slider zoom. */
 import type { CustomSeriesRenderItemAPI, CustomSeriesRenderItemParams } from 'echarts';
 import type { EChartsCoreOption } from 'echarts/core';
 import type { StepSpan } from '../cost-model/step-spans.js';
 
 export interface TimelinePicture {
   readonly kind: 'timeline';
-  /** What the lines are of, from the top. */
+  /** Names of the lines, from the top. */
   readonly lines: readonly string[];
   readonly spans: readonly StepSpan[];
 }
 
-/** Kinds of compute have the colours that field's drawings of schedules have; what communicates has the others. */
+/** Kinds of compute have the usual colours of schedule drawings; communication has the others. */
 const COLOURS: Readonly<Record<string, string>> = {
   forward: '#4c78a8',
   recompute: '#9ecae9',

@@ -1,6 +1,6 @@
 /**
- * @file Writing so that nothing is ever seen half-written: to a temporary name beside the target, synced, then renamed.
- * Whatever goes wrong, the temporary is removed and what was there before is left.
+ * @file Atomic writes, so that no file is ever seen half-written: to a temporary name beside the target, synced, then renamed.
+ * On any failure, the temporary is removed and the previous file or folder stays.
  */
 import { constants } from 'node:fs';
 import { access, type FileHandle, mkdir, open, rename, rm, rmdir, stat } from 'node:fs/promises';
@@ -26,7 +26,7 @@ export function stableJson(value: unknown): string {
 }
 
 /**
- * Writes a file piece by piece, never holding all of it: `fill` is handed a function that appends bytes.
+ * Writes a file piece by piece, never holding all of it: `fill` gets a function that appends bytes.
  * The file appears under its name when `fill` is done, or not at all.
  */
 export async function streamFileAtomic(
@@ -52,7 +52,7 @@ export async function streamFileAtomic(
 }
 
 /**
- * Fills a fresh folder beside `folder` and then puts it in `folder`'s place, replacing what was there.
+ * Fills a fresh folder beside `folder` and then puts it in `folder`'s place, replacing the previous folder.
  * `fill` gets the temporary folder; when it throws (an abort included), the temporary is removed and `folder` is as before.
  */
 export async function writeFolderAtomic(folder: string, fill: (temporary: string) => Promise<void>): Promise<void> {
@@ -72,7 +72,7 @@ export async function writeFolderAtomic(folder: string, fill: (temporary: string
 }
 
 /**
- * Whether a file can be made at this place: asked before long work whose result it is.
+ * Checks that a file can be created at this place, before long work whose result it is.
  * @throws AutoparError (cannotWrite)
  */
 export async function checkPlace(file: string): Promise<void> {
@@ -103,8 +103,8 @@ export async function removeFolderAtomic(folder: string): Promise<void> {
 }
 
 /**
- * Makes `folder` and what is missing above it, one by one (Node's `recursive` never ends where a system has folders in which none
- * can be made, as /proc): `made` gets those that were not there, outermost first.
+ * Makes `folder` and its missing parents, one by one (Node's `recursive` never ends where a system has folders in which none
+ * can be made, as /proc): `made` gets those that did not exist, outermost first.
  */
 export async function makeParents(folder: string, made: string[] = []): Promise<void> {
   const found = await stat(folder).catch((error: NodeJS.ErrnoException) => {
@@ -124,7 +124,7 @@ export async function makeParents(folder: string, made: string[] = []): Promise<
   if (isOurs) made.push(folder);
 }
 
-/** An error about something inside the temporary folder, told with the names that the user knows. */
+/** An error about something inside the temporary folder, with the names that the user knows. */
 function inPlace(error: unknown, temporary: string, folder: string): unknown {
   if (!(error instanceof AutoparError) || !error.where.file?.startsWith(temporary)) return error;
   const [message, file] = [error.message, error.where.file].map((text) => text.replaceAll(temporary, folder));
@@ -155,7 +155,7 @@ async function replaceFolder(temporary: string, folder: string): Promise<void> {
   }
 }
 
-/** What a failed file operation means to the user; errors that are none of the file system's are passed on unchanged. */
+/** The user error for a failed file operation; errors that are not the file system's are returned unchanged. */
 export function cannotWrite(error: unknown, file: string): unknown {
   if (!(error instanceof Error) || error instanceof AutoparError || !('syscall' in error)) return error;
   const code = 'code' in error ? String(error.code) : '';

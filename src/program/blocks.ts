@@ -1,11 +1,11 @@
 /**
- * @file Whole tensors and ranks' blocks: cutting one out of the other by pieces, and putting the whole together again.
+ * @file Whole tensors and ranks' shards: extracting a shard by pieces, and assembling the whole again.
  *
- * A dimension is a list of pieces, major to minor; each piece is cut into equal blocks by its axes. Fused QKV over tp 2,
+ * A dimension is a list of pieces, major to minor; each piece is sharded into equal blocks over its axes. Fused QKV over tp 2,
  * `[(3 | 4:tp)]`, gives rank 0 the rows q0 q1 k0 k1 v0 v1 and rank 1 the rest: seen as the array [3, 4], a rank holds
  * the box [3, 2]. So every block is a box of the array whose dimensions are all the pieces, and copying one is a walk
- * over its rows. Where the layout pads the tensor, the padded tensor is the array that is cut, and the tensor a box of it;
- * where it has another order of positions than the model's, the tensor in that order is.
+ * over its rows. Where the layout pads the tensor, the padded tensor is the array that is sharded, and the tensor a box of it;
+ * where it has another order of positions than the model's, the tensor in that order is sharded.
  */
 import { byteLength, type DType } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
@@ -15,7 +15,7 @@ import type { ProgramAxis, ProgramLayout } from './program.js';
 import { reduceBlocks } from './reduce.js';
 import { allocate } from './typed.js';
 
-/** Shape of one rank's block. Throws where the layout does not fit the shape or an axis does not divide its piece. */
+/** Shape of one rank's shard. Throws where the layout does not fit the shape or an axis does not divide its piece. */
 export function blockShape(shape: readonly number[], layout: ProgramLayout, axes: readonly ProgramAxis[]): number[] {
   if (layout.dims.length !== shape.length) {
     throw new Error(`a layout of ${layout.dims.length} dimensions does not fit the shape [${shape.join(', ')}]`);
@@ -37,7 +37,7 @@ export function blockShape(shape: readonly number[], layout: ProgramLayout, axes
 }
 
 /**
- * One rank's block of a whole tensor. For a layout that is partial with reduction sum, ranks that are not the first on
+ * One rank's shard of a whole tensor. For a layout that is partial with reduction sum, ranks that are not the first on
  * those axes hold zeros; with max or min, all hold the value.
  * `axes` is the mesh that `rank` counts in (the stage's own, where there are stages). Always a fresh copy.
  */
@@ -59,8 +59,8 @@ export function cutBlock(
 }
 
 /**
- * As `cutBlock`, of a layout without padding and partial sums, and of a tensor that `read` gives parts of (at most `most` bytes
- * at once): the block in pieces of at most `most` bytes, each of which holds until the one behind the next is asked for.
+ * As `cutBlock`, for a layout without padding and partial sums, and a tensor whose parts `read` returns (at most `most` bytes
+ * at once): the shard in pieces of at most `most` bytes, each valid until the second piece after it is requested.
  */
 export function* cutPieces(
   read: (offset: number, length: number) => Uint8Array,
@@ -92,13 +92,13 @@ export function* cutPieces(
   if (filled > 0) yield piece.subarray(0, filled);
 }
 
-/** Whether a block is more than a box of the tensor. */
+/** Whether a shard is more than a box of the tensor. */
 function isWholeNeeded({ extents, partial, order }: ProgramLayout): boolean {
   return extents !== undefined || partial.length > 0 || order !== undefined;
 }
 
 /**
- * As `cutBlock`, of a tensor that `read` gives parts of: reads the block alone, or all of a tensor that the layout pads or
+ * As `cutBlock`, for a tensor whose parts `read` returns: reads the shard alone, or the whole of a tensor that the layout pads or
  * reorders.
  */
 export function readBlock(
@@ -115,7 +115,7 @@ export function readBlock(
   return block ?? new Uint8Array();
 }
 
-/** The rank that reads a block for all that hold the same one: the first of them. */
+/** The rank that reads a shard for all ranks that hold the same one: the first of them. */
 export function readerOfBlock(layout: ProgramLayout, axes: readonly ProgramAxis[], rank: number): number {
   const cut = [...cutAxes(layout), ...layout.partial.map((partial) => partial.axis)];
   const index = shardIndex(axes, cut, rank);
@@ -131,7 +131,7 @@ function padded(whole: Uint8Array, shape: readonly number[], dtype: DType, layou
   return result;
 }
 
-/** Where the tensor lies in its padded form; null where it is not padded. */
+/** The tensor's box in its padded form; null where it is not padded. */
 function paddingBox(shape: readonly number[], dtype: DType, layout: ProgramLayout): ByteBox | null {
   if (!layout.extents) return null;
   const parts = shape.flatMap((size, dimension) => layout.extents?.[dimension] ?? [{ size, valid: size }]);
@@ -143,9 +143,9 @@ function paddingBox(shape: readonly number[], dtype: DType, layout: ProgramLayou
 }
 
 /**
- * The whole tensor of the ranks' blocks (`blocks[rank]`). Of ranks that hold the same block the first is taken; partial
- * values are combined in ascending order of their index on the partial axes. Only the ranks that `holders` lists are
- * looked at; the others may be absent.
+ * The whole tensor assembled from the ranks' shards (`blocks[rank]`). The first of several ranks with the same shard is used;
+ * partial values are combined in ascending order of their index on the partial axes. Only the ranks that `holders` lists are
+ * read; the others may be absent.
  */
 export function assembleBlocks(
   blocks: readonly (Uint8Array | undefined)[],
@@ -182,7 +182,7 @@ export function assembleBlocks(
   return layout.order ? reordered(result, { dtype, shape }, layout.order, true) : result;
 }
 
-/** The ranks whose blocks make up the whole: those that are first on every axis that neither cuts nor is partial. */
+/** The ranks whose shards make up the whole: those that are first on every axis that is neither sharded over nor partial. */
 export function holders(layout: ProgramLayout, axes: readonly ProgramAxis[]): readonly number[] {
   const needed = new Set([...cutAxes(layout), ...layout.partial.map((partial) => partial.axis)]);
   let ranks = [0];

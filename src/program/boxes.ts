@@ -1,6 +1,6 @@
 /**
- * @file Boxes of a whole tensor: which parts of it a rank's block is, whatever the layout, and copying what two boxes share.
- * Boxes are in the tensor's own coordinates, so that what one layout has cut any other finds again.
+ * @file Boxes of a whole tensor: the parts of it that form a rank's shard, whatever the layout, and copies of the overlap of two
+ * boxes. Boxes are in the tensor's own coordinates, so that any layout can read what another one has sharded.
  */
 import { byteLength, type DType } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
@@ -15,14 +15,14 @@ export interface Box {
   readonly size: readonly number[];
 }
 
-/** A box of the whole tensor, and where it begins in a rank's block. */
+/** A box of the whole tensor, and where it begins in a rank's shard. */
 export interface PlacedBox extends Box {
   readonly inBlock: readonly number[];
 }
 
 /**
- * The boxes that a rank's block consists of, in the order of its elements: one, unless a dimension is cut inside of its pieces
- * (of fused queries, keys and values a rank has three) or has another order than the model's. Padding is in none of them.
+ * The boxes that a rank's shard consists of, in the order of its elements: one, unless a dimension is sharded inside its pieces
+ * (a rank has three of fused queries, keys and values) or has another order than the model's. None of them contains padding.
  * `axes` is the mesh that `rank` counts in.
  */
 export function boxesOf(
@@ -44,7 +44,7 @@ export function boxesOf(
   return boxes.filter(({ size }) => elementCount(size) > 0);
 }
 
-/** Neighbours along a dimension: where they begin in the block and in the whole tensor. */
+/** Neighbours along a dimension: where they begin in the shard and in the whole tensor. */
 interface BoxRun {
   readonly local: number;
   readonly whole: number;
@@ -85,7 +85,7 @@ function runsOf(
   return runs;
 }
 
-/** Of the element `local` of a block along a dimension. */
+/** The position in the tensor of the element `local` of a shard along a dimension. */
 function positionOf(
   local: number,
   cuts: readonly { readonly size: number; readonly start: number; readonly length: number }[],
@@ -115,7 +115,7 @@ function validPosition(
   return position;
 }
 
-/** What two boxes share; null where it is nothing. */
+/** The overlap of two boxes, or null if there is none. */
 export function sharedBox(one: Box, other: Box): Box | null {
   const offset = one.offset.map((from, axis) => Math.max(from, other.offset[axis] ?? 0));
   const size = offset.map((from, axis) => Math.min(endOf(one, axis), endOf(other, axis)) - from);

@@ -1,5 +1,5 @@
 /**
- * @file Whether the files of a program's folder are those that program.json means: segments by their content, weights by the
+ * @file Whether the files of a program's folder match program.json: segments by their content, weights by the
  * keys, dtypes and shapes of their headers. Read before anything runs; the values of weights are not compared with anything.
  */
 import { createHash } from 'node:crypto';

@@ -1,6 +1,6 @@
 /**
- * @file Whether both halves of a micro-batch run the same instructions in the same order. A sum that one half alone adds to
- * would be typed and live, and wrong.
+ * @file Whether both halves of a micro-batch run the same instructions in the same order. A sum that only one half adds to
+ * would pass the checks of types and lifetimes, and be wrong.
  */
 import type { Instruction, ProgramStage } from './program.js';
 
@@ -22,8 +22,8 @@ export function halvesFlaw({ phases }: ProgramStage): string | null {
 }
 
 /**
- * The instructions of one half as text, collectives and buckets by their order. What starts in the last micro-batch alone is of
- * none.
+ * The instructions of one half as text, collectives and buckets by their order. Collectives that start only in the last
+ * micro-batch belong to neither half.
  */
 function ownOf(list: readonly Instruction[], half: Instruction['half']): readonly string[] {
   const [ids, buckets] = [new Map<number, number>(), new Map<number, number>()];

@@ -1,11 +1,11 @@
 /**
- * @file Whether every tensor of a program is there when it is read: each stage's actions in their order, with tensors of the
- * lifetimes that program.json says. This is how the runtime finds them.
+ * @file Whether every tensor of a program exists when it is read: each stage's actions in their order, with tensors of the
+ * lifetimes that program.json states. The runtime handles them in the same way.
  */
 import type { Lifetime } from '../ir/graph.js';
 import type { Instruction, Program, ProgramAction, StartInstruction } from './program.js';
 
-/** The first instruction of a stage that reads what is not there, or makes what it must not, in one sentence; else null. */
+/** The first instruction of a stage that reads a missing tensor, or makes one that it must not, in one sentence; else null. */
 export function lifetimeFlaw(program: Program, stage: number): string | null {
   const walk = new LifetimeWalk(program, stage);
   const actions = program.schedule.filter((action) => action.stage === stage);
@@ -29,7 +29,7 @@ class LifetimeWalk {
   /** Begun in the last run of a list, and waited for in another. */
   private readonly ahead = new Map<number, StartInstruction>();
   private action: ProgramAction | null = null;
-  /** Of the instruction: the action's, or the one behind it. */
+  /** The instruction's micro-batch: the action's, or the next one for the second half. */
   private microBatch: number | null = null;
 
   constructor(
@@ -72,7 +72,7 @@ class LifetimeWalk {
       this.ofMicroBatch.set(microBatch, new Set(this.parts));
   }
 
-  /** What the step must leave: the next values of state, and outputs. */
+  /** Checks the results that the step must leave: the next values of state, and outputs. */
   end(): string | null {
     for (const { stage, from, to } of this.program.state ?? [])
       if (stage === this.index && !this.live.has(from))
@@ -148,7 +148,7 @@ class LifetimeWalk {
     return null;
   }
 
-  /** What a micro-batch leaves to the step, the next one makes anew. */
+  /** Whether an earlier micro-batch may have left the tensor to the step: then the next one computes it anew. */
   private isLeftBefore(name: string): boolean {
     return this.action?.microBatch !== null && this.lifetimeOf(name) !== 'micro';
   }
@@ -165,7 +165,7 @@ class LifetimeWalk {
     return this.lifetimeOf(name) === 'micro' && micro ? micro : this.live;
   }
 
-  /** A coordinate is no declared tensor. */
+  /** A coordinate is not a declared tensor. */
   private lifetimeOf(name: string): Lifetime {
     return this.stage.tensors[name]?.lifetime ?? 'run';
   }

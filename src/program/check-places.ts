@@ -7,7 +7,7 @@ import type { Instruction, Program, ProgramStage } from './program.js';
 
 type MemoryPlace = OuterMemory | 'device';
 
-/** The first thing that is wrong with the places of a program whose names all refer to something, in one sentence; else null. */
+/** The first problem with the places of a program whose names all refer to something, in one sentence; else null. */
 export function checkMemoryPlaces(program: Program): string | null {
   for (const [index, stage] of program.stages.entries()) {
     const problem = checkStage(program, stage, index);
@@ -16,7 +16,7 @@ export function checkMemoryPlaces(program: Program): string | null {
   return null;
 }
 
-/** The memory in which an instruction works: that of its first tensor; of a sum that of the sum. */
+/** The memory in which an instruction works: that of its first tensor; for an accumulation that of the sum. */
 export function memoryPlaceOf({ tensors }: ProgramStage, name: string | undefined): MemoryPlace {
   return tensors[name ?? '']?.place ?? 'device';
 }

@@ -26,7 +26,7 @@ import type {
 import { canReduce } from './reduce.js';
 import { endlessWait, type TransferEnd } from './rendezvous.js';
 
-/** The first thing that is wrong with a program of the right form, in one sentence; null when nothing is. */
+/** The first problem with a program of the right form, in one sentence, or null if there is none. */
 export function checkProgram(program: Program): string | null {
   try {
     checkMesh(program);
@@ -136,7 +136,7 @@ function startsAhead({ phases }: ProgramStage): Map<number, StartInstruction> {
   return ahead;
 }
 
-/** What a bucket says of its collectives, which travel as one message: they begin one after the other, and are of one kind. */
+/** Collectives of a bucket are one message: they begin one after the other, and are of one kind. */
 function checkBuckets({ tensors }: ProgramStage, instructions: readonly Instruction[]): void {
   const seen = new Set<number>();
   let before: StartInstruction | undefined;
@@ -163,7 +163,7 @@ function sameMessage({ collective, axes, input, last }: StartInstruction, tensor
   );
 }
 
-/** What a stage keeps from step to step: same blocks, and a first value. */
+/** State of a stage: both tensors have the same local shape, and there is a first value. */
 function checkState(program: Program, stage: ProgramStage, index: number): void {
   for (const { stage: of, from, to } of program.state ?? []) {
     if (of !== index) continue;
@@ -202,7 +202,7 @@ function checkTensor(tensor: ProgramTensor, axes: readonly ProgramAxis[]): void 
   }
 }
 
-/** A program reads its own folder and nothing else. */
+/** A program reads files of its own folder only. */
 function checkFile(file: string): void {
   const inside = !path.isAbsolute(file) && !file.split(/[\\/]/).includes('..');
   if (!inside) throw new Flaw(`file ${file} is outside the program's folder`);
@@ -216,7 +216,7 @@ function checkAxes(names: readonly string[], axes: readonly ProgramAxis[]): void
   if (new Set(names).size !== names.length) throw new Flaw(`a sub-axis occurs twice in ${names.join(', ')}`);
 }
 
-/** What an instruction names is declared and fits; that tensors are there when they are read is `lifetimeFlaw`'s part. */
+/** Names in an instruction are declared and fit; `lifetimeFlaw` checks that tensors exist when they are read. */
 function checkPhase(
   program: Program,
   stage: ProgramStage,
@@ -276,7 +276,7 @@ function checkPhase(
   for (const id of pending.keys()) throw new Flaw(`collective ${id} begins but is not waited for`);
 }
 
-/** What a stage sends and receives in a step, in order. */
+/** Sends and receives of a stage in a step, in order. */
 function exchangesOf({ stages, schedule }: Program, stage: number): readonly TransferEnd[] {
   const { phases } = stages[stage] as ProgramStage;
   const ends = new Map(Object.entries(phases).map(([phase, list]) => [phase, endsIn(phase, list)]));
@@ -311,7 +311,7 @@ function turnsOf({ schedule }: Program, stage: number): readonly (readonly strin
   return [...distinct.values()].map((turn) => (turn === once ? once : [...once, ...turn]));
 }
 
-/** Every send of a micro-batch has one receive, and every receive one send, of equal blocks. */
+/** Every send of a micro-batch has one receive, and every receive one send, with equal local shapes. */
 function checkTransfers(program: Program): void {
   const ends = { send: new Map<string, string>(), recv: new Map<string, string>() };
   for (const [stage, { phases, tensors }] of program.stages.entries())
@@ -352,7 +352,7 @@ function checkCompute(stage: ProgramStage, instruction: Extract<Instruction, { k
   }
 }
 
-/** A collective's bytes must fit its tensors: what it takes and what it gives, in elements. */
+/** A collective's bytes must fit its tensors: elements of its operand and of its result. */
 function checkCollective(stage: ProgramStage, axes: readonly ProgramAxis[], start: StartInstruction): void {
   checkAxes(start.axes, axes);
   const input = need(stage.tensors[start.input], `tensor ${start.input} is not declared`);

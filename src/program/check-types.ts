@@ -8,7 +8,7 @@ import { shardCount, stageAxes, subAxesOf } from './mesh.js';
 import type { Instruction, Program, ProgramAxis, ProgramStage, ProgramWeight } from './program.js';
 import { typeText, typeTextIn, weightType } from './tensor-type.js';
 
-/** The first thing that is wrong with the types of a program whose names all refer to something; null when nothing is. */
+/** The first problem with the types of a program whose names all refer to something, or null if there is none. */
 export function checkTypes(program: Program): string | null {
   const axes = stageAxes(program.mesh, program.stages.length);
   for (const [index, stage] of program.stages.entries()) {
@@ -51,7 +51,7 @@ function checkStage(program: Program, stage: ProgramStage, index: number, axes: 
   return null;
 }
 
-/** Shards are numbered by the axes that cut the weight, in the order of the mesh. */
+/** Shards are numbered by the axes that the weight is sharded over, in the order of the mesh. */
 function weightProblem(
   stage: ProgramStage,
   name: string,
@@ -111,7 +111,7 @@ function instructionProblem(
   return null;
 }
 
-/** Ranks that hold what a segment makes run it: all that it makes is there on the same ranks, and on these all that it reads. */
+/** Ranks that hold a segment's results run it: all its results are on the same ranks, and these ranks hold all its operands. */
 function absenceProblem(stage: ProgramStage, reads: readonly string[], makes: readonly string[]): string | null {
   const firstOf = (name: string) => (stage.tensors[name] ?? stage.weights[name])?.first ?? [];
   const [made = '', ...others] = makes;
@@ -122,7 +122,7 @@ function absenceProblem(stage: ProgramStage, reads: readonly string[], makes: re
   return missing === undefined ? null : `it reads ${missing}, which not all ranks hold that hold ${made}`;
 }
 
-/** How the ranks hold what an instruction reads by name: a tensor, or a weight. */
+/** How the ranks hold a named operand of an instruction: a tensor, or a weight. */
 function heldAs(stage: ProgramStage, name: string): HeldLayout {
   const tensor = stage.tensors[name];
   if (tensor) return tensor;

@@ -1,6 +1,6 @@
 /**
- * @file The boxes of a checkpoint in its files: a rank writes those that it keeps, and puts its block together from those that
- * share something with it. Each is hashed as it is written, and compared as it is read.
+ * @file The boxes of a checkpoint in its files: a rank writes its own boxes, and assembles its shard from those that overlap
+ * with it. Each is hashed as it is written, and compared as it is read.
  */
 import { createHash } from 'node:crypto';
 import { byteLength, type DType } from '../ir/dtype.js';
@@ -12,7 +12,7 @@ import { ownFile } from './inside-folder.js';
 import { openSafetensors, type SafetensorsFile, writeSafetensors } from './safetensors.js';
 import { allocate } from './typed.js';
 
-/** A tensor, of whose block some boxes are written. */
+/** A tensor, of whose shard some boxes are written. */
 export interface KeptBlock {
   readonly name: string;
   readonly dtype: DType;
@@ -23,7 +23,7 @@ export interface KeptBlock {
 
 /**
  * Writes the boxes of `blocks` to a new safetensors file.
- * @param blockOf the bytes of a tensor's block, as they are when it is asked
+ * @param blockOf the bytes of a tensor's shard, as they are at the time of the call
  * @param onProgress called before each piece; may throw to end it
  * @returns SHA-256 by key
  * @throws AutoparError (exit cannotWrite)
@@ -66,7 +66,7 @@ export class BoxReader {
   constructor(private readonly folder: string) {}
 
   /**
-   * The block that consists of `boxes`, zeros between them: only boxes that share something with it are read.
+   * The shard that consists of `boxes`, zeros between them: only boxes that overlap with it are read.
    * @throws AutoparError (input) `bad-checkpoint`, naming the tensor whose bytes are not those that were written
    */
   async block(

@@ -1,10 +1,10 @@
 /**
- * @file A checkpoint: what a training keeps from step to step, as whole tensors cut into boxes, and how far it was.
+ * @file A checkpoint: the state that training keeps from step to step, as whole tensors split into boxes, and its progress.
  *
- *     step-20/manifest.json            what is here; written last, and with a digest of itself
+ *     step-20/manifest.json            contents of the folder; written last, and with a digest of itself
  *     step-20/rank-0.safetensors       boxes of tensors, each with its SHA-256 in the manifest
  *
- * A box says where it is in the whole tensor, and nothing of the ranks that wrote it: every plan of the model reads it.
+ * A box states its position in the whole tensor, and nothing about the ranks that wrote it: every plan of the model reads it.
  */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -24,23 +24,23 @@ export interface Checkpoint {
   readonly version: typeof CHECKPOINT_VERSION;
   /** Steps that are done. */
   readonly step: number;
-  /** Who wrote it: what another run is compared with. */
+  /** The run that wrote it, which another run is compared with. */
   readonly run: CheckpointRun;
-  /** Where the data are read on, and the like, as the loop of the training says it. */
+  /** The position in the data, and the like, as the training loop states it. */
   readonly state: Readonly<Record<string, unknown>>;
   readonly tensors: Readonly<Record<string, StoredTensor>>;
 }
 
 export interface CheckpointRun {
   readonly model: string;
-  /** Of the step's graph, which the batch and its parts are part of. */
+  /** Fingerprint of the step's graph, which includes the batch and its micro-batches. */
   readonly fingerprint: string;
   /** Inputs and outputs of a step, as `NAME DTYPE [SHAPE]`: the batch is in them. */
   readonly interface: readonly string[];
   readonly microBatches: number;
-  /** Loss and optimizer, as the plan says them. */
+  /** Loss and optimizer, as the plan states them. */
   readonly training: Readonly<Record<string, unknown>>;
-  /** The passes that made the model's graph, as the plan says them. Left out by earlier versions. */
+  /** The passes that made the model's graph, as the plan states them. Left out by earlier versions. */
   readonly passes?: readonly unknown[];
 }
 
@@ -122,7 +122,7 @@ function parsed(text: string, file: string): Readonly<Record<string, unknown>> {
     const value: unknown = JSON.parse(text);
     if (typeof value === 'object' && value !== null) return value as Readonly<Record<string, unknown>>;
   } catch {
-    // Falls through to the one message for a file that is cut.
+    // Falls through to the one message for a truncated file.
   }
   throw badCheckpoint(file, `${file} is no JSON object, or is cut`);
 }
@@ -130,7 +130,7 @@ function parsed(text: string, file: string): Readonly<Record<string, unknown>> {
 /** Bounds the pairs that are looked at. */
 const MOST_BOXES = 4096;
 
-/** In how far the boxes do not make up the tensor; null where they do. */
+/** Why the boxes do not make up the tensor; null where they do. */
 function flawOf({ dtype, shape, boxes }: StoredTensor): string | null {
   if (boxes.length > MOST_BOXES) return `are ${boxes.length}, more than ${MOST_BOXES}`;
   let elements = 0;

@@ -1,5 +1,5 @@
 /**
- * @file Segments of a program made by hand: the content and the types that its records must state, read from its files and
+ * @file Segments of a hand-written program: the content and the types that its records must state, read from its files and
  * tensors.
  */
 import { createHash } from 'node:crypto';
@@ -15,7 +15,7 @@ export type StageOutline = Omit<ProgramStage, 'segments'> & {
 };
 
 /**
- * A program of which the segments are outlines, completed. `files`: models by file; each segment's types are its first
+ * Completes a program whose segments are outlines. `files`: models by file; each segment's types are its first
  * instruction's.
  */
 export function describeSegments(

@@ -1,6 +1,6 @@
 /**
- * @file Files of a folder that others may have made: what it names is read from the folder itself, whatever `..`, links and pipes
- * say.
+ * @file Files of an untrusted folder: files that it names are read from the folder itself, whatever `..`, links and pipes
+ * refer to.
  */
 import { lstat, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
@@ -9,8 +9,7 @@ import { AutoparError } from '../ir/error.js';
 /**
  * The path of a file that a folder names or holds, which may not exist.
  * @throws AutoparError `file-outside` (input) where it is outside of the folder, by name or by link; `file-unreadable` (input)
- * where
- *   it is no regular file: opening a pipe would wait for ever
+ *   where it is not a regular file: opening a pipe would wait for ever
  */
 export async function insideFolder(folder: string, name: string): Promise<string> {
   const file = path.join(folder, name);

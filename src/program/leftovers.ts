@@ -1,6 +1,6 @@
 /**
- * @file Names of what is being written, and what a killed process has left behind under such a name: the next one that writes to
- * the same place removes it. A name says who wrote it, so that nothing goes which is anyone else's or still being written.
+ * @file Names of files that are being written, and files that a killed process has left under such a name: the next process that
+ * writes to the same place removes them. A name states its writer, so that files of others or in progress are not removed.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { readlinkSync } from 'node:fs';
@@ -8,7 +8,7 @@ import { readdir, rename, rm, stat } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import path from 'node:path';
 
-/** `new`: what will take the target's place. `old`: what was there, until the new one is. */
+/** `new`: the file or folder that will take the target's place. `old`: the previous target, until the new one is in place. */
 type LeftoverKind = 'new' | 'old';
 
 /** `.NAME.autopar-HOST-PROCESS-RANDOM.KIND.tmp` */
@@ -16,7 +16,7 @@ const PATTERN = /^\.(.*)\.autopar-([0-9a-f]{8})-(\d+)-[0-9a-f]{12}\.(new|old)\.t
 
 const MOST_OF_NAME = 40;
 
-/** Hidden, beside the target; of a long name only the beginning and a digest, for a name may be as long as a name can be. */
+/** Hidden, beside the target; a long name is shortened to its beginning and a digest, to stay within the limit for names. */
 export function temporaryName(target: string, kind: LeftoverKind = 'new'): string {
   const absolute = path.resolve(target);
   const owner = `${thisHost()}-${process.pid}-${randomBytes(6).toString('hex')}`;
@@ -24,8 +24,8 @@ export function temporaryName(target: string, kind: LeftoverKind = 'new'): strin
 }
 
 /**
- * Removes what processes that are no more have left of writing to `target`. Where one of them had moved the old target aside and
- * not put the new one in its place, the old one returns. What cannot be removed stays: writing says why.
+ * Removes files that ended processes left from writing to `target`. Where one of them had moved the old target aside and not
+ * put the new one in its place, the old one is restored. Files that cannot be removed stay: writing reports why.
  */
 export async function removeLeftovers(target: string): Promise<void> {
   const absolute = path.resolve(target);
@@ -37,7 +37,7 @@ export async function removeLeftoversIn(folder: string): Promise<void> {
   await sweep(path.resolve(folder), (start) => (start.length <= MOST_OF_NAME ? path.join(folder, start) : null));
 }
 
-/** @param targetOf what a leftover was to become, by how its name begins; null where it is left alone */
+/** @param targetOf the target of a leftover, by the beginning of its name; null where the leftover stays */
 async function sweep(folder: string, targetOf: (start: string) => string | null): Promise<void> {
   // Within a folder that is being written, all is its writer's own.
   if (folder.split(path.sep).some((part) => PATTERN.test(part))) return;

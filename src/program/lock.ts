@@ -1,5 +1,5 @@
 /**
- * @file One process at a time: a file that says who works in a folder. The file of a process that is no more is taken over.
+ * @file One process at a time: a file that states which process works in a folder. The file of an ended process is taken over.
  */
 import { closeSync, openSync, readFileSync, writeSync } from 'node:fs';
 import { mkdir, readFile, rm, rmdir, stat } from 'node:fs/promises';
@@ -15,8 +15,8 @@ interface LockOwner {
 }
 
 /**
- * Takes the lock `file`, in a folder that exists; what it gives releases it.
- * @param what is done under it, for the message: `a training writes to this folder`
+ * Takes the lock `file`, in a folder that exists; the returned function releases it.
+ * @param what the activity under the lock, for the message: `a training writes to this folder`
  * @throws AutoparError (cannotWrite) `folder-in-use` where another process has it
  */
 export async function takeLock(file: string, what: string): Promise<() => Promise<void>> {
@@ -34,8 +34,8 @@ export async function takeLock(file: string, what: string): Promise<() => Promis
 const ATTEMPTS = 10;
 
 /**
- * Removes the lock of a process that is no more, one contender at a time: a lock that is dead stays so until it is removed, and
- * what another contender has made meanwhile is looked at again.
+ * Removes the lock of an ended process, one contender at a time: a dead lock stays dead until it is removed, and a lock that
+ * another contender has created meanwhile is read again.
  */
 async function removeDead(file: string): Promise<void> {
   const turn = `${file}.turn`;
@@ -44,7 +44,7 @@ async function removeDead(file: string): Promise<void> {
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw cannotWrite(error, file);
     const { mtimeMs = Date.now() } = await stat(turn).catch(() => ({}) as { mtimeMs?: number });
-    // Whoever had the turn was killed in it.
+    // The contender that made the folder was killed before it removed it.
     if (Date.now() - mtimeMs > TURN_MILLISECONDS) await rmdir(turn).catch(() => undefined);
     await new Promise((resolve) => setTimeout(resolve, EMPTY_MILLISECONDS));
     return;
@@ -57,7 +57,7 @@ async function removeDead(file: string): Promise<void> {
   }
 }
 
-/** Far more than a turn takes. */
+/** Far longer than one contender needs to remove a lock. */
 const TURN_MILLISECONDS = 10_000;
 
 /** A lock that was just made may not be filled yet; one that stays empty is of a process that was killed. */
@@ -94,7 +94,7 @@ function parsed(text: string): LockOwner | null {
   }
 }
 
-/** Of a process on another machine nothing is known: it counts as alive. */
+/** A process on another machine counts as alive: its state is unknown. */
 function holds({ host, process: number, started }: LockOwner): boolean {
   return host !== thisHost() || (isAlive(number) && startedAt(number) === started);
 }

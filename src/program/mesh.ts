@@ -36,7 +36,7 @@ export function shardIndex(axes: readonly ProgramAxis[], names: readonly string[
   }, 0);
 }
 
-/** The name of a weight's file, or its key in it, of one shard. */
+/** The name of a weight's file, or its key in it, for one shard. */
 export function shardText(text: string, shard: number): string {
   return text.replace('{k}', String(shard));
 }

@@ -24,7 +24,7 @@ export function wholeOf(value: ProgramValue, parts: readonly Uint8Array[]): Uint
 }
 
 /**
- * Reads bytes of one part, given how bytes of the whole are read: what is side by side in a part need not be so in the whole.
+ * Reads bytes of one part, given a reader of the whole: bytes that are contiguous in a part need not be contiguous in the whole.
  */
 export function readerOfPart(
   value: ProgramValue,

@@ -123,7 +123,7 @@ export const programSchema: JsonSchema = record(
   { state: listOf(record({ stage: count, from: text, to: text })) },
 );
 
-/** All keys of `required` must be there; those of `optional` may; unknown ones are let pass, so that adding is free. */
+/** All keys of `required` must exist; those of `optional` may; unknown keys are accepted, so that keys can be added. */
 function record(
   required: Readonly<Record<string, JsonSchema>>,
   optional: Readonly<Record<string, JsonSchema>> = {},

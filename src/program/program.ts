@@ -16,19 +16,19 @@ export interface Program {
   readonly model: { readonly name: string; readonly fingerprint: string; readonly plan?: string };
   /** Axes outermost first, with the prime sub-axes; ranks are numbered with the last sub-axis fastest. */
   readonly mesh: readonly ProgramAxis[];
-  /** Whole tensors that the user hands in. */
+  /** Whole tensors that the user provides. */
   readonly inputs: readonly ProgramValue[];
   readonly outputs: readonly ProgramValue[];
   readonly stages: readonly ProgramStage[];
   /**
-   * What a tensor is at the end of a step another is at the beginning of the next, block for block: the stage's tensors, whose
-   * buffers are exchanged. The first step finds the other's value among the weights; a list that runs once a step may free it,
-   * for the step ends with the new one. Left out where nothing is kept.
+   * State: the value of `from` at the end of a step is the value of `to` at the beginning of the next, shard for shard. Both are
+   * tensors of the stage, and they swap buffers. The first step reads `to` from the weights; a list that runs once a step may
+   * free it, because the step ends with the new value. Left out where there is no state.
    */
   readonly state?: readonly { readonly stage: number; readonly from: string; readonly to: string }[];
   /**
-   * Order of actions, of one stage after the other. One (`forward`) where a step is one batch; with micro-batches `micro` for
-   * each of them, then `step`; of a pipeline's stage `begin`, the actions of its schedule and the transfers between them, and
+   * Order of actions, one stage after the other. One (`forward`) where a step is one batch; with micro-batches `micro` for
+   * each of them, then `step`; for a pipeline stage `begin`, the actions of its schedule and the transfers between them, and
    * `update`. A phase is one list of instructions, however often it runs. Run in this order the stages finish even if every
    * transfer is a rendezvous without a buffer.
    */
@@ -49,17 +49,17 @@ export interface ProgramValue {
   readonly stage: number;
   /** The local tensor's name in the stage. */
   readonly tensor: string;
-  /** `count` equal parts along a dimension, one per micro-batch; the local tensor is a block of one of them. */
+  /** `count` equal parts along a dimension, one per micro-batch; the local tensor is a shard of one of them. */
   readonly microBatches?: { readonly axis: number; readonly count: number };
 }
 
-/** How a tensor is cut: per dimension the pieces [size, axes]. As in Layout, in plain JSON. */
+/** How a tensor is sharded: per dimension the pieces [size, axes]. As in Layout, in plain JSON. */
 export interface ProgramLayout {
   readonly dims: readonly (readonly { readonly size: number; readonly axes: readonly string[] }[])[];
   readonly partial: readonly { readonly axis: string; readonly reduction: Reduction }[];
-  /** Padding, per dimension: parts that multiply to the padded size, and how much of each has a meaning; null where none is. */
+  /** Padding, per dimension: parts that multiply to the padded size, and how much of each is valid; null where there is none. */
   readonly extents?: readonly (readonly { readonly size: number; readonly valid: number }[] | null)[];
-  /** Where positions are in another order than the model's: what is cut is the tensor in that order. Left out where none are. */
+  /** Where positions are in another order than the model's: the tensor in that order is sharded. Left out where none are. */
   readonly order?: TensorOrder;
 }
 
@@ -73,16 +73,16 @@ export interface ProgramTensor {
   readonly lifetime: Lifetime;
   /** Where ranks have it; the device's memory where it is left out. */
   readonly place?: OuterMemory;
-  /** Axes along which ranks hold values that are no parts of one tensor; left out where there are none. */
+  /** Axes along which ranks hold values that are not parts of one tensor; left out where there are none. */
   readonly varying?: readonly string[];
-  /** Of rows that a rank sends to the next, or has received: which those are. */
+  /** For rows that a rank sends to the next, or has received: their position. */
   readonly border?: Border;
   /**
    * Axes along which only the first rank holds it; all ranks do where it is left out. Other ranks skip the instructions that make
    * it, and those that read it alone.
    */
   readonly first?: readonly string[];
-  /** The unsharded graph's tensor it is a block of (for verify), if it is one; several tensors may be blocks of one. */
+  /** The unsharded graph's tensor it is a shard of (for verify), if it is one; several tensors may be shards of one. */
   readonly source?: string;
 }
 
@@ -122,7 +122,7 @@ export interface ProgramSegment {
     readonly weights: readonly string[];
     readonly outputs: readonly string[];
   };
-  /** Bytes that it needs while it runs, beside what it reads and gives; 0 where it is left out. */
+  /** Temporary bytes while it runs, beside its operands and results; 0 where it is left out. */
   readonly temporaryBytes?: number;
   /** Work of one execution on one rank. */
   readonly flops: number;
@@ -138,7 +138,7 @@ export interface ProgramNode {
   readonly name: string;
   /** With its domain, where that is not ONNX's own. */
   readonly op: string;
-  /** Types of what it reads and makes, each once. */
+  /** Types of its operands and results, each once. */
   readonly dtypes: readonly string[];
 }
 
@@ -157,7 +157,7 @@ export interface ProgramWeight {
   readonly zeroUnlessFirst: readonly string[];
   /** As of its tensor. */
   readonly first?: readonly string[];
-  /** The model's weight that it is a block of, its whole shape, and how it is cut: for recutting without the model. */
+  /** The model's weight that it is a shard of, its whole shape, and how it is sharded: for recutting without the model. */
   readonly source?: string;
   readonly shape?: readonly number[];
   readonly layout?: ProgramLayout;
@@ -166,7 +166,7 @@ export interface ProgramWeight {
 /** A collective that begins, to be waited for. */
 export type StartInstruction = Extract<Instruction, { readonly kind: 'start' }>;
 
-/** `half`: of a micro-batch in two halves, it works on the second: the micro-batch behind that of its action. */
+/** `half`: it works on the second half of a micro-batch in two halves: the micro-batch behind that of its action. */
 export type Instruction = { readonly half?: 1 } & (
   | {
       readonly kind: 'compute';
@@ -199,7 +199,7 @@ export type Instruction = { readonly half?: 1 } & (
   /** To and from the same rank of another stage. `label` is the name by which both ends know the tensor. */
   | { readonly kind: 'send'; readonly tensor: string; readonly stage: number; readonly label: string }
   | { readonly kind: 'recv'; readonly tensor: string; readonly stage: number; readonly label: string }
-  /** `output` holds the sum of what `input` was in the micro-batches so far; in the first it begins anew. */
+  /** `output` holds the sum of `input` over the micro-batches so far; in the first it begins anew. */
   | { readonly kind: 'accumulate'; readonly input: string; readonly output: string; readonly label: string }
   /** Copies a tensor between the device's memory and another one. */
   | { readonly kind: 'move'; readonly input: string; readonly output: string; readonly label: string }

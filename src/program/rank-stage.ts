@@ -1,6 +1,6 @@
 /**
- * @file A stage as one of its ranks runs it: of tensors that only the first rank of an axis holds, the others have none, nor what
- * makes them.
+ * @file A stage as one of its ranks runs it: where only the first rank of an axis holds a tensor, the others have neither the
+ * tensor nor the instructions that make it.
  */
 import { shardIndex } from './mesh.js';
 import type { Instruction, ProgramAxis, ProgramStage } from './program.js';

@@ -14,7 +14,7 @@ import { programSchema } from './program-schema.js';
 const PROGRAM_FILE = 'program.json';
 
 /**
- * The folder that holds program.json: `dir` itself, or its subfolder `program` (dir being what `compile` wrote).
+ * The folder that holds program.json: `dir` itself, or its subfolder `program` (where `compile` wrote `dir`).
  * Throws AutoparError (exit input) where there is none, and where it is a link to another place.
  */
 export async function programFolder(dir: string): Promise<string> {
@@ -35,7 +35,7 @@ export async function programFolder(dir: string): Promise<string> {
 
 /**
  * The program in `dir` (see `programFolder`), checked for its form and for names that refer to nothing.
- * Throws AutoparError (exit input) naming the file and what is wrong with it.
+ * Throws AutoparError (exit input) naming the file and its problem.
  */
 export async function readProgram(dir: string): Promise<Program> {
   const file = path.join(await programFolder(dir), PROGRAM_FILE);

@@ -1,6 +1,6 @@
 /**
- * @file Recutting the weights of one program for another of the same model: each weight is put together from the first
- * program's shards and cut as the second wants it, one at a time, so that no more than one whole weight is in memory.
+ * @file Recutting the weights of one program for another of the same model: each weight is assembled from the first
+ * program's shards and sharded as the second requires, one at a time, so that no more than one whole weight is in memory.
  */
 import { byteLength } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
@@ -18,9 +18,9 @@ export interface ProgramPlace {
 }
 
 /**
- * Writes the weight files of `to` from those of `from`: byte for byte what compiling from the original weights writes.
+ * Writes the weight files of `to` from those of `from`: byte for byte the same as compiling from the original weights.
  * @param placeOf where to write a file that program.json names; its folder must exist
- * @param constantOf the model's constants: what all ranks of `from` hold whole may be part of its segments, and have no file
+ * @param constantOf the model's constants: those that all ranks of `from` hold whole may be part of its segments, without a file
  * @throws AutoparError `weights-cannot-be-recut` (input) for programs of an older autopar and for a weight that `from` lacks
  *   or holds otherwise; (cannotWrite) where the disk is full
  */
@@ -50,7 +50,7 @@ export async function recutWeights(
   }
 }
 
-/** A weight with what recutting needs to know of it. */
+/** A weight with the fields that recutting needs. */
 type CutWeight = ProgramWeight & {
   readonly source: string;
   readonly shape: readonly number[];
@@ -63,7 +63,7 @@ interface RecutSource {
   readonly axes: readonly ProgramAxis[];
 }
 
-/** Of every weight the block that takes the fewest shards to put together. */
+/** For every weight: the record that needs the fewest shards to assemble it. */
 function sourcesOf({ program, folder }: ProgramPlace): ReadonlyMap<string, RecutSource> {
   const axes = stageAxes(program.mesh, program.stages.length);
   const sources = new Map<string, RecutSource>();

@@ -1,6 +1,6 @@
 /**
  * @file Whether stages that run their lists in order finish even if every transfer is a rendezvous: a send waits for its
- * receiver, a receive for its sender, and nothing is held in between. What finishes so finishes with any buffers.
+ * receiver, a receive for its sender, and nothing is buffered. A program that finishes without buffers finishes with any.
  */
 
 /** A transfer as one end sees it. */
@@ -44,7 +44,7 @@ function meets(own: TransferEnd, stage: number, other: TransferEnd | undefined):
   );
 }
 
-/** Follows from a stage that waits to whom it waits for, up to one that has ended or was met before. */
+/** Follows from a stage that waits to the stage that it waits for, up to one that has ended or was visited before. */
 function circleFrom(first: number, now: (stage: number) => TransferEnd | undefined): string {
   const path: number[] = [];
   let stage = first;

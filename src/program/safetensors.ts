@@ -15,7 +15,8 @@ import { streamFileAtomic } from './atomic.js';
 import { allocate } from './typed.js';
 
 /**
- * A tensor to write: its bytes in pieces. While one is written the next is asked for: each holds until the one behind that is.
+ * A tensor to write: its bytes in pieces. The next piece is requested while one is written: each is valid until the one after the
+ * next is requested.
  */
 export interface SafetensorsEntry extends TensorType {
   readonly key: string;
@@ -69,7 +70,7 @@ export async function writeSafetensors(file: string, entries: readonly Safetenso
   });
 }
 
-/** Opens a file and checks its header against its size. Throws AutoparError (exit input) for a missing, cut or bad file. */
+/** Opens a file and checks its header against its size. Throws AutoparError (exit input) for a missing, truncated or bad file. */
 export async function openSafetensors(file: string): Promise<SafetensorsFile> {
   const handle = await open(file, 'r').catch((error: NodeJS.ErrnoException) => {
     const reason = error.code === 'ENOENT' ? 'does not exist' : `cannot be read (${error.code ?? error.message})`;
@@ -152,7 +153,7 @@ async function readHeader(
     if (key !== '__metadata__') entries.set(key, entryOf(key, value, size - start, file));
   }
   let end = 0;
-  // Tensors follow each other: what overlaps would be several times what the file holds.
+  // Tensors follow each other: overlapping ones could amount to several times the size of the file.
   for (const [key, { offset, length: bytes }] of [...entries].sort(
     ([, a], [, b]) => a.offset - b.offset || a.length - b.length,
   )) {

@@ -7,9 +7,9 @@
  *     int64 [1] varies(tp)                         unrelated values on the ranks of tp
  *     float32 [8, 16] first(dp)                    held by the first rank of dp alone
  *     int64 [1] coordinate(tp)*4+0                 the rank's index on tp, times 4
- *     float32 [8, 1] varies(sp) rows(1, sp*4-1)    a border: of dimension 1 the row before each rank's block of 4
+ *     float32 [8, 1] varies(sp) rows(1, sp*4-1)    a border: in dimension 1 the row before each rank's shard of 4
  *
- * A segment says by these texts what it was made for, so that no other tensor can take its operand's place.
+ * A segment states with these texts what it was made for, so that no other tensor can take its operand's place.
  */
 import { type Border, borderText } from '../sharding-propagation/collective-rule.js';
 import type { ProgramLayout, ProgramStage, ProgramWeight } from './program.js';
@@ -38,7 +38,7 @@ export function typeText({ dtype, layout, varying = [], first = [], border }: Ty
 }
 
 /**
- * The type of a stored weight's block; where its record does not say how it is cut, its shape and the axes that number its
+ * The type of a stored weight's shard; where its record does not state its layout, its shape and the axes that number its
  * shards.
  */
 export function weightType({ dtype, layout, localShape, axes, zeroUnlessFirst, first = [] }: ProgramWeight): string {
@@ -53,7 +53,7 @@ export function coordinateType({ axes, block, bias }: ProgramStage['coordinates'
   return `int64 [1] coordinate(${axes.join(',')})*${block}+${bias}`;
 }
 
-/** The type of what an instruction reads or makes by name; undefined for a name that the stage lacks. */
+/** The type of an instruction's operand or result by name; undefined for a name that the stage lacks. */
 export function typeTextIn(
   stage: Pick<ProgramStage, 'tensors' | 'weights' | 'coordinates'>,
   name: string,

@@ -1,5 +1,5 @@
 /**
- * @file What a runtime needs to know about tensors, errors and constants, handed on from `ir`: a runtime imports
+ * @file The types of tensors, errors and constants that a runtime needs, re-exported from `ir`: a runtime imports
  * nothing but `program`, so that another engine can be written against this folder alone.
  */
 export { byteLength, type DType } from '../ir/dtype.js';

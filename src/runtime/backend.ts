@@ -1,5 +1,5 @@
 /**
- * @file What a device does for a rank: load a segment, run it on tensors. The rank loop knows nothing else of it.
+ * @file The interface of a device for a rank: load a segment, run it on tensors. The rank loop knows nothing else of it.
  */
 import type { ProgramNode } from '../program/program.js';
 import type { DType, OuterMemory } from '../program/values.js';
@@ -11,9 +11,9 @@ export interface SegmentSource {
   /** For errors. */
   readonly file: string;
   readonly model: Uint8Array;
-  /** Reads the same in plainer operators, for a device that lacks some of it; left out where there is no such model. */
+  /** Reads an equal model in plainer operators, for a device that lacks some of its kernels; left out where there is none. */
   readonly plain?: () => Promise<Uint8Array>;
-  /** Names inside the model, in the order in which values are handed over and returned. */
+  /** Names inside the model, in the order in which values are passed and returned. */
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
   /** The model's nodes behind its operators, in their order; for errors. */
@@ -33,7 +33,7 @@ export interface LoadedSegment<Tensor> {
   readonly run: (inputs: readonly Tensor[], room: readonly Tensor[] | null) => Promise<readonly Tensor[]>;
   readonly release: () => Promise<void>;
   /**
-   * Operators that the device has no kernels for, with what runs in their place (the CPU, plainer operators), each once; left out
+   * Operators that the device has no kernels for, with their substitute (the CPU, plainer operators), each once; left out
    * where there are none.
    */
   readonly substitutes?: readonly string[];
@@ -44,7 +44,7 @@ export interface Backend<Tensor extends object> {
   readonly name: string;
   /** Whether tensors have values; where they have sizes alone, no weights are read and `bytes` gives none. */
   readonly hasValues: boolean;
-  /** Whether segments write their results to tensors that the caller made; only then `room` is handed in. */
+  /** Whether segments write their results to tensors that the caller made; only then `room` is passed. */
   readonly writesInPlace: boolean;
   /** Called when the ranks begin a step together, where it has to know. */
   readonly beginStep?: () => void;
@@ -65,23 +65,23 @@ export interface Backend<Tensor extends object> {
 /** A backend that computes, as `--backend` names it. */
 export type BackendName = 'cpu' | 'webgpu' | 'cuda';
 
-/** What can be said about a backend without starting it. */
+/** Properties of a backend that are known without starting it. */
 export interface BackendTraits {
   readonly name: BackendName;
   /** Its package, as `devices` names it. */
   readonly engine: string;
   /** ONNX Runtime's name of it, where that is not the CPU's: then each rank has a process of its own for it. */
   readonly provider?: 'webgpu' | 'cuda';
-  /** Dtypes that it has kernels for and can hand over. */
+  /** Dtypes that it has kernels for and can transfer. */
   readonly dtypes: ReadonlySet<DType>;
-  /** Said where another dtype is asked for. */
+  /** The reason why it lacks other dtypes, for errors. */
   readonly why: string;
-  /** What to do where an operator has no kernel. */
+  /** The hint for an operator without a kernel. */
   readonly otherwise: string;
-  /** What is said where the machine lacks what it needs, and what would help. */
+  /** Errors of a machine that lacks what the backend needs; `remedy` is the hint for them. */
   readonly absent?: RegExp;
   readonly remedy?: string;
-  /** What is said where the device's memory is full. */
+  /** Errors of a device whose memory is full. */
   readonly full?: RegExp;
 }
 

@@ -1,12 +1,12 @@
 /**
  * @file Memory for the results of segments and collectives, used again once the tensor that held it is freed.
  *
- * Fresh memory costs a page fault every 4 KiB, ten times what copying it costs, and memory that a garbage collector
+ * Fresh memory costs a page fault every 4 KiB, ten times the cost of copying it, and memory that a garbage collector
  * must find comes back late: the next result then goes to cold memory, and more is held than is live.
  */
 import { allocate } from '../program/typed.js';
 
-/** A buffer may be this many times as large as what is put into it; a larger one is left for larger results. */
+/** A buffer may be this many times as large as its content; a larger one is left for larger results. */
 const SLACK = 2;
 
 export class BufferPool {

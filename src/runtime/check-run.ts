@@ -1,5 +1,5 @@
 /**
- * @file What must hold before ranks are started: the backend has the dtypes, the inputs are those that the program wants.
+ * @file Checks before ranks are started: the backend has the dtypes, the inputs are those that the program requires.
  */
 import type { Program } from '../program/program.js';
 import { AutoparError, byteLength, type ConstantTensor, type DType, elementCount } from '../program/values.js';
@@ -35,7 +35,7 @@ export function checkSupport(program: Program, backend: BackendTraits): void {
 /** Each rank is a thread with sessions of its own. */
 const MOST_RANKS = 256;
 
-/** Throws AutoparError `machine-too-small` (exit backendAbsent) for more ranks than one machine can play. */
+/** Throws AutoparError `machine-too-small` (exit backendAbsent) for more ranks than one machine can run. */
 export function checkRanks(program: Program): void {
   const ranks = program.mesh.reduce((product, axis) => product * axis.size, 1);
   if (ranks <= MOST_RANKS) return;

@@ -1,5 +1,5 @@
 /**
- * @file What each collective computes from the members' blocks: pure data movement and reduction, no waiting.
+ * @file The result of each collective from the members' blocks: pure data movement and reduction, no waiting.
  *
  * Blocks are rows. With n members, `outer` rows of `inner` elements:
  *
@@ -14,7 +14,7 @@ import { allocate } from '../program/typed.js';
 import { byteLength, type DType } from '../program/values.js';
 
 /**
- * The result of member `member`, written to `target`, given all members' blocks in order; of an all-to-all the slices for it
+ * The result of member `member`, written to `target`, given all members' blocks in order; for an all-to-all the slices for it
  * where `slices` has them.
  */
 export function combine(
@@ -52,7 +52,7 @@ export function combine(
   }
 }
 
-/** What a block of an all-to-all has for a member. */
+/** The slice of an all-to-all's block for a member. */
 export function sliceFor(
   { split }: Extract<ProgramCollective, { readonly kind: 'all-to-all' }>,
   dtype: DType,

@@ -1,5 +1,5 @@
 /**
- * @file The control block: shared memory in which ranks say where they are, meet at barriers, and are told to stop.
+ * @file The control block: shared memory in which ranks report their position, meet at barriers, and see the stop flag.
  *
  *     word 0  stop           1 once the run is over for whatever reason
  *     word 1  arrived        ranks at the current barrier
@@ -10,7 +10,7 @@
 /**
  * `loading`, `running` and `computing` are a rank's own work; `waiting` is for another rank's; an `idle` one has no command.
  * While it loads or computes a native library holds the thread: ending the thread then would abort the process, so a rank must
- * leave these states first. None enters `computing` after it was told to stop.
+ * leave these states first. None enters `computing` after the stop flag is set.
  */
 export const RANK_STATES = ['loading', 'running', 'computing', 'waiting', 'idle', 'finished'] as const;
 
@@ -20,14 +20,14 @@ export type RankState = (typeof RANK_STATES)[number];
 export interface RankPosition {
   readonly state: RankState;
   readonly progress: number;
-  /** How often it has found, while it waits, that what it waits for is not there. */
+  /** How often it has found, while it waits, that the data it waits for have not arrived. */
   readonly looks: number;
   /** Index in the rank's list of actions and in the phase's list of instructions; -1 before the first. */
   readonly action: number;
   readonly instruction: number;
 }
 
-/** Thrown in a rank that was told to stop: no failure of its own. */
+/** Thrown in a rank that sees the stop flag: not a failure of its own. */
 export class Stopped extends Error {}
 
 export function makeControlBuffer(ranks: number): SharedArrayBuffer {
@@ -44,7 +44,7 @@ export class Control {
     this.words = new Int32Array(buffer);
   }
 
-  /** Tells all ranks to stop; those that wait notice within a tenth of a second. */
+  /** Sets the stop flag for all ranks; those that wait notice within a tenth of a second. */
   stop(): void {
     Atomics.store(this.words, STOP, 1);
     Atomics.notify(this.words, STOP);
@@ -54,7 +54,7 @@ export class Control {
     return Atomics.load(this.words, STOP) !== 0;
   }
 
-  /** Sleeps for so long; a rank that does makes progress. Throws Stopped when told to stop. */
+  /** Sleeps for so long; a rank that does makes progress. Throws Stopped when the stop flag is set. */
   pause(rank: number, milliseconds: number): void {
     const until = performance.now() + milliseconds;
     for (let left = milliseconds; left > 0; left = until - performance.now()) {
@@ -81,7 +81,7 @@ export class Control {
     Atomics.add(this.words, at + PROGRESS, 1);
   }
 
-  /** Enters a state in which native code may run. Throws Stopped, never entering it, when told to stop. */
+  /** Enters a state in which native code may run. Throws Stopped, never entering it, when the stop flag is set. */
   enterNative(rank: number, state: 'loading' | 'computing'): void {
     this.enter(rank, state);
     if (Atomics.load(this.words, STOP) === 0) return;
@@ -89,7 +89,7 @@ export class Control {
     throw new Stopped();
   }
 
-  /** Notes the instruction that the rank begins. Throws Stopped when told to stop. */
+  /** Records the instruction that the rank begins. Throws Stopped when the stop flag is set. */
   begin(rank: number, action: number, instruction: number): void {
     const at = HEADER + rank * LINE;
     Atomics.store(this.words, at + ACTION, action + 1);
@@ -100,7 +100,7 @@ export class Control {
 
   /**
    * Blocks the thread until a counter has reached `target`. Gives the milliseconds blocked. Throws Stopped.
-   * Tries a few times first: what is nearly there costs no sleep.
+   * Tries a few times first: a wait that is nearly over costs no sleep.
    */
   blockUntil(rank: number, counters: Int32Array, index: number, target: number): number {
     for (let attempt = 0; attempt < SPINS; attempt++) if (Atomics.load(counters, index) - target >= 0) return 0;
@@ -117,7 +117,7 @@ export class Control {
     return performance.now() - from;
   }
 
-  /** Notes that a waiting rank had a turn, and that what it waits for is not there. */
+  /** Counts that a waiting rank ran, and that the data it waits for had not arrived. */
   lookedInVain(rank: number): void {
     Atomics.add(this.words, HEADER + rank * LINE + LOOKS, 1);
   }

@@ -1,6 +1,6 @@
 /**
- * @file A transport in which every exchange begins late by a time drawn at random, another one in every step: for tests that
- * results do not depend on who comes first.
+ * @file A transport in which every collective or transfer begins late by a random time, drawn anew in every step: for tests that
+ * results do not depend on which rank is first.
  */
 import type { Control } from './control.js';
 import type { Delays, RankSetup } from './messages.js';
@@ -43,7 +43,7 @@ export class DelayedTransport implements Transport {
     return this.carrier.blocked();
   }
 
-  /** Half of the exchanges begin at once. */
+  /** Half of the collectives and transfers begin at once. */
   private delay(): void {
     const drawn = this.draw();
     if (drawn < 0.5) return;

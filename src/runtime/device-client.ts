@@ -1,5 +1,5 @@
 /**
- * @file The backend of a GPU as its rank has it: segments run in a process beside the rank's thread, which is handed the operands
+ * @file The backend of a GPU as its rank has it: segments run in a process beside the rank's thread, which receives the operands
  * and returns the results.
  */
 import { type ChildProcess, fork } from 'node:child_process';
@@ -20,7 +20,7 @@ export interface DeviceBackend extends Backend<HostTensor> {
 /**
  * Starts the process.
  * @param device which of several, counted from 0
- * @param isStopped asked ten times a second: whoever waits then gives up
+ * @param isStopped called ten times a second: where it returns true, a caller that waits gives up
  * @throws AutoparError `backend-absent`
  */
 export async function openDevice(
@@ -65,7 +65,7 @@ export async function openDevice(
           inputs: inputs.map(sendableTensor),
         });
         copying += performance.now() - from - milliseconds;
-        // What arrives shares the memory of a message.
+        // Received tensors share the memory of a message.
         return outputs.map(({ dtype, shape, bytes }) => ({ dtype, shape, bytes: Uint8Array.from(bytes) }));
       },
       release: async () => {
@@ -85,7 +85,7 @@ export async function openDevice(
   };
 }
 
-/** One process, and who waits for its answers. */
+/** One process, and the callers that wait for its answers. */
 class Connection {
   private readonly child: ChildProcess;
   private readonly waiting = new Map<
@@ -95,7 +95,7 @@ class Connection {
   private readonly exited: Promise<void>;
   private calls = 0;
   private end: Error | null = null;
-  /** The end of what it wrote to its standard error. */
+  /** The end of its standard error. */
   log = '';
 
   constructor(private readonly isStopped: () => boolean) {
@@ -110,7 +110,7 @@ class Connection {
     this.child.on('message', (answer: DeviceAnswer) => this.hear(answer));
     this.child.on('error', (error) => this.fail(error));
     const written = new Promise((resolve) => this.child.stderr?.once('close', resolve));
-    // In a worker thread `close` does not come.
+    // In a worker thread the event `close` is not emitted.
     this.exited = new Promise<void>((resolve) => {
       this.child.once('exit', async (code, signal) => {
         await written;
@@ -156,7 +156,7 @@ class Connection {
   }
 }
 
-/** The refusal of an operator. @throws what else went wrong */
+/** The refusal of an operator. @throws any other error */
 function refusalOf(error: unknown): AutoparError {
   if (error instanceof AutoparError && error.code === 'unsupported-operator') return error;
   throw error;
@@ -169,7 +169,7 @@ type Distributed<Command> = Command extends { readonly call: number } ? Omit<Com
 
 const LOOK_MILLISECONDS = 100;
 
-/** Characters of a log that are kept. */
+/** Maximum number of characters of a log that are stored. */
 const MOST_LOG = 2 ** 24;
 
 function sendable({ plain: _, ...source }: SegmentSource): SegmentSource {
@@ -181,7 +181,7 @@ function sendableTensor({ dtype, shape, bytes }: HostTensor): HostTensor {
   return { dtype, shape, bytes: buffer(bytes) };
 }
 
-/** Of a plain view the whole of its memory would be sent. */
+/** For a plain view the whole memory behind it would be sent. */
 function buffer(bytes: Uint8Array): Buffer {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
@@ -227,8 +227,8 @@ export async function placementsOf(
 }
 
 /**
- * The operators that are not on the device: those that read or make integers or doubles, as positions, the number of a step and
- * what is computed of it are, stay on the CPU.
+ * The operators that are not on the device: those that read or make integers or doubles (positions, the step number and values
+ * computed from it) stay on the CPU.
  * @throws AutoparError `unsupported-operator` (exit backendAbsent) for any other
  */
 function asideOnHost(
@@ -239,7 +239,7 @@ function asideOnHost(
   const isAside = ({ dtypes }: ProgramNode) => dtypes.some((dtype) => ASIDE.test(dtype));
   const elsewhere = placements.filter(({ provider }) => provider === 'CPUExecutionProvider');
   return elsewhere.map(({ node: name }) => {
-    // What ONNX Runtime makes of a function's body has no names.
+    // Nodes that ONNX Runtime makes from a function's body have no names.
     const node = (name ? nodes[nodePosition(name)] : nodes.find(isAside)) ?? null;
     if (node && isAside(node)) return `${node.op} of ${node.dtypes.join(', ')}`;
     throw withoutKernel(`backend ${traits.name}`, node, 'ONNX Runtime would run it on the CPU', traits.otherwise);

@@ -1,5 +1,5 @@
 /**
- * @file What a rank and the process of its device say to each other.
+ * @file Messages between a rank and the process of its device.
  */
 import type { DType } from '../program/values.js';
 import type { BackendName, SegmentSource } from './backend.js';
@@ -12,7 +12,7 @@ export interface HostTensor {
   readonly bytes: Uint8Array;
 }
 
-/** What the process is asked, each under a number that its answer has as well. */
+/** Commands to the process; an answer has the number of its command. */
 export type DeviceCommand = { readonly call: number } & (
   | { readonly kind: 'open'; readonly backend: BackendName; readonly device: number; readonly explain: boolean }
   | { readonly kind: 'load'; readonly segment: number; readonly source: SegmentSource; readonly threads: number }

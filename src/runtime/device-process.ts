@@ -1,5 +1,5 @@
 /**
- * @file Entry of the process that a rank's GPU has of its own: it loads segments and runs them as it is asked. One process per
+ * @file Entry of the separate process for a rank's GPU: it loads segments and runs them on command. One process per
  * device, since a second session of WebGPU in another thread crashes, and CUDA's devices are chosen once per process.
  */
 import type * as Ort from 'onnxruntime-node';
@@ -8,7 +8,7 @@ import type { DeviceAnswer, DeviceCommand, HostTensor } from './device-messages.
 import { plainError } from './messages.js';
 import { fromOrtTensor, makeOrtBackend } from './ort-backend.js';
 
-// The rank says when it ends: a terminal's Ctrl-C reaches this process too, and whoever asked is still waiting.
+// The rank decides when it ends: a terminal's Ctrl-C reaches this process too, while the caller still waits for an answer.
 process.on('SIGINT', () => undefined);
 process.on('disconnect', () => process.exit(0));
 process.on('message', (command: DeviceCommand) => void answer(command));
@@ -54,7 +54,7 @@ async function obey(command: DeviceCommand): Promise<readonly HostTensor[]> {
   });
 }
 
-/** Of a plain view the whole of its memory would be sent. */
+/** For a plain view the whole memory behind it would be sent. */
 function asBuffer(bytes: Uint8Array): Buffer {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }

@@ -1,6 +1,6 @@
 /**
- * @file A rank's file for tensors that are kept on disk: blocks written and read by position, freed blocks taken again. The file
- * is private and has no name once it is open, so that nothing is left of it however the process ends.
+ * @file A rank's file for tensors that are stored on disk: blocks written and read by position, freed blocks reused. The file
+ * is private and has no name once it is open, so that it disappears however the process ends.
  */
 import { closeSync, openSync, readSync, rmSync, writeSync } from 'node:fs';
 import path from 'node:path';
@@ -19,7 +19,7 @@ export class DiskFile {
   /** Free blocks before `end`, ascending, no two adjacent. */
   private free: DiskBlock[] = [];
   private end = 0;
-  /** Bytes of tensors that are there. */
+  /** Bytes of tensors in the file. */
   private kept = 0;
 
   /** @param folder that ranks of this session alone write to. @throws AutoparError `offload-folder` (cannotWrite) */
@@ -99,7 +99,7 @@ export class DiskFile {
   }
 }
 
-/** Why a folder cannot keep what is offloaded to it. */
+/** Why a folder cannot store offloaded tensors. */
 export function folderError(folder: string, what: string, error: unknown): AutoparError {
   const { code = '', message } = error as NodeJS.ErrnoException;
   const reason = REASONS[code] ?? message;

@@ -2,8 +2,8 @@
  * @file The backend `emulated`, and its links: a rank waits as long as a segment is predicted to take, and tensors go from rank
  * to rank in the time that a link of a set bandwidth and latency takes. Tensors have sizes and no values.
  *
- * A rank's clock counts seconds of the step: when, by the prediction, what it does now would end. It waits until that moment is
- * there, and tells the others the moment, not when it woke up. So a machine that wakes it late changes no figure.
+ * A rank's clock counts seconds of the step: the predicted end of its current action. It waits until that moment, and sends
+ * the others that moment, not the time when it woke up. So a machine that wakes it late changes no figure.
  */
 import type { Backend } from './backend.js';
 import type { Control } from './control.js';
@@ -19,7 +19,7 @@ function now(): number {
 const AWAKE_SECONDS = 1e-4;
 
 export class EmulatedClock {
-  /** Seconds of the step after which what was done so far ends; each step begins at zero on every rank. */
+  /** Seconds of the step after which the actions so far end; each step begins at zero on every rank. */
   private time = 0;
   /** When this rank's step began by the machine's clock. */
   private origin = now();
@@ -51,7 +51,7 @@ export class EmulatedClock {
     this.begun++;
   }
 
-  /** Does something that takes so long. Throws Stopped. */
+  /** Advances by an action of this duration. Throws Stopped. */
   pass(seconds: number): void {
     this.time += seconds;
     this.sleep();
@@ -75,7 +75,7 @@ export class EmulatedClock {
   }
 }
 
-/** What it has in place of a tensor. */
+/** The empty placeholder that it uses for a tensor. */
 type NoValue = Readonly<Record<string, never>>;
 
 /** `seconds` of each segment, by its structure's hash. */
@@ -106,8 +106,9 @@ export function makeEmulatedBackend(
 const NOTHING = new Uint8Array();
 
 /**
- * Ranks tell each other when, by their clocks, they began; all of a collective then know when it ends. Between two ranks one
- * tensor goes after the other, and so in a group one collective; those of one bucket are one message, whose latency counts once.
+ * Ranks send each other the time, by their clocks, when they began; all members of a collective then know when it ends. A link
+ * between two ranks sends one tensor at a time, and a group runs one collective at a time; those of one bucket are one message,
+ * whose latency counts once.
  */
 export class EmulatedTransport implements Transport {
   /** When the line to a rank is free again, in seconds of the clock's step. */
@@ -130,7 +131,7 @@ export class EmulatedTransport implements Transport {
 
   wait(call: CollectiveCall, _result: Uint8Array): void {
     const line = this.groupOf(call);
-    // What began before it goes before it, whenever it is waited for.
+    // Collectives that began before it run before it, whenever they are waited for.
     while (!line.ends.has(call)) {
       const next = line.begun.shift();
       if (!next) throw new Error('a collective is waited for that has not begun');
@@ -166,7 +167,7 @@ export class EmulatedTransport implements Transport {
   }
 
   /**
-   * By ring algorithms: as many turns as blocks go round, each with the link's latency; of stars all over the first rank's line.
+   * By ring algorithms: one latency of the link per ring step; a reduce or broadcast is a star, all over the first rank's line.
    */
   private secondsOf(call: CollectiveCall, isJoined: boolean): number {
     const { kind } = call.collective;
@@ -195,9 +196,9 @@ export class EmulatedTransport implements Transport {
 
 /** The line of a group of ranks. */
 interface GroupLine {
-  /** Not known to have ended yet, in the order in which they began. */
+  /** Collectives not known to have ended yet, in the order in which they began. */
   readonly begun: CollectiveCall[];
-  /** When those ended that are not waited for yet. */
+  /** End times of collectives that are not waited for yet. */
   readonly ends: Map<CollectiveCall, number>;
   freeAt: number;
   /** The collectives of the last message. */

@@ -1,5 +1,5 @@
 /**
- * @file Evaluates small ONNX models with ONNX Runtime: what import folds constants with and tries unknown operators on.
+ * @file Evaluates small ONNX models with ONNX Runtime: import uses it to fold constants and to try unknown operators.
  */
 import type { ConstantTensor } from '../program/values.js';
 import { loadOrt, sessionOptions } from './ort.js';

@@ -1,5 +1,5 @@
 /**
- * @file Rows of a block that are not zero, and which they are: what an exchange of slots that hold tokens or nothing sends.
+ * @file Rows of a block that are not zero, and their positions: the data that a dispatch of filled and empty slots sends.
  *
  *     a bit for each row, 1 where it has a value  |  the rows that have one, in their order
  *

@@ -13,7 +13,7 @@ import { MessageChannel } from 'node:worker_threads';
 /** Just below glibc's largest; it is never touched, so it costs address space for a moment and nothing else. */
 const BYTES = 31 << 20;
 
-/** Process-wide. Takes effect a moment after it returns: freed is what lay in a channel that is closed. */
+/** Process-wide. Takes effect a moment after it returns: closing a channel frees the buffer in it. */
 export function keepFreedMemory(): void {
   const { port1, port2 } = new MessageChannel();
   const buffer = new ArrayBuffer(BYTES);

@@ -1,5 +1,5 @@
 /**
- * @file State of a session in a checkpoint: which rank saves what, and what each of them reads.
+ * @file State of a session in a checkpoint: the boxes that each rank saves, and those that it reads.
  */
 import path from 'node:path';
 import { boxesOf } from '../program/boxes.js';
@@ -59,8 +59,8 @@ export async function restoreState(
 type ProgramState = NonNullable<Program['state']>[number];
 
 /**
- * By rank. A tensor that several stages keep under one name is the first's; of ranks that hold the same block the one saves it
- * that has the fewest bytes to save so far.
+ * By rank. A tensor that several stages keep under one name is the first's; where several ranks hold the same shard, the rank
+ * with the fewest bytes to save so far saves it.
  */
 function keptBlocks(program: Program, setups: readonly RankSetup[]): readonly (readonly KeptBlock[])[] {
   const kept: KeptBlock[][] = setups.map(() => []);

@@ -1,5 +1,5 @@
 /**
- * @file Starting the ranks' threads, listening to them, and ending all of them whatever happens.
+ * @file Starts the ranks' threads, receives their messages, and ends all of them in every case.
  */
 import { availableParallelism, loadavg } from 'node:os';
 import { setTimeout } from 'node:timers/promises';
@@ -26,7 +26,7 @@ export interface LaunchOptions {
   readonly onLoaded: (rank: number, substitutes: readonly string[]) => void;
 }
 
-/** What all ranks are asked at once, and who waits for their answers. */
+/** A command to all ranks at once, and the caller that waits for their answers. */
 interface RankQuestion {
   readonly answers: Map<number, RankAnswer | null>;
   readonly resolve: (answers: readonly (RankAnswer | null)[]) => void;
@@ -34,8 +34,8 @@ interface RankQuestion {
 }
 
 /**
- * One worker per setup, in order of rank. Whatever goes wrong ends all of them, and rejects what was asked: with AutoparError
- * `rank-failed` (exit rankFailed) for a rank that throws, ends or stalls; `interrupted`; or what a rank found wrong with a file.
+ * One worker per setup, in order of rank. Any failure ends all of them, and rejects the current command: with AutoparError
+ * `rank-failed` (exit rankFailed) for a rank that throws, ends or stalls; `interrupted`; or a rank's error about a file.
  */
 export class Ranks {
   private readonly control: Control;
@@ -67,7 +67,7 @@ export class Ranks {
     return ranks;
   }
 
-  /** Asks every rank, and gives their answers in order of rank. One question at a time. */
+  /** Sends a command to every rank, and returns their answers in order of rank. One command at a time. */
   async ask(commandOf: (rank: number) => Exclude<RankCommand, { kind: 'close' }>): Promise<readonly RankAnswer[]> {
     const answers = await this.asking(() => {
       for (const [rank, worker] of this.workers.entries()) {
@@ -78,7 +78,7 @@ export class Ranks {
     return answers as readonly RankAnswer[];
   }
 
-  /** Ends all threads. When it settles none is left; what is being asked fails. */
+  /** Ends all threads. When it settles none is left; the current command fails. */
   async close(): Promise<void> {
     if (this.question) this.fail(closed());
     this.failure ??= closed();
@@ -105,7 +105,7 @@ export class Ranks {
     }).finally(() => {
       clearInterval(timer);
       this.question = null;
-      // A session that nobody closes keeps no process; one that ends is waited for.
+      // A session that is never closed does not keep the process alive; one that ends is waited for.
       if (!this.ending) for (const worker of this.workers) worker.unref();
     });
   }
@@ -124,7 +124,7 @@ export class Ranks {
     worker.on('exit', (code) => failed({ message: `its thread ended with code ${code}`, stack: '', user: null }));
   }
 
-  /** The first failure counts. Who asked hears of it when no rank is left. */
+  /** The first failure counts. The caller receives it when no rank is left. */
   private fail(error: AutoparError): void {
     if (this.failure) return;
     this.failure = error;
@@ -145,7 +145,7 @@ export class Ranks {
   }
 }
 
-/** The memory of a command's blocks, which goes to the rank. */
+/** The memory of a command's shards, which is transferred to the rank. */
 function buffersOf(command: RankCommand): ArrayBuffer[] {
   const blocks = command.kind === 'step' ? (command.feeds ?? {}) : command.kind === 'write' ? command.blocks : {};
   const buffers = Object.values(blocks)
@@ -154,7 +154,7 @@ function buffersOf(command: RankCommand): ArrayBuffer[] {
   return [...new Set(buffers)];
 }
 
-/** A thread that is told to stop does so within this time, unless it has stalled or a native call holds it. */
+/** A thread stops within this time after the stop flag is set, unless it has stalled or a native call holds it. */
 const END_MILLISECONDS = 500;
 
 /** A native call returns within this time, unless it has stalled. */
@@ -187,9 +187,9 @@ function largestBytes(program: Program): number {
 }
 
 /**
- * Lets threads end by themselves: they are done, or have been told to stop and notice at their next instruction. One that
- * does not is ended, but never inside a native call (that would abort the process): for those there is more patience,
- * after which such a thread is left to end when its call returns.
+ * Lets threads end by themselves: they are done, or see the stop flag at their next instruction. A thread that does not end
+ * is terminated, but never inside a native call (that would abort the process): such a thread gets more time,
+ * and after that it is left to end when its call returns.
  */
 async function endWorkers(workers: readonly Worker[], ends: readonly Promise<void>[], control: Control): Promise<void> {
   const left = new Set(workers.keys());

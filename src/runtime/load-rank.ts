@@ -1,5 +1,5 @@
 /**
- * @file What a rank loads before its first step: its shards, a session for each segment and set of weights, its
+ * @file Loads a rank before its first step: its shards, a session for each segment and set of weights, its
  * coordinates; and its instruction lists with every name resolved.
  */
 import { readFile } from 'node:fs/promises';
@@ -60,8 +60,8 @@ export interface LoadedRank<Tensor> {
 type Compute = Extract<Instruction, { kind: 'compute' }>;
 
 /**
- * Loads a rank. What lasts the run is put into `store`: coordinates, state, weights that are read as tensors; and what is held
- * all the time beside tensors is counted there, weights in sessions (as often as one holds them) and communication buffers.
+ * Loads a rank. Tensors that last the run are put into `store`: coordinates, state, weights that are read as tensors. The store
+ * also counts memory held throughout: weights in sessions (once per session that holds them) and communication buffers.
  * `onProgress` is called after each thing loaded, and may throw to end it. Throws AutoparError (exit input) naming the file.
  */
 export async function loadRank<Tensor extends object>(

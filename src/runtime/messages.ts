@@ -1,5 +1,5 @@
 /**
- * @file What the launcher and its ranks say to each other.
+ * @file Messages between the launcher and its ranks.
  */
 import type { StoredTensor } from '../program/checkpoint.js';
 import type { KeptBlock } from '../program/checkpoint-boxes.js';
@@ -15,11 +15,11 @@ import type { NotFinite } from './value-watch.js';
 export interface Fault {
   readonly rank: number;
   readonly instruction: number;
-  /** `throw`: an exception; `exit`: the thread ends without a word; `stall`: it sleeps for ever. */
+  /** `throw`: an exception; `exit`: the thread ends without a message; `stall`: it sleeps for ever. */
   readonly kind: 'throw' | 'exit' | 'stall';
 }
 
-/** Blocks of local tensors: of a tensor of micro-batches one for each of them. */
+/** Shards of local tensors: a tensor of micro-batches has one for each of them. */
 export type Blocks = Readonly<Record<string, readonly Uint8Array[]>>;
 
 /** Input of the emulated backend and its links. */
@@ -38,13 +38,13 @@ export interface EmulatedLink {
   readonly latency: number;
 }
 
-/** For tests of independence of time: before every exchange a rank waits up to so many seconds, drawn anew in every step. */
+/** For tests of independence of time: before every collective or transfer a rank waits up to so many seconds, drawn per step. */
 export interface Delays {
   readonly seed: number;
   readonly seconds: number;
 }
 
-/** All that a rank needs, handed over as the worker's data. */
+/** All that a rank needs, passed as the worker's data. */
 export interface RankSetup {
   readonly rank: number;
   readonly ranks: number;
@@ -54,43 +54,43 @@ export interface RankSetup {
   readonly stage: ProgramStage;
   /** The stage's own mesh. */
   readonly axes: readonly ProgramAxis[];
-  /** What the stage runs in a step, in order. */
+  /** Actions of the stage in a step, in order. */
   readonly actions: readonly ProgramAction[];
   readonly outputs: Program['outputs'];
-  /** What the stage keeps from step to step. */
+  /** State that the stage keeps from step to step. */
   readonly state: NonNullable<Program['state']>;
   readonly threads: number;
   readonly control: SharedArrayBuffer;
   readonly regions: SharedRegions;
   readonly slots: SlotPlan;
   readonly lines: readonly PeerLine[];
-  /** Who computes segments. */
+  /** The backend that computes segments. */
   readonly backend: BackendName;
   /** Null: segments are computed. */
   readonly emulation: Emulation | null;
   /** Bytes that its device may hold; null for no limit. */
   readonly memory: number | null;
-  /** A folder of the session's own for what is kept on disk; null where nothing is. */
+  /** The session's own folder for tensors that are stored on disk; null where there are none. */
   readonly offloadFolder: string | null;
   readonly delays: Delays | null;
   readonly fault: Fault | null;
 }
 
-/** What a rank is asked. It answers each before the next, but for `close`, after which its thread ends. */
+/** Commands to a rank. It answers each before the next, except `close`, after which its thread ends. */
 export type RankCommand =
   | {
       readonly kind: 'step';
-      /** Blocks of the inputs; null: those of the last step. */
+      /** Shards of the inputs; null: those of the last step. */
       readonly feeds: Blocks | null;
       /** Local tensors of the outputs to return. */
       readonly outputs: readonly string[];
       /** Local tensors to return as they were made last. */
       readonly collect: readonly string[];
-      /** Local tensors of which the sum of squares is wanted. */
+      /** Local tensors whose sum of squares is requested. */
       readonly measure: readonly string[];
-      /** Whether tensors are listed that are not finite. */
+      /** Whether to list tensors that are not finite. */
       readonly check: boolean;
-      /** Whether it is listed when each action and instruction ran. */
+      /** Whether to list when each action and instruction ran. */
       readonly trace: boolean;
     }
   | { readonly kind: 'read'; readonly tensors: readonly string[] }
@@ -101,16 +101,16 @@ export type RankCommand =
   | { readonly kind: 'restore'; readonly folder: string; readonly tensors: Readonly<Record<string, StoredTensor>> }
   | { readonly kind: 'close' };
 
-/** What a rank answers. */
+/** A rank's answer to a command. */
 export interface RankAnswer {
-  /** Blocks that the rank gives to whole tensors, copied: outputs of a step, or what was to be read. */
+  /** Shards that the rank contributes to whole tensors, copied: outputs of a step, or tensors that were to be read. */
   readonly blocks: Blocks;
   readonly step: RankStep | null;
-  /** Of what was to be saved the SHA-256 by key, or why it could not be written. */
+  /** For saved tensors: the SHA-256 by key, or the error that prevented writing. */
   readonly saved?: { readonly digests: Readonly<Record<string, string>> } | { readonly error: PlainError };
 }
 
-/** How a step went. */
+/** The result of a step. */
 export interface RankStep {
   readonly collected: Blocks;
   /** From barrier to barrier. */
@@ -118,17 +118,17 @@ export interface RankStep {
   /** Processor time of the whole process: of all ranks together. */
   readonly processorSeconds: number;
   readonly statistics: RankStatistics;
-  /** Of this rank's blocks, by local tensor. */
+  /** Sums of squares of this rank's shards, by local tensor. */
   readonly squares: Readonly<Record<string, number>>;
   /** In the order in which they were made. */
   readonly notFinite: readonly NotFinite[];
-  /** Where they were asked for. */
+  /** Present where a trace was requested. */
   readonly spans: readonly TraceSpan[];
 }
 
 /** When a rank ran an action, a pass of one that has several, or an instruction of it. */
 export interface TraceSpan {
-  /** `compute`, `send`, `recv`, `accumulate`, a move, or a collective; of an action its phase, or the pass. */
+  /** `compute`, `send`, `recv`, `accumulate`, a move, or a collective; for an action its phase, or the pass. */
   readonly kind: string;
   /** Layer and operator, or tensor; null for an action or pass. */
   readonly label: string | null;
@@ -141,7 +141,7 @@ export interface TraceSpan {
   readonly heldBytes: number | null;
 }
 
-/** What a rank says: `loaded` once, an answer to each command; `failed` are its last words. */
+/** Messages of a rank: `loaded` once, an answer to each command; `failed` is its last message. */
 export type RankMessage =
   | { readonly kind: 'loaded'; readonly substitutes: readonly string[] }
   | { readonly kind: 'answer'; readonly answer: RankAnswer }

@@ -1,10 +1,10 @@
 /**
- * @file An operator that ONNX Runtime has no kernel for: how that is told from its words, and the one error for it.
+ * @file An operator that ONNX Runtime has no kernel for: how it is detected in error messages, and the one error for it.
  */
 import type { ProgramNode } from '../program/program.js';
 import { AutoparError } from '../program/values.js';
 
-/** What ONNX Runtime says of a node that it has no kernel for; empty where it says nothing. */
+/** ONNX Runtime's message about a node that it has no kernel for; fields are empty where the message does not state them. */
 export interface Complaint {
   readonly node: string;
   readonly op: string;
@@ -24,7 +24,7 @@ const COMPLAINTS: readonly RegExp[] = [
   /NOT_IMPLEMENTED/,
 ];
 
-/** Said of a session that may not fall back to the CPU. */
+/** The error of a session that may not fall back to the CPU. */
 const ELSEWHERE = /graph nodes that are assigned to the default CPU EP/;
 
 /** The node that ONNX Runtime has no kernel for, in its words; null for any other complaint. */

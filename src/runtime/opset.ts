@@ -33,7 +33,7 @@ const VERSION = 2;
 
 interface OpsetField {
   readonly field: number;
-  /** Of its value. */
+  /** Position where its value starts; `end` is behind it. */
   readonly start: number;
   readonly end: number;
 }

@@ -1,8 +1,8 @@
 /**
  * @file Backends of onnxruntime-node: the CPU on the rank's own thread, a GPU in a process of its own (`device-process.ts`).
  *
- * Weights are handed over as external data when the session is made, so that ONNX Runtime treats them as constants
- * (folds, pre-packs). Results are written to memory that the caller hands in. On a GPU operands go there and results come back
+ * Weights are passed as external data when the session is made, so that ONNX Runtime treats them as constants
+ * (folds, pre-packs). Results are written to memory that the caller provides. On a GPU operands go there and results come back
  * with every segment: onnxruntime-node binds no memory of a device.
  */
 import type * as Ort from 'onnxruntime-node';
@@ -43,7 +43,7 @@ export async function makeOrtBackend(
             .catch((error: unknown) => {
               throw runFailure(traits, source, error instanceof Error ? error.message : String(error));
             });
-          // What it returns are copies of what it wrote to the room.
+          // Its returned tensors are copies of the results that it wrote to `room`.
           return room ?? source.outputs.map((name) => results[name] as Ort.Tensor);
         },
         release: () => session.release(),
@@ -106,7 +106,7 @@ async function createSession(
   threads: number,
 ): Promise<Ort.InferenceSession> {
   const { ort, traits } = owner;
-  // A shard without elements has no address, which ONNX Runtime refuses: it is handed a byte that nobody reads.
+  // A shard without elements has no address, which ONNX Runtime refuses: it gets a byte that is never read.
   const externalData = source.weights.map(({ name, data }) => ({
     path: name,
     data: data.length > 0 ? data : new Uint8Array(1),
@@ -143,7 +143,7 @@ async function createSession(
   return session;
 }
 
-/** What ONNX Runtime would run on the CPU without a word is refused, but where that was asked for. */
+/** Nodes that ONNX Runtime would silently run on the CPU are refused, unless the source allows it. */
 function onProvider(
   name: 'webgpu' | 'cuda',
   { device: deviceId, explain }: SessionOwner,
@@ -192,7 +192,7 @@ function firstLine(reason: string): string {
   return (reason.split('\n')[0] ?? '').split(' was false. ').at(-1) ?? '';
 }
 
-/** An operator may find out only when it runs that there is no kernel. */
+/** A missing kernel may show only when the operator runs. */
 function runFailure(traits: BackendTraits, source: SegmentSource, reason: string): Error {
   const absent = complaintOf(reason);
   if (absent !== null) return backendWithoutKernel(traits, source, absent, reason);

@@ -1,5 +1,5 @@
 /**
- * @file Loading onnxruntime-node when it is first needed, with a clear word where its native part is absent.
+ * @file Loading onnxruntime-node when it is first needed, with a clear error where its native part is absent.
  */
 import type * as Ort from 'onnxruntime-node';
 import { AutoparError } from '../program/values.js';
@@ -8,7 +8,7 @@ export type OrtModule = typeof Ort;
 
 /**
  * ONNX Runtime, logging errors only. Throws AutoparError `backend-absent` (exit backendAbsent).
- * `load` is what imports it (tests hand in one that fails).
+ * `load` imports it (tests pass one that fails).
  */
 export async function loadOrt(load: () => Promise<OrtModule> = () => import('onnxruntime-node')): Promise<OrtModule> {
   let ort: OrtModule;

@@ -1,6 +1,6 @@
 /**
- * @file A folder that exists while ranks open their files in it. Open files need no name: once the ranks have loaded it is gone,
- * and what they keep goes with them, however they end.
+ * @file A folder that exists while ranks open their files in it. Open files need no name: once the ranks have loaded, the folder
+ * is removed, and the files disappear with the ranks, however they end.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

@@ -1,5 +1,5 @@
 /**
- * @file A rank's steps: feed, run the instruction lists, meet at the barrier; and what it holds between them, read and written.
+ * @file A rank's steps: feed, run the instruction lists, meet at the barrier; and reads and writes of its state between steps.
  */
 import { holders } from '../program/blocks.js';
 import { boxesOf } from '../program/boxes.js';
@@ -27,23 +27,23 @@ import { ValueWatch } from './value-watch.js';
 
 type StepCommand = Extract<RankCommand, { kind: 'step' }>;
 
-/** When something ran: a step of an action has a label, an action whose kind is not said is of its phase. */
+/** A span of time: a step of an action has a label; an action without a kind has its phase as its kind. */
 interface Ran extends Pick<TraceSpan, 'from' | 'until'> {
   readonly kind?: string;
   readonly label?: string;
   readonly heldBytes?: number;
 }
 
-/** A loaded rank. Its methods throw Stopped when it is told to stop. */
+/** A loaded rank. Its methods throw Stopped when the stop flag is set. */
 export class RankLoop<Tensor extends object> {
   private readonly stopwatch = new Stopwatch();
   private readonly watch = new ValueWatch();
-  /** Null where none are wanted. */
+  /** Null where no trace is requested. */
   private spans: TraceSpan[] | null = null;
   private feeds: Blocks = {};
   private executed = 0;
   private copiedBefore = 0;
-  /** Segment calls whose results had the sizes that the program says. */
+  /** Segment calls whose results had the sizes that the program states. */
   private readonly checked = new Set<LoadedStep<Tensor>>();
 
   constructor(
@@ -84,7 +84,7 @@ export class RankLoop<Tensor extends object> {
     return { blocks, step: { collected, seconds, processorSeconds, statistics, squares, notFinite, spans } };
   }
 
-  /** Copies of the blocks of `names`, which last the run, that this rank contributes to whole tensors. */
+  /** Copies of the shards of `names`, which last the run, that this rank contributes to whole tensors. */
   read(names: readonly string[]): RankAnswer {
     return { blocks: this.copies(names, (name) => [this.store.valueOf(name)]), step: null };
   }
@@ -94,7 +94,7 @@ export class RankLoop<Tensor extends object> {
     return { blocks: {}, step: null };
   }
 
-  /** Writes boxes of what lasts the run to a file. A file that cannot be written is an answer: the rank goes on. */
+  /** Writes boxes of state to a file. A failed write is returned as an answer: the rank continues. */
   async save({ file, blocks }: Extract<RankCommand, { kind: 'save' }>): Promise<RankAnswer> {
     const { rank } = this.setup;
     const begins = () => this.control.enterNative(rank, 'loading');
@@ -107,7 +107,7 @@ export class RankLoop<Tensor extends object> {
     }
   }
 
-  /** Reads this rank's blocks of what lasts the run from a checkpoint. Throws AutoparError (exit input) naming the tensor. */
+  /** Reads this rank's shards of state from a checkpoint. Throws AutoparError (exit input) naming the tensor. */
   async restore({ folder, tensors }: Extract<RankCommand, { kind: 'restore' }>): Promise<RankAnswer> {
     const { rank, stage, axes } = this.setup;
     const reader = new BoxReader(folder);
@@ -235,7 +235,7 @@ export class RankLoop<Tensor extends object> {
     return 0;
   }
 
-  /** Milliseconds of copies to the device and from there since it was asked last. */
+  /** Milliseconds of copies to and from the device since the last call. */
   private copied(): number {
     const all = this.backend.copied?.() ?? 0;
     const since = all - this.copiedBefore;
@@ -329,7 +329,7 @@ export class RankLoop<Tensor extends object> {
     return Array.from({ length: microBatches?.count ?? 0 }, (_, part) => this.store.valueOf(name, part));
   }
 
-  /** Copies of those blocks that whole tensors are put together from. */
+  /** Copies of the shards that whole tensors are assembled from. */
   private copies(
     names: readonly string[],
     valuesOf: (name: string) => readonly (Uint8Array | undefined)[],
@@ -342,7 +342,7 @@ export class RankLoop<Tensor extends object> {
     return result;
   }
 
-  /** Whether this rank's block of a tensor is one that the whole is put together from. */
+  /** Whether this rank's shard of a tensor is one that the whole is assembled from. */
   private holds(name: string): boolean {
     const layout = this.setup.stage.tensors[name]?.layout;
     return !layout || holders(layout, this.setup.axes).includes(localRank(this.setup));

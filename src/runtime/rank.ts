@@ -1,6 +1,6 @@
 /**
- * @file Entry of a rank's worker thread: load, then answer commands until it is closed or told to stop. A rank that fails says so
- * as its last word; one that was told to stop says nothing.
+ * @file Entry of a rank's worker thread: load, then answer commands until it is closed or sees the stop flag. A rank that fails
+ * reports the failure as its last message; one that stops on the flag sends nothing.
  */
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import { BACKENDS, type Backend } from './backend.js';

@@ -1,5 +1,5 @@
 /**
- * @file The unsharded model on plain ONNX Runtime: what a sharded program is compared with.
+ * @file The unsharded model on plain ONNX Runtime: the reference for a sharded program.
  */
 import type { ProgramNode } from '../program/program.js';
 import { AutoparError, type ConstantTensor } from '../program/values.js';
@@ -16,7 +16,7 @@ export interface ReferenceOptions {
   readonly nodeOf?: (complaint: Complaint) => ProgramNode | null;
 }
 
-/** A model that is loaded once and run as often as is wanted. */
+/** A model that is loaded once and can run any number of times. */
 export interface OpenedOnnx {
   /** Every output. @throws AutoparError `reference-failed` (exit input) where ONNX Runtime refuses the inputs. */
   readonly run: (inputs: Readonly<Record<string, ConstantTensor>>) => Promise<Record<string, ConstantTensor>>;

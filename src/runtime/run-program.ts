@@ -1,5 +1,5 @@
 /**
- * @file Running a compiled program on this machine: a session, so many steps on the same inputs, and what they took.
+ * @file Running a compiled program on this machine: a session, several steps on the same inputs, and their time and memory.
  */
 import type { Program } from '../program/program.js';
 import { programFolder, readProgram } from '../program/reader.js';
@@ -16,7 +16,7 @@ import {
 } from './session.js';
 import { meanStatistics, type RankStatistics, sumOf } from './statistics.js';
 
-/** What happens during a run, for progress displays. */
+/** Events of a run, for progress displays. */
 export type RunProgress =
   | { readonly kind: 'loaded'; readonly rank: number; readonly ranks: number }
   | { readonly kind: 'step'; readonly step: number; readonly steps: number };
@@ -28,9 +28,9 @@ export interface RunOptions extends Omit<SessionOptions, 'onLoaded'> {
   readonly steps?: number;
   /** Steps before them that are not counted; 0 by default. */
   readonly warmup?: number;
-  /** Local tensors to return whole: names, or every tensor that is a block of one of the model's. */
+  /** Local tensors to return whole: names, or every tensor that is a shard of one of the model's. */
   readonly collect?: readonly string[] | 'all';
-  /** Whether it is listed when ranks ran each action and instruction of the last step. */
+  /** Whether to list when ranks ran each action and instruction of the last step. */
   readonly trace?: boolean;
   readonly onProgress?: (progress: RunProgress) => void;
 }
@@ -47,14 +47,14 @@ export interface RunResult {
   /** Processor time of the whole process in a counted step, on average; whatever else the machine does counts little. */
   readonly processorSeconds: number;
   readonly ranks: readonly (RankStatistics & { readonly rank: number })[];
-  /** Of the last step, by rank; empty where no trace was asked for. */
+  /** Spans of the last step, by rank; empty where no trace was requested. */
   readonly spans: StepResult['spans'];
   /** Resident memory of the whole process when the ranks were done. */
   readonly rssBytes: number;
 }
 
 /**
- * Runs the program in `dir` (what `compile` wrote, or the folder of program.json itself) on whole inputs (of which emulated ranks
+ * Runs the program in `dir` (the output of `compile`, or the folder of program.json itself) on whole inputs (emulated ranks
  * need none). Throws AutoparError: exit input for a bad program, segment, shard or input; rankFailed for a rank that dies or
  * stalls; backendAbsent; interrupted. When it settles, no rank is left.
  */
@@ -76,14 +76,14 @@ export async function runProgram(dir: string, inputs: WholeTensors, options: Run
 export interface StepLoop {
   readonly first: number;
   readonly last: number;
-  /** What a step is fed: read while the ranks run the step before. Those of the step before where it is null. */
+  /** The inputs of a step: read while the ranks run the step before. Null repeats the inputs of the step before. */
   readonly feed: (step: number) => WholeTensors | Feeds | null;
   readonly options: (step: number) => StepOptions;
   /** Ends the loop by throwing. */
   readonly after: (step: number, result: StepResult) => Promise<void> | void;
 }
 
-/** Runs steps of a session. Throws what `feed` and `after` throw, once the ranks have finished their step. */
+/** Runs steps of a session. Rethrows errors of `feed` and `after`, once the ranks have finished their step. */
 export async function eachStep(session: Session, { first, last, feed, options, after }: StepLoop): Promise<void> {
   if (first >= last) return;
   let fed = feed(first);

@@ -27,19 +27,19 @@ import type { NotFinite } from './value-watch.js';
 /** Whole tensors by name. */
 export type WholeTensors = Readonly<Record<string, ConstantTensor>>;
 
-/** What a rank may take of this machine. */
+/** Resources of this machine that a rank may use. */
 export interface RankResources {
   /** Bytes that its device may hold: a rank that would hold more fails. */
   readonly memory?: number;
-  /** Folder for what programs keep on disk; the system's for temporary files by default. */
+  /** Folder for tensors that programs store on disk; the system's for temporary files by default. */
   readonly offloadDir?: string;
-  /** What computes; `cpu` by default. */
+  /** The backend that computes segments; `cpu` by default. */
   readonly backend?: BackendName;
-  /** Told which operators the device has no kernels for, where there are some, each with what runs in its place. */
+  /** Called with the operators that the device has no kernels for, if any, each with its substitute. */
   readonly onSubstitutes?: (operators: readonly string[]) => void;
 }
 
-/** They alone of other options. */
+/** Picks them from other options. */
 export function resourcesOf({ memory, offloadDir, backend, onSubstitutes }: RankResources): RankResources {
   return {
     ...(memory === undefined ? {} : { memory }),
@@ -70,26 +70,26 @@ export interface SessionOptions extends RankResources {
 }
 
 export interface StepOptions {
-  /** Names of the outputs that are put together; all by default. */
+  /** Names of the outputs that are assembled; all by default. */
   readonly outputs?: readonly string[];
-  /** Local tensors to return whole as they were made last: names, or every tensor that is a block of one of the model's. */
+  /** Local tensors to return whole as they were made last: names, or every tensor that is a shard of one of the model's. */
   readonly collect?: readonly string[] | 'all';
-  /** What ranks are fed, in place of inputs. */
+  /** The ranks' shards of the inputs, in place of whole inputs. */
   readonly feeds?: Feeds;
-  /** Local tensors, without padding and partial sums, of which the sum of squares is wanted. */
+  /** Local tensors, without padding and partial sums, whose sum of squares is requested. */
   readonly measure?: readonly string[];
-  /** Whether tensors are listed that are not finite, which takes a look at every number that a segment makes. */
+  /** Whether to list tensors that are not finite, which inspects every number that a segment computes. */
   readonly check?: boolean;
-  /** Whether it is listed when ranks ran each action and instruction. */
+  /** Whether to list when ranks ran each action and instruction. */
   readonly trace?: boolean;
 }
 
-/** The blocks of a step's inputs, rank by rank. */
+/** The shards of a step's inputs, rank by rank. */
 export interface Feeds {
   readonly byRank: readonly Blocks[];
 }
 
-/** Gives bytes of a whole input, row by row; `rank` is the first of those that hold the block which they are for. */
+/** Returns bytes of a whole input, row by row; `rank` is the first of those that hold the shard which they are for. */
 export type InputReader = (name: string, offset: number, length: number, rank: number) => Uint8Array;
 
 export interface StepResult {
@@ -103,9 +103,9 @@ export interface StepResult {
   readonly ranks: readonly RankStatistics[];
   /** By tensor that was to be measured. */
   readonly squares: Readonly<Record<string, number>>;
-  /** Where a check was asked for: in the order in which they were made, over all ranks. */
+  /** Where a check was requested: in the order in which they were computed, over all ranks. */
   readonly notFinite: readonly (NotFinite & { readonly rank: number })[];
-  /** By rank; empty where no trace was asked for. */
+  /** By rank; empty where no trace was requested. */
   readonly spans: readonly (readonly TraceSpan[])[];
 }
 
@@ -118,20 +118,20 @@ export interface Session {
   readonly program: Program;
   /** Runs one step on whole inputs; on those of the last step where none are given. */
   readonly step: (inputs?: WholeTensors, options?: StepOptions) => Promise<StepResult>;
-  /** Reads what each rank is fed in a step: each block once, and nothing else. */
+  /** Reads the inputs of each rank in a step: each shard once, and nothing else. */
   readonly feeds: (read: InputReader) => Feeds;
   /** State (weights that are trained, moments, scalars of the optimizer) as the next step begins with it. */
   readonly read: (names: readonly string[]) => Promise<WholeTensors>;
   /** Replaces state, whole tensors, for the next step. */
   readonly write: (tensors: WholeTensors) => Promise<void>;
   /**
-   * Writes all state into an empty folder, each rank what it keeps, and says what is there; the manifest is the caller's.
+   * Writes all state into an empty folder, each rank its own, and returns the stored tensors; the caller writes the manifest.
    * Throws AutoparError (exit cannotWrite) where a file cannot be written; the session goes on.
    */
   readonly save: (folder: string) => Promise<Readonly<Record<string, StoredTensor>>>;
   /**
-   * Replaces all state by that of the checkpoint in a folder, whatever plan wrote it: each rank reads the boxes that its blocks
-   * are of. Throws AutoparError (exit input) `checkpoint-mismatch` where it is of another model, and the session goes on;
+   * Replaces all state by that of the checkpoint in a folder, whatever plan wrote it: each rank reads the boxes of its shards.
+   * Throws AutoparError (exit input) `checkpoint-mismatch` where it is of another model, and the session goes on;
    * `bad-checkpoint` naming the tensor that is damaged, and the session ends.
    */
   readonly restore: (folder: string, tensors: Readonly<Record<string, StoredTensor>>) => Promise<void>;
@@ -140,14 +140,14 @@ export interface Session {
 }
 
 /**
- * Opens the program in `dir` (what `compile` wrote, or the folder of program.json itself).
+ * Opens the program in `dir` (the output of `compile`, or the folder of program.json itself).
  * Throws AutoparError: exit input for a bad program, segment or shard; backendAbsent; rankFailed; interrupted.
  */
 export async function openSession(dir: string, options: SessionOptions = {}): Promise<Session> {
   return startSession(await readProgram(dir), await programFolder(dir), options);
 }
 
-/** As `openSession`, of a program that has been read from `folder`. */
+/** As `openSession`, for a program that has been read from `folder`. */
 export async function startSession(program: Program, folder: string, options: SessionOptions): Promise<Session> {
   if (!options.emulation) checkSupport(program, BACKENDS[options.backend ?? 'cpu']);
   checkRanks(program);
@@ -243,7 +243,7 @@ class RunningSession implements Session {
             // Stages may hold one input in the same layout.
             const key = JSON.stringify([value.name, part, layout, axes, reader]);
             const held = known.get(key);
-            // Memory that a rank is fed goes to it.
+            // The memory of a rank's inputs is transferred to the rank.
             if (held) return held.slice();
             const block = readBlock(
               readerOfPart(value, part, (offset, length) =>
@@ -310,7 +310,7 @@ class RunningSession implements Session {
     return holdsTensor(stage, axes, rank - regions.firstRank, tensor);
   }
 
-  /** Of stages that have a tensor under one name the first counts. */
+  /** The first of several stages that have a tensor of the same name counts. */
   private measures(rank: number, tensor: string): boolean {
     const first = this.program.stages.findIndex(({ tensors }) => tensor in tensors);
     return this.stageOf(rank) === first && this.holds(rank, tensor);
@@ -320,7 +320,7 @@ class RunningSession implements Session {
     return this.setups[rank]?.stageIndex ?? 0;
   }
 
-  /** The blocks of the inputs that one rank of a stage holds, by local tensor. */
+  /** The shards of the inputs that one rank of a stage holds, by local tensor. */
   private feedsOf(rank: number, inputs: WholeTensors): Blocks {
     const { stageIndex, stage, axes, regions } = this.setups[rank] as RankSetup;
     const feeds: Record<string, readonly Uint8Array[]> = {};
@@ -348,7 +348,7 @@ class RunningSession implements Session {
     );
   }
 
-  /** By stage: those of `names` that are its state. Throws AutoparError `unknown-tensor` for one that is no stage's. */
+  /** By stage: those of `names` that are its state. Throws AutoparError `unknown-tensor` for a name that is in no stage. */
   private placesOf(names: readonly string[]): readonly (readonly string[])[] {
     const state = this.program.state ?? [];
     for (const name of names) {
@@ -383,7 +383,7 @@ class RunningSession implements Session {
     throw new AutoparError('wrong-input', 'input', `tensor ${name} is ${what}`, { tensor: name }, 'convert it');
   }
 
-  /** Whole tensors of which ranks gave blocks; one that several stages have under one name is the first's. */
+  /** Whole tensors whose shards ranks returned; one that several stages have under one name is the first's. */
   private firstOf(
     names: readonly (readonly string[])[],
     blocksOf: (rank: number) => Blocks | undefined,
@@ -399,7 +399,7 @@ class RunningSession implements Session {
   }
 
   /**
-   * A tensor put together from the blocks of its stage's ranks, and of an output that micro-batches make parts of from the parts.
+   * A tensor assembled from the shards of its stage's ranks; an output that micro-batches make parts of, also from the parts.
    */
   private whole(
     stage: number,

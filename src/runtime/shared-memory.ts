@@ -3,7 +3,7 @@
  *
  * Every rank has a region of shared memory with its slots, and per slot three counters that only it advances:
  *
- *     published   its block for use number u lies in the slot
+ *     published   its block for use number u is in the slot
  *     reduced     its chunk of a large all-reduce is done
  *     read        it has read all blocks of use u
  *
@@ -12,13 +12,13 @@
  * for one that is not in its group.
  *
  * A large all-reduce is done by chunks: member k reduces chunk k of all blocks into its own slot (only it reads that
- * chunk of it), says so, and everybody copies the chunks out. All blocks are combined in member order, so that all ranks
+ * chunk of it), sets `reduced`, and all members copy the chunks out. All blocks are combined in member order, so that all ranks
  * get the same bits either way.
  *
- * Members of a reduce write their blocks to the first one's slot, one behind the other; it alone reads them. Of a broadcast the
- * first one's is the only one.
+ * Members of a reduce write their blocks to the first one's slot, one behind the other; it alone reads them. For a broadcast, the
+ * first one's block is the only one.
  *
- * Of an all-to-all of rows that hold something or nothing, members find the slices for them one behind the other, each packed
+ * For an all-to-all of filled and empty rows, members find the slices for them one behind the other, each packed
  * where that makes it shorter (filled-rows.ts).
  *
  * Between stages blocks travel as messages, for a sender must not wait for its receiver.
@@ -31,7 +31,7 @@ import type { Control } from './control.js';
 import { packRows, unpackRows } from './filled-rows.js';
 import { bytesSent, type CollectiveCall, gives, type TransferCall, type Transport, takes } from './transport.js';
 
-/** What the ranks of one stage share. Ranks of the stage are `firstRank`, `firstRank` + 1, … */
+/** The memory that the ranks of one stage share. Ranks of the stage are `firstRank`, `firstRank` + 1, … */
 export interface SharedRegions {
   readonly firstRank: number;
   readonly counters: SharedArrayBuffer;
@@ -259,7 +259,7 @@ interface Line {
   readonly received: Int32Array;
   /** Messages taken from the port so far. */
   taken: number;
-  /** Taken, but not asked for yet. */
+  /** Taken, but not received by the rank yet. */
   readonly waiting: Map<string, Uint8Array[]>;
 }
 
@@ -287,7 +287,7 @@ function boundary(elements: number, count: number, index: number): number {
   return Math.floor((elements * index) / count);
 }
 
-/** Who reads what this rank has written: of a reduce the first member alone. */
+/** The members that read this rank's block: for a reduce the first member alone. */
 function readersOf({ collective, members }: CollectiveCall): readonly number[] {
   return collective.kind === 'reduce' ? members.slice(0, 1) : members;
 }

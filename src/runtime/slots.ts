@@ -35,7 +35,7 @@ export function planSlots(stage: ProgramStage, axes: readonly ProgramAxis[]): Sl
   };
 }
 
-/** What one slot carries. */
+/** The collectives that one slot carries. */
 interface Slot {
   /** Collectives of one key share slots. */
   readonly key: string;
@@ -85,7 +85,7 @@ function isAhead(instruction: Instruction): instruction is StartInstruction & { 
   return instruction.kind === 'start' && instruction.last === true;
 }
 
-/** What a rank keeps for others: its block; of a reduce the first has all members' blocks, of a broadcast it alone has one. */
+/** Bytes of a rank's collective buffer: its block; of a reduce all members' on the first rank; of a broadcast only there. */
 function bytesOn(stage: ProgramStage, axes: readonly ProgramAxis[], rank: number, start: StartInstruction): number {
   const { collective, axes: over, input, output } = start;
   const takesPart = holdsTensor(stage, axes, rank, input) || holdsTensor(stage, axes, rank, output);

@@ -1,5 +1,5 @@
 /**
- * @file What a stage says of its tensors: types and sizes of a rank's blocks.
+ * @file Tensors that a stage declares: types and sizes of a rank's shards.
  */
 import type { ProgramStage } from '../program/program.js';
 import { byteLength, type DType, elementCount } from '../program/values.js';

@@ -1,5 +1,5 @@
 /**
- * @file What a rank counts: time by kind of instruction, bytes sent, peak memory.
+ * @file Statistics of a rank: time by kind of instruction, bytes sent, peak memory.
  */
 
 import type { OuterMemory } from '../program/values.js';
@@ -26,9 +26,9 @@ export interface RankStatistics {
   /** Making tensors of inputs and handing results on. */
   readonly feedSeconds: number;
   readonly bytesCommunicated: number;
-  /** Largest sum so far, over all instructions, of weights, live tensors, what a segment makes, and communication buffers. */
+  /** Peak so far, over all instructions, of weights, live tensors, a segment's results, and communication buffers. */
   readonly peakBytes: number;
-  /** What it kept in other memories, and moved there and back; left out where that is nothing. */
+  /** Bytes that it held in other memories, and moved there and back; left out where there are none. */
   readonly outside?: OutsideStatistics;
   /** `compute`, `copy`, `feed`, `send`, `recv`, and each kind of collective (its start and its wait together). */
   readonly byKind: Readonly<Record<string, KindStatistics>>;
@@ -58,7 +58,7 @@ export class Stopwatch {
     this.moves[memory] = { stored: sum.stored + stored, loaded: sum.loaded + loaded };
   }
 
-  /** What was added since the last call. @param peaks most bytes so far, by memory */
+  /** Statistics since the last call. @param peaks most bytes so far, by memory */
   take({ device: peakBytes, ...peaks }: Readonly<Record<'device' | OuterMemory, number>>): RankStatistics {
     const outside = outsideOf(peaks, this.moves);
     this.moves = { host: { stored: 0, loaded: 0 }, disk: { stored: 0, loaded: 0 } };
@@ -105,13 +105,13 @@ const NOTHING = { peakBytes: 0, storedBytes: 0, loadedBytes: 0 } as const;
 
 const OWN_WORK: ReadonlySet<string> = new Set(['compute', 'copy', 'feed']);
 
-/** Two spells of one rank together: times, counts and bytes added up, the higher peak. */
+/** Two periods of one rank together: times, counts and bytes added up, the higher peak. */
 export function sumOf(left: RankStatistics, right: RankStatistics): RankStatistics {
   const peakBytes = Math.max(left.peakBytes, right.peakBytes);
   return { ...combined(left, right, (one, other) => one + other), peakBytes };
 }
 
-/** The mean of a step, of the sum of so many. */
+/** The mean per step, from the sum over so many steps. */
 export function meanStatistics(sum: RankStatistics, steps: number): RankStatistics {
   return { ...combined(sum, sum, (value) => value / steps), peakBytes: sum.peakBytes };
 }

@@ -1,7 +1,7 @@
 /**
  * @file The tensors that a rank holds, by lifetime: those of the run and of the step by name, those of a micro-batch by it and
- * name. Each is in the device's memory, in the host's or in a file. What is defined here is counted, memory by memory, and what
- * is freed here gives its memory to the results that come after it.
+ * name. Each is in the device's memory, in the host's or in a file. Tensors that are defined here are counted, memory by memory,
+ * and the memory of freed tensors is reused by later results.
  */
 import { memoryPlaceOf } from '../program/check-places.js';
 import type { Program, ProgramStage } from '../program/program.js';
@@ -13,7 +13,7 @@ import { tensorBytes, tensorOf } from './stage-tensors.js';
 
 export type Memory = 'device' | OuterMemory;
 
-/** What holds a tensor's value. */
+/** The holder of a tensor's value. */
 type Holder<Tensor> = Tensor | DiskBlock;
 
 /** Memory from which a buffer was taken. */
@@ -26,7 +26,7 @@ export interface StoreOptions {
   readonly rank: number;
   /** Bytes that may be held in the device's memory; null for no limit. */
   readonly limit: number | null;
-  /** Null where nothing is kept on disk, or tensors have no values. */
+  /** Null where nothing is stored on disk, or tensors have no values. */
   readonly disk: DiskFile | null;
 }
 
@@ -38,7 +38,7 @@ export class TensorStore<Tensor extends object> {
   private readonly pools = { device: new BufferPool(), host: new BufferPool() } as const;
   /** To be read when the step is over: their values as they were made last, by name. */
   private kept = new Map<string, Holder<Tensor> | null>();
-  /** Memory of tensors that were freed, and are kept. */
+  /** Memory of freed tensors whose values are still to be read. */
   private withheld: (Buffer | DiskBlock)[] = [];
   private readonly live: Record<Memory, number> = { device: 0, host: 0, disk: 0 };
   private readonly most: Record<Memory, number> = { device: 0, host: 0, disk: 0 };
@@ -50,7 +50,7 @@ export class TensorStore<Tensor extends object> {
     private readonly options: StoreOptions,
   ) {}
 
-  /** Counts what is there all the time beside tensors: weights in sessions, communication buffers. */
+  /** Counts memory that is held throughout beside tensors: weights in sessions, communication buffers. */
   hold(memory: Memory, bytes: number, what: string): void {
     if (memory === 'device') this.admit(bytes, what);
     this.live[memory] += bytes;
@@ -120,7 +120,7 @@ export class TensorStore<Tensor extends object> {
     this.admit(bytes + more, first === undefined ? `what makes ${names[0]}` : `tensor ${first}${others}`, first);
   }
 
-  /** An error of the device as it made tensors; where its memory is full, with the first of them and what the rank holds. */
+  /** An error of the device as it made tensors; where its memory is full, with the first of them and the rank's memory. */
   withHeld(error: unknown, names: readonly string[]): unknown {
     const [name] = names;
     if (!(error instanceof AutoparError) || error.code !== 'over-memory' || name === undefined) return error;
@@ -181,7 +181,7 @@ export class TensorStore<Tensor extends object> {
     if (holder instanceof DiskBlock) this.options.disk?.overwrite(name, holder, bytes);
   }
 
-  /** What was there for a moment in a memory, beside what is there now. */
+  /** Records a temporary peak: bytes held for a moment in a memory in addition to its live bytes. */
   meet(memory: Memory, bytes: number): void {
     this.most[memory] = Math.max(this.most[memory], this.live[memory] + bytes);
   }
@@ -194,7 +194,7 @@ export class TensorStore<Tensor extends object> {
     this.release(name, holder);
   }
 
-  /** Begins a step: what the last one left goes, but for what lasts the run. From here on `kept` are kept as they are made. */
+  /** Begins a step: frees tensors of the last one, except those of the run. From here on values of `kept` are stored. */
   begin(kept: readonly string[]): void {
     for (const microBatch of [...this.parts.keys()]) {
       this.enter(microBatch);
@@ -206,13 +206,13 @@ export class TensorStore<Tensor extends object> {
     this.kept = new Map(kept.map((name) => [name, this.whole.get(name) ?? null]));
   }
 
-  /** The value of a tensor as it was made last in the step, where it was to be kept; valid until `end`. */
+  /** The last value of a tensor in the step, where it was to be stored; valid until `end`. */
   keptValue(name: string): Uint8Array | undefined {
     const holder = this.kept.get(name);
     return holder ? this.valueIn(name, holder) : undefined;
   }
 
-  /** Ends a step: what `from` is, `to` is from here on. What is left else stays to be read until the next begins. */
+  /** Ends a step: `to` takes the value of `from`. Other remaining tensors can be read until the next step begins. */
   end(state: NonNullable<Program['state']>): void {
     for (const memory of this.withheld) this.giveBack(memory);
     this.withheld = [];

@@ -1,6 +1,6 @@
 /**
- * @file How ranks exchange blocks. The rank loop knows this interface only; shared memory between worker threads is one
- * way to carry it.
+ * @file How ranks communicate. The rank loop knows this interface only; shared memory between worker threads is one
+ * implementation.
  */
 import type { ProgramCollective } from '../program/program.js';
 import type { DType } from '../program/values.js';
@@ -32,7 +32,7 @@ export interface TransferCall {
 
 export interface Transport {
   /**
-   * Hands this rank's block over, if it `gives` one, and says how many bytes it sent. The block may be changed or freed as soon
+   * Publishes this rank's block, if it `gives` one, and returns how many bytes it sent. The block may be changed or freed as soon
    * as this returns.
    */
   readonly start: (call: CollectiveCall, block: Uint8Array) => number;
@@ -41,7 +41,7 @@ export interface Transport {
    * `result`, if it `takes` one.
    */
   readonly wait: (call: CollectiveCall, result: Uint8Array) => void;
-  /** Hands a tensor to a rank of another stage; never blocks on the receiver. */
+  /** Sends a tensor to a rank of another stage; never blocks on the receiver. */
   readonly send: (call: TransferCall, block: Uint8Array) => void;
   /** Blocks until the tensor has come. Tensors of one name arrive in the order sent. */
   readonly receive: (call: TransferCall) => Uint8Array;
@@ -49,20 +49,20 @@ export interface Transport {
   readonly blocked: () => number;
 }
 
-/** Whether this rank's block is part of what members get: of a broadcast the first one's alone. */
+/** Whether this rank's block is part of the members' results: for a broadcast only the first one's. */
 export function gives({ collective, member }: CollectiveCall): boolean {
   return collective.kind !== 'broadcast' || member === 0;
 }
 
-/** Whether this rank gets a result: of a reduce the first alone. */
+/** Whether this rank gets a result: for a reduce only the first. */
 export function takes({ collective, member }: CollectiveCall): boolean {
   return collective.kind !== 'reduce' || member === 0;
 }
 
 /**
  * Bytes that one rank sends at most for a collective over `members` ranks, by the usual formulas for ring algorithms:
- * 2(n−1)/n of the block for an all-reduce, (n−1)/n of the whole array for gather, scatter and all-to-all. Of a reduce and a
- * broadcast what passes between it and others: n−1 blocks at the first rank, one at each other.
+ * 2(n−1)/n of the block for an all-reduce, (n−1)/n of the whole array for gather, scatter and all-to-all. For a reduce and a
+ * broadcast, the blocks that pass between it and others: n−1 at the first rank, one at each other.
  */
 export function bytesSent(call: CollectiveCall): number {
   const share = (call.members.length - 1) / call.members.length;

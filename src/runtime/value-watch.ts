@@ -1,6 +1,6 @@
 /**
- * @file What a rank observes of values as they pass: the sum of squares of tensors that are named, and which tensors hold a
- * number that is not finite.
+ * @file Observations of values in a rank: the sum of squares of named tensors, and the tensors that hold a number that is not
+ * finite.
  */
 import { BFLOAT16, FLOAT16 } from '../program/half.js';
 import { typedView } from '../program/typed.js';
@@ -17,7 +17,7 @@ export interface NotFinite {
   readonly at: number;
 }
 
-/** A rank lists no more of them per step: what follows a bad value is bad as well. */
+/** A rank lists no more of them per step: values computed from a bad value are bad as well. */
 const MOST_LISTED = 256;
 
 /** Gathers over a step; `begin` starts the next. */
@@ -41,7 +41,7 @@ export class ValueWatch {
     if (bytes) this.squares[name] = sumOfSquares(dtype, bytes);
   }
 
-  /** Of names that are to be measured, those that were not yet. */
+  /** Names that are to be measured and were not yet. */
   get unmeasured(): readonly string[] {
     return [...this.measured].filter((name) => !(name in this.squares));
   }
@@ -70,7 +70,7 @@ function numbersIn(dtype: DType, bytes: Uint8Array): Floats {
   return table ? Float32Array.from(values as Uint16Array, (half) => table[half] as number) : (values as Floats);
 }
 
-/** A product with zero is zero, or no number: no branch per element, and four sums that do not wait for each other. */
+/** A number times zero is zero, or NaN if it is not finite: no branch per element, and four independent sums. */
 function areFinite(dtype: DType, bytes: Uint8Array): boolean {
   const numbers = numbersIn(dtype, bytes);
   let [a, b, c, d] = [0, 0, 0, 0];

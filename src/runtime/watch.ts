@@ -1,10 +1,10 @@
 /**
- * @file Noticing that ranks no longer get on. A rank that waits for another is well; the one it waits for may have
- * stalled. A native call cannot report while it runs, so the sign is: no progress, while others wait, for too long.
+ * @file Stall detection. A rank that waits for another has not stalled; the rank that it waits for may have.
+ * A native call cannot report while it runs, so the sign of a stall is: no progress, while others wait, for too long.
  */
 import type { Control, RankState } from './control.js';
 
-/** A rank that holds the others up; `all`: every rank waits, so the program itself is at odds. */
+/** A rank that blocks the others; `all`: every rank waits, so the program itself deadlocks. */
 export interface Stall {
   readonly rank: number;
   readonly seconds: number;
@@ -15,9 +15,9 @@ export interface Stall {
 export type StallLimits = Readonly<Record<RankState, number>>;
 
 /**
- * The limits of a program: a native call says nothing while it runs, so it is given `stallSeconds`; what a rank does by
- * itself between calls is copying and adding `largestBytes` at most, so that a stall there shows within a second or so.
- * `perCore` threads share a core: the ranks, and what else the machine runs, get their turns one after another.
+ * The limits of a program: a native call reports no progress while it runs, so its limit is `stallSeconds`; between calls a
+ * rank itself only copies and adds `largestBytes` at most, so that a stall there shows within a second or so.
+ * `perCore` threads share a core: the ranks, and other processes of the machine, run one after another.
  */
 export function stallLimits(stallSeconds: number, largestBytes: number, perCore: number): StallLimits {
   const own = Math.min(stallSeconds, (OWN_SECONDS + largestBytes / SLOW_COPY_BYTES_PER_SECOND) * Math.max(1, perCore));
@@ -34,7 +34,7 @@ export function stallLimits(stallSeconds: number, largestBytes: number, perCore:
 /** Reading one shard or making one session may take long on a slow disk, whatever the user says about steps. */
 const LOADING_SECONDS = 60;
 
-/** A thread that has work but gets no turn for so long is on a machine that is hopelessly crowded. */
+/** A thread that has work but is not scheduled for so long is on a severely overloaded machine. */
 const OWN_SECONDS = 0.8;
 
 /** Adding up sixteen-bit floats is the slowest thing that a rank does itself: about 8 ns an element, with room to spare. */
@@ -59,7 +59,7 @@ export class StallWatch {
   constructor(
     private readonly control: Control,
     ranks: number,
-    /** Asked at every look: how crowded the machine is changes while ranks run. */
+    /** Called at every look: the load of the machine changes while ranks run. */
     private readonly limitsNow: () => StallLimits,
     private before: number,
   ) {
@@ -67,7 +67,7 @@ export class StallWatch {
   }
 
   /**
-   * The stall at `now` (milliseconds of performance.now), or null. Time in which the watch itself got no turn does not count:
+   * The stall at `now` (milliseconds of performance.now), or null. Time in which the watch itself was not scheduled is left out:
    * a process that was stopped (Ctrl-Z), or whose machine was, has made no progress for that reason.
    */
   look(now: number): Stall | null {
@@ -81,7 +81,7 @@ export class StallWatch {
     const unfinished = standings.filter(({ state }) => state !== 'idle' && state !== 'finished');
     const waiting = unfinished.filter(({ state }) => state === 'waiting');
     const waited = waiting.reduce((most, { seconds }) => Math.max(most, seconds), 0);
-    // Others must have waited as long: a rank that computes for a minute holds nobody up before somebody waits for it.
+    // Others must have waited as long: a rank that computes for a minute blocks no other before one waits for it.
     const busy = unfinished.find(({ state, seconds }) => {
       const limit = limits[state];
       return state !== 'waiting' && seconds > limit && waited > limit;
@@ -95,14 +95,14 @@ export class StallWatch {
   }
 
   /**
-   * Whether a waiting rank has looked since nobody made progress any more: on a crowded machine it may have been given what it
-   * waits for, and no turn since. The first of two looks may have begun before.
+   * Whether a waiting rank has looked since the last progress of any rank: on an overloaded machine its data may have arrived
+   * without the rank being scheduled since. The first of two looks may have begun before.
    */
   private hasLooked({ rank, looks }: Standing): boolean {
     return this.quiet !== null && looks - (this.quiet[rank] ?? looks) >= 2;
   }
 
-  /** What a rank is doing, and for how long without progress. */
+  /** The state of a rank, and for how long it has been without progress. */
   private standing(rank: number, passed: number): Standing {
     const { progress, state, looks } = this.control.position(rank);
     const before = this.last[rank];

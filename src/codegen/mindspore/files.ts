@@ -11,7 +11,7 @@ import type { PlacedPlan } from '../../strategy/placed-operators.js';
 import type { Plan, PlanCluster } from '../../strategy/plan.js';
 import { mindFormersConfig } from '../../strategy/trainers/mindformers.js';
 
-/** Files by name, and what they cannot say, a line each. */
+/** Files by name, and the decisions that they cannot express, a line each. */
 export interface MindSporeFiles {
   readonly files: Readonly<Record<string, string | Uint8Array>>;
   readonly lost: readonly string[];

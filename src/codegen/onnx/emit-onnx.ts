@@ -1,6 +1,6 @@
 /**
- * @file The ONNX target: a model per rank, whose collectives are operators, and index.json, which says how whole tensors are cut
- * for the ranks.
+ * @file The ONNX target: a model per rank, whose collectives are operators, and index.json, which states how whole tensors are
+ * sharded over the ranks.
  */
 import path from 'node:path';
 import type { LoweredStage } from '../../partition/lower-stages.js';
@@ -15,7 +15,7 @@ import { type FileSpan, type RankModels, rankModels } from './rank-models.js';
 import { onnxReadme } from './readme.js';
 import { axesOfStage, type OnnxStageGraph, type RankTransfer, stageGraph } from './stage-graph.js';
 
-/** What is written of the ONNX target, but for weights. */
+/** The files of the ONNX target, except weights. */
 export interface OnnxProgram {
   readonly stages: readonly (OnnxStageGraph & RankModels)[];
   readonly program: Program;
@@ -87,7 +87,7 @@ async function spansIn(
   };
 }
 
-/** A rank's entry of index.json: its inputs and outputs, what it exchanges with other stages, what the next step begins with. */
+/** A rank's entry of index.json: its inputs and outputs, its sends to and receives from other stages, its state. */
 function valuesOf(program: Program, stage: number, own: OnnxStageGraph & RankModels, inStage: number): object {
   const axes = axesOfStage(program, stage);
   const value = ({ name, tensor, shape, dtype }: ProgramValue) => {

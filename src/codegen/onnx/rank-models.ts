@@ -23,7 +23,7 @@ export interface FileSpan {
   readonly length: number;
 }
 
-/** What a rank's model has that another's may have otherwise. */
+/** The parts of a rank's model that may differ between ranks. */
 interface RankOwn {
   readonly coordinates: Readonly<Record<string, number>>;
   /** File of a weight's shard; null where it is zero. */
@@ -114,7 +114,7 @@ function located(file: string, { offset, length }: FileSpan): TensorProto['exter
   ];
 }
 
-/** A value that is partial, of a rank that has none of it. */
+/** The zeros of a partial value, for a rank that holds no summand. */
 function zerosOf(name: string, dtype: DType): NodeProto {
   const value: TensorProto = {
     dims: [1],

@@ -4,7 +4,7 @@
 import { rankCount } from '../../program/mesh.js';
 import type { Program } from '../../program/program.js';
 
-/** What the files are, and what the operators between ranks compute. */
+/** Describes the files, and the operators between ranks. */
 export function onnxReadme({ model, mesh }: Program): string {
   const ranks = rankCount(mesh);
   const axes = mesh.map(({ axis, size }) => `${axis} ${size}`).join(' · ');

@@ -1,6 +1,6 @@
 /**
  * @file A stage as one ONNX graph over local shapes: its operators in their order, and its collectives as operators between them.
- * What differs between the stage's ranks are values of weights and coordinates, which each rank's model gets (rank-models.ts).
+ * The stage's ranks differ only in values of weights and coordinates, which each rank's model gets (rank-models.ts).
  */
 import { byteLength } from '../../ir/dtype.js';
 import type { Graph, Node, TensorType, Weight } from '../../ir/graph.js';
@@ -13,7 +13,7 @@ import type { Program, ProgramAxis } from '../../program/program.js';
 import { lacksPlan } from '../target-lacks.js';
 import { linksOf, type RankGroups } from './collectives.js';
 
-/** A stage's graph, and what its inputs and outputs are. */
+/** A stage's graph, and the roles of its inputs and outputs. */
 export interface OnnxStageGraph {
   readonly graph: Graph;
   /** Results of collectives, whose types readers of the file cannot infer. */
@@ -37,7 +37,7 @@ export function axesOfStage({ mesh, stages }: Program, stage: number): readonly 
   return stages[stage]?.mesh ?? stageAxes(mesh, stages.length);
 }
 
-/** @throws AutoparError `target-lacks-plan` for a step that is no single pass through the stages */
+/** @throws AutoparError `target-lacks-plan` for a step that is not a single pass through the stages */
 export function stageGraph({ sharded }: LoweredStage, stage: number, program: Program): OnnxStageGraph {
   const actions = program.schedule.filter((action) => action.stage === stage);
   refuseUnsupported(sharded, stage, actions);
@@ -165,7 +165,7 @@ class Builder {
     return { graph, exchanged, receives, sends, outputs };
   }
 
-  /** What no operator makes: constants with their values, and what a rank's model has values for. */
+  /** Tensors that no operator computes: constants with their values, and tensors whose values are in a rank's model. */
   private weights(): ReadonlyMap<string, Weight> {
     const { sharded } = this;
     const read = new Set(this.nodes.flatMap(({ inputs }) => inputs));

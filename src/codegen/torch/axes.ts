@@ -12,7 +12,7 @@ export interface ProgramAxes {
   readonly named: (names: readonly SubAxis[]) => readonly string[];
 }
 
-/** The axes inside the stages, which all have the same sub-axes; those of size 1 have none, and are no axes. */
+/** The axes inside the stages, which all have the same sub-axes; axes of size 1 have no sub-axes, and are left out. */
 export function programAxes(stages: readonly ShardedGraph[]): ProgramAxes {
   const lists = stages.flatMap(axisLists);
   const own = sharedMesh(stages.map(({ mesh }) => mesh)).axes;

@@ -3,7 +3,7 @@
  */
 import { deletion, statement } from './python.js';
 
-/** Of a method's statements. */
+/** Indentation of a method's statements. */
 export const INDENT = '        ';
 
 /** A statement without its place. */

@@ -24,11 +24,11 @@ import { type ListNames, type ModelFiles, modelFiles } from './model-file.js';
 import { dtypeText } from './operators/operator.js';
 import { tensorOf } from './tensors.js';
 
-/** What is written of the torch target, but for weights. */
+/** The files of the torch target, except weights. */
 export interface TorchProgram {
   /** By name: the text of a file. */
   readonly files: Readonly<Record<string, string>>;
-  /** Per stage, by parameter's dotted name: where its block is. */
+  /** Per stage, by parameter's dotted name: where its shard is. */
   readonly index: readonly Readonly<Record<string, TorchWeight>>[];
   /** Files of the bundled runtime's program that hold its parameters. */
   readonly shards: readonly string[];
@@ -39,9 +39,9 @@ export interface TorchProgram {
 /** An entry of weights/index.json; `{k}` in the file is the rank's index on `axes`. */
 type TorchWeight = Required<Pick<ProgramWeight, 'file' | 'key' | 'axes' | 'zeroUnlessFirst' | 'first'>> & {
   readonly dtype: string;
-  /** null for what is no block of a whole tensor. */
+  /** null for a weight that is not a shard of a whole tensor. */
   readonly layout: readonly (readonly (readonly [size: number, axes: readonly string[]])[])[] | null;
-  /** Per dimension of a layout that is padded: its parts, of which the first places have a meaning. */
+  /** Per dimension of a layout that is padded: its parts, of which the first places are valid. */
   readonly extents: readonly (readonly (readonly [size: number, valid: number])[] | null)[] | null;
   /** Whether steps give it other values: a weight that is trained, or other state. */
   readonly kept: boolean;
@@ -92,7 +92,7 @@ export function torchProgram(lowered: readonly LoweredStage[], program: Program)
   };
 }
 
-/** The lists that run for each micro-batch, in PyTorch's action grammar; what it has no name for has the list's own. */
+/** The lists that run for each micro-batch, in PyTorch's action grammar; a list without a name there keeps its own. */
 function namedLists(graphs: readonly ShardedGraph[]): ListNames {
   const known = listNames(graphs);
   return graphs.map((sharded, stage) => {

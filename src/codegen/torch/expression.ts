@@ -29,8 +29,8 @@ export function expressionStatements(
 }
 
 /**
- * The operators that an operator stands for. What it stands for on a block is what it stands for whole: dimensions that the
- * expansion mixes are sharded in its place only.
+ * The expansion of an operator. The expansion on a shard is that of the whole operator: dimensions that the expansion mixes are
+ * sharded only where the graph has the expansion in place of the operator.
  */
 function expandedStatements(
   node: TorchNode & { readonly domain: string },

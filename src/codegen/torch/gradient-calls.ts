@@ -49,7 +49,7 @@ export function gradientCalls(
     const ready = Math.max(-1, ...given.map((name) => places.get(name) ?? -1));
     const at = own.find((node) => nodes.indexOf(node) > ready);
     const first = nodes.findIndex((node) => !members.has(node) && readsOf(node).some((name) => made.has(name)));
-    // Of what is linear the gradient is known without running it.
+    // The gradient of a linear operator is known without running it.
     const isLinear = wanted.every((index) => gradient.operands[index]?.tensor === null);
     const isInTime = at !== undefined && (first < 0 || nodes.indexOf(at) < first);
     if (!isWhole || !isInTime || isLinear || !isOnDevice(gradient, wanted, sharded)) continue;
@@ -82,8 +82,8 @@ function isOnDevice(
 const LETTERS = 'abcdefghijklmnopqrstuvwxyz';
 
 /**
- * The call's expression: `gradients(lambda a, b, c: f(a, b, c), slope, (queries, keys), mask)`. All that the function reads is
- * handed to it.
+ * The call's expression: `gradients(lambda a, b, c: f(a, b, c), slope, (queries, keys), mask)`. All operands of the function are
+ * arguments.
  * @param read the expression of a tensor
  */
 export function callText(

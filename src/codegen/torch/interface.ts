@@ -1,5 +1,5 @@
 /**
- * @file What a stage is fed and gives, and the tables of them in emitted code.
+ * @file Inputs and outputs of a stage, and their tables in emitted code.
  */
 import type { TensorOrder } from '../../ir/graph.js';
 import type { ShardedGraph } from '../../partition/sharded-graph.js';
@@ -41,7 +41,7 @@ function extentsTable({ extents = [] }: Layout): string {
   return `[${parts.map((text) => text ?? 'None').join(', ')}]`;
 }
 
-/** Per dimension None, or what of it is in zig-zag order. */
+/** Per dimension None, or the part of it that is in zig-zag order. */
 function orderTable(order: TensorOrder): string {
   return `[${order.map((own) => (own ? `(${own.size}, ${own.minor}, ${own.pieces})` : 'None')).join(', ')}]`;
 }

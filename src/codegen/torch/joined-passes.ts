@@ -1,6 +1,6 @@
 /**
- * @file Products that are added, in one pass over memory: torch's `add` with a factor, and `addcmul`. What an update of a
- * parameter costs is its passes over memory.
+ * @file Element-wise products that are added, in one pass over memory: torch's `add` with a factor, and `addcmul`. The cost of a
+ * parameter's update is its passes over memory.
  *
  *     t = a * 0.1; y + t                 torch.add(y, a, alpha=0.1)
  *     t = a * b; u = t * 0.1; y - u      torch.addcmul(y, a, b, value=-0.1)
@@ -16,7 +16,7 @@ export interface JoinedPass {
 }
 
 /**
- * By addition or subtraction: what it is with the products that nothing else reads. `joined` are those.
+ * By addition or subtraction: the pass that joins it with a product that nothing else reads. `joined` are those products.
  * @param results tensors that others than these nodes read
  * @param numberOf the value of a constant of one element
  * @param isLarge whether a tensor has the elements of the result
@@ -32,7 +32,7 @@ export function joinedPasses(
   for (const name of nodes.flatMap(readsOf)) uses.set(name, (uses.get(name) ?? 0) + 1);
   const joined = new Set<ComputeNode>();
   const passes = new Map<ComputeNode, JoinedPass>();
-  /** The product that a tensor is, if one reader alone has it. */
+  /** The product that computes a tensor, if the tensor has only one reader. */
   const productOf = (name: string) => {
     const maker = makers.get(name);
     const isOnce = uses.get(name) === 1 && !results.has(name);

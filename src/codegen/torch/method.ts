@@ -1,5 +1,5 @@
 /**
- * @file The statements of steps: operators, collectives, sums over micro-batches, and what is deleted behind them.
+ * @file The statements of steps: operators, collectives, sums over micro-batches, and deletions behind them.
  */
 import { AutoparError } from '../../ir/error.js';
 import { elementCount, type OuterMemory, type TensorType } from '../../ir/graph.js';
@@ -23,7 +23,7 @@ import type { LayerSteps } from './runs.js';
 import { type TorchTensors, tensorOf } from './tensors.js';
 import { inPlace, writtenOver } from './written-over.js';
 
-/** What the lines of a method call their tensors. */
+/** The names of tensors in the lines of a method. */
 export interface MethodNaming {
   /** The expression of a tensor that is there. */
   readonly read: (tensor: string) => string;
@@ -37,7 +37,7 @@ export interface MethodNaming {
   readonly local: (base: string) => string;
   /** The expression of the group of ranks on some axes. */
   readonly group: (axes: readonly string[]) => string;
-  /** What to delete once a tensor has been read for the last time. */
+  /** Names to delete once a tensor has been read for the last time. */
   readonly holders: (tensor: string) => readonly string[];
   /** Whether a collective is waited for in the same method. */
   readonly waitsHere: (tensor: string) => boolean;
@@ -129,7 +129,7 @@ export function statementsOf(
     const made = step.kind === 'segment' ? step.nodes.flatMap(resultsOf) : [];
     const inside = made.filter((name) => !makes.includes(name));
     const gone = [...frees, ...(isLast ? [] : inside)];
-    // What only the first rank has, others have as None.
+    // A tensor that only the first rank holds is None on the others.
     for (const name of gone) body.delete(naming.holders(name), leading([name], sharded, naming));
   }
   return body;
@@ -138,7 +138,7 @@ export function statementsOf(
 /** As torch and `declare` name places. */
 export const PLACES: Readonly<Record<OuterMemory, string>> = { host: 'cpu', disk: 'disk' };
 
-/** Where what a rank holds of any of these tensors is on the first rank of some axes alone, the line that asks whether it is. */
+/** The line that tests for the first rank of some axes, where only that rank holds any of these tensors. */
 export function leading(
   names: readonly string[],
   sharded: ShardedGraph,
@@ -149,7 +149,7 @@ export function leading(
   return axes.length > 0 ? [{ text: `if ${naming.lead(axes)}`, otherwise: true }] : [];
 }
 
-/** What is made on the host is made there. */
+/** Results on the host are computed there. */
 function onHost(name: string, { tensors }: ShardedGraph): readonly Header[] {
   return tensors.get(name)?.place === 'host' ? [{ text: 'with torch.device("cpu")' }] : [];
 }
@@ -163,7 +163,7 @@ function localType(name: string, { sharded }: TorchTensors): TensorType {
   return { dtype, shape: localShape };
 }
 
-/** Statements with what they assign, and the first tensor that they make. */
+/** Statements with their targets, and the first tensor that they compute. */
 interface MadeStatements {
   readonly statements: readonly Statement[];
   readonly targets: readonly string[];
@@ -231,7 +231,7 @@ function callOf(
     (name) => numberIn(name, tensors),
     (name, result) => String(localType(name, tensors).shape) === String(localType(result, tensors).shape),
   );
-  // A joined pass may write over what it adds to, as a subtraction may over what it is from.
+  // A joined pass may overwrite the tensor that it adds to, as a subtraction may overwrite its first operand.
   const order = nodes.flatMap((node) => {
     const pass = passes.get(node);
     if (joined.has(node)) return [];

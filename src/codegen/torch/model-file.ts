@@ -27,7 +27,7 @@ export interface ModelFiles {
 }
 
 export interface StageParameters {
-  /** By weight and kept state: its dotted name in the stage. */
+  /** By weight and state: its dotted name in the stage. */
   readonly paths: ReadonlyMap<string, string>;
   readonly constants: readonly FiledConstant[];
 }
@@ -134,7 +134,7 @@ function listsTable(names: ReadonlyMap<string, string>, { walk, sharded }: Torch
 const COLLECTIVES = 'all_gather all_reduce all_to_all broadcast permute receive reduce reduce_scatter send'.split(' ');
 const VALUES = 'Container Value Values accumulate attach declare progress read_schedule run_halves to_disk'.split(' ');
 
-/** A module: what it imports, as ruff sorts it, and its text. */
+/** A module: its imports, as ruff sorts them, and its text. */
 function fileText(
   title: string,
   layers: readonly string[],

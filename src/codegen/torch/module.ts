@@ -20,7 +20,7 @@ export interface FiledConstant {
   readonly tensor: string;
 }
 
-/** A call of a layer's method: what it is given, and what it gives. */
+/** A call of a layer's method: its arguments, and its results. */
 interface Call {
   readonly namespaces: readonly string[];
   readonly given: readonly string[];
@@ -84,7 +84,7 @@ export function namespaceOf(name: string, { walk }: TorchTensors): 'micro' | 'st
   return walk.lifetimeOf(name) === 'micro' ? 'micro' : 'step';
 }
 
-/** Gives a tensor the variable of another, which is no more. */
+/** Gives a tensor the variable of another one, whose name is removed. */
 export function renamed(locals: Map<string, string>, name: string, other: string): string | undefined {
   const local = locals.get(other);
   locals.delete(other);
@@ -121,7 +121,7 @@ export class LayerWriter {
     return { ...this.module(methods), calls };
   }
 
-  /** What the constructor and methods come to. */
+  /** The module with its constructor and methods. */
   module(methods: readonly string[]): Omit<OwnedModule, 'calls'> {
     const { owner, paths, constants, slots } = this;
     const lines = ['    def __init__(self, mesh):', `${BODY}super().__init__()`, ...this.constructorLines, ...methods];
@@ -204,7 +204,7 @@ export class LayerWriter {
     return slot;
   }
 
-  /** The attribute of a parameter, constant or coordinate; undefined for what others make. */
+  /** The attribute of a parameter, constant or coordinate; undefined for computed tensors. */
   own(name: string): string | undefined {
     const known = this.fixed.get(name);
     if (known !== undefined) return known;
@@ -213,7 +213,7 @@ export class LayerWriter {
     return text;
   }
 
-  /** The attribute of a constant or coordinate in the host's memory; undefined for what is elsewhere by itself. */
+  /** The attribute of a constant or coordinate in the host's memory; undefined for tensors with a place of their own. */
   onHost(name: string): string | undefined {
     const known = this.hosted.get(name);
     if (known !== undefined) return known;

@@ -15,13 +15,13 @@ export interface UpdateGroup {
   readonly results: readonly string[];
 }
 
-/** So few operators are no function. */
+/** Fewer operators do not become a function. */
 const LEAST_OPERATORS = 4;
 
 /**
- * By last operator: those of a segment's updates that hang together through tensors that they make. Single numbers (a norm, a
- * corrected rate) are of all parameters; operators that others stand between, such as those around a parameter's own norm, are no
- * group.
+ * By last operator: operators of a segment's updates that are connected through tensors that they compute. Single numbers (a
+ * norm, a corrected rate) belong to all parameters; operators with others between them, such as those around a parameter's own
+ * norm, are not a group.
  */
 export function updateGroups(
   nodes: readonly ComputeNode[],
@@ -66,7 +66,7 @@ export class OptimizerFile {
     return [...this.functions.values()];
   }
 
-  /** The file; null where there is no function. */
+  /** The file, or null if there are no functions. */
   text(): string | null {
     if (this.functions.size === 0) return null;
     const functions = [...this.functions].map(([text, name]) => {
@@ -85,7 +85,7 @@ export class OptimizerFile {
   }
 }
 
-/** What a function calls its tensors, and what it is given for them. */
+/** The names of tensors in a function, and its arguments for them. */
 export class UpdateNames {
   readonly parameters: string[] = [];
   readonly given: string[] = [];

@@ -1,5 +1,5 @@
 /**
- * @file Python as ruff formats it: identifiers, and statements that are cut where they are too long.
+ * @file Python as ruff formats it: identifiers, and statements that are wrapped where they are too long.
  */
 import { HELPERS } from './operators/helpers.js';
 
@@ -93,7 +93,7 @@ export function deletion(names: readonly string[], indent: string): readonly str
   return lines;
 }
 
-/** As ruff cuts it: at its last bracket, all arguments in one line where there is room, else one in each. */
+/** As ruff wraps it: at its last bracket, all arguments in one line where there is room, else one in each. */
 function cutLines(line: string, indent: string): readonly string[] {
   const listed = /^( *)return (.*)$/.exec(line);
   if (listed && !/[([]/.test(line)) return cutLines(`${listed[1]}return (${listed[2]},)`, indent);

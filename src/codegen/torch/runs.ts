@@ -2,21 +2,21 @@
  * @file A stage's lists in runs: consecutive steps of one layer, which become one method of the layer's module.
  *
  * A wait for another layer's collective that stands between two steps of a layer moves behind the layer's run, so that a layer's
- * methods say nothing of its neighbours and equal layers have equal methods. What is started, and in which order, stays.
+ * methods do not refer to its neighbours and equal layers have equal methods. Starts of collectives keep their order.
  */
 import { passOf } from '../../ir/graph.js';
 import type { OrderedStep } from '../../partition/order.js';
 import type { ShardedGraph } from '../../partition/sharded-graph.js';
 import type { StageWalk, WalkedStep } from '../../partition/stage-walk.js';
 
-/** `layer` is null for what belongs to no layer: it stands in the stage's own method. */
+/** `layer` is null for steps outside of layers: they stand in the stage's own method. */
 export interface LayerSteps {
   readonly list: string;
   readonly layer: string | null;
   /** The name of the layer's method. */
   readonly method: string;
   readonly steps: readonly WalkedStep[];
-  /** Of a micro-batch in halves: the method stops where it waits, so that the other half runs. */
+  /** For a micro-batch in halves: the method yields where it waits, so that the other half runs. */
   readonly takesTurns: boolean;
 }
 

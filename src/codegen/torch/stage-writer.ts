@@ -203,7 +203,7 @@ export class StageWriter {
     return text;
   }
 
-  /** What a step begins with, every micro-batch, then what runs once. */
+  /** The list that begins a step, every micro-batch, then the lists that run once. */
   private inTurn(fedPerMicro: readonly string[]): readonly string[] {
     const { microBatches, interleave = 1 } = this.tensors.sharded;
     const inner = `${BODY}    `;
@@ -229,7 +229,7 @@ export class StageWriter {
     return [...this.once((list) => list === BEGIN), ...micro, ...this.once((list) => list !== BEGIN)];
   }
 
-  /** What a micro-batch, or each half of one, has when it begins. */
+  /** The values of a micro-batch, or of each half of one, when it begins. */
   private begun(fedPerMicro: readonly string[], indent: string): readonly string[] {
     const isInHalves = (this.tensors.sharded.interleave ?? 1) > 1;
     const inner = isInHalves ? `${indent}    ` : indent;

@@ -21,9 +21,9 @@ export interface TorchTensors {
   readonly optimizer: OptimizerFile;
   /** Values that are part of the code. */
   readonly inline: ReadonlyMap<string, Uint8Array>;
-  /** By weight and kept state: whose parameter it is. */
+  /** By weight and state: the module that owns its parameter. */
   readonly parameters: ReadonlyMap<string, LayerOwner>;
-  /** By result of a step: the run that makes it (that starts it, of a collective), the last where several do. */
+  /** By result of a step: the run that makes it (for a collective, that starts it), the last where several do. */
   readonly madeIn: ReadonlyMap<string, LayerSteps>;
   /** All runs that make it: one in each form of a micro-batch, of which the last may have its own. */
   readonly makers: ReadonlyMap<string, ReadonlySet<LayerSteps>>;
@@ -33,7 +33,7 @@ export interface TorchTensors {
   readonly readIn: ReadonlyMap<string, readonly LayerSteps[]>;
   /** Tensors that are there when the step ends: outputs, and next values of state that no layer's own method stores. */
   readonly asked: ReadonlySet<string>;
-  /** By run: the state that it gives its next value at its end, by what that is. */
+  /** By run: the state whose next value it stores at its end. */
   readonly stores: ReadonlyMap<LayerSteps, readonly StoredState[]>;
   /** State that has its next value when the step ends. */
   readonly storedLast: readonly StoredState[];

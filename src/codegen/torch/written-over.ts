@@ -5,7 +5,7 @@ import type { TensorType } from '../../ir/graph.js';
 import { type ComputeNode, readsOf, resultsOf } from '../../partition/sharded-graph.js';
 import type { Statement } from './body.js';
 
-/** Operators whose result shares no memory with what they read. */
+/** Operators whose result shares no memory with their operands. */
 const FRESH: ReadonlySet<string> = new Set(
   'Abs Add Div Erf Exp Log MatMul Mul Neg Pow Reciprocal Sigmoid Sign Softmax Sqrt Sub Tanh Where'.split(' '),
 );

@@ -11,7 +11,7 @@ import { byteLength, type DType } from '../../ir/dtype.js';
 import { AutoparError } from '../../ir/error.js';
 import { type ConstantTensor, elementCount } from '../../ir/graph.js';
 
-/** What a .npy file says of its array, and where the data begins. */
+/** The header of a .npy file, and where the data begins. */
 export interface NpyHeader {
   readonly dtype: DType;
   readonly shape: readonly number[];
@@ -46,7 +46,7 @@ export function readNpyHeader(bytes: Uint8Array, name: string): NpyHeader {
 export function readNpy(bytes: Uint8Array, name: string): ConstantTensor {
   const { dtype, shape, start, swapped, fortran } = readNpyHeader(bytes, name);
   const expected = byteLength(dtype, elementCount(shape));
-  // Sizes beyond all numbers times 0 are no number.
+  // An infinite size times 0 is NaN.
   if (!(bytes.byteLength - start >= expected)) {
     throw bad(
       name,
@@ -84,7 +84,7 @@ export function writeNpy(tensor: ConstantTensor): Uint8Array {
   return new Uint8Array(file.buffer, file.byteOffset, file.byteLength);
 }
 
-/** What a reader of the file must know about a dtype that NumPy lacks; null for all others. */
+/** A note for readers of the file about a dtype that NumPy lacks; null for all others. */
 export function npyNote(dtype: DType): string | null {
   if (dtype === 'bfloat16') return 'bfloat16 is written as uint16 patterns, for NumPy has no such type';
   if (dtype.startsWith('float8')) return `${dtype} is written as uint8 patterns, for NumPy has no such type`;

@@ -1,5 +1,5 @@
 /**
- * @file mesh.py of an emitted program: its axes and groups, and what is the same for every program.
+ * @file mesh.py of an emitted program: its axes and groups, and the part that is the same for every program.
  */
 
 import { STAGE_AXIS } from '../../../program/mesh.js';

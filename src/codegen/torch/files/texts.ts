@@ -20,7 +20,7 @@ export function operatorsFile(modules: string): string | null {
 function calledHelpers(text: string): readonly HelperName[] {
   const all = Object.keys(HELPERS) as HelperName[];
   const known = new Set(all.filter((name) => calls(text, name)));
-  // A set's walk goes on with what is added to it.
+  // Iteration over a set includes names that are added during it.
   for (const name of known)
     for (const other of all) if (new RegExp(`(?<![\\w.])${other}[(,)]`).test(HELPERS[name])) known.add(other);
   return all.filter((name) => known.has(name));

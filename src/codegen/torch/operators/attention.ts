@@ -59,7 +59,7 @@ function rotary(node: TorchNode): string {
   return `rotary_embedding(${[x(node), `${x(node, 1)}${at}`, `${x(node, 2)}${at}`, ...more].join(', ')})`;
 }
 
-/** Of ONNX Runtime: positions stand ahead of the tables; one position is that of the first token. */
+/** ONNX Runtime's operator: positions stand ahead of the tables; one position is that of the first token. */
 function fusedRotary(node: TorchNode): string | null {
   const [position, table] = [shapeOf(node, 1), shapeOf(node, 2)];
   const size = numberIn(node, 'rotary_embedding_dim', 0) || 2 * (table[1] ?? 1);

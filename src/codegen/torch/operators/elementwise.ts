@@ -135,7 +135,7 @@ function shifted(node: TorchNode): string {
   return `${name}(${atom(x(node))}.long(), ${atom(x(node, 1))}.long()).to(${dtypeText(dtype)})`;
 }
 
-/** The slope's dimensions are the last ones of what it scales. */
+/** The slope's dimensions are the last ones of the operand that it scales. */
 function prelu(node: TorchNode): string {
   return `torch.where(${x(node)} < 0, ${x(node)} * ${x(node, 1)}, ${x(node)})`;
 }

@@ -26,7 +26,7 @@ interface Resized {
   readonly scale: number;
 }
 
-/** null where the ratio of sizes is kept, whose scales are not in the attributes. */
+/** null where the aspect ratio is kept, whose scales are not in the attributes. */
 function resizedIn(node: TorchNode): readonly Resized[] | null {
   const [shape, result] = [shapeOf(node), resultOf(node).shape];
   const axes = integersIn(node, 'axes')?.map((axis) => fromFront(axis, shape.length)) ?? shape.map((_, axis) => axis);
@@ -116,7 +116,7 @@ function columnsToImage(node: TorchNode): string | null {
   return `F.fold(${x(node)}, ${tuple(image)}, ${tuple(block)}, ${more.join(', ')})`;
 }
 
-/** Cut out of the middle, or zeros around it. */
+/** Crops the middle, or pads zeros around it. */
 function centerCropPad(node: TorchNode): string {
   const [shape, result] = [shapeOf(node), resultOf(node).shape];
   const around = shape.map((size, axis) => {

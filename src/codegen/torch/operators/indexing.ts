@@ -81,7 +81,7 @@ function arg(name: string): (node: TorchNode) => string | null {
   };
 }
 
-/** Sums and products of all before: `exclusive` leaves the element itself out, `reverse` goes from the end. */
+/** Cumulative sums and products: `exclusive` leaves the element itself out, `reverse` goes from the end. */
 function cumulative(name: string, neutral: string): (node: TorchNode) => string {
   return (node) => {
     const axis = axisIn(node, 0);

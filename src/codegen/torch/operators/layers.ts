@@ -1,5 +1,5 @@
 /**
- * @file Products, convolutions, pooling, normalisations and losses in torch functions.
+ * @file Matmuls, convolutions, pooling, normalisations and losses in torch functions.
  */
 import { elementCount } from '../../../ir/graph.js';
 import {
@@ -108,7 +108,7 @@ export function convolutionText(node: TorchNode): string | null {
   return `F.conv${rank}d(${operand}, ${x(node, 1)}${bias}${more.join('')})`;
 }
 
-/** Unlike paddings at both ends are cut from the result, which torch's one number for both cannot say. */
+/** Unequal paddings at both ends are cropped from the result, because torch has one number for both. */
 function transposedConvolution(node: TorchNode): string | null {
   const weight = shapeOf(node, 1);
   const rank = weight.length - 2;
@@ -130,7 +130,7 @@ function transposedConvolution(node: TorchNode): string | null {
   return even ? text : `F.pad(${text}, ${tuple(cut.flat().map((amount) => amount || 0))})`;
 }
 
-/** Of a transposed convolution that is asked for its result's size: what that leaves of all positions is cut from both ends. */
+/** For a transposed convolution with a given result size: the padding that removes the other positions at both ends. */
 function paddingOfResult(
   node: TorchNode,
   { kernel, strides, dilations }: TorchWindow,
@@ -193,7 +193,7 @@ function localNormalisation(node: TorchNode): string | null {
   return `F.local_response_norm(${x(node)}, ${size}, ${more.join(', ')})`;
 }
 
-/** A product of which either operand may be transposed, in its last two dimensions or as a stack of rows. */
+/** A matmul whose operands may be transposed, in the last two dimensions or as a stack of rows. */
 function fusedProduct(node: TorchNode): string | null {
   if (numberIn(node, 'transBatchA', 0) || numberIn(node, 'transBatchB', 0)) return null;
   const [a, b] = [0, 1].map((index) => {
@@ -259,7 +259,7 @@ function loss(node: TorchNode): string | null {
   const reduction = textIn(node, 'reduction', 'mean');
   const weight = has(node, 2) ? `, weight=${x(node, 2)}` : '';
   const labels = typeOf(node, 1).dtype === 'int64' ? x(node, 1) : `${atom(x(node, 1))}.long()`;
-  // torch leaves labels of -100 out where it is not told which.
+  // torch ignores labels of -100 by default.
   const left = ignored || ', ignore_index=-(2**31)';
   const name = isScores ? 'cross_entropy' : 'nll_loss';
   const value = `F.${name}(${x(node)}, ${labels}${weight}${left}, reduction="${reduction}")`;

@@ -1,11 +1,11 @@
 /**
- * @file What an operator's entry in the table of torch functions sees, and the Python texts that entries are made of.
+ * @file The data that an operator's entry in the table of torch functions reads, and the Python texts that entries are made of.
  */
 import type { DType } from '../../../ir/dtype.js';
 import { type Attributes, type ConstantTensor, elementCount, type TensorType } from '../../../ir/graph.js';
 import { numbersOf } from '../../../ir/ops/constants.js';
 
-/** An operator on local blocks, its operands being Python expressions. */
+/** An operator on local shards, its operands being Python expressions. */
 export interface TorchNode {
   readonly op: string;
   readonly attributes: Attributes;
@@ -158,7 +158,7 @@ export function isFloat(type: TensorType): boolean {
   return type.dtype.includes('float');
 }
 
-/** An operand of a method call or an arithmetic expression: what is no name stands in parentheses. */
+/** An operand of a method call or an arithmetic expression: any text but a name stands in parentheses. */
 export function atom(text: string): string {
   return /^[\w.[\]"()]+$/.test(text) && !text.startsWith('-') ? text : `(${text})`;
 }

@@ -27,7 +27,7 @@ function axesOf(node: TorchNode): readonly number[] | null {
 
 type TorchReduction = (operand: string, dims: string, node: TorchNode, axes: readonly number[]) => string;
 
-/** A reduction and what it makes of an operand whose dimensions it does not reduce. */
+/** A reduction, and its result for an operand without reduced dimensions. */
 function reduction(
   op: string,
   body: TorchReduction,

@@ -1,5 +1,5 @@
 /**
- * @file Operators that move, cut and join, and those that make tensors, in torch functions.
+ * @file Operators that move, slice and join tensors, and those that make tensors, in torch functions.
  */
 import { elementCount } from '../../../ir/graph.js';
 import {
