@@ -13,7 +13,7 @@ export function batchDimensions(graph: Graph): readonly BatchDimension[] {
   return ranked.filter((input) => typeOf(graph, input).shape[0] === size).map((input) => ({ input, axis: 0 }));
 }
 
-/** Where the graph says that its batch begins; `batchDimensions` where it does not. */
+/** The dimensions where the graph states that its batch begins; `batchDimensions` if it states none. */
 export function batchStarts(graph: Graph): readonly BatchDimension[] {
   return graph.batch.length > 0 ? graph.batch : batchDimensions(graph);
 }

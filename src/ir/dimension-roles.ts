@@ -1,8 +1,8 @@
 /**
- * @file What the dimensions of a model's inputs are (batch, sequence, channels, …) and what becomes of them: each is
- * followed through the factor rules, as batch.ts follows the batch, and what operators do with it tells its role.
+ * @file Roles of the dimensions of a model's inputs (batch, sequence, channels, …), and where they go: each dimension is
+ * followed through the factor rules, as batch.ts follows the batch, and the operators that use it determine its role.
  *
- *     ids [2, 12]   axis 1  →  rows of a lookup, query and key of attention, rows of products  →  sequence
+ *     ids [2, 12]   axis 1  →  rows of a lookup, query and key of attention, rows of matmuls   →  sequence
  *     image [8, 3, 32, 32]  axis 1  →  channels of a convolution                               →  channels
  */
 
@@ -92,7 +92,7 @@ export function dimensionRoles(blocks: Graph): DimensionRoles {
 
 /**
  * Where sequences begin: dimensions of the inputs that have the batch, and, where none of them is one (patches of an image), the
- * queries of attention; of images without attention the first dimension of positions. Every way to share out a sequence asks for
+ * queries of attention; for images without attention the first dimension of positions. Every form of sequence parallelism needs
  * them again.
  */
 export const sequenceDimensions = remembered(foundSequences);
@@ -128,10 +128,10 @@ function foundSequences(blocks: Graph): readonly BatchDimension[] {
   return queries.length > 0 ? queries : those(SPATIAL.map(([first]) => first));
 }
 
-/** What an operator says of a dimension; `queries`: it looks like one of attention written out, which is weak evidence. */
+/** The role that an operator gives a dimension; `queries`: it looks like one of unfused attention, which is weak evidence. */
 type Sign = DimensionRole | 'queries';
 
-/** Where operators disagree, the more particular word wins. */
+/** Where operators disagree, the more specific role wins. */
 const RANKING: readonly Sign[] = [
   'channels',
   'depth',
@@ -145,7 +145,7 @@ const RANKING: readonly Sign[] = [
   'queries',
 ];
 
-/** What the first operand's dimensions are, by family and by how many dimensions there are besides the first two. */
+/** Roles of the first operand's dimensions, by family and by how many dimensions there are besides the first two. */
 const IMAGES: ReadonlySet<OperatorFamily> = new Set(['convolution']);
 const SPATIAL: readonly (readonly DimensionRole[])[] = [
   [],
@@ -204,7 +204,7 @@ function evidenceOf(
   return { signs, kinds };
 }
 
-/** What the first operand of a convolution has in the dimension that is followed. */
+/** The role that the followed dimension has in the first operand of a convolution; null for other operators. */
 function imagePlace(graph: Graph, node: Node, marks: DimensionMarks): DimensionRole | null {
   const [image] = node.inputs;
   const family = entryOf(node.op, node.domain)?.family;
@@ -215,7 +215,7 @@ function imagePlace(graph: Graph, node: Node, marks: DimensionMarks): DimensionR
   return names[axis] ?? null;
 }
 
-/** What an operator says of one of its factors; null where it says nothing. */
+/** The role that an operator gives one of its factors; null where it gives none. */
 function signIn(node: Node, rule: FactorRule, factor: string, derived: ReadonlySet<string>): Sign | null {
   const entry = entryOf(node.op, node.domain);
   if (!entry) return null;
@@ -241,8 +241,8 @@ function positionInLookup(
 }
 
 /**
- * What is contracted with a weight is features. In a product of two stacks of data (attention written out), a dimension
- * that only one of them has runs over queries or keys.
+ * A dimension that is contracted with a weight is features. In a batched matmul of two data tensors (unfused attention), a
+ * dimension that only one of them has runs over queries or keys.
  */
 function signInProduct(node: Node, rule: FactorRule, factor: string, derived: ReadonlySet<string>): Sign | null {
   const holders = rule.inputs.filter((operand) => axisOf(operand, factor) >= 0);

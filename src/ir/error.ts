@@ -1,5 +1,5 @@
 /**
- * @file The one error type that users see: what is wrong, where, and what to do about it.
+ * @file The only error type that users see: the problem, its place, and the remedy.
  */
 
 /** Exit codes of the command line (docs/reference/errors.md). */
@@ -18,7 +18,7 @@ export const EXIT = {
 
 export type ExitKind = keyof typeof EXIT;
 
-/** Where an error lies; only what is known is given. */
+/** The place of an error; only known fields are given. */
 export interface ErrorPlace {
   readonly file?: string;
   readonly line?: number;
@@ -27,10 +27,10 @@ export interface ErrorPlace {
 }
 
 /**
- * An error whose message is meant for the user. Everything else that is thrown is a fault of autopar (exit 70).
+ * An error whose message is meant for the user. Everything else that is thrown is an internal error of autopar (exit 70).
  *
  * `code` is a stable kebab-case word (`unbound-dimension`) that docs/reference/errors.md lists; `exit` names the exit code;
- * `hint` says what to do.
+ * `hint` states the remedy.
  */
 export class AutoparError extends Error {
   override readonly name = 'AutoparError';

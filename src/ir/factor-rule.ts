@@ -9,12 +9,12 @@
  */
 
 /**
- * What an axis on a factor means.
+ * The effect of a mesh axis on a factor.
  * `pass`: all tensors that have it are sharded, nothing is reduced. `contracting`: results are partial.
  * `mask`: contracting, and out-of-shard indices contribute zero (the shard takes its offset). `whole`: may not be sharded.
- * `expanded`: may be, once the operator is replaced by its expansion. `indexed`: values depend on the position,
- * a shard takes its offset. `halo`: cut as the factor that it names is (`x~y`), block by block, and neighbours exchange borders;
- * without such a factor it is whole. `blocked`: sharded where asked, never propagated across.
+ * `expanded`: may be sharded, once the operator is replaced by its expansion. `indexed`: values depend on the position,
+ * a shard takes its offset. `halo`: sharded like the factor that it names (`x~y`), block by block, and neighbours exchange halos;
+ * without such a factor it is whole. `blocked`: sharded only on request, never propagated across.
  */
 export type FactorKind = 'pass' | 'contracting' | 'mask' | 'whole' | 'expanded' | 'indexed' | 'halo' | 'blocked';
 
@@ -26,10 +26,10 @@ export interface Factor {
   readonly kind: FactorKind;
   /** How partial results combine; `sum` unless the kind is `contracting` with another mark. */
   readonly reduction: Reduction;
-  /** Of a factor of kind `halo` that may be sharded: what its positions are read by. */
+  /** For a factor of kind `halo` that may be sharded: the window that reads its positions. */
   readonly halo?: Halo;
   /**
-   * Besides, the axes of another factor may shard it: its blocks are passed round, and what each rank makes of them is joined.
+   * The axes of another factor may also shard it: its blocks are passed around the ranks, and each rank joins its results.
    */
   readonly streams?: true;
 }
@@ -42,19 +42,19 @@ export interface Window {
   readonly reach: number;
   /** Above 1: the result has so many positions for one of the operand (a transposed convolution's stride). */
   readonly up: number;
-  /** What is read outside of the positions. */
+  /** The value that is read outside of the positions. */
   readonly fill: number;
 }
 
 export interface Halo extends Window {
-  /** The factor with whose blocks it is cut. */
+  /** The factor that it is sharded like. */
   readonly of: string;
 }
 
 /** Factor names of one dimension, major to minor; empty for a dimension of size 1 that has no factor. */
 export type DimensionFactors = readonly string[];
 
-/** Of all dimensions of a tensor. */
+/** The factors of all dimensions of a tensor. */
 export type TensorFactors = readonly DimensionFactors[];
 
 /** A rule bound to shapes. `null`: an absent optional operand or result. */
@@ -62,17 +62,17 @@ export interface FactorRule {
   readonly factors: ReadonlyMap<string, Factor>;
   readonly inputs: readonly (readonly DimensionFactors[] | null)[];
   readonly outputs: readonly (readonly DimensionFactors[] | null)[];
-  /** The text it was parsed from (or that generation wrote): what errors and docs print. */
+  /** The text it was parsed from (or that generation wrote), as errors and docs print it. */
   readonly text: string;
 }
 
-/** What stands at an operand or result, with its dimensions as the rule has them. */
+/** The item at an operand or result, with its dimensions as the rule has them. */
 export interface RuleSide<Thing> {
   readonly of: Thing;
   readonly dims: TensorFactors;
 }
 
-/** What stands at an operator's operands and then at its results, with their dimensions; nothing for those that are absent. */
+/** The items at an operator's operands and then at its results, with their dimensions; absent ones are left out. */
 export function ruleSides<Thing>(
   rule: FactorRule,
   { inputs, outputs }: { readonly inputs: readonly (Thing | null)[]; readonly outputs: readonly (Thing | null)[] },

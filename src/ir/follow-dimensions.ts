@@ -5,20 +5,20 @@
  *     ids [2, 12]  →  [2, 12, 64]  →  Reshape [24, 64]  →  MatMul m  →  Reshape [2, 12, 8, 8]
  *          {1, 2}        {1, 2}         {12, 2} on dim 0     {12, 2}       {1, 2}
  *
- * A mark {minor: R, size: b} says: dimension = major · b · R, and the middle digit is the position in what is followed. What is
- * said of a batch and its samples holds of anything else.
+ * A mark {minor: R, size: b} states: dimension = major · b · R, and the middle digit is the position in the followed dimension.
+ * Comments on a batch and its samples apply to any other dimension as well.
  */
 import { type DimensionFactors, type FactorRule, ruleSides } from './factor-rule.js';
 import type { BatchDimension, Graph, Node } from './graph.js';
 import { typeOf } from './graph.js';
 import { ruleOf, viewOf } from './view.js';
 
-/** Which part of a dimension or factor is what is followed, in mixed radix: its size and what lies below it. */
+/** The part of a dimension or factor that is followed, in mixed radix: its size, and the product of all sizes below it. */
 export interface DimensionMark {
   readonly minor: number;
   readonly size: number;
   /**
-   * Of a batch that is cut into digits: how many samples one step of this digit is; left out for the last digit, and the whole.
+   * For a batch that is split into digits: samples per step of this digit; left out for the last digit, and for the whole batch.
    */
   readonly samples?: number;
 }
@@ -26,27 +26,27 @@ export interface DimensionMark {
 /** How it is followed. */
 export interface FollowOptions {
   /**
-   * A dimension that is it may become several, each with a digit of it (groups of samples). Else that is a conflict, as it
-   * is for whoever changes the batch's size.
+   * The followed dimension may become several, each with a digit of it (groups of samples). Otherwise that is a conflict, as it
+   * is for a pass that changes the batch size.
    */
   readonly digits?: boolean;
 }
 
 export interface DimensionMarks {
-  /** Positions that are followed; null where it begins nowhere. */
+  /** Size of the followed dimension; null where it begins nowhere. */
   readonly size: number | null;
-  /** Marks of a tensor's dimensions; null where a dimension has none of it. */
+  /** Marks of a tensor's dimensions; null where a dimension has no part of the followed one. */
   readonly dimensionMarks: (tensor: string) => readonly (DimensionMark | null)[];
   /**
-   * Marks of a node's factors. A factor is it where `minor` is 1 and `size` the factor's size; it has it as its major
-   * part where minor · size is the factor's size.
+   * Marks of a node's factors. A factor is the followed dimension where `minor` is 1 and `size` the factor's size; it has
+   * that dimension as its major part where minor · size is the factor's size.
    */
   readonly factorMarks: (node: Node) => ReadonlyMap<string, DimensionMark>;
   /** Nodes where it could not be followed: two marks met, or a factor cuts through it. */
   readonly conflicts: readonly string[];
 }
 
-/** Follows what stands in some dimensions through the graph: one thing, whose digits have one size in all of them. */
+/** Follows some dimensions through the graph: they are one dimension, whose digits have one size in all of them. */
 export function followDimensions(
   graph: Graph,
   starts: readonly BatchDimension[],
@@ -157,7 +157,7 @@ class Follower {
 }
 
 /**
- * What windows make of a dimension is the same dimension, of another size: the mark of all of one is the mark of all of the
+ * A window's result has the same dimension in another size: a mark of the whole of one becomes a mark of the whole of the
  * other.
  */
 function followWindows(rule: FactorRule, factors: Map<string, DimensionMark>): void {
@@ -181,7 +181,7 @@ function factorMark(
     const name = names[index] as string;
     const size = rule.factors.get(name)?.size ?? 1;
     const inside = mark.minor >= below && mark.minor * mark.size <= below * size && mark.minor % below === 0;
-    // A batch of one sample is a digit of size 1: only a factor of size 1 in its place is it.
+    // A batch of one sample is a digit of size 1: only a factor of size 1 in its place is the batch.
     if (inside && (mark.size > 1 || (size === 1 && mark.minor === below)))
       return { name, mark: below === 1 ? mark : { ...mark, minor: mark.minor / below } };
     below *= size;

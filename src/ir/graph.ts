@@ -23,7 +23,7 @@ export type AttributeValue =
 /** The types that ONNX gives numbers in attributes. */
 export type NumberType = 'int' | 'ints' | 'float' | 'floats';
 
-/** Numbers with the type that the file gives them: of operators that the registry lacks, which does not know it. */
+/** Numbers with the type that the file gives them: for operators that are not in the registry, which would know it. */
 export interface TypedNumbers {
   readonly type: NumberType;
   readonly numbers: readonly number[];
@@ -38,7 +38,7 @@ export interface ConstantTensor extends TensorType {
 }
 
 /**
- * When an operator runs. `begin` runs once per step before its micro-batches, `update` once behind them, all others once per
+ * When an operator runs. `begin` runs once per step before its micro-batches, `update` once after them, all others once per
  * micro-batch; inference has `forward` alone.
  * `backward-input` leads to the gradient of an activation, which an earlier operator waits for; `backward-weight` to gradients of
  * parameters alone, so that it may run later (Qi et al. 2023, zero-bubble pipelines).
@@ -61,8 +61,8 @@ export interface Node {
   readonly layer: string | null;
   readonly phase: Phase;
   /**
-   * The forward operator that a gradient, a recompute clone or an update belongs to. null for forward operators, for what sums up
-   * a parameter's gradients, and for what belongs to the step as a whole (its number, the gradient norm).
+   * The forward operator that a gradient, a recompute clone or an update belongs to. null for forward operators, for sums of a
+   * parameter's gradients, and for operators of the step as a whole (its number, the gradient norm).
    */
   readonly forward: string | null;
   /**
@@ -72,7 +72,7 @@ export interface Node {
   readonly group: string;
   /** The subgraph that a recognised block stands for; null for plain operators. */
   readonly body: Graph | null;
-  /** Of an operator's gradient as a block, by result: the operand of `forward` that it is the gradient of. */
+  /** For an operator's gradient as a block, by result: the operand of `forward` that it is the gradient of. */
   readonly differentiated?: readonly number[];
 }
 
@@ -95,7 +95,7 @@ export type WeightSource =
     }
   /** All zeros, of so many bytes: the moments of an optimizer that has not begun. */
   | { readonly kind: 'zero'; readonly length: number }
-  /** Weights of the file, all of one length, one behind the other: the weights of experts that have one of their own each. */
+  /** Weights of the file, all of one length, concatenated: the weights of experts that have one of their own each. */
   | { readonly kind: 'stacked'; readonly length: number; readonly parts: readonly WeightSource[] }
   | { readonly kind: 'absent'; readonly data?: MissingData };
 
@@ -127,7 +127,7 @@ export interface FilePart {
   readonly file: FileTensor;
 }
 
-/** A parameter, buffer or folded constant: a graph-level value that is no input. */
+/** A parameter, buffer or folded constant: a graph-level value that is not an input. */
 export interface Weight extends TensorType {
   readonly source: WeightSource;
   /** Left out where the weight is the file's tensor as it is. */
@@ -155,14 +155,14 @@ export type OuterMemory = (typeof OUTER_MEMORIES)[number];
 export const LIFETIMES = ['micro', 'step', 'run'] as const;
 
 /**
- * How long a tensor's value lasts. `micro`: it belongs to a micro-batch, of which a pipeline's stage has several under way.
+ * How long a tensor's value lasts. `micro`: it belongs to a micro-batch, of which a pipeline's stage has several in flight.
  * `step`: to the step. `run`: it is there from the first step to the last (weights, state, coordinates).
  */
 export type Lifetime = (typeof LIFETIMES)[number];
 
 /**
  * A step in several micro-batches: operators of all phases but `update` run once for each of them, on tensors of a micro-batch's
- * size, those of `update` once. What the former hand the latter is summed up on the way (ops/accumulate.ts).
+ * size, those of `update` once. Tensors that the latter read from the former are accumulated (ops/accumulate.ts).
  */
 export interface MicroBatches {
   readonly count: number;
@@ -170,7 +170,7 @@ export interface MicroBatches {
   readonly cut: ReadonlyMap<string, number>;
   /** The graph input (int64 [1]) that holds the number of the micro-batch, from 0 on; left out where nothing reads it. */
   readonly index?: string;
-  /** The last of them keeps what the others recompute. */
+  /** The last micro-batch stores the activations that the others recompute. */
   readonly exceptLast?: true;
 }
 
@@ -199,7 +199,7 @@ export interface Graph {
   readonly outputs: readonly string[];
   readonly weights: ReadonlyMap<string, Weight>;
   readonly state: readonly StatePair[];
-  /** Values that state inputs have before the first step; they are inputs, and no weights. Left out where there is no state. */
+  /** Values of state inputs before the first step; they are inputs, and not weights. Left out where there is no state. */
   readonly initial?: ReadonlyMap<string, Weight>;
   /** The inputs' batch dimensions; empty where no input has one. */
   readonly batch: readonly BatchDimension[];
@@ -217,17 +217,17 @@ export const INTERNAL_OPSET = 24;
 /** Tensors of more dimensions are refused, as by NumPy and PyTorch: rules and layouts name every one of them. */
 export const MOST_DIMENSIONS = 64;
 
-/** What remembers the file's name of a weight that has another, its dimensions being the file's. */
+/** The file's tensor of a weight that has another name, but the dimensions of the file. */
 export function plainFileTensor(name: string, { shape }: TensorType): FileTensor {
   return { name, shape, dims: shape.map((_, axis) => axis), result: null };
 }
 
-/** A weight, or state that steps change, with the value that it begins with. Trained parameters are state, and no `weights`. */
+/** A weight, or state that steps change, with its initial value. Trained parameters are state, and not in `weights`. */
 export function storedIn({ weights, initial }: Pick<Graph, 'weights' | 'initial'>, tensor: string): Weight | undefined {
   return weights.get(tensor) ?? initial?.get(tensor);
 }
 
-/** The tensor of the file that a tensor of the graph is; null for one that is in the file as it is, or that is no weight. */
+/** The tensor of the file that a tensor of the graph is; null for one that is in the file as it is, or that is not a weight. */
 export function fileTensorOf(graph: Pick<Graph, 'weights' | 'initial'>, tensor: string | null): FileTensor | null {
   return tensor === null ? null : (storedIn(graph, tensor)?.file ?? null);
 }
@@ -252,7 +252,7 @@ export function isBackward(phase: Phase): boolean {
   return phase === 'backward-input' || phase === 'backward-weight';
 }
 
-/** A phase, the two of the backward being one: what runs together unless a schedule runs them apart. */
+/** A phase, with the two phases of the backward as one: they run together unless a schedule separates them. */
 export function passOf(phase: Phase): string {
   return isBackward(phase) ? 'backward' : phase;
 }

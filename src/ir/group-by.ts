@@ -2,7 +2,7 @@
  * @file Items by a key.
  */
 
-/** Items by what `key` gives for them, in their order; those of which it gives null are left out. */
+/** Items by their `key`, in their order; items whose key is null are left out. */
 export function groupBy<Item, Key>(
   items: Iterable<Item>,
   key: (item: Item) => Key | null,

@@ -1,7 +1,7 @@
 /**
- * @file Giving Ctrl-C its turn: work that never waits keeps the event loop, and a signal of the system that is listened for is
- * not seen until it ends. So the command listens only while something must be tidied up, and work says when that is; at any other
- * time a signal ends the process by the system's own action, at once, whatever keeps the thread.
+ * @file Handling of Ctrl-C: work that never waits blocks the event loop, and a system signal with a listener is not seen until it
+ * ends. So the command listens only while something must be cleaned up, and the work states when that is; at any other time a
+ * signal ends the process at once by the system's default action, whatever blocks the thread.
  */
 import { setImmediate } from 'node:timers/promises';
 
@@ -15,15 +15,15 @@ export async function interruptible(signal: AbortSignal | undefined): Promise<vo
 }
 
 /**
- * Does work that leaves something to be tidied up when it is interrupted, and that gives way to the event loop often: while it
- * runs, signals of the system abort `signal`.
+ * Does work that leaves something to clean up when it is interrupted, and that yields to the event loop often: while it runs,
+ * signals of the system abort `signal`.
  */
 export async function listening<T>(signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> {
   signal?.dispatchEvent(new Event(LISTEN.start));
   try {
     return await work();
   } finally {
-    // What came in the meantime is delivered in the next turn.
+    // Signals that came in the meantime are delivered in the next turn.
     await setImmediate();
     signal?.dispatchEvent(new Event(LISTEN.end));
   }

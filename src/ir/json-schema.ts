@@ -1,5 +1,5 @@
 /**
- * @file JSON Schemas as data, which schema-check.ts compiles: what files of the same make write of lists and mappings.
+ * @file JSON Schemas as data, which schema-check.ts compiles: helpers for lists and mappings.
  */
 
 export type JsonSchema = Readonly<Record<string, unknown>>;

@@ -5,7 +5,7 @@ import type { Graph, Node } from './graph.js';
 import { groupBy } from './group-by.js';
 import { typeKey } from './structure-key.js';
 
-/** Layers that are equal, or of which the first stands for all. */
+/** Layers that are equal, or that the first one represents. */
 export interface LayerClass {
   /** Name of the first layer. */
   readonly name: string;
@@ -19,8 +19,8 @@ export function operatorsByLayer(nodes: readonly Node[]): ReadonlyMap<string, re
 }
 
 /**
- * The classes of layers, those of one layer among them. Operators of equal layers are of equal types and have equal `describe`,
- * as JSON, one by one; `first` is the first operator of the layer.
+ * The classes of layers, including classes of one layer. Corresponding operators of equal layers have equal types and equal
+ * `describe`, as JSON; `first` is the first operator of the layer.
  */
 export function layerClasses(
   { nodes, tensors }: Pick<Graph, 'nodes' | 'tensors'>,
@@ -37,14 +37,14 @@ export function layerClasses(
   });
 }
 
-/** By layer the name of its class. */
+/** By layer: the name of its class. */
 export function classNames(classes: readonly LayerClass[]): ReadonlyMap<string, string> {
   return new Map(classes.flatMap(({ name, instances }) => instances.map((layer) => [layer, name] as const)));
 }
 
 /**
- * For each operator and computed tensor of a layer that is not the first of its class: the one of the first layer. Clones of
- * operators have their tensors in it, where the first layer's have clones too.
+ * For each operator and computed tensor of a layer that is not the first of its class: the one of the first layer. Tensors of
+ * recompute clones are included, where the first layer's operators have clones too.
  * A layer that the graph lacks, or whose operators do not correspond, contributes nothing.
  */
 export function leadersOf(graph: Graph, classes: readonly LayerClass[]): Leaders {

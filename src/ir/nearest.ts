@@ -1,5 +1,5 @@
 /**
- * @file The name that a mistyped one was probably meant to be.
+ * @file The name that was probably meant by a mistyped one.
  */
 import { closest, distance } from 'fastest-levenshtein';
 

@@ -1,5 +1,5 @@
 /**
- * @file What leads to tensors, and what tensors lead to.
+ * @file Nodes that lead to tensors, and nodes that tensors lead to.
  */
 import type { Node } from './graph.js';
 
@@ -19,17 +19,17 @@ export function needed<N>(
   return kept.reverse();
 }
 
-/** What some tensors lead to. */
+/** Nodes and tensors that some tensors lead to. */
 export interface Reached {
   readonly nodes: ReadonlySet<Node>;
-  /** Results of these nodes, and the tensors that it began with. */
+  /** Results of these nodes, and the tensors to start with. */
   readonly tensors: ReadonlySet<string>;
 }
 
-/** Whether a node is led to, by the tensors that are. */
+/** Whether a node is reached, given the tensors that are reached. */
 type IsReached = (node: Node, tensors: ReadonlySet<string>) => boolean;
 
-/** What tensors lead to among the nodes of a list in topological order. */
+/** Nodes of a list in topological order that the tensors lead to, with their results. */
 export function reached(nodes: readonly Node[], starts: Iterable<string>, isReached: IsReached = readsAny): Reached {
   const tensors = new Set(starts);
   const found = new Set<Node>();

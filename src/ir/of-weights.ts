@@ -1,17 +1,17 @@
 /**
- * @file Weights, and what is computed of them before any data comes: a transposed or converted weight.
+ * @file Weights, and tensors that are computed from weights alone: a transposed or converted weight.
  */
 import type { Graph } from './graph.js';
 import { reached, readsOnly } from './needed.js';
 
-/** Weights, those that a step of training updates too, and what is computed from weights alone. */
+/** Weights, including those that a training step updates, and tensors that are computed from weights alone. */
 export function weightTensors({ nodes, weights, state }: Graph): ReadonlySet<string> {
   const starts = [...weights.keys(), ...state.map(({ input }) => input)];
   const isOfWeights: typeof readsOnly = (node, tensors) => node.inputs.some(Boolean) && readsOnly(node, tensors);
   return reached(nodes, starts, isOfWeights).tensors;
 }
 
-/** Weights that no step updates, what is computed from them, and what is computed from nothing (a Range). */
+/** Weights that no step updates, tensors that are computed from them, and tensors that are computed from nothing (a Range). */
 export function fixedTensors({ nodes, weights }: Pick<Graph, 'nodes' | 'weights'>): ReadonlySet<string> {
   return reached(nodes, weights.keys(), readsOnly).tensors;
 }

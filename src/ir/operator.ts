@@ -1,6 +1,6 @@
 /**
- * @file What the registry holds for an operator: one record, which knows no mesh. Files in `ops/` fill the table, a file per
- * family.
+ * @file The registry's entry for an operator: one record, which does not depend on a mesh. Files in `ops/` fill the table, one
+ * file per family.
  */
 import type { FactorRule } from './factor-rule.js';
 import type { Attributes, ConstantTensor, Graph, TensorType } from './graph.js';
@@ -61,21 +61,21 @@ export interface Expansion extends WrittenOperators {
    */
 }
 
-/** An operator whose operands arrive in blocks along a factor that streams: what is done with one block after the other. */
+/** An operator whose operands arrive in blocks along a factor that streams: the computation for one block after the other. */
 export interface Streamed {
   readonly first: Expansion;
   /** Null where results of blocks add up. */
   readonly online: {
-    /** For the blocks behind the first: they read what was left before, behind all other operands. */
+    /** For the blocks after the first: they read the kept tensors of the block before, after all other operands. */
     readonly next: Expansion;
-    /** Behind the last of them: the operator's results, of what is left alone. */
+    /** After the last of them: the operator's results, from the kept tensors alone. */
     readonly end: Expansion;
     /**
-     * The dimensions of truth values that say which positions of a block are there, an operand behind the operator's own; null
-     * where all are.
+     * The dimensions of booleans that mark the positions of a block that exist, an operand after the operator's own; null where
+     * all exist.
      */
     readonly there: readonly (readonly string[])[] | null;
-    /** What is left from block to block, in dimensions as an expansion's. */
+    /** Tensors that are kept from block to block, with dimensions as in an expansion. */
     readonly kept: readonly (readonly (readonly string[])[])[];
   } | null;
 }
@@ -88,9 +88,9 @@ export interface Work {
   readonly bytes?: number;
 }
 
-/** What a gradient is asked for. */
+/** An operator whose gradient is wanted. */
 export interface GradientView extends OperatorView {
-  /** Per operand: whether its gradient is wanted. Never so for integers and truth values. */
+  /** Per operand: whether its gradient is wanted. Never so for integers and booleans. */
   readonly wanted: readonly boolean[];
   /** Per result: whether it has a gradient. One of them has. */
   readonly given: readonly boolean[];
@@ -100,8 +100,8 @@ export interface GradientView extends OperatorView {
 
 /**
  * The operators that make an operator's gradients: they may read `in0`, … (operands), `out0`, … (results), and `grad0`, …
- * (gradients of the results that are given), and make `d0`, … for the wanted operands, of their types. What they read is kept
- * from the forward. They are sharded by their own rules.
+ * (gradients of the results that are given), and make `d0`, … for the wanted operands, of their types. The tensors that they
+ * read are stored from the forward. They are sharded by their own rules.
  */
 export type Gradient = (view: GradientView) => WrittenOperators;
 
@@ -117,9 +117,9 @@ export type GradientSource =
   | { readonly kind: 'operators'; readonly write: Gradient }
   /** The operator's plain form, which is computed again and differentiated (autodiff/backpropagation.ts). */
   | { readonly kind: 'plain'; readonly form: PlainForm }
-  /** None passes, and why (`whole numbers`): what is behind the operator is treated as a constant. */
+  /** No gradient passes, and why (`whole numbers`): the operator's results are treated as constants. */
   | { readonly kind: 'none'; readonly why: string }
-  /** One is thinkable, and why there is none: training what is behind the operator is an error that says so. */
+  /** A gradient is conceivable, and why there is none: training through the operator is an error with this reason. */
   | { readonly kind: 'refused'; readonly why: string };
 
 export type OperatorFamily =
@@ -138,12 +138,12 @@ export type OperatorFamily =
   | 'other';
 
 /**
- * What an operator of float32 operands is computed in where a model is trained in 16 bit (autodiff/mixed-precision.ts): `low`: in
- * 16 bit; `full`: in float32; `follow`: in what its operands come in, the wider of them where they differ. As PyTorch's autocast.
+ * The precision of an operator of float32 operands where a model is trained in 16 bit (autodiff/mixed-precision.ts): `low`: 16
+ * bit; `full`: float32; `follow`: the type of its operands, the wider of them where they differ. As in PyTorch's autocast.
  */
 export type OperatorPrecision = 'low' | 'full' | 'follow';
 
-/** What an operator does to values, where others act on that and its family does not say it. */
+/** The effect of an operator on values, where other code depends on it and its family does not show it. */
 export type OperatorRole =
   /** Its first operand as it is. */
   | 'copy'
@@ -155,16 +155,16 @@ export type OperatorRole =
   | 'sum'
   /** Elements of operand 1 where operand 0 is true, else of operand 2. */
   | 'choice'
-  /** Probabilities of scores: what attention has between its two products. */
+  /** Probabilities of scores, as between the two matmuls of attention. */
   | 'softmax'
-  /** Numbers rounded to integers and a scale, and what such integers stand for. */
+  /** Numbers rounded to integers with a scale, and the numbers that such integers represent. */
   | 'quantise'
   | 'dequantise';
 
-/** How an operator differs in training from what it does in evaluation: the form that files mostly have. */
+/** How an operator in training differs from evaluation, the form that most files have. */
 export type TrainingForm =
   /**
-   * Its attribute `mode` has it take statistics of the batch instead of running ones (operands), which move towards them:
+   * Its attribute `mode` makes it take statistics of the batch instead of running ones (operands), which move towards them:
    * `running` names each such operand and pairs it with the result that is its next value.
    */
   | {
@@ -172,7 +172,7 @@ export type TrainingForm =
       readonly mode: string;
       readonly running: readonly { readonly name: string; readonly operand: number; readonly result: number }[];
     }
-  /** Elements of operand 0 are dropped at random: the operands that say how many and whether, and the result that says which. */
+  /** Elements of operand 0 are dropped at random: the operands with the ratio and the mode, and the result with the mask. */
   | {
       readonly kind: 'dropout';
       readonly ratio: number;
@@ -186,7 +186,7 @@ export interface OperatorEntry {
   readonly domain: string;
   readonly family: OperatorFamily;
   readonly precision: OperatorPrecision;
-  /** Left out where nothing acts on it. */
+  /** Left out where no other code depends on it. */
   readonly role?: OperatorRole;
   /** The opset that brought it, where that is newer than INTERNAL_OPSET: models with it are written in that opset. */
   readonly since?: number;
@@ -216,24 +216,24 @@ export interface OperatorEntry {
    */
   readonly resize?: (view: OperatorView, rule: FactorRule, size: (factor: string) => number) => Attributes;
   /**
-   * For rules with factors of kind `halo`: the attributes on a block that has its borders, what is read outside of the tensor
-   * included. `cut` names the factors that are sharded.
+   * For rules with factors of kind `halo`: the attributes on a shard that has its halos, values outside of the tensor included.
+   * `cut` names the factors that are sharded.
    */
   readonly bordered?: (view: OperatorView, cut: ReadonlySet<string>) => Attributes;
   /** Whether it is (a part of) a state-space layer: each position reads a state that the ones before it leave. */
   readonly carriesState?: (view: OperatorView) => boolean;
-  /** No runtime has it: wherever it stands, its expansion does. */
+  /** No runtime has it: its expansion always takes its place. */
   readonly isWritten?: boolean;
   /** Equivalent plainer operators, for when an `expanded` factor is sharded or a target lacks the operator. */
   readonly expansion?: (view: OperatorView) => Expansion;
   /**
    * For a factor that streams: the operator on one block after the other, at other sizes of its factors. `isPadded`: the last
-   * block ends in positions that are not there.
+   * block ends in padding.
    */
   readonly streamed?: (view: OperatorView, size: (factor: string) => number, isPadded: boolean) => Streamed;
   /**
    * A mean as a ratio of two sums: scalars `numerator` and `denominator`, both linear in the
-   * samples (result 0 is their quotient; further results as in an expansion). null where the operator is no such mean.
+   * samples (result 0 is their quotient; further results as in an expansion). null where the operator is not such a mean.
    */
   readonly ratio?: (view: OperatorView) => Expansion | null;
   /** Left out for recognised blocks alone, whose bodies are differentiated. */
@@ -258,8 +258,8 @@ export interface OperatorEntry {
    */
   readonly repeats?: true;
   /**
-   * Operands that what is summed over contracting factors is added to: where such a factor is sharded, they count on the first
-   * rank alone, and are zero on the others.
+   * Operands that are added to the sum over contracting factors: where such a factor is sharded, they count on the first rank
+   * alone, and are zero on the others.
    */
   readonly countedOnce?: readonly number[];
   readonly work: (view: OperatorView) => Work;
@@ -269,7 +269,7 @@ export interface OperatorEntry {
   readonly parameterInputs?: readonly number[];
   /** Which of them are running statistics (a BatchNormalization's mean and variance): state that is not trained. */
   readonly statisticsInputs?: readonly number[];
-  /** Left out where training is no different. */
+  /** Left out where training does not differ. */
   readonly training?: TrainingForm;
   /** Floating-point operands hold positions or indices, so that nothing of the operator may be padded (padding.ts). */
   readonly readsPositions?: boolean;

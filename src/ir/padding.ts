@@ -1,13 +1,13 @@
 /**
- * @file Which factors of an operator may be padded, so that axes that do not divide them can cut them all the same.
+ * @file Which factors of an operator may be padded, so that they can be sharded over axes that do not divide them.
  */
 import { isFloating } from './dtype.js';
 import { type FactorRule, ruleSides } from './factor-rule.js';
 import type { OperatorEntry, OperatorView } from './operator.js';
 
 /**
- * A factor may be padded where it runs through floating-point tensors (and truth values) alone: arithmetic on what has no
- * meaning does no harm there, while an integer might be a divisor or an index.
+ * A factor may be padded where it runs through floating-point tensors (and booleans) only: arithmetic on padding does no harm
+ * there, while an integer might be a divisor or an index.
  */
 export function mayBePadded(name: string, view: OperatorView, rule: FactorRule, entry: OperatorEntry): boolean {
   if (entry.readsPositions) return false;

@@ -1,6 +1,6 @@
 /**
- * @file A function of something immutable that is worked out once for each, and kept as long as that is there: graphs, views of
- * operators and layouts never change, and many ask the same of them.
+ * @file A function of an immutable object that is computed once per object and cached as long as the object exists: graphs, views
+ * of operators and layouts never change, and many callers need the same results.
  */
 export function remembered<Of extends object, Value>(find: (of: Of) => Value): (of: Of) => Value {
   const known = new WeakMap<Of, Value>();

@@ -3,14 +3,14 @@
  *
  *     b (h g) s e!, b h t! e!, b h t! f -> b (h g) s f
  *
- * Commas part operands, blanks part dimensions. A dimension is a factor, `(major minor)`, `1` (no factor), or `*b`:
+ * Commas separate operands, blanks separate dimensions. A dimension is a factor, `(major minor)`, `1` (no factor), or `*b`:
  * any number of leading dimensions, aligned at the right as in NumPy and named b0, b1, … An operand that is left out
  * is `_`. Marks after a factor's name give its kind; one occurrence with a mark is enough. `x~y` names the factor whose windows
  * read x.
  *
  * Binding finds every factor's size. A factor that stands alone in a dimension has that dimension's size; one in a
  * parenthesis has what the others leave. An operand's dimension of size 1 against larger factors is a broadcast: it
- * gets no factor. Sizes that the shapes leave open (an output-only group) can be handed in.
+ * gets no factor. Sizes that the shapes leave open (an output-only group) can be passed in.
  */
 import type { DimensionFactors, Factor, FactorRule, Window } from './factor-rule.js';
 import type { OperatorView } from './operator.js';
@@ -37,13 +37,13 @@ function markKey(mark: string): string {
   return mark.startsWith('~') ? '~' : mark;
 }
 
-/** The part of an operator that binding looks at. */
+/** The part of an operator that binding reads. */
 type BindableOperator = Pick<OperatorView, 'name' | 'inputs' | 'outputs'>;
 
 /**
  * Parses `text` and binds it to the operator's shapes. Operands beyond those of the text, and those that the operator
- * leaves out, are null. `sizes` fixes sizes that the shapes alone do not tell; `windows` are those of factors written `x~y`.
- * Throws where shapes contradict the text: inference has checked them before, so that is a fault of the entry.
+ * leaves out, are null. `sizes` fixes sizes that the shapes alone do not give; `windows` are those of factors written `x~y`.
+ * Throws where shapes contradict the text: inference has checked them before, so that is an error in the entry.
  */
 export function bindRule(
   text: string,
@@ -56,7 +56,7 @@ export function bindRule(
   return boundRules(key, () => bind(text, operator, sizes, windows));
 }
 
-/** Binding looks at nothing but the text and the shapes, and repeated layers have the same: each is bound once. */
+/** Binding depends only on the text and the shapes, and repeated layers have the same: each is bound once. */
 const boundRules = (() => {
   const known = new Map<string, FactorRule>();
   return (key: string, make: () => FactorRule): FactorRule => {
@@ -214,7 +214,7 @@ function spread(
 
 /**
  * Sizes of all factors. Certain ones first (alone in a dimension that is not 1), then what parentheses leave; a factor
- * seen alone in dimensions of size 1 only is taken for 1 when nothing else tells.
+ * seen alone in dimensions of size 1 only is taken for 1 when nothing else gives its size.
  */
 function solve(
   operands: readonly (BoundOperand | null)[],

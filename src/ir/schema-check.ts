@@ -6,7 +6,7 @@ import type { Options, ValidateFunction } from 'ajv';
 
 /**
  * A check for one schema. Compiling one takes up to a tenth of a second, far longer than reading a file: it is done once in a
- * process, and quicker where the code is not optimised and the schema, which is ours, is not itself checked (half the time).
+ * process, and faster where the code is not optimised and the schema, which is autopar's own, is not checked (half the time).
  */
 export function schemaCheck<T>(schema: object, options: Options = {}): () => ValidateFunction<T> {
   let compiled: ValidateFunction<T> | null = null;

@@ -1,13 +1,13 @@
 /**
- * @file A dimension in zig-zag order: of 2n pieces rank r has r and 2n − 1 − r, one after the other, so that of a causal
- * attention all ranks have the same work. Shards stay consecutive blocks; which positions they hold is data.
+ * @file A dimension in zig-zag order: of 2n pieces rank r has r and 2n − 1 − r, one after the other, so that all ranks have the
+ * same work in causal attention. Shards stay consecutive blocks; which positions they hold is data.
  *
  *     8 positions, 2 ranks     0 1 6 7 | 2 3 4 5
  */
 import { byteLength } from './dtype.js';
 import { type DimensionOrder, elementCount, type TensorOrder, type TensorType } from './graph.js';
 
-/** By place of a dimension in zig-zag order the position of the model's order that is there; with `back` the other way round. */
+/** By place of a dimension in zig-zag order: the position in the model's order; with `back`, the inverse. */
 export function orderedPlaces(
   dimension: number,
   { size, minor, pieces }: DimensionOrder,
@@ -29,7 +29,7 @@ export function orderedPlaces(
   return places;
 }
 
-/** The bytes of a whole tensor in zig-zag order, of those in the model's order; with `back` the other way round. A fresh copy. */
+/** The bytes of a whole tensor in zig-zag order, from those in the model's order; with `back`, the inverse. A new copy. */
 export function reordered(
   data: Uint8Array,
   { dtype, shape }: TensorType,

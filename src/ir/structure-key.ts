@@ -1,5 +1,5 @@
 /**
- * @file Structural keys: operators of equal keys differ in nothing but names, wherever they stand. Those of one key have the same
+ * @file Structural keys: operators of equal keys differ only in names, wherever they are. Operators of one key have the same
  * candidates at the same costs; blocks of one key have one rule, layers of one key are planned once, segments of one key are one
  * file.
  */
@@ -12,7 +12,7 @@ import { remembered } from './remembered.js';
 /** An operator of a run. */
 type StructuredNode = Pick<Node, 'op' | 'domain' | 'attributes' | 'inputs' | 'outputs'> & Partial<Pick<Node, 'body'>>;
 
-/** What is known of a tensor beside its place, as JSON; `body`: the block inside of which it is. */
+/** Known facts of a tensor besides its place, as JSON; `body`: the block that it is in. */
 export type DescribeTensor = (tensor: string, body: Graph | null) => unknown;
 
 /** A run of operators without its names. */
@@ -23,7 +23,7 @@ export interface Structure {
   readonly places: ReadonlyMap<string, number>;
 }
 
-/** The structure of operators; `ends` are tensors that are mentioned before and behind them, in an order that counts. */
+/** The structure of operators; `ends` are tensors that are mentioned before and after them, in a significant order. */
 export function structureOf(
   nodes: readonly StructuredNode[],
   describe: DescribeTensor,
@@ -50,7 +50,7 @@ export function structureOf(
   return { key: JSON.stringify([inputs, operators, placesIn(ends.outputs ?? [])]), places };
 }
 
-/** Key of an operator by what its price can depend on, whatever its name. Every station of a compilation asks for it. */
+/** Key of an operator by everything that its cost can depend on, whatever its name. Every phase of a compilation needs it. */
 export const structureKey = remembered(keyOf);
 
 function keyOf({ domain, op, attributes, inputs, outputs, body }: OperatorView): string {

@@ -1,5 +1,5 @@
 /**
- * @file A name for something new in a graph: what is wanted, with an ordinal where that is taken.
+ * @file A name for something new in a graph: the wanted one, with an ordinal where that is taken.
  */
 
 /** `wanted`, or the first of `wanted.2`, `wanted.3`, … that is not taken. */

@@ -1,5 +1,5 @@
 /**
- * @file From a node of a graph to what the registry's functions look at: an operator with the types around it.
+ * @file From a node of a graph to the view that the registry's functions take: an operator with the types around it.
  */
 import type { FactorRule } from './factor-rule.js';
 import type { Graph, Node } from './graph.js';
@@ -7,8 +7,8 @@ import type { OperatorView } from './operator.js';
 import { operatorEntry } from './ops/index.js';
 
 /**
- * The operator with the types of its operands and results. Results whose type is not known yet are null. Of a node of a graph it
- * is one object, by which the registry remembers the rule.
+ * The operator with the types of its operands and results. Results whose type is not known yet are null. For a node of a graph
+ * it is always the same object, by which the registry remembers the rule.
  */
 export function viewOf(graph: Pick<Graph, 'tensors'>, node: Node): OperatorView {
   const known = VIEWS.get(node);
@@ -25,7 +25,7 @@ function hasTypesOf({ inputs, outputs }: OperatorView, { tensors }: Pick<Graph, 
   return isSame(inputs, node.inputs) && isSame(outputs, node.outputs);
 }
 
-/** Neither graphs nor nodes change: of each node the view in the graph that asked last. */
+/** By node the view in the graph of the latest call: neither graphs nor nodes change. */
 const VIEWS = new WeakMap<Node, { readonly graph: Pick<Graph, 'tensors'>; readonly view: OperatorView }>();
 
 function madeView(graph: Pick<Graph, 'tensors'>, node: Node): OperatorView {

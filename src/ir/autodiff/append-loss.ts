@@ -1,5 +1,5 @@
 /**
- * @file A loss behind a model's output: what PyTorch calls F.cross_entropy and F.mse_loss, with the labels as an input of the
+ * @file A loss appended to a model's output: PyTorch's F.cross_entropy and F.mse_loss, with the labels as an input of the
  * graph. `model-output` takes an output of the model that is a loss already.
  */
 import { isFloating } from '../dtype.js';
@@ -16,15 +16,15 @@ export type LossKind = 'cross_entropy' | 'mse' | 'model-output';
 
 export interface LossOptions {
   readonly kind: LossKind;
-  /** The output that the loss is of; the only floating-point one by default. */
+  /** The output to compute the loss of; the only floating-point output by default. */
   readonly output?: string;
-  /** Of cross_entropy: labels of this value count for nothing; -100 by default, as in PyTorch. */
+  /** For cross_entropy: labels of this value are ignored; -100 by default, as in PyTorch. */
   readonly ignoreIndex?: number;
-  /** Of cross_entropy: what a label of each class counts; 1 by default. */
+  /** For cross_entropy: the weight of each class; 1 by default. */
   readonly classWeights?: readonly number[];
-  /** Of cross_entropy: the share of the target that is spread evenly over all classes (Szegedy et al. 2016); 0 by default. */
+  /** For cross_entropy: the share of the target that is spread evenly over all classes (Szegedy et al. 2016); 0 by default. */
   readonly labelSmoothing?: number;
-  /** What the load-balancing loss of routers counts besides (experts/balance-loss.ts); none by default. */
+  /** Coefficient of the routers' load-balancing loss that is added (experts/balance-loss.ts); none by default. */
   readonly moeBalance?: number;
 }
 
@@ -34,13 +34,13 @@ export interface WithLoss {
   readonly loss: string;
   /** The input that was added for labels or targets; null where the model makes its loss itself. */
   readonly labels: string | null;
-  /** What labels may be where they are classes. */
+  /** The range of valid labels, where labels are classes. */
   readonly classes: LabelRange | null;
-  /** The sums that the loss is the quotient of, where it is a mean over what data decide; its gradients are the numerator's. */
+  /** The sums whose quotient is the loss, where it is a mean over a count that data decide; gradients are the numerator's. */
   readonly ratio: LossRatio | null;
 }
 
-/** A label is a class, 0 ≤ label < classes, or `ignoreIndex` where that is no null. */
+/** A label is a class, 0 ≤ label < classes, or `ignoreIndex` where that is not null. */
 export interface LabelRange {
   /** The input of the graph that holds them. */
   readonly input: string;
@@ -52,8 +52,8 @@ export interface LabelRange {
  * The graph with a loss as its first output.
  *
  * `cross_entropy`: of logits [N, C], [N, S, C] (classes last where there are three dimensions, as language models have them) or
- * [N, C, H, W] against int64 labels without the classes; the mean over the labels that count, by the weights of their classes.
- * `mse`: the mean of squares. In micro-batches every mean is made a quotient of sums over all of them.
+ * [N, C, H, W] against int64 labels without the class dimension; the mean over labels that are not ignored, weighted by class.
+ * `mse`: the mean of squared differences. With micro-batches every mean becomes a quotient of sums over all of them.
  * @throws AutoparError (input) `no-loss-output`, `ambiguous-loss`, `loss-not-scalar`, `class-weights`; (usage) `no-experts`
  */
 export function appendLoss(graph: Graph, options: LossOptions, inMicroBatches = false): WithLoss {
@@ -121,7 +121,7 @@ function ownLoss(graph: Graph, output: string, type: TensorType, evenFixed: bool
   return { graph: write.graph(), ...whole, ratio: split.ratio };
 }
 
-/** What labels may be where the model's own loss is one over classes, and reads them from an input. */
+/** The range of valid labels, where the model's own loss is over classes and reads its labels from an input. */
 function ownLabels(graph: Graph, loss: string): LabelRange | null {
   const maker = graph.nodes.find(({ outputs }) => outputs[0] === loss);
   const [scores, labels] = maker?.inputs ?? [];

@@ -1,6 +1,6 @@
 /**
- * @file The optimizer as operators of the graph: what holds for all weights (the step's number, the rate and its schedule with
- * warm-up, the scale of gradients, clipping by the global norm), then an update of each (weight-update.ts).
+ * @file The optimizer as operators of the graph: the part that all weights share (step number, learning rate and its schedule
+ * with warm-up, gradient scale, clipping by the global norm), then the update of each weight (weight-update.ts).
  */
 import type { Graph, TensorType } from '../graph.js';
 import { summationType } from '../ops/expansion.js';
@@ -9,18 +9,18 @@ import type { OptimizerOptions, TrainedWeight } from './optimizer-options.js';
 import { EVERYWHERE, type UpdateOwner, UpdateWriter } from './update-writer.js';
 import { updateWeight } from './weight-update.js';
 
-/** What gradients have still to be divided by. */
+/** Divisors that are still to be applied to the gradients. */
 export interface GradientScale {
-  /** Scalar that the loss is divided by; gradients are zero where it is. */
+  /** Scalar that the loss is divided by; gradients are zero where it is zero. */
   readonly denominator: string | null;
-  /** What the loss was multiplied by before it was differentiated. */
+  /** The scale that the loss was multiplied by before it was differentiated. */
   readonly lossScale: LossScale | null;
 }
 
 /**
  * The graph with an update of every trained weight. A gradient has its weight's type. Weights that a file holds in 16 bit are
- * updated in float32, moments with them, and rounded last: squares of gradients, and the epsilon that keeps their root from
- * being zero, are less than float16 holds (0 / 0 is not a number), and so may sums of them be more.
+ * updated in float32, with float32 moments, and rounded at the end: squared gradients, and the epsilon that keeps their root
+ * from being zero, underflow in float16 (0 / 0 is not a number), and sums of them may overflow.
  */
 export function appendOptimizer(
   graph: Graph,
@@ -41,7 +41,7 @@ export function appendOptimizer(
       forward: reader?.name ?? null,
     };
     if (!isMeasured) return { ...item, owner };
-    // Its square is summed up in the type of the update, which both read.
+    // The norm and the update both read the gradient in the type of the update.
     return {
       ...item,
       owner,
@@ -50,7 +50,7 @@ export function appendOptimizer(
   });
   const squares = isMeasured ? sumOfSquares(write, trained) : null;
   if (squares !== null && scale.lossScale && isGuarded) {
-    // An infinite gradient, or one that is not a number, makes the sum of squares so.
+    // An infinite or NaN gradient makes the sum of squares infinite or NaN.
     const limit = write.scalar('float32', Number.POSITIVE_INFINITY);
     const finite = write.add(EVERYWHERE, 'Less', [squares, limit], { dtype: 'bool', shape: [] });
     nextScale(write, EVERYWHERE, scale.lossScale, finite);
@@ -99,7 +99,7 @@ function learningRate(
   return factor === null ? number(full) : apply('Mul', factor, number(full));
 }
 
-/** What all gradients are multiplied by, for the denominator and the scale of the loss and for clipping; null for 1. */
+/** The factor of all gradients, from the denominator and the scale of the loss and from clipping; null for 1. */
 function gradientFactor(
   write: UpdateWriter,
   squares: string | null,
@@ -117,7 +117,7 @@ function gradientFactor(
   return apply('Mul', both, clipping(write, apply('Mul', norm, both), clipNorm));
 }
 
-/** 1 / x; 0 where x is: where no label counts the loss is 0 / 0 and every gradient zero, as PyTorch has it. */
+/** 1 / x, or 0 where x is 0: if all labels are ignored, the loss is 0 / 0 and every gradient zero, as in PyTorch. */
 function reciprocal(write: UpdateWriter, tensor: string): string {
   const exact = write.cast(EVERYWHERE, tensor, 'float32');
   const none = write.add(EVERYWHERE, 'Equal', [exact, write.scalar('float32', 0)], { dtype: 'bool', shape: [] });
@@ -125,7 +125,7 @@ function reciprocal(write: UpdateWriter, tensor: string): string {
   return write.add(EVERYWHERE, 'Where', [none, write.scalar('float32', 0), inverse], FLOAT);
 }
 
-/** Of all gradients together. */
+/** The sum of squares of all gradients together. */
 function sumOfSquares(write: UpdateWriter, trained: readonly Pick<TrainedWeight, 'gradient'>[]): string {
   const squares = trained.map(({ gradient }) => {
     const type = write.typeOf(gradient);

@@ -1,7 +1,7 @@
 /**
- * @file Gradients propagated through a graph, from its last operator to its first. Every operator's gradient is its registry
- * entry's; gradients of several readers are added up where the tensor is made. Gradient operators stand in
- * the layer of the operator they belong to, in the phase `backward-input` where an activation's gradient follows from them.
+ * @file Gradients propagated through a graph, from its last operator to its first. Registry entries define the gradients of
+ * operators; gradients of several readers are added up where the tensor is made. Gradient operators are in the layer of
+ * their forward operator, in the phase `backward-input` where an activation's gradient depends on them.
  */
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
@@ -13,23 +13,23 @@ import { unusedName } from '../unused-name.js';
 import { viewOf } from '../view.js';
 import { gradientsOfPlain, plainGraph, plainQuestion } from './plain-form.js';
 
-/** What gradients are asked for, and of what. */
+/** The gradients to compute: from which seeds, and of which tensors. */
 export interface GradientQuestion {
   /** By tensor of the graph: the tensor that holds its gradient. */
   readonly seeds: ReadonlyMap<string, string>;
   /** Tensors whose gradients are wanted. */
   readonly wanted: readonly string[];
-  /** What errors call the end of the way. */
+  /** The name of the loss in error messages. */
   readonly loss: string;
   /** Names of constants begin with it. */
   readonly prefix: string;
   /** A gradient in place of the registry's. */
   readonly own?: (node: Node) => Gradient | undefined;
-  /** How gradients of recognised blocks are made; null for operators that are none. */
+  /** Makes the gradients of recognised blocks; null for operators that are not blocks. */
   readonly block?: (request: BlockRequest) => BlockGradient | null;
 }
 
-/** A block whose gradient is asked for. */
+/** A block whose gradient is wanted. */
 export interface BlockRequest {
   readonly graph: Graph;
   readonly node: Node;
@@ -44,10 +44,10 @@ export interface BlockRequest {
 }
 
 export interface BlockGradient {
-  /** The block itself where it leaves more results for its gradient. */
+  /** The block itself, where it stores more results for its gradient. */
   readonly forward: Node | null;
   readonly nodes: readonly Node[];
-  /** Types of what is new outside of blocks, and constants. */
+  /** Types of the new tensors outside of blocks, and new constants. */
   readonly tensors: ReadonlyMap<string, TensorType>;
   readonly weights: ReadonlyMap<string, Weight>;
   /** Per operand: the tensor that holds its gradient. */
@@ -55,23 +55,23 @@ export interface BlockGradient {
 }
 
 export interface Backpropagated {
-  /** The graph's nodes, some of which leave more results than before. */
+  /** The graph's nodes, some of which have more results than before. */
   readonly forward: readonly Node[];
-  /** What is new, in topological order. */
+  /** The new nodes, in topological order. */
   readonly nodes: readonly Node[];
   /** All tensors and weights. */
   readonly tensors: ReadonlyMap<string, TensorType>;
   readonly weights: ReadonlyMap<string, Weight>;
-  /** By wanted tensor: the tensor that holds its gradient; without those that no way leads to. */
+  /** By wanted tensor: the tensor that holds its gradient; tensors that no gradient reaches are left out. */
   readonly gradients: ReadonlyMap<string, string>;
 }
 
-/** Hands gradients back through a graph. @throws AutoparError (input) `no-gradient` where an operator on the way has none */
+/** Propagates gradients back through a graph. @throws AutoparError (input) `no-gradient`: an operator on the path has none */
 export function backpropagate(graph: Graph, question: GradientQuestion): Backpropagated {
   return new Backpropagation(graph, question).run();
 }
 
-/** What makes an operator's gradients; null where none passes, or none is known. */
+/** The function that makes an operator's gradients; null where no gradient passes, or none is known. */
 export function gradientOperators({ gradient }: OperatorEntry): Gradient | null {
   if (gradient?.kind === 'operators') return gradient.write;
   if (gradient?.kind !== 'plain') return null;
@@ -82,7 +82,7 @@ export function gradientOperators({ gradient }: OperatorEntry): Gradient | null 
   };
 }
 
-/** Floating-point tensors that a wanted one moves. */
+/** Floating-point tensors that depend on a wanted one. */
 function movingTensors(graph: Graph, wanted: readonly string[]): ReadonlySet<string> {
   const found = new Set(wanted);
   for (const node of graph.nodes) {
@@ -126,7 +126,7 @@ class Backpropagation {
     return { forward, nodes: this.inPhases(), tensors: this.tensors, weights: this.weights, gradients };
   }
 
-  /** What is new, with the operators apart that some activation's gradient is made from. */
+  /** The new nodes; those that some activation's gradient depends on are in the phase `backward-input`. */
   private inPhases(): readonly Node[] {
     const leads = new Set(this.ofActivations);
     const phased = [...this.nodes].reverse().map((node): Node => {
@@ -137,7 +137,7 @@ class Backpropagation {
     return phased.reverse();
   }
 
-  /** Hands the gradients of a node's results back to its operands. */
+  /** Propagates the gradients of a node's results to its operands. */
   private through(node: Node, moving: ReadonlySet<string>): void {
     const { graph, question } = this;
     const wanted = node.inputs.map(
@@ -192,7 +192,7 @@ class Backpropagation {
     return sum;
   }
 
-  /** The operators of a gradient, with names of their own; returns what they make by the expansion's names. */
+  /** Adds the operators of a gradient under unique names; returns these names by the expansion's. */
   private expand(
     expansion: WrittenOperators,
     node: Node,
@@ -210,7 +210,7 @@ class Backpropagation {
     for (const [position, inner] of expansion.nodes.entries()) {
       const inputs = inner.inputs.map((name) => {
         if (name === null) return null;
-        // A gradient of one's own may read tensors of the graph by their names.
+        // A gradient in place of the registry's may read tensors of the graph by their names.
         const known = names.get(name) ?? (this.tensors.has(name) ? name : undefined);
         if (known === undefined) throw new Error(`the gradient of ${node.op} reads ${name}, which nothing makes`);
         return known;
@@ -288,7 +288,7 @@ class Backpropagation {
     return name;
   }
 
-  /** An operator on the way from a wanted tensor to the loss has no gradient. */
+  /** The error for an operator without a gradient on the path from a wanted tensor to the loss. */
   private without(node: Node): AutoparError {
     const { loss } = this.question;
     const from = this.wayTo(node);
@@ -303,7 +303,7 @@ class Backpropagation {
     );
   }
 
-  /** Some way from a wanted tensor to a node, by tensors. */
+  /** A path from a wanted tensor to a node, as names of tensors. */
   private wayTo(node: Node): readonly string[] {
     const makers = new Map(this.graph.nodes.flatMap((item) => item.outputs.map((output) => [output, item] as const)));
     const way: string[] = [node.name];
@@ -320,7 +320,7 @@ class Backpropagation {
   }
 }
 
-/** A constant of one element, where its value is at hand. */
+/** The value of a constant of one element, if it is in memory. */
 function knownNumber({ weights }: Graph, tensor: string): number | null {
   const weight = weights.get(tensor);
   if (weight?.role !== 'constant' || weight.source.kind !== 'inline' || elementCount(weight.shape) !== 1) return null;

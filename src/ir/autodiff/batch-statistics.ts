@@ -1,11 +1,11 @@
 /**
- * @file Normalisation by statistics of the batch: what a file has in evaluation form, with running statistics as weights, takes
- * the mean and variance of the whole (global) batch, and its running statistics are state that moves towards them.
+ * @file Normalisation by statistics of the batch: an operator that the file has in evaluation form, with running statistics as
+ * weights, takes the mean and variance of the whole (global) batch, and its running statistics are state that moves towards them.
  *
  *     running' = momentum · running + (1 − momentum) · batch
  *
- * as ONNX defines it: momentum is the share that stays (PyTorch's module calls 1 − momentum so), and the variance is that of the
- * batch itself, divided by its size n (PyTorch's module keeps the unbiased one, n / (n − 1) times as large).
+ * as ONNX defines it: momentum is the share that stays (1 − momentum of PyTorch's module), and the variance is that of the batch
+ * itself, divided by its size n (PyTorch's module stores the unbiased one, n / (n − 1) times as large).
  */
 import { AutoparError } from '../error.js';
 import type { Attributes, Graph, Node, TensorType } from '../graph.js';
@@ -20,22 +20,22 @@ import { ForwardWriter, readIn } from '../passes/forward-writer.js';
 type BatchStatisticsForm = Extract<TrainingForm, { kind: 'batch-statistics' }>;
 
 /**
- * Whose statistics are taken: of the whole batch; or of parts of it, one after the other, each by itself. A part's statistics
- * move the running ones by their mean over all parts, once a step.
+ * The samples that statistics are taken of: the whole batch, or consecutive parts of it, each part separately. The running
+ * statistics are updated once per step, by the mean over all parts.
  */
 export interface StatisticsParts {
   /** Parts of the graph's own batch. */
   readonly here: number;
-  /** Parts of the batch of a step: more than `here` where the graph is that of one micro-batch of it. */
+  /** Parts of the batch of a step: more than `here` where the graph covers one micro-batch of it. */
   readonly whole: number;
 }
 
 export const ONE_PART: StatisticsParts = { here: 1, whole: 1 };
 
 /**
- * The graph with batch statistics, and how many operators take them. A weight that serves the running statistics of several
- * modules (exporters merge equal values) becomes one for each; a module that is called twice moves its own twice in a step.
- * @throws AutoparError (usage) `bad-option` where parts do not go into the batch
+ * The graph with batch statistics, and how many operators take them. A weight that holds the running statistics of several
+ * modules (exporters merge equal values) becomes one per module; a module that is called twice updates its own twice in a step.
+ * @throws AutoparError (usage) `bad-option` where the number of parts does not divide the batch
  */
 export function takeBatchStatistics(
   graph: Graph,
@@ -46,9 +46,9 @@ export function takeBatchStatistics(
   if (found.size === 0) return { graph, taken: 0 };
   const write = new ForwardWriter(graph);
   const owners = ownersOf(graph, [...found], identities);
-  /** What the running statistics are by now: the weight, or what an earlier call of the module made of them. */
+  /** The current running statistics: the weight, or the result of an earlier call of the module. */
   const current = new Map<string, string>();
-  /** Those of the parts, as the latest call took them. */
+  /** Statistics of the parts from the latest call. */
   const statistics = new Map<string, string>();
   const nodes = graph.nodes.flatMap((node): readonly Node[] => {
     const form = formOf(node);
@@ -80,7 +80,7 @@ interface Move {
   readonly result: number;
   /** The weight that it is before the step. */
   readonly owner: string;
-  /** What an earlier call of the module took. */
+  /** Statistics of the parts from an earlier call of the module. */
   readonly before: string | null;
   readonly type: TensorType;
 }
@@ -113,8 +113,8 @@ function inParts(
     return add(`${vector}/each`, 'Reshape', [copies], { shape: [groups * channels] });
   };
   const operands: (string | null)[] = [beside, each(scale), each(bias)];
-  // What the running ones were has no part in the statistics themselves. ONNX Runtime writes these over the operands: each call
-  // has zeros of its own, computed of something else, since equal constants and equal operators are one.
+  // The statistics do not depend on the running ones before. ONNX Runtime writes them over the operands: each call has zeros of
+  // its own, computed from different operands, since equal constants and equal operators are merged.
   const results: (string | null)[] = [];
   for (const { operand, result, owner, before, type: own } of moves) {
     const none = write.value(at(`zero${operand}`), constant(own.dtype, [0], []));
@@ -152,7 +152,7 @@ function inParts(
         ];
   const momentum = Number(node.attributes['momentum'] ?? DEFAULT_MOMENTUM);
   const after = write.take();
-  // What micro-batches have parts of, the update adds up.
+  // Where micro-batches have some of the parts each, their shares are added up for the update.
   const update = { ...node, phase: 'update' as const };
   const step = groups < whole ? node : update;
   const running = moves.flatMap(({ operand, result, type: own }) => {
@@ -175,12 +175,12 @@ function inParts(
   return [...first, single, ...after, ...joined, ...running].map((made) => ofForward(made, node));
 }
 
-/** What once a step moves a statistic belongs to the operator that made it. */
+/** Operators that update a statistic once per step belong to the operator that made it. */
 function ofForward(made: Node, { name }: Node): Node {
   return made.phase === 'update' ? { ...made, forward: name } : made;
 }
 
-/** ONNX's own, where a node does not say it. */
+/** ONNX's default, where a node does not state it. */
 const DEFAULT_MOMENTUM = 0.9;
 
 function uneven({ name }: Node, batch: number, parts: number): AutoparError {
@@ -193,7 +193,7 @@ function uneven({ name }: Node, batch: number, parts: number): AutoparError {
   );
 }
 
-/** The graph with running statistics as they are: fine-tuning with few samples per step keeps them. */
+/** The graph with frozen running statistics, as for fine-tuning with few samples per step. */
 export function keepRunningStatistics(graph: Graph): Graph {
   const read = readIn(graph, graph.nodes);
   const nodes = graph.nodes.map((node) => {
@@ -210,12 +210,12 @@ function formOf({ op, domain }: Node): BatchStatisticsForm | null {
   return form?.kind === 'batch-statistics' ? form : null;
 }
 
-/** Its running statistics are weights: what is computed or fed cannot be state. */
+/** Whether its running statistics are weights: computed tensors and inputs cannot be state. */
 function movable(graph: Graph, node: Node): boolean {
   return formOf(node)?.running.every(({ operand }) => graph.weights.has(node.inputs[operand] ?? '')) ?? false;
 }
 
-/** The name of the statistics that each place has: one per module that is called, however often. */
+/** By place: the name of its statistics, one per module, however often the module is called. */
 function ownersOf(
   graph: Graph,
   found: readonly Node[],
@@ -228,7 +228,7 @@ function ownersOf(
   const nodeOf = new Map(found.map((node) => [node.name, node]));
   for (const units of parameterUnits(graph, weights, identities).values()) {
     for (const unit of units) {
-      // Calls of one module agree in all their weights; operators without a module are told apart by them.
+      // Calls of one module have the same weights; operators without a module are distinguished by their weights.
       const calls = new Map<string, string>();
       for (const { node, operand } of unit.places) {
         const reader = nodeOf.get(node);

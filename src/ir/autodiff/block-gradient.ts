@@ -1,6 +1,6 @@
 /**
- * @file Gradients of recognised blocks, as blocks: one node whose body computes again what the forward did not leave, so that
- * what fused kernels keep to themselves is never alive between forward and backward.
+ * @file Gradients of recognised blocks, as blocks: one node whose body recomputes the activations that the forward did not store,
+ * so that tensors inside of fused kernels are never alive between forward and backward.
  *
  *     attention        q, k, v, its result, two numbers a row (saved-rows.ts)   FlashAttention-2's backward (Dao 2023)
  *     normalisation    data, scale, and the statistics where it has them as results
@@ -22,8 +22,8 @@ import { type BlockGradient, type BlockRequest, backpropagate } from './backprop
 import { type Pieces, rowsGradient, type SavedRows, savedRows, sinkGradient, withoutSoftmax } from './saved-rows.js';
 
 /**
- * The gradient of a block; null for operators that are none. Where the operators of the gradient see dimensions in ways that
- * do not nest, they are what is returned, plain.
+ * The gradient of a block; null for operators that are not blocks. Where the operators of the gradient split dimensions in ways
+ * that do not nest, these operators are returned instead of one node.
  */
 export function blockGradient(request: BlockRequest): BlockGradient | null {
   const { node, loss, results, wanted } = request;
@@ -51,7 +51,7 @@ export function blockGradient(request: BlockRequest): BlockGradient | null {
   return rows?.sink ? withSink(request, block, rows) : block;
 }
 
-/** The gradient with that of the attention's sink, which is none of the block. */
+/** The gradient with that of the attention sink, which is not part of the block. */
 function withSink(
   { node, wanted, results, tensors }: BlockRequest,
   block: BlockGradient,
@@ -87,7 +87,7 @@ function shell({ node, results, tensors, weights }: BlockRequest): Graph {
   };
 }
 
-/** The block's operators once more, with names of their own; what they read from outside is what the block reads. */
+/** The block's operators once more, under new names; from outside they read the operands of the block. */
 function again(request: BlockRequest, body: Graph, name: string, rows: SavedRows | null): Graph {
   const { node } = request;
   const around = shell(request);

@@ -15,15 +15,15 @@ import { blockGradient } from './block-gradient.js';
 /** A graph with gradients. */
 export interface Differentiated {
   readonly graph: Graph;
-  /** By tensor asked for: the tensor that holds its gradient. */
+  /** By wanted tensor: the tensor that holds its gradient. */
   readonly gradients: ReadonlyMap<string, string>;
 }
 
 /**
  * Adds the gradients of `loss` (a scalar of the graph, any tensor) with respect to `wanted` (weights, inputs or computed
  * tensors outside of blocks). Outputs stay as they are.
- * @throws AutoparError (input) `loss-not-scalar`; `no-gradient` where an operator on the way has none, or no way leads from a
- * wanted tensor to the loss; both name the way
+ * @throws AutoparError (input) `loss-not-scalar`; `no-gradient` where an operator on the path has none, or no path leads from a
+ * wanted tensor to the loss; both name the path
  */
 export function differentiate(graph: Graph, loss: string, wanted: readonly string[]): Differentiated {
   const type = typeOf(graph, loss);
@@ -58,7 +58,7 @@ function withSeed(graph: Graph, loss: string): { readonly seeded: Graph; readonl
   return { seeded: { ...graph, tensors, weights: new Map([...graph.weights, [seed, weight]]) }, seed };
 }
 
-/** No gradient arrived: where the way ends. */
+/** The error where no gradient arrived: it names where the path ends. */
 function noWay(graph: Graph, loss: string, tensor: string): AutoparError {
   const reached = new Set([tensor]);
   let last: Node | null = null;

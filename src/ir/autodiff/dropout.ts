@@ -1,9 +1,9 @@
 /**
- * @file Dropout in its training form: what the file has as an operator that does nothing becomes
+ * @file Dropout in its training form: an operator that does nothing in the file becomes
  *
  *     y = where(bits ≥ ratio · 2^64, x / (1 − ratio), 0)
  *
- * with random bits (random-bits.ts) that every rank makes for its own block. A step draws anew; one seed gives one training.
+ * with random bits (random-bits.ts) that every rank makes for its own shard. Every step draws new bits; the seed fixes them all.
  */
 import type { Graph, Node, TensorType } from '../graph.js';
 import { constant, numbersOf } from '../ops/constants.js';
@@ -62,7 +62,7 @@ function drawing(graph: Graph, node: Node, ratio: number, write: ForwardWriter, 
   ];
 }
 
-/** What is dropped from. */
+/** The operand that elements are dropped from. */
 function dataOf(graph: Graph, node: Node): { readonly name: string; readonly type: TensorType } {
   const name = node.inputs[0] ?? '';
   const type = graph.tensors.get(name);
@@ -70,7 +70,7 @@ function dataOf(graph: Graph, node: Node): { readonly name: string; readonly typ
   return { name, type };
 }
 
-/** The share that is dropped; null where the operator is none, drops nothing, or the data says how much. */
+/** The dropout ratio; null where the operator is not a Dropout, drops nothing, or has a ratio that depends on the data. */
 function ratioOf(graph: Graph, node: Node): number | null {
   const form = formOf(node);
   if (!form) return null;

@@ -1,8 +1,8 @@
 /**
- * @file 16 bit on devices that lack it. ONNX Runtime has no bfloat16 on a CPU, and computes what is float16 there in float32
- * without rounding between operators. So every tensor of such a type is held in float32, and rounded to what the type can hold
- * where an operator makes it, as its kernel would round its result. What is computed is what a device with that type computes,
- * but for sums inside of collectives, which are exact; what moves is twice as large.
+ * @file 16 bit on devices that lack it. ONNX Runtime has no bfloat16 on a CPU, and computes float16 there in float32 without
+ * rounding between operators. So every tensor of such a type is held in float32, and rounded to the precision of the type
+ * where an operator makes it, as its kernel would round its result. The results are those of a device with that type, except
+ * for sums inside of collectives, which are exact; the communication volume is twice as large.
  */
 
 import { BLOCK_DOMAIN } from '../blocks/block.js';
@@ -19,14 +19,14 @@ const WIDE: DType = 'float32';
 const DTYPE_ATTRIBUTES: ReadonlySet<string> = new Set(['to', 'dtype']);
 
 /**
- * The graph without the type `low` but inside of blocks. It must have the type in no input and in no weight of a file
+ * The graph without the type `low`, except inside of blocks. No input and no weight of a file may have the type
  * (`canBeHeldInFloat32`).
  */
 export function heldInFloat32(graph: Graph, low: LowType): Graph {
   return held(graph, low, (near, from, to, type) => [rounding(near, low, from, to, type)]);
 }
 
-/** The graph with float32 in place of `low`, and nothing rounded: every operator stays, and what converted is the identity. */
+/** The graph with float32 in place of `low`, without rounding: operators stay, and casts to or from `low` become Identity. */
 export function inFloat32(graph: Graph, low: LowType): Graph {
   const tensors = new Map([...graph.tensors].map(([name, type]) => [name, widened(type, low)] as const));
   const typeOf = (name: string | null | undefined) => tensors.get(name ?? '')?.dtype;
@@ -40,7 +40,7 @@ export function inFloat32(graph: Graph, low: LowType): Graph {
   return { ...graph, nodes, tensors, weights };
 }
 
-/** Writes what rounds `from` to `to`, behind an operator. */
+/** Writes the operators that round `from` to `to`, after an operator. */
 type RoundWriter = (near: Node, from: string, to: string, type: TensorType) => readonly Node[];
 
 function held(graph: Graph, low: LowType, round: RoundWriter): Graph {
@@ -64,7 +64,7 @@ function held(graph: Graph, low: LowType, round: RoundWriter): Graph {
   return { ...graph, nodes, tensors, weights };
 }
 
-/** Whether the type is made inside of the graph alone. */
+/** Whether tensors of the type are made inside of the graph only. */
 export function canBeHeldInFloat32(graph: Graph, low: LowType): boolean {
   return (
     graph.inputs.every((name) => graph.tensors.get(name)?.dtype !== low) &&

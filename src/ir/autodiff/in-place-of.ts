@@ -6,15 +6,15 @@ import type { WrittenOperator, WrittenOperators } from '../operator.js';
 import { operatorEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 
-/** A graph's tables, which what is written adds to. */
+/** A graph's tables, to which new tensors and weights are added. */
 interface GraphTables {
   readonly tensors: Map<string, TensorType>;
   readonly weights: Map<string, Weight>;
 }
 
 /**
- * The operators of an expansion with names of their own, and what is called how: by the expansion's names. `given`: tensors that
- * it reads besides the operator's operands.
+ * The operators of an expansion under new names, and these names by the expansion's. `given`: tensors that it reads besides the
+ * operator's operands.
  */
 export function inPlaceOf(
   maker: Node,

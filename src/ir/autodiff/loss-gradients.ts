@@ -7,8 +7,8 @@ import { differentiate } from './differentiate.js';
 import { withoutUnread } from './without-unread.js';
 
 /**
- * Nothing is kept for another step: what counts steps for random numbers goes too.
- * @throws AutoparError (input) what loss and differentiation refuse
+ * There is no state for another step: the step counter of random numbers is dropped too.
+ * @throws AutoparError (input) the errors of loss and differentiation
  */
 export function withLossGradients(forward: Graph, options: LossOptions): Graph {
   const { graph: scored, loss } = appendLoss(forward, options);

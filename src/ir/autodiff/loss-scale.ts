@@ -1,6 +1,6 @@
 /**
- * @file Scaling the loss, so that gradients in 16 bit do not vanish (Micikevicius et al. 2018): by a number, or by one that grows
- * while gradients are finite and shrinks when they are not, as torch.amp.GradScaler has it. Its value and the number of good
+ * @file Loss scaling, so that gradients in 16 bit do not underflow (Micikevicius et al. 2018): by a fixed number, or by one that
+ * grows while gradients are finite and shrinks when they are not, as in torch.amp.GradScaler. Its value and the number of good
  * steps are state.
  */
 import { type Graph, typeOf } from '../graph.js';
@@ -15,7 +15,7 @@ const BACKOFF = 0.5;
 const GOOD_STEPS = 2000;
 
 export interface LossScale {
-  /** Scalar, float32; its state where it is dynamic. */
+  /** Scalar, float32; state where it is dynamic. */
   readonly scale: string;
   readonly isDynamic: boolean;
   /** The derived tensor was multiplied by the scale over this number. */
@@ -46,7 +46,7 @@ export function scaleLoss(graph: Graph, derived: string, scale: number | 'dynami
   return { graph: write.graph(), loss, scale: { scale: own, isDynamic, samples } };
 }
 
-/** What the scale is in the next step, given whether all gradients were finite in this one. */
+/** Writes the scale of the next step, given whether all gradients are finite in this one. */
 export function nextScale(write: UpdateWriter, owner: UpdateOwner, { scale }: LossScale, finite: string): void {
   const type = { dtype: 'float32', shape: [] } as const;
   const number = (value: number) => write.scalar('float32', value);

@@ -1,5 +1,5 @@
 /**
- * @file Writing a loss: a copy of a graph grown at its end.
+ * @file Writing a loss at the end of a copy of a graph.
  */
 import { type DType, onnxOfDtype } from '../dtype.js';
 import type { ConstantTensor, Graph, Node, TensorType, Weight } from '../graph.js';
@@ -38,7 +38,7 @@ export class LossWriter {
     return name;
   }
 
-  /** A float32 scalar that is kept from step to step, which the optimizer pairs with what it becomes. */
+  /** A float32 scalar that is kept from step to step: state, which the optimizer pairs with its next value. */
   kept(wanted: string, initial: number): string {
     const { data, ...type } = constant('float32', [initial]);
     const name = this.name(wanted, type);
@@ -53,7 +53,7 @@ export class LossWriter {
     return name;
   }
 
-  /** An operator per micro-batch. `further`: names of its results behind the first. */
+  /** An operator per micro-batch. `further`: names of its results after the first. */
   node(
     op: string,
     inputs: readonly string[],
@@ -107,7 +107,7 @@ export class LossWriter {
     });
   }
 
-  /** The graph with `first` before its other outputs, where it is none of them yet. */
+  /** The graph with `first` before its other outputs, if it is given. */
   graph(first?: string): Graph {
     const { base, nodes, tensors, weights, inputs } = this;
     const outputs = first === undefined ? base.outputs : [first, ...base.outputs];

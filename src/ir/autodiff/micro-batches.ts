@@ -1,8 +1,8 @@
 /**
- * @file A step in several micro-batches. The forward and its gradients run once per micro-batch, on its samples alone; what the
- * update reads of them is summed up on the way (gradient accumulation; GPipe, Huang et al. 2019). The step computes what one
- * batch of all samples computes, and where that is not so it is refused: an operator that mixes samples (statistics over the
- * batch, a sort or a running sum along it) would see one micro-batch's only.
+ * @file A training step in several micro-batches. Forward and backward run once per micro-batch, on its samples alone; tensors
+ * that the update reads from them are accumulated (gradient accumulation; GPipe, Huang et al. 2019). The step computes the same
+ * as one batch of all samples; a graph for which that does not hold is refused: an operator that mixes samples (statistics over
+ * the batch, a sort or a running sum along it) would see those of one micro-batch only.
  */
 import { followBatch } from '../batch.js';
 import { AutoparError } from '../error.js';
@@ -24,10 +24,10 @@ export interface BatchCut extends MicroBatches {
 }
 
 /**
- * How a forward graph's inputs and outputs are cut into `count` micro-batches. What makes the loss may sum over samples; nothing
- * else may.
+ * How a forward graph's inputs and outputs are cut into `count` micro-batches. Only the operator that makes the loss may sum over
+ * samples.
  * @param graph at the size of the whole batch, with its loss and without gradients
- * @param sums tensors that are known to add up over micro-batches: those that the loss is a quotient of, and what leads there
+ * @param sums tensors that are known to add up over micro-batches: the sums whose quotient is the loss, and tensors they need
  * @throws AutoparError (input) `no-batch`; (usage) `micro-batches-uneven`; (input) `mixes-samples`, naming the operator
  */
 export function cutMicroBatches(graph: Graph, count: number, loss: string, sums: ReadonlySet<string>): BatchCut {
@@ -93,8 +93,8 @@ function numberedFactor(graph: Graph, node: Node, marks: DimensionMarks): string
 }
 
 /**
- * The forward of one micro-batch with what numbers samples beginning at the micro-batch's first: at its number times as many as
- * it has.
+ * The forward of one micro-batch, in which operators that number samples begin at the micro-batch's first sample: at its number
+ * times its size.
  * @throws AutoparError (input) `mixes-samples` where an operator that numbers samples is not found again
  */
 export function atTheirPositions(graph: Graph, { numbering, ...microBatches }: BatchCut): Graph {
@@ -198,8 +198,8 @@ function staysIn(rule: FactorRule, name: string): boolean {
 }
 
 /**
- * The training graph with an accumulator wherever an operator of the step reads what is made per micro-batch, and behind a loss
- * that is a sum over samples.
+ * The training graph with an accumulator wherever an operator of the step reads a tensor that is made per micro-batch, and after
+ * a loss that is a sum over samples.
  * @param graph at the size of one micro-batch (`atTheirPositions`), gradients and updates in it
  */
 export function withAccumulators(graph: Graph, loss: string): Graph {
@@ -228,7 +228,7 @@ export function withAccumulators(graph: Graph, loss: string): Graph {
   });
   const summed: Graph = {
     ...graph,
-    // Behind what they add up, which is gone before the next gradient is made.
+    // Directly after the operator whose result they add up: it is freed before the next gradient is made.
     nodes: [
       ...graph.nodes.flatMap((node) => (node.phase === 'update' ? [] : [node, ...(accumulators.get(node) ?? [])])),
       ...updates,

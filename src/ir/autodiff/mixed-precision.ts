@@ -1,15 +1,15 @@
 /**
  * @file Training in 16 bit with float32 weights (Micikevicius et al. 2018), as PyTorch's autocast does it: before differentiation
- * every operator of float32 operands is given the type that its registry entry's `precision` says, and casts are put between.
+ * every operator of float32 operands is given the type that its registry entry's `precision` states, and casts are inserted.
  *
  * - Weights stay float32, and so does all state. Each operator that reads one in 16 bit has a cast of its own, so that gradients
  *   that arrive in 16 bit are added up in float32. These casts depend on no batch, but run per micro-batch: readers do.
  * - An activation is cast once for all its readers.
- * - What is moved (viewed, looked up) only to be cast to 16 bit is cast first, where that casts no more: tokens are sent to their
- *   experts in 16 bit, as in software that normalises in 16 bit.
+ * - A tensor that is moved (viewed, looked up) only to be cast to 16 bit is cast first, where that casts no more elements: tokens
+ *   are dispatched to their experts in 16 bit, as in software that normalises in 16 bit.
  * - Outputs of the model keep their type.
- * - A recognised block stays one: what is cast in it is cast in its body, so that the same is computed as without blocks.
- * - What the file computes in another type than float32 stays as it is.
+ * - A recognised block stays one: its casts are in its body, so that it computes the same as without blocks.
+ * - Operators that the file has in another type than float32 stay as they are.
  */
 import { type DType, isFloating, onnxOfDtype } from '../dtype.js';
 import { elementCount, type Graph, type Node, type TensorType, typeOf } from '../graph.js';
@@ -29,11 +29,11 @@ export function inMixedPrecision(graph: Graph, low: LowType): Graph {
   return new Lowering(graph, low, new Map(graph.tensors), around).run();
 }
 
-/** What a graph and the bodies of its blocks share. */
+/** State that a graph and the bodies of its blocks share. */
 interface PrecisionScope {
   /** The graph's outputs. */
   readonly outputs: ReadonlySet<string>;
-  /** What no input moves and a cast keeps: it takes the type of what it is combined with. */
+  /** Tensors that depend on no input and survive a cast: they take the type of the tensors that they are combined with. */
   readonly settled: Set<string>;
   /** Names of tensors, inside of bodies too. */
   readonly taken: Set<string>;
@@ -41,7 +41,7 @@ interface PrecisionScope {
 
 class Lowering {
   private readonly nodes: Node[] = [];
-  /** What a tensor of the graph is called where another name had to be found, since an output has its own. */
+  /** New names of 16-bit tensors whose own name belongs to an output of the graph. */
   private readonly renamed = new Map<string, string>();
   /** Casts of activations, by tensor and type. */
   private readonly casts = new Map<string, string>();
@@ -82,7 +82,7 @@ class Lowering {
     });
   }
 
-  /** A block is lowered inside: it takes what comes in, and gives what its last operators make. */
+  /** Lowers the body of a block: it reads operands in their present types, and results have the types that the body makes. */
   private open(block: Node, body: Graph): void {
     const tensors = new Map(body.tensors);
     for (const name of body.inputs) tensors.set(name, this.tensors.get(name) ?? typeOf(body, name));
@@ -91,7 +91,7 @@ class Lowering {
     this.nodes.push({ ...block, body: lowered });
   }
 
-  /** The type that an operator's float32 operands are brought to. */
+  /** The type that an operator's float32 operands are cast to. */
   private typeFor(node: Node): DType {
     const { precision } = operatorEntry(node);
     const floating = node.inputs.filter((name) => name !== null && isFloating(typeOf(this.graph, name).dtype));
@@ -155,7 +155,7 @@ class Lowering {
     return operatorEntry(node).infer(view);
   }
 
-  /** Parameters, and single numbers that are as good in 16 bit. */
+  /** Whether it is a parameter, or a single number that neither overflows nor underflows in 16 bit. */
   private yields(name: string): boolean {
     const weight = this.graph.weights.get(name);
     if (weight?.dtype !== 'float32') return false;
@@ -167,7 +167,7 @@ class Lowering {
   }
 }
 
-/** Operators that only move what others then read in 16 bit, and move no less than they read. */
+/** Operators that only move elements which others read in 16 bit, and that make no fewer elements than they read. */
 function movedForLow(graph: Graph): ReadonlySet<Node> {
   const readers = new Map<string, Node[]>();
   for (const node of graph.nodes) {

@@ -3,9 +3,9 @@
  */
 
 export interface RateSchedule {
-  /** Steps in which the rate grows evenly to its full height. */
+  /** Steps in which the learning rate grows linearly to its full value. */
   readonly warmup?: number;
-  /** What follows: `constant`; `linear` and `cosine` fall from full height to `floor` times it, reached after step `total`. */
+  /** After warm-up: `constant`; `linear` or `cosine` decay from the full rate to `floor` times it after step `total`. */
   readonly shape?: 'constant' | 'linear' | 'cosine';
   readonly total?: number;
   readonly floor?: number;
@@ -19,9 +19,9 @@ export interface OptimizerOptions {
   /** First and second moment's decay; 0.9 and 0.999 by default. */
   readonly betas?: readonly [number, number];
   readonly epsilon?: number;
-  /** Of parameters whose `decays` is true; 0 by default, 0.01 for AdamW as in PyTorch. */
+  /** Weight decay of parameters whose `decays` is true; 0 by default, 0.01 for AdamW as in PyTorch. */
   readonly weightDecay?: number;
-  /** Gradients are scaled so that all together are no longer than this. */
+  /** The largest global norm of the gradients: they are scaled down to it. */
   readonly clipNorm?: number;
   readonly schedule?: RateSchedule;
 }
@@ -40,7 +40,7 @@ export function learningRateAt({ learningRate, schedule = {} }: OptimizerOptions
 export interface TrainedWeight {
   readonly name: string;
   readonly gradient: string;
-  /** Whether weight decay holds for it: biases and scales are usually left out. */
+  /** Whether weight decay applies to it: biases and scales are usually left out. */
   readonly decays: boolean;
   /** Tensors of the module that it holds one after the other, as the operands of a recurrence do; 1 by default. */
   readonly parts?: number;

@@ -1,6 +1,6 @@
 /**
- * @file An operator's plain form as a graph that gradients are propagated through, and those gradients as operators. What they
- * read of the form is computed again: nothing of it is alive between forward and backward.
+ * @file An operator's plain form as a graph that gradients are propagated through, and those gradients as operators. Tensors of
+ * the form that they read are computed again: none of them is stored between forward and backward.
  */
 import { AutoparError } from '../error.js';
 import { type Graph, type Node, type TensorType, typeOf, type Weight } from '../graph.js';
@@ -40,7 +40,7 @@ export function plainGraph(view: GradientView, { nodes, constants }: WrittenOper
   return { name: view.name, nodes: typed, tensors, weights, inputs, outputs, state: [], batch: [] };
 }
 
-/** What gradients are asked for of a form, and of what. */
+/** The gradients to compute in a form: from which seeds, and of which tensors. */
 interface PlainQuestion {
   /** By result: the tensor that holds its gradient. */
   readonly seeds: ReadonlyMap<string, string>;
@@ -62,13 +62,13 @@ export function plainQuestion(view: GradientView, { outputs }: Graph): PlainQues
   return { seeds: new Map(given.map((index) => [`out${index}`, `grad${index}`])), wanted: wantedOf(view) };
 }
 
-/** What was made of a question. */
+/** The gradients computed in a form. */
 interface PlainGradients extends Pick<Graph, 'nodes' | 'weights'> {
   /** By wanted operand: the tensor that holds its gradient. */
   readonly gradients: ReadonlyMap<string, string>;
 }
 
-/** The operators that make `d0`, … of the form's gradients, and what they read of the form itself. */
+/** The operators that make the form's gradients as `d0`, …, and the operators of the form itself that they need. */
 export function gradientsOfPlain(view: GradientView, graph: Graph, made: PlainGradients): WrittenOperators {
   const nodes = needed(
     [...graph.nodes, ...made.nodes],
@@ -105,7 +105,7 @@ function wantedOf({ wanted }: GradientView): readonly string[] {
   return wanted.flatMap((isWanted, index) => (isWanted ? [`in${index}`] : []));
 }
 
-/** Nothing that the operand holds moves a result. */
+/** The gradient of an operand that no result depends on. */
 function zeros({ dtype, shape }: TensorType, name: string): WrittenOperator {
   const value = constant(dtype, [0], [1]);
   return { op: 'ConstantOfShape', attributes: { shape, value }, inputs: [], outputs: [name] };

@@ -1,6 +1,6 @@
 /**
  * @file Random numbers that depend on nothing but a seed, the number of the step, the drawing operator and the position in the
- * whole tensor, so that every rank makes its own block of them and all layouts draw the same.
+ * whole tensor, so that every rank makes its own shard of them and all layouts draw the same.
  *
  *     s₁, s₂, …                                            mix(seed + γ), mix(seed + 2 γ), …
  *     rows    r = mix(row · γ + mix(step · γ + s₁))        64 bits per row of the last dimension, [.., 1]
@@ -44,7 +44,7 @@ export class RandomBits {
     this.key = this.mixed(`${name}/key`, this.counted(this.step, this.stream(1)));
   }
 
-  /** What is written before any operator that draws, and after all of them: counting the step. */
+  /** Operators that must precede every operator that draws, and operators after all of them, which count the step. */
   surroundings(): {
     readonly before: ReturnType<ForwardWriter['take']>;
     readonly after: ReturnType<ForwardWriter['take']>;
@@ -56,7 +56,7 @@ export class RandomBits {
     return { before, after: this.write.take() };
   }
 
-  /** What `draw` reads for this shape is written now: before operators that draw. */
+  /** Writes the tensors that `draw` reads for this shape: they must precede the operators that draw. */
   prepare(shape: readonly number[]): void {
     this.rowsOf(shape.slice(0, -1));
     this.columnsOf(shape.at(-1) ?? 1);
@@ -66,7 +66,7 @@ export class RandomBits {
   draw(wanted: string, at: Neighbourhood, shape: readonly number[]): string {
     this.drawn++;
     const own = this.stream(this.drawn + 2) | 1n;
-    // Handed to programs, not part of them: repeated layers differ in it alone, and share their program.
+    // An input of programs, not part of them: repeated layers differ only in it, and share their program.
     const factor = this.write.value(`${wanted}/key`, uint64(own), 'buffer');
     const rows = this.write.add(`${wanted}/rows`, at, 'Mul', [this.rowsOf(shape.slice(0, -1)), factor]);
     const bits = this.write.add(`${wanted}/bits`, at, 'Mul', [rows, this.columnsOf(shape.at(-1) ?? 1)]);

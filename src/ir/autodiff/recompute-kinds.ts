@@ -1,10 +1,10 @@
 /**
  * @file Kinds of recompute as sets of forward operators.
  *
- *     full        all of a layer: it keeps its inputs alone
+ *     full        all of a layer: only its inputs are stored
  *     selective   the inner part of attention, from queries, keys and values to its output (Korthikanti et al. 2022)
- *     operators   all but attention in one operator, recurrences and every second product (torch's selective checkpointing)
- *     stage       all of a stage, or of a chunk of one: it keeps its inputs alone (GPipe, Huang et al. 2019)
+ *     operators   all but fused attention, recurrences and every second matmul or convolution (torch's selective checkpointing)
+ *     stage       all of a stage, or of a chunk of one: only its inputs are stored (GPipe, Huang et al. 2019)
  */
 import type { Graph, Node } from '../graph.js';
 import { entryOf, operatorRole } from '../ops/index.js';
@@ -16,8 +16,8 @@ export function repeatedLayers({ nodes }: Graph): readonly string[] {
 }
 
 /**
- * Names of the forward operators that a kind recomputes in these layers (null: what is in none). Without a result that a gradient
- * reads they are recomputed in name alone (`withClones`).
+ * Names of the forward operators that a kind recomputes in these layers (null: operators in no layer). Operators without a result
+ * that a gradient reads are named, but not run again (`withClones`).
  * @param layers null for the whole model
  */
 export function operatorsOfKind(
@@ -62,8 +62,8 @@ function isProduct(node: Node): boolean {
 }
 
 /**
- * Operators of attention that runs in parts: each Softmax between two products of activations, these products, and what stands
- * between them.
+ * Operators of unfused attention: each Softmax between two matmuls of activations, these matmuls, and the operators between
+ * them.
  */
 function innerAttention(graph: Graph, nodes: readonly Node[]): ReadonlySet<Node> {
   const makers = new Map(nodes.flatMap((node) => node.outputs.map((name) => [name, node] as const)));
@@ -71,7 +71,7 @@ function innerAttention(graph: Graph, nodes: readonly Node[]): ReadonlySet<Node>
   for (const node of nodes)
     for (const name of new Set(node.inputs)) readers.set(name, [...(readers.get(name) ?? []), node]);
   const ofActivations = (node: Node) => isProduct(node) && !node.inputs.some((name) => name && graph.weights.has(name));
-  /** What stands between a Softmax and products of activations on one side of it, with these; empty where there are none. */
+  /** Operators from a Softmax to the matmuls of activations on one side of it, these included; empty where there are none. */
   const reach = (from: Node, next: (node: Node) => readonly Node[]): readonly Node[] => {
     const found = new Set<Node>();
     const waiting = [...next(from)];

@@ -1,41 +1,42 @@
 /**
  * @file Activation checkpointing as a pass on a training graph: forward operators that the backward runs again, so that their
- * results need not be kept from one to the other.
+ * results need not be stored from one to the other.
  *
  *     forward      x ─► A ─► a ─► B ─► y            x ─► A ─► a ─► B ─► y
  *     recompute                                     x ─► A' ─► a'
  *     backward     dA(dy, x), dB(dy, a)             dA(dy, x), dB(dy, a')
  *
  * A clone has its original's attributes and operands (the random bits of a dropout depend on nothing else), its name in `forward`
- * and its group: both have one strategy. Gradients of a layer read the layer's own clones; what a layer reads of others is kept.
- * Across layers, clones read those of every layer of their place, so that only what the place reads of others is kept.
+ * and its group: both have one strategy. Gradients of a layer read the layer's own clones; tensors that a layer reads of other
+ * layers are stored. Across layers, clones read clones of every layer of their place, so that only tensors that the place reads
+ * of other places are stored.
  */
 import { type Graph, isBackward, type Node, type TensorType, typeOf } from '../graph.js';
 import { needed } from '../needed.js';
 import { entryOf } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 
-/** Where a forward operator runs, by its name: operators of different places recompute apart. null: wherever it is read. */
+/** Where a forward operator runs, by its name: operators of different places recompute separately. null: wherever it is read. */
 export type PlaceOf = (forward: string) => string | null;
 
 const ANYWHERE: PlaceOf = () => null;
 
-/** What the backward runs again. */
+/** The forward operators that the backward runs again. */
 export interface Recomputed {
   /** Names of forward operators. */
   readonly operators: ReadonlySet<string>;
-  /** Whether what one layer reads of another in its place is made again too. */
+  /** Whether tensors that one layer reads of another in its place are recomputed too. */
   readonly acrossLayers: boolean;
-  /** Whether the last micro-batch of a step keeps what the others recompute. */
+  /** Whether the last micro-batch of a step stores the activations that the others recompute. */
   readonly exceptLast: boolean;
 }
 
 export const NOTHING_RECOMPUTED: Recomputed = { operators: new Set(), acrossLayers: false, exceptLast: false };
 
 /**
- * The graph with clones of those of the operators named whose results a gradient, or another clone, reads; as it is where there
- * is none. Operators whose second result would be another are not cloned: those that draw random numbers of their own, or read
- * state which the forward changes.
+ * The graph with clones of those of the operators named whose results a gradient, or another clone, reads; unchanged where there
+ * is none. Operators whose second run would give another result are not cloned: those that draw random numbers of their own, or
+ * read state that the forward changes.
  */
 export function withClones(
   graph: Graph,
@@ -107,13 +108,13 @@ function clonable(graph: Graph, operators: ReadonlySet<string>): readonly Node[]
   );
 }
 
-/** Whether running an operator twice gives one result. */
+/** Whether running an operator twice gives the same result. */
 function isRepeatable({ op, domain }: Node): boolean {
   const entry = entryOf(op, domain);
   return entry !== undefined && entry.unproven === undefined && entry.training?.kind !== 'dropout';
 }
 
-/** Clones stand before the first gradient that reads one, with the others of its layer. */
+/** Puts clones before the first gradient that reads one, together with the other clones of its layer. */
 function beforeReaders(nodes: readonly Node[], clones: readonly Node[]): readonly Node[] {
   const makers = new Map<string | null, Node>(
     clones.flatMap((node) => node.outputs.map((name) => [name, node] as const)),

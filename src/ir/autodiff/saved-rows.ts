@@ -1,6 +1,6 @@
 /**
- * @file What a recognised attention leaves for its gradient besides its result: two numbers per row of scores S, from which the
- * probabilities are computed again without a second softmax,
+ * @file Stored activations of a recognised attention besides its result: two numbers per row of scores S, from which its gradient
+ * computes the probabilities again without a second softmax,
  *
  *     m = max S      r = max P = 1 / Σ exp(S − m)      P = exp(S − m) · r      (log-sum-exp = m − log r)
  *
@@ -8,7 +8,7 @@
  *
  *     dS = P · (dP − D)      D = Σ P dP = Σ dO O
  *
- * Their log-sum-exp alone would do but for rows where a finite mask leaves nothing: there −3.4e38 swallows the logarithm.
+ * Their log-sum-exp alone would be enough except for rows in which a finite mask hides all keys: there −3.4e38 absorbs the log.
  */
 import { isRowOfResult, type Softmax, softmaxInside } from '../blocks/attention.js';
 import { composeRule } from '../blocks/block-rule.js';
@@ -22,11 +22,11 @@ import { OperatorGradient } from '../ops/operator-gradient.js';
 import { unusedName } from '../unused-name.js';
 import { ruleOf } from '../view.js';
 
-/** An attention that leaves its rows' numbers. */
+/** An attention that stores its rows' numbers. */
 export interface SavedRows {
   /** The block with two more results. */
   readonly forward: Node;
-  /** Types of those, and of what only the gradient makes. */
+  /** Types of those two, and of tensors that only the gradient makes. */
   readonly tensors: ReadonlyMap<string, TensorType>;
   /** The block's operators with one Softmax in place of however the exporter wrote it. */
   readonly nodes: readonly Node[];
@@ -38,11 +38,11 @@ export interface SavedRows {
   readonly result: { readonly name: string; readonly dtype: DType } | null;
   readonly type: DType;
   readonly isGuarded: boolean;
-  /** A score that each row's sum counts besides those of its keys. */
+  /** The attention sink: a score that each row's sum includes besides those of its keys. */
   readonly sink: string | null;
 }
 
-/** What the gradient `name` of an attention needs; null where the block cannot leave it. */
+/** The stored numbers that the gradient `name` of an attention needs; null where the block cannot store them. */
 export function savedRows(node: Node, body: Graph, name: string): SavedRows | null {
   const softmax = softmaxInside(body);
   const scores = softmax && body.tensors.get(softmax.scores);
@@ -69,7 +69,7 @@ export function savedRows(node: Node, body: Graph, name: string): SavedRows | nu
   );
   let summing: readonly Node[] = [];
   if (!sink && type !== scores.dtype) {
-    // Half precision would lose in one number what all of a row depend on.
+    // Half precision would lose accuracy in one number that the whole row depends on.
     const powers = powersOf(add, softmax.scores, maxName, scores);
     summing = [...powers, add('ReduceSum', [lastOf(powers)], { dtype: type, shape }, rows)];
   }
@@ -154,11 +154,11 @@ export function withoutSoftmax({ nodes, ...given }: Pieces, rows: SavedRows): Pi
 }
 
 /**
- * The gradient of a sink, from that of the result (`slope`): what it takes of each row, which every key loses,
+ * The gradient of a sink, from that of the result (`slope`): the share of each row that it takes from the keys,
  *
  *     d sink = −Σ exp(sink − m) · r · D      over the rows that it is a score of
  *
- * By itself: in blocks of keys it would be counted once for each of them.
+ * It is computed separately: in blocks of keys it would be counted once per block.
  */
 export function sinkGradient(
   { forward, sink, max, share, result, type: own }: SavedRows,
@@ -199,7 +199,7 @@ export function sinkGradient(
 
 type Adder = (op: string, inputs: readonly string[], type: TensorType, attributes?: Attributes) => Node;
 
-/** Makes operators near a node, and notes the types of what they make. */
+/** Makes operators near a node, and records the types of their results. */
 function adder(near: Node, tensors: Map<string, TensorType>): Adder {
   return (op, inputs, type, attributes = {}) => {
     const name = unusedName(tensors, `${near.name}/${op}`);

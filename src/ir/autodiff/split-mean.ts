@@ -1,7 +1,7 @@
 /**
- * @file A loss that is a mean over what data decide (labels that count, weights of classes), as a ratio of two sums. Sums of
- * micro-batches and of ranks add up, means over different counts do not: both sums are made per micro-batch, gradients are
- * those of the numerator, and the division is done once per step (Megatron-LM's per-token loss does the same).
+ * @file A loss that is a mean over a count that data decide (labels not ignored, weights of classes), as a ratio of two sums.
+ * Sums of micro-batches and of ranks add up, means over different counts do not: both sums are made per micro-batch, gradients
+ * are those of the numerator, and the division is done once per step (Megatron-LM's per-token loss does the same).
  */
 import { elementCount, type Graph, type TensorType, typeOf, type Weight } from '../graph.js';
 import type { Expansion } from '../operator.js';
@@ -13,14 +13,14 @@ import { inPlaceOf } from './in-place-of.js';
 export interface LossRatio {
   readonly numerator: string;
   readonly denominator: string;
-  /** How many samples there are, counted or not: the denominator is of this size. */
+  /** The number of samples, ignored ones included: the denominator is of this magnitude. */
   readonly samples: number;
 }
 
 /**
- * The graph with the loss's maker replaced by a numerator and a denominator, whose quotient is to become the loss; null where
- * its maker is no mean over a count that data decide, or with `evenFixed` no mean at all: the mean of a micro-batch is none of
- * the whole batch, while its sum and its count add up.
+ * The graph with the operator that makes the loss replaced by a numerator and a denominator, whose quotient is to become the
+ * loss; null where that operator is not a mean over a count that data decide, or with `evenFixed` not a mean at all: the mean of
+ * a micro-batch is not that of the whole batch, while its sum and its count add up.
  */
 export function splitMean(
   graph: Graph,
@@ -30,7 +30,7 @@ export function splitMean(
   const maker = graph.nodes.find(({ outputs }) => outputs[0] === loss);
   const sums = maker && operatorEntry(maker).ratio;
   const expansion = maker && sums?.(viewOf(graph, maker));
-  // What else reads the loss reads it per micro-batch.
+  // Other readers of the loss read it per micro-batch.
   if (expansion && !evenFixed && !isDecidedByData(expansion)) return null;
   if (!maker || !expansion || graph.nodes.some(({ inputs }) => inputs.includes(loss))) return null;
   const tensors = new Map<string, TensorType>(graph.tensors);

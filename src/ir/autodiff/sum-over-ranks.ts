@@ -1,7 +1,7 @@
 /**
  * @file Gradients that data-parallel ranks add up (MindSpore's `gradients_mean: False`): each rank has the mean loss of its
- * samples, so that their sum is as many times the gradient of the mean over all of them. Where labels do not count, a mean is of
- * all labels of the batch that do, on whichever rank they are.
+ * samples, so that the sum is the gradient of the mean over all samples times the number of ranks. Where labels are ignored, a
+ * mean is over all other labels of the batch, on whichever rank they are.
  */
 import { AutoparError } from '../error.js';
 import { typeOf } from '../graph.js';
@@ -10,8 +10,8 @@ import type { WithLoss } from './append-loss.js';
 import { LossWriter } from './loss-writer.js';
 
 /**
- * The graph with a tensor that is what gradients are of, times the ranks.
- * @throws AutoparError (usage) `bad-option` where the loss is no mean: the gradients of its whole batch are a sum as they are
+ * The graph with the tensor to differentiate, multiplied by the number of ranks.
+ * @throws AutoparError (usage) `bad-option` where the loss is not a mean: the gradients of its whole batch are a sum already
  */
 export function summedOverRanks(
   { graph, loss, ratio }: WithLoss,

@@ -1,7 +1,7 @@
 /**
- * @file The training graph: a forward graph, a loss, its gradients and an optimizer, as one graph whose step begins with what the
- * step before left. Trained weights, moments and the step's number are inputs with a first value (`initial`), since they change;
- * what is not trained stays a weight.
+ * @file The training graph: a forward graph, a loss, its gradients and an optimizer, as one graph whose step begins with the
+ * state of the step before. Trained weights, moments and the step number are inputs with an initial value (`initial`), since
+ * they change; weights that are not trained stay weights.
  */
 import { batchDimensions } from '../batch.js';
 import { flattenBlocks } from '../blocks/flatten-blocks.js';
@@ -26,17 +26,17 @@ export interface TrainingOptions {
   readonly optimizer: OptimizerOptions;
   /** Names of the weights to train; every floating-point parameter by default. */
   readonly trained?: readonly string[];
-  /** Whether weight decay holds for a weight; by default for those of two dimensions and more, not for biases and scales. */
+  /** Whether weight decay applies to a weight; by default to those of two dimensions and more, not to biases and scales. */
   readonly decays?: (name: string) => boolean;
   /** float32 throughout by default; else computed in 16 bit with weights and state in float32 (mixed-precision.ts). */
   readonly precision?: TrainingPrecision;
-  /** What the loss is multiplied by for its gradients; dynamic for fp16, 1 for the others. */
+  /** The loss scale of its gradients; dynamic by default for fp16, 1 for the others. */
   readonly lossScale?: number | 'dynamic';
   /** Data-parallel ranks whose gradients, each of the mean loss of its samples, are added up; left out: gradients of the mean. */
   readonly summedOver?: number;
-  /** Devices lack 16-bit types: what would be so is held in float32, and rounded (held-in-float32.ts). */
+  /** Devices lack 16-bit types: 16-bit tensors are held in float32, and rounded (held-in-float32.ts). */
   readonly isHeldInFloat32?: boolean;
-  /** How a step is cut in micro-batches, of which `forward` is one; left out where it is one batch. */
+  /** How a step is cut into micro-batches, of which `forward` is one; left out where it is one batch. */
   readonly microBatches?: BatchCut;
   /**
    * The loss is a quotient of sums wherever it is one in micro-batches; gradients are then the same with micro-batches and
@@ -53,23 +53,23 @@ export type LowPrecision = Exclude<TrainingPrecision, 'fp32'>;
 export const LOW_TYPES: Readonly<Record<LowPrecision, LowType>> = { fp16: 'float16', bf16: 'bfloat16' };
 
 export interface TrainingGraph {
-  /** Its first output is the loss; outputs of the model follow, then what is kept for the next step. */
+  /** Its first output is the loss; outputs of the model follow, then the state for the next step. */
   readonly graph: Graph;
   readonly loss: string;
   /** The input that labels or targets are fed to; null where the model makes its loss itself. */
   readonly labels: string | null;
-  /** What labels may be where they are classes. */
+  /** The range of valid labels, where labels are classes. */
   readonly classes: LabelRange | null;
   readonly trained: readonly string[];
   /** By trained weight the gradient that its update reads: of all micro-batches, before loss scale, denominator and clipping. */
   readonly gradients: ReadonlyMap<string, string>;
-  /** Scalar that they are all divided by before clipping, so that they are those of the mean; null for 1. */
+  /** Scalar that all gradients are divided by before clipping, so that they are those of the mean; null for 1. */
   readonly divisor: string | null;
-  /** The loss scale over this number is what they are divided by besides, where there is a loss scale. */
+  /** Gradients are also divided by the loss scale over this number, where there is a loss scale. */
   readonly lossScaleSamples: number;
 }
 
-/** @throws AutoparError (input) `nothing-to-train`; what loss and differentiation refuse */
+/** @throws AutoparError (input) `nothing-to-train`; errors of the loss and of differentiation */
 export function trainingGraph(given: Graph, options: TrainingOptions): TrainingGraph {
   const { precision = 'fp32', lossScale = precision === 'fp16' ? 'dynamic' : undefined, microBatches } = options;
   const { inSums = microBatches !== undefined } = options;
@@ -85,7 +85,7 @@ export function trainingGraph(given: Graph, options: TrainingOptions): TrainingG
   );
   const trained = options.trained ?? trainableWeights(scored);
   checkTrained(scored, trained);
-  // A sum's gradients are to be as large as the mean's over the whole batch: 16 bit hold no more.
+  // Gradients of a sum are scaled to those of the mean over the whole batch: larger ones may overflow in 16 bit.
   const samples = (ratio?.samples ?? 1) * (ratio ? (microBatches?.count ?? 1) : 1);
   const scaled = lossScale === undefined ? null : scaleLoss(scored, derived, lossScale, samples);
   const { graph, gradients } = differentiate(scaled?.graph ?? scored, scaled?.loss ?? derived, trained);
@@ -115,7 +115,7 @@ export function trainingGraph(given: Graph, options: TrainingOptions): TrainingG
   };
 }
 
-/** Of a weight of a recurrence: each direction has weights of its own, and a bias for what it reads and one for its state. */
+/** Parts of a recurrence's weight: each direction has its own weights and two biases, one for its input and one for its state. */
 function stackedParts(reader: Node | undefined, { tensors }: Graph, name: string): number {
   if (!reader || entryOf(reader.op, reader.domain)?.family !== 'recurrent') return 1;
   const [directions = 1] = tensors.get(name)?.shape ?? [];
@@ -130,13 +130,13 @@ function firstReaders({ nodes }: Graph): ReadonlyMap<string | null, Node> {
 }
 
 /**
- * How a step of training of `forward`, which holds the whole batch, is cut into `count` micro-batches.
- * @throws AutoparError what making the loss refuses, and what `cutMicroBatches` does
+ * How a training step of `forward`, which holds the whole batch, is cut into `count` micro-batches.
+ * @throws AutoparError the errors of `appendLoss` and of `cutMicroBatches`
  */
 export function cutInMicroBatches(forward: Graph, options: Pick<TrainingOptions, 'loss'>, count: number): BatchCut {
   const plain = flattenBlocks(forward);
   const { graph, loss, ratio } = appendLoss(plain, options.loss, true);
-  // The sums that the loss is a quotient of, and what leads to them, are made to add up.
+  // The sums whose quotient is the loss, and the tensors they need, add up over micro-batches.
   const own = new Set(plain.nodes);
   const made = graph.nodes
     .filter((node) => !own.has(node))
@@ -166,11 +166,11 @@ function sumsIn({ nodes }: Graph): ReadonlyMap<string, string> {
   );
 }
 
-/** The forward with its loss. A loss of the model's own that is to be parted into two sums is no block any more. */
+/** The forward with its loss. A loss of the model's own that is split into two sums is not a block any more. */
 export function withLoss(forward: Graph, options: LossOptions, inMicroBatches: boolean): WithLoss {
   if (options.kind !== 'model-output') return appendLoss(forward, options, inMicroBatches);
   const opened = appendLoss(flattenBlocks(forward, 'CrossEntropy'), options, inMicroBatches);
-  // What its labels may be, operators tell; a block of them does not.
+  // Only the operators show the range of its labels; a block of them does not.
   return opened.ratio ? opened : { ...appendLoss(forward, options, inMicroBatches), classes: opened.classes };
 }
 
@@ -200,7 +200,7 @@ function checkTrained(graph: Graph, trained: readonly string[]): void {
     );
 }
 
-/** What a step changes is an input of the graph with a first value. */
+/** Makes the state that a step changes an input of the graph with an initial value. */
 function stateAsInputs(graph: Graph): Graph {
   const kept = new Set(graph.state.map(({ input }) => input));
   const initial = new Map<string, Weight>();

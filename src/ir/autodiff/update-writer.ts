@@ -8,7 +8,7 @@ import type { Attributes, Graph, Node, StatePair, TensorType, Weight } from '../
 import { constant } from '../ops/constants.js';
 import { unusedName } from '../unused-name.js';
 
-/** What an operator of an update belongs to: a weight, or the optimizer as a whole. */
+/** The owner of an operator of an update: a weight, or the optimizer as a whole. */
 export interface UpdateOwner {
   readonly name: string;
   readonly layer: string | null;
@@ -17,12 +17,12 @@ export interface UpdateOwner {
   readonly forward: string | null;
 }
 
-/** What belongs to no weight. */
+/** The owner of operators that belong to no weight. */
 export const EVERYWHERE: UpdateOwner = { name: 'optimizer', layer: null, module: ['optimizer'], forward: null };
 
 const UPDATE: BlockKind = 'OptimizerUpdate';
 
-/** Grows a copy of a graph by updates and their state. */
+/** Adds updates and their state to a copy of a graph. */
 export class UpdateWriter {
   private readonly nodes: Node[];
   private readonly tensors: Map<string, TensorType>;
@@ -33,7 +33,7 @@ export class UpdateWriter {
   private readonly inside = new Set<string>();
   private readonly made = new Map<string, string>();
   private readonly blocks = new Map<string, Node>();
-  /** A truth value; where it is false state stays as it is. */
+  /** A boolean tensor; where it is false, state stays as it is. */
   private guard: string | null = null;
 
   constructor(private readonly base: Graph) {
@@ -62,7 +62,7 @@ export class UpdateWriter {
     return name;
   }
 
-  /** A value that is kept from step to step: `initial` at first. `pair` says what it is in the next. */
+  /** State that is kept from step to step: `initial` at first. `pair` sets its value in the next step. */
   keep(wanted: string, type: TensorType, initial: Weight['source']): string {
     const name = unusedName(this.tensors, wanted);
     this.tensors.set(name, type);
@@ -74,12 +74,12 @@ export class UpdateWriter {
     return name;
   }
 
-  /** From here on pairs hold for steps in which `condition` (a truth value, scalar) holds; in others state stays. */
+  /** From here on pairs apply in steps in which `condition` (a boolean scalar) is true; in others state stays. */
   onlyWhere(condition: string): void {
     this.guard = condition;
   }
 
-  /** In the next step `input` holds what `output` is in this one. */
+  /** In the next step `input` holds the value of `output` in this one. */
   pair(input: string, output: string, owner: UpdateOwner): void {
     this.always(
       input,
@@ -125,7 +125,7 @@ export class UpdateWriter {
     return dtype === to ? tensor : this.add(owner, 'Cast', [tensor], { dtype: to, shape }, { to: onnxOfDtype(to) });
   }
 
-  /** A scalar that all updates read: made once for the same operands. To be asked for before the block that reads it is begun. */
+  /** A scalar that all updates read: made once for the same operands. Must be called before the block that reads it is begun. */
   shared(op: string, inputs: readonly string[], dtype: DType, attributes: Attributes = {}): string {
     const key = JSON.stringify([op, inputs, dtype, attributes]);
     const known = this.made.get(key) ?? this.add(EVERYWHERE, op, inputs, { dtype, shape: [] }, attributes);
@@ -134,8 +134,8 @@ export class UpdateWriter {
   }
 
   /**
-   * One block of all operators that `write` adds, which read nothing but each other, `operands` first, and scalars. Its results
-   * are what it pairs, in the order of the operands that they replace, then what `write` returns.
+   * One block of all operators that `write` adds, which read only each other, `operands` (as first inputs) and scalars. Its
+   * results are the paired state, in the order of the operands that it replaces, then the tensors that `write` returns.
    */
   block(owner: UpdateOwner, attributes: Attributes, operands: readonly string[], write: () => readonly string[]): void {
     const [firstNode, firstPair] = [this.nodes.length, this.state.length];
@@ -170,7 +170,7 @@ export class UpdateWriter {
     this.nodes.push(node);
   }
 
-  /** The graph with everything added; what is kept for the next step is among the outputs. */
+  /** The graph with everything added; state for the next step is among the outputs. */
   graph(): Graph {
     const outputs = [...new Set([...this.base.outputs, ...this.state.map(({ output }) => output)])];
     const read = new Set(this.nodes.flatMap(({ inputs }) => inputs));
@@ -187,7 +187,7 @@ export class UpdateWriter {
     };
   }
 
-  /** What moves into a body: devices have it in the kernel. */
+  /** The scalar constant of this name, which moves into a body: devices have it in the kernel. Empty for other tensors. */
   private scalarOf(name: string): readonly (readonly [string, Weight])[] {
     const weight = this.weights.get(name);
     const isInline = weight?.role === 'constant' && weight.source.kind === 'inline';

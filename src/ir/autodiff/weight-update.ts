@@ -1,9 +1,9 @@
 /**
  * @file The update of one weight: SGD with momentum and Nesterov's variant, Adam, AdamW (Loshchilov and Hutter 2019), LAMB (You
- * et al. 2020), each as PyTorch computes it. Moments are state: what a step makes of them the next one reads.
+ * et al. 2020), each as PyTorch computes it. Moments are state: each step reads the moments of the step before.
  *
- * All that is computed element by element of a weight, its gradient and its moments is one block (blocks/block.ts): accelerators
- * run it as one kernel, which reads each of them once and writes what is new. LAMB's two norms part it in two.
+ * All element-wise operators on a weight, its gradient and its moments are one block (blocks/block.ts): accelerators run it as
+ * one kernel, which reads each of them once and writes the new values. LAMB's two norms split it in two.
  */
 import { byteLength, type DType, onnxOfDtype } from '../dtype.js';
 import { elementCount, type TensorType } from '../graph.js';
@@ -11,21 +11,21 @@ import { summationType } from '../ops/expansion.js';
 import type { OptimizerOptions, TrainedWeight } from './optimizer-options.js';
 import type { UpdateOwner, UpdateWriter } from './update-writer.js';
 
-/** A weight's update, and what all updates read. */
+/** A weight's update, and the scalars that all updates read. */
 export interface WeightUpdate {
   readonly write: UpdateWriter;
   readonly owner: UpdateOwner;
   readonly options: OptimizerOptions;
   readonly item: TrainedWeight;
-  /** Scalars in float32: what the gradient is multiplied by (null for 1), the step's number, the rate. */
+  /** Scalars in float32: the factor of the gradient (null for 1), the step number, the learning rate. */
   readonly factor: string | null;
   readonly step: string;
   readonly rate: string;
 }
 
 /**
- * Adds it. A weight in 16 bit is updated in float32, its moments with it, and rounded last: squares of gradients, and the epsilon
- * that keeps their root from being zero, are less than float16 holds.
+ * Adds the update. A weight in 16 bit is updated in float32, with float32 moments, and rounded at the end: squared gradients, and
+ * the epsilon that keeps their root from being zero, underflow in float16.
  */
 export function updateWeight(update: WeightUpdate): void {
   const { kind } = update.options;
@@ -39,18 +39,18 @@ const RULES: Readonly<Record<OptimizerOptions['kind'], (update: WeightUpdate, wi
   lamb,
 };
 
-/** The type that an update is computed in, and all that it needs of it. */
+/** The type that an update is computed in, and the tensors and operators of that type. */
 interface Wide {
   readonly type: TensorType;
   readonly rate: string;
-  /** Inside of a block: the weight, and the gradient to be followed. */
+  /** Inside of a block: the weight, and its scaled gradient. */
   readonly weight: () => string;
   readonly gradient: () => string;
   readonly times: (tensor: string, value: number) => string;
   readonly apply: (op: string, ...inputs: string[]) => string;
-  /** A new state of zeros at first. */
+  /** New state that is zero at first. */
   readonly zeros: (name: string) => string;
-  /** What the weight is in the next step. */
+  /** Sets the weight of the next step. */
   readonly become: (updated: string) => void;
   readonly block: (operands: readonly string[], body: () => readonly string[]) => void;
 }
@@ -168,12 +168,12 @@ function trust({ write, owner }: WeightUpdate, own: string, change: string): str
   return write.add(owner, 'Where', [both, write.add(owner, 'Div', [own, change]), write.scalar(type.dtype, 1)], type);
 }
 
-/** What Adam, AdamW and LAMB share. */
+/** The moments that Adam, AdamW and LAMB share. */
 interface Moments {
   readonly states: readonly string[];
-  /** Of the mean, 1 − βᵗ: what it is to be divided by. */
+  /** Bias correction of the mean, 1 − βᵗ: its divisor. */
   readonly bias: string;
-  /** Inside of a block: both moments after this gradient; mean / (root of the mean square freed of its bias + epsilon). */
+  /** Inside of a block: updates both moments; returns mean / (root of the bias-corrected mean square + epsilon). */
   readonly next: (gradient: string, epsilon: number) => string;
 }
 

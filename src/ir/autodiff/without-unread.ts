@@ -1,6 +1,6 @@
 /**
- * @file Gradients are written whole, whichever of their results are read: what nothing reads is left out. Lowering leaves it out
- * too, and would cost less than a search over the graph says.
+ * @file Gradients are written whole, whichever of their results are read: operators that nothing reads are left out. Lowering
+ * leaves them out too, so that the result would cost less than a search over the graph predicts.
  */
 import type { Graph } from '../graph.js';
 import { needed } from '../needed.js';
@@ -15,7 +15,7 @@ export function withoutUnread(graph: Graph): Graph {
   const kept = new Set(nodes);
   const tensors = new Map(graph.tensors);
   const makers = new Map(nodes.flatMap((node) => node.outputs.map((output) => [output, node.name] as const)));
-  /** By operator that goes: one before it, to which its gradients belong then. */
+  /** By removed operator: one before it, to which its gradients belong then. */
   const before = new Map<string, string>();
   for (const node of graph.nodes) {
     if (kept.has(node)) continue;

@@ -1,6 +1,6 @@
 /**
- * @file Experts that exporters write one by one, each with weights of its own: results that are made alike of shared tensors and
- * of different weights. They are followed in step, from their results back to what all of them read.
+ * @file Experts that exporters write one by one, each with weights of its own: results that equal operators make of shared
+ * tensors and of different weights. All are followed together, from their results back to the tensors that all of them read.
  *
  *     y₀ = MatMul(Relu(MatMul(x, a₀)), b₀)     y₁ = MatMul(Relu(MatMul(x, a₁)), b₁)     …
  */
@@ -8,11 +8,11 @@ import { isFloating } from '../dtype.js';
 import type { Graph, Node, Weight } from '../graph.js';
 import { attributesKey } from '../passes/attributes-key.js';
 
-/** What stands in one place of every expert. */
+/** The tensors in one place of every expert. */
 export type Aligned =
-  /** The same for all. */
+  /** The same tensor for all. */
   | { readonly kind: 'shared'; readonly tensor: string }
-  /** Of each expert its own. */
+  /** One weight per expert. */
   | { readonly kind: 'weights'; readonly names: readonly string[] }
   | { readonly kind: 'made'; readonly made: AlignedNode; readonly output: number };
 
@@ -22,7 +22,7 @@ export interface AlignedNode {
   readonly inputs: readonly (Aligned | null)[];
 }
 
-/** Operators of an expert: more are no expert, but models that are alike. */
+/** The most operators of an expert: larger structures are not experts, but models that are alike. */
 const MOST_OPERATORS = 64;
 
 /** Follows results of one graph. */
@@ -37,7 +37,7 @@ export class Alignment {
     return this.makers.get(tensor);
   }
 
-  /** Results that are made alike; null where they are not, or of the same weights. */
+  /** Aligns results that are made alike; null where they are not, or are made of the same weights. */
   of(tensors: readonly string[]): { readonly root: AlignedNode; readonly nodes: readonly AlignedNode[] } | null {
     const made = new Map<string, AlignedNode>();
     const found = this.follow(tensors, made);
@@ -74,7 +74,7 @@ export class Alignment {
     return { kind: 'made', made: aligned, output };
   }
 
-  /** Numbers that are the same for all are shared; a parameter of one value is each expert's own, as exporters merge them. */
+  /** Equal constants are shared; parameters of one value are each expert's own, since exporters merge equal parameters. */
   private weights(names: readonly string[], weights: readonly Weight[]): Aligned | null {
     const [first] = weights;
     const [name = ''] = names;
@@ -93,7 +93,7 @@ export class Alignment {
     return isAlike && isFloating(dtype) ? { kind: 'weights', names } : null;
   }
 
-  /** Whether nothing but the nodes themselves reads what they make, their last results apart. */
+  /** Whether only the nodes themselves read their results, the last results excepted. */
   isClosed(nodes: readonly AlignedNode[], results: ReadonlySet<string>, readers: Readers): boolean {
     const own = new Set(nodes.flatMap((each) => each.nodes));
     const outputs = new Set(this.graph.outputs);
@@ -108,7 +108,7 @@ export class Alignment {
   }
 }
 
-/** By tensor what reads it. */
+/** By tensor: the nodes that read it. */
 export type Readers = ReadonlyMap<string, readonly Node[]>;
 
 export function readingNodes({ nodes }: Graph): Readers {

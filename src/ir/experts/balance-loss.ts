@@ -3,8 +3,9 @@
  *
  *     W · experts · Σ over experts of (share of choices that fall on it) · (its mean gate)
  *
- * for each sample by itself, then the mean over samples and the sum over layers. One that were taken over all tokens of a rank or
- * a micro-batch would differ with their number, as a product of means does. Choices have no gradient; gates have.
+ * for each sample separately, then the mean over samples and the sum over layers. A loss over all tokens of a rank or a
+ * micro-batch would depend on the number of ranks and micro-batches, as a product of means does. Choices have no gradient; gates
+ * have one.
  */
 import { onnxOfDtype } from '../dtype.js';
 import { AutoparError } from '../error.js';
@@ -16,7 +17,7 @@ import { type Samples, samplesIn } from './samples.js';
 
 const PLACE = { module: ['loss'], layer: null };
 
-/** A graph whose loss is known, and the sums that it is the quotient of, where it is one. */
+/** A graph whose loss is known, and the sums whose quotient it is, where it is a quotient. */
 interface LossGraph {
   readonly graph: Graph;
   readonly loss: string;
@@ -25,8 +26,8 @@ interface LossGraph {
 
 /**
  * The same with W times the balance of every router added. Where the loss is a quotient of sums, the balance is added to the
- * numerator once for each label, counted or not, as Megatron-LM's per-token loss has it.
- * @throws AutoparError (usage) `no-experts` where nothing chooses among experts
+ * numerator once for each label, ignored ones included, as in Megatron-LM's per-token loss.
+ * @throws AutoparError (usage) `no-experts` where no router chooses among experts
  */
 export function addBalance<Loss extends LossGraph>(scored: Loss, weight: number): Loss {
   const { graph, loss, ratio } = scored;
@@ -66,7 +67,7 @@ export function addBalance<Loss extends LossGraph>(scored: Loss, weight: number)
   return { ...scored, graph: write.graph([...nodes, ...write.take()]) };
 }
 
-/** What divides the sums reads the new one. */
+/** Makes the division of the sums read the new numerator. */
 function insert(graph: Graph, write: ForwardWriter, ratio: NonNullable<LossGraph['ratio']>, numerator: string): Graph {
   const made = write.take();
   const isQuotient = ({ op, inputs }: Node) =>
@@ -106,7 +107,7 @@ function balanceOf(write: ForwardWriter, add: Add, router: Router, { groups, tok
   return add('Mul', [products, write.value('loss/balance/mean', constant('float32', [factor]))]);
 }
 
-/** Gates of a token, which add up to one, from what is chosen by. */
+/** Gates of a token, which add up to one, from the router's scores. */
 const GATES: Readonly<Record<Router['gates'], (add: Add, scores: string) => string>> = {
   scores: (_, scores) => scores,
   softmax: (add, scores) => add('Softmax', [scores], { axis: -1 }),

@@ -13,7 +13,7 @@ import { plainRoles, type RoleDims, rolesBehind } from './roles.js';
 export interface ChosenWeights {
   /** [experts, …] */
   readonly weights: string;
-  /** The experts of each token, [..., chosen], behind views of it. */
+  /** The experts of each token, [..., chosen], before views of it. */
   readonly choice: string;
   readonly chosen: number;
   /** Tokens and their chosen experts, then features. */
@@ -23,7 +23,7 @@ export interface ChosenWeights {
 /** Views that keep the order of elements. */
 const VIEWS: ReadonlySet<string> = new Set(['Reshape', 'Squeeze', 'Unsqueeze', 'Flatten', 'Identity', 'Cast']);
 
-/** By the result. Weights have features behind the dimension of experts. */
+/** Gathered weights by the result of the Gather. Weights have features after the dimension of experts. */
 export function chosenWeights(
   graph: Graph,
   makers: ReadonlyMap<string | null, Node>,

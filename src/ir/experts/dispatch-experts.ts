@@ -1,17 +1,17 @@
 /**
  * @file Experts that each take up to a capacity of tokens, in place of every token through every expert (GShard, Lepikhin et al.
- * 2021). A sample is a group: capacity and drops are its own, so that they are the same at every degree and number of
- * micro-batches.
+ * 2021). A sample is a group: capacity and dropped tokens are per sample, so that they are the same at every degree of
+ * parallelism and number of micro-batches.
  *
  *     capacity C = ⌈factor · k · tokens of a sample / experts⌉
- *     places [g, E, C]    of each expert the first C tokens that chose it
+ *     places [g, E, C]    for each expert the first C tokens that chose it
  *     rows [g, E·C, d]    = the tokens at these places                              where tokens are
- *     [E, g·C, d] ─► the experts' products ─► [E, g·C, d]                           where experts are
- *     result [g, tokens, d] = Σ of what comes back, by gate, added to its token     where tokens are
+ *     [E, g·C, d] ─► the experts' matmuls ─► [E, g·C, d]                            where experts are
+ *     result [g, tokens, d] = Σ of the experts' results, by gate, for its token     where tokens are
  *
- * Slots that no token fills compute some token and count zero. A token that finds no slot gets nothing from that expert: what it
- * is added to stays. Nothing here knows a mesh: between `rows` and the experts' products a layout moves from groups to experts,
- * which is an all-to-all.
+ * Slots that no token fills compute some token with gate zero. A token that finds no slot is dropped by that expert: only its
+ * residual stays. Nothing here depends on a mesh: between `rows` and the experts' matmuls a layout changes from groups to
+ * experts, which is an all-to-all.
  */
 
 import { AutoparError } from '../error.js';
@@ -28,13 +28,13 @@ import { samplesIn } from './samples.js';
 export interface DispatchOptions {
   /** How tokens reach the experts of their top k; as the file has it by default. */
   readonly dispatch?: Dispatch;
-  /** What an expert takes of a sample's tokens, as a multiple of its even share; every token by default. Needs `dispatch`. */
+  /** An expert's capacity, as a multiple of its even share of a sample's tokens; every token by default. Needs `dispatch`. */
   readonly capacityFactor?: number;
 }
 
 /** A layer of experts that was dispatched. */
 export interface Dispatched {
-  /** The module, or the first product. */
+  /** The module, or the last operator. */
   readonly name: string;
   readonly experts: number;
   readonly chosen: number;
@@ -166,8 +166,8 @@ class DispatchLayer {
   }
 
   /**
-   * Places [g, slots, experts] as [g, experts · slots]; never with experts as a dimension that ep would take: they are the
-   * router's.
+   * Places [g, slots, experts] as [g, experts · slots]; never with experts as a dimension that could be sharded over ep: they are
+   * the router's.
    */
   private perExpert(places: string): string {
     const { experts } = this.block;
@@ -180,7 +180,7 @@ class DispatchLayer {
     return this.write.add('Gather', [this.write.reshape(places, [groups, capacity * experts]), order], { axis: 1 });
   }
 
-  /** What each slot's token is multiplied by, [g, slots]: zero for a slot that no token fills. */
+  /** The gate of each slot's token, [g, slots]: zero for a slot that no token fills. */
   private shares(gate: string, flat: string): string {
     const { write } = this;
     const { experts } = this.block;

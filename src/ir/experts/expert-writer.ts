@@ -1,6 +1,6 @@
 /**
- * @file What a mixture of experts computes, on rows of all experts: [experts, rows, features] for every tensor inside, however
- * the model has its dimensions.
+ * @file Writes the computation of a mixture of experts on rows of all experts: [experts, rows, features] for every tensor inside,
+ * whatever the order of dimensions in the model.
  */
 import { type Attributes, type ConstantTensor, type Graph, type Node, type TensorType, typeOf } from '../graph.js';
 import { constant } from '../ops/constants.js';
@@ -13,7 +13,7 @@ import { type RoleDims, roleList } from './roles.js';
 export class ExpertWriter {
   /** Tensors of the block as [experts, rows, features]. */
   private readonly canonical = new Map<string, string>();
-  /** Weights [experts, rows, columns] of which chosen ones are gathered, by what is gathered. */
+  /** Weights [experts, rows, columns] from which chosen ones are gathered, by the gathered tensor. */
   private readonly stacks = new Map<string, string>();
   private readonly place: Neighbourhood;
   private readonly prefix: string;
@@ -29,7 +29,7 @@ export class ExpertWriter {
     this.prefix = `${product?.node.name ?? block.end.name}/${purpose}`;
   }
 
-  /** What is weighted by the gate, [experts, rows, features], from tokens as [experts or 1, rows, features]. */
+  /** The tensor that the gate weights, [experts, rows, features], from tokens as [experts or 1, rows, features]. */
   results(tokens: string): string {
     this.canonical.set(this.block.root, tokens);
     for (const step of this.block.steps) this.step(step);
@@ -52,7 +52,7 @@ export class ExpertWriter {
     return this.add('Reshape', [tensor], { shape, allowzero: 0 });
   }
 
-  /** Of the type that another tensor has. */
+  /** A scalar constant in the type of another tensor. */
   scalar(like: string, value: number): string {
     return this.value('zero', constant(this.typeOf(like).dtype, [value]));
   }
@@ -120,7 +120,7 @@ export class ExpertWriter {
       if (output !== null) this.canonical.set(output, names[index] ?? '');
   }
 
-  /** Weights of a product as [experts, rows, columns]. */
+  /** Weights of a matmul as [experts, rows, columns]. */
   private matrices(node: Node, place: number): string {
     const rule = ruleOf(viewOf(this.graph, node));
     const operand = node.inputs[place] ?? '';

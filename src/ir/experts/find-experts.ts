@@ -1,12 +1,12 @@
 /**
- * @file Mixtures of experts as exporters write them, every token through every expert: products with weights
- * [experts, rows, columns] (Einsum or MatMul, dimensions in any order), what stands between them token by token, a product with
- * what each expert counts for each token, and the sum over experts.
+ * @file Mixtures of experts as exporters write them, every token through every expert: matmuls with weights
+ * [experts, rows, columns] (Einsum or MatMul, dimensions in any order), token-wise operators between them, a multiplication with
+ * the gate of each expert for each token, and the sum over experts.
  *
- *     root [tokens, d] ─► products ─► activation ─► products ─► · gate [tokens, experts] ─► Σ experts ─► result [tokens, d]
+ *     root [tokens, d] ─► matmuls ─► activation ─► matmuls ─► · gate [tokens, experts] ─► Σ experts ─► result [tokens, d]
  *
- * The same where each token goes through its chosen experts alone, whose weights are gathered for it (chosen-weights.ts): what is
- * said of experts is said of the chosen ones then.
+ * The same where each token goes through its chosen experts only, whose weights are gathered for it (chosen-weights.ts): the
+ * experts are the chosen ones then.
  */
 import { isFloating } from '../dtype.js';
 import { elementCount, type Graph, type Node, typeOf } from '../graph.js';
@@ -25,11 +25,11 @@ import {
   sidesOf,
 } from './roles.js';
 
-/** An operator between root and gate. `axis`: of operators that cut features. */
+/** An operator between root and gate. `cut`: an operator that splits features. */
 export interface ExpertStep {
   readonly node: Node;
   readonly kind: 'product' | 'plain' | 'cut' | 'move' | 'weights';
-  /** Roles of the dimensions of each operand; null for operands that are left out, and for weights of products. */
+  /** Roles of the dimensions of each operand; null for operands that are left out, and for weights of matmuls. */
   readonly operands: readonly (RoleDims | null)[];
 }
 
@@ -40,11 +40,11 @@ export interface ExpertBlock {
   /** [..., features], tokens in their order. */
   readonly root: string;
   readonly steps: readonly ExpertStep[];
-  /** What each expert counts for each token, with the roles of its dimensions. */
+  /** The weight of each expert for each token, with the roles of its dimensions. */
   readonly gate: { readonly tensor: string; readonly roles: RoleDims };
-  /** What the gate is multiplied with. */
+  /** The tensor that the gate is multiplied with. */
   readonly weighted: string;
-  /** The last operator, whose result is the root's tokens behind the experts. */
+  /** The last operator, whose result is the root's tokens after the experts. */
   readonly end: Node;
   /** All operators of the block. */
   readonly nodes: ReadonlySet<Node>;
@@ -69,7 +69,7 @@ export function findExperts(graph: Graph): readonly ExpertBlock[] {
   return [...seeds.values()].flatMap((group) => new ExpertWalk(graph, weights, group).block() ?? []);
 }
 
-/** How many experts products have, expert by expert. */
+/** The numbers of experts in matmuls that have a matrix for each expert. */
 export function expertCounts(graph: Graph): ReadonlySet<number> {
   const weights = expertWeights(graph);
   return new Set(graph.nodes.flatMap((node) => stackOf(graph, node, weights)?.experts ?? []));
@@ -77,30 +77,30 @@ export function expertCounts(graph: Graph): ReadonlySet<number> {
 
 interface ExpertWeights {
   readonly makers: Makers;
-  /** Weights, and what is computed of them alone. */
+  /** Weights, and tensors that are computed from weights alone. */
   readonly constant: ReadonlySet<string>;
-  /** What is gathered of them, by the result. */
+  /** Weights gathered from them, by the result. */
   readonly chosen: ReadonlyMap<string, ChosenWeights>;
 }
 
 function expertWeights(graph: Graph): ExpertWeights {
   const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
-  // State that is no weight (a cache) has no matrix for each expert.
+  // State that is not a weight (a cache) has no matrix for each expert.
   const constant = weightTensors({ ...graph, state: [] });
   return { makers, constant, chosen: chosenWeights(graph, makers, constant) };
 }
 
-/** A product of tokens with a matrix per expert. */
+/** A matmul of tokens with a matrix per expert. */
 interface Seed extends ExpertMatrices {
   readonly node: Node;
   readonly root: string;
-  /** The roles of its operands, by their places; of its weights null. */
+  /** The roles of its operands, by their places; null for its weights. */
   readonly operands: readonly (RoleDims | null)[];
 }
 
 type Makers = ReadonlyMap<string | null, Node>;
 
-/** The matrices of a product. */
+/** The matrices of a matmul. */
 interface ExpertMatrices {
   /** The operand that they are: [experts, rows, columns], or those that tokens chose. */
   readonly place: number;
@@ -113,7 +113,7 @@ interface ExpertMatrices {
   readonly each: string;
 }
 
-/** The operand of a product with a matrix for each expert; null where it has none. */
+/** The operand of a matmul with a matrix for each expert; null where it has none. */
 function stackOf(graph: Graph, node: Node, { constant, chosen }: ExpertWeights): ExpertMatrices | null {
   if (node.phase !== 'forward' || entryOf(node.op, node.domain)?.family !== 'contraction') return null;
   if (node.inputs.length !== 2) return null;
@@ -165,7 +165,7 @@ function seedOf(graph: Graph, node: Node, weights: ExpertWeights): Seed | null {
   return { ...stack, node, root: from, operands: [place === 0 ? null : roles, place === 1 ? null : roles] };
 }
 
-/** From the first products on to the sum over experts. */
+/** A walk from the first matmuls to the sum over experts. */
 class ExpertWalk {
   private readonly inside = new Map<string, RoleDims>();
   private readonly steps: ExpertStep[] = [];
@@ -184,7 +184,7 @@ class ExpertWalk {
     this.copies = group[0]?.copies ?? 1;
   }
 
-  /** null where something else than experts of one token each reads what is inside. */
+  /** The block; null where a tensor inside is read by an operator that does not treat tokens and experts separately. */
   block(): ExpertBlock | null {
     const { group } = this;
     const [first] = group;
@@ -258,7 +258,7 @@ class ExpertWalk {
     return null;
   }
 
-  /** Tokens in their order, then features. */
+  /** Whether dimensions are tokens in their order, then features. */
   private isEnd(roles: readonly string[]): boolean {
     return (
       roles.length >= 2 && roles.every((role, index) => role === (index === roles.length - 1 ? 'feature' : 'token'))
@@ -276,7 +276,7 @@ class ExpertWalk {
     return this.step(node, 'product', operands, made);
   }
 
-  /** What is weighted already, multiplied with the matrices and added up: products and gates change places. */
+  /** A matmul of the weighted tensor that also sums over experts: the gate comes before the last matmul here. */
   private summingProduct(
     node: Node,
     own: number,
@@ -303,7 +303,7 @@ class ExpertWalk {
     return this.keep(node, made);
   }
 
-  /** Every expert, and one dimension of features at most. */
+  /** Whether a tensor has every expert, and one dimension of features at most. */
   private isCanonical(made: RoleDims): boolean {
     const features = made.filter((parts) => parts.some(({ role }) => role === 'feature'));
     return (
@@ -327,7 +327,7 @@ class ExpertWalk {
     return 'inside';
   }
 
-  /** Roles of all operands: those from inside, and what the rule makes of the others; features where nothing says more. */
+  /** Roles of all operands: known ones inside, others from the rule; features where the rule gives none. */
   private operandRoles(node: Node): readonly (RoleDims | null)[] | null {
     const rule = ruleOf(viewOf(this.graph, node));
     const known = node.inputs.map((input) => this.inside.get(input ?? '') ?? null);

@@ -6,7 +6,7 @@
 import { type Graph, type Node, typeOf } from '../graph.js';
 import type { Readers } from './align-experts.js';
 
-/** What a term's result is multiplied by, or where it counts. */
+/** A factor of a term's result, or a mask of the rows in which the result counts. */
 interface Gate {
   readonly kind: 'factor' | 'mask';
   readonly tensor: string;
@@ -24,7 +24,7 @@ export interface GatedSum {
   /** The last operator. */
   readonly end: Node;
   readonly terms: readonly GatedTerm[];
-  /** What is added besides; without zeros. */
+  /** The other summands, without zeros. */
   readonly others: readonly string[];
 }
 

@@ -3,7 +3,7 @@
  *
  *     Σⱼ w[t, j] · y[t, e(t, j)]  →  Σₑ gate[t, e] · y[t, e]        gate[t, e] = Σ of the w[t, j] with e(t, j) = e
  *
- * It is the form that dispatch knows, and every rank adds up its own experts alone.
+ * Dispatch recognises this form, and every rank adds up only its own experts.
  */
 import type { FactorRule } from '../factor-rule.js';
 import { type Graph, type Node, typeOf } from '../graph.js';
@@ -15,7 +15,7 @@ import { ruleOf, viewOf } from '../view.js';
 import { readingNodes } from './align-experts.js';
 import { expertCounts } from './find-experts.js';
 
-/** The graph with sums over experts in place of gathered results; itself where there are none. */
+/** The graph with sums over experts in place of gathered results; the graph itself where there are none. */
 export function sumGathered(graph: Graph): Graph {
   const gathers = graph.nodes.filter(({ op, domain }) => op === 'GatherElements' && domain === '');
   if (gathers.length === 0) return graph;
@@ -54,19 +54,19 @@ export function sumGathered(graph: Graph): Graph {
 }
 
 interface Gathered {
-  /** Multiplies results by weights, which stand at the other place; and adds up the chosen ones unless `sum` does. */
+  /** Multiplies results by weights, which are the other operand, and adds up the chosen ones unless `sum` does. */
   readonly product: Node;
   readonly place: number;
   readonly sum: Node | null;
   readonly all: string;
   readonly experts: number;
-  /** Which experts, and what each counts, with the chosen ones along `axis` of the weights. */
+  /** The chosen experts, and their weights, with the chosen ones along `axis` of the weights. */
   readonly choice: string;
   readonly weights: string;
   readonly axis: number;
 }
 
-/** Finds what becomes of gathered results; null where it is something else than a sum by weights. */
+/** Finds the operators that read gathered results; null where these do not compute a weighted sum. */
 function finderIn(graph: Graph): (gather: Node) => Gathered | null {
   const readers = readingNodes(graph);
   const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));

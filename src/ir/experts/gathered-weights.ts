@@ -3,7 +3,7 @@
  *
  *     Σⱼ w[t, j] · f(W[e(t, j)], x[t])  →  Σₑ gate[t, e] · f(W[e], x[t])        gate[t, e] = Σ of the w[t, j] with e(t, j) = e
  *
- * It is the form that dispatch knows, and the weights are sharded by experts: a gather of matrices would need them all.
+ * Dispatch recognises this form, and the weights can be sharded over experts: a gather of matrices would need them all.
  */
 import { elementCount, type Graph, type Node, typeOf } from '../graph.js';
 import { needed } from '../needed.js';
@@ -11,7 +11,7 @@ import { ForwardWriter } from '../passes/forward-writer.js';
 import { ExpertWriter } from './expert-writer.js';
 import { type ExpertBlock, findExperts } from './find-experts.js';
 
-/** The graph with sums over experts in place of gathered weights; itself where there are none. */
+/** The graph with sums over experts in place of gathered weights; the graph itself where there are none. */
 export function sumGatheredWeights(graph: Graph): Graph {
   const blocks = findExperts(graph).filter(({ choice }) => choice !== null);
   if (blocks.length === 0) return graph;

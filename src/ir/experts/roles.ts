@@ -1,5 +1,5 @@
 /**
- * @file What the dimensions of tensors inside a mixture of experts are: tokens, experts or features. They follow from one
+ * @file Roles of the dimensions of tensors inside a mixture of experts: tokens, experts or features. Roles propagate from one
  * operator to the next through factor rules.
  *
  *     x [tokens, features] → Einsum td,edf->etf → [experts, tokens, features]
@@ -28,7 +28,7 @@ export function plainRoles(shape: readonly number[], roleOf: (axis: number) => E
   return shape.map((size, axis) => (size === 1 ? [] : [{ role: roleOf(axis), size }]));
 }
 
-/** What the positions of a factor are, major to minor: several where tokens and their copies are one dimension. */
+/** Roles of the positions of a factor, major to minor: several where tokens and their copies are one dimension. */
 type FactorRoles = ReadonlyMap<string, readonly RolePart[]>;
 
 /** Roles of a rule's factors, from those of some operands and results; null where two of them differ, or a factor has two. */

@@ -6,12 +6,12 @@ import { expertEntries } from '../ops/experts.js';
 import { type ExpertBlock, expertCounts } from './find-experts.js';
 
 export interface Router {
-  /** [..., experts]: what is chosen by. */
+  /** [..., experts]: the scores that experts are chosen by. */
   readonly scores: string;
   readonly experts: number;
   /** Experts of a token. */
   readonly chosen: number;
-  /** How gates follow: they are the scores, their softmax, or their share of the sum (of sigmoids). */
+  /** How gates are computed: they are the scores, their softmax, or their share of the sum (of sigmoids). */
   readonly gates: 'scores' | 'softmax' | 'share';
 }
 
@@ -64,7 +64,7 @@ function choice(
   return typeof k === 'number' ? { scores, experts, chosen: k } : null;
 }
 
-/** That of ONNX Runtime's operators. */
+/** The choice inside of ONNX Runtime's operators. */
 function chosenInside(graph: Graph, { op, domain, inputs, attributes }: Node): RouterChoice | null {
   const isOne = expertEntries.some((entry) => entry.op === op && entry.domain === domain);
   const [, scores] = inputs;

@@ -1,5 +1,5 @@
 /**
- * @file Rows of tokens as samples: experts' capacity and their balance are a sample's own, and so the same at every degree.
+ * @file Rows of tokens as samples: expert capacity and load balance are per sample, so the same at every degree of parallelism.
  */
 import { followBatch } from '../batch.js';
 import type { DimensionMarks } from '../follow-dimensions.js';

@@ -1,6 +1,6 @@
 /**
- * @file Einsums of three operands and more as one after the other with two, the cheapest first: gates, activations and weights of
- * experts that stand in one,
+ * @file Einsums of three operands and more as a chain of Einsums with two, the cheapest first: gates, activations and weights of
+ * experts in one Einsum,
  *
  *     te,tef,efd->td   →   te,tef->tef   tef,efd->td
  */
@@ -12,7 +12,7 @@ interface Operand {
   readonly letters: string;
 }
 
-/** The graph with Einsums of at most two operands; itself where there are no others. Repeated letters and ellipses stay. */
+/** The graph with Einsums of at most two operands, or the graph itself. Einsums with repeated letters or ellipses stay. */
 export function splitEinsums(graph: Graph): Graph {
   const writer = new ForwardWriter(graph);
   let isChanged = false;

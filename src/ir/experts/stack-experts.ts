@@ -1,9 +1,9 @@
 /**
  * @file Pass `stack-experts`: experts that are written one by one become one expert on weights [experts, rows, columns], the form
- * that dispatch and the axis of experts know. Weights stay those of the file (FileTensor.parts).
+ * that dispatch and the expert axis support. Weights stay those of the file (FileTensor.parts).
  *
  *     Σ gateₑ · expertₑ(x)  →  Σ over experts of gate · experts(x)         where results are added, each by its gate
- *     stack(expertₑ(x))     →  experts(x), experts moved to their place    where they are put side by side first
+ *     stack(expertₑ(x))     →  experts(x), experts moved to their place    where results are concatenated first
  */
 import { type Attributes, elementCount, type Graph, type Node, typeOf } from '../graph.js';
 import { needed } from '../needed.js';
@@ -16,7 +16,7 @@ import { type Aligned, type AlignedNode, Alignment, type Readers, readingNodes }
 import { type GatedTerm, sumsOf } from './gated-terms.js';
 import { stackedWeight } from './stacked-weight.js';
 
-/** The graph with all experts stacked that are made alike; itself where there are none. */
+/** The graph with all experts stacked that are made alike; the graph itself where there are none. */
 export function stackExperts(graph: Graph, identities: readonly IdentityUse[] = []): Graph {
   const alignment = new Alignment(graph);
   const readers = readingNodes(graph);
@@ -94,7 +94,7 @@ function groupsOf(
   return groups;
 }
 
-/** Results of experts that a Concat puts side by side, each with a dimension of its own for it. */
+/** Results of experts that a Concat joins along a new dimension. */
 function sideBySide(graph: Graph, node: Node, alignment: Alignment, readers: Readers): readonly string[] | null {
   if (node.op !== 'Concat' || node.domain !== '' || node.inputs.length < 2) return null;
   const axis = axisOf(node.attributes, typeOf(graph, node.outputs[0] ?? '').shape.length);
@@ -117,15 +117,15 @@ function axisOf({ axis }: Attributes, rank: number): number {
 }
 
 /**
- * A value of all experts: tokens and features [experts or 1, tokens, width], a matrix [experts, rows, columns], or what stands
- * beside tokens.
+ * A value of all experts: tokens and features [experts or 1, tokens, width], a matrix [experts, rows, columns], or a tensor that
+ * is combined with tokens.
  */
 type ExpertValue = 'tokens' | 'matrix' | 'beside';
 
 /** Views that leave tokens in their order and features as they are. */
 const VIEWS: ReadonlySet<string> = new Set(['Reshape', 'Flatten', 'Squeeze', 'Unsqueeze', 'Identity']);
 
-/** Operators that cut a dimension. */
+/** Operators that split a dimension. */
 const CUTS: ReadonlySet<string> = new Set(['Split', 'Slice']);
 
 interface StackContext {
@@ -154,7 +154,7 @@ class Stack {
     this.writer = context.writer;
   }
 
-  /** null for results that are not made alike, or read elsewhere too. */
+  /** The stack of some results; null for results that are not made alike, or read elsewhere too. */
   static of(context: StackContext, results: readonly string[], place: Node): Stack | null {
     const { graph, alignment, readers } = context;
     const found = alignment.of(results);
@@ -198,7 +198,7 @@ class Stack {
     return this.reshape(sum, shape.at(-1) === width ? shape : [...this.lead, width]);
   }
 
-  /** In place of what puts results side by side. */
+  /** Writes the results of all experts in place of the Concat. */
   moved(concat: Node): void {
     const [output = ''] = concat.outputs;
     const { shape } = typeOf(this.graph, output ?? '');
@@ -320,7 +320,7 @@ class Stack {
     return this.reshape(name, [names.length, 1, width]);
   }
 
-  /** The names that weights have in their modules, of which exporters store equal ones once. */
+  /** The names of weights in their modules: exporters store equal weights once. */
   private ownNames(names: readonly string[], nodes: readonly Node[]): readonly string[] {
     const distinct = [...new Set(names)];
     if (distinct.length === names.length) return names;

@@ -1,5 +1,5 @@
 /**
- * @file One weight in place of several of one type, a row for each, which knows where in the file its rows are.
+ * @file One weight in place of several of one type, with a row for each and the places of its rows in the file.
  */
 import { byteLength } from '../dtype.js';
 import { elementCount, plainFileTensor, type Weight } from '../graph.js';

@@ -1,7 +1,7 @@
 /**
- * @file The forms of attributes, by name. A Graph keeps attributes as plain values; ONNX tells INT from FLOAT from INTS, so
+ * @file The forms of attributes, by name. A Graph keeps attributes as plain values; ONNX distinguishes INT, FLOAT and INTS, so
  * the writer must know which to write, and the registry which to accept. In ONNX's own domain and in those of ONNX Runtime
- * a name nearly always has one form wherever it occurs; an operator for which it has another says so in its entry.
+ * a name nearly always has one form wherever it occurs; an operator for which it has another states it in its entry.
  */
 import type { AttributeValue } from '../graph.js';
 
@@ -44,7 +44,7 @@ const FORMS: ReadonlyMap<string, AttributeForm> = new Map(
   ),
 );
 
-/** The forms that an operator's entry states for names that mean something else elsewhere. */
+/** The forms that an operator's entry states for names that have another meaning elsewhere. */
 export type OwnForms = Readonly<Record<string, AttributeForm>>;
 
 /** The form of an attribute; undefined for a name that is not known. */
@@ -83,7 +83,7 @@ const CHECKS: Readonly<Record<AttributeForm, (value: AttributeValue) => boolean>
   tensor: (value) => typeof value === 'object' && 'data' in value,
 };
 
-/** How the forms are called in messages. */
+/** The forms in words, for messages. */
 export const FORM_WORDS: Readonly<Record<AttributeForm, string>> = {
   int: 'an integer',
   ints: 'a list of integers',

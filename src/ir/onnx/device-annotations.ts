@@ -9,7 +9,7 @@ export interface DeviceConfiguration {
   readonly devices: number;
 }
 
-/** How one tensor of a node is cut. */
+/** How one tensor of a node is sharded. */
 export interface ShardingSpec {
   readonly tensor: string;
   /** Shards in row-major order over `dims`: the device that holds each; a negative number is a key of `groups`. */
@@ -19,7 +19,7 @@ export interface ShardingSpec {
   readonly dims: readonly ShardedDimension[];
 }
 
-/** A cut dimension: its pieces, major to minor (one in the ordinary case), each cut into equal parts. */
+/** A sharded dimension: its pieces, major to minor (usually one), each split into equal parts. */
 export interface ShardedDimension {
   readonly axis: number;
   readonly pieces: readonly { readonly size: number | null; readonly parts: number }[];

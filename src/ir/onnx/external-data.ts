@@ -17,7 +17,7 @@ export interface ExternalFile {
 
 interface Problem {
   readonly code: string;
-  /** Of one file, and of several. */
+  /** The problem of one file, and of several. */
   readonly says: string;
   readonly many: string;
   readonly remedy: (location: string) => string;
@@ -77,7 +77,7 @@ export function problemsText(missing: readonly MissingData[]): string {
     .join(', ');
 }
 
-/** What to do about it, in an imperative. */
+/** The remedy, in the imperative. */
 export function remedyText({ problem, location }: MissingData): string {
   return PROBLEMS[problem].remedy(location);
 }

@@ -1,6 +1,6 @@
 /**
  * @file A file seen through a window: positioned reads of a few KiB at first and after a jump, of up to 4 MiB while
- * reading goes on, so that of a file full of weights only the parts between them are read.
+ * reading goes on, so that only the parts between the weights of a file are read.
  */
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
 
@@ -55,7 +55,7 @@ export class FileWindow {
   }
 }
 
-/** Largest single read: the system's limit lies just below 2 GiB. */
+/** Largest single read: the system's limit is just below 2 GiB. */
 const ONE_READ = 2 ** 30;
 
 /** Fills `into` from `offset` of an open file on. @throws RangeError where the file ends before */

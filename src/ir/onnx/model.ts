@@ -9,10 +9,10 @@ import type { MultiDevice } from './device-annotations.js';
 /** Nodes of a model, function calls expanded. The largest published models have some tens of thousands. */
 export const MOST_NODES = 200_000;
 
-/** A dimension: its size, its name or expression (`s0 + 1`), or null where the file says nothing. */
+/** A dimension: its size, its name or expression (`s0 + 1`), or null where the file states none. */
 export type SourceDimension = number | string | null;
 
-/** A named value and what the file declares of it. */
+/** A named value with the type that the file declares for it. */
 export interface SourceValue {
   readonly name: string;
   /** Null for a value that is not a tensor (a sequence) or has no type. */
@@ -21,7 +21,7 @@ export interface SourceValue {
   readonly shape: readonly SourceDimension[] | null;
 }
 
-/** What the exporter says a graph input or an initializer is. */
+/** The kind that the exporter states for a graph input or an initializer. */
 export type InputKind = 'input' | 'parameter' | 'buffer' | 'constant';
 
 export interface Initializer extends TensorType {
@@ -89,11 +89,11 @@ export interface OnnxModel {
   readonly graph: SourceGraph;
   /** By `functionKey`. */
   readonly functions: ReadonlyMap<string, SourceFunction>;
-  /** What exporter metadata says of inputs and initializers, by name. */
+  /** Kinds of inputs and initializers in exporter metadata, by name. */
   readonly kinds: ReadonlyMap<string, InputKind>;
   /** The parameters and buffers that the exported program had, as PyTorch's exporter records them; [] without a record. */
   readonly recorded: readonly RecordedTensor[];
-  /** On which devices the file wants its nodes; null where it says nothing. */
+  /** The devices that the file wants its nodes on; null where it states none. */
   readonly multiDevice: MultiDevice | null;
   readonly notes: readonly string[];
 }
@@ -101,7 +101,7 @@ export interface OnnxModel {
 /** A tensor of the exported program's modules. */
 export interface RecordedTensor {
   readonly name: string;
-  /** What operators of the program call it: `p_h_0_weight`. */
+  /** Its name in operators of the program: `p_h_0_weight`. */
   readonly placeholder: string;
   readonly kind: 'parameter' | 'buffer';
 }

@@ -1,12 +1,12 @@
 /**
- * @file Where in the module hierarchy an exporter says that a node belongs.
+ * @file The place of a node in the module hierarchy, from exporter metadata.
  *
  *     ['', 'm', 'm.model', 'm.model.layers.0', 'linear_5']   (name_scopes)   → m / model / layers.0
  *     : W2/m: Llama/m.model: LlamaModel/linear: aten.linear  (namespace)     → m / model
  *     /b.0/qkv/MatMul                                        (TorchScript)   → b.0 / qkv
  */
 
-/** The path of a node, outermost module first; empty where neither metadata nor name tells. */
+/** The path of a node, outermost module first; empty where neither metadata nor name gives it. */
 export function modulePath(name: string, metadata: ReadonlyMap<string, string>): readonly string[] {
   const scopes = metadata.get('pkg.torch.onnx.name_scopes');
   if (scopes !== undefined) return relative(pythonList(scopes).slice(0, -1));
@@ -30,7 +30,7 @@ export function commonModule(names: readonly string[]): readonly string[] {
   return indexed(end < 0 ? first : first.slice(0, end));
 }
 
-/** A path in one text. TorchScript repeats a container's name in its children's (n / n.0): it is said once. */
+/** A path in one text. TorchScript repeats a container's name in its children's (n / n.0): it is written once. */
 export function moduleText(path: readonly string[]): string {
   return path.reduce((text, step, index) => {
     const parent = path[index - 1];
@@ -39,7 +39,7 @@ export function moduleText(path: readonly string[]): string {
   }, '');
 }
 
-/** Joins an index to what it counts: h, 0, attn → h.0, attn. */
+/** Joins an index to the name before it: h, 0, attn → h.0, attn. */
 function indexed(parts: readonly string[]): readonly string[] {
   const steps: string[] = [];
   for (const part of parts) {

@@ -6,7 +6,7 @@ import type { MultiDevice, NodePlacement } from './device-annotations.js';
 import type { GraphProto, Integer64, ModelProto, NodeProto } from './schema.js';
 import { integerOf } from './tensors.js';
 
-/** What the file says of devices; null where it says nothing. */
+/** The file's device annotations; null where it has none. */
 export function multiDeviceOf(model: ModelProto): MultiDevice | null {
   const configurations = (model.configuration ?? []).map((item) => ({
     name: item.name ?? '',
@@ -30,7 +30,7 @@ function placementOf(node: NodeProto, item: NodeConfiguration): NodePlacement {
     op: node.op_type ?? '',
     outputs: (node.output ?? []).filter((output) => output !== ''),
     configuration: item.configuration_id ?? '',
-    // In proto2 a stage that is not written is not there: stage 0 is.
+    // In proto2 an unwritten stage is absent: stage 0 is always written.
     stage: Object.hasOwn(item, 'pipeline_stage') ? (item.pipeline_stage ?? null) : null,
     tensors: (item.sharding_spec ?? []).map((spec) => ({
       tensor: spec.tensor_name ?? '',

@@ -1,5 +1,5 @@
 /**
- * @file Reads an ONNX file into an OnnxModel: what the file says, checked for being readable, not yet for making sense.
+ * @file Reads an ONNX file into an OnnxModel: the contents of the file, checked for readability, not yet for validity.
  */
 
 import { stat } from 'node:fs/promises';
@@ -42,12 +42,12 @@ import { constantOfProto, initializerOf, integerOf, type TensorPlace } from './t
 const NEWEST_IR = 13;
 const NEWEST_OPSET = 27;
 const OLDEST_OPSET = 1;
-/** What protobufjs says of messages in messages more than 100 deep, the limit of protobuf's own readers. */
+/** protobufjs's error text for messages nested more than 100 deep, the limit of protobuf's own readers. */
 const TOO_DEEP = 'max depth exceeded';
 /** protobuf cannot hold more in one message. */
 const LARGEST_FILE = 2 ** 31 - 1;
 
-/** InputSpec.kind of PyTorch's exporter → what the value is. */
+/** InputSpec.kind of PyTorch's exporter → kind of the value. */
 const KINDS: Readonly<Record<string, InputKind>> = {
   USER_INPUT: 'input',
   PARAMETER: 'parameter',
@@ -57,7 +57,7 @@ const KINDS: Readonly<Record<string, InputKind>> = {
 
 /**
  * Reads `file`. External data is looked up (folder, presence, length) but not read.
- * Throws AutoparError (exit input) for files that are no ONNX models or newer than autopar knows.
+ * Throws AutoparError (exit input) for files that are not ONNX models or newer than autopar knows.
  */
 export async function readOnnx(file: string): Promise<OnnxModel> {
   const path = resolve(file);
@@ -103,7 +103,7 @@ function decode(file: string): ModelProto {
   return model;
 }
 
-/** What is wrong with a file that cannot be read. */
+/** The error for a file that cannot be read. */
 function unreadable(error: unknown, file: string): AutoparError {
   if (error instanceof AutoparError) return error;
   const problem = (code: string, message: string, hint: string): AutoparError =>
@@ -345,7 +345,7 @@ function attributeOf(proto: AttributeProto, context: ReaderContext): SourceAttri
   }
 }
 
-/** IR versions before 2 left the type out: the field that is there tells. */
+/** The type by the field that is present: IR versions before 2 left the type out. */
 function impliedType(proto: AttributeProto): number {
   const has = (field: keyof AttributeProto): boolean => Object.hasOwn(proto, field);
   if (has('f')) return ATTRIBUTE_TYPE.float;
@@ -365,7 +365,7 @@ function text(bytes: Uint8Array | undefined): string {
   return bytes?.length ? DECODER.decode(bytes) : '';
 }
 
-/** Exporters write these for a size that they do not know, as they write -1: equal ones are not of one size. */
+/** Exporters write these for a size that they do not know, as they write -1: equal ones do not mean equal sizes. */
 const NO_NAMES: ReadonlySet<string> = new Set(['', '?', '-1']);
 
 function sourceValueOf(proto: ValueInfoProto): SourceValue {
@@ -384,7 +384,7 @@ function sourceValueOf(proto: ValueInfoProto): SourceValue {
   };
 }
 
-/** Strings are no numbers, though ONNX numbers their type with the others. */
+/** The type of numbers; null for strings, though ONNX numbers their type with the others. */
 function numericOf(number: number): DType | null {
   const dtype = dtypeOfOnnx(number);
   return dtype === undefined || dtype === 'string' ? null : dtype;

@@ -2,7 +2,7 @@
  * @file Reads the structure of a model file and leaves its weights where they are.
  *
  * A protobuf message is a sequence of fields, each with its length before it, so that one can walk over a file without
- * reading what the fields hold:
+ * reading the contents of the fields:
  *
  *     ModelProto ─ ir_version, producer, opset_import, functions …     decoded by protobufjs
  *                └ graph ─ node, input, output, value_info …           decoded by protobufjs, some MiB at a time
@@ -35,10 +35,10 @@ const UINT64 = 13;
 
 /** Values above this many bytes stay in the file: whatever is folded, or compared by value, is smaller. */
 const LARGE = 2 ** 20;
-/** Fields are handed to protobufjs in runs of about this many bytes. */
+/** Fields are decoded by protobufjs in runs of about this many bytes. */
 const RUN = 4 * 2 ** 20;
 
-/** The error for a model that is larger than what can be planned in reasonable time. */
+/** The error for a model that is too large to be planned in reasonable time. */
 export function tooManyNodes(what: string, file: string): AutoparError {
   return new AutoparError(
     'too-many-nodes',
@@ -49,12 +49,12 @@ export function tooManyNodes(what: string, file: string): AutoparError {
   );
 }
 
-/** The bytes are no protobuf. */
+/** The bytes are not a protobuf. */
 class WireError extends Error {}
 
 /**
  * The model in the file `path`. Throws Node's own errors where it cannot be opened, RangeError where it ends in the middle
- * of a field, AutoparError `too-many-nodes`, other errors (of protobufjs) where it is no protobuf.
+ * of a field, AutoparError `too-many-nodes`, other errors (of protobufjs) where it is not a protobuf.
  */
 export function scanModel(path: string): ModelProto {
   const file = new FileWindow(path);
@@ -148,9 +148,9 @@ interface WireField {
 }
 
 interface Visitor {
-  /** Fields that lie side by side, to be decoded together. */
+  /** Called with adjacent fields, to be decoded together. */
   readonly run: (start: number, end: number) => void;
-  /** Whether a field is not to be part of a run but handed to `into`. */
+  /** Whether a field is passed to `into` instead of being part of a run. */
   readonly apart: (field: WireField) => boolean;
   readonly into: (field: WireField) => void;
   /** Number of a field that is left out where it is large. */
@@ -211,7 +211,7 @@ function isLarge(field: WireField): boolean {
   return field.wire === LENGTH_DELIMITED && field.end - field.content > LARGE;
 }
 
-/** One message of several parts, as protobuf merges them: lists are joined, of other fields the last counts. */
+/** One message from several parts, as protobuf merges them: lists are joined, for other fields the last part counts. */
 function merged<Message extends object>(parts: readonly Message[]): Message {
   const whole: Record<string, unknown> = {};
   for (const part of parts) {

@@ -7,7 +7,7 @@
  */
 import protobuf from 'protobufjs/light.js';
 
-/** The messages of a model that autopar looks at; all the others are carried as unknown fields. */
+/** The messages of a model that autopar reads; all others are carried as unknown fields. */
 const MESSAGES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   ModelProto: {
     ir_version: 'int64 1',
@@ -135,7 +135,7 @@ const MESSAGES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   SimpleShardedDimProto: { dim_value: 'int64 1', dim_param: 'string 2', num_shards: 'int64 3' },
 };
 
-/** A 64-bit integer as protobufjs hands it over; numbers are accepted when encoding. */
+/** A 64-bit integer as protobufjs returns it; numbers are accepted when encoding. */
 export type Integer64 = number | { readonly low: number; readonly high: number; readonly unsigned: boolean };
 
 export interface EntryProto {
@@ -147,7 +147,7 @@ export interface TensorProto {
   readonly name?: string;
   readonly dims?: readonly Integer64[];
   readonly data_type?: number;
-  /** Part of a larger tensor; nobody writes it, but a SequenceProto's elements have this number. */
+  /** Part of a larger tensor; no exporter writes it, but a SequenceProto's elements have this number. */
   readonly segment?: Uint8Array;
   readonly raw_data?: Uint8Array;
   readonly float_data?: readonly number[];
@@ -159,7 +159,7 @@ export interface TensorProto {
   readonly external_data?: readonly EntryProto[];
   readonly data_location?: number;
   readonly metadata_props?: readonly EntryProto[];
-  /** No field of ONNX's: where in the model's file the tensor's bytes are, in place of `raw_data`, which was not read. */
+  /** Not a field of ONNX: where in the model's file the tensor's bytes are, in place of `raw_data`, which was not read. */
   readonly span?: { readonly offset: number; readonly length: number };
 }
 
@@ -168,7 +168,7 @@ interface TensorTypeProto {
   readonly shape?: { readonly dim?: readonly { readonly dim_value?: Integer64; readonly dim_param?: string }[] };
 }
 
-/** A value's type: one of these is there. */
+/** A value's type: one of these is present. */
 export interface TypeProto {
   readonly tensor_type?: TensorTypeProto;
   readonly sequence_type?: { readonly elem_type?: TypeProto };
@@ -331,7 +331,7 @@ const ROOT = protobuf.Root.fromJSON({
     Object.entries(MESSAGES).map(([message, fields]) => [
       message,
       {
-        // ONNX's schema is proto2: a dimension of 0 that is written is not one that is left out.
+        // ONNX's schema is proto2: a written dimension of 0 differs from one that is left out.
         edition: 'proto2',
         fields: Object.fromEntries(Object.entries(fields).map(([name, text]) => [name, fieldOf(text)])),
       },

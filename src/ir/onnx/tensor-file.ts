@@ -1,7 +1,7 @@
 /**
  * @file ONNX's .pb test data: a file with one TensorProto.
  *
- * The file does not say what it holds: sequences and optionals are stored as SequenceProto and OptionalProto, whose fields
+ * The file does not state its kind: sequences and optionals are stored as SequenceProto and OptionalProto, whose fields
  * have the numbers of others in TensorProto (3 is an element there, a segment here; 1 a name there, the dimensions here).
  */
 import { AutoparError } from '../error.js';

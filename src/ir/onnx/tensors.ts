@@ -11,7 +11,7 @@ import type { Initializer } from './model.js';
 import type { EntryProto, Integer64, TensorProto } from './schema.js';
 import { bytesOfFile } from './weight-reader.js';
 
-/** Where a tensor is met, for messages. */
+/** Where a tensor is found, for messages. */
 export interface TensorPlace {
   /** Absolute path of the model's file. */
   readonly file: string;
@@ -53,7 +53,7 @@ export async function loadWeight(source: WeightSource): Promise<Uint8Array | nul
   return readWeight(source);
 }
 
-/** As `loadWeight`, at once. */
+/** As `loadWeight`, synchronously. */
 export function readWeight(source: WeightSource): Uint8Array | null {
   if (source.kind === 'inline') return source.data;
   if (source.kind === 'absent') return null;

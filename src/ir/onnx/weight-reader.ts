@@ -1,6 +1,6 @@
 /**
- * @file The bytes of a weight by their place, so that a reader of parts holds no more than a window of the file. Import turns
- * matrices round (`Turn`): what is turned is held whole.
+ * @file The bytes of a weight by their place, so that a reader of parts holds no more than a window of the file. Import
+ * transposes matrices (`Turn`): a transposed weight is held whole.
  */
 import { closeSync, openSync } from 'node:fs';
 import { AutoparError } from '../error.js';
@@ -21,8 +21,8 @@ type ExternalSource = Extract<WeightSource, { readonly kind: 'external' }>;
 type StackedSource = Extract<WeightSource, { readonly kind: 'stacked' }>;
 
 /**
- * Memory of at least so many bytes; the same one each time, so that what is not needed any more is none that waits for a
- * collector.
+ * Memory of at least so many bytes; the same buffer each time, so that memory that is no longer needed does not wait for the
+ * garbage collector.
  */
 export type Room = (bytes: number) => Uint8Array;
 
@@ -36,7 +36,7 @@ export function room(): Room {
 }
 
 /**
- * A weight to be read in parts; null where its value is absent. What must be held whole is held in `whole`.
+ * A weight to be read in parts; null where its value is absent. A weight that must be held whole is held in `whole`.
  * @throws AutoparError `external-data-missing`, and on reading `external-data-short`
  */
 export function openWeight(source: WeightSource, whole: Room): OpenWeight | null {
@@ -92,7 +92,7 @@ function openParts({ parts, length: all }: StackedSource, whole: Room): OpenWeig
   return { read, close };
 }
 
-/** All bytes of a weight in a file, turned as its graph has them. */
+/** All bytes of a weight in a file, transposed as its graph has them. */
 export function bytesOfFile(source: ExternalSource, whole: Room = fresh): Uint8Array {
   const file = openData(source);
   try {

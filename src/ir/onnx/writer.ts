@@ -43,7 +43,7 @@ interface WriteOptions {
 const WRITTEN_IR = 10;
 const EXTERNAL = 1;
 
-/** Versions of operator sets that the graph's file does not import; 1 where nothing is said. */
+/** Versions of operator sets that the graph's file does not import; 1 for those not listed. */
 const DOMAIN_VERSIONS: Readonly<Record<string, number>> = { 'ai.onnx.ml': 4 };
 
 /** The graph as the bytes of an ONNX model of INTERNAL_OPSET, or of a newer one where an operator needs it. */

@@ -15,8 +15,8 @@ export function writtenOut(graph: Graph): Graph {
 }
 
 /**
- * In the plainest operators that the registry has expansions to, named by what they are and by the place of the operator that
- * they stand for, `Sub_2_5`; null where the registry has no operator's form in plainer ones.
+ * In the plainest operators that the registry has expansions to, named by their type and by the place of the operator that they
+ * replace, `Sub_2_5`; null where the registry has plainer operators for none of them.
  */
 export function graphInPlainOperators(graph: Graph): Graph | null {
   const read = new Set([...graph.nodes.flatMap(({ inputs }) => inputs), ...graph.outputs]);
@@ -26,7 +26,7 @@ export function graphInPlainOperators(graph: Graph): Graph | null {
     const view = viewOf(around, node);
     const form = entry && plainFormOf(entry, view);
     if (!form) return false;
-    // Some make the first result alone.
+    // Some make only the first result.
     const made = new Set(form.nodes.flatMap(({ outputs }) => outputs));
     return node.outputs.every((name, index) => unread.has(name) || made.has(`out${index}`));
   };
@@ -35,7 +35,7 @@ export function graphInPlainOperators(graph: Graph): Graph | null {
     : null;
 }
 
-/** An operator in plainer ones; null where the registry has none. An expansion without factors for it only takes a sum apart. */
+/** An operator in plainer ones; null where the registry has none. An expansion without `expanded` factors only splits a sum. */
 function plainFormOf(entry: OperatorEntry, view: OperatorView): WrittenOperators | null {
   const { expansion, gradient, plain } = entry;
   if (plain) return plain(view);
@@ -44,7 +44,7 @@ function plainFormOf(entry: OperatorEntry, view: OperatorView): WrittenOperators
   return gradient?.kind === 'plain' ? gradient.form(view) : null;
 }
 
-/** With expansions in the place of operators, and of those that an expansion has itself, but for one inside its own. */
+/** The graph with operators replaced by expansions, also inside of expansions, except an operator in its own expansion. */
 function expandedGraph(
   graph: Graph,
   isExpanded: (node: Node, around: Pick<Graph, 'tensors'>) => boolean,
@@ -63,7 +63,7 @@ function expandedGraph(
   return { ...graph, nodes, tensors, weights };
 }
 
-/** The operators of one; what is new enters `tensors` and `weights`. */
+/** The operators of one expansion; new tensors and constants are added to `tensors` and `weights`. */
 function expanded(node: Node, tensors: Map<string, TensorType>, weights: Map<string, Weight>): readonly Node[] {
   const expansion = plainFormOf(operatorEntry(node), viewOf({ tensors }, node));
   if (!expansion) throw new Error(`${node.op} is written out and has no expansion`);

@@ -1,6 +1,6 @@
 /**
  * @file Biases that PyTorch's exporter has dropped because they are zero: an operator of the traced program reads one, and the
- * operator in the file has none. Training moves them, so it has them back.
+ * operator in the file has none. Training updates them, so they are restored.
  */
 import { byteLength } from '../dtype.js';
 import type { Initializer, InputKind, OnnxModel, SourceNode } from '../onnx/model.js';
@@ -12,7 +12,7 @@ export interface RestoredBiases {
   readonly kinds: ReadonlyMap<string, InputKind>;
 }
 
-/** The dimension of the kernel that has one bias each, by operator. */
+/** The number of biases that a kernel has, by operator. */
 const CHANNELS: Readonly<Record<string, (node: SourceNode, shape: readonly number[]) => number | undefined>> = {
   Gemm: ({ attributes }, shape) => shape[attributes['transB'] === 1 ? 0 : 1],
   Conv: (_, shape) => shape[0],

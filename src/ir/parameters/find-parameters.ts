@@ -1,6 +1,6 @@
 /**
- * @file The analysis: from a graph and the evidence of its file to parameters. It changes nothing; for computing, weights
- * stay as the file shares them, and a training graph is made from what is said here.
+ * @file The analysis: from a graph and the evidence of its file to parameters. It changes nothing; for inference, weights
+ * stay as the file shares them, and a training graph is made from the result.
  */
 import { byteLength, isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
@@ -141,8 +141,8 @@ function trainability(
 }
 
 /**
- * Tensors in natural places that operators without operands make, or that are constants of the graph: what stands beside
- * them depends on the data.
+ * Tensors in natural places that operators without operands make, or that are constants of the graph, where the reading
+ * operator depends on the data.
  */
 function generatedWeights(graph: Graph): readonly GeneratedWeight[] {
   const made = graph.nodes.flatMap((node) =>
@@ -163,7 +163,7 @@ function generatedWeights(graph: Graph): readonly GeneratedWeight[] {
   });
 }
 
-/** What the file did not say, or the user said otherwise. */
+/** Decisions on ties that the file does not state, or that the user overrides. */
 function decisionsOf(
   units: ReadonlyMap<string, readonly ParameterUnit[]>,
   tied: readonly Tied[],
@@ -187,7 +187,7 @@ function decisionsOf(
 
 const UNTIED = 'told by --untie';
 
-/** What the file calls a weight that has another name or form in the graph. */
+/** The file's names of a weight that has another name or form in the graph. */
 export function fileNames({ weights }: Graph, weight: string): readonly string[] {
   const { file } = weights.get(weight) ?? {};
   return file ? [file.name, ...(file.result === null ? [] : [file.result])] : [];

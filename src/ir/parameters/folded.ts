@@ -1,6 +1,6 @@
 /**
  * @file Parameters of the file that import has folded away: a position table read at fixed indices, a token expanded over
- * the batch. They are in no weight of the graph, so nothing could train them.
+ * the batch. They are in no weight of the graph, so they cannot be trained.
  */
 import { isFloating } from '../dtype.js';
 import type { Graph } from '../graph.js';
@@ -10,7 +10,7 @@ import type { OnnxModel, SourceNode } from '../onnx/model.js';
 export interface FoldedParameter {
   readonly name: string;
   readonly elements: number;
-  /** The constant of the graph that its value went into; null where none of the graph's names tells. */
+  /** The constant of the graph that its value went into; null where no name in the graph shows it. */
   readonly into: string | null;
 }
 
@@ -35,13 +35,13 @@ export function foldedParameters(
   }
   return gone.flatMap(([name, { shape }]) => {
     const heir = readers.has(name) ? heirOf(name, readers, graph) : undefined;
-    // What became part of another parameter (stacked gates of a recurrence) is still there.
+    // A parameter that became part of another (stacked gates of a recurrence) is still there.
     if (heir === undefined || (heir !== null && graph.weights.get(heir)?.role !== 'constant')) return [];
     return [{ name, elements: elementCount(shape), into: heir }];
   });
 }
 
-/** Tensors that are followed from one parameter: what is folded is folded soon. */
+/** The most tensors that are followed from one parameter: a folded parameter is folded after few operators. */
 const TRAIL = 1000;
 
 /** The first weight of the graph that is made of `name`; null where its trail ends at a computed tensor. */

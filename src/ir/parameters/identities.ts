@@ -1,10 +1,10 @@
 /**
- * @file Parameters that an exporter merged because their initial values were equal, and parted again by Identity:
+ * @file Parameters that an exporter merged because their initial values were equal, and separated again by Identity:
  *
  *     layers.1.out_proj.weight = Identity(layers.0.out_proj.weight)
  *
- * Import drops the Identity of a matrix, since for computing the two are one; for training the right-hand name is a
- * parameter of its own. This reads from the file's operators who used which name.
+ * Import drops the Identity of a matrix, since for inference the two are one; for training the Identity's name is a
+ * parameter of its own. This module reads from the file which operator used which name.
  */
 import type { OnnxModel, SourceNode } from '../onnx/model.js';
 
@@ -18,10 +18,10 @@ export interface IdentityUse {
   readonly node: string;
 }
 
-/** Operators that hand an initializer on under another name or form; what reads their result reads the initializer. */
+/** Operators that pass an initializer on under another name or form; readers of their result read the initializer. */
 const HANDS_ON: ReadonlySet<string> = new Set(['Identity', 'Transpose', 'Cast', 'Reshape', 'Squeeze', 'Unsqueeze']);
 
-/** Uses of initializers by way of Identity, among `nodes` (in order, functions inlined). Nodes without a name tell nothing. */
+/** Uses of initializers through Identity, among `nodes` (in order, functions inlined). Nodes without a name are skipped. */
 export function identityUses(model: OnnxModel, nodes: readonly SourceNode[]): readonly IdentityUse[] {
   const named = new Map<string, { readonly weight: string; readonly name: string | null }>();
   for (const name of model.graph.initializers.keys()) named.set(name, { weight: name, name: null });

@@ -1,6 +1,6 @@
 /**
  * @file Pass `module-names`: weights that an exporter gave names of its own (`val_460`, `onnx::MatMul_29`: matrices that it
- * stored transposed) take the name of their module's parameter, `h.0.fc.weight`, where the operator that reads them tells it.
+ * stored transposed) take the name of their module's parameter, `h.0.fc.weight`, where the operator that reads them gives it.
  * Their name in the file stays with them (FileTensor).
  */
 import { type Graph, plainFileTensor } from '../graph.js';
@@ -8,7 +8,7 @@ import type { InputKind } from '../onnx/model.js';
 import type { IdentityUse } from './identities.js';
 import { isMadeUp, parameterUnits } from './units.js';
 
-/** The graph with such weights renamed. `kinds`: what the exporter's metadata tells of initializers, whose names stay. */
+/** The graph with such weights renamed. `kinds`: kinds of initializers in exporter metadata, whose names stay. */
 export function moduleNames(
   graph: Graph,
   identities: readonly IdentityUse[],
@@ -21,7 +21,7 @@ export function moduleNames(
   for (const [name, [unit, ...others]] of parameterUnits(graph, parameters, identities)) {
     const weight = graph.weights.get(name);
     const stays = !isMadeUp(name) || kinds.has(weight?.file?.name ?? name) || weight?.source.kind === 'absent';
-    // Of several modules no one's name is the weight's, and a number at the end says that another weight has the name.
+    // With several modules the weight has no single name, and a number at the end means that another weight has the name.
     if (stays || !unit || others.length > 0 || isMadeUp(unit.name) || /\.\d+$/.test(unit.name)) continue;
     if (taken.has(unit.name) || graph.outputs.includes(name)) continue;
     taken.add(unit.name);

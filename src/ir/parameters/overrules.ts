@@ -1,5 +1,5 @@
 /**
- * @file `--tie a=b` and `--untie a`: what the user knows better.
+ * @file `--tie a=b` and `--untie a`: the user's overrides.
  */
 import { AutoparError } from '../error.js';
 import type { Graph, TensorType } from '../graph.js';
@@ -10,7 +10,7 @@ import { type Member, straightened, type Tied } from './ties.js';
 import { scattered } from './units.js';
 
 /**
- * The parameters as the user wants them; `untie` is heard first.
+ * The parameters as the user wants them; `untie` is applied first.
  * @throws AutoparError `unknown-parameter`, `tie-mismatch` (usage).
  */
 export function overruled(graph: Graph, tied: readonly Tied[], options: ParameterOptions): readonly Tied[] {
@@ -75,7 +75,7 @@ function tie(graph: Graph, tied: readonly Tied[], text: string): readonly Tied[]
   return replaced(tied, a, [{ members, why: 'told by --tie' }]).filter((item) => item !== b);
 }
 
-/** Names may hold an equals sign: the cut is where both sides are names, else the first. */
+/** Names may hold an equals sign: the text is split where both sides are names, else at the first sign. */
 function sidesOf(tied: readonly Tied[], text: string): readonly [string, string] {
   const cuts = [...text.matchAll(/=/g)].map(({ index }) => [text.slice(0, index), text.slice(index + 1)] as const);
   const known = new Set(tied.flatMap(namesOf));

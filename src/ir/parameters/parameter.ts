@@ -1,6 +1,6 @@
 /**
- * @file What the analysis of parameters says. A parameter is a value that training changes as one: a set of places of the
- * graph that share it. That is not what a file stores: exporters merge parameters whose initial values are equal, and
+ * @file The results of the parameter analysis. A parameter is a value that training changes as one: a set of places of the
+ * graph that share it. Files store something else: exporters merge parameters whose initial values are equal, and
  * store a shared one twice, once transposed.
  */
 import type { TensorType } from '../graph.js';
@@ -18,7 +18,7 @@ export interface WeightPlace extends ParameterPlace {
 }
 
 export interface Parameter extends TensorType {
-  /** Unique: the module's name for it (`h.0.attn.c_attn.weight`) where file or places tell, else the weight's. */
+  /** Unique: the module's name for it (`h.0.attn.c_attn.weight`) where file or places give it, else the weight's. */
   readonly name: string;
   readonly elements: number;
   readonly bytes: number;
@@ -30,11 +30,11 @@ export interface Parameter extends TensorType {
   readonly trainable: boolean;
   /** Why it is trainable, or not. */
   readonly why: string;
-  /** Where it is used. Places of a weight that is stored transposed say so. */
+  /** Where it is used. Places of a weight that is stored transposed are marked as such. */
   readonly places: readonly WeightPlace[];
 }
 
-/** Something that the file does not say: that several are one, or that one is several. */
+/** A decision that the file does not state: that several weights are one parameter, or that one is several. */
 export interface TieDecision {
   readonly kind: 'tied' | 'separated';
   /** The one parameter, or the several. */
@@ -62,9 +62,9 @@ export interface Parameters {
   readonly decisions: readonly TieDecision[];
 }
 
-/** What there is to decide by, besides the graph. */
+/** The evidence to decide by, besides the graph. */
 export interface ParameterEvidence {
-  /** What exporter metadata says of the file's initializers and inputs. */
+  /** Kinds of the file's initializers and inputs in exporter metadata. */
   readonly kinds: ReadonlyMap<string, InputKind>;
   readonly identities: readonly IdentityUse[];
   /** By weight: why import made it a parameter, a buffer or a constant. */
@@ -72,13 +72,13 @@ export interface ParameterEvidence {
   readonly values: SameValues;
 }
 
-/** What the user says against it. */
+/** The user's overrides. */
 export interface ParameterOptions {
   /** `a=b`: these two are one. */
   readonly tie?: readonly string[];
-  /** Each place of this parameter is one of its own; a name of one of its places parts that one only. */
+  /** Each place of this parameter becomes a parameter of its own; the name of one of its places separates that place only. */
   readonly untie?: readonly string[];
-  /** Globs of names that are trained, whatever else says. */
+  /** Globs of names that are trained, whatever the evidence. */
   readonly trainable?: readonly string[];
   /** Globs of names that are not, unless `trainable` has them. */
   readonly frozen?: readonly string[];

@@ -1,6 +1,6 @@
 /**
- * @file The graph with its parameters as weights of their own: what find-parameters.ts says becomes what a step of training
- * trains.
+ * @file The graph with its parameters as weights of their own: the parameters of find-parameters.ts become the weights that a
+ * training step updates.
  *
  *     zeros ─┬─ Add of fc1        fc1.bias ── Add of fc1
  *            └─ Add of fc2    →   fc2.bias ── Add of fc2
@@ -73,7 +73,7 @@ function endKey(node: string, operand: number): string {
   return JSON.stringify([node, operand]);
 }
 
-/** Whether a weight, or what operators on the ways make of it, is read elsewhere. */
+/** Whether a weight, or a tensor that operators on the paths make of it, is read elsewhere. */
 function servesOthers(
   graph: Graph,
   readers: ReadonlyMap<string, readonly OperandReader[]>,
@@ -91,7 +91,7 @@ function servesOthers(
   return false;
 }
 
-/** What an operator between a weight and its place does. */
+/** The operation of an operator between a weight and its place. */
 type PlacingStep = Pick<Node, 'op' | 'domain' | 'attributes'>;
 
 const TURN: PlacingStep = { op: 'Transpose', domain: '', attributes: { perm: [1, 0] } };
@@ -101,9 +101,9 @@ class PlacementWriter {
   private readonly nodeOf: ReadonlyMap<string, Node>;
   /** Per operator that reads parameters: its operands as they are to be. */
   private readonly operands = new Map<string, Map<number, string>>();
-  /** Operators that carry a parameter to its places, to stand before the first of those. */
+  /** Operators that carry a parameter to its places, to be inserted before the first of those. */
   private readonly carriers = new Map<string, Node[]>();
-  /** By parameter and operators passed: what carries its value there. */
+  /** By parameter and operators passed: the tensor that carries its value there. */
   private readonly carried = new Map<string, string>();
   private readonly names = new Map<Parameter, string>();
 
@@ -165,7 +165,7 @@ class PlacementWriter {
   private carry(name: string, { turned, through }: WeightPlace, reader: Node): string {
     const steps = through.map((step) => this.nodeOf.get(step)).filter((step) => step !== undefined);
     const [first] = steps;
-    // Turning what was stored turned undoes it.
+    // The transpose of a weight that was stored transposed is the weight itself.
     const undone = turned && first !== undefined && turnsMatrix(first);
     let [at, key] = [name, JSON.stringify([name, turned && !undone])];
     if (turned && !undone) at = this.once(key, () => this.step(`${name}/transposed`, TURN, at, reader));

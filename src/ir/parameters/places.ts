@@ -1,9 +1,9 @@
 /**
- * @file Where a graph uses its weights: the *places*, which are what training calls parameters.
+ * @file Where a graph uses its weights: the *places*, which are the parameters of training.
  *
  *     wte [V, d] ─ Gather                       lookup
  *          └────── Transpose ─ MatMul b         product, transposed
- *     bias [n] ─── Add (of a product)           bias
+ *     bias [n] ─── Add (of a matmul)            bias
  *
  * Operators with one operand (Transpose, Cast, Reshape) are looked through: the place is where the value meets another.
  */
@@ -32,9 +32,9 @@ export interface ParameterPlace {
 }
 
 /**
- * `lookup`: rows are fetched by index. `product`: contracted with data. `scale`: multiplies what was normalised. `bias`: added to
- * a product or to what was normalised. `statistics`: running statistics. `addend`: added to other data (position embeddings).
- * `scores`: added to what a softmax normalises (masks, position biases). `factor`: multiplies or divides data. `part`: becomes a
+ * `lookup`: rows are fetched by index. `product`: contracted with data. `scale`: multiplies normalised data. `bias`: added to
+ * the result of a matmul or to normalised data. `statistics`: running statistics. `addend`: added to data (position embeddings).
+ * `scores`: added to the scores of a softmax (masks, position biases). `factor`: multiplies or divides data. `part`: becomes a
  * part of data (class tokens). `start`: the state that a recurrence begins with. `standard`: subtracted from an input of the
  * model, or divides it. `other`: anything else.
  */
@@ -55,7 +55,7 @@ export type PlaceUse =
 /** Uses in which data meets parameters, and other constants as well. */
 const PLAUSIBLE: ReadonlySet<PlaceUse> = new Set(['addend', 'scores', 'factor', 'part', 'start']);
 
-/** Uses that say that a constant is no weight. */
+/** Uses that show that a constant is not a weight. */
 const NONE: ReadonlySet<PlaceUse> = new Set(['standard', 'other']);
 
 /** Families whose second and later operands are weights by nature, where the entry does not list its own. */
@@ -91,7 +91,7 @@ export interface OperandReader {
   readonly operand: number;
 }
 
-/** A tensor on the way from a weight to its places. */
+/** A tensor on the path from a weight to its places. */
 interface Trail {
   readonly tensor: string;
   readonly transposed: boolean;
@@ -134,7 +134,7 @@ class PlaceFinder {
     return places;
   }
 
-  /** The result of an operator that has but one operand and is no end of a lookup or product itself. */
+  /** The result of an operator that has only one operand and is not itself a place; null for other operators. */
   private lookThrough(node: Node): string | null {
     const operands = node.inputs.filter((tensor) => tensor !== null);
     const [result] = node.outputs.filter((tensor) => tensor !== null);
@@ -205,7 +205,7 @@ class PlaceFinder {
     return linear.length > 0 || node.op === 'Pow' ? 'factor' : 'other';
   }
 
-  /** A single number that is added to more than one channel is no bias. */
+  /** Whether it is a single number that is added to more than one channel, which is not a bias. */
   private isNumber(type: TensorType | undefined, result: string): boolean {
     const channels = this.graph.tensors.get(result)?.shape.at(-1) ?? 1;
     return channels > 1 && type !== undefined && type.shape.every((size) => size === 1);
@@ -229,7 +229,7 @@ class PlaceFinder {
     return this.makers.has(tensor) || this.graph.inputs.includes(tensor);
   }
 
-  /** Whether a tensor is what a product has summed: exporters write Gemm's bias after it, and import does. */
+  /** Whether a tensor is the result of a matmul or convolution: exporters write Gemm's bias after it, and so does import. */
   private isProduct(tensor: string): boolean {
     let at: string | null = tensor;
     for (let step = 0; at !== null && step < 4; step++) {

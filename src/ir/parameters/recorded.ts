@@ -1,7 +1,7 @@
 /**
- * @file What PyTorch's exporter tells of the values that it computed itself. It names a module's parameters and buffers, writes
- * with every operator which operator of the traced program it is part of, and keeps what it folded as initializers without a name
- * of a module:
+ * @file The record of PyTorch's exporter on the values that it computed itself. It names a module's parameters and buffers,
+ * writes with every operator which operator of the traced program it is part of, and stores folded values as initializers
+ * without a module's name:
  *
  *     val_20        read by an operator of %group_norm(…, %p_g_weight, %p_g_bias): made of one of these, or a helper of the
  * expansion
@@ -12,11 +12,11 @@ import type { OnnxModel, SourceNode } from '../onnx/model.js';
 import type { IdentityUse } from './identities.js';
 import { isMadeUp } from './units.js';
 
-/** Of an initializer that the exporter does not name. */
+/** The record on an initializer that the exporter does not name. */
 export interface TracedConstant {
   /** Why it is made of no parameter; null where it may be. */
   readonly closed: string | null;
-  /** `helper`: read inside of what one operator of the program became; `value`: a value of the program itself. */
+  /** `helper`: read by operators that one operator of the program became; `value`: a value of the program itself. */
   readonly form: 'helper' | 'value';
   /** The parameter that it is made of, where only one is left over. */
   readonly of: string | null;
@@ -46,7 +46,7 @@ export function tracedConstants(model: OnnxModel, nodes: readonly SourceNode[]):
   const nameOf = new Map(model.recorded.map(({ name, placeholder }) => [placeholder, name]));
   const found = new Map<string, TracedConstant>();
   for (const { inputs, traced = '' } of nodes) {
-    // What the operator of the program reads, and no operator that it became.
+    // Values that the operator of the program reads, but none of the operators that it became.
     const hidden = valuesIn(traced)
       .slice(1)
       .filter((value) => {
@@ -102,18 +102,18 @@ export function recordedUses(
   });
 }
 
-/** What the operators that one operator of the program became read of its parameters. */
+/** The parameters of one operator of the program, as read by the operators that it became. */
 export interface RecordedReads {
   /** By initializer with another name in the file: the parameter that it is here. */
   readonly names: ReadonlyMap<string, string>;
-  /** Parameters that the operator of the program reads, and none that it became. */
+  /** Parameters that the operator of the program reads, but none of the operators that it became. */
   readonly lacking: readonly string[];
 }
 
 /**
  * By operator of the program. The exporter stores parameters with equal values once, under the name of the first, and transposed
  * matrices under a name of its own: those that an operator reads are the parameters that its record mentions and the file does
- * not name there, where the end of the name (`.bias`) or a single one that is left tells which is which.
+ * not name there, where the end of the name (`.bias`) or a single remaining one identifies them.
  */
 export function recordedReads(model: OnnxModel, nodes: readonly SourceNode[]): ReadonlyMap<string, RecordedReads> {
   const { initializers } = model.graph;

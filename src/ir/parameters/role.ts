@@ -1,5 +1,5 @@
 /**
- * @file Parameter, buffer or constant: by what the exporter says, by the place where a value meets data, by the values
+ * @file Parameter, buffer or constant: by the exporter's statement, by the place where a value meets data, by the values
  * themselves; by a name only for single numbers, which literals are as well.
  */
 import { isFloating } from '../dtype.js';
@@ -15,16 +15,16 @@ export interface RoleVerdict {
   readonly why: string;
 }
 
-/** What is known of a value that the graph holds. */
+/** Known facts of a value that the graph holds. */
 export interface RoleFacts {
   readonly type: TensorType;
-  /** What the exporter calls it. */
+  /** The kind that the exporter states. */
   readonly kind: InputKind | null;
   /** Whether it is an initializer of the file, or one whose elements were moved; not a literal of an operator, or computed. */
   readonly held: boolean;
   /** Whether a single number of this name is a module's: literals of such a file have names of another form. */
   readonly named: boolean;
-  /** Whether its name is a module's beyond doubt, with dots: then what is no parameter is a buffer. */
+  /** Whether its name is certainly a module's, with dots: then it is a buffer if it is not a parameter. */
   readonly dotted: boolean;
   readonly traced: TracedConstant | null;
   readonly places: readonly ParameterPlace[];
@@ -113,7 +113,7 @@ const MEETS: Readonly<Partial<Record<ParameterPlace['use'], string>>> = {
   start: 'state at the start of',
 };
 
-/** What a graph says of the operators around a tensor, in the form of `RoleFacts`. */
+/** The operators around a tensor in a graph, in the form of `RoleFacts`. */
 export function surroundings({ nodes }: Pick<Graph, 'nodes'>): Pick<RoleFacts, 'nodeOf' | 'makerOf' | 'readersOf'> {
   const byName = new Map(nodes.map((node) => [node.name, node]));
   const makers = new Map<string, Node>();

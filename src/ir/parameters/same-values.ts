@@ -18,7 +18,7 @@ export interface EqualPair {
   readonly transposed: boolean;
 }
 
-/** What is known of weights' values. Weights whose bytes are absent are in none of its lists. */
+/** Equalities among the values of weights. Weights whose bytes are absent are in none of the lists. */
 export interface SameValues {
   /** Matrices that are equal; every weight is paired with the first of its value. */
   readonly equal: readonly EqualPair[];
@@ -59,14 +59,14 @@ function isUniform({ dtype, shape, source }: Weight, reader: WeightReader): bool
   return true;
 }
 
-/** A weight as its bytes lie in the file; `turned`: the graph has its transpose. */
+/** A weight as its bytes are in the file; `turned`: the graph has its transpose. */
 interface Stored {
   readonly name: string;
   readonly weight: Weight;
   readonly turned: boolean;
 }
 
-/** A weight that import transposes when it is read is looked at as it lies. */
+/** A weight in the form of its file, which import may transpose when it is read. */
 function asStored(name: string, weight: Weight): Stored {
   const { source } = weight;
   if (source.kind !== 'external' || !source.turned) return { name, weight, turned: false };

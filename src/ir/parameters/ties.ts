@@ -1,11 +1,11 @@
 /**
- * @file Which units are one parameter. By the evidence at hand, in this order:
+ * @file Which units are one parameter. By the available evidence, in this order:
  *
  * Places of one weight of the file
- * 1. under different names of the exporter's (Identity, its record): separate; it parted what it had merged.
+ * 1. under different names of the exporter's (Identity, its record): separate; it separates parameters that it merged.
  * 2. the weight has no value: one; an exporter without values cannot have merged by value.
  * 3. all its elements are equal (zeros, ones): separate; it is an initial value that many parameters have.
- * 4. in different repeated layers: separate, since copies of a layer start equal; unless the weight's own name lies outside
+ * 4. in different repeated layers: separate, since copies of a layer start equal; unless the weight's own name is outside
  *    of the layers.
  * 5. else one.
  *
@@ -13,7 +13,7 @@
  * 6. one is the other's transpose: one, stored twice; unless the exporter calls each of them a parameter.
  * 7. equal as they are: one if they serve the same operand of the same module; else separate.
  *
- * In each case: a table that is looked up and a product outside of the layers (an embedding and its head) are one.
+ * In each case: a table that is looked up and a matmul outside of the layers (an embedding and its head) are one.
  */
 import type { Graph } from '../graph.js';
 import { groupBy } from '../group-by.js';
@@ -91,7 +91,7 @@ function chained(units: readonly ParameterUnit[]): readonly Join[] {
   return first ? rest.map((right) => ({ left: first, right, turned: false, why: ONE_WEIGHT })) : [];
 }
 
-/** Lookups with the products outside of layers. */
+/** Joins lookups with the matmuls outside of layers. */
 function embeddingJoins(units: readonly ParameterUnit[]): readonly Join[] {
   const tables = units.filter(isTable);
   const heads = units.filter(isHead);
@@ -123,7 +123,7 @@ function joinsAcross(
     .map(([a, b]) => ({ left: a, right: b, turned: true, why: 'the same values, transposed' }));
 }
 
-/** Few weights are equal, and those that are have few units: what a tie needs. */
+/** All pairs of units of two weights. There are few: few weights are equal, and equal weights have few units. */
 function pairsOf(
   left: readonly ParameterUnit[],
   right: readonly ParameterUnit[],
@@ -160,13 +160,13 @@ function ledBy({ members, why }: Tied, rank: (unit: ParameterUnit) => number): T
   return { members: straightened(sorted), why };
 }
 
-/** Members with what is transposed against the first of them. */
+/** Members with `turned` relative to the first of them. */
 export function straightened(members: readonly Member[]): readonly Member[] {
   const turned = members[0]?.turned ?? false;
   return members.map((member) => ({ ...member, turned: member.turned !== turned }));
 }
 
-/** Connected units, with what is transposed against the first of each. */
+/** Groups of connected units, with `turned` relative to the first of each group. */
 function joined(units: readonly ParameterUnit[], joins: readonly Join[]): readonly Tied[] {
   const edges = new Map<
     ParameterUnit,

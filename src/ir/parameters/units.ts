@@ -1,6 +1,6 @@
 /**
- * @file Units: the smallest parts that can be parameters of their own. The places of one weight are parted by the module
- * they lie in and by the Identity that an exporter read them through; a module that is called twice is one.
+ * @file Units: the smallest parts that can be parameters of their own. The places of one weight are grouped by their module
+ * and by the Identity that an exporter read them through; a module that is called twice is one.
  */
 import type { Graph } from '../graph.js';
 import { moduleText } from '../onnx/module-path.js';
@@ -11,7 +11,7 @@ import { type ParameterPlace, parameterPlaces } from './places.js';
 
 export interface ParameterUnit {
   readonly weight: string;
-  /** What the parameter would be called if the unit were one. Unique. */
+  /** The name of the parameter if the unit is one. Unique. */
   readonly name: string;
   /** The name that an Identity gives it; null without one. */
   readonly identity: string | null;
@@ -21,7 +21,7 @@ export interface ParameterUnit {
 /** Names that exporters make up: `onnx::MatMul_242`, `val_228`, `/b/Constant_output_0`. */
 const MADE_UP = /^(onnx::|\/)|::|^(val|t|transpose|Identity|Constant)_\d+$/;
 
-/** Whether a name is an exporter's own, and no module's. */
+/** Whether a name is an exporter's own, and not a module's. */
 export function isMadeUp(name: string): boolean {
   return MADE_UP.test(name);
 }
@@ -70,7 +70,7 @@ function partsOf(
   for (const place of places) {
     const identity = identityOf(weight, place);
     const home = identity === null ? calledModule(place, modules) : `= ${identity}`;
-    // Running statistics are no parameter, whatever exporters have them share a value with.
+    // Running statistics are not parameters, whatever they share a value with in the file.
     const key = isStatistics(place) ? `${home} ${place.operand}` : home;
     const part = parts.get(key);
     if (part) part.places.push({ ...place, weight, turned: false });
@@ -114,7 +114,7 @@ function nameOf(part: UnitPart, leads: boolean): string {
   return `${module}.${ownName ? restOf(weight, place) : kindOf(place)}`;
 }
 
-/** What a name says besides the layer: e.layers.0.attn.out.weight in layer e.layers.1 → attn.out.weight. */
+/** The part of a name besides the layer: e.layers.0.attn.out.weight in layer e.layers.1 → attn.out.weight. */
 function restOf(weight: string, place: ParameterPlace): string {
   const steps = weight.split('.');
   const module = moduleText(place.module).split('.');

@@ -1,6 +1,6 @@
 /**
- * @file What the values of a constant say of its origin. Training starts from random numbers, or from one value throughout; masks
- * and tables that a formula makes show themselves:
+ * @file Evidence in the values of a constant for its origin. Training starts from random numbers, or from one value throughout;
+ * masks and tables that a formula makes are recognised:
  *
  *     a mask             holds infinities, or has two values only
  *     sines, cosines     x[p + 1] + x[p − 1] = c · x[p] along one dimension
@@ -14,7 +14,7 @@ import { WeightReader } from './weight-reader.js';
 export interface ValueEvidence {
   /** Whether all elements are one value, as at the start of training. */
   readonly uniform: boolean;
-  /** Why these are no values of a parameter; null where they may be. */
+  /** Why these are not values of a parameter; null where they may be. */
   readonly made: string | null;
 }
 
@@ -22,9 +22,9 @@ export interface ValueEvidence {
 const READ: ReadonlySet<DType> = new Set(['float32', 'float64', 'float16', 'bfloat16']);
 /** Elements that are looked at, from the first on: a table of a hundred positions shows its formula. */
 const LOOKED_AT = 1 << 18;
-/** Beyond it no number is a parameter's: the largest numbers of a type stand for infinity in masks. */
+/** Larger numbers are not a parameter's: the largest numbers of a type stand for infinity in masks. */
 const HUGE = 1e30;
-/** Positions along a dimension from which on a formula is told from chance. */
+/** The fewest positions along a dimension that distinguish a formula from chance. */
 const FEWEST = 6;
 /** Lines along a dimension that are looked at. */
 const LINES = 64;
@@ -77,7 +77,7 @@ function isStill(line: readonly number[]): boolean {
   return line.every((value) => value === line[0]);
 }
 
-/** What rounding to float32 leaves of a difference that is zero, against the largest value. */
+/** Tolerance for rounding to float32 in a difference that is zero, relative to the largest value. */
 const ROUNDING = 1e-3;
 
 function isWave(line: readonly number[]): boolean {

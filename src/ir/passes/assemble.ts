@@ -1,6 +1,6 @@
 /**
- * @file From resolved drafts to a Graph: what no output needs is dropped, constants become weights with a role, results
- * get the names that the file gives its outputs.
+ * @file From resolved drafts to a Graph: operators that no output needs are dropped, constants become weights with a role,
+ * results get the names that the file gives its outputs.
  */
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
@@ -18,7 +18,7 @@ import { type DraftOperator, isTensor, type ResolvedValues, type Value } from '.
  */
 const MODULES = /^(?!(Constant|Identity)_\d+$)[A-Za-z_]\w*(\.\w+)*$/;
 
-/** What the exporter tells of the file's initializers. */
+/** Facts about the file's initializers from the exporter. */
 export interface InitializerFacts {
   readonly traced: ReadonlyMap<string, TracedConstant>;
   /** Whether literals have other names than parameters: PyTorch's TorchScript exporter keeps modules' names for these alone. */
@@ -42,7 +42,7 @@ export async function assemble(resolved: ResolvedValues, name: string, facts: In
   return new Assembly(resolved, live, turned, constants, facts).assembled(name);
 }
 
-/** The drafts that outputs hang on, in their order. */
+/** The drafts that outputs depend on, in their order. */
 function liveDrafts(resolved: ResolvedValues): readonly DraftOperator[] {
   const maker = new Map(resolved.drafts.flatMap((draft) => draft.outputs.map((output) => [output, draft] as const)));
   const live = new Set<DraftOperator>();
@@ -144,7 +144,7 @@ class Assembly {
   }
 
   /**
-   * A result that an output of the file is takes the output's name; an output that is an input, a weight or another
+   * A result that is an output of the file takes the output's name; an output that is an input, a weight or another
    * output gets an Identity.
    */
   private nameOutputs(): readonly Node[] {
@@ -192,7 +192,7 @@ class Assembly {
     return name;
   }
 
-  /** A weight whose elements were only moved keeps the name of what it came from. */
+  /** A name for a weight: if its elements were only moved, the name of its origin. */
   private weightName(constant: Constant, sources: ReadonlySet<string>): string {
     const isMoved =
       constant.application?.inputs.length === 1 && isFloating(this.folder.weightOf(constant, 'constant').dtype);

@@ -1,6 +1,6 @@
 /**
- * @file Attention in the operators that exporters wrote before there was one operator for it, which recognised blocks then stand
- * for. What hides keys is made of positions, one mask for all layers:
+ * @file Attention in the operators that exporters wrote before there was one operator for it, which recognised blocks then
+ * replace. Causal masks are made of positions, one mask for all layers:
  *
  *     mask [s, t] = positions [t] ≤ positions [s, 1]     in a window of w besides:  positions [t] ≥ positions [s, 1] − w + 1
  */
@@ -24,11 +24,11 @@ export interface WrittenAttention {
   readonly isCausal: boolean;
   /** Positions that a query sees at most, with its own; null for all before it. */
   readonly window: number | null;
-  /** A score [1, heads, 1, 1] of each row beside those of its keys, which has no value. */
+  /** The attention sink: a score [1, heads, 1, 1] of each row beside those of its keys, which has no value. */
   readonly sink: string | null;
 }
 
-/** What hides a key: the least number of float32, as ONNX Runtime's kernel has it; other types take their own. */
+/** The score of a hidden key: the least number of float32, as in ONNX Runtime's kernel; other types take their own. */
 const HIDDEN: Readonly<Record<string, number>> = { float16: -65504, bfloat16: -3.3895313892515355e38 };
 
 /** Writes one attention in place of a node; `masks`: those of the graph so far, by sizes. */
@@ -59,7 +59,7 @@ export class AttentionWriter {
     return this.writer.value('positions', constant('int64', values, shape));
   }
 
-  /** Tensors that lie side by side in the last dimension, of so many heads each. */
+  /** Splits tensors that are concatenated in the last dimension, of so many heads each. */
   parts(name: string, heads: readonly number[]): readonly string[] {
     const [, , width = 1] = this.shapeOf(name);
     const all = heads.reduce((sum, count) => sum + count, 0);

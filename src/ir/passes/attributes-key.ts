@@ -1,5 +1,5 @@
 /**
- * @file Texts that are equal exactly for equal attributes and tensors: what makes equal constants and operators one.
+ * @file Texts that are equal exactly for equal attributes and tensors: equal constants and operators are merged by them.
  */
 import { createHash } from 'node:crypto';
 import type { Attributes, AttributeValue, ConstantTensor } from '../graph.js';
@@ -30,7 +30,7 @@ function valueKey(value: AttributeValue): unknown {
   return typeof value === 'number' && !Number.isFinite(value) ? String(value) : value;
 }
 
-/** Lists longer than this are known by their digest. */
+/** Lists longer than this are represented by their digest. */
 const LONG_LIST = 1024;
 
 function longListKey(list: readonly (number | string)[]): string {

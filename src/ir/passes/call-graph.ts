@@ -1,5 +1,5 @@
 /**
- * @file Which functions call which: what inlining would make of a model, known before it is done. Twenty functions that
+ * @file Which functions call which: the size of a model after inlining, known before it is done. Twenty functions that
  * call the next one twice are a million nodes; one that calls itself never ends.
  */
 import { AutoparError } from '../error.js';
@@ -29,7 +29,7 @@ interface FunctionSize {
   readonly depth: number;
 }
 
-/** Throws `recursive-function` with the circle, `functions-too-deep`, `too-many-nodes`. */
+/** Throws `recursive-function` with the cycle, `functions-too-deep`, `too-many-nodes`. */
 export function checkCalls(model: OnnxModel): void {
   const extents = new Map<SourceFunction, FunctionSize>();
   for (const definition of calledInOrder(model)) extents.set(definition, extentOf(definition.nodes, model, extents));

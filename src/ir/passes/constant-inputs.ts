@@ -14,7 +14,7 @@ interface WithoutConstants {
   readonly inputs: readonly (string | null)[];
 }
 
-/** Reads the operands in `wanted`. Throws what `unknown` makes of one whose value depends on the data. */
+/** Reads the operands in `wanted`. Throws the error of `unknown` for one whose value depends on the data. */
 export async function readConstantInputs(
   node: SourceNode,
   wanted: readonly ConstantInput[],
@@ -50,7 +50,7 @@ function plainAttributes(node: SourceNode, file: string): Attributes {
   return Object.fromEntries(entries);
 }
 
-/** A constant operand as an attribute; null for a tensor without elements, which is as good as left out. */
+/** A constant operand as an attribute; null for a tensor without elements, which counts as left out. */
 function asAttribute(item: ConstantInput, value: ConstantTensor): Attributes[string] | null {
   if (item.form === 'tensor') return elementCount(value.shape) === 0 ? null : value;
   const numbers = numbersOf(value);

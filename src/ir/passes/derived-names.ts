@@ -1,10 +1,10 @@
 /**
- * @file Names for what stands in the place of a subgraph: `PREFIX/NAME`, where nothing else in the model begins so.
+ * @file Names for the operators that replace a subgraph: `PREFIX/NAME`, where no other name in the model begins so.
  */
 
-/** Hands out prefixes, each once. */
+/** Returns prefixes, each once. */
 export class DerivedNames {
-  /** What names begin with up to each '/'; made when the first prefix is asked for. */
+  /** The beginnings of names up to each '/'; made when the first prefix is needed. */
   private taken: Set<string> | null = null;
 
   /** `names` lists all names of the model. */

@@ -23,7 +23,7 @@ export function boundShape(
 
 /**
  * Checks that the dimensions of all `inputs` are bound. Throws `unbound-dimension` listing every free name with the
- * inputs it occurs in, and `bad-dimension` for a size that is no positive integer or a name that the model lacks.
+ * inputs it occurs in, `bad-dimension` for a size that is not a positive integer, `unknown-dimension` for an unknown name.
  */
 export function checkDims(inputs: readonly SourceValue[], dims: ReadonlyMap<string, number>, file: string): void {
   const named = new Set(
@@ -112,7 +112,7 @@ function dimensionSize(dimension: SourceDimension, dims: ReadonlyMap<string, num
   return typeof dimension === 'string' ? evaluateDimension(dimension, dims) : dimension;
 }
 
-/** Whether a dimension's text is a name, which stands for one size wherever it occurs, and no expression over names. */
+/** Whether a dimension's text is a name, which stands for one size wherever it occurs, and not an expression over names. */
 export function isDimensionName(text: string): boolean {
   const tokens = tokensOf(text);
   return tokens === null || (tokens.length === 1 && !/^\d/.test(text.trim()));
@@ -203,7 +203,7 @@ const FUNCTIONS: Readonly<Record<string, (...values: number[]) => number>> = {
   Min: Math.min,
 };
 
-/** Longer texts are no expressions, and nested deeper than a parser should go. */
+/** Longer texts are not expressions, and may be nested deeper than a parser should go. */
 const LONGEST_EXPRESSION = 4096;
 
 function tokensOf(text: string): readonly string[] | null {

@@ -7,7 +7,7 @@
  */
 import type { Attributes, FileTensor } from '../graph.js';
 
-/** How a constant came about: what of it says where its elements are from. */
+/** The part of a constant that shows where its elements are from. */
 interface Derived<Constant> {
   readonly name: string;
   /** Whether it is an initializer of the file. */
@@ -20,7 +20,7 @@ interface Derived<Constant> {
   readonly result: number;
 }
 
-/** The file's tensor that `constant` is; null where it is one as it is, or is computed otherwise. */
+/** The file's tensor that `constant` is; null where it is one unchanged, or is computed otherwise. */
 export function fileTensor<Constant extends Derived<Constant>>(
   constant: Constant,
   shapeOf: (constant: Constant) => readonly number[] | null,
@@ -64,7 +64,7 @@ function dimsAfter(
 
 const RESHAPES: ReadonlySet<string> = new Set(['Reshape', 'Unsqueeze', 'Squeeze', 'Flatten']);
 
-/** The dimensions larger than 1 keep their order; null where they are others. */
+/** The dimensions after a reshape that keeps the dimensions larger than 1 in their order; null for any other reshape. */
 function dimsReshaped(
   dims: readonly (number | null)[],
   file: readonly number[],

@@ -9,7 +9,7 @@ import { moduleText } from '../onnx/module-path.js';
 
 /**
  * The graph with `layer` set on every node, and with a module path where a node had none but its neighbours do.
- * @param placed the graph that it was made of, whose nodes have been through the pass: what a neighbour lent them lends no more
+ * @param placed the graph that it was made of, whose nodes have been through the pass and keep their paths
  */
 export function findLayers(unplaced: Graph, placed?: Graph): Graph {
   const graph = placeNodes(unplaced, new Set(placed?.nodes.map(({ name }) => name)));
@@ -26,7 +26,7 @@ export function findLayers(unplaced: Graph, placed?: Graph): Graph {
   return { ...graph, nodes: graph.nodes.map((node) => ({ ...node, layer: layerOf(node, siblings) })) };
 }
 
-/** Nodes that an exporter's optimiser made have no path: they lie in what their neighbours have in common. */
+/** Nodes that an exporter's optimiser made have no path: they get the path that their neighbours have in common. */
 function placeNodes(graph: Graph, placed: ReadonlySet<string>): Graph {
   if (graph.nodes.every((node) => node.module.length > 0)) return graph;
   const neighbours = new Map<string, (readonly string[])[]>();

@@ -1,9 +1,9 @@
 /**
- * @file Pass `first-of-layers`: a model with runs of equal layers in a row replaced by the first of each run. What one layer
- * costs is found once, however many follow it; a model of a hundred layers is searched like one of two.
+ * @file Pass `first-of-layers`: a model with runs of equal layers in a row replaced by the first of each run. The cost of a
+ * layer is computed once, however many follow it; a model of a hundred layers is searched like one of two.
  *
  * Layers are equal where their operators, attributes, types and inner wiring are; a run of them is in a row where each reads
- * the layer before it at the same places (or what all of them read: a mask, rotary tables) and nothing else reads it.
+ * the layer before it at the same places (or tensors that all of them read: a mask, rotary tables) and nothing else reads it.
  */
 import type { Graph, Node } from '../graph.js';
 import { type LayerClass, operatorsByLayer } from '../layers.js';
@@ -12,7 +12,7 @@ import { withOperands } from '../with-operands.js';
 
 /**
  * The graph with one layer for each run; graphs with state, and layers without repetition, stay as they are. Results that only
- * layers left out make (a cache) are no outputs any more.
+ * layers left out make (a cache) are not outputs any more.
  */
 export function firstOfLayers(graph: Graph): { readonly graph: Graph; readonly runs: readonly LayerClass[] } {
   const layers = [...operatorsByLayer(graph.nodes)].map(([name, nodes]) => layerOf(name, nodes, graph));
@@ -87,7 +87,7 @@ function runFrom(
   return run;
 }
 
-/** Where a layer gets its operands from: places in the layer before, or what the first layer reads too; null for others. */
+/** The sources of a layer's operands: places in the layer before, or operands of the first layer too; null for others. */
 function linksOf(layer: UnnamedLayer, before: UnnamedLayer, first: UnnamedLayer): string | null {
   const links = layer.externals.map((tensor, index) =>
     tensor === first.externals[index] ? 'shared' : before.makes.get(tensor),
@@ -95,7 +95,7 @@ function linksOf(layer: UnnamedLayer, before: UnnamedLayer, first: UnnamedLayer)
   return links.every((link) => link !== undefined) && links.some((link) => link !== 'shared') ? links.join(' ') : null;
 }
 
-/** The graph without all but the first layer of each run; who reads the last one reads the first. */
+/** The graph with only the first layer of each run; readers of the last one read the first. */
 function without(graph: Graph, runs: readonly (readonly UnnamedLayer[])[]): Graph {
   const dropped = new Set<string>();
   const renamed = new Map<string, string>();

@@ -1,14 +1,14 @@
 /**
- * @file Operators of opsets 1 to 6 in their form of opset 7, as a table from operator to conversion. What is not in the
- * table was the same, but for `consumed_inputs`, a hint about memory that opset 6 dropped.
+ * @file Operators of opsets 1 to 6 in their form of opset 7, as a table from operator to conversion. Operators that are not in
+ * the table were the same, except for `consumed_inputs`, a hint about memory that opset 6 dropped.
  *
- * Before opset 7 operands were broadcast only where an attribute said so, and training was an attribute of the operator.
+ * Before opset 7 operands were broadcast only where an attribute requested it, and training was an attribute of the operator.
  */
 import { AutoparError } from '../error.js';
 import type { SourceNode } from '../onnx/model.js';
 import { numberAttribute, type Rewrite, type RewriteContext } from './rewrite.js';
 
-/** What the conversions lead to. */
+/** The opset that the conversions lead to. */
 export const BROADCASTING_OPSET = 7;
 
 /** One conversion: applies to operators written for an opset below `below`. */
@@ -37,7 +37,7 @@ const broadcast: Conversion = {
   },
 };
 
-/** One slope per channel stood as a vector. */
+/** One slope per channel was a vector. */
 const slope: Conversion = {
   below: 7,
   rewrite: (node, context) => {
@@ -98,7 +98,7 @@ const CONVERSIONS: Readonly<Record<string, readonly Conversion[]>> = {
   Upsample: [{ below: 7, rewrite: tooOld }],
 };
 
-/** The node in its form of opset 7: itself, or what replaces it. */
+/** The node in its form of opset 7: itself, or the nodes that replace it. */
 export const convertFirstOpsets: Rewrite = (given, context) => {
   const node = without(given, 'consumed_inputs');
   const known = Object.hasOwn(CONVERSIONS, node.op) ? CONVERSIONS[node.op] : undefined;

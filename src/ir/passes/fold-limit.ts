@@ -1,5 +1,5 @@
 /**
- * @file Which folded values become constants. A file of its own, since a fingerprint asks for it where nothing is folded.
+ * @file Which folded values become constants. A file of its own, since a fingerprint needs it where nothing is folded.
  */
 
 /** Results with more elements than this stay operators unless a shape, attribute or condition needs them. */

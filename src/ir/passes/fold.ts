@@ -2,8 +2,8 @@
  * @file Pass `fold`: values that do not depend on the data.
  *
  * A constant is a value of the file or an operator applied to constants. Equal constants are one (value numbering), so
- * the shape arithmetic that an exporter repeats in every layer is done once. Nothing is computed until a value is asked
- * for; then all operators that it needs go to ONNX Runtime as one model, through the `Evaluate` function handed in.
+ * the shape arithmetic that an exporter repeats in every layer is done once. Nothing is computed until a value is needed;
+ * then all operators that it depends on go to ONNX Runtime as one model, through the given `Evaluate` function.
  */
 import { byteLength, type DType, dtypeBits, onnxOfDtype } from '../dtype.js';
 import { AutoparError } from '../error.js';
@@ -51,15 +51,15 @@ export interface Constant {
   readonly id: number;
   /** The tensor's name in the file; made unique when it becomes a weight. */
   readonly name: string;
-  /** What exporter metadata says it is; derived constants inherit it from what they are made of. */
+  /** Its kind in exporter metadata; derived constants inherit it from the constants that they are made of. */
   readonly kind: InputKind | null;
   /** Whether it is an initializer of the file, as against a Constant node or a computed value. */
   readonly stated: boolean;
-  /** Whether its value can be had: nothing that it is made of is absent. */
+  /** Whether its value is available: none of the constants that it is made of is absent. */
   readonly present: boolean;
   /** Whether it is an initializer whose bytes are in the model's file itself. */
   readonly inFile: boolean;
-  /** What its elements were moved from, where an operator did nothing else; null otherwise. */
+  /** The constant that its elements were moved from, where an operator did nothing else; null otherwise. */
   readonly origin: Constant | null;
   /** Whether it is made of quantised numbers, by DequantizeLinear. */
   readonly dequantised: boolean;
@@ -143,7 +143,7 @@ export class ConstantFolder {
 
   /**
    * The results of an operator on constants, of the types given (null: not known yet, found by evaluation).
-   * `rearranges`: it only moves elements, so that what it makes of a parameter is one still.
+   * `rearranges`: it only moves elements, so that its result on a parameter is still a parameter.
    */
   apply(
     operator: UnplacedOperator,
@@ -183,7 +183,7 @@ export class ConstantFolder {
     return constants;
   }
 
-  /** The type; evaluates where no rule told it. */
+  /** The type; evaluates where no rule gave it. */
   async typeOf(constant: Constant): Promise<TensorType> {
     const known = this.types.get(constant);
     if (known) return known;
@@ -193,7 +193,7 @@ export class ConstantFolder {
     return type;
   }
 
-  /** The value. Throws `absent-weight` where it hangs on a weight whose bytes are not there. */
+  /** The value. Throws `absent-weight` where it depends on a weight whose bytes are absent. */
   async valueOf(constant: Constant): Promise<ConstantTensor> {
     await this.settle([constant]);
     const source = this.sources.get(constant);
@@ -255,7 +255,7 @@ export class ConstantFolder {
     }
   }
 
-  /** Settles the transpose of a large weight that lies in a file: it stays there, and is transposed whenever it is read. */
+  /** Settles the transpose of a large weight that is in a file: it stays there, and is transposed whenever it is read. */
   private turn(constant: Constant): boolean {
     const { application } = constant;
     const [origin] = application?.inputs ?? [];
@@ -273,12 +273,12 @@ export class ConstantFolder {
     return true;
   }
 
-  /** The tensor of the file that a constant is after its dimensions were moved; null where it is none, or one as it is. */
+  /** The tensor of the file that a constant is after its dimensions were moved; null where there is none, or none was moved. */
   fileTensorOf(constant: Constant): FileTensor | null {
     return fileTensor(constant, (each) => this.types.get(each)?.shape ?? null);
   }
 
-  /** What the constant is as a graph's weight, once settled. */
+  /** The constant as a weight of a graph, once settled. */
   weightOf(constant: Constant, role: Weight['role']): Weight {
     const type = this.types.get(constant);
     const source = this.sources.get(constant);
@@ -286,7 +286,7 @@ export class ConstantFolder {
     return { dtype: type.dtype, shape: type.shape, source, role };
   }
 
-  /** One graph with everything that `wanted` hangs on and that is not a value yet. */
+  /** One graph with everything that `wanted` depends on and that is not a value yet. */
   private async evaluationGraph(wanted: readonly Constant[]): Promise<Graph> {
     const nodes: Node[] = [];
     const weights = new Map<string, Weight>();
@@ -372,7 +372,7 @@ export class ConstantFolder {
     return this.isCast(constant) ? `${evaluationName(constant)}.cast` : evaluationName(constant);
   }
 
-  /** `wanted` and what they are made of, operands first; iterative because shape arithmetic can be long. */
+  /** `wanted` and the constants that they are made of, operands first; iterative because shape arithmetic can be long. */
   private closure(wanted: readonly Constant[]): readonly Constant[] {
     const ordered: Constant[] = [];
     const seen = new Set<Constant>();
@@ -472,7 +472,7 @@ function evaluationNode(
   };
 }
 
-/** bfloat16 travels as float32, which ONNX Runtime's JavaScript side can hold; the way back drops zeros only. */
+/** bfloat16 is returned as float32, which ONNX Runtime's JavaScript API can hold; the conversion back drops only zeros. */
 function bfloatOf(value: ConstantTensor): ConstantTensor {
   const count = elementCount(value.shape);
   const data = new Uint8Array(byteLength('bfloat16', count));

@@ -1,6 +1,6 @@
 /**
- * @file What an exporter folded away that training would want back: BatchNormalization made part of a convolution, Dropout made
- * an Identity. Only what the file shows is said:
+ * @file Operators that an exporter folded away and that training would need: BatchNormalization made part of a convolution,
+ * Dropout made an Identity. Only evidence in the file is reported:
  *
  *     a module's running statistics in PyTorch's record of the exported program, and no initializer of that name
  *     kernel and bias of a convolution whose names are the exporter's own (onnx::Conv_193), beside parameters with modules' names
@@ -14,7 +14,7 @@ const RUNNING = /\.running_(mean|var)$/;
 const COMPUTED = /^onnx::\w+_\d+$/;
 const DROPOUT = /(^|[/._])dropout(_?\d+)?([/._]|$)/i;
 
-/** One line for the user; null where nothing tells of folding. `nodes`: the file's, functions inlined. */
+/** One line for the user; null where there is no sign of folding. `nodes`: the file's, functions inlined. */
 export function foldedAway(model: OnnxModel, nodes: readonly SourceNode[]): string | null {
   const { initializers } = model.graph;
   // Statistics that begin equal to other tensors are stored once, and the operator that reads them is there.

@@ -1,5 +1,5 @@
 /**
- * @file Writing operators of the forward pass into a graph that is there: types inferred by the registry, names unused so far.
+ * @file Writing operators of the forward pass into an existing graph: types inferred by the registry, names unused so far.
  */
 import type { Attributes, ConstantTensor, Graph, Node, StatePair, TensorType, Weight } from '../graph.js';
 import { entryOf } from '../ops/index.js';
@@ -9,7 +9,7 @@ import { viewOf } from '../view.js';
 /** Where a new operator belongs. */
 export type Neighbourhood = Pick<Node, 'module' | 'layer'> & Partial<Pick<Node, 'phase'>>;
 
-/** Collects tensors, weights, state and operators; the caller says where among the graph's operators they stand. */
+/** Collects tensors, weights, state and operators; the caller decides on their place among the graph's operators. */
 export class ForwardWriter {
   readonly tensors: Map<string, TensorType>;
   readonly weights: Map<string, Weight>;
@@ -35,12 +35,12 @@ export class ForwardWriter {
     return name;
   }
 
-  /** A small value: a `constant` becomes part of the programs that read it, a `buffer` is handed to them. */
+  /** A small value: a `constant` becomes part of the programs that read it, a `buffer` is an input of them. */
   value(wanted: string, { dtype, shape, data }: ConstantTensor, role: 'constant' | 'buffer' = 'constant'): string {
     return this.weight(wanted, { dtype, shape, role, source: { kind: 'inline', data } });
   }
 
-  /** Adds an operator with one result, named as wanted or so; returns the result's name. */
+  /** Adds an operator with one result, with the wanted name or one derived from it; returns the result's name. */
   add(
     wanted: string,
     { module, layer, phase = 'forward' }: Neighbourhood,
@@ -89,7 +89,7 @@ export class ForwardWriter {
     return made;
   }
 
-  /** The graph with these operators; weights that lost their last reader to others go. */
+  /** The graph with these operators; weights that lost their last reader are dropped. */
   graph(nodes: readonly Node[]): Graph {
     const { base, tensors, state } = this;
     const [before, now] = [readIn(base, base.nodes), readIn(base, nodes)];

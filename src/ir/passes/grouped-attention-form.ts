@@ -13,7 +13,7 @@ const [QUERY, KEY, VALUE, LAST, COSINE, SINE, BIAS, SINK] = [0, 1, 2, 5, 7, 8, 1
 /** A cache and its scales, positions, and weights that normalise queries and keys. */
 const KEPT = [3, 4, 9, 12, 13, 14, 15];
 
-/** Whether nothing but queries, keys, values, angles, a bias, lengths and sinks takes part. */
+/** Whether the operator reads only queries, keys, values, angles, a bias, lengths and sinks. */
 export function isWrittenGrouped(graph: Graph, node: Node): boolean {
   const view = viewOf(graph, node);
   const [, positions = 1] = view.inputs[QUERY]?.shape ?? [];
@@ -51,7 +51,7 @@ export function writeGrouped(write: AttentionWriter, index: GraphIndex, node: No
   write.joined(result);
 }
 
-/** True [batch, 1, 1, t] up to each sequence's last token; nothing where all are known to be as long as there is room. */
+/** A mask [batch, 1, 1, t], true up to each sequence's last token; none where all are known to have the full length. */
 function lengths(write: AttentionWriter, index: GraphIndex, node: Node, positions: number): readonly string[] {
   const last = node.inputs[LAST];
   if (!last) return [];
@@ -70,7 +70,7 @@ function sinkOf(write: AttentionWriter, node: Node, heads: number, isSmooth: boo
 }
 
 /**
- * Heads [batch, heads, positions, features] turned through the angles of their positions: of each two features the first and the
+ * Heads [batch, heads, positions, features] rotated by the angles of their positions: pairs are features of the first and the
  * second half, or neighbours where interleaved; features beyond the tables' stay.
  */
 function rotated(write: AttentionWriter, heads: string, graph: Graph, node: Node): string {

@@ -1,11 +1,11 @@
 /**
- * @file Weights that ranks keep in parts and gather where they are used: state that no step changes. As a weight each reader has
- * its own block from the file; as state the weight has one layout at rest, from which each reader takes what it needs, as it does
- * of a parameter in training.
+ * @file Weights that ranks keep sharded and gather where they are used: state that no step changes. As a weight, each reader has
+ * its own shard from the file; as state, the weight has one layout at rest, which is resharded for each reader, like a parameter
+ * in training.
  */
 import type { Graph, StatePair } from '../graph.js';
 
-/** The parameters that a step does not change, which may be kept so. */
+/** The parameters that a step does not change, which may be held as state. */
 export function fixedParameters({ weights }: Graph): readonly string[] {
   return [...weights].flatMap(([name, { role, shape }]) =>
     role === 'parameter' && shape.some((size) => size > 1) ? [name] : [],
@@ -31,7 +31,7 @@ export function isHeldWeight({ input, output }: StatePair): boolean {
   return input === output;
 }
 
-/** The names of weights that are held so. */
+/** The names of weights that are held as state. */
 export function heldWeights({ state }: Graph): ReadonlySet<string> {
   return new Set(state.flatMap((pair) => (isHeldWeight(pair) ? [pair.input] : [])));
 }

@@ -1,6 +1,6 @@
 /**
- * @file Types of an operator's results: by the registry, for operators it does not know by what the file says
- * (value_info), else by a trial run in ONNX Runtime, else not at all: refused by name.
+ * @file Types of an operator's results: from the registry; for operators it does not know from the file (value_info), else
+ * from a trial run in ONNX Runtime; otherwise the operator is refused by name.
  */
 
 import { byteLength } from '../dtype.js';
@@ -21,7 +21,7 @@ import { entryOf } from '../ops/index.js';
 import { mismatch } from '../ops/operands.js';
 import type { Evaluate } from './fold.js';
 
-/** Operators whose results have a size that only the data tells. */
+/** Operators whose results have a size that depends on the data. */
 const DATA_DEPENDENT: ReadonlySet<string> = new Set([
   'Compress',
   'NonMaxSuppression',
@@ -30,10 +30,10 @@ const DATA_DEPENDENT: ReadonlySet<string> = new Set([
   'Unique',
 ]);
 
-/** What is known of an operator that the registry lacks. */
+/** Known facts of an operator that is not in the registry. */
 interface UnknownOperator {
   readonly view: OperatorView;
-  /** Declared types of the results, null where the file says nothing complete. */
+  /** Declared types of the results, null where the file states none completely. */
   readonly declared: readonly (TensorType | null)[];
   /** Names of the results; null where one is not used. */
   readonly outputs: readonly (string | null)[];
@@ -45,14 +45,14 @@ interface UnknownOperator {
   readonly domains: ReadonlyMap<string, number>;
 }
 
-/** Types by the registry; null where it has no entry. Throws what the entry throws on operands that do not fit. */
+/** Types by the registry; null where it has no entry. Throws the errors of the entry on operands that do not fit. */
 export function inferByEntry(view: OperatorView, file: string): readonly TensorType[] | null {
   const entry = entryOf(view.op, view.domain);
   if (!entry) return null;
   try {
     const types = entry.infer(view);
     for (const type of types) checkSizes(view, type);
-    // Rules are bound when a plan is made; what they refuse in a node is refused here, where the file is known.
+    // Rules are bound when a plan is made; nodes that they would refuse are refused here, where the file is known.
     checkCounts(view, entry.rule({ ...view, outputs: types }), types.length);
     return types;
   } catch (error) {
@@ -91,7 +91,7 @@ export function hasDataDependentSize(op: string, domain: string): boolean {
   return ['', 'com.microsoft'].includes(domain) && DATA_DEPENDENT.has(op);
 }
 
-/** The error for a node that needs to know, before the run, something that only the data of `inputs` tells. */
+/** The error for a node that needs to know, before the run, something that depends on the data of `inputs`. */
 export function dataDependent(
   name: string,
   op: string,
@@ -131,7 +131,7 @@ export async function inferUnknown(unknown: UnknownOperator): Promise<readonly (
   }
 }
 
-/** Runs the operator alone on zeros (constants as they are) and looks at what comes out. */
+/** Runs the operator alone on zeros (constants as they are) and returns the types of its results. */
 async function trialRun({
   view,
   outputs,

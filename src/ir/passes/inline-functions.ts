@@ -18,7 +18,7 @@ import { commonModule } from '../onnx/module-path.js';
 import { checkCalls, definitionOf } from './call-graph.js';
 
 /**
- * The nodes of the main graph with every function call expanded, in no particular order. Throws what `checkCalls` throws,
+ * The nodes of the main graph with every function call expanded, in no particular order. Throws the errors of `checkCalls`,
  * before anything is expanded.
  */
 export function inlineFunctions(model: OnnxModel): readonly SourceNode[] {
@@ -38,7 +38,7 @@ export function renameNode(node: SourceNode, rename: (name: string) => string, p
   };
 }
 
-/** Renames what a nested graph reads from outside; its own names stay. */
+/** Renames the tensors that a nested graph reads from outside; its own names stay. */
 function renameFree(graph: SourceGraph, rename: (name: string) => string): SourceGraph {
   const own = new Set([
     ...graph.inputs.map((value) => value.name),

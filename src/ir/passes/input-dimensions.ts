@@ -32,16 +32,16 @@ interface BoundPlace {
   readonly size: number;
 }
 
-/** `x[]` of an input without a shape says that it is a scalar, whose one element is in no dimension. */
+/** `x[]` of an input without a shape states that it is a scalar, whose one element is in no dimension. */
 function scalarKey(input: string): string {
   return `${input}[]`;
 }
 
 /**
- * Binds what is given by place; names are for `checkDims`.
+ * Binds the dimensions given by place; names are checked by `checkDims`.
  * @throws AutoparError (usage) `unknown-input`, `unknown-dimension`, `bad-dimension` for a place that the model lacks or a size
- * that is
- *   no positive integer, `dimension-contradiction` where two sizes are given for one dimension or the file fixes another
+ *   that is not a positive integer, `dimension-contradiction` where two sizes are given for one dimension or the file fixes
+ *   another
  */
 export function bindDimensions(
   inputs: readonly SourceValue[],
@@ -87,7 +87,7 @@ function placesOfShapes(
       );
     if (!input.shape && shape.length === 0) return [[scalarKey(name), 1]];
     return shape.map((size, axis) => {
-      // A dimension that the file fixes at 0 is no choice of the user's.
+      // A dimension that the file fixes at 0 is not the user's choice.
       if (!(size === 0 && input.shape?.[axis] === 0)) checkSize(`--shape ${name}=${shape}`, size, file);
       return [placeKey(name, axis), size] as const;
     });

@@ -1,6 +1,6 @@
 /**
- * @file The operators that stay when a model is resolved, in order: each has a name of its own, and of equal ones the first
- * stands for all.
+ * @file The operators that stay when a model is resolved, in order: each has a name of its own, and the first of equal operators
+ * replaces the others.
  */
 import type { SourceNode } from '../onnx/model.js';
 import { attributesKey } from './attributes-key.js';
@@ -41,12 +41,12 @@ export class KeptOperators {
     return this.kept;
   }
 
-  /** What makes a tensor; undefined for inputs and constants. */
+  /** The operator that makes a tensor; undefined for inputs and constants. */
   makerOf(tensor: string): DraftOperator | undefined {
     return this.makers.get(tensor);
   }
 
-  /** Keeps a node: returns null, or the operator that is kept already and equal, whose results are the node's. */
+  /** Keeps a node: returns null, or the equal operator that is kept already, whose results replace the node's. */
   keep(
     node: SourceNode,
     found: Pick<DraftOperator, 'attributes' | 'inputs' | 'types' | 'constants'>,
@@ -90,7 +90,7 @@ export class KeptOperators {
   }
 }
 
-/** A text that is equal exactly for operators that compute the same; null where none is ever merged. */
+/** A text that is equal exactly for operators that compute the same; null for operators that are never merged. */
 function keyOf(node: SourceNode, { attributes, inputs }: Pick<DraftOperator, 'attributes' | 'inputs'>): string | null {
   if (NEVER_MERGED.has(node.op)) return null;
   const results = node.outputs.map((name) => (name === null ? 0 : 1)).join('');

@@ -2,7 +2,7 @@
  * @file From a graph that an exporter wrote for one sample to the graph for a batch.
  *
  * A batch of one is followed forward from the inputs as a place in the order of the elements (batch-digit.ts). Where a
- * Reshape leaves the place open, the walk tries what is likeliest and goes back where that leads nowhere:
+ * Reshape leaves the place open, the walk tries the likeliest one and backtracks where that leads nowhere:
  *
  *     [12, 1, 64] → [12, 4, 16]    (12 b) | 4 | 16   or   12 | (b 4) | 16
  *
@@ -50,7 +50,7 @@ export function liftBatch(graph: Graph, batch: number): Graph {
   throw ambiguous(furthest, batch);
 }
 
-/** What all attempts of one kind may do. */
+/** The limits of all attempts of one kind. */
 interface Terms {
   readonly batch: number;
   /** Whether inputs may hold the batch elsewhere than the file's first dimension. */
@@ -80,7 +80,7 @@ interface LiftDecision {
   readonly count: number;
 }
 
-/** Walks with one set of choices after the other, the latest choice that has another way changed first. */
+/** Walks with one set of choices after the other; the latest choice with an alternative is changed first. */
 function attempts(graph: Graph, terms: Terms): Solution | LiftFailure {
   let decisions: readonly LiftDecision[] = [];
   let furthest: LiftFailure | null = null;
@@ -134,7 +134,7 @@ class Attempt {
     return this.hiddenInOutput() ?? { nodes, digits: this.digits, batch };
   }
 
-  /** An output with a dimension of size 1 has it for the sample: a batch inside another one is a wrong turn. */
+  /** The failure where a batch is inside another dimension of an output that has one of size 1, which is meant for the sample. */
   private hiddenInOutput(): LiftFailure | null {
     for (const [position, node] of this.graph.nodes.entries()) {
       for (const output of node.outputs) {
@@ -212,7 +212,7 @@ class Lifted {
     return { ...this.original, nodes, tensors, weights, batch: this.solution.batch };
   }
 
-  /** The name of `tensor` repeated for all samples where `digits` say and it is not yet. */
+  /** The name of `tensor` repeated for all samples at `digits`, where it is not yet. */
   private repeat(tensor: string, digits: Digits, reader: Node): string {
     const has = this.solution.digits.get(tensor) ?? null;
     const places = batchPlaces(digits).filter(({ axis }) => (has?.[axis] ?? null) === null);

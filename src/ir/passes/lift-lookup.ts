@@ -1,6 +1,6 @@
 /**
- * @file Looking something up in each sample, or writing it there, as in `hidden[arange(batch), length]`: with one sample,
- * exporters write an index into that sample. For a batch the index is moved to the part that its own sample has.
+ * @file Lookups in each sample, or writes to it, as in `hidden[arange(batch), length]`: with one sample, exporters write an
+ * index into that sample. For a batch the index is moved to the part of its own sample.
  *
  *     Gather     table [(b 8), 16], index [b]          index + sample · 8
  *     GatherND   table [b, 8, 16], index [b, 2]        (sample, index)
@@ -31,7 +31,7 @@ type Lookup = (
   choose: Choose,
 ) => LiftedLookup | null;
 
-/** The lookup for `batch` samples; null where it is none, or has nothing to do with single samples. */
+/** The lookup for `batch` samples; null where it is not a lookup, or does not work on single samples. */
 export const liftLookup: Lookup = (graph, node, operands, batch, choose) => {
   const lift = node.domain === '' && Object.hasOwn(LOOKUPS, node.op) ? LOOKUPS[node.op] : undefined;
   const several = operands.some((digits) => batchPlaces(digits ?? []).length > 1);

@@ -6,7 +6,7 @@
  *     x [b, s, d] →                    MatMul w → Add bias
  *
  * A flatten that also merges heads, [b, s, h, d] → [b·s, h·d], becomes the merge alone, [b, s, h·d]. So batch and
- * sequence stay dimensions of their own, which a strategy can shard apart.
+ * sequence stay dimensions of their own, which a strategy can shard separately.
  */
 import { type Graph, type Node, type TensorType, typeOf } from '../graph.js';
 import { entryOf } from '../ops/index.js';
@@ -93,7 +93,7 @@ function liftedOperand(
   if (source === null || flat === null) throw new Error(`${flatten.name} has no operand`);
   const { dtype, shape } = typeOf(graph, flat);
   const target = [...leading, shape.at(-1) ?? 1];
-  // The source may itself be the result of a product lifted before: its type is the new one.
+  // The source may itself be the result of a MatMul lifted before: its type is the new one.
   if ((tensors.get(source) ?? typeOf(graph, source)).shape.join() === target.join()) return source;
   const key = `${flatten.name}[${target.join()}]`;
   const known = lifted.get(key)?.outputs[0];
@@ -111,7 +111,7 @@ function unflattens(graph: Graph, node: Node, flat: string): boolean {
   return shape.length > 2 && shape.at(-1) === typeOf(graph, flat).shape[1];
 }
 
-/** Element-wise, with nothing besides but vectors over the last dimension. */
+/** Whether it is element-wise, and all other operands are vectors over the last dimension. */
 function worksByRow(graph: Graph, node: Node, operand: string): boolean {
   if (entryOf(node.op, node.domain)?.family !== 'elementwise' || node.outputs.length !== 1) return false;
   return node.inputs.every((input) => input === null || input === operand || typeOf(graph, input).shape.length <= 1);
@@ -134,7 +134,7 @@ function readersOf(graph: Graph): ReadonlyMap<string, readonly Node[]> {
   return readers;
 }
 
-/** Drops nodes, and types of tensors, that no output hangs on any more. */
+/** Drops nodes, and types of tensors, that no output depends on any more. */
 function withoutDeadNodes(graph: Graph): Graph {
   const needed = new Set<string>(graph.outputs);
   const kept: Node[] = [];

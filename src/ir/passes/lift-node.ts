@@ -1,6 +1,6 @@
 /**
  * @file One operator of a graph for a single sample, made to work on a batch: where its operands hold the batch, so do its
- * results. What an operand lacks that others have is repeated for all samples.
+ * results. An operand without the batch that others have is repeated for all samples.
  */
 import { AutoparError } from '../error.js';
 import type { FactorKind, FactorRule } from '../factor-rule.js';
@@ -37,7 +37,7 @@ export interface Lost {
   readonly lost: string;
 }
 
-/** What an axis of samples does on a factor of a kind: nothing, join samples, or something that cannot be followed. */
+/** The effect of a batch on a factor, by kind: none, samples are joined, or it cannot be followed. */
 const EFFECT: Readonly<Record<FactorKind, 'none' | 'joins' | 'lost'>> = {
   pass: 'none',
   blocked: 'none',
@@ -52,7 +52,7 @@ const EFFECT: Readonly<Record<FactorKind, 'none' | 'joins' | 'lost'>> = {
 /** Families that sum over a factor even where the rule expands them to do so. */
 const SUMMING: ReadonlySet<OperatorFamily> = new Set(['reduction', 'loss']);
 
-/** The operator for `batch` samples; `digits` says where its operands hold the batch. */
+/** The operator for `batch` samples; `digits` gives where its operands hold the batch. */
 export function liftNode(
   graph: Graph,
   node: Node,
@@ -169,7 +169,7 @@ class Lifting {
     return entry.resize?.(viewOf(this.graph, node), rule, size) ?? node.attributes;
   }
 
-  /** The registry must find the very shapes that the factors say: what it finds else, or null. */
+  /** The registry must infer the shapes that the factors imply: returns the difference as text, or null. */
   private mismatch(
     attributes: Attributes,
     missing: readonly Missing[],
@@ -209,7 +209,7 @@ class Lifting {
 
   /**
    * Samples are summed over where all operands hold them, and normalised over or paired where they are a dimension of
-   * their own. Anything else is no model's meaning but a wrong turn; the reason, or null.
+   * their own. No model means anything else: the walk took a wrong turn. Returns the reason, or null.
    */
   private badJoin(results: readonly (Digits | null)[], wanted: readonly Missing[]): string | null {
     const joined = this.joinedFactors();

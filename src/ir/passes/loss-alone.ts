@@ -1,6 +1,6 @@
 /**
- * @file A step of training that gives its loss, and none of the model's outputs: logits of all micro-batches would stay to the
- * step's end, and nothing reads them.
+ * @file A training step that returns its loss, and none of the model's outputs: logits of all micro-batches would stay in memory
+ * to the end of the step, and nothing reads them.
  */
 import { elementCount, type Graph, typeOf } from '../graph.js';
 import { needed } from '../needed.js';

@@ -92,7 +92,7 @@ const normalisations: Readonly<Record<string, Rewrite>> = {
   GatherND: async (node, context) => (await gatherInOrder(node, context)) ?? gatherRows(node, context),
 };
 
-/** Compress keeps what a condition holds for: where that is known, elements of known places. */
+/** Compress keeps elements for which a condition is true: where that is known, a Gather of known places. */
 async function pick(node: SourceNode, context: RewriteContext): Promise<readonly SourceNode[] | null> {
   const condition = await context.valueOf(node.inputs[1] ?? '');
   if (!condition) return null;
@@ -121,13 +121,13 @@ function withRatio(node: SourceNode, ratio: number, context: RewriteContext): So
   return { ...node, attributes, inputs: [operandOf(node), operand], opset: INTERNAL_OPSET };
 }
 
-/** What ONNX Runtime says that Dropout keeps when it drops nothing: all since opset 12, nothing of note before. */
+/** The mask of ONNX Runtime's Dropout when it drops nothing: all true since opset 12, all zero before. */
 function keptMask(opset: number, dtype: DType): ConstantTensor {
   if (opset >= 12 || opset === 0) return constant('bool', [1], [1]);
   return constant(opset >= 10 ? 'bool' : dtype, [0], [1]);
 }
 
-/** Exporters give vectors of one element where scalars are asked for; ONNX Runtime takes them unless they are constants. */
+/** Exporters give vectors of one element where scalars are required; ONNX Runtime takes them unless they are constants. */
 async function scalarBounds(node: SourceNode, context: RewriteContext): Promise<readonly SourceNode[] | null> {
   const inputs = await Promise.all(
     node.inputs.map(async (input, index) => {

@@ -8,12 +8,12 @@ import { isDifferentiable } from '../operator.js';
 import { entryOf } from '../ops/index.js';
 import { isTensor, type TensorValue, typeOfValue, type Value } from './values.js';
 
-/** `parameter`: the exporter says so; `initializer`: it may be one, or is made of such alone. */
+/** `parameter`: the exporter states it; `initializer`: it may be one, or is made of such values only. */
 export type ParameterForm = 'parameter' | 'initializer';
 
 /**
- * Whether training wants the operator kept: a gradient passes it, and what it reads are parameters as far as the file tells; a
- * literal or a computed number beside them makes a formula. `formOf`: of a constant that the exporter does not name.
+ * Whether training needs the operator: a gradient passes it, and its operands are parameters as far as the file shows; with a
+ * literal or a computed number as another operand it is a formula. `formOf`: for a constant that the exporter does not name.
  */
 export function readsParameters(
   node: SourceNode,

@@ -1,7 +1,7 @@
 /**
- * @file What a step computes of its parameters alone, for all micro-batches at once: the casts of a mixed precision above all. It
- * runs before the first micro-batch, and its results stay to the last. Parameters that nothing else reads are then state of the
- * optimizer (main weights, as Megatron and DeepSpeed call them), and ranks that cut it gather the results.
+ * @file Operators of a step that depend on parameters alone, run for all micro-batches at once: above all the casts of mixed
+ * precision. They run before the first micro-batch, and their results stay to the last. Parameters that nothing else reads are
+ * then optimizer state (main weights, as Megatron and DeepSpeed call them), and ranks that shard it gather the results.
  */
 import { byteLength } from '../dtype.js';
 import { elementCount, type Graph, type Node, typeOf } from '../graph.js';
@@ -9,8 +9,8 @@ import { entryOf } from '../ops/index.js';
 import { withOperands } from '../with-operands.js';
 
 /**
- * The graph with such operators in the phase `begin`, in front of all others. Those whose results take no less memory than what
- * they read stay in every micro-batch: a transposed weight is worth no memory of its own.
+ * The graph with such operators in the phase `begin`, before all others. Those whose results take no less memory than their
+ * operands stay in every micro-batch: a transposed weight is not worth memory of its own.
  */
 export function onceAStep(graph: Graph): Graph {
   if (!graph.microBatches) return graph;
@@ -49,7 +49,7 @@ export function onceAStep(graph: Graph): Graph {
   };
 }
 
-/** What stays is not computed again. */
+/** Removes the recompute clones of operators that run once: their results stay. */
 function withoutClonesOf(graph: Graph, once: ReadonlySet<Node>): Pick<Graph, 'nodes' | 'tensors'> {
   const originals = new Map([...once].map((node) => [node.name, node]));
   const kept = new Map<string | null, string | null>();

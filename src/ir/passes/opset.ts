@@ -3,7 +3,7 @@
  * (first-opsets.ts leads from 1 to 7).
  *
  * Where only an attribute became an input nothing is to be done: a Graph keeps such values as attributes anyway
- * (`constantInputs`), under the names that the old opsets used. The table holds what else changed.
+ * (`constantInputs`), under the names that the old opsets used. The table holds all other changes.
  */
 import { type DType, onnxOfDtype } from '../dtype.js';
 import { INTERNAL_OPSET } from '../graph.js';
@@ -199,7 +199,7 @@ const CONVERSIONS: Readonly<Record<string, readonly Conversion[]>> = {
   DFT: [{ below: 20, rewrite: (node) => [{ ...node, attributes: { axis: 1, ...node.attributes } }] }],
 };
 
-/** The node at INTERNAL_OPSET: itself, or what replaces it. Types of its operands must be known to `context`. */
+/** The node at INTERNAL_OPSET: itself, or the nodes that replace it. Types of its operands must be known to `context`. */
 export const convertOpset: Rewrite = (node, context) => {
   if (node.domain !== '' || node.opset >= INTERNAL_OPSET || node.opset === 0) return null;
   if (node.opset < BROADCASTING_OPSET) return convertFirstOpsets(node, context);
@@ -256,7 +256,7 @@ function perActivation(node: SourceNode, context: RewriteContext): readonly Sour
   ];
 }
 
-/** An attribute that a later opset introduced, with the value that says what the operator did before. */
+/** An attribute that a later opset introduced, with the value for the behaviour before. */
 function withDefault(name: string, value: string): Rewrite {
   return (node) => [{ ...node, attributes: { [name]: value, ...node.attributes } }];
 }

@@ -1,8 +1,8 @@
 /**
  * @file A step's graph with its sequence in zig-zag order (sequence-order.ts). Inputs are fed and outputs given in that order,
- * constants are brought into it, so that masks, angles and labels are those of the positions that are there: whatever is computed
- * position by position, or summed over positions, stays as it is. What needs positions in the model's order (a shift, a scan, an
- * update of a weight that has a row for each) reads them gathered, and what it makes is gathered back.
+ * and constants are reordered, so that masks, angles and labels match the positions: operators that work position by position,
+ * or sum over positions, stay as they are. Operators that need positions in the model's order (a shift, a scan, an update of a
+ * weight that has a row for each) read them gathered into it, and their results are gathered back.
  *
  * An attention whose mask lets no position see a later one is marked for the ranks of a ring (partition/zigzag.ts).
  */
@@ -22,7 +22,7 @@ import { orderedPlaces, reordered } from '../sequence-order.js';
 import { unusedName } from '../unused-name.js';
 import { ruleOf, viewOf } from '../view.js';
 
-/** The attribute of an attention, and of its gradient, that says for how many ranks the order is. */
+/** The attribute of an attention, and of its gradient, with the number of ranks that the order is for. */
 export const ZIGZAG = 'zigzag';
 
 /** The graph in zig-zag order; null with the reason where that has no use or no place. */
@@ -40,8 +40,8 @@ export function inZigzag(graph: Graph, ranks: number): OrderedSequence {
 }
 
 /**
- * The graph in the model's order, with attention of which a ring computes, and costs, what one in zig-zag order does: a plan
- * without such a ring is one of the graph itself.
+ * The graph in the model's order, with attention that a ring computes, and prices, as in zig-zag order: a plan without such a
+ * ring is a plan of the graph itself.
  */
 export function withRings(graph: Graph, attention: ReadonlySet<string>, ranks: number): Graph {
   if (attention.size === 0) return graph;
@@ -76,8 +76,8 @@ export function zigzagAttention(
 const PIECES = 2;
 
 /**
- * Names of recognised attention that is causal, and of which no row is left without a key: its softmax would be over keys that
- * are skipped. Masks of parameters hide nothing, nor do those of which nothing but weights is read and no values are at hand.
+ * Names of recognised attention that is causal, and whose rows all have a key: the softmax of a row without one would be over
+ * keys that are skipped. Masks that are parameters hide nothing, nor do masks made of weights alone whose values are unknown.
  */
 function causalAttention(graph: Graph): ReadonlySet<string> {
   const index = indexGraph(graph);
@@ -99,7 +99,7 @@ class Reordering {
   private readonly tensors: Map<string, TensorType>;
   private readonly weights: Map<string, Weight>;
   private readonly nodes: Node[] = [];
-  /** By tensor that is in the model's order under its own name the one in zig-zag order, and the other way round. */
+  /** By tensor that is in the model's order under its own name: the one in zig-zag order, and vice versa. */
   private readonly others = new Map<string, string>();
   private readonly inModelOrder = new Set<string>();
   private readonly orders = new Map<string, TensorOrder>();
@@ -148,7 +148,7 @@ class Reordering {
     return order.some((own) => own !== null) ? order : null;
   }
 
-  /** Whether an operator does the same wherever positions are. */
+  /** Whether an operator computes the same in any order of positions. */
   private isFree(node: Node): boolean {
     const { graph, marks } = this;
     const factors = marks.factorMarks(node);

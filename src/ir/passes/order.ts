@@ -52,7 +52,7 @@ function checkInputs(graph: SourceGraph, file: string): ReadonlySet<string> {
   return given;
 }
 
-/** Plans and programs are keyed by names: one that every JavaScript object has cannot be told from its own. */
+/** Plans and programs are keyed by names: names that every JavaScript object has are refused. */
 function checkName(name: string, file: string): void {
   if (name !== '' && !(name in Object.prototype)) return;
   throw new AutoparError(
@@ -74,7 +74,7 @@ function withoutOutputs(file: string): AutoparError {
   );
 }
 
-/** What the subgraphs of a node read from outside. */
+/** Names that the subgraphs of a node read from outside. */
 function freeNames(node: SourceNode): readonly string[] {
   const values = Object.values(node.attributes);
   return values.some(isSourceGraph) ? values.flatMap((value) => (isSourceGraph(value) ? freeOf(value) : [])) : [];
@@ -92,7 +92,7 @@ function freeOf(graph: SourceGraph): readonly string[] {
   );
 }
 
-/** What each node reads: names, perhaps repeated. */
+/** The names that each node reads, perhaps repeated. */
 type Reads = readonly (readonly (string | null)[])[];
 
 function isOrdered(reads: Reads, producer: ReadonlyMap<string, number>): boolean {
@@ -132,7 +132,7 @@ function sorted(
   return queue.flatMap((index) => nodes[index] ?? []);
 }
 
-/** A node that is never ready waits for another such node: going from each to one it waits for ends in a circle. */
+/** A node that is never ready waits for another such node: going from each to one it waits for ends in a cycle. */
 function cyclic(
   nodes: readonly SourceNode[],
   sources: readonly ReadonlySet<number>[],

@@ -5,11 +5,11 @@
  *     result = ScatterND(sum, t, expert(x[t]) · w[t, p], add)
  *
  * How many there are depends on the data. An expert works row by row, so all rows may go through it, and those that the mask
- * leaves out count zero:
+ * leaves out have weight zero:
  *
  *     result = sum + expert(x) · Σ over p of mask · w
  *
- * The places are followed from NonZero on: as if the mask held everywhere, one for each of its cells. A tensor that is picked by
+ * The places are followed from NonZero on: as if the mask were true everywhere, one for each of its cells. A tensor picked by
  * one coordinate stands for its rows unpicked (`along` that dimension of the mask). An operator is followed where its factor rule
  * carries rows one by one from operands to results; anything else is refused as before, for a size that depends on the data.
  */
@@ -30,7 +30,7 @@ interface Places {
   readonly refusal: AutoparError;
 }
 
-/** A tensor with a row for each place, or what stands for it. */
+/** A tensor with a row for each place, or the tensor that replaces it. */
 interface FollowedRows {
   readonly places: Places;
   /** The dimension of the mask that rows are positions of; null where they are its cells, row-major. */
@@ -40,7 +40,7 @@ interface FollowedRows {
   readonly gate: string | null;
 }
 
-/** What stands in a shape for the number of places. */
+/** Placeholder in a shape for the number of places. */
 const COUNT = -1;
 
 /** Operators that move numbers of a shape. */
@@ -81,7 +81,7 @@ export class PickedRows {
     if (places) throw places.refusal;
   }
 
-  /** What replaces a node with such rows; null where there are none, or `follow` looks at it once its types are known. */
+  /** Nodes that replace a node with such rows; null where there are none, or `follow` handles it once its types are known. */
   async rewrite(node: SourceNode, refusal: () => AutoparError): Promise<Replacement> {
     if (node.domain !== '' || this.isKnown(node)) return null;
     if (node.op === 'NonZero') return this.begin(node, refusal);
@@ -258,7 +258,7 @@ export class PickedRows {
     return [];
   }
 
-  /** Rows added to those that they were picked from: all of them, by what the mask and the gate count for each. */
+  /** Rows added to those that they were picked from: all of them, multiplied by mask and gate. */
   private async scatter(node: SourceNode, places: Places): Promise<Replacement> {
     const [data = '', index = '', update = ''] = node.inputs;
     const [result = ''] = node.outputs;
@@ -282,7 +282,7 @@ export class PickedRows {
       numbers.every((at, place) => at === positions[Math.floor(place / each)]);
     const adds = node.attributes['reduction'] === 'add';
     const fromZero = await this.isZero(data);
-    // Without a reduction each row is written once at most, or the file leaves open what it is.
+    // Without a reduction each row is written at most once, or the file leaves its value open.
     if (!isWhole || !(adds || (isWithout(node) && fromZero))) throw places.refusal;
     const prefix = this.context.prefix(result);
     const bare = (name: string, as: string) => {
@@ -339,13 +339,13 @@ export class PickedRows {
 
 type Replacement = readonly SourceNode[] | null;
 
-/** What Gather and GatherND read: by place the position `picked` of `depth` dimensions of the data, from `axis` on. */
+/** Rows that Gather and GatherND read: by place the position `picked` of `depth` dimensions of the data, from `axis` on. */
 interface Picking {
   readonly data: string;
   readonly index: string;
   readonly axis: number;
   readonly depth: number;
-  /** Of the places. */
+  /** The shape of the places. */
   readonly shape: readonly number[];
   readonly picked: readonly number[];
 }

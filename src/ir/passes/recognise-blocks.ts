@@ -1,7 +1,7 @@
 /**
  * @file Recognised blocks become nodes: each match of blocks/find-blocks.ts is replaced by one node of domain `autopar` whose
- * body is what it replaces. What cannot stand as one node (its operators see a dimension in ways that do not nest) stays as
- * the exporter wrote it.
+ * body is the operators that it replaces. A match that cannot be one node (its operators split a dimension in ways that do not
+ * nest) stays as the exporter wrote it.
  */
 
 import { BLOCK_DOMAIN, type BlockMatch } from '../blocks/block.js';
@@ -90,8 +90,8 @@ function withoutInside(graph: Graph): Graph {
 }
 
 /**
- * The nodes in topological order again: a block stands at its last operator's place, which is behind all that it reads; a
- * reader of another of its results may stand before that and moves behind it.
+ * The nodes in topological order again: a block is at its last operator's place, which is after all that it reads; a
+ * reader of another of its results may be before that and moves after it.
  */
 function ordered(graph: Graph, nodes: readonly Node[]): readonly Node[] {
   const made = new Set([...graph.inputs, ...graph.weights.keys()]);

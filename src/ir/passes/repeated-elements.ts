@@ -1,7 +1,7 @@
 /**
  * @file Values in which an exporter has repeated a parameter's elements: a class token expanded over the batch, a table of
- * position biases read at every pair of positions. A parameter's own elements are numbers of their own, so that equal ones are
- * one; for training the value is the parameter's elements, read at fixed indices.
+ * position biases read at every pair of positions. The elements of a parameter differ from each other, so that equal numbers are
+ * copies of one element; for training the value is the parameter's elements, read at fixed indices.
  */
 import { byteLength } from '../dtype.js';
 import { type ConstantTensor, elementCount, INTERNAL_OPSET, type TensorType, type WeightSource } from '../graph.js';
@@ -13,7 +13,7 @@ import { valueEvidence } from '../parameters/value-evidence.js';
 export interface RepeatedElements {
   /** The elements, each once, in the order in which they occur. */
   readonly elements: ConstantTensor;
-  /** Which of them is where: int64, of the value's shape. */
+  /** The index of the element at each position: int64, of the value's shape. */
   readonly indices: ConstantTensor;
 }
 

@@ -39,8 +39,8 @@ export function resizeBatch(graph: Graph, batch: number): Graph {
 }
 
 /**
- * What resizing cannot see: a graph that sums over samples in a contraction (a weight's gradient) may divide by the old
- * batch in a constant. A line per graph; [] where it does not happen.
+ * Notes on a case that resizing cannot see: a graph that sums over samples in a contraction (a weight's gradient) may divide
+ * by the old batch in a constant. A line per graph; [] where it does not happen.
  */
 export function resizeNotes(graph: Graph): readonly string[] {
   const marks = followBatch(graph);
@@ -126,7 +126,7 @@ class Resizing {
     return axis < 0 ? null : axis;
   }
 
-  /** The registry must find the very shapes that the marks say. */
+  /** Checks that the registry infers the shapes that the marks imply. */
   private check(node: Node, attributes: Node['attributes'], expected: readonly (TensorType | null)[]): void {
     const view = viewOf({ tensors: this.tensors }, { ...node, attributes });
     let found: readonly TensorType[];

@@ -1,13 +1,13 @@
 /**
- * @file Resolves a source model at given dimensions: from whatever the exporter wrote to operators of one opset, with
+ * @file Resolves a source model at given dimensions: from the exporter's operators to operators of one opset, with
  * static types, constants folded and forms normalised.
  *
- * One walk in topological order does it, because each step needs what the steps before found for the operands:
+ * It is done in one walk in topological order, because each step needs the results of the steps before for its operands:
  *
  *     control flow and sequences away → convert to the internal opset → normalise → constant inputs become attributes
  *     → attributes in full → types → fold if nothing depends on the data → merge with an equal operator → emit
  *
- * A rewrite replaces a node by nodes, which take the same way again.
+ * A rewrite replaces a node by nodes, which go through the same steps again.
  */
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
@@ -54,7 +54,7 @@ interface ResolveInputs {
   readonly forTraining?: boolean;
   /** Whether operators on parameters stay: folded, no gradient would reach these. */
   readonly keepsParameters?: boolean;
-  /** Whether the exporter says of initializers what they are. */
+  /** Whether the exporter states the kinds of initializers. */
   readonly told?: boolean;
   /** Whether the exporter has computed an initializer, perhaps from a parameter. */
   readonly isComputed?: (name: string) => boolean;
@@ -123,7 +123,7 @@ class ResolveWalk {
   }
 
   private async take(nodes: readonly SourceNode[]): Promise<void> {
-    // A stack of nodes in reverse: rewrites push what replaces a node, so that it comes next.
+    // A stack of nodes in reverse: rewrites push the nodes that replace a node, so that these come next.
     const stack = [...nodes].reverse();
     for (let node = stack.pop(); node; node = stack.pop()) {
       const replacement = await this.step(node);
@@ -207,7 +207,7 @@ class ResolveWalk {
     return (await normalisationOf(node)?.(node, this.context)) ?? this.type(node);
   }
 
-  /** From here on the operator itself is dealt with: attributes, types, folding, merging. */
+  /** Handles the operator itself: attributes, types, folding, merging. */
   private async type(node: SourceNode): Promise<readonly SourceNode[]> {
     const name = node.name || node.op;
     const values = node.inputs.map((input) => (input === null ? null : this.valueNamed(input)));
@@ -297,9 +297,9 @@ class ResolveWalk {
   }
 
   /**
-   * Keeps an operator on constants as a constant; a large result stays an operator as well, and so does a parameter
-   * transposed: a copy would be another parameter where the parameter has other readers. So does what DequantizeLinear makes of
-   * a quantised weight: the weight stays integers, and ONNX Runtime, which computes in these, would quantise floats anew.
+   * Keeps an operator on constants as a constant; a large result stays an operator as well, and so does a transposed parameter:
+   * a copy would be another parameter where the parameter has other readers. So does DequantizeLinear of a quantised weight: the
+   * weight stays integers, and ONNX Runtime, which computes in these, would quantise floats again.
    */
   private async fold(
     node: SourceNode,

@@ -1,6 +1,6 @@
 /**
- * @file What a rewrite of one node may look at and do. The tables of `opset`, `normalise`, `sequences` and `subgraphs`
- * hold rewrites by operator; `resolveValues` applies them while it walks the graph in order.
+ * @file The context of a rewrite of one node: what it may read and do. The tables of `opset`, `normalise`, `sequences` and
+ * `subgraphs` hold rewrites by operator; `resolveValues` applies them while it walks the graph in order.
  */
 import type { ConstantTensor, TensorType } from '../graph.js';
 import type { SourceAttributes, SourceNode } from '../onnx/model.js';
@@ -25,7 +25,7 @@ export interface RewriteContext {
   readonly literal: (base: string, value: ConstantTensor) => string;
   /** `name` becomes another name of the tensor or sequence `of`. */
   readonly alias: (name: string, of: string) => void;
-  /** `name` becomes a parameter of its own with the value of the initializer `of`; false where `of` is none. */
+  /** `name` becomes a parameter of its own with the value of the initializer `of`; false where `of` is not one. */
   readonly copyParameter: (name: string, of: string) => boolean;
   /** `name` becomes a sequence of the tensors named. */
   readonly sequence: (name: string, elements: readonly string[]) => void;
@@ -35,15 +35,15 @@ export interface RewriteContext {
   readonly absent: (name: string) => void;
   /** Whether `name` is an optional without a value. */
   readonly isAbsent: (name: string) => boolean;
-  /** Takes nodes through the walk now, so that what they make is in scope when this returns. */
+  /** Takes nodes through the walk now, so that their results are in scope when this returns. */
   readonly resolve: (nodes: readonly SourceNode[]) => Promise<void>;
-  /** A beginning for derived names (`${prefix}/…`), made from `base`, that no other name of the model has. */
+  /** A prefix for derived names (`${prefix}/…`), made from `base`, that no other name of the model has. */
   readonly prefix: (base: string) => string;
   /** Adds to the number of nodes that loops have become and returns it. */
   readonly countUnrolled: (nodes: number) => number;
   /** The node that makes the tensor; null for inputs and constants. */
   readonly producerOf: (name: string) => Producer | null;
-  /** Whether operators that training alone needs stay. */
+  /** Whether operators that only training needs stay. */
   readonly forTraining: boolean;
   /** The model's file, for messages. */
   readonly file: string;

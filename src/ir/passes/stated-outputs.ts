@@ -1,6 +1,6 @@
 /**
- * @file What the file says of its outputs against what they are. A type that differs makes the model invalid; a shape
- * that differs is often left over from another batch, so it is only remarked upon.
+ * @file Compares the types that the file states for its outputs with the inferred ones. Another element type makes the model
+ * invalid; another shape is often left over from another batch, so it is only noted.
  */
 import { AutoparError } from '../error.js';
 import type { SourceValue } from '../onnx/model.js';
@@ -8,7 +8,7 @@ import { typeOfValue, type Value } from './values.js';
 
 /**
  * Notes on outputs whose stated sizes are not those that the operators make.
- * Throws `shape-mismatch` for an output of another element type than the file says.
+ * Throws `shape-mismatch` for an output of another element type than the file states.
  */
 export function checkStatedOutputs(
   stated: readonly SourceValue[],

@@ -10,13 +10,13 @@ import type { RewriteContext } from './rewrite.js';
 export interface SubgraphBody {
   readonly graph: SourceGraph;
   readonly node: SourceNode;
-  /** What the derived names of the operator begin with; nothing else in the model begins so. */
+  /** The prefix of the operator's derived names; no other name in the model begins so. */
   readonly prefix: string;
   /** Names of the body's own initializers → the constants that they became. */
   readonly constants: ReadonlyMap<string, string>;
 }
 
-/** A body's nodes under names of their own, and what its outputs are called then. */
+/** A body's nodes under names of their own, and the new names of its outputs. */
 interface InlinedBody {
   readonly nodes: readonly SourceNode[];
   readonly results: readonly string[];

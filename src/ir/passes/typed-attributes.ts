@@ -1,6 +1,6 @@
 /**
- * @file The attributes of operators that the registry lacks: nothing here knows their types, so that they go on as the file has
- * them.
+ * @file The attributes of operators that are not in the registry: their types are unknown here, so they are passed on as the file
+ * has them.
  */
 import type { Attributes, AttributeValue } from '../graph.js';
 import type { SourceNode } from '../onnx/model.js';

@@ -1,20 +1,20 @@
 /**
- * @file How much a model's loops and sequences may grow: each iteration, and each element, is nodes of its own.
+ * @file How much a model's loops and sequences may grow: each iteration, and each element, becomes nodes of its own.
  */
 import { AutoparError } from '../error.js';
 import type { SourceNode } from '../onnx/model.js';
 import type { RewriteContext } from './rewrite.js';
 
-/** The loops and sequences of a model may become so many nodes, all together: more is no plan that anyone would wait for. */
+/** The most nodes that all loops and sequences of a model may become together: planning more would take too long. */
 const UNROLL_LIMIT = 20_000;
 
-/** Counts nodes that `node` becomes. Throws `loop-too-long` where the model's limit is passed; `when` says at which point. */
+/** Counts nodes that `node` becomes. Throws `loop-too-long` where the model's limit is passed; `when` states at which point. */
 export function countUnrolled(node: SourceNode, nodes: number, when: string, context: RewriteContext): void {
   const total = context.countUnrolled(nodes);
   if (total > UNROLL_LIMIT) throw tooLong(node, `${when}, where the model's loops have become ${total} nodes`, context);
 }
 
-/** Throws where the iterations together are longer than what is unrolled. */
+/** Throws where the iterations together exceed the limit of unrolling. */
 export function checkLength(node: SourceNode, iterations: number, size: number, context: RewriteContext): void {
   if (iterations * size <= UNROLL_LIMIT) return;
   const what = iterations === Infinity ? 'never ends' : `would become ${iterations} iterations of ${size} nodes`;

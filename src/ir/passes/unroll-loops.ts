@@ -69,7 +69,7 @@ export const unrollSequenceMap: Rewrite = async (node, context) => {
   return [];
 };
 
-/** Puts the body there once more and resolves it; returns the names of its results. */
+/** Inserts the body once more and resolves it; returns the names of its results. */
 export async function runIteration(
   body: SubgraphBody,
   iteration: number,
@@ -87,7 +87,7 @@ export async function runIteration(
   return results;
 }
 
-/** Throws where the body takes another number of values than the operator hands it, or makes too few. */
+/** Throws where the body takes another number of values than the operator passes to it, or makes too few. */
 export function checkBody({ node, graph }: SubgraphBody, takes: number, makes: number, context: RewriteContext): void {
   if (graph.inputs.length === takes && graph.outputs.length >= makes) return;
   throw refusedControl(
@@ -148,7 +148,7 @@ function declaredType({ graph }: SubgraphBody, result: number): TensorType | nul
   return dtype !== null && shape !== null && sizes.length === shape.length ? { dtype, shape: sizes } : null;
 }
 
-/** The type of a result, from an iteration that nothing reads and that is dropped therefore. */
+/** The type of a result, from an iteration that nothing reads and that is therefore dropped. */
 async function trialType(
   body: SubgraphBody,
   result: number,
@@ -207,7 +207,7 @@ function endsByCount({ graph }: SubgraphBody): boolean {
   return input === 1 || input < 0;
 }
 
-/** What an iteration is handed: its number, a condition that holds, and the carried values. */
+/** The inputs of an iteration: its number, a condition that is true, and the carried values. */
 function loopBindings(
   { graph, prefix }: SubgraphBody,
   iteration: number,

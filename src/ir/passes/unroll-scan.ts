@@ -1,5 +1,5 @@
 /**
- * @file Scan: the body once per slice of its scan inputs, whose number their shapes tell.
+ * @file Scan: the body once per slice of its scan inputs, whose shapes give the number of slices.
  *
  *     Scan(v, x)     v₁, s₁ = body(v, x[0])   v₂, s₂ = body(v₁, x[1])   …   s = [s₁, s₂, …]
  *
@@ -85,7 +85,7 @@ async function slicesOf(
   return slices;
 }
 
-/** Slices of zeros, for the types of what an empty Scan would have made. */
+/** Slices of zeros, for the types of results that an empty Scan would have made. */
 function nothing(
   { prefix }: SubgraphBody,
   inputs: readonly string[],
@@ -125,7 +125,7 @@ function axisOf(node: SourceNode, attribute: string, index: number, rank: number
   return axis < 0 ? axis + rank : axis;
 }
 
-/** Scan of opset 8: a Scan without a batch for each sample, its outputs filled up with zeros and put together. */
+/** Scan of opset 8: a Scan without a batch for each sample, its outputs padded with zeros and joined. */
 async function perSample(node: SourceNode, context: RewriteContext): Promise<readonly SourceNode[]> {
   const scans = numberAttribute(node.attributes, 'num_scan_inputs', 0);
   const operands = node.inputs.slice(1).map((name) => name ?? '');

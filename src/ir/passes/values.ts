@@ -1,5 +1,5 @@
 /**
- * @file What the walk of `resolveValues` knows of values, and the operators that it keeps.
+ * @file Values as the walk of `resolveValues` knows them, and the operators that it keeps.
  */
 import type { Attributes, TensorType } from '../graph.js';
 import type { Constant, ConstantFolder } from './fold.js';
@@ -61,7 +61,7 @@ export function valueKey(value: Value | null): string {
   return value.kind === 'tensor' ? `t${value.name}` : '_';
 }
 
-/** The graph inputs that the values are computed from; `makerOf` tells what makes a tensor, if it is no input. */
+/** The graph inputs that the values are computed from; `makerOf` gives the operator that makes a tensor, if there is one. */
 export function inputsBehind(
   values: readonly (Value | null)[],
   makerOf: (tensor: string) => DraftOperator | undefined,

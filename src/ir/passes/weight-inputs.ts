@@ -1,6 +1,6 @@
 /**
- * @file Which graph inputs are weights whose value the file does not hold: as exporter metadata says, else floating-point
- * inputs with a dotted name (`h.0.attn.weight`), else those that the user's globs name.
+ * @file Which graph inputs are weights whose value the file does not hold: those that exporter metadata names, else
+ * floating-point inputs with a dotted name (`h.0.attn.weight`), else those that the user's globs name.
  */
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';

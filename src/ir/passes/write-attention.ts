@@ -1,6 +1,6 @@
 /**
  * @file Pass `write-attention`: ONNX's Attention and ONNX Runtime's GroupQueryAttention in plain operators (attention-writer.ts),
- * where ranks share out a sequence and its parts are lowered one by one.
+ * where a sequence is sharded over ranks and the operators are lowered one by one.
  */
 import { type GraphIndex, indexGraph } from '../blocks/matching.js';
 import type { Graph, Node } from '../graph.js';
@@ -21,7 +21,7 @@ const FORMS: Readonly<Record<string, Form>> = {
   'com.microsoft GroupQueryAttention': { isWritten: isWrittenGrouped, write: writeGrouped },
 };
 
-/** The graph with every attention written out that has no cache and leaves nothing but its result. */
+/** The graph with every attention written out that has no cache and only one result that is read. */
 export function attentionInPlainOperators(graph: Graph): Graph {
   const read = readIn(graph, graph.nodes);
   const formOf = (node: Node) => {
@@ -44,7 +44,7 @@ export function attentionInPlainOperators(graph: Graph): Graph {
   return writer.graph(nodes);
 }
 
-/** Operands and attributes beyond these stay with the operator. */
+/** Whether it has no further operands or attributes: an attention with more of them stays one operator. */
 function isWrittenPlain(_: Graph, { inputs, attributes }: Node): boolean {
   return inputs.slice(4).every((name) => name === null) && attributes['softmax_precision'] === undefined;
 }

@@ -1,6 +1,6 @@
 /**
- * @file Pass `write-sinks`: an attention's sink (Xiao et al. 2023; learned in GPT-OSS) is a score of each head that stands beside
- * those of the keys and is dropped behind the softmax. Exporters write it as one more column, which no other operand of the
+ * @file Pass `write-sinks`: an attention sink (Xiao et al. 2023; learned in GPT-OSS) is a score of each head besides those of
+ * the keys that is dropped after the softmax. Exporters write it as one more column, which no other operand of the
  * attention has; here it is one more term of each row's sum, so that the attention is recognised as any other:
  *
  *     softmax([S, sink]) without its last column = E / (Σ E + exp(sink − m))      m = max(max S, sink)    E = exp(S − m)
@@ -44,7 +44,7 @@ interface SinkColumn {
   readonly sink: string;
   readonly axis: number;
   readonly softmax: Node;
-  /** What drops the column. */
+  /** The operator that drops the column. */
   readonly last: Node;
   readonly nodes: readonly Node[];
 }
@@ -69,7 +69,7 @@ function columnOf(index: GraphIndex, softmax: Node): SinkColumn | null {
   };
 }
 
-/** The softmax, and the operators before it that take each row's maximum from it. */
+/** The softmax, and the operators before it that subtract each row's maximum. */
 function loweredByMax(
   index: GraphIndex,
   softmax: Node,
