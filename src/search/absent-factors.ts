@@ -1,5 +1,5 @@
 /**
- * @file Degrees that a model has nothing for: sp without a sequence, ulysses with heads that sp does not divide, ep without
+ * @file Degrees that a model cannot use: sp without a sequence, ulysses with heads that sp does not divide, ep without
  * experts.
  */
 import { BLOCK_DOMAIN } from '../ir/blocks/block.js';
@@ -18,7 +18,7 @@ import { attentionHeads, dividesHeads, expertDimensions } from './factor-familie
 import type { OperatorQuestions } from './operator-questions.js';
 
 /**
- * @param stages what is asked of each
+ * @param stages the requested degrees of each
  * @throws AutoparError `degree-does-not-fit`, `bad-option` (usage)
  */
 export function refuseAbsentFactors(
@@ -72,7 +72,7 @@ function refuseWholeNorms(graph: Graph, stages: readonly Pins[]): void {
 }
 
 /**
- * The combinations of degrees under which norms can be sharded along sequences, where that is asked for; others are rejected.
+ * The combinations of degrees under which norms can be sharded along sequences, where that is requested; others are rejected.
  * @throws AutoparError `degree-does-not-fit` (usage) where none is left
  */
 export function thatShardNorms(
@@ -103,7 +103,7 @@ function wholeNorms(problem: string): AutoparError {
   return doesNotFit(`--tp-sequence on: ${problem}`, 'leave it out, or give another --tp');
 }
 
-/** State-space layers: what a position leaves in a state every later one reads. */
+/** State-space layers: every later position reads the state that a position leaves. */
 function refuseStates(graph: Graph, sp: number): void {
   const scanning = graph.nodes.find(
     (node) => node.phase === 'forward' && operatorEntry(node).carriesState?.(viewOf(graph, node)),
@@ -118,7 +118,7 @@ function refuseStates(graph: Graph, sp: number): void {
 }
 
 /**
- * @param spOf on how many ranks an operator's sequence is
+ * @param spOf over how many ranks an operator's sequence is sharded
  * @throws AutoparError `degree-does-not-fit` (usage) for a ring over an attention that cannot take its keys in blocks
  */
 export function refuseRing(graph: Graph, questionOf: OperatorQuestions, spOf: (node: Node) => number): void {
@@ -129,7 +129,7 @@ export function refuseRing(graph: Graph, questionOf: OperatorQuestions, spOf: (n
     const rule = ruleOf(view);
     const sequences = [...families.factors.sequence];
     const family = entryOf(node.op, node.domain)?.family ?? 'other';
-    // An operator of its own has no form for blocks: those that could be written in plain operators were.
+    // A standalone attention operator has no blockwise form: those that plain operators can express were rewritten before.
     const isOperator = blockKindOf(node) === 'Attention' && node.domain !== BLOCK_DOMAIN;
     if (!isOperator && (sequences.length < 2 || !ATTENDING.has(family))) continue;
     if (!sequences.some((name) => rule.factors.get(name)?.streams))
@@ -164,7 +164,7 @@ function refuseHeads(graph: Graph, sp: number): void {
   );
 }
 
-/** What to say of a tp that was asked for and does not divide the heads of an attention. */
+/** Messages about a requested tp that does not divide the heads of an attention. */
 export function unevenHeads(graph: Graph, tp: number): readonly string[] {
   const found = tp > 1 ? undividedHeads(graph, tp) : null;
   if (!found) return [];
@@ -179,10 +179,10 @@ export function unevenHeads(graph: Graph, tp: number): readonly string[] {
 /** An attention whose heads a degree of an axis does not divide. */
 interface UndividedHeads {
   readonly node: Node;
-  /** Of keys, and of the queries that share each. */
+  /** Head counts: key heads, then the query heads that share each. */
   readonly heads: readonly number[];
   readonly count: number;
-  /** Degrees that would do, other than 1. */
+  /** Degrees other than 1 that divide the heads. */
   readonly fitting: readonly number[];
 }
 
@@ -191,7 +191,7 @@ function undividedHeads(graph: Graph, degree: number): UndividedHeads | null {
     if (entryOf(node.op, node.domain)?.family !== 'attention') continue;
     const rule = ruleOf(viewOf(graph, node));
     const heads = attentionHeads(rule);
-    // What has no keys (a rotary embedding) may keep its positions.
+    // An operator without keys (a rotary embedding) may stay sharded along positions.
     if (!rule.factors.has('t')) continue;
     if (heads.length === 0 || dividesHeads(heads, primeFactors(degree))) continue;
     const count = heads.reduce((all, size) => all * size, 1);

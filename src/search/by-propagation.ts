@@ -1,6 +1,6 @@
 /**
  * @file Plans by propagation alone: pins are carried along the graph (sharding-propagation/propagation), nothing is searched.
- * What comes out is lowered, checked and priced like any other plan; how far it is from the best is not known.
+ * The result is lowered, checked and priced like any other plan; its distance from the best plan is not known.
  */
 import { priceGraph } from '../cost-model/predict.js';
 import { stepPrice } from '../cost-model/price.js';
@@ -28,8 +28,8 @@ import { readersByTensor } from '../strategy/readers.js';
 import type { Completion } from './completion.js';
 
 /**
- * The assignment that a propagation stands for: its strategies, and each tensor redistributed once, to where its readers
- * want it. Where they differ that is the propagated layout, or what is cheaper by the redistributor given.
+ * The assignment of a propagation: its strategies, and one resharding per tensor, to the layout that its readers want. Where
+ * readers want different layouts, that is the propagated layout, or the cheapest one if a redistributor is given.
  */
 export function propagatedAssignment(
   graph: Graph,
@@ -60,7 +60,7 @@ export function propagatedAssignment(
   return { mesh, strategies, inputs, sharedReshards };
 }
 
-/** The bound of such a plan is 0: nothing is known of cheaper ones. */
+/** The lower bound of such a plan is 0: propagation proves nothing about cheaper plans. */
 export const BY_PROPAGATION: Completion = {
   mode: 'sharding_propagation',
   solve: (graph, mesh, cluster, { pins, pinned, questions, allToAll }) => {
@@ -100,7 +100,7 @@ interface ReshardChoice {
   readonly wanted: WantedLayouts;
 }
 
-/** What readers share. A graph output is left as it is, but never partial. */
+/** The layout that readers share. A graph output is left as it is made, but is never partial. */
 function cheapestReshard(
   { graph, tensor, from, propagated, readers, wanted }: ReshardChoice,
   by?: Redistributor,

@@ -6,10 +6,10 @@
  * leave partial may be left, reduced, or reduced and scattered. Everything legal is enumerated; each candidate is lowered
  * and its nodes are priced, so that costs are those of the lowered graph.
  *
- * Roles (roles.ts): dp shards the batch where the operator has one; tp does only where a heavy operator has nothing else to cut
+ * Roles (roles.ts): dp shards the batch where the operator has one; tp does only where a heavy operator has nothing else to shard
  * (a recurrence); an operator that multiplies a weight matrix has tp on one of the matrix's dimensions (sharding the sequence
  * instead would repeat the weights). `free` lifts all of this. Sums that are rounded to quantised numbers stay whole, as
- * QLinearConv and QLinearMatMul have it; pins can ask for them to be shared out.
+ * QLinearConv and QLinearMatMul have it; pins can ask for them to be sharded.
  */
 
 import type { Cluster } from '../cost-model/cluster.js';
@@ -34,7 +34,7 @@ import { innerPieces, paddedPieces, type SeenCut, type SeenPiece } from './piece
 import { cannotBeKept } from './pinned.js';
 import { canBeCut, canTakeExperts, factorsFor, HEAVY, isLeft, type RoleQuestion } from './role-factors.js';
 
-/** What the operators of one structure can choose from. */
+/** The candidate strategies of operators of one structure. */
 export interface CandidateSet {
   readonly strategies: readonly Strategy[];
   /** Integer nanoseconds of each strategy. */
@@ -45,13 +45,13 @@ export interface CandidateSet {
   readonly results: readonly (readonly (Layout | null)[])[];
   /** Pinned axes that could not be used, and why. */
   readonly unused: readonly string[];
-  /** Pins ask for what roles do not allow. */
+  /** Whether pins require strategies that roles do not allow. */
   readonly liftsRoles: boolean;
 }
 
 export interface CandidateQuestion extends RoleQuestion {
   readonly cluster: Cluster;
-  /** What lowering must know of the graph around; left out where no operand is a weight and every result is read. */
+  /** Facts about the surrounding graph that lowering needs; left out where no operand is a weight and every result is read. */
   readonly context?: OperatorContext;
   /** Axes that heavy operators must use where they legally can. */
   readonly pinned: ReadonlySet<string>;
@@ -63,7 +63,7 @@ export interface CandidateQuestion extends RoleQuestion {
    * Whether its result is rounded to quantised numbers: the ranks' partial sums, added in another order, may round to another.
    */
   readonly rounded?: boolean;
-  /** What the user has decided about the operator. */
+  /** The user's pins on the operator. */
   readonly pins?: readonly OperatorPin[];
   /** Merges layouts on this mesh; operators of one search may share it. */
   readonly merged?: (layout: Layout) => Layout;
@@ -95,7 +95,7 @@ export function candidatesOf(question: CandidateQuestion): CandidateSet {
   const all = allPlacements(question);
   const { placements, unused } = enforcePins(all, question, entry, rule);
   const free: CandidateQuestion = { ...question, axes: 'free' };
-  // Pins may ask for what roles would not: then more and more is looked at.
+  // Pins may require what roles exclude: then the search widens step by step.
   const [attempt, attempted] = firstFilled([
     () => strategiesOf(placements, question),
     ...((question.pins ?? []).length === 0
@@ -120,7 +120,7 @@ export function candidatesOf(question: CandidateQuestion): CandidateSet {
   return { ...priced, unused, liftsRoles: question.axes === 'roles' && attempt > 1 };
 }
 
-/** The candidates of an operator that does again what another does, under its strategies: what surrounds it is its own. */
+/** Candidates of an operator that recomputes another, under that operator's strategies, priced in its own context. */
 export function followingCandidates({ strategies }: CandidateSet, question: CandidateQuestion): CandidateSet {
   const priced = pricedStrategies(strategies, question);
   if (priced.strategies.length < strategies.length)
@@ -128,7 +128,7 @@ export function followingCandidates({ strategies }: CandidateSet, question: Cand
   return { ...priced, strategies, unused: [], liftsRoles: false };
 }
 
-/** Those of an operator's strategies that can be lowered, with what they cost. */
+/** The strategies of an operator that can be lowered, with their costs. */
 function pricedStrategies(
   all: readonly Strategy[],
   { view, mesh, cluster, context, merged: only = mergedOnce(mesh) }: CandidateQuestion,
@@ -162,7 +162,7 @@ function firstFilled<Item>(attempts: readonly (() => readonly Item[])[]): readon
   return [0, []];
 }
 
-/** Kinds of factors over which ranks add what one device adds in another order. */
+/** Kinds of factors over which ranks add in another order than one device. */
 const REORDERED: ReadonlySet<Factor['kind']> = new Set(['contracting', 'expanded']);
 
 /** Every sub-axis on any factor or on none, in the mesh's order: for pins that split an axis in ways the search would not. */
@@ -326,9 +326,9 @@ function streamingPlacements(
 }
 
 /**
- * Where an axis may be cut with its first part on a factor: only where the factor cannot take all of it, and then as late
- * as it can. What it can take is what its readers see at its major end: two key heads on tp 4 take tp.0, and are repeated
- * over tp.1 rather than cut into half heads.
+ * Where an axis may be split so that its first part shards a factor: only where the factor cannot take all of it, and then as
+ * late as it can. The limit is the piece that its readers see at its major end: two key heads on tp 4 take tp.0, and are
+ * replicated over tp.1 rather than sharded into half heads.
  */
 function factorCuts(
   factor: Factor,
@@ -350,8 +350,8 @@ function majorSize(factor: Factor, hints: CandidateQuestion['hints']): number {
 }
 
 /**
- * Placements of two axes together. Where both shard heads of attention, either goes first: heads that tp has cut already are
- * exchanged over sp inside each part alone.
+ * Placements of two axes together. Where both shard heads of attention, either may be the outer one: heads that tp shards
+ * already are exchanged over sp within each shard only.
  */
 function joins(
   a: FactorSubAxes,
@@ -460,7 +460,7 @@ function carriedVariants(
   ];
 }
 
-/** What may be done at once with partial results. Maxima and minima are always reduced: nothing passes them through. */
+/** Variants with partial sums left, reduced or scattered. Maxima and minima are always reduced: nothing passes them through. */
 function pendingVariants(strategy: Strategy, question: CandidateQuestion, rule: FactorRule): readonly Strategy[] {
   const { pieces: _, ...unrefined } = strategy;
   const pending = pendingPartial(rule, unrefined);

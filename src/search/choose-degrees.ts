@@ -1,10 +1,10 @@
 /**
  * @file Which of the solved combinations of degrees is taken: the cheapest whose lowered plan fits the memory.
  *
- * Combinations come in the order of their costs without a memory limit, which bound their costs within it. Where the first one's
- * plan is too large, it is looked for again within the limit, and comes back at the cost of what was found; so the first that
- * fits is cheaper than any that would fit under other degrees. On ranks of this machine a step takes more than what is searched,
- * by what the runtime does around operators: there all are lowered, and ranked by the whole step.
+ * Combinations are sorted by their costs without a memory limit, which are lower bounds on their costs within it. If the plan
+ * of the first is too large, it is searched again within the limit, and is sorted in again at the cost of the plan found; so the
+ * first that fits is cheaper than any that fits under other degrees. On ranks of this machine a step takes longer than the
+ * searched cost, because of the runtime's overhead around operators: there all are lowered, and ranked by the time of the step.
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { memoryOf, type Prediction, priceGraph } from '../cost-model/predict.js';
@@ -33,15 +33,15 @@ export interface SolvedDegrees extends Completed {
   readonly degrees: MeshDegrees;
 }
 
-/** One whose plan fits. */
+/** A combination whose plan fits. */
 export interface Fitted {
   readonly solved: SolvedDegrees;
   /** The graph lowered under its assignment, stage by stage. */
   readonly lowered: readonly LoweredStage[];
-  /** What its ranks hold, by stage. */
+  /** Memory of its ranks, by stage. */
   readonly memory: readonly Liveness[];
   readonly prediction: Prediction;
-  /** It was looked for again within the memory, since the cheapest is too large. */
+  /** Whether it was searched again within the memory limit, since the cheapest plan is too large. */
   readonly savesMemory: boolean;
 }
 
@@ -49,16 +49,16 @@ export interface Fitted {
 export type Ruling = { readonly reason: string } & (
   | {
       readonly kind: 'slower';
-      /** Of the step, as it is predicted. */
+      /** Time of the step, as predicted. */
       readonly stepNanoseconds: number;
       /** No plan of these degrees costs less. */
       readonly boundNanoseconds: number;
-      /** Of the plan at that cost, per stage; null where it was not lowered: then it may not even fit. */
+      /** Peak of the plan at that cost, per stage; null where it was not lowered: then it may not even fit. */
       readonly peakBytes: readonly number[] | null;
     }
   | {
       readonly kind: 'too-large';
-      /** Of the smallest plan that was found; and what none needs less than. */
+      /** Bytes of the smallest plan found, and a lower bound over all plans. */
       readonly leastBytes: number;
       readonly atLeastBytes: number;
       readonly limitBytes: number;
@@ -70,20 +70,20 @@ export type Ruling = { readonly reason: string } & (
 );
 
 export interface DegreeChoice {
-  /** The best that fit, the chosen one first; fewer than asked for where no more fit, none where nothing does. */
+  /** The best that fit, the chosen one first; fewer than requested where no more fit, none where nothing does. */
   readonly ranked: readonly Fitted[];
   /** Why each of the others was not taken. */
   readonly reasons: ReadonlyMap<MeshDegrees, Ruling>;
-  /** The least bytes per device that a plan was found to need; Infinity where all that were looked at fit. */
+  /** The least bytes per device that a plan was found to need; Infinity where all examined plans fit. */
   readonly leastBytes: number;
 }
 
 /**
  * @param limit bytes per device; undefined where none applies
  * @param pipeline whose stages the graph is cut into
- * @param places where tensors are kept that leave the devices
+ * @param places where offloaded tensors are kept
  * @param preferences which of those that fit is taken; the fastest by default
- * @param isSearched whether what is too large is looked for again within the limit
+ * @param isSearched whether plans that are too large are searched again within the limit
  */
 export async function chooseDegrees(
   graph: Graph,
@@ -97,15 +97,15 @@ export async function chooseDegrees(
   isSearched = true,
   preferences: Preferences = FASTEST,
 ): Promise<DegreeChoice> {
-  // `asked`: the memory within which it was looked for again, as often as `tries` says.
+  // `asked`: the memory limit of its last search; `tries`: how often it was searched again.
   const waiting = all.map((solved) => ({ solved, tries: 0, asked: Number.POSITIVE_INFINITY }));
-  // What is searched of a pipeline is its stages' work, not its step.
+  // For a pipeline, the search minimises the work of the stages, not the time of the step.
   const most = cluster.local || pipeline ? Number.POSITIVE_INFINITY : Math.max(count, PRICED_AGAIN);
   const ranked: Fitted[] = [];
   const reasons = new Map<MeshDegrees, Ruling>();
   let leastBytes = Infinity;
   const flops = wholeFlops(graph);
-  // The search knows what the whole graph holds on the device, one micro-batch at a time.
+  // The search models the memory of the whole graph on the device, one micro-batch at a time.
   const isScaled =
     pipeline !== undefined ||
     request.interleave === 2 ||
@@ -162,16 +162,16 @@ export async function chooseDegrees(
 }
 
 /**
- * What overlaps and what the host adds is in no search's sum: so many of the cheapest are priced again, and ranked by the step.
+ * No search counts overlap or the host's overhead: this many of the cheapest plans are priced again and ranked by the step.
  */
 const PRICED_AGAIN = 4;
 
-/** How often stages, or what is offloaded from, are looked for within less memory. */
+/** How often stages, or a graph with offloading, are searched again within less memory. */
 const TRIES = 4;
 
 /**
- * The search knows the memory of the whole graph, not that of its stages nor what leaves the device: it is asked for as much less
- * as the fullest stage is too large.
+ * The search models the memory of the whole graph, without stages or offloading: its limit is lowered in proportion to how much
+ * the fullest stage is too large.
  */
 function wholeLimit(
   graph: Graph,
@@ -183,17 +183,17 @@ function wholeLimit(
   return Math.floor((whole * limit) / need);
 }
 
-/** What saves memory at least cost: the plan as it was found, whose backward gathers again what its forward gathered. */
+/** The cheapest way to save memory: the same plan, whose backward gathers again what its forward gathered. */
 function gatheringAgain(solved: SolvedDegrees): SolvedDegrees {
   return { ...solved, assignment: { ...solved.assignment, gathersAgain: true } };
 }
 
-/** The figure by which plans are ranked and of which reports speak. */
+/** The figure by which plans are ranked and which reports give. */
 export function stepNanoseconds({ prediction }: Pick<Fitted, 'prediction'>): number {
   return Math.round(prediction.stepSeconds * 1e9);
 }
 
-/** What degrees are compared by; state is kept outside of the devices where that is asked for, of all of them. */
+/** The figures by which degrees are compared. Where offloading is requested, it applies to all of them. */
 function alternativeOf({ offload = 'none' }: PlanRequest): (fitted: Fitted) => ComparedAlternative {
   return ({ solved, prediction }) => ({
     seconds: prediction.stepSeconds,
@@ -217,8 +217,8 @@ async function within(
 }
 
 /**
- * The graph lowered under an assignment. @throws Error (internal error) where it does not cost what the search said, which knows
- * nothing of gathers that are repeated
+ * The graph lowered under an assignment. @throws Error (internal error) where its cost differs from the search's cost, which does
+ * not include repeated gathers
  */
 export function lowered(
   graph: Graph,
@@ -232,7 +232,7 @@ export function lowered(
   return sharded;
 }
 
-/** What stages of unlike meshes send each other, by price. */
+/** Chooses by price the layouts in which stages of different meshes send tensors to each other. */
 function sentByPrice(solved: SolvedDegrees, { graph, layout }: PipelinedGraph, cluster: Cluster): SolvedDegrees {
   const { assignment, redistributor } = solved;
   return { ...solved, assignment: withSentLayouts(graph, assignment, redistributor, layout, cluster) };

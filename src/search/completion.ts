@@ -1,5 +1,5 @@
 /**
- * @file What the planner asks of a completion: of one mesh, the assignment that completes what is pinned. By search
+ * @file The interface of a completion: for one mesh, it returns the assignment that completes the pins. By search
  * (by-search.ts), or by propagation (propagated-assignment.ts).
  */
 import type { Cluster } from '../cost-model/cluster.js';
@@ -14,7 +14,7 @@ import type { MeshSolution } from './solve-mesh.js';
 import type { ZeroLevel } from './zero.js';
 
 export interface Completion {
-  /** How it completes, where the answer does not say. */
+  /** The mode, where the result does not state it. */
   readonly mode: UsedMode;
   readonly solve: (
     graph: Graph,
@@ -33,26 +33,26 @@ export interface CompletionOptions {
   readonly axes: 'roles' | 'free';
   readonly allToAll: boolean;
   readonly zero?: ZeroLevel;
-  /** By operator the axes of its stage, where stages have other meshes than one another. */
+  /** The mesh of an operator's stage, where stages have different meshes. */
   readonly meshOf?: (node: Node) => Mesh;
-  /** The user's; a completion that can be ended throws OutOfTime. */
+  /** The user's time limit; a completion that can be interrupted throws OutOfTime. */
   readonly deadline: Deadline;
 }
 
 export interface Completed extends MeshSolution {
   readonly mode?: UsedMode;
-  /** The time was over before the search was. */
+  /** Whether the time ran out before the search ended. */
   readonly isCut?: boolean;
   readonly propagation?: Propagation;
-  /** Looks for the cheapest assignment of this mesh that fits so many bytes per device. */
+  /** Searches for the cheapest assignment of this mesh that fits so many bytes per device. */
   readonly within?: (limit: number) => Promise<Fitting>;
 }
 
-/** What a mesh has for a memory limit. */
+/** The result for a mesh under a memory limit. */
 export interface Fitting {
   /** Null where none was found. */
   readonly completed: Completed | null;
-  /** The least bytes per device of any assignment that was looked at. */
+  /** The least bytes per device of any examined assignment. */
   readonly least: number;
   /** No assignment needs less. */
   readonly atLeast: number;

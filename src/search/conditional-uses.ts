@@ -1,11 +1,12 @@
 /**
  * @file Memory that depends on several variables, in a problem whose uses depend on one each.
  *
- * Bytes are taken unless one of some ways out holds. That is a variable more, whose states are the ways out and "taken"; a way
- * out is forbidden beside the states that it does not go with. It costs nothing, and takes its bytes where no way out is left.
+ * Bytes are taken unless one of several conditions (ways out) holds. Each such use is one more variable, whose states are the
+ * ways out and "taken"; a way out is forbidden together with the states that contradict it. The variable costs nothing, and
+ * takes its bytes where no way out is left.
  *
- *     a weight is held in layout l too      unless no other reader has it so · the first reader has
- *     what bringing x to its reader holds   unless the reader has another strategy · x lies otherwise
+ *     a weight is also held in layout l     unless no other reader has it so · the first reader has
+ *     memory of resharding x for a reader   unless the reader has another strategy · x has another layout
  */
 import type { CostFactor, MemoryUse } from '../solver/problem.js';
 

@@ -1,6 +1,6 @@
 /**
- * @file Which degrees are possible: dp · sp · tp = devices, as pinned, with dp dividing the batch. sp and ep are 1 unless they
- * are given: every axis more makes an operator's strategies several times as many.
+ * @file The possible degrees: dp · sp · tp = devices, as pinned, with dp dividing the batch. sp and ep are 1 unless they are
+ * given: each further axis multiplies the number of an operator's strategies.
  */
 import { AutoparError } from '../ir/error.js';
 import { type Graph, typeOf } from '../ir/graph.js';
@@ -29,7 +29,7 @@ export function batchSize(graph: Graph): number | undefined {
 
 /**
  * All combinations, dp from large to small; those that cannot be are rejected with the reason.
- * @throws AutoparError (usage) for pins that are no positive whole numbers or do not go into the devices; (noPlan) for a
+ * @throws AutoparError (usage) for pins that are not positive whole numbers or do not divide the devices; (noPlan) for a
  * pinned dp that does not divide the batch
  */
 export function degreesOf(devices: number, pins: Pins, batch: number | undefined, microBatches = 1): PossibleDegrees {

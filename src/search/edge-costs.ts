@@ -1,11 +1,11 @@
 /**
- * @file Prices of redistributions as the search needs them: a bound for every pair of layouts, the exact price for those
- * that an optimum would use.
+ * @file Prices of resharding for the search: a lower bound for every pair of layouts, the exact price for those that an optimum
+ * would use.
  *
  * Exact prices are shortest paths and there are many pairs, of which an optimum uses few. So tables start from bounds;
  * whenever the optimum under the present tables uses a pair that is not exact yet, it is priced, and the problem solved
- * again. When everything it uses is exact, its cost is real and no assignment is cheaper: the others' tables only lie
- * below their prices.
+ * again. When everything it uses is exact, its cost is real and no assignment is cheaper: all other table entries are lower
+ * bounds on their prices.
  */
 import { type Layout, layoutKey } from '../sharding-propagation/layout.js';
 import type { LeastCost, Redistributor } from '../sharding-propagation/redistribution.js';
@@ -21,7 +21,7 @@ export interface LayoutPair {
   exact: boolean;
 }
 
-/** One end of an edge: distinct layouts, and which of them each state of a variable stands for. */
+/** One end of an edge: distinct layouts, and the number of the layout that each state of a variable means. */
 export interface LayoutStates {
   readonly layouts: readonly Layout[];
   readonly numbers: readonly number[];
@@ -37,7 +37,7 @@ export class EdgeTable {
     private readonly to: LayoutStates,
     /** Row-major over the distinct layouts. */
     private readonly pairs: readonly LayoutPair[],
-    /** How often a step redistributes. */
+    /** How often a step reshards. */
     private readonly runs: number,
   ) {}
 
@@ -46,7 +46,7 @@ export class EdgeTable {
     return this.current;
   }
 
-  /** Whether nothing in it costs anything. */
+  /** Whether all its entries are 0. */
   isFree(): boolean {
     this.free ??= this.pairs.every((pair) => pair.cost === 0);
     return this.free;
@@ -57,7 +57,7 @@ export class EdgeTable {
     return this.pairs[row * this.to.layouts.length + column] as LayoutPair;
   }
 
-  /** Adds to the costs of one end's states, which are so many, what they cost beside a state of the other end. */
+  /** Adds, to the costs of the `size` states of one end, their costs beside a state of the other end. */
   addCosts(costs: Float64Array, size: number, isFrom: boolean, other: number): void {
     const { numbers } = isFrom ? this.from : this.to;
     const width = this.to.layouts.length;
@@ -70,8 +70,8 @@ export class EdgeTable {
   }
 
   /**
-   * What an optimum might use in place of a pair that turned out dearer: of the pairs with one of its ends that are bounded below
-   * it, the few of the lowest bounds.
+   * Pairs that an optimum might use in place of a pair that turned out dearer: of the pairs that share one of its ends and have a
+   * bound below its price, the few with the lowest bounds.
    */
   rivals(pair: LayoutPair): readonly LayoutPair[] {
     const width = this.to.layouts.length;

@@ -1,6 +1,6 @@
 /**
- * @file Which factors of an operator are the batch, the sequence, heads or experts: what roles ask (roles.ts). Batch, sequence
- * and experts are followed from where they begin through the operators' rules (batch.ts); heads are what attention has besides.
+ * @file The factors of an operator that are batch, sequence, heads or experts, as roles need them (roles.ts). Batch, sequence
+ * and experts are followed through the operators' rules from where they begin (batch.ts); heads are attention's other factors.
  *
  *     tokens [2, 12, 64] as rows [24, 64]     m = (2 | 12)     batch m.0, sequence m.1
  */
@@ -63,7 +63,7 @@ export function factorFamilies(
 
 const NO_MARKS: ReadonlyMap<string, DimensionMark> = new Map();
 
-/** Of a batch in digits the first: what lies further in is no shard of it that dp could have. */
+/** Only the first digit of a batch in several digits: dp cannot shard the batch by digits further in. */
 function firstDigits(marks: ReadonlyMap<string, DimensionMark>, batch: number): ReadonlyMap<string, DimensionMark> {
   return new Map([...marks].filter(([, { size, samples = 1 }]) => samples * size === batch));
 }
@@ -80,7 +80,7 @@ function majorFactors(
     .sort();
 }
 
-/** Factors that begin with what is marked, and pieces that are it. */
+/** Factors that begin with a marked dimension, and pieces that are one. */
 function markedFactors(
   marks: ReadonlyMap<string, DimensionMark>,
   rule: FactorRule,
@@ -123,7 +123,7 @@ function digitsOf(
 }
 
 /**
- * Between queries, keys and values: an attention, its gradient, or what has the sequence twice, as scores have. A norm: what
+ * 'attention': an attention, its gradient, or an operator that has the sequence twice, as scores have. 'norm': an operator that
  * normalises features and scales them, and its gradient.
  */
 function placeOf(node: Node, sequence: ReadonlySet<string>, forward: Node): OperatorPlace {
@@ -134,17 +134,17 @@ function placeOf(node: Node, sequence: ReadonlySet<string>, forward: Node): Oper
   return isNorm ? 'norm' : 'elsewhere';
 }
 
-/** Names that entries of attention, and its blocks, give to heads: of keys, and of the queries that share them. */
+/** Names of head factors in the entries of attention and its blocks: key heads, and the query heads that share them. */
 const HEADS: ReadonlySet<string> = new Set(['h', 'g']);
 
-/** Sizes of an attention's heads: of keys, and of the queries that share each. */
+/** Sizes of an attention's heads: key heads, and the query heads that share each. */
 export function attentionHeads(rule: FactorRule): readonly number[] {
   return [...HEADS].flatMap((name) => rule.factors.get(name)?.size ?? []).filter((size) => size > 1);
 }
 
 /**
- * Whether an axis of these sub-axes divides heads: those of keys, the queries' that share each, or its first sub-axes the one and
- * the rest the other. Keys are then repeated over the sub-axes that shard queries alone.
+ * Whether an axis of these sub-axes divides heads: the key heads, the query heads that share each, or its first sub-axes the one
+ * and the rest the other. Keys are then replicated over the sub-axes that shard queries alone.
  */
 export function dividesHeads(sizes: readonly number[], subAxes: readonly number[]): boolean {
   const product = (axes: readonly number[]) => axes.reduce((all, size) => all * size, 1);
@@ -160,8 +160,8 @@ export function dividesHeads(sizes: readonly number[], subAxes: readonly number[
 }
 
 /**
- * Heads of an attention; of one that is written out the factors that all its operands and its result have, besides batch and
- * sequence.
+ * Heads of an attention; for an attention in plain operators, the factors that all its operands and its result have, besides
+ * batch and sequence.
  */
 function headFactors(
   node: Node,
@@ -210,8 +210,8 @@ export function expertOperators(graph: Graph): (node: Node) => boolean {
 }
 
 /**
- * Experts of an operator on what each expert has a matrix of: weights, their gradients and state, and the tokens that were sent
- * to each. Scores and choices, which end in experts, are the router's: every rank has them for its own tokens.
+ * Expert factors of an operator on tensors with one matrix per expert: weights, their gradients and state, and the tokens
+ * dispatched to each. Scores and choices, whose last dimension is experts, are the router's: each rank has those of its tokens.
  */
 function expertFactors(node: Node, rule: FactorRule, graph: Graph, marks: DimensionMarks): readonly string[] {
   const own = marks.factorMarks(node);

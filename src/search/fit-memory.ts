@@ -3,15 +3,15 @@
  *
  * The uses of memory-uses.ts are a relaxation: no assignment needs less. So
  *
- *     what the solver proves of the relaxed problem bounds every assignment that fits
+ *     a bound that the solver proves for the relaxed problem holds for every assignment that fits
  *     where it has no solution, none fits
- *     where its solution, lowered, fits, that is the best there is (within the solver's gap)
+ *     where its solution, lowered, fits, that is the optimum (within the solver's gap)
  *
- * Where the lowered solution needs more (a redistribution holds both ends), what it needs more than its uses say is learnt as a
- * use of the few variables that it depends on (mesh-need.ts), and the problem solved again: the bound holds as before, and rises.
- * Where nothing can be learnt, it is set aside at the operators concerned. Such plans are valid, but no bound follows from what
- * was set aside: the gap to the bound before is printed. So it is with what sessions and buffers of ranks of this machine hold
- * beside what is alive: it hangs on the whole plan, and is left free, as much as plans show.
+ * Where the lowered solution needs more (a resharding holds both ends), the excess over its uses is learnt as a use of the few
+ * variables that it depends on (mesh-need.ts), and the problem is solved again: the bound stays valid, and rises.
+ * Where nothing can be learnt, the excess is set aside at the operators concerned. Such plans are valid, but bytes set aside
+ * prove no bound: the gap to the earlier bound is printed. The same holds for memory of sessions and buffers on ranks of this
+ * machine beside live tensors: it depends on the whole plan, and as much is left free as plans show.
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import type { Graph } from '../ir/graph.js';
@@ -30,23 +30,23 @@ import { meshSolution } from './solve-mesh.js';
 interface SolverEffort {
   readonly work: number;
   readonly isProof: boolean;
-  /** Whether any plan will do. */
+  /** Whether any plan is sufficient. */
   readonly any?: boolean;
 }
 
 const QUICK: SolverEffort = { work: 2e7, isProof: false };
 const PROOF: SolverEffort = { work: 2e8, isProof: true };
-/** What fits is asked for, not what is fastest of it. */
+/** For any plan that fits, not the fastest. */
 const ANY: SolverEffort = { ...QUICK, any: true };
-/** Limits that are tried to say how much the least plan needs. */
+/** Limits that are tried to find how much the smallest plan needs. */
 const STEPS = 5;
-/** Rounds of learning what solutions need more than their uses say; then, where none fits yet, of setting it aside. */
+/** Rounds of learning the excess of solutions over their uses; then, where none fits yet, of setting it aside. */
 const LEARNING = 12;
 const GUESSING = 12;
-/** How often another part of the limit is left free; to within this share of the limit. */
+/** Rounds in which another part of the limit is left free, and the share of the limit to which that part is found. */
 const FREEING = 10;
 const CLOSE = 0.005;
-/** Plans that are ruled out one by one; of graphs of so many choices, which have not too many. */
+/** The most plans that are ruled out one by one, and the most variables of graphs where that is done. */
 const ONE_BY_ONE = 12;
 const FEW_VARIABLES = 32;
 
@@ -62,7 +62,7 @@ export async function fitMemory(
   return fitProblem(problem, options, limit);
 }
 
-/** The same of a problem that is built already, of which some states may be forbidden besides. */
+/** The same for a problem that is already built, in which more states may be forbidden. */
 export function fitProblem(
   problem: MeshProblem,
   options: Pick<MeshSearchOptions, 'deadline' | 'mode' | 'solver'>,
@@ -73,18 +73,18 @@ export function fitProblem(
 
 class FittingMesh {
   private readonly need: MeshNeed;
-  /** By operator: what lowered solutions needed there more than their uses say. */
+  /** By operator: the bytes by which lowered solutions exceeded their uses. */
   private readonly setAside = new Map<string, number>();
   private best: CostSolution | undefined;
   private least = Infinity;
-  /** What of these is not alive. */
+  /** Bytes of `least` that are not live tensors. */
   private besides = 0;
   /**
-   * Bytes of the limit that are left free for what is not alive; and of the last plan within the rest what is, and what it lacks.
+   * Bytes of the limit left free for memory beside live tensors; and, for the last plan in the rest, its live and lacking bytes.
    */
   private free = 0;
   private lacking: { readonly alive: number; readonly bytes: number } | null = null;
-  /** No assignment that keeps the limit costs less; infinite where the uses of none do. */
+  /** Lower bound on the cost of assignments that keep the limit; infinite where the uses of none do. */
   private bound = 0;
 
   constructor(
@@ -101,7 +101,7 @@ class FittingMesh {
     if (atLeast <= this.limit) await this.inTime(() => this.searchFreeing());
     if (this.bound === Infinity) atLeast = Math.max(atLeast, this.limit + 1);
     if (!this.best) {
-      // An answer where there is no other: it may even fit.
+      // A fallback where nothing else was found: it may even fit.
       this.look(await this.economical());
       await this.inTime(async () => {
         if (this.bound < Infinity) await this.sayLess(atLeast);
@@ -119,7 +119,7 @@ class FittingMesh {
     return { completed, least, atLeast };
   }
 
-  /** Once the time is over, what was found is what there is. */
+  /** Runs `work` until the time is over; everything found until then remains. */
   private async inTime(work: () => Promise<void>): Promise<void> {
     try {
       await work();
@@ -129,7 +129,7 @@ class FittingMesh {
   }
 
   /**
-   * Searches, and again with more of the limit left free while plans lack what is not alive, then with no more than they need.
+   * Searches, again with more of the limit left free while plans lack memory beside live tensors, then with just what they need.
    */
   private async searchFreeing(): Promise<void> {
     await this.search();
@@ -137,7 +137,7 @@ class FittingMesh {
     let [low, high] = [0, limit];
     let lacking = this.lacking;
     for (let round = 0; round < FREEING && lacking; round++) {
-      // With less left free, that plan is the answer still.
+      // With less left free, that plan is still the answer.
       low = Math.max(low, limit - lacking.alive);
       if (high - low <= limit * CLOSE) break;
       const isBetween = this.best !== undefined || high < limit;
@@ -145,7 +145,7 @@ class FittingMesh {
       this.setAside.clear();
       this.lacking = null;
       await this.search();
-      // Too much where there is no plan, and enough where one fits.
+      // `free` is too much where there is no plan, and enough where one fits.
       if (this.lacking) lacking = this.lacking;
       else high = this.free;
     }
@@ -153,7 +153,7 @@ class FittingMesh {
     if (lacking) await this.searchOneByOne();
   }
 
-  /** Of few plans each that is cheaper than the best, and does not fit, is ruled out: near the least that any needs few fit. */
+  /** Rules out plans, one by one, that are cheaper than the best and do not fit: near the least need, few plans fit. */
   private async searchOneByOne(): Promise<void> {
     if (this.problem.groups.problem().sizes.length > FEW_VARIABLES) return;
     for (let plan = 0; plan < ONE_BY_ONE; plan++) {
@@ -175,14 +175,14 @@ class FittingMesh {
         this.limit - this.free,
         round + this.free === 0 ? [QUICK, PROOF] : [QUICK],
       );
-      // What was set aside is a guess; all that was learnt bounds everything.
+      // With bytes set aside the bound is a guess; with learnt uses only it is valid.
       if (!isGuess) this.bound = Math.max(this.bound, bound);
       if (!found || this.look(found, round < LEARNING) || this.best?.cost === this.bound) return;
       this.options.deadline.check();
     }
   }
 
-  /** Plans say that they fit, and those that were lowered do not: looks among those that say less, nothing set aside. */
+  /** Plans fit by their uses, but not when lowered: searches under lower limits, with nothing set aside. */
   private async sayLess(atLeast: number): Promise<void> {
     for (let [low, high, step] = [atLeast, this.limit, 0]; step < STEPS && !this.best && high > low * 1.01; step++) {
       const middle = Math.floor((low + high) / 2);
@@ -194,7 +194,7 @@ class FittingMesh {
     }
   }
 
-  /** Nothing fits: how much less would have to be needed. Looks for plans between a limit that fails and the least so far. */
+  /** Nothing fits: narrows down the least need. Searches for plans between a limit that fails and the least need so far. */
   private async closeIn(failing: number): Promise<number> {
     this.setAside.clear();
     let proven = 0;
@@ -202,7 +202,7 @@ class FittingMesh {
       const middle = Math.floor((low + this.least) / 2);
       let answer = await this.solved(middle, ANY);
       if (!answer && this.setAside.size > 0) {
-        // What was set aside is a guess, and what it leaves nothing of may have plans.
+        // Bytes set aside are a guess: limits that leave no plan with them may have plans.
         this.setAside.clear();
         answer = await this.solved(middle, ANY);
       }
@@ -217,7 +217,7 @@ class FittingMesh {
   }
 
   /**
-   * The best solution under a limit and what is set aside, at exact prices: null where none was found, and no bound is finite
+   * The best solution under a limit and the bytes set aside, at exact prices: null where none was found; the bound is infinite
    * where there is none. Prices that solutions use are found with little effort before the solver is given time for a proof.
    */
   private async relaxed(
@@ -233,7 +233,7 @@ class FittingMesh {
         const answer = await this.solved(limit, effort);
         if (!answer) return { found: solution, bound: solution || deadline.isOver() ? bound : Infinity };
         bound = Math.max(bound, answer.bound);
-        // Nothing was found with this effort: that is no proof that there is nothing.
+        // A solver that finds nothing with this effort does not prove that there is no solution.
         const isExact = answer.states === null || !groups.refine(answer.states);
         if (answer.states) {
           const found = this.exactly(answer.states);
@@ -262,8 +262,8 @@ class FittingMesh {
   }
 
   /**
-   * Lowers a solution: keeps it where it fits and is the best. Else what it needs more than its uses say is learnt, or, where
-   * nothing is to be, set aside. Whether what is alive fits.
+   * Lowers a solution, and keeps it where it fits and is the best. Otherwise its excess over its uses is learnt, or set aside if
+   * nothing can be learnt. Returns whether its live tensors fit.
    */
   private look(found: CostSolution, learns = true): boolean {
     const { need, limit } = this;
@@ -275,7 +275,7 @@ class FittingMesh {
     }
     const aim = limit - this.free;
     if (lowered.alive <= aim) {
-      // What is alive fits; what else there is does not.
+      // The live tensors fit; the rest of the memory does not.
       this.lacking = { alive: lowered.alive, bytes: lowered.peak - limit };
       return true;
     }
@@ -289,7 +289,7 @@ class FittingMesh {
     return false;
   }
 
-  /** The assignment whose uses, each by how long it lives, are least. */
+  /** The assignment with the least sum of uses, each weighted by its lifetime. */
   private async economical(): Promise<CostSolution> {
     const { sizes, factors, uses } = this.need.problem();
     const costs = sizes.map((size) => new Float64Array(size));
@@ -317,7 +317,7 @@ class FittingMesh {
 /** Bytes over moments that weigh as much as a nanosecond where memory is all that matters: sums stay below 2^53. */
 const SCALE = 1024;
 
-/** Where nothing keeps the limit, or the time is over, there is no answer. */
+/** Null where nothing keeps the limit, or the time is over. */
 function orNone(error: unknown): null {
   if (error instanceof NoAssignment || error instanceof OutOfTime) return null;
   throw error;

@@ -1,7 +1,7 @@
 /**
  * @file The group graph: a graph, a mesh and prices as a problem of variables and tables.
  *
- *     operator     states: its candidates; its own cost; those of one group (an operator and what runs it again) are one
+ *     operator     states: its candidates; its own cost; an operator and its recomputation (one group) share one variable
  *     input        states: layouts that it may be fed in, at no cost
  *     reshard      of a tensor with several readers; states: layouts. producer → reshard is paid once, reshard → reader by
  *                  each reader, nothing where the layouts are equal
@@ -10,8 +10,8 @@
  *                 ├──────► k
  *                 └──────► v
  *
- * A tensor with one reader needs no shared reshard; an input is its own. Weights are no variables: each reader has its block
- * cut from the file. A graph output may be left sharded but not partial.
+ * A tensor with one reader needs no shared reshard; an input is its own. Weights are not variables: each reader's shard is cut
+ * from the file. A graph output may be left sharded but not partial.
  */
 
 import { dtypeBits } from '../ir/dtype.js';
@@ -32,21 +32,21 @@ import { pinnedInputLayouts, type SearchPins } from './pinned.js';
 import type { LayoutRule } from './zero.js';
 
 export interface GroupGraph {
-  /** The problem under what is known of redistribution prices: bounds, or exact. */
+  /** The problem under the resharding prices that are known: bounds, or exact. */
   problem(): CostProblem;
-  /** Makes the prices that an assignment uses exact; false where they are as they were. */
+  /** Makes the prices that an assignment uses exact; false where none of them changed. */
   refine(states: readonly number[]): boolean;
-  /** Makes prices exact around a first guess, found without solving the problem: fewer are found wanting once it is solved. */
+  /** Makes prices exact around a first guess, found without solving the problem: fewer prove too low once it is solved. */
   foresee(): void;
-  /** The assignment that a state per variable stands for. */
+  /** The assignment for a state per variable. */
   assignmentOf(states: readonly number[]): Assignment;
   readonly variables: GroupVariables;
 }
 
-/** What the variables are. */
+/** The variables of the problem. */
 export interface GroupVariables {
   readonly operators: ReadonlyMap<Node, { readonly variable: number; readonly set: CandidateSet }>;
-  /** Of each tensor that is read or made: where the layout in which readers share it is found. */
+  /** By tensor that is read or made: the end with the layout in which readers share it. */
   readonly viewEnds: ReadonlyMap<string, EdgeEnd>;
   readonly inputEnds: ReadonlyMap<string, EdgeEnd>;
 }
@@ -60,7 +60,7 @@ export interface EdgeEnd extends LayoutStates {
 
 /**
  * Builds the problem of a graph whose operators have the candidates given. Equal tables are one object.
- * @param zero what a ZeRO level leaves of layouts
+ * @param zero the rule of a ZeRO level, which restricts layouts
  */
 export function buildGroupGraph(
   graph: Graph,
@@ -74,7 +74,7 @@ export function buildGroupGraph(
 }
 
 /**
- * Rounds from which on rivals of a dearer pair are priced with it. The first rounds find many pairs dearer, and would price far
+ * The round from which rivals of a dearer pair are priced with it. The first rounds find many pairs dearer, and would price far
  * more than is ever used; the later ones few, and each costs an elimination.
  */
 const RIVALS_FROM = 3;
@@ -89,7 +89,7 @@ class Building {
   private readonly ends = new Map<string, LayoutStates>();
   private readonly tables = new Map<string, CostTable>();
   private readonly setIds = new Map<CandidateSet, number>();
-  /** By group. */
+  /** Variables by group. */
   private readonly groups = new Map<string, number>();
   private readonly operators = new Map<Node, { readonly variable: number; readonly set: CandidateSet }>();
   private readonly readersOf: ReadonlyMap<string, readonly TensorReader[]>;
@@ -139,7 +139,7 @@ class Building {
     };
   }
 
-  /** An input's states: what its readers ask for, then whole. It is fed that way at no cost. */
+  /** States of an input: the layouts that its readers ask for, then replicated. Feeding it so costs nothing. */
   private reserveInput(input: string, sets: ReadonlyMap<Node, CandidateSet>): void {
     const readers = this.readersOf.get(input) ?? [];
     const asked = this.demanded(readers, sets).filter((layout) => layout.partial.length === 0);
@@ -154,7 +154,7 @@ class Building {
     this.viewEnds.set(input, end);
   }
 
-  /** A reshard for a computed tensor with several readers. Its states: the producer's layouts, then what readers ask for. */
+  /** A reshard for a computed tensor with several readers. Its states: the producer's layouts, then those of its readers. */
   private reserveReshard(tensor: string, producer: EdgeEnd, sets: ReadonlyMap<Node, CandidateSet>): void {
     const readers = this.readersOf.get(tensor) ?? [];
     if (readers.length < 2) {
@@ -174,7 +174,7 @@ class Building {
     this.edge(tensor, producer, end, this.runsOf(tensor, readers[0] as TensorReader));
   }
 
-  /** How often what is done for a reader is done in a step: as partition puts it into the reader's phase. */
+  /** How often a step reshards for a reader: partition puts the reshard into the reader's phase. */
   private runsOf(tensor: string, reader: TensorReader): number {
     if (this.makerOf.get(tensor)?.phase === 'begin') return 1;
     const node = reader.kind === 'operator' ? this.nodeOf.get(reader.name) : this.makerOf.get(reader.name);
@@ -191,7 +191,7 @@ class Building {
     }
   }
 
-  /** What a step leaves is brought into the layout in which the next one is fed. */
+  /** Reshards a state output into the layout in which the next step is fed. */
   private carry(output: string, input: string): void {
     const [from, to] = [this.viewEnds.get(output), this.inputEnds.get(input)];
     if (!from || !to) throw new Error(`state ${input} is no input, or ${output} is not computed`);
@@ -241,7 +241,7 @@ class Building {
     return [...distinct(all).layouts];
   }
 
-  /** An edge whose redistribution is done `runs` times a step. */
+  /** An edge that is resharded `runs` times a step. */
   private edge(tensor: string, from: EdgeEnd, to: EdgeEnd, runs: number): void {
     const type = typeOf(this.graph, tensor);
     const key = `${typeKey(type)}|${from.key}|${to.key}|${runs}`;
@@ -276,7 +276,7 @@ class Building {
     );
   }
 
-  /** Prices what is moved to from an assignment some of whose pairs turned out dearer, and some others. */
+  /** Prices the pairs that local moves reach from an assignment some of whose pairs turned out dearer, and some others. */
   private settle(states: readonly number[], dearer: ReadonlySet<LayoutPair>, others: readonly LayoutPair[]): void {
     this.moves ??= new LocalMoves(this.sizes, this.factors, this.edges);
     const moved = this.moves.settle(states, dearer, (pairs) => this.costs.price(pairs));

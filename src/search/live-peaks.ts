@@ -1,9 +1,9 @@
 /**
- * @file Bytes alive over time under an assignment, of uses alone.
+ * @file Bytes alive over time under an assignment, from its uses alone.
  */
 import type { MemoryUse } from '../solver/problem.js';
 
-/** No assignment needs less: at every moment, each use in its smallest state. */
+/** Lower bound on the peak of every assignment: at every moment, each use is in its smallest state. */
 export function leastPeak(uses: readonly MemoryUse[]): number {
   const smallest = uses.map((use) => ({ ...use, bytes: Float64Array.of(Math.min(...use.bytes)) }));
   return livePeaks(
@@ -12,7 +12,7 @@ export function leastPeak(uses: readonly MemoryUse[]): number {
   )(-Infinity, Infinity);
 }
 
-/** Of an assignment's uses: the most bytes alive at any moment from `start` up to `end`. */
+/** For an assignment's uses: the most bytes alive at any moment from `start` up to `end`. */
 export function livePeaks(
   uses: readonly MemoryUse[],
   states: readonly number[],
@@ -30,7 +30,7 @@ export function livePeaks(
     levels.push({ from: time, live });
   }
   return (start, end) => {
-    // The spans that are asked about are a moment or two of thousands.
+    // The spans asked for are a moment or two of thousands.
     let [low, high] = [0, levels.length - 1];
     while (low < high) {
       const middle = (low + high + 1) >> 1;

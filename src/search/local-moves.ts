@@ -1,12 +1,12 @@
 /**
- * @file Prices around an assignment: what an optimum under bounds would move to, once the prices that it uses are exact.
+ * @file Prices around an assignment: of pairs that an optimum under bounds would move to, once the prices that it uses are exact.
  *
- * Elimination under prices of which most are only bounds finds an optimum that cannot be kept: the pairs that it uses turn out
- * dearer. Before all is solved again, each variable whose cost rose moves to its best state given its neighbours', pairs that it
- * uses then are made exact in turn, and so on until nothing moves that is not exact. A move costs a look at a variable's own
- * edges, an elimination one at all of them, and most of what this prices is what the next elimination would have asked for.
+ * Elimination under prices that are mostly bounds finds an optimum that does not hold: the pairs that it uses turn out dearer.
+ * Before all is solved again, each variable whose cost rose moves to its best state given its neighbours', the pairs that it
+ * then uses are made exact in turn, and so on until all pairs that moves use are exact. A move costs a look at one variable's
+ * edges, an elimination one at all of them, and most prices found here are prices that the next elimination would need.
  *
- * Nothing follows from the assignment that is reached: it only says which prices are worth having.
+ * The assignment that is reached proves nothing: it only shows which prices are worth computing.
  */
 import type { CostFactor } from '../solver/problem.js';
 import type { EdgeTable, LayoutPair } from './edge-costs.js';
@@ -21,7 +21,7 @@ export class LocalMoves {
   /** By variable: numbers of its edges. */
   private readonly edgesOf: readonly number[][];
   private readonly unariesOf: readonly Float64Array[][];
-  /** By state of the variable that is looked at. */
+  /** Costs by state of the current variable. */
   private readonly costs: Float64Array;
 
   /** @param unaries factors of one variable each */
@@ -82,7 +82,7 @@ export class LocalMoves {
     return all;
   }
 
-  /** Each variable that waits takes its best state, and where that changes, its neighbours wait; edges of those that moved. */
+  /** Moves each waiting variable to its best state; its neighbours wait where that changes. Returns edges of those that moved. */
   private descend(states: number[], waiting: Set<number>): ReadonlySet<number> {
     const touched = new Set<number>();
     for (const variable of waiting) {

@@ -1,5 +1,5 @@
 /**
- * @file Pins with which nothing fits the memory: which of them, in words.
+ * @file The pins that leave no plan within the memory, in words.
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { AutoparError } from '../ir/error.js';
@@ -9,11 +9,11 @@ import { chooseDegrees, type Fitted, type SolvedDegrees } from './choose-degrees
 import { timeWritten } from './figures.js';
 import { listInWords, smallestConflict } from './smallest-conflict.js';
 
-/** Operators that may be planned again to find out, all searches together: some seconds. More are planned once, without pins. */
+/** The most operators planned again to find out, in all searches together: some seconds. Beyond, one plan without pins. */
 const MOST_OPERATORS = 20_000;
 
 /**
- * A smallest set of pins that leaves nothing that fits, and how fast a plan without them would be.
+ * A smallest set of pins that leaves no plan that fits, and how fast a plan without them would be.
  * @param pins of every mesh that was tried
  * @param solve plans with some pins; an AutoparError where these leave no plan
  * @returns null where nothing fits without pins either

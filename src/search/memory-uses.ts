@@ -1,16 +1,16 @@
 /**
- * @file What the states of a mesh's variables take of memory, and when: the uses of the solver's limited problem.
+ * @file The memory that states of a mesh's variables take, and when: the uses of the solver's limited problem.
  *
- * Moments are operators in the order in which they run, two each: `2i`, where operands are brought into the layouts in which
- * operator i reads them, and `2i + 1`, where it runs.
+ * Moments are operators in the order in which they run, two each: `2i`, when operands are resharded into the layouts in which
+ * operator i reads them, and `2i + 1`, when it runs.
  *
  *     weight      all the time, in the layout of one of its readers
  *     input       from the beginning until its last reader
  *     tensor      as made, until its first reader; from then on as its readers share it, until the last
- *     operator    while it runs: its result, what its lowering makes on the way, and the operands that it is the last to read
+ *     operator    while it runs: its result, intermediate tensors of its lowering, and the operands that it is the last to read
  *
- * That is liveness (partition/liveness.ts) without what redistributions hold on the way and copies for single readers, which
- * depend on two variables. So no assignment needs less than its uses say, and one without redistributions needs just that.
+ * That is liveness (partition/liveness.ts) without intermediate tensors of reshardings and copies for single readers, which
+ * depend on two variables. So no assignment needs less than its uses, and one without reshardings needs just that.
  */
 import { fusesBlocks } from '../cost-model/device.js';
 import { byteLength } from '../ir/dtype.js';
@@ -32,11 +32,11 @@ import type { MeshProblem } from './mesh-problem.js';
 
 export interface MemoryUses {
   readonly uses: readonly MemoryUse[];
-  /** What several variables decide together. */
+  /** Uses that several variables decide together. */
   readonly conditional: readonly ConditionalUse[];
   /** The moments of an operator, by name: from, and up to. */
   readonly spanOf: (operator: string) => readonly [number, number];
-  /** Up to when anything is alive. */
+  /** The end of all moments. */
   readonly end: number;
 }
 
@@ -67,7 +67,7 @@ class Gathering {
     this.graph = graph;
     this.mesh = mesh;
     this.fuses = fusesBlocks(cluster.device);
-    // What a step begins with comes first, and stays as what is kept does.
+    // Operators at the beginning of a step come first, and their results stay alive as those in `kept` do.
     const micro = graph.nodes.filter(({ phase }) => phase !== 'update');
     this.order = graph.microBatches
       ? [...micro, ...graph.nodes.filter(({ phase }) => phase === 'update')]
@@ -107,7 +107,7 @@ class Gathering {
     return index === undefined ? [this.end - 2, this.end] : [2 * index, 2 * index + 2];
   }
 
-  /** Of a weight in the layout of its first reader, and once more in every other layout that some reader has it in. */
+  /** A weight in the layout of its first reader, and one more copy in every other layout that some reader has it in. */
   private weights(): void {
     const readers = new Map<string, WeightOperand[]>();
     for (const node of this.order) {
@@ -127,7 +127,7 @@ class Gathering {
     }
   }
 
-  /** A weight's block in a layout that readers behind the first may have it in, where the first has it otherwise. */
+  /** A weight's shard in a layout that readers behind the first may have, where the first has another layout. */
   private another(layout: Layout, first: WeightOperand, others: readonly WeightOperand[], bytes: number): void {
     const isIn = ({ layouts }: WeightOperand, is: boolean) =>
       Uint8Array.from(layouts, (own) => Number((own !== null && layoutKey(own) === layoutKey(layout)) === is));
@@ -157,7 +157,7 @@ class Gathering {
     const readers = this.readers.get(tensor) ?? [];
     const isShared = view !== undefined && view.variable !== variable;
     if (this.isCutOutput(tensor)) {
-      // Room for every micro-batch's part is there all the time; where it is made otherwise and brought there, there is more.
+      // The parts of all micro-batches are allocated all the time; a result that is made in another layout takes more.
       const bytes = view ? this.endBytes(view, tensor) : made;
       const times = this.graph.microBatches?.count ?? 1;
       this.use(
@@ -192,7 +192,7 @@ class Gathering {
     return reader.kind === 'output' ? this.end - 2 : this.spanOf(reader.name)[0];
   }
 
-  /** The moment from which on a tensor as its readers share it is not there: while its last reader runs, it is an operand. */
+  /** The moment at which the layout that readers share is freed: while its last reader runs, the tensor counts as an operand. */
   private lastOf(tensor: string): number {
     const readers = this.readers.get(tensor) ?? [];
     if (readers.some(({ kind }) => kind === 'output')) return this.lastOfOutput(tensor);
@@ -202,14 +202,14 @@ class Gathering {
     return Math.max(last, 2 * this.microCount);
   }
 
-  /** An output stays; but what a micro-batch hands to the next is brought into that one's layout when it ends. */
+  /** An output stays alive; but state for the next micro-batch is resharded to that one's layout when a micro-batch ends. */
   private lastOfOutput(tensor: string): number {
     const isState = this.graph.state.some(({ output }) => output === tensor);
     const isOfMicroBatch = this.order.slice(0, this.microCount).some(({ outputs }) => outputs.includes(tensor));
     return isState && isOfMicroBatch ? 2 * this.microCount : this.end;
   }
 
-  /** Whether an operator is the last to read a tensor: then it goes while the operator runs. */
+  /** Whether an operator is the last to read a tensor: then the tensor is freed as the operator runs. */
   private goes(node: Node, tensor: string): boolean {
     if (this.graph.weights.has(tensor)) return false;
     const run = this.spanOf(node.name)[0] + 1;
@@ -251,7 +251,7 @@ class Gathering {
     });
   }
 
-  /** Most bytes while a fragment runs, of what it makes and of the operands named. */
+  /** The most bytes while a fragment runs: of tensors that it makes and of its last-read operands. */
   private fragmentPeak(
     fragment: Fragment,
     names: ReadonlyMap<string, string>,
@@ -338,7 +338,7 @@ function keyed(layouts: readonly (Layout | null)[]): readonly (readonly [string,
   return layouts.flatMap((layout) => (layout ? [[layoutKey(layout), layout] as const] : []));
 }
 
-/** The number of a fragment's result, which are named `out0`, …; −1 of what it makes on the way. */
+/** The number of a fragment's result, which are named `out0`, …; −1 for intermediate tensors. */
 function resultOf(name: string): number {
   return Number(/^out(\d+)$/.exec(name)?.[1] ?? -1);
 }

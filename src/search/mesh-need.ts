@@ -1,10 +1,9 @@
 /**
- * @file What assignments of a mesh need of memory: uses that the solver knows, and what lowered assignments show besides.
+ * @file Memory needs of assignments of a mesh: uses that the solver knows, and further needs that lowered assignments show.
  *
- * While an operator's operands are redistributed and while it runs, what is held of them depends on its strategy, on the layouts
- * in which its operands are shared, and, where it is the first to read one, on the layout in which that was made. Everything
- * else is alive all the while, whatever these are. So what one lowered assignment shows there holds for every assignment that
- * agrees on these few states.
+ * While an operator's operands are resharded and while it runs, their memory depends on its strategy, on the layouts in which its
+ * operands are shared, and, where it is the first to read one, on the layout in which that was made. Everything else is alive
+ * meanwhile, whatever these are. So the need that one lowered assignment shows there holds for every assignment that
  */
 import { fusesBlocks } from '../cost-model/device.js';
 import { memoryOf } from '../cost-model/predict.js';
@@ -23,12 +22,12 @@ import type { MeshProblem } from './mesh-problem.js';
 
 /** Bytes that a lowered assignment needs on a device. */
 export interface AssignmentNeed {
-  /** Of the device; `alive` of what is alive, which sessions and buffers of this machine's ranks add to. */
+  /** Peak of the device; `alive`: of live tensors alone, to which sessions and buffers of this machine's ranks add. */
   readonly peak: number;
   readonly alive: number;
-  /** The most by operator, while it runs and before, while its operands are redistributed. */
+  /** The most bytes by operator, while its operands are resharded and while it runs. */
   readonly byOperator: ReadonlyMap<string, number>;
-  /** Of these, constants that lowering makes, all the time. Operators anywhere share them. */
+  /** Bytes in these of constants that lowering adds: they are always alive, and all operators share them. */
   readonly constants: number;
 }
 
@@ -51,7 +50,7 @@ export class MeshNeed {
     this.readers = readersByTensor(graph);
   }
 
-  /** The mesh's problem with its uses. Its first variables are the mesh's own; no assignment that they leave needs less. */
+  /** The mesh's problem with its uses. The mesh's own variables come first; no assignment of them needs less than the uses. */
   problem(): CostProblem & Pick<LimitedProblem, 'uses'> {
     const { sizes, factors } = this.mesh.groups.problem();
     const aids = aidsOf(this.conditional, sizes.length);
@@ -67,7 +66,7 @@ export class MeshNeed {
     return this.memory.spanOf(operator);
   }
 
-  /** The most bytes that uses say of an assignment between two moments. */
+  /** The most bytes of an assignment's uses between two moments. */
   said(states: readonly number[]): (start: number, end: number) => number {
     return livePeaks(this.problem().uses, withAids(states, this.conditional));
   }
@@ -90,7 +89,7 @@ export class MeshNeed {
     return { peak, alive, byOperator, constants };
   }
 
-  /** Learns what an assignment needs besides what its uses say, where that is above the limit; false where nothing is new. */
+  /** Learns an assignment's excess over its uses, where its need is above the limit; false where nothing is new. */
   learn(states: readonly number[], { byOperator, constants }: AssignmentNeed, limit: number): boolean {
     const said = this.said(states);
     const learnt: ConditionalUse[] = [];
@@ -109,8 +108,8 @@ export class MeshNeed {
   }
 
   /**
-   * Learns that an assignment needs so much on the whole, where its uses say less: for this one alone, since what is not alive
-   * hangs on all of it.
+   * Learns the total need of an assignment, where its uses are less: for this assignment only, since memory beside live tensors
+   * depends on the whole assignment.
    */
   learnWhole(states: readonly number[], { peak }: AssignmentNeed): void {
     const { end } = this.memory;

@@ -22,29 +22,29 @@ export interface MeshOptions {
   readonly axes: 'roles' | 'free';
   /** Axes whose degree the user gave. */
   readonly pinned: ReadonlySet<string>;
-  /** What is known of the graph's operators whatever the mesh. */
+  /** Facts about the graph's operators that do not depend on the mesh. */
   readonly questions: OperatorQuestions;
-  /** What the user has decided, on this mesh. */
+  /** The user's pins, on this mesh. */
   readonly pins?: SearchPins;
-  /** Whether redistributions may be all-to-alls; they may by default. */
+  /** Whether resharding may use all-to-all; it may by default. */
   readonly allToAll?: boolean;
-  /** What data-parallel ranks cut of what a training step keeps; left out: what costs least. */
+  /** The ZeRO level: which training state data-parallel ranks shard; the cheapest where it is left out. */
   readonly zero?: ZeroLevel;
-  /** What asks for it, where it is not `--zero`. */
+  /** The option that asks for it, where it is not `--zero`. */
   readonly zeroText?: string;
-  /** By operator the axes that its sub-axes are grouped to, where stages have other meshes than one another. */
+  /** By operator: the mesh that its sub-axes are grouped to, where stages have different meshes. */
   readonly meshOf?: (node: Node) => Mesh;
 }
 
-/** What is minimised on one mesh. */
+/** The minimisation problem of one mesh. */
 export interface MeshProblem {
   readonly graph: Graph;
   readonly mesh: Mesh;
   readonly cluster: Cluster;
   readonly groups: GroupGraph;
-  /** What prices redistributions: it remembers their steps. */
+  /** Prices reshardings and remembers their steps. */
   readonly redistributor: Redistributor;
-  /** Nanoseconds that every assignment costs besides. */
+  /** Nanoseconds that every assignment costs in addition. */
   readonly fixed: number;
   /** Operators that could not use a pinned degree. */
   readonly exceptions: readonly { readonly operator: string; readonly reason: string }[];
@@ -53,8 +53,8 @@ export interface MeshProblem {
 export type Candidates = (node: Node) => CandidateSet;
 
 /**
- * The problem of a mesh. Where pins ask for what roles do not allow, roles hold nowhere.
- * @param check called again and again: what it throws ends the building
+ * The problem of a mesh. Where pins require strategies that roles exclude, roles apply to no operator.
+ * @param check called again and again: an error that it throws ends the building
  */
 export function meshProblem(
   graph: Graph,
@@ -89,7 +89,7 @@ export function meshProblem(
   };
 }
 
-/** The rule of the ZeRO level that is asked for, by mesh; null where none is. */
+/** The rule of the requested ZeRO level, by mesh; null where none is requested. */
 function zeroRules(graph: Graph, { zero, zeroText, questions }: MeshOptions): ((mesh: Mesh) => ZeroRule) | null {
   if (zero === undefined) return null;
   const known = new Map<Mesh, ZeroRule>();
@@ -101,7 +101,7 @@ function zeroRules(graph: Graph, { zero, zeroText, questions }: MeshOptions): ((
   };
 }
 
-/** What it leaves of the layouts that a tensor's readers share, on the mesh of the first operator that reads or makes it. */
+/** The ZeRO rule for layouts that a tensor's readers share, on the mesh of the first operator that reads or makes it. */
 function layoutRule(graph: Graph, mesh: Mesh, options: MeshOptions): LayoutRule | null {
   const rules = zeroRules(graph, options);
   if (!rules) return null;
@@ -162,8 +162,8 @@ export function candidateSets(
 }
 
 /**
- * An operator's candidates under its pins. Where they cannot be kept together, the refusal names a smallest set that cannot:
- * each pin in turn is left out, and stays out where the others still cannot be kept (deletion filter, Chinneck 1997).
+ * An operator's candidates under its pins. Where they cannot be kept together, the error names a smallest set that cannot be
+ * kept: each pin in turn is left out, and stays out where the others still cannot be kept (deletion filter, Chinneck 1997).
  */
 function withFewestPins(
   pins: readonly OperatorPin[],

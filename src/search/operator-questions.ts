@@ -1,6 +1,6 @@
 /**
- * @file What the planner knows of each operator whatever the mesh: its types, its weights, its batch, what its readers see.
- * Gathered once per graph; every combination of degrees asks for candidates with it.
+ * @file Facts about each operator that do not depend on the mesh: its types, its weights, its batch, its readers' view of it.
+ * Gathered once per graph; every combination of degrees asks for candidates with them.
  */
 
 import type { Graph, Node } from '../ir/graph.js';
@@ -22,18 +22,18 @@ import { type KeptPart, keptParts } from './zero.js';
 export interface OperatorQuestion extends Omit<CandidateQuestion, 'mesh' | 'cluster' | 'axes' | 'pinned' | 'pins'> {
   /** Operators with equal keys have the same candidates. */
   readonly key: string;
-  /** What it makes of the tensors that a training step keeps. */
+  /** The part of a training step's persistent tensors that it makes; null for none. */
   readonly part: KeptPart | null;
-  /** The operator that it does again, whose strategies are its own; null for most. */
+  /** The operator that it recomputes and whose strategies it shares; null for most. */
   readonly follows: Node | null;
 }
 
 export type OperatorQuestions = (node: Node) => OperatorQuestion;
 
-/** What is asked of sequences and experts: which of them have to be known. */
+/** The degrees and methods that decide whether sequences and experts are followed. */
 export interface AskedRoles extends Pick<InnerDegrees, 'sp' | 'ep'>, SequenceMethods {}
 
-/** The questions of a graph's operators, each made when it is first asked for. */
+/** The questions of a graph's operators, each built when it is first asked for. */
 export function operatorQuestions(graph: Graph, { sp = 1, ep = 1, ...methods }: AskedRoles = {}): OperatorQuestions {
   const isOverTp = (methods.tpSequence ?? 'auto') !== 'auto';
   const familiesOf = factorFamilies(graph, { sequence: sp > 1 || isOverTp, experts: ep > 1 });
@@ -77,7 +77,7 @@ export function operatorQuestions(graph: Graph, { sp = 1, ep = 1, ...methods }: 
   };
 }
 
-/** Operators whose results are quantised, itself or after element-wise operators and other views of them. */
+/** Operators whose results are quantised, directly or after element-wise operators and other views of them. */
 function roundedOperators(graph: Graph): ReadonlySet<Node> {
   const quantised = graph.nodes.filter((node) => operatorRole(node) === 'quantise');
   if (quantised.length === 0) return new Set();

@@ -1,5 +1,5 @@
 /**
- * @file What memory outside of the devices would bring where no plan fits them: operators on the host, or the least of offload
+ * @file Remedies with memory outside of the devices where no plan fits them: operators on the host, or the smallest offload
  * that fits.
  */
 import type { Cluster } from '../cost-model/cluster.js';
@@ -12,14 +12,14 @@ import { offloadParts } from '../strategy/offload-words.js';
 import { lowered, type SolvedDegrees } from './choose-degrees.js';
 import { bytesWritten } from './figures.js';
 
-/** From what costs least to what frees most. */
+/** Kinds of offload, from the cheapest to the one that frees most. */
 const OF_TRAINING = ['optimizer', 'optimizer,activations', 'all'] as const;
 const OF_INFERENCE = ['parameters'] as const;
 
 /**
- * Remedies in words, with what a device would hold; none where none fits, or nothing is known of the devices' hosts.
- * @param solved under any memory
- * @param asked what is kept outside already
+ * Remedies in words, with the memory that a device then holds; none where none fits, or the devices' hosts are not known.
+ * @param solved solutions without a memory limit
+ * @param asked tensors that are kept outside already
  */
 export function outsideRemedies(
   graph: Graph,
@@ -59,10 +59,10 @@ export function outsideRemedies(
   ];
 }
 
-/** How many operators are looked at, from the largest weights on. */
+/** How many operators are tried, from the largest weights on. */
 const LOOKED_AT = 3;
 
-/** Forward operators with weights of their own that are larger than what would cross the link instead, such as lookups. */
+/** Forward operators with weights larger than the tensors that would cross the link instead, such as lookups. */
 function worthHosting(graph: Graph, { tensors }: ShardedGraph): readonly Node[] {
   const parameters = new Set([...graph.weights.keys(), ...graph.state.map(({ input }) => input)]);
   const bytes = (names: readonly (string | null)[]) =>

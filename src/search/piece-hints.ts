@@ -1,13 +1,13 @@
 /**
- * @file Which factors are really several: a fused projection is split, or reshaped, further down, and the pieces show in
- * the rules of those readers.
+ * @file Factors that are really several: a fused projection is split, or reshaped, further down, and the pieces show in the
+ * rules of those readers.
  *
  *     MatMul  *b m k+, k+ n → *b m n          n is 192
  *     Add     *a, a2 → *a                     a2 is 192
  *     Split   a0 a1 (p! d) → …                dimension 2 is (3! 64): so a2 is [3, 64], so n is [3, 64]
  *
- * Followed from readers to producers through dimensions that are one factor; the first reader with pieces decides. Pieces of
- * which the first is whole are followed from producers to readers as well: backward joins what forward split.
+ * Pieces are followed from readers to producers through dimensions of one factor; the first reader with pieces decides. Pieces
+ * whose first one is whole are followed from producers to readers as well: backward joins the pieces that forward split.
  */
 import type { DimensionFactors, FactorRule } from '../ir/factor-rule.js';
 import type { Graph, Node } from '../ir/graph.js';
@@ -25,7 +25,7 @@ type DimensionPieces = readonly (readonly SeenPiece[] | null)[];
 /** By factor: the pieces that it is seen as. */
 type Hints = ReadonlyMap<string, readonly SeenPiece[]>;
 
-/** Per operator: its factors that its readers, or what it reads, see as several pieces. */
+/** Per operator: its factors that readers or producers see as several pieces. */
 export function pieceHints(graph: Graph): ReadonlyMap<Node, Hints> {
   const ruled = graph.nodes.map((node) => ({ node, rule: ruleOf(viewOf(graph, node)) }));
   const walk = new PieceWalk();
@@ -33,7 +33,7 @@ export function pieceHints(graph: Graph): ReadonlyMap<Node, Hints> {
     for (const own of ruled.toReversed()) walk.carry(own, 'outputs', 'inputs');
   };
   fromReaders();
-  // Gradients of a fused projection: joined from whole pieces, read by products that see one dimension.
+  // Gradients of a fused projection: joined from whole pieces, read by matmuls that see one dimension.
   for (const own of ruled) walk.carry(own, 'inputs', 'outputs', beginsWhole);
   fromReaders();
   return walk.hints;
@@ -55,7 +55,7 @@ class PieceWalk {
   readonly hints = new Map<Node, Hints>();
   private readonly seen = new Map<string, DimensionPieces>();
 
-  /** Brings what is known of tensors at one side of an operator to those at the other, as far as `passes` lets it. */
+  /** Carries the known pieces of tensors on one side of an operator to those on the other, as far as `passes` allows. */
   carry(
     { node, rule }: RuledNode,
     from: 'inputs' | 'outputs',
@@ -81,7 +81,7 @@ class PieceWalk {
   }
 }
 
-/** What an operator sees of a dimension: its factors, or what is known of its only one. */
+/** An operator's view of a dimension: its factors, or the known pieces of its only factor. */
 function piecesOf(factors: DimensionFactors, rule: FactorRule, hints: Hints): Seen {
   if (factors.length === 1) return hints.get(factors[0] as string) ?? null;
   if (factors.length === 0) return null;
@@ -98,7 +98,7 @@ export interface SeenCut {
 }
 
 /**
- * The pieces under which an axis of `axisSize` ranks cuts a factor further in than at its major end: [before, rest] with
+ * The pieces under which an axis of `axisSize` ranks shards a factor further in than at its major end: [before, rest] with
  * `rest` divisible; null where the first piece can take the axis itself, or none can.
  */
 export function innerPieces(pieces: readonly SeenPiece[], axisSize: number): SeenCut | null {
@@ -108,7 +108,7 @@ export function innerPieces(pieces: readonly SeenPiece[], axisSize: number): See
 }
 
 /**
- * The pieces under which an axis of `axisSize` ranks cuts a factor between whole pieces that it does not divide: six heads on
+ * The pieces under which an axis of `axisSize` ranks shards a factor between whole pieces that it does not divide: six heads on
  * four ranks are two heads each, two of them padding. Null where the first piece that may be cut is divided.
  */
 export function paddedPieces(pieces: readonly SeenPiece[], axisSize: number): SeenCut | null {

@@ -1,5 +1,5 @@
 /**
- * @file Pins that leave no plan: which of them.
+ * @file The smallest set of pins that leaves no plan.
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { AutoparError } from '../ir/error.js';
@@ -18,7 +18,7 @@ export function isForbidden(error: unknown): boolean {
 }
 
 /**
- * The refusal of pins that leave no plan on a mesh, which names a smallest set of them that does. Null where it is not the pins.
+ * The error for pins that leave no plan on a mesh; it names a smallest such set. Null where the pins are not the cause.
  */
 export async function pinConflict(
   graph: Graph,

@@ -1,13 +1,13 @@
 /**
- * @file What pins cost: for operators of a mesh's problem, the cheapest assignment in which they lie otherwise than in the plan.
+ * @file Prices of pins: for operators of a mesh's problem, the cheapest assignment with another placement than the plan's.
  *
  *     alone      the first of the operators that are alike has another placement, whichever costs least: its min-marginal
- *     together   all of them have that one
+ *     together   all of them have that placement
  *
- * A placement is what a pin can ask for (`factors`): axes on factors and on their pieces, not what is done with partial sums.
- * Each operator asked about gets a table of zeros; an answer is the problem with another table in its place, so elimination does
- * again only what follows from that table. Prices that answers use are made exact, as the search does. Where elimination passes
- * its limits, the cost is that of an assignment that was found, and the bound says how low it may be.
+ * A placement is the part of a strategy that a pin can fix (`factors`): axes on factors and on their pieces, not the handling of
+ * partial sums. Each operator in question has a table of zeros; an answer solves the problem with another table in its place, so
+ * elimination repeats only the steps that depend on that table. Prices that answers use are made exact, as in the search. Where
+ * elimination exceeds its limits, the cost is that of an assignment that was found, and the bound is the least that it may be.
  */
 import type { Node } from '../ir/graph.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
@@ -19,18 +19,18 @@ import { isForbidden } from './pin-conflict.js';
 
 /** Operators of equal structure that the plan places alike. */
 export interface AlikeOperators {
-  /** The first is asked about alone. */
+  /** `alone` moves only the first. */
   readonly nodes: readonly Node[];
   readonly strategy: Strategy;
 }
 
-/** An assignment in which operators lie otherwise; integer nanoseconds of a step. */
+/** An assignment in which operators have another placement; integer nanoseconds of a step. */
 export interface Otherwise {
   readonly states: readonly number[];
   readonly cost: number;
-  /** None costs less; equal to the cost where that is proven. */
+  /** Lower bound on the cost; equal to it where that is proven. */
   readonly bound: number;
-  /** The problem that it solves: the mesh's, with what is forbidden. */
+  /** The problem that it solves: the mesh's, with the forbidden states. */
   readonly problem: MeshProblem;
 }
 
@@ -60,7 +60,7 @@ export class PinPricing {
         const [first, ...others] = question.nodes.map((node) => operators.get(node));
         if (!first) throw new Error(`${question.nodes[0]?.name} is no operator of the mesh`);
         const size = first.set.strategies.length;
-        // Operators of other candidates are alike in the plan, but not in what they may do.
+        // Operators with other candidates have the same placement in the plan, but not the same choices.
         const alike = others.flatMap((other) => (other?.set === first.set ? [other.variable] : []));
         const table = zeros(size);
         const all = alike.length === others.length && alike.length > 0 ? [first.variable, ...alike] : [];
@@ -76,7 +76,7 @@ export class PinPricing {
     this.zeros = [...this.factorsOf.values()].flat();
   }
 
-  /** Solves the problem with nothing forbidden, on which the answers build. @throws NoAssignment where every assignment is */
+  /** Solves the problem with nothing forbidden, on which answers build. @throws NoAssignment if all assignments are forbidden */
   async begin(): Promise<void> {
     await this.solve(new Map());
   }

@@ -1,6 +1,6 @@
 /**
- * @file Pins as the search takes them: what is asked of a tensor is asked of its maker's result, of the feeding of an input,
- * or of every reader of a weight. All that remains is a filter on candidates.
+ * @file Pins for the search: a demand on a tensor becomes one on its producer's result, on the feeding of an input, or on every
+ * reader of a weight. All pins are then filters on candidates.
  */
 import { AutoparError } from '../ir/error.js';
 import type { Graph, Node } from '../ir/graph.js';
@@ -21,7 +21,7 @@ export interface PinnedInput {
 
 export const NO_PINS: SearchPins = { operators: new Map(), inputs: new Map() };
 
-/** Pins by what they bind. Stages and recompute bind no strategy. */
+/** Pins by the operators and inputs that they bind. Pins for stages and recomputation bind no strategy. */
 export function searchPins(graph: Graph, pins: readonly Pin[]): SearchPins {
   if (pins.length === 0) return NO_PINS;
   const operators = new Map<string, OperatorPin[]>();
@@ -53,7 +53,7 @@ export function searchPins(graph: Graph, pins: readonly Pin[]): SearchPins {
   return { operators, inputs };
 }
 
-/** What a pin asks, without where it comes from: operators of equal structure under equal pins share their candidates. */
+/** The content of pins, without their sources: operators of equal structure under equal pins share their candidates. */
 export function pinsKey(pins: readonly OperatorPin[]): string {
   return JSON.stringify(pins.map(({ kind: _kind, node: _node, source: _source, ...asked }) => asked));
 }
@@ -78,7 +78,7 @@ export function pinnedInputLayouts(
   );
 }
 
-/** The refusal of pins that nothing can satisfy; `reason` is a clause. */
+/** The error for pins that nothing can satisfy; `reason` is a clause. */
 export function cannotBeKept(what: string, sources: readonly PinSource[], reason: string): AutoparError {
   const [first] = sources;
   return new AutoparError(

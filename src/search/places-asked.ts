@@ -1,5 +1,5 @@
 /**
- * @file Where tensors are kept that leave the devices, as a request and pins say it.
+ * @file The places of tensors that are kept outside of the devices, from a request and pins.
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { AutoparError } from '../ir/error.js';

@@ -1,5 +1,5 @@
 /**
- * @file The planner: which degrees, and under them which strategy for every operator.
+ * @file The planner: chooses degrees, and under them a strategy for every operator.
  *
  * Every factorisation dp · sp · tp of the devices that the pins allow is solved; the cheapest that fits the memory wins
  * (choose-degrees.ts), and each of the others is kept with the reason, in figures.
@@ -50,28 +50,28 @@ import { zeroAsked } from './zero.js';
 export interface PlanOptions {
   /** Degrees that are given; the others are chosen. */
   readonly degrees?: Pins;
-  /** What is asked of every plan in words. */
+  /** The user's request for every plan, in words. */
   readonly request?: PlanRequest;
-  /** `roles`: axes on what they are for (roles.ts). `free`: any axis on any factor. */
+  /** `roles`: axes shard the factors of their roles (roles.ts). `free`: any axis shards any factor. */
   readonly axes?: 'roles' | 'free';
-  /** Bytes that a plan may take on each device; left out: what a named accelerator has, no limit on local ranks. */
+  /** Bytes that a plan may take on each device; left out: the memory of a named accelerator, no limit on local ranks. */
   readonly memoryBytes?: number;
   /**
-   * Whether plans are searched within that memory (the default; `tried` says nothing of what would fit), or the cheapest of all
-   * are compared with it, and nothing is said either.
+   * `searched` (the default): plans are searched within that memory, and remedies are named where none fits. `tried`: the same
+   * without remedies. `checked`: only the cheapest plans are compared with it, without remedies.
    */
   readonly memory?: 'searched' | 'tried' | 'checked';
-  /** What the user has decided about operators and tensors, resolved on a mesh; kept by every plan. */
+  /** The user's pins on operators and tensors, resolved on a mesh; every plan keeps them. */
   readonly operatorPins?: (mesh: Mesh) => readonly Pin[];
-  /** Whether redistributions may be all-to-alls; they may by default. */
+  /** Whether resharding may use all-to-all; it may by default. */
   readonly allToAll?: boolean;
-  /** How what is not pinned is completed; `auto` by default. */
+  /** How everything that is not pinned is completed; `auto` by default. */
   readonly mode?: SearchMode;
-  /** Who solves integer programs; HiGHS by default. */
+  /** The solver of integer programs; HiGHS by default. */
   readonly solver?: SolverName;
   /** Seconds after which the best plan so far is taken: the result then depends on the machine. */
   readonly timeLimit?: number;
-  /** When they are over, where they began before. */
+  /** The end of these seconds, where they began earlier. */
   readonly deadline?: Deadline;
   /** How many of the best combinations of degrees are lowered and reported; 1 by default. */
   readonly top?: number;
@@ -86,32 +86,32 @@ export interface PlanResult {
   readonly assignment: Assignment;
   /** The graph lowered under the assignment, stage by stage. */
   readonly lowered: readonly LoweredStage[];
-  /** What its ranks hold, by stage. */
+  /** Memory of its ranks, by stage. */
   readonly memory: readonly Liveness[];
   readonly prediction: Prediction;
-  /** It was looked for again within the memory, since the cheapest is too large. */
+  /** Whether it was searched again within the memory limit, since the cheapest plan is too large. */
   readonly savesMemory: boolean;
   readonly degrees: MeshDegrees;
-  /** What was minimised; equal to the price of the lowered graph. */
+  /** The minimised cost; equal to the price of the lowered graph. */
   readonly costNanoseconds: number;
-  /** No assignment under these degrees costs less; equal to the cost where the optimum is proven. */
+  /** Lower bound under these degrees; equal to the cost where the optimum is proven. */
   readonly boundNanoseconds: number;
   /** Every other combination of degrees, and why it was not taken. */
   readonly rejected: readonly Rejected[];
-  /** The best combinations of degrees that fit, the chosen one first: as many as were asked for, if there are. */
+  /** The best combinations of degrees that fit, the chosen one first: as many as requested, if there are. */
   readonly top: readonly RankedDegrees[];
   /** Operators that could not use a pinned degree. */
   readonly exceptions: readonly { readonly operator: string; readonly reason: string }[];
-  /** Per reshard of the assignment: its redistribution's steps, such as `all-gather(tp)`. */
+  /** Per reshard of the assignment: its steps, such as `all-gather(tp)`. */
   readonly viewSteps: readonly (readonly string[])[];
   readonly mode: UsedMode;
-  /** What the user should know of how it was found, a line each. */
+  /** Notes for the user on how it was found, a line each. */
   readonly notes: readonly string[];
-  /** Where propagation made the plan: what led to each of its layouts. */
+  /** Where propagation made the plan: the causes of each of its layouts. */
   readonly propagation?: Propagation;
-  /** The time limit was over before the search's end: equal questions may have other answers. */
+  /** Whether the time limit was over before the search ended: equal requests may have other answers. */
   readonly isTimeLimited: boolean;
-  /** What was pinned, such as `tp=2`: by the user, or by a proposal. */
+  /** The pins, such as `tp=2`: of the user, or of a proposal. */
   readonly pins: readonly string[];
 }
 
@@ -134,7 +134,7 @@ export type Rejected = Ruling & { readonly degrees: MeshDegrees };
 
 export interface RankedDegrees {
   readonly degrees: MeshDegrees;
-  /** Of the step, as it is predicted. */
+  /** Time of the step, as predicted. */
   readonly stepNanoseconds: number;
   readonly boundNanoseconds: number;
   /** Per stage. */
@@ -146,7 +146,7 @@ export interface RankedDegrees {
 const GATHERS_AGAIN =
   'the backward gathers activations again that the forward gathered, so that ranks keep their blocks alone: memory asks for it';
 
-/** Errors of pins that say nothing about other degrees. */
+/** Errors of pins that hold for one combination of degrees only. */
 const OF_THIS_MESH: ReadonlySet<string> = new Set([
   'pin-cannot-be-kept',
   'pin-does-not-fit',
@@ -160,7 +160,7 @@ const MOST_OPERATORS = 200_000;
 /**
  * Plans a graph for a cluster.
  * @param completion how pins are completed on one mesh; left out: as `mode` says
- * @throws AutoparError (usage) for degrees that are no positive numbers or do not multiply to the devices; (noPlan) where
+ * @throws AutoparError (usage) for degrees that are not positive numbers or do not multiply to the devices; (noPlan) where
  * a pinned dp does not divide the batch, pins leave no plan, or nothing fits the memory
  */
 export async function plan(
@@ -208,7 +208,7 @@ export async function plan(
   if (!best) {
     if (options.memory === 'tried' || options.memory === 'checked')
       throw nothingFits(graph, cluster, others, choice, limit ?? 0, options.timeLimit !== undefined, []);
-    // What would fit in a pipeline's place is not searched.
+    // Alternatives to a pipeline that would fit are not searched.
     if (pipeline)
       throw nothingFits(graph, cluster, others, choice, limit ?? 0, options.timeLimit !== undefined, [
         'use more stages (--pp)',
@@ -254,7 +254,7 @@ export async function plan(
   };
 }
 
-/** Combinations that the pins rule out, solved: what might fit in their place. */
+/** Solves combinations that the pins rule out: one of them may fit instead. */
 async function otherDegrees(
   graph: Graph,
   cluster: Cluster,
@@ -271,14 +271,14 @@ async function otherDegrees(
   try {
     await solving.solve(others, completion);
   } catch (error) {
-    // What other degrees cannot give is no remedy.
+    // Degrees that cannot be solved are not a remedy.
     if (!(error instanceof AutoparError)) throw error;
   }
   return solving.solved;
 }
 
 /**
- * What of the pins leaves nothing that fits, in words; null where it is not the pins, or time is short.
+ * The pins that leave no plan that fits, in words; null where pins are not the cause, or there is a time limit.
  * @param solved those of `tried` that the pins allow
  */
 async function pinsTooLarge(
@@ -303,7 +303,7 @@ async function pinsTooLarge(
   });
 }
 
-/** Devices that a graph's operators are sharded over: of a pipeline those of one stage. */
+/** Devices that a graph's operators are sharded over: for a pipeline, those of one stage. */
 function stageDevices(cluster: Cluster, pipeline: PipelinedGraph | undefined): number {
   return clusterSize(cluster) / (pipeline?.layout.stages ?? 1);
 }
@@ -312,7 +312,7 @@ function completionOf({ mode = 'auto', solver = 'highs' }: PlanOptions): Complet
   return mode === 'sharding_propagation' ? BY_PROPAGATION : bySearch(mode, solver);
 }
 
-/** Combinations of degrees being solved one after the other, as far as the time goes. */
+/** Solves combinations of degrees one after the other, until the time is over. */
 class SolvingDegrees {
   readonly solved: SolvedDegrees[] = [];
   /** Why combinations were not solved. */
@@ -343,7 +343,7 @@ class SolvingDegrees {
     const late: MeshDegrees[] = [];
     for (const [index, degrees] of tried.entries()) {
       if (tried.length > 1) this.options.onDegrees?.(index, tried.length);
-      // Between two of them an interruption gets its turn, however short they are.
+      // Between two of them an interruption can be handled, however short they are.
       await setImmediate();
       this.options.signal?.throwIfAborted();
       try {
@@ -351,7 +351,7 @@ class SolvingDegrees {
         else this.solved.push(await this.complete(degrees, completion, this.deadline));
       } catch (error) {
         if (error instanceof OutOfTime) late.push(degrees);
-        // What a user asks for may be impossible under some degrees and possible under others.
+        // The user's request may be impossible under some degrees and possible under others.
         else if (error instanceof AutoparError && OF_THIS_MESH.has(error.code)) {
           impossible ??= error;
           this.reasons.set(degrees, { kind: 'impossible', reason: error.message });
@@ -361,7 +361,7 @@ class SolvingDegrees {
     for (const degrees of late)
       this.reasons.set(degrees, { kind: 'late', reason: 'the time limit was over before it was looked at' });
     if (this.solved.length > 0) return;
-    // Propagation makes no choice among layouts, so that it keeps no ZeRO level.
+    // Propagation does not choose among layouts, so it cannot keep a ZeRO level.
     if (late.length > 0 && this.options.request?.zero !== undefined) throw outOfTime(this.options.timeLimit ?? 0);
     if (late.length > 0) await this.propagate(late);
     else if (impossible) throw impossible;
@@ -382,7 +382,7 @@ class SolvingDegrees {
     return late > 0 ? [`${over} before all degrees were looked at: this is the best plan so far`] : [];
   }
 
-  /** The time is over and there is no plan: what propagation makes of the first degrees for which it makes one that fits. */
+  /** The time is over and there is no plan: completes degrees by propagation, until a plan fits. */
   private async propagate(late: readonly MeshDegrees[]): Promise<void> {
     let impossible: unknown;
     for (const degrees of late) {
@@ -445,7 +445,7 @@ function degreesText({ dp, sp, tp, ep }: MeshDegrees): string {
   return [`dp ${dp}`, ...(sp ? [`sp ${sp}`] : []), `tp ${tp}`, ...(ep ? [`ep ${ep}`] : [])].join(' ');
 }
 
-/** The degrees that are given: of each stage where stages have meshes of their own, else of all alike. */
+/** The given degrees: one per stage where stages have meshes of their own, else one for all. */
 function degreesAsked({ degrees = {}, pipeline }: PlanOptions): readonly Pins[] {
   return pipeline?.layout.meshes?.stages.map(degreesIn) ?? [degrees];
 }

@@ -1,5 +1,5 @@
 /**
- * @file Which of the plans that fit is taken. A plan that leaves headroom goes before one that does not; headroom that the user
+ * @file The choice among plans that fit. A plan that leaves headroom is preferred to one that does not; headroom that the user
  * did not ask for may cost a twentieth of the time. Among plans within 2 % of the fastest of these, the criteria below decide one
  * after another: predictions are no more exact than that (docs/reference/accuracy.md).
  */
@@ -7,25 +7,25 @@ import type { Degrees } from '../cost-model/step/configuration.js';
 import type { PlanRequest, Preference } from '../strategy/request.js';
 import { shareWritten } from './figures.js';
 
-/** What is wanted of the plan, as the user says it. */
+/** The user's wishes for the plan. */
 export type Wish = Pick<PlanRequest, 'prefer' | 'headroom'>;
 
-/** Of the device's memory: what predictions of memory are off by (docs/reference/accuracy.md). */
+/** Share of the device's memory: the error of memory predictions (docs/reference/accuracy.md). */
 const HEADROOM = 0.1;
 
 /** Below the mean error of predicted seconds (docs/reference/accuracy.md). */
 const HEADROOM_COST = 1.05;
 
-/** Plans as many times as long as the fastest are as fast. */
+/** Plans that take at most this many times as long as the fastest count as equally fast. */
 export const NEAR = 1.02;
 
-/** A wish with nothing left open. */
+/** A wish with all defaults filled in. */
 export interface Preferences {
   readonly prefer: Preference;
   readonly headroom: number;
-  /** A plan with headroom may take so many times the seconds of the fastest without: any, where the user asks for headroom. */
+  /** A plan with headroom may take this many times the seconds of the fastest without: any, where the user asks for headroom. */
   readonly headroomCost: number;
-  /** A plan of at most so many times the seconds of the fastest may be taken. */
+  /** A plan of at most this many times the seconds of the fastest may be taken. */
   readonly near: number;
 }
 
@@ -52,26 +52,26 @@ export function roomyBytes(limitBytes: number, { headroom }: Preferences): numbe
   return Math.floor(limitBytes * (1 - headroom));
 }
 
-/** What a plan is compared by. */
+/** The figures by which plans are compared. */
 export interface ComparedAlternative {
   readonly seconds: number;
-  /** Of the fullest device. */
+  /** Bytes of the fullest device. */
   readonly bytes: number;
   readonly degrees: Partial<Degrees>;
-  /** Some of its state is in the host's memory or on disk. */
+  /** Whether some of its state is in the host's memory or on disk. */
   readonly isOffloaded: boolean;
-  /** Axes shard what their roles do not offer. */
+  /** Whether axes shard factors that their roles do not offer. */
   readonly liftsRoles: boolean;
 }
 
 interface Criterion {
   /** Less is preferred. */
   readonly of: (alternative: ComparedAlternative, roomy: number) => number;
-  /** What is said of the one with less. */
+  /** The text about the one with less. */
   readonly says: (less: ComparedAlternative, more: ComparedAlternative) => string;
 }
 
-/** In their order. */
+/** The criteria, in their order. */
 const CRITERIA: readonly Criterion[] = [
   {
     of: kindsOf,
@@ -83,7 +83,7 @@ const CRITERIA: readonly Criterion[] = [
   { of: ({ isOffloaded }) => Number(isOffloaded), says: () => 'keeps its state on the devices' },
 ];
 
-/** Axes over which there are several ranks. */
+/** Number of axes with several ranks. */
 function kindsOf({ degrees }: ComparedAlternative): number {
   return Object.values(degrees).filter((degree) => (degree ?? 1) > 1).length;
 }
@@ -96,7 +96,7 @@ function spOf({ degrees: { sp = 1 } }: ComparedAlternative): number {
   return sp;
 }
 
-/** The plan that is taken, and the fastest that fits where that is another. */
+/** The plan that is taken, and the fastest one that fits, where that is another. */
 export interface Preferred<Plan> {
   readonly taken: Plan;
   readonly passed: { readonly plan: Plan; readonly because: string } | null;
@@ -106,7 +106,7 @@ export interface Preferred<Plan> {
  * Chooses among plans that fit.
  * @param plans at least one
  * @param limitBytes of each device; null for no limit
- * @param isSo whether a plan's seconds hold; asked of those that would be taken, in the order of preference
+ * @param isSo whether a plan's seconds hold; called for those that would be taken, in the order of preference
  */
 export function preferred<Plan>(
   plans: readonly Plan[],
@@ -136,13 +136,13 @@ export function preferred<Plan>(
   return { taken: taken.plan, passed: { plan: fastest.plan, because } };
 }
 
-/** Where nothing tells two apart, the faster first. */
+/** Order by the criteria; where these are equal, the faster comes first. */
 function compared(a: ComparedAlternative, b: ComparedAlternative, roomy: number): number {
   const [difference] = CRITERIA.map(({ of }) => of(a, roomy) - of(b, roomy)).filter((own) => own !== 0);
   return difference ?? a.seconds - b.seconds;
 }
 
-/** What is better about the one that is taken. */
+/** The advantage of the plan that is taken. */
 function differs(taken: ComparedAlternative, fastest: ComparedAlternative, roomy: number): string {
   const criterion = CRITERIA.find(({ of }) => of(taken, roomy) < of(fastest, roomy));
   return criterion ? criterion.says(taken, fastest) : 'is as fast';

@@ -1,21 +1,21 @@
 /**
- * @file Recursive programming: the devices are halved, and halved again, and each time every operator says along which of its
- * factors its work is halved.
+ * @file Recursive programming: the devices are halved, and halved again, and each time every operator chooses the factor along
+ * which its work is halved.
  *
  *     for each sub-axis of the mesh, outermost first
  *       for each operator, heaviest first
- *         of the factors that the sub-axis may shard, take that under which the operator and the redistributions to what
- *         its neighbours have decided so far cost least
+ *         among the factors that the sub-axis may shard, take that under which the operator and the reshardings to its
+ *         neighbours' decisions so far cost least
  *
- * An operator decides first while its neighbours are open, then again when they are not; what was decided about earlier sub-axes
- * is never taken back. So the work is linear in operators and in their candidates, and nothing is proven: MindSpore's
+ * An operator decides first while its neighbours are open, then again when they are not; decisions about earlier sub-axes are
+ * final. So the work is linear in operators and in their candidates, and no optimum is proven: this is MindSpore's
  * `recursive_programming` (double recursive programming, Wang et al., Euro-Par 2021), on the candidates and prices of the other
- * modes. Views and inputs decide nothing of their own: an operator sees through them what lies behind, as the least cost of each
- * of their layouts, kept up to date while operators decide.
+ * modes. Views and inputs make no decision: an operator sees the operators behind them through the least cost of each of their
+ * layouts, which is kept up to date while operators decide.
  */
 import type { CostFactor, CostProblem } from '../solver/problem.js';
 
-/** A variable that decides: for each of its states, where each sub-axis lies. */
+/** A variable that decides: for each of its states, the place of each sub-axis. */
 export interface Halved {
   readonly variable: number;
   /** [state][sub-axis]. */
@@ -31,12 +31,12 @@ export function halve(problem: CostProblem, operators: readonly Halved[]): reado
 }
 
 class Halving {
-  /** States that are left. */
+  /** By variable: the states that are left. */
   private readonly left: (readonly number[])[];
   private readonly own: Float64Array[];
   private readonly pairs: CostFactor[][];
   private readonly decides: ReadonlySet<number>;
-  /** By variable that decides nothing: per state, the least that each of its neighbours costs with it. */
+  /** By variable that decides nothing: per state, the least cost of each of its neighbours with it. */
   private readonly seen = new Map<number, Float64Array>();
 
   constructor(
@@ -68,7 +68,7 @@ class Halving {
     for (let level = 0; level < levels; level++) {
       this.decideAll(heaviest, ({ places }, state) => places[state]?.[level] ?? '');
     }
-    // What is left is how partial sums go on; then what readers share.
+    // The remaining decision is how partial sums go on; then the layouts that readers share.
     this.decideAll(heaviest, (_, state) => String(state));
     for (const variable of this.seen.keys()) {
       this.keep(variable, [this.cheapest(variable, this.left[variable] ?? [])]);
@@ -81,7 +81,7 @@ class Halving {
     for (let state = 0; state < own.length; state++) own[state] = (own[state] as number) + (values[state] as number);
   }
 
-  /** What an operator costs where its work is least shared out. */
+  /** Cost of an operator where its work is shared least. */
   private weight(variable: number): number {
     return (this.own[variable] as Float64Array).reduce(
       (most, cost) => (cost === Infinity ? most : Math.max(most, cost)),
@@ -89,7 +89,7 @@ class Halving {
     );
   }
 
-  /** Every operator decides; and again, now that all others have. */
+  /** Every operator decides; then again, after all others have. */
   private decideAll(operators: readonly Halved[], placeOf: (operator: Halved, state: number) => string): void {
     const before = [...this.left];
     for (let sweep = 0; sweep < SWEEPS; sweep++) {
@@ -101,7 +101,7 @@ class Halving {
     }
   }
 
-  /** Keeps, of the states that are left, those that go to the cheapest place. */
+  /** Keeps those of the remaining states that have the cheapest place. */
   private decide(variable: number, placeOf: (state: number) => string): void {
     const left = this.left[variable] ?? [];
     const [first] = left;
@@ -126,7 +126,7 @@ class Halving {
     this.update(around, variable, 1);
   }
 
-  /** Takes what a variable costs out of what its undecided neighbours see, or puts it back. */
+  /** Removes a variable's cost from the costs that its undecided neighbours see, or adds it again. */
   private update(around: readonly CostFactor[], variable: number, sign: 1 | -1): void {
     for (const pair of around) {
       const other = otherOf(pair, variable);
@@ -136,8 +136,8 @@ class Halving {
   }
 
   /**
-   * Adds to the costs by state of one end of a pair what the other end costs least with each.
-   * @param hops 2: what lies behind an end that decides nothing is seen as well
+   * Adds, to the costs by state of one end of a pair, the least cost of the other end with each state.
+   * @param hops 2: costs behind an end that decides nothing are included
    */
   private see(costs: Float64Array, pair: CostFactor, at: number, hops: 1 | 2, sign: 1 | -1 = 1): void {
     const other = otherOf(pair, at);
@@ -147,13 +147,13 @@ class Halving {
       for (const next of this.left[other] ?? []) {
         least = Math.min(least, this.cost(pair, at, state, next) + (behind ? (behind[next] as number) : 0));
       }
-      // A state that nothing goes with stays infinite: it is never put back.
+      // A state that goes with no other state stays infinite: it is never put back.
       if (least < Infinity) costs[state] = (costs[state] as number) + sign * least;
       else if (sign > 0 && hops === 2) costs[state] = Infinity;
     }
   }
 
-  /** What an undecided end sees of everyone but the variable that asks. */
+  /** The costs that an undecided end sees from all variables but the one that asks. */
   private behind(pair: CostFactor, end: number, asking: number): Float64Array | null {
     const seen = this.seen.get(end);
     if (!seen || (this.left[end]?.length ?? 0) === 1) return null;

@@ -1,6 +1,6 @@
 /**
  * @file The cheapest change that makes a plan fit where nothing does: other degrees, where some were given; else micro-batches,
- * where what they make smaller is enough.
+ * where the memory that they save is enough.
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { memoryOf } from '../cost-model/predict.js';
@@ -11,7 +11,7 @@ import { batchSize } from './degrees.js';
 import { bytesWritten, timeWritten } from './figures.js';
 
 /**
- * What to do, in words; null where neither helps.
+ * The remedy in words; null where neither helps.
  * @param tried combinations that do not fit `limit` bytes per device
  * @param others further combinations, solved
  */

@@ -1,5 +1,5 @@
 /**
- * @file The redistributions of an assignment in words, as plan.json and `explain` show them.
+ * @file The reshardings of an assignment in words, as plan.json and `explain` show them.
  */
 
 import { dtypeBits } from '../ir/dtype.js';
@@ -13,8 +13,8 @@ import type { Redistributor } from '../sharding-propagation/redistribution.js';
 import { producedLayouts } from '../strategy/produced-layouts.js';
 
 /**
- * Per shared reshard: the ops from the produced layout to its own, such as `all-gather(tp)`; on a stage of another mesh than that
- * of the tensor's maker from the layout in which it is sent.
+ * Per shared reshard: the ops from the produced layout to its own, such as `all-gather(tp)`; on a stage whose mesh differs from
+ * that of the tensor's maker, from the layout in which the tensor is sent.
  */
 export function reshardOpTexts(
   graph: Graph,
@@ -57,9 +57,9 @@ export function arrivingLayouts(
 }
 
 /**
- * The steps of reshards where the first rank of some axes alone updates: an all-reduce of what it updates with is a reduce to it
- * over these.
- * @param lowered the stages as they are then
+ * The steps of reshards where only the first rank of some axes updates: over these axes, an all-reduce of the update's operands
+ * is a reduce to that rank.
+ * @param lowered the stages in that case
  */
 export function servedOpTexts(
   steps: readonly (readonly string[])[],

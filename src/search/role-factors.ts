@@ -1,5 +1,5 @@
 /**
- * @file What the axes of a mesh may take of an operator's factors under their roles (roles.ts in sharding-propagation).
+ * @file The factors of an operator that axes of a mesh may take under their roles (roles.ts in sharding-propagation).
  */
 import type { Factor, FactorRule } from '../ir/factor-rule.js';
 import type { OperatorEntry, OperatorView } from '../ir/operator.js';
@@ -11,8 +11,8 @@ import { type AxisPart, axisRole, type FactorFamily, type Roles } from '../shard
 import { dividesHeads, type FactorFamilies } from './factor-families.js';
 
 /**
- * Families that do most of a model's work at full size: where a degree is pinned, repeating theirs on every rank is no
- * answer. Nor is it for others in a graph where they weigh as much (`RoleQuestion.heavy`).
+ * Families that do most of a model's work at full size: where a degree is pinned, they may not repeat their work on every rank.
+ * Nor may others in a graph where they do as much of it (`RoleQuestion.heavy`).
  */
 export const HEAVY: ReadonlySet<OperatorEntry['family']> = new Set([
   'contraction',
@@ -21,23 +21,23 @@ export const HEAVY: ReadonlySet<OperatorEntry['family']> = new Set([
   'recurrent',
 ]);
 
-/** What roles ask of an operator on a mesh. */
+/** An operator on a mesh, as roles need it. */
 export interface RoleQuestion {
   readonly view: OperatorView;
   readonly mesh: Mesh;
-  /** What its factors are. */
+  /** The families of its factors. */
   readonly families: FactorFamilies;
-  /** What axes may take of them. */
+  /** The roles of axes, which say which families they may take. */
   readonly roles: Roles;
   /** Operands that are weights: a partial sum of them alone is never worth carrying. */
   readonly weights: readonly boolean[];
   readonly axes: 'roles' | 'free';
 }
 
-/** What an axis takes of an operator under its role. */
+/** The factors that an axis takes of an operator under its role. */
 export interface Taken {
   readonly factors: readonly Factor[];
-  /** It shards one of them. */
+  /** Whether it has to shard one of them. */
   readonly must: boolean;
 }
 
@@ -64,19 +64,19 @@ function takenFactors(part: AxisPart, usable: readonly Factor[], question: RoleQ
   const parts = part.subAxes.map(({ size }) => size);
   const sizes = heads.map(({ size }) => size);
   const whole = ofFamilies(wanted);
-  // An attention in one operator has no positions to cut: of the methods, one that cuts them leaves it open.
+  // An attention in one operator has no positions to shard: a method that shards positions leaves it open.
   const isPositionless = takesHeads && wanted.includes('sequence') && !usable.some(canTake('sequence'));
   if (isPositionless) return { factors: [], must: false };
   const isDivided = !whole.some((factor) => heads.includes(factor)) && dividesHeads(sizes, parts);
   const own = isDivided ? [...whole, ...heads] : whole;
-  // A mask without heads is whole on every rank where the rest is cut by heads.
+  // A mask without heads is whole on every rank where the rest is sharded by heads.
   if (own.length > 0) return { factors: own, must: !takesHeads || heads.length > 0 };
   const elsewhere = ofFamilies(takes.elsewhere);
-  // What attention is given without heads (a mask) need not lie as the rest does.
+  // Operands of attention without heads (a mask) need not have the layout of the rest.
   return { factors: elsewhere, must: elsewhere.length > 0 && takes[families.place] === undefined };
 }
 
-/** What is left to an axis of an operator without what its role takes. */
+/** The factors that are left to an axis where an operator has none that its role takes. */
 function leftFactors(
   part: AxisPart,
   usable: readonly Factor[],
@@ -86,7 +86,7 @@ function leftFactors(
   const { leaves, cutsWeights, cutsWindows } = axisRole(part.name, question.roles);
   const others = usable.filter((factor) => !isLeft(factor.name, leaves, question));
   const cuttable = (factor: Factor) => canBeCut(factor, part.size, question, rule);
-  // A recurrence leaves nothing but its batch to cut: better that than the same steps on every rank.
+  // A recurrence can be sharded by its batch only: better that than the same steps on every rank.
   if (leaves.length > 0 && isHeavy(question) && !others.some(cuttable)) return usable;
   const cutting = cutsWeights ? others.filter((factor) => cutsWeight(factor, question, rule) && cuttable(factor)) : [];
   if (cutting.length === 0) return others;
@@ -98,7 +98,7 @@ export function isLeft(factor: string, leaves: readonly FactorFamily[], { famili
   return leaves.some((family) => families.factors[family].has(factor));
 }
 
-/** Whether all ranks that experts are spread over divide the experts of an operator. */
+/** Whether the ranks that experts are sharded over divide the experts of an operator. */
 export function canTakeExperts(usable: readonly Factor[], { mesh, families, axes }: RoleQuestion): boolean {
   const ranks = axesSize(mesh, mesh.experts ?? []);
   return (
@@ -115,7 +115,7 @@ export function canBeCut(factor: Factor, parts: number, { view }: RoleQuestion, 
   return isDivided && borderProblem(rule, factor.name, parts) === null;
 }
 
-/** Positions that windows make: images are large where kernels are small. */
+/** Whether windows make the positions of a factor: images are large where kernels are small. */
 function isMadeByWindows({ name }: Factor, rule: FactorRule): boolean {
   return [...rule.factors.values()].some(({ halo }) => halo?.of === name);
 }
@@ -125,13 +125,13 @@ function isHeavy({ view }: RoleQuestion): boolean {
 }
 
 /**
- * Whether a factor is a dimension of a weight matrix that is multiplied, or of a table that is looked up. What is only
- * added or compared (biases, masks) follows what it is added to.
+ * Whether a factor is a dimension of a weight matrix that is multiplied, or of a table that is looked up. Operands that are only
+ * added or compared (biases, masks) follow the tensors that they are added to.
  */
 function cutsWeight(factor: Factor, { weights, view }: RoleQuestion, rule: FactorRule): boolean {
   const { family, parameterInputs } = operatorEntry(view);
   if (!HEAVY.has(family) && family !== 'indexing') return false;
-  // What an attention reads besides fused projections is a mask or a bias, even where it is constant.
+  // Operands of an attention besides fused projections are masks or biases, even where they are constant.
   const multiplies = (operand: number) => family !== 'attention' || (parameterInputs?.includes(operand) ?? false);
   return rule.inputs.some(
     (dims, operand) =>

@@ -1,5 +1,5 @@
 /**
- * @file One mesh, searched in the mode that is asked for: by exact elimination, an integer program, or recursive halving. Can be
+ * @file One mesh, searched in the requested mode: by exact elimination, an integer program, or recursive halving. Can be
  * interrupted, and ended by the user's time limit with the best so far and its gap.
  *
  *     auto                    elimination; the integer program where its tables would be too large
@@ -29,7 +29,7 @@ export interface MeshSearchOptions extends MeshOptions {
 
 export interface SearchedMesh extends MeshSolution {
   readonly mode: UsedMode;
-  /** The time was over before the search was. */
+  /** Whether the time was over before the search ended. */
   readonly isCut: boolean;
 }
 
@@ -38,17 +38,17 @@ const EFFORT = { work: 1e8 };
 /** The relaxation that bounds recursive halving: in small tables, so that the work stays linear. */
 const RELAXED = { work: 0, tables: { tableEntries: 4096, tableWork: 131_072 } };
 /**
- * Tables up to which elimination goes while prices are still bounds, where a problem is too dense for it: what it finds only says
- * which prices to make exact, and in small tables it finds it in a tenth of the time.
+ * Limits of elimination while prices are still bounds, where a problem is too dense for it: its result only shows which prices
+ * to make exact, and small tables give that in a tenth of the time.
  */
 const ROUGH: EliminationLimits = { tableEntries: 512, tableWork: 16_384, growth: 400 };
-/** Rounds of recursive halving: in each, redistributions that the one before used have their exact prices. */
+/** Rounds of recursive halving: in each, reshardings that the one before used have their exact prices. */
 const HALVING_ROUNDS = 4;
 
 /** A solution, and how it was found. */
 interface FoundSolution extends CostSolution {
   readonly mode: UsedMode;
-  /** Prices that it uses were only bounds, and have been made exact since. */
+  /** Whether prices that it uses were only bounds, and have been made exact since. */
   readonly isRefined?: boolean;
 }
 
@@ -67,7 +67,7 @@ export async function searchMesh(
   return { ...meshSolution(problem, solution), mode, isCut };
 }
 
-/** The problem of a mesh; an interruption is looked for between operators. */
+/** The problem of a mesh; interruptions are handled between operators. */
 export async function meshProblemInTurns(
   graph: Graph,
   mesh: Mesh,
@@ -84,7 +84,7 @@ export async function meshProblemInTurns(
   return meshProblem(graph, mesh, cluster, options, candidates, check);
 }
 
-/** The same of a problem that is built already. */
+/** The same for a problem that is already built. */
 export async function searchProblem(
   { groups, mesh }: Pick<MeshProblem, 'groups' | 'mesh'>,
   options: Pick<MeshSearchOptions, 'mode' | 'solver' | 'deadline'>,
@@ -141,7 +141,7 @@ function solverOf(
     case 'recursive_programming':
       return async (problem, operators) => {
         const halved = halve(problem, operators);
-        // Decisions that are never taken back may forbid each other.
+        // Decisions are final, so they may forbid each other.
         const isPossible = costOf(problem, halved) < Infinity;
         const states = isPossible ? halved : (await solve(problem, RELAXED)).states;
         return { states, cost: costOf(problem, states), bound: 0, mode };
@@ -159,7 +159,7 @@ function solverOf(
         }
         const known = await solve(problem, { work: 0, algebra, deadline });
         if (known.bound === known.cost) return found(known);
-        // What elimination in small tables leaves open is only looked at when its own answer stands.
+        // The gap that elimination in small tables leaves is only worked on once the prices of its own answer are exact.
         if (groups.refine(known.states)) return { ...found(known), isRefined: true };
         const { by, states, ...more } = await bounded(problem, { known });
         const isOther = mode === 'auto' && by === 'bounds';
@@ -169,7 +169,7 @@ function solverOf(
   }
 }
 
-/** Operators as recursive halving looks at them. */
+/** The operators for recursive halving. */
 function halvedOperators({ operators }: MeshProblem['groups']['variables'], mesh: Mesh): readonly Halved[] {
   const axes = subAxes(mesh).map(({ name }) => name);
   const known = new Map<object, Halved['places']>();
@@ -180,7 +180,7 @@ function halvedOperators({ operators }: MeshProblem['groups']['variables'], mesh
   });
 }
 
-/** Where a sub-axis lies: on a factor, on what is carried, or nowhere. */
+/** The place of a sub-axis: a factor, the partial sums that are carried, or none. */
 function placeOf({ axes, carried }: Strategy, axis: string): string {
   if (carried?.axes.includes(axis)) return `+${carried.set}`;
   return Object.entries(axes).find(([, names]) => names.includes(axis))?.[0] ?? '';

@@ -1,5 +1,5 @@
 /**
- * @file How a plan is looked for: the names that MindSpore's users know, and the integer solvers.
+ * @file How a plan is searched: the names that MindSpore's users know, and the integer solvers.
  */
 
 /** `auto` picks one of the others. */
@@ -13,10 +13,10 @@ export const SEARCH_MODES = [
 
 export type SearchMode = (typeof SEARCH_MODES)[number];
 
-/** What `search.mode` of a plan says: how it was found. */
+/** The values of `search.mode` of a plan: how it was found. */
 export type UsedMode = Exclude<SearchMode, 'auto'>;
 
-/** Who solves integer programs; `none` leaves them to bounds, branches and local search. */
+/** Solvers of integer programs; `none` leaves these to bounds, branches and local search. */
 export const SOLVERS = ['highs', 'glpk', 'none'] as const;
 
 export type SolverName = (typeof SOLVERS)[number];

@@ -1,11 +1,12 @@
 /**
- * @file Of things that together leave nothing, a smallest set that does (deletion filter, Chinneck and Dravnieks 1991).
+ * @file A smallest set of things that leaves nothing, from things that together leave nothing (deletion filter, Chinneck and
+ * Dravnieks 1991).
  */
 
 /**
- * One that alone leaves nothing, where there is one. Else each in turn is left out, and stays out where the others still leave
- * none: the set leaves none, and without any one of it there is something. Asks twice for each at most, and once for none of
- * them.
+ * One thing that alone leaves nothing, where there is one. Otherwise each in turn is left out, and stays out where the others
+ * still leave nothing: the resulting set leaves nothing, and without any one of its things there is something. Calls
+ * `leavesNone` at most twice for each thing, and once without any.
  * @param given all of them, which leave nothing
  * @param leavesNone whether these alone leave nothing
  * @returns empty where there is nothing without them either

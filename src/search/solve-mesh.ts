@@ -8,7 +8,7 @@ import type { MeshProblem } from './mesh-problem.js';
 
 export interface MeshSolution {
   readonly assignment: Assignment;
-  /** What priced its redistributions: it remembers their steps. */
+  /** Prices reshardings and remembers their steps. */
   readonly redistributor: Redistributor;
   /** Integer nanoseconds. */
   readonly cost: number;
@@ -16,7 +16,7 @@ export interface MeshSolution {
   readonly exceptions: readonly { readonly operator: string; readonly reason: string }[];
 }
 
-/** What a state per variable stands for. */
+/** The solution of a mesh for a state per variable. */
 export function meshSolution(problem: MeshProblem, { states, cost, bound }: CostSolution): MeshSolution {
   const { groups, redistributor, fixed, exceptions } = problem;
   return {

@@ -1,18 +1,17 @@
 /**
- * @file ZeRO as a restriction of what the search may choose (Rajbhandari et al. 2020; level 3 is FSDP): what data-parallel ranks
- * cut of parameters, of the optimizer's state and of accumulated gradients. Collectives follow from the layouts, as everywhere.
+ * @file ZeRO as a restriction of the search (Rajbhandari et al. 2020; level 3 is FSDP): whether data-parallel ranks shard
+ * parameters, optimizer state and accumulated gradients. Collectives follow from the layouts, as everywhere.
  *
  *     level   parameter at rest   state and update   accumulator   collectives that follow
  *     0       whole               whole              whole         all-reduce of a gradient once a step
- *     1       whole               cut                free          reduce-scatter once a step, all-gather of the parameter behind
- * it
+ *     1       whole               cut                free          reduce-scatter once a step, then all-gather of the parameter
  *     2       whole               cut                cut           reduce-scatter in each micro-batch, all-gather once a step
  *     3       cut                 cut                cut           reduce-scatter, all-gather at each use, in each micro-batch
  *
- * Cut: over as many ranks of the data axes as the tensor can be, padded where its operators allow it; what nothing divides stays
- * whole. Whole: over none of them, but for the ranks that experts are spread over, of which each has its own. Free: as costs
- * least, which is whole but where micro-batches reduce a gradient anyway. Without a level the search is free, and finds these as
- * it finds everything else.
+ * Cut: sharded over as many ranks of the data axes as possible, padded where its operators allow it; tensors that nothing divides
+ * stay whole. Whole: sharded over none of them, except for the ranks that experts are sharded over, each of which has its own.
+ * Free: the cheapest, which is whole except where micro-batches reduce a gradient anyway. Without a level the search is free, and
+ * finds these as it finds everything else.
  */
 import { dtypeBits, isFloating } from '../ir/dtype.js';
 import { type Graph, isBackward, isOnceAStep, type Node, typeOf } from '../ir/graph.js';
@@ -31,17 +30,17 @@ import { cannotBeKept } from './pinned.js';
 
 export type ZeroLevel = NonNullable<PlanRequest['zero']>;
 
-/** What ranks keep of a training step from one micro-batch or step to the next, and what makes it. */
+/** Tensors that ranks hold from one micro-batch or step to the next, and operators that make them. */
 export type KeptPart = 'parameter' | 'state' | 'accumulator';
 
-/** Up to which level ranks of the data axes keep a part whole, and from which on they cut it. */
+/** The last level at which ranks of the data axes keep a part whole, and the first at which they shard it. */
 const LEVELS: Readonly<Record<KeptPart, { readonly wholeTo: ZeroLevel; readonly cutFrom: ZeroLevel }>> = {
   state: { wholeTo: 0, cutFrom: 1 },
   accumulator: { wholeTo: 0, cutFrom: 2 },
   parameter: { wholeTo: 2, cutFrom: 3 },
 };
 
-/** What ranks of the data axes do with a part at a level. */
+/** The treatment of a part by ranks of the data axes at a level. */
 export function zeroOf(part: KeptPart, level: ZeroLevel): 'whole' | 'free' | 'cut' {
   const { wholeTo, cutFrom } = LEVELS[part];
   return level >= cutFrom ? 'cut' : level <= wholeTo ? 'whole' : 'free';
@@ -53,8 +52,8 @@ export function usedDataAxes(mesh: Mesh): readonly string[] {
 }
 
 /**
- * Into how many parts the data axes cut a tensor.
- * @param spread what other ranks hold whatever the level, and does not count: the ranks of experts, of what they own
+ * The number of shards of a tensor over the data axes.
+ * @param spread sub-axes that do not count, as they shard the tensor at every level: those of experts, for tensors of experts
  */
 export function dataParts({ dims }: Layout, mesh: Mesh, spread: readonly SubAxis[] = []): number {
   return partsOf(
@@ -70,19 +69,19 @@ function partsOf(names: readonly SubAxis[], mesh: Mesh, spread: readonly SubAxis
   return data.reduce((product, { name, size }) => product * (isCounted(name) ? size : 1), 1);
 }
 
-/** What each expert has a part of its own of: all that operators read and make which have experts. */
+/** Tensors of which each expert has a part of its own: all that operators with experts read and make. */
 export function tensorsOfExperts(graph: Graph, hasExperts: (node: Node) => boolean): ReadonlySet<string> {
   const own = graph.nodes.filter(hasExperts).flatMap(({ inputs, outputs }) => [...inputs, ...outputs]);
   return new Set(own.filter((name) => name !== null));
 }
 
-/** The level that is asked for, and what asks for it: a server keeps whole what it updates. */
+/** The requested level, and the option that requests it: a parameter server keeps the tensors whole that it updates. */
 export function zeroAsked(request: PlanRequest = {}): { readonly zero?: ZeroLevel; readonly zeroText?: string } {
   if (isServed(request)) return { zero: 0, zeroText: '--gradient-sync parameter-server' };
   return request.zero === undefined ? {} : { zero: request.zero };
 }
 
-/** Which part an operator makes; null for one that makes none. Operators on parameters alone (casts) stand for the parameter. */
+/** The part that an operator makes; null for none. Operators on parameters alone (casts) count as the parameter. */
 export function keptParts(graph: Graph): (node: Node) => KeptPart | null {
   const derived = ofParameters(graph);
   return (node) => {
@@ -93,8 +92,8 @@ export function keptParts(graph: Graph): (node: Node) => KeptPart | null {
 }
 
 /**
- * State that updates change: parameters, which micro-batches read, and state of the optimizer; so are parameters of which
- * micro-batches read a copy in 16 bit, whether it is made once a step or in each of them.
+ * State that updates change: parameters, which micro-batches read, and optimizer state. Parameters of which micro-batches read a
+ * copy in 16 bit count as optimizer state, whether the copy is made once a step or in each micro-batch.
  */
 export function keptState(graph: Graph): ReadonlyMap<string, 'parameter' | 'state'> {
   const micro = graph.nodes.filter(({ phase }) => !isOnceAStep(phase));
@@ -123,10 +122,10 @@ function ofParameters(graph: Graph): ReadonlySet<Node> {
   }).nodes;
 }
 
-/** What a level leaves of an operator's candidates and of layouts that readers share. */
+/** The restriction of an operator's candidates, and of layouts that readers share, by a level. */
 export interface ZeroRule extends LayoutRule {
   /**
-   * @param made what of what is kept the operator makes; null for nothing
+   * @param made the part that the operator makes; null for none
    * @param unpinned the candidates without the user's pins
    * @throws AutoparError (noPlan) `pin-cannot-be-kept` where pins leave none that the level allows
    */
@@ -143,8 +142,8 @@ export interface LayoutRule {
   /** Layouts in which an input may be at rest, given those that its readers ask for. */
   readonly resting: (input: string, asked: readonly Layout[]) => readonly Layout[];
   /**
-   * Of layouts that readers share those of a tensor that the level allows: a graph input at rest, or what is made of parameters
-   * alone.
+   * The allowed layouts among those that the readers of a tensor share: for a graph input at rest, or for a tensor that is made
+   * from parameters alone.
    */
   readonly layouts: (
     tensor: string,
@@ -154,7 +153,7 @@ export interface LayoutRule {
   ) => readonly Layout[];
 }
 
-/** For refusals: what is laid out, and who pinned it. */
+/** For error messages: the tensor or operator, and the pins on it. */
 export interface PinnedPlace {
   readonly what: string;
   readonly pins: readonly PinSource[];
@@ -163,7 +162,7 @@ export interface PinnedPlace {
 /**
  * The rule of a level on a mesh.
  * @param hasExperts whether an operator has experts, where they are spread over ranks
- * @param text what asks for it
+ * @param text the option that requests it
  */
 export function zeroRule(
   graph: Graph,
@@ -173,7 +172,7 @@ export function zeroRule(
   text = `--zero ${level}`,
 ): ZeroRule {
   const { experts = [] } = mesh;
-  // What is cut is so over all data axes, those of experts included.
+  // A part that is cut is sharded over all data axes, those of experts included.
   const spreadOf = (part: KeptPart, isOfExperts: boolean) => (isOfExperts && !isCut(part) ? experts : []);
   const ofStrategy = ({ axes }: Strategy, spread: readonly SubAxis[]) =>
     partsOf(Object.values(axes).flat(), mesh, spread);
@@ -202,7 +201,7 @@ export function zeroRule(
   const ofExperts = experts.length > 0 ? tensorsOfExperts(graph, hasExperts) : new Set<string>();
   return {
     candidates: (part, node, set, unpinned, at) => {
-      // What is computed of parameters for one micro-batch is free where parameters are whole.
+      // Tensors computed from parameters for one micro-batch are free where parameters are whole.
       if (part === null || zeroOf(part, level) === 'free' || (part === 'parameter' && !isCut(part))) return set;
       const spread = spreadOf(part, experts.length > 0 && hasExperts(node));
       const parts = (strategy: Strategy) => ofStrategy(strategy, spread);
@@ -211,7 +210,7 @@ export function zeroRule(
       if (kept.length === 0) throw refuse(at, isCut(part));
       return kept.length === set.strategies.length ? set : chosen(set, kept);
     },
-    // Nothing asks for a part of a weight that no update changes.
+    // No reader asks for a shard of a weight that no update changes, so shards are added.
     resting: (input, asked) =>
       held.has(input) && isCut('parameter')
         ? [...asked, ...asked.flatMap((layout) => cutLayouts(layout, mesh))]
@@ -229,10 +228,10 @@ export function zeroRule(
   };
 }
 
-/** A layout cut besides along one dimension, by as many sub-axes of the data axes as divide it. */
+/** Layouts with one dimension sharded further, by as many sub-axes of the data axes as divide it. */
 function cutLayouts({ dims, partial, extents }: Layout, mesh: Mesh): readonly Layout[] {
   const used = new Set([...dims.flat().flatMap(({ axes }) => axes), ...partial.map(({ axis }) => axis)]);
-  // With free axes a reader may ask for a part over dp itself.
+  // With free axes a reader may itself ask for a shard over dp.
   const data = dataAxes(mesh).flatMap(({ subAxes }) => subAxes.filter(({ name }) => !used.has(name)));
   return dims.flatMap((pieces, at) => {
     const [first, ...others] = pieces;
@@ -250,7 +249,7 @@ function cutLayouts({ dims, partial, extents }: Layout, mesh: Mesh): readonly La
   });
 }
 
-/** Tensors that are laid out as a part is: state at rest, and where parameters are cut what is made of them alone. */
+/** Tensors with the layouts of a part: state at rest, and, where parameters are cut, tensors that are made from them alone. */
 function keptTensors(graph: Graph, level: ZeroLevel): ReadonlyMap<string, KeptPart> {
   const derived = zeroOf('parameter', level) === 'cut' ? [...ofParameters(graph)] : [];
   const made = derived.flatMap(({ outputs }) => outputs.filter((name) => name !== null));

@@ -1,17 +1,17 @@
 /**
  * @file Typing rules of collectives: whether one turns a tensor of one layout into the same tensor of another. Derived from the
- * definition of each collective on blocks, not from the steps that a redistribution is made of.
+ * definition of each collective on blocks, not from the steps of a resharding.
  *
- * A block is a list of digits, each a run of positions along one dimension of the whole tensor, in the order of its memory; a cut
- * axis is a digit that the rank chooses.
+ * A block is a list of digits, each a run of positions along one dimension of the whole tensor, in the order of its memory; an
+ * axis that shards is a digit that the rank chooses.
  *
  *     [(6:dp | 4:tp)] on dp 2, tp 2    dp → 12, tp → 2     block: 3 × 4, 2 × 1     (size × distance)
  *
  *     all-reduce      partial(kind) over its axes              → replicated
- *     all-gather      axes that cut                            → their digits inserted into the block
+ *     all-gather      axes that shard                          → their digits inserted into the block
  *     reduce-scatter  partial(kind) over its axes              → digits taken out of the block, chosen by the axes
- *     all-to-all      axes that cut                            → their digits inserted, others taken out
- *     permute         blocks move to the ranks that want them; borders by as many ranks as blocks lie between
+ *     all-to-all      axes that shard                          → their digits inserted, others taken out
+ *     permute         blocks move to the ranks that want them; borders move by as many ranks as there are blocks between
  *     reduce          partial(kind) over its axes              → held by the first rank of its axes alone
  *     broadcast       held by the first rank of its axes alone → replicated
  *
@@ -63,7 +63,7 @@ export interface Border {
 /** Size of a sub-axis. */
 export type AxisSize = (axis: string) => number;
 
-/** What differs between how two tensors are held, in a sentence; null where every rank holds the same of both. */
+/** The difference between how two tensors are held, in a sentence; null where every rank holds the same of both. */
 export function heldDifference(a: HeldLayout, b: HeldLayout, sizeOf: AxisSize): string | null {
   const borders = [borderText(a.border), borderText(b.border)];
   if (borders[0] !== borders[1]) return borders.join(' and ');
@@ -108,7 +108,7 @@ interface StridedRun {
 }
 
 interface PlacedBlock {
-  /** What each cutting axis chooses. */
+  /** The run that each sharding axis chooses. */
   readonly cuts: ReadonlyMap<string, StridedRun>;
   /** The block, in the order of its memory. */
   readonly block: readonly StridedRun[];
@@ -196,7 +196,7 @@ type KindRule<Kind extends CollectiveForm['kind']> = (
   sizeOf: AxisSize,
 ) => PlacedBlock | string;
 
-/** What each collective makes of its operand, or why it cannot. */
+/** The result of each collective on its operand, or why there is none. */
 const RULES: { readonly [Kind in CollectiveForm['kind']]: KindRule<Kind> } = {
   'all-reduce': (input, axes, { reduction }) => reduced(input, axes, reduction),
   'all-gather': (input, axes, { outer, inner }) => {
@@ -236,7 +236,7 @@ function reduced(input: PlacedBlock, axes: readonly string[], reduction: Reducti
   return { ...input, partial: new Map([...input.partial].filter(([axis]) => !axes.includes(axis))) };
 }
 
-/** The operand without the cuts of `axes`, and what they choose, in their order. */
+/** The operand without the cuts of `axes`, and the runs that these choose, in their order. */
 function withoutCuts(
   input: PlacedBlock,
   axes: readonly string[],

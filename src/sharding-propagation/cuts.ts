@@ -1,5 +1,5 @@
 /**
- * @file What each sub-axis of a mesh does in a layout: all that a bound on redistributions asks.
+ * @file The use of each sub-axis of a mesh in a layout: all that a bound on reshardings needs.
  */
 import type { Reduction } from '../ir/factor-rule.js';
 import { digitsOf, stridesOf } from './digits.js';

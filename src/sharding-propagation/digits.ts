@@ -5,7 +5,7 @@
  *     (6:dp | 4:tp)  on dp 2, tp 2   is   dp · 3 · tp · 2
  *
  * Two layouts cut a dimension into the same blocks exactly when these digits are the same once neighbouring whole
- * digits are multiplied together, so this is what "merged form" means, and where redistribution does its thinking.
+ * digits are multiplied together, so these digits are the "merged form", on which resharding works.
  */
 import { type Mesh, type SubAxis, subAxisSize } from './mesh.js';
 
@@ -70,7 +70,7 @@ export function piecesOf(digits: readonly Digit[]): readonly Piece[] {
   return pieces;
 }
 
-/** Per digit its weight: how many positions lie between two neighbouring values of it. */
+/** Per digit its weight: the number of positions between two neighbouring values of it. */
 export function stridesOf(digits: readonly { readonly size: number }[]): readonly number[] {
   const strides = new Array<number>(digits.length);
   let stride = 1;

@@ -1,6 +1,6 @@
 /**
- * @file Layouts of weights in the dimensions of the model's file. Inside, a weight may have them in another order (FileTensor);
- * what people and other tools read and write is about the tensor of the file:
+ * @file Layouts of weights in the dimensions of the model's file. In the graph, a weight may have them in another order
+ * (FileTensor); layouts that people and other tools read and write refer to the tensor of the file:
  *
  *     weight [32, 8] with layout [-, tp]      w [8, 32] of the file with layout [tp, -]
  */
@@ -14,11 +14,11 @@ import type { LayoutDemand } from './pin.js';
 export interface FileForm {
   readonly name: string;
   readonly shape: readonly number[];
-  /** How the graph's dimensions are the file's; null where they are the same. */
+  /** The mapping of the graph's dimensions to the file's; null where they are the same. */
   readonly file: FileTensor | null;
 }
 
-/** The tensors of the file that a tensor of the graph may be: of a weight its own, and what folded operators made of it. */
+/** The tensors of the file that a tensor of the graph may be: for a weight its own, and the result of folded operators on it. */
 export function inFile(graph: Graph, tensor: string): readonly FileForm[] {
   const file = fileTensorOf(graph, tensor);
   const { shape } = typeOf(graph, tensor);
@@ -27,12 +27,12 @@ export function inFile(graph: Graph, tensor: string): readonly FileForm[] {
   return file.result === null ? [own] : [own, { name: file.result, shape, file: null }];
 }
 
-/** A tensor's shape, of a weight the file's. */
+/** A tensor's shape; for a weight, the file's. */
 export function fileShape(graph: Graph, tensor: string): readonly number[] {
   return fileTensorOf(graph, tensor)?.shape ?? typeOf(graph, tensor).shape;
 }
 
-/** Which dimension of the file's tensor a dimension of the graph's is. */
+/** The dimension of the file's tensor for a dimension of the graph's. */
 export function fileDimension(graph: Graph, tensor: string, dimension: number): number {
   return fileTensorOf(graph, tensor)?.dims[dimension] ?? dimension;
 }
@@ -46,7 +46,7 @@ export function inFileOrder<Value>(values: readonly Value[], file: FileTensor | 
   });
 }
 
-/** The other way. */
+/** The reverse of `inFileOrder`. */
 function inGraphOrder<Value>(values: readonly Value[], file: FileTensor | null, added: Value): readonly Value[] {
   if (!file) return values;
   return file.dims.map((axis) => (axis === null ? added : (values[axis] ?? added)));
@@ -64,12 +64,12 @@ export function graphLayout(layout: Layout, file: FileTensor | null): Layout {
   return file ? moved(layout, (values, added) => inGraphOrder(values, file, added)) : layout;
 }
 
-/** The layout of a tensor as text, of a weight in the file's dimensions. */
+/** The layout of a tensor as text; for a weight, in the file's dimensions. */
 export function tensorLayoutText(graph: Graph, tensor: string, layout: Layout, mesh: Mesh): string {
   return layoutText(fileLayout(layout, fileTensorOf(graph, tensor)), mesh);
 }
 
-/** What is asked of the file's tensor, asked of the graph's. */
+/** A demand on the file's tensor as one on the graph's. */
 export function graphDemand(demand: LayoutDemand, file: FileTensor | null): LayoutDemand {
   if (!file) return demand;
   return demand.kind === 'layout'

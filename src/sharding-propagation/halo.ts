@@ -1,20 +1,20 @@
 /**
- * @file Borders: what a block of a dimension under windows needs of its neighbours.
+ * @file Borders (halos): the positions that a block of a dimension under windows needs from its neighbours.
  *
  *     x [16] in 4 blocks, windows of 3 that reach 1 position into padding, y [16]
  *     rank 1 makes y 4 … 7 and reads x 3 … 8: position 3 of rank 0, position 8 of rank 2
  *
- * Blocks are equal, and so are borders: every rank sends as much as the one that is asked for most. What a rank reads lies in its
- * own block and those beside it; a window that reaches further has no lowering.
+ * Blocks are equal, and so are borders: every rank sends as much as the one that has to send most. A rank reads from its own
+ * block and those beside it only; a window that reaches further has no lowering.
  */
 import type { Factor, FactorRule, Halo } from '../ir/factor-rule.js';
 import type { SubAxis } from './mesh.js';
 
-/** What ranks read of a dimension. */
+/** The positions of a dimension that ranks read. */
 export interface Borders {
   /** Positions of a rank's own block, padding included. */
   readonly block: number;
-  /** Positions that a rank receives from the one before it, and from the one behind it. */
+  /** Positions that a rank receives from the one before it, and from the one after it. */
   readonly before: number;
   readonly behind: number;
   /** Positions that a rank reads, and by rank the first of them: below zero where it is padding. */
@@ -25,7 +25,7 @@ export interface Borders {
 /** Per factor that is sharded: its sub-axes, major to minor. */
 export type FactorSubAxes = Readonly<Record<string, readonly SubAxis[]>>;
 
-/** Factors that are cut because another is, with that one. */
+/** Factors that are sharded because another is, with their halo on that one. */
 export function followers(
   rule: FactorRule,
   axes: Readonly<Record<string, unknown>>,
@@ -35,7 +35,7 @@ export function followers(
   );
 }
 
-/** Axes of all factors: those that follow others have theirs. */
+/** Axes of all factors: followers have those of the factor that they follow. */
 export function withFollowers(rule: FactorRule, axes: FactorSubAxes): FactorSubAxes {
   const more = followers(rule, axes);
   if (more.length === 0) return axes;
@@ -46,7 +46,7 @@ export function withFollowers(rule: FactorRule, axes: FactorSubAxes): FactorSubA
 export function bordersOf(halo: Halo, size: number, read: number, blocks: number): Borders {
   const [block, own] = [Math.ceil(size / blocks), Math.ceil(read / blocks)];
   const ranks = Array.from({ length: blocks }, (_, rank) => rank);
-  // Windows that leave gaps between them: what makes nothing of a position is read all the same, so that its rank has it.
+  // Windows may leave gaps between them: positions from which nothing is made are read all the same, so that their rank has them.
   const first = (at: number) => (at * halo.stride - halo.before) / halo.up;
   const last = (at: number) => (at * halo.stride - halo.before + halo.reach - 1) / halo.up;
   const starts = ranks.map((rank) => Math.min(Math.ceil(first(rank * own)), Math.floor(last(rank * own))));
@@ -64,7 +64,7 @@ export function bordersOf(halo: Halo, size: number, read: number, blocks: number
   };
 }
 
-/** Why a factor's windows keep it from being cut into so many blocks, as a sentence's end; null where they do not. */
+/** Why a factor's windows keep it from being sharded into so many blocks, as a sentence's end; null where they do not. */
 export function borderProblem(rule: FactorRule, name: string, blocks: number): string | null {
   const read = rule.factors.get(name)?.size ?? 1;
   for (const { name: own, size, halo } of rule.factors.values()) {

@@ -1,5 +1,5 @@
 /**
- * @file The space that redistribution searches: layouts as digits over atoms, and the steps that lead from each.
+ * @file The search space of resharding: layouts as digits over atoms, and the steps that lead from each.
  *
  * An atom is a list of sub-axes that move as one. A state gives each dimension's digits (whole, or an atom's) and the
  * atoms over which the value is partial. In this form the steps are short edits: a slice splits a whole digit and puts
@@ -42,19 +42,19 @@ export interface Moves {
 export interface Space {
   readonly atoms: readonly Atom[];
   readonly target: SpaceState;
-  /** By atom: where the target has it. */
+  /** By atom: its place in the target. */
   readonly targetPlaces: ReadonlyMap<number, PlacedDigit>;
   readonly detours: Detours;
-  /** Per dimension the strides at which origin or target cut. */
+  /** Per dimension the strides at which origin or target shard. */
   readonly boundaries: readonly (readonly number[])[];
   /** How origin and target are padded. */
   readonly extents: { readonly from: Extents | undefined; readonly to: Extents | undefined };
 }
 
 /**
- * Where atoms may be put besides the place that the target has for them. `none`: nowhere. `one`: the first place that is
+ * Places where atoms may be put besides their place in the target. `none`: nowhere. `one`: the first place that is
  * large enough, so that they can wait there while others move. `all`: before every whole digit, and wherever origin or
- * target cut anything.
+ * target shard anything.
  */
 export type Detours = 'none' | 'one' | 'all';
 
@@ -75,7 +75,7 @@ export function makeSpace(atoms: readonly Atom[], from: Layout, to: Layout, mesh
 }
 
 /**
- * A layout in digits over atoms, on the way to `target`. Where an atom cuts a tensor, all of its axes must stand together
+ * A layout in digits over atoms, on the way to `target`. Where an atom shards a tensor, all of its axes must be adjacent
  * in order.
  */
 export function spaceState(layout: Layout, atoms: readonly Atom[], mesh: Mesh, target: Layout): SpaceState {
@@ -144,7 +144,7 @@ export function* movesFrom(state: SpaceState, space: Space): Generator<Moves> {
   yield* permutes(state, space);
 }
 
-/** A dimension that no atom cuts takes the target's padding. */
+/** A dimension that no atom shards takes the target's padding. */
 function* repads(state: SpaceState, space: Space): Generator<Moves> {
   for (const [dimension, digits] of state.dims.entries()) {
     if (state.repadded[dimension] || digits.some(({ atom }) => atom !== null)) continue;
@@ -226,7 +226,7 @@ function* permutes(state: SpaceState, space: Space): Generator<Moves> {
   }
 }
 
-/** The dimensions with two atoms exchanged; one of them may be cutting nothing so far. */
+/** The dimensions with two atoms swapped; one of them may shard nothing so far. */
 function swaps(state: SpaceState, space: Space): readonly SpaceState['dims'][] {
   const free = space.atoms.flatMap((entry, atom) =>
     entry.movable && (state.partial[atom] ?? null) === null ? [atom] : [],
@@ -258,7 +258,7 @@ function partsOf(digits: readonly AtomDigit[]): readonly (readonly AtomDigit[])[
   return parts;
 }
 
-/** One place of a state's digits and what stands there instead. */
+/** One place in a state's digits, and the digits that replace it. */
 interface Edit {
   readonly dimension: number;
   readonly index: number;
@@ -279,7 +279,7 @@ function apply(state: SpaceState, edits: readonly Edit[]): SpaceState {
   return { dims, partial: state.partial, repadded: state.repadded };
 }
 
-/** A state with a list of atoms put at each place where that can be, and other edits besides. */
+/** States with a list of atoms put at each place where that is possible, and with other edits. */
 function* inserted(
   state: SpaceState,
   edits: readonly Edit[],
@@ -320,7 +320,7 @@ function* insertions(state: SpaceState, list: readonly number[], space: Space): 
   }
 }
 
-/** The stride at which the target has the list in this dimension; null where it has not. */
+/** The stride at which the target has the list in this dimension; null where it does not have it there. */
 function targetStride(list: readonly number[], dimension: number, space: Space): number | null {
   const place = space.targetPlaces.get(list[0] ?? -1);
   if (place?.dimension !== dimension) return null;
@@ -329,7 +329,7 @@ function targetStride(list: readonly number[], dimension: number, space: Space):
   return space.targetPlaces.get(list.at(-1) ?? -1)?.stride ?? null;
 }
 
-/** Lists of two and more of the atoms that stand together in the target. */
+/** Lists of two and more of the atoms that are adjacent in the target. */
 function targetRuns(atoms: readonly number[], space: Space): readonly (readonly number[])[] {
   const lists: number[][] = [];
   for (const digits of space.target.dims) {
@@ -345,7 +345,7 @@ function targetRuns(atoms: readonly number[], space: Space): readonly (readonly 
   return lists;
 }
 
-/** Orders in which a scatter may put atoms down: as they are, as the target has them, and all where detours are. */
+/** Orders in which a scatter may put atoms: as given, as in the target, and all orders where there are detours. */
 function orders(list: readonly number[], space: Space): readonly (readonly number[])[] {
   if (list.length <= 3 && space.detours !== 'none') return permutations(list);
   const wanted = targetRuns(list, space).filter((run) => run.length === list.length);
@@ -357,7 +357,7 @@ function permutations(list: readonly number[]): readonly (readonly number[])[] {
   return list.flatMap((first) => permutations(list.filter((other) => other !== first)).map((rest) => [first, ...rest]));
 }
 
-/** Non-empty subsets in order; of a long list only the single ones and those from each place to the end. */
+/** Non-empty subsets in order; for a long list, only the single ones and those from each place to the end. */
 function subsets(list: readonly number[]): readonly (readonly number[])[] {
   if (list.length > COMBINED) {
     return [...list.map((item) => [item]), ...list.slice(0, -1).map((_, start) => list.slice(start))];
@@ -369,7 +369,7 @@ function subsets(list: readonly number[]): readonly (readonly number[])[] {
   return found;
 }
 
-/** Movable atoms that cut nothing. */
+/** Movable atoms that shard nothing. */
 function uncut(state: SpaceState, space: Space): readonly number[] {
   const cutting = new Set<number | null>();
   for (const digits of state.dims) for (const { atom } of digits) cutting.add(atom);
@@ -389,7 +389,7 @@ function runsOf(digits: readonly AtomDigit[]): readonly (readonly number[])[] {
   return runs;
 }
 
-/** Where each cutting atom stands. */
+/** The place of each atom that shards. */
 function placesOf(state: SpaceState): ReadonlyMap<number, PlacedDigit> {
   const places = new Map<number, PlacedDigit>();
   for (const [dimension, digits] of state.dims.entries()) {
@@ -401,7 +401,7 @@ function placesOf(state: SpaceState): ReadonlyMap<number, PlacedDigit> {
   return places;
 }
 
-/** The blocks of a state without who holds which: runs by their product, and whole digits. */
+/** The blocks of a state without the ranks that hold them: runs by their product, and whole digits. */
 function skeletonKey(state: SpaceState): string {
   return state.dims
     .map((digits) =>

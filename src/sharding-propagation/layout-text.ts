@@ -50,19 +50,19 @@ export function parseLayout(text: string, shape: readonly number[], mesh: Mesh):
   return normalise(dims, partial, mesh, dims);
 }
 
-/** A dimension as written: pieces with sizes, or axes that cut the whole dimension. */
+/** A dimension as written: pieces with sizes, or axes that shard the whole dimension. */
 type DimensionSpec = { readonly pieces: readonly WrittenPiece[] } | { readonly axes: readonly SubAxis[] };
 
 const REDUCTIONS: readonly Reduction[] = ['sum', 'max', 'min'];
 
-/** A piece as it is written: with the part of it that has a meaning. */
+/** A piece as it is written, with the size of its valid part. */
 interface WrittenPiece extends Piece {
   readonly valid: number;
 }
 
 /**
- * Pieces with the padding that the dimension's extents say, parted where extents end: the padding of an extent lies at the
- * major end of what it covers. Layouts halfway through a redistribution may cut across extents: they show padded sizes.
+ * Pieces with the padding of the dimension's extents, split where extents end: the padding of an extent is at the major end of
+ * the part that it covers. Layouts in the middle of a resharding may shard across extents: they show padded sizes.
  */
 function withExtents(pieces: readonly Piece[], extents: readonly Extent[] | null, mesh: Mesh): readonly WrittenPiece[] {
   const plain = pieces.map((piece) => ({ ...piece, valid: piece.size }));
@@ -90,7 +90,7 @@ function withExtents(pieces: readonly Piece[], extents: readonly Extent[] | null
 
 function dimensionText(given: readonly WrittenPiece[], mesh: Mesh, names: AxisNames): string {
   const isPlain = ({ size, valid, axes }: WrittenPiece) => size === paddedSize(valid, axesSize(mesh, axes));
-  // 384 of 512 over tp 4 were 6 of 8 times 64: said so, the padding goes without saying.
+  // 384 of 512 over tp 4 are 6 of 8 times 64: written so, the padding is implied.
   const pieces = given.flatMap((piece): readonly WrittenPiece[] => {
     const { size, valid, axes } = piece;
     if (isPlain(piece)) return [piece];
@@ -127,7 +127,7 @@ function partialTexts(partial: readonly PartialAxis[], mesh: Mesh, names: AxisNa
   });
 }
 
-/** The axes, with all sub-axes of an axis that stand together in order written as the axis. */
+/** The axes, with all sub-axes of an axis that are adjacent in order written as the axis. */
 export function shortNames(axes: readonly SubAxis[], mesh: Mesh): readonly string[] {
   const names: string[] = [];
   for (let index = 0; index < axes.length; ) {
@@ -140,7 +140,7 @@ export function shortNames(axes: readonly SubAxis[], mesh: Mesh): readonly strin
   return names;
 }
 
-/** The axes in the mesh's order, an axis of which all sub-axes are there as the axis. */
+/** The axes in the mesh's order; an axis with all of its sub-axes is written as the axis. */
 export function namesInMeshOrder(axes: readonly SubAxis[], mesh: Mesh): readonly string[] {
   return mesh.axes.flatMap(({ name, subAxes: subs }) => {
     const used = subs.map((sub) => sub.name).filter((sub) => axes.includes(sub));
@@ -148,7 +148,7 @@ export function namesInMeshOrder(axes: readonly SubAxis[], mesh: Mesh): readonly
   });
 }
 
-/** The axes for people: of an axis of which only some sub-axes are there the ranks that those make, `tp 2 of 8`. */
+/** The axes for people; an axis with only some of its sub-axes is written with the ranks that these make: `tp 2 of 8`. */
 export function rankNames(axes: readonly SubAxis[], mesh: Mesh): readonly string[] {
   const used = new Map<string, number>();
   const sizes = new Map<string, number>();

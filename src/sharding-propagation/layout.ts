@@ -1,12 +1,12 @@
 /**
- * @file Layouts: how one tensor lies over a mesh.
+ * @file Layouts: how one tensor is sharded over a mesh.
  *
  * Per dimension a list of pieces, major to minor, whose sizes multiply to the dimension; each piece has an ordered
- * list of sub-axes that cut it into equal consecutive blocks (none = whole). One piece is the ordinary case; several
+ * list of sub-axes that shard it into equal consecutive blocks (none = whole). One piece is the ordinary case; several
  * are what exporters need: fused QKV over tp is `[-, (3 | 64:tp)]`. Besides, the axes over which the value is partial.
  *
- * Sizes that axes do not divide are padded at their tail (`extents`): 10 over tp 4 are 12, three on each rank, the last two of
- * no meaning. A piece's size is always the padded one.
+ * Sizes that axes do not divide are padded at their tail (`extents`): 10 over tp 4 are 12, three on each rank, the last two
+ * without meaning. A piece's size is always the padded one.
  *
  * Text: `[dp, -, tp]`, `[(dp,tp), -]` (dp major), `[(3 | 64:tp), -]`, `[dp, -] + partial(tp)`, `partial(tp, max)`.
  * A sub-axis is written `tp.0`; all sub-axes of an axis in order are written `tp`.
@@ -49,7 +49,7 @@ export type Extents = readonly (readonly Extent[] | null)[];
  * the one before is cut to the last element; a dimension left without pieces is one whole piece.
  *
  * The last reason to join depends on how large the axes are, so it is applied only where a mesh is given. Layouts that
- * differ in nothing else cut the same blocks: `sameBlocks` says so, and a redistribution between them has no steps.
+ * differ in nothing else have the same blocks: `sameBlocks` is true for them, and resharding between them has no steps.
  */
 export function normalise(
   dims: readonly (readonly Piece[])[],
@@ -77,8 +77,8 @@ export function mergedLayout(layout: Layout, mesh: Mesh): Layout {
 }
 
 /**
- * Layouts in merged form, equal ones as one object. A search asks for the same few hundred of each structure tens of thousands of
- * times, and keeps what it is given.
+ * Layouts in merged form, equal ones as one object. A search needs the same few hundred of each structure tens of thousands of
+ * times, and keeps the results.
  */
 export function mergedOnce(mesh: Mesh): (layout: Layout) => Layout {
   const known = new Map<string, Layout>();
@@ -108,7 +108,7 @@ export function paddedShape(shape: readonly number[], layout: Layout): readonly 
 }
 
 /**
- * The layout of a tensor whose dimensions are lists of factors: each factor is a piece cut by its own axes.
+ * The layout of a tensor whose dimensions are lists of factors: each factor is a piece sharded by its own axes.
  *
  * `sizes` gives a factor's whole size; `axes` the sub-axes of the factors that are sharded. With a mesh, factors that their
  * axes do not divide are padded.
@@ -171,7 +171,7 @@ function keyOf(layout: Layout): string {
   return `${dims.join(';')}${partial.join('')}${padding ? `/${padding.join(';')}` : ''}`;
 }
 
-/** Extents in their one form: what is not padded joins what stands before it; null where nothing is padded. */
+/** Extents in their one form: parts that are not padded join the part before them; null where nothing is padded. */
 function mergedExtents(parts: readonly Extent[]): readonly Extent[] | null {
   const result: Extent[] = [];
   for (const { size, valid } of parts) {
@@ -185,7 +185,7 @@ function mergedExtents(parts: readonly Extent[]): readonly Extent[] | null {
 /**
  * Shape of one rank's block of a tensor of `shape`, in elements, padding included.
  *
- * Throws where the layout is not one of such a tensor, or its axes do not divide a piece: a fault of the caller.
+ * Throws where the layout is not one of such a tensor, or its axes do not divide a piece: an error of the caller.
  */
 export function localShape(shape: readonly number[], layout: Layout, mesh: Mesh): number[] {
   if (shape.length !== layout.dims.length) {
@@ -201,7 +201,7 @@ export function localShape(shape: readonly number[], layout: Layout, mesh: Mesh)
   );
 }
 
-/** Every sub-axis that the layout uses: those that cut, then those it is partial over. */
+/** Every sub-axis that the layout uses: those that shard, then those it is partial over. */
 export function axesOf(layout: Layout): readonly SubAxis[] {
   return [
     ...layout.dims.flatMap((pieces) => pieces.flatMap((piece) => piece.axes)),
@@ -209,7 +209,7 @@ export function axesOf(layout: Layout): readonly SubAxis[] {
   ];
 }
 
-/** Joins what can be joined without knowing how large the axes are. */
+/** Joins the pieces that can be joined without knowing how large the axes are. */
 function joinPieces(pieces: readonly Piece[]): readonly Piece[] {
   const result: Piece[] = [];
   for (const piece of pieces) {

@@ -1,14 +1,14 @@
 /**
  * @file The device mesh: named axes from outermost to innermost, each an ordered product of prime sub-axes.
  *
- * Strategies and layouts assign sub-axes, so that an axis of 4 can lie half on one factor and half on another
+ * Strategies and layouts assign sub-axes, so that one half of an axis of 4 can shard one factor and the other half another
  * (two key heads on tp 4). A sub-axis is written `tp.0`; an axis of prime size has one sub-axis, written `tp`.
  */
 
 import { AutoparError } from '../ir/error.js';
 import { remembered } from '../ir/remembered.js';
 
-/** More than any machine has; far fewer than numbers allow, so that a slip of the finger is answered at once. */
+/** More than any machine has; far fewer than numbers allow, so that a typing error is reported at once. */
 export const MOST_DEVICES = 2 ** 20;
 
 /** More stages than any pipeline has. */
@@ -27,7 +27,7 @@ export interface MeshAxis {
 /** Axes from outermost to innermost: the last axis varies fastest over consecutive ranks. */
 export interface Mesh {
   readonly axes: readonly MeshAxis[];
-  /** Sub-axes on whose ranks experts lie (roles.ts); left out where they are whole. */
+  /** Sub-axes that experts are sharded over (roles.ts); left out where they are whole. */
   readonly experts?: readonly SubAxis[];
 }
 
@@ -61,7 +61,7 @@ export function deviceCount(mesh: Mesh): number {
   return mesh.axes.reduce((product, axis) => product * axis.size, 1);
 }
 
-/** All sub-axes, outermost first: every step of every redistribution asks for them. */
+/** All sub-axes, outermost first: every step of every resharding needs them. */
 export const subAxes = remembered((mesh: Mesh): MeshAxis['subAxes'] => mesh.axes.flatMap((axis) => axis.subAxes));
 
 export function hasSubAxis(mesh: Mesh, name: SubAxis): boolean {
@@ -116,7 +116,7 @@ function ranksAlong(mesh: Mesh, names: readonly SubAxis[]): readonly number[] {
   return ranks;
 }
 
-/** How many ranks lie between neighbours on each sub-axis. */
+/** The distance in ranks between neighbours on each sub-axis. */
 function rankStrides(mesh: Mesh): ReadonlyMap<SubAxis, number> {
   const strides = new Map<SubAxis, number>();
   let stride = 1;

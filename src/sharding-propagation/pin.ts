@@ -1,6 +1,6 @@
 /**
- * @file Pins: what a user has decided about single operators and tensors of a graph on a mesh. Whatever notation they were
- * written in (docs/annotations.md), they end here; search and propagation complete the rest and never break one.
+ * @file Pins: a user's decisions about single operators and tensors of a graph on a mesh. All notations (docs/annotations.md)
+ * are resolved to pins; search and propagation complete the rest and never break one.
  */
 import type { FactorRule } from '../ir/factor-rule.js';
 import { type Layout, sameBlocks } from './layout.js';
@@ -8,7 +8,7 @@ import { axesSize, type Mesh, type SubAxis } from './mesh.js';
 import { type FactorPieces, pieceName } from './refine.js';
 import { operandLayouts, pendingPartial, reducedLayouts, type Strategy } from './strategy.js';
 
-/** Where a pin comes from, for errors and explanations. */
+/** The origin of a pin, for errors and explanations. */
 export interface PinSource {
   /** The annotation file, the model (ONNX multi-device fields), or null for the command line or the API. */
   readonly file: string | null;
@@ -21,8 +21,8 @@ export interface PinSource {
 }
 
 /**
- * What is asked of one tensor: a layout, or into how many parts each dimension is cut, by whichever axes. `written` is the same
- * in the dimensions of the model's file, where the graph has a weight's in another order (file-form.ts): for messages.
+ * The demand on one tensor: a layout, or the number of parts of each dimension, over any axes. `written` is the same demand in
+ * the dimensions of the model's file, where the graph has a weight's in another order (file-form.ts): for messages.
  */
 export type LayoutDemand =
   | { readonly kind: 'layout'; readonly layout: Layout; readonly written?: LayoutDemand }
@@ -38,13 +38,13 @@ export interface OperatorPin {
   readonly axes?: Readonly<Record<string, readonly SubAxis[]>>;
   /** Factors that must be seen as these pieces, which `axes` then names (`n.0`, `n.1`). */
   readonly pieces?: FactorPieces;
-  /** Factors of `axes` whose axes may as well lie on one of their pieces (a fused projection's n is (3 | 64)). */
+  /** Factors of `axes` whose axes may instead shard one of their pieces (a fused projection's n is (3 | 64)). */
   readonly eitherPiece?: readonly string[];
   /** Sub-axes that the operator may not use at all. */
   readonly without?: readonly SubAxis[];
-  /** What contracting factors leave partial is reduced at once (all-reduce or scatter), not left for readers. */
+  /** Partial sums of contracting factors are reduced at once (all-reduce or scatter), not left for readers. */
   readonly reduced?: true;
-  /** Per operand and result; null where nothing is asked. Results are meant after their pending reductions. */
+  /** Per operand and result; null where nothing is asked. Layouts of results are those after their pending reductions. */
   readonly operands?: readonly (LayoutDemand | null)[];
   readonly results?: readonly (LayoutDemand | null)[];
 }
@@ -57,13 +57,13 @@ export interface TensorPin {
   readonly demand: LayoutDemand;
 }
 
-/** On which stage of the pipeline a forward operator runs; it decides no strategy. */
+/** The stage of the pipeline on which a forward operator runs; it decides no strategy. */
 export interface StagePin {
   readonly kind: 'stage';
   readonly node: string;
   readonly source: PinSource;
   readonly stage: number;
-  /** Of the stage, where each has several. */
+  /** A chunk of the stage, where each has several. */
   readonly chunk?: number;
 }
 
@@ -84,7 +84,7 @@ export interface PlacePin {
 
 export type Pin = OperatorPin | TensorPin | StagePin | RecomputePin | PlacePin;
 
-/** Whether a layout of a tensor of this shape is what is asked. A split never looks at partial sums. */
+/** Whether a layout meets a demand. A split ignores partial sums. */
 export function meets(demand: LayoutDemand, layout: Layout, mesh: Mesh): boolean {
   if (demand.kind === 'layout') return sameBlocks(demand.layout, layout, mesh);
   return demand.counts.every((count, axis) => {
@@ -115,7 +115,7 @@ export function satisfies(
 
 /** Whether factors and pieces have the axes that the pin gives them, and none has one that it forbids. */
 function hasAxes({ axes = {}, pieces = {}, eitherPiece = [], without = [] }: OperatorPin, strategy: Strategy): boolean {
-  // A factor that is seen as pieces has its axes on those: it is neither whole nor cut at its major end.
+  // A factor that is seen as pieces has its axes on those: it is neither whole nor sharded at its major end.
   const own = (factor: string, wanted: readonly SubAxis[]) =>
     strategy.pieces?.[factor] === undefined && (strategy.axes[factor] ?? []).join() === wanted.join();
   const inPieces = (factor: string, wanted: readonly SubAxis[]) =>

@@ -1,17 +1,17 @@
 /**
- * @file Redistribution: the cheapest sequence of steps that turns one layout into another.
+ * @file Resharding: the cheapest sequence of steps that turns one layout into another.
  *
- * A* over layouts (layout-space.ts) with the prices and the lower bound handed in (without a bound, Dijkstra's algorithm); of
- * equally cheap sequences the one with fewer steps. It runs twice. The first search moves only what differs, bundled, straight to
- * where the target has it; its answer bounds the second, which tries detours: over axes that neither layout uses, and places that
- * neither has.
+ * A* over layouts (layout-space.ts) with the given prices and lower bound (without a bound, Dijkstra's algorithm); among
+ * equally cheap sequences, the one with fewer steps. It runs twice. The first search moves only axes that differ, bundled,
+ * straight to their places in the target; its answer bounds the second, which tries detours: over axes that neither layout uses,
+ * and places that neither has.
  *
- * How much the second tries depends on the mesh, for it is asked thousands of times per plan. Up to two sub-axes it
- * tries everything and is exact (the tests hold it against brute force). Up to three, idle axes take part but wait at one
- * place only. Beyond that, axes that lie in both layouts alike stay where they are, and axes that lie side by side in
+ * The extent of the second search depends on the mesh, as it runs thousands of times per plan. Up to two sub-axes it
+ * tries everything and is exact (tests compare it with brute force). Up to three, idle axes take part but wait at one
+ * place only. Beyond that, axes with the same place in both layouts stay there, and axes that are adjacent in
  * both move as one; with more than four such bundles there is no second search.
  *
- * Intermediates are held back by price alone: going through the whole tensor costs what receiving it costs, so it
+ * Only prices limit intermediate layouts: a route through the whole tensor costs as much as receiving it, so it
  * happens only where nothing cheaper exists.
  */
 import { digitsOf, stridesOf } from './digits.js';
@@ -34,11 +34,11 @@ import type { LeastCost, ReshardOp, ReshardOpKind, ReshardPrice } from './reshar
 export { reshardDetail } from './reshard-detail.js';
 export type { LeastCost, ReshardOp, ReshardOpKind, ReshardPrice } from './reshard-op.js';
 
-/** Redistributions on one mesh under one price, remembered. */
+/** Reshardings on one mesh under one price, remembered. */
 export interface Redistributor {
   /** The steps from one layout of a tensor of `shape` to another; none where they give every rank the same block. */
   readonly steps: (from: Layout, to: Layout, shape: readonly number[], elementBits: number) => readonly ReshardOp[];
-  /** What the steps cost together, in integer nanoseconds. */
+  /** The total cost of the steps, in integer nanoseconds. */
   readonly cost: (from: Layout, to: Layout, shape: readonly number[], elementBits: number) => number;
 }
 
@@ -99,7 +99,7 @@ interface RouteRequest {
   readonly allToAll: boolean;
 }
 
-/** Prices by kind, axes and block size of a step, and by the size of what it makes where that does not follow. */
+/** Prices by kind, axes and block size of a step, and by the size of its result where that does not follow from these. */
 type PriceTable = Map<string, number>;
 
 interface Route {
@@ -116,7 +116,7 @@ const IDLE_AXES = 3;
 /** With more bundles to move than this, each goes straight to its place. */
 const DETOURING_BUNDLES = 4;
 
-/** States that a search settles before it rests content with the best route it knows. */
+/** States that a search settles before it takes the best route known so far. */
 const SETTLED_LIMIT = 20_000;
 
 function cheapest(request: RouteRequest): Route {
@@ -153,8 +153,8 @@ function withEnds(route: Route, { from, to, shape, elementBits, price }: RouteRe
 }
 
 /**
- * Sub-axes as atoms: those that stand side by side in both layouts (or are partial, or idle, in both alike) are one.
- * Movable is what does not lie in both layouts alike.
+ * Sub-axes as atoms: those that are adjacent in both layouts (or are partial, or idle, in both alike) are one.
+ * Atoms are movable where their places in the two layouts differ.
  */
 function bundlesOf(from: Layout, to: Layout, mesh: Mesh): readonly Atom[] {
   const before = axisUses(from, mesh);
@@ -190,7 +190,7 @@ function bundlesOf(from: Layout, to: Layout, mesh: Mesh): readonly Atom[] {
 }
 
 /**
- * What a sub-axis does in a layout. `next`: the axis cut right behind it; '' where it cuts with none; null where it does not cut.
+ * The use of a sub-axis in a layout. `next`: the axis that shards right behind it; '' where none does; null if it shards nothing.
  */
 interface AxisUseInLayout {
   readonly key: string;
@@ -218,13 +218,13 @@ function takeFirst<T>(items: T[]): T | undefined {
   return items.shift();
 }
 
-/** How a state was reached most cheaply so far. */
+/** The cheapest way to a state that is known so far. */
 interface Visit {
   readonly state: SpaceState;
   readonly key: string;
   readonly cost: number;
   readonly count: number;
-  /** Cost with the bound on what is still to go. */
+  /** Cost plus the bound on the rest of the route. */
   readonly least: number;
   readonly previous: Visit | null;
   readonly kind: ReshardOpKind | null;
@@ -233,7 +233,7 @@ interface Visit {
 
 /**
  * The cheapest route through a space that beats `rival`; null where there is none. A state that is reached more cheaply
- * after it was left is left again, so all that is asked of the bound is that it be one.
+ * after it was expanded is expanded again, so the bound need only be a lower bound.
  */
 function search(space: Space, from: Layout, to: Layout, request: RouteRequest, rival: Route | null): Route | null {
   const { mesh, shape, elementBits, bound, allToAll } = request;
@@ -285,10 +285,10 @@ function search(space: Space, from: Layout, to: Layout, request: RouteRequest, r
   return end ? { steps: stepsTo(end, space), cost: end.cost } : null;
 }
 
-/** What one of these steps costs, asked for once per kind, axes and block size; 0 where there is none. */
+/** The price of one of these steps, computed once per kind, axes and block size; 0 where there is none. */
 function priceOf({ kind, axes, results }: Moves, state: SpaceState, space: Space, request: RouteRequest): number {
   const { shape, elementBits, price, prices } = request;
-  // New padding makes blocks of whatever size: those of other steps follow from their axes.
+  // New padding makes blocks of any size: those of other steps follow from their axes.
   const made = kind === 'repad' ? first(results()) : undefined;
   const key = `${kind} ${axes} ${stateElements(state)} ${made ? stateElements(made) : ''} ${elementBits}`;
   const known = prices.get(key);

@@ -1,7 +1,7 @@
 /**
  * @file Factors seen as pieces. Exporters fuse projections: one MatMul makes q, k and v side by side, and its n is really
- * (3 | 64). An axis on n would cut [q k v] into halves that hold q and half of k; an axis on the second piece gives every
- * rank its part of each. A strategy that says `pieces: {n: [3, 64]}` may put axes on `n.0` and `n.1`.
+ * (3 | 64). An axis on n would shard [q k v] into halves that hold q and half of k; an axis on the second piece gives every
+ * rank its shard of each. A strategy with `pieces: {n: [3, 64]}` may put axes on `n.0` and `n.1`.
  */
 import type { Factor, FactorKind, FactorRule } from '../ir/factor-rule.js';
 

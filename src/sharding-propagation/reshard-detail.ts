@@ -1,12 +1,12 @@
 /**
- * @file A redistribution step in flat terms: what a rank's block looks like to the collective that carries the step out.
+ * @file A resharding step in flat terms: the form of a rank's block for the collective that executes the step.
  *
  * A block is the whole digits of all dimensions, major to minor (digits.ts). A step works at one place between them (an
  * all-to-all at two): the block is `outer` rows of `inner` elements there. The terms are those of `Collective`
  * in src/partition/sharded-graph.ts.
  *
  * Gathering dp from dp · 3 · tp · 2 (one dimension of 24 on dp 2, tp 2): the block is 3 · 2 with nothing before dp, so
- * outer 1, inner 6; the result is 2 · 3 · 2, whose tp still lies between 6 and 2.
+ * outer 1, inner 6; the result is 2 · 3 · 2, whose tp is still between 6 and 2.
  */
 import type { Reduction } from '../ir/factor-rule.js';
 import { type Digit, digitsOf, stridesOf } from './digits.js';
@@ -48,11 +48,11 @@ export type ReshardDetail = { readonly receivedElements: number } & (
   | { readonly kind: 'permute'; readonly to: readonly number[] }
   /** Ranks whose index on `axes` is not 0 hold zeros from now on. */
   | { readonly kind: 'to-partial'; readonly axes: readonly SubAxis[] }
-  /** The dimensions whose padding changes, which no rank has a part of: as they are cut up before and behind. */
+  /** The dimensions whose padding changes, none of them sharded: their parts before and after. */
   | { readonly kind: 'repad'; readonly dimensions: readonly Repadded[] }
 );
 
-/** A dimension that is padded anew: its parts before and behind; null where it is not padded. */
+/** A dimension that is padded anew: its parts before and after; null where it is not padded. */
 export interface Repadded {
   readonly dimension: number;
   readonly from: readonly Extent[] | null;
@@ -116,13 +116,13 @@ const DETAILS: Readonly<Record<ReshardOp['kind'], (step: ReshardOp, mesh: Mesh) 
   },
 };
 
-/** A place with where it lies in the whole tensor: its dimension, and the stride of the last of its digits. */
+/** A place with its position in the whole tensor: its dimension, and the stride of the last of its digits. */
 interface Located extends BlockPlace {
   readonly dimension: number;
   readonly stride: number;
 }
 
-/** Where in a rank's block the digits of `axes` would stand, were they whole: elements before (outer) and behind (inner). */
+/** The place of the digits of `axes` in a rank's block, if they were whole: elements before (outer) and behind (inner). */
 function placeOf(axes: readonly SubAxis[], layout: Layout, mesh: Mesh): Located {
   const dims = layout.dims.map((pieces) => digitsOf(pieces, mesh));
   const dimension = dims.findIndex((digits) => digits.some((digit) => digit.axis === axes[0]));
@@ -157,7 +157,7 @@ function reductionOf(step: ReshardOp): Reduction {
 }
 
 /**
- * Whom each member of a permute's group sends its block to. Ranks that hold the same block share out the ranks that want
+ * The receiver of the block of each member of a permute's group. Ranks that hold the same block divide the ranks that want
  * it; one that already holds what it wants keeps it.
  */
 function destinations(step: ReshardOp, mesh: Mesh): readonly number[] {
@@ -180,7 +180,7 @@ function destinations(step: ReshardOp, mesh: Mesh): readonly number[] {
   return to;
 }
 
-/** By member of a group on `axes`: which block it holds, as far as they choose it. */
+/** By member of a group on `axes`: the block that it holds, as far as the axes choose it. */
 function blocksOf(axes: readonly SubAxis[], layout: Layout, mesh: Mesh): readonly number[] {
   const digits = layout.dims.flatMap((pieces) => digitsOf(pieces, mesh));
   const strides = stridesOf(digits);

@@ -1,38 +1,38 @@
 /**
- * @file Roles: which factors an axis of the mesh may take, as data. Nothing else compares names of axes.
+ * @file Roles: the factors that an axis of the mesh may take, as data. Nothing else compares names of axes.
  *
  *     dp    the batch, wherever an operator has one; anything elsewhere
  *     sp    the sequence, wherever an operator has one; with `ulysses` the heads of attention, with `ring` queries and keys at
- * once;
- *           of images the rows
- *     tp    everything but the batch, dimensions of weights first, and positions under windows; of norms the sequence where that
- *           is asked for (Megatron's sequence parallelism)
- *     ep    sub-axes of dp · sp: the experts, where an operator has them; there alone they are not data parallel
+ *           once; for images the rows
+ *     tp    everything but the batch, dimensions of weights first, and positions under windows; for norms the sequence where
+ *           that is requested (Megatron's sequence parallelism)
+ *     ep    sub-axes of dp · sp: the experts, where an operator has them; only there they are not data parallel
  *
- * What an axis takes it must take: an operator with a batch that dp divides has dp on it. Pins and `--axes free` lift roles.
+ * An axis must take the factors of its role: an operator with a batch that dp divides has dp on it. Pins and `--axes free`
+ * lift roles.
  */
 import { AXIS_ORDER, type Mesh, type MeshAxis, makeMesh, STAGE_AXIS, type SubAxis } from './mesh.js';
 
-/** What a factor is, as far as roles ask. */
+/** The families of factors that roles distinguish. */
 export type FactorFamily = 'batch' | 'sequence' | 'heads' | 'expert';
 
-/** Where an operator stands, as far as roles ask: between queries, keys and values, a norm with a scale, or neither. */
+/** The places of operators that roles distinguish: between queries, keys and values, a norm with a scale, or neither. */
 export type OperatorPlace = 'attention' | 'norm' | 'elsewhere';
 
 export interface AxisRole {
-  /** Families that it must take where an operator has them; in a place that it says nothing of those of `elsewhere`. */
+  /** Families that it must take where an operator has them; in a place without an entry, those of `elsewhere`. */
   readonly takes: Readonly<Partial<Record<OperatorPlace, readonly FactorFamily[]>>>;
   /** Families that it takes padded, where it does not divide them. */
   readonly pads: readonly FactorFamily[];
-  /** Families that it leaves to others, unless a heavy operator has nothing else to cut. */
+  /** Families that it leaves to others, unless a heavy operator has nothing else to shard. */
   readonly leaves: readonly FactorFamily[];
-  /** Where keys can be passed round, it is on them and on queries at once: always, or where that costs less. */
+  /** Whether it shards keys and queries at once, where keys can be passed round: always, or where that costs less. */
   readonly streams: 'always' | 'either' | 'never';
-  /** A dimension of a weight matrix goes before all others. */
+  /** Whether it shards a dimension of a weight matrix before all others. */
   readonly cutsWeights: boolean;
-  /** Positions that windows make are as good. */
+  /** Whether positions that windows make are as good. */
   readonly cutsWindows: boolean;
-  /** Parameters are whole over it where nothing else is asked: gradients are summed over it, and ZeRO cuts state over it. */
+  /** Whether parameters are replicated over it by default: gradients are summed over it, and ZeRO shards state over it. */
   readonly isData: boolean;
 }
 
@@ -40,7 +40,7 @@ export type Roles = Readonly<Record<string, AxisRole>>;
 
 /**
  * How sp shards attention: queries against gathered keys and values, heads, queries against keys and values that are passed
- * round, or what costs less.
+ * round, or whichever costs less.
  */
 export const SP_METHODS = ['gather', 'ulysses', 'ring', 'auto'] as const;
 export type SpMethod = (typeof SP_METHODS)[number];
@@ -48,7 +48,7 @@ export type SpMethod = (typeof SP_METHODS)[number];
 /** How one attention is sharded. */
 export type AttentionMethod = Exclude<SpMethod, 'auto'>;
 
-/** In how many attentions of the forward each method is; one over queries and heads at once counts for both. */
+/** Number of attentions in the forward by method; one over queries and heads at once counts for both. */
 export type AttentionMethods = Readonly<Partial<Record<AttentionMethod, number>>>;
 
 /**
@@ -58,7 +58,7 @@ export type AttentionMethods = Readonly<Partial<Record<AttentionMethod, number>>
 export const TP_SEQUENCES = ['on', 'off', 'auto'] as const;
 export type TpSequence = (typeof TP_SEQUENCES)[number];
 
-/** Which positions a rank of sp has: a block of the model's order, or the pieces r and 2·sp − 1 − r of 2·sp. */
+/** The positions of a rank of sp: a block of the model's order, or the pieces r and 2·sp − 1 − r of 2·sp. */
 export const SP_ORDERS = ['contiguous', 'zigzag'] as const;
 export type SpOrder = (typeof SP_ORDERS)[number];
 
@@ -92,13 +92,13 @@ const OVER_TP: Readonly<Record<TpSequence, AxisRole>> = {
   auto: FEATURES,
 };
 
-/** What is asked of how axes shard sequences. */
+/** The methods by which axes shard sequences. */
 export interface SequenceMethods {
   readonly spMethod?: SpMethod;
   readonly tpSequence?: TpSequence;
 }
 
-/** The table, by the name of the axis. */
+/** The table of roles, by the name of the axis. */
 export function rolesOf({ spMethod = 'auto', tpSequence = 'auto' }: SequenceMethods = {}): Roles {
   return {
     dp: {
@@ -130,7 +130,7 @@ export function rolesOf({ spMethod = 'auto', tpSequence = 'auto' }: SequenceMeth
   };
 }
 
-/** The name under which sub-axes of data axes lie on experts. */
+/** The name under which sub-axes of data axes shard experts. */
 export const EXPERTS = 'ep';
 
 export type ParallelAxis = 'dp' | 'tp' | 'pp' | 'sp' | 'ep';
@@ -143,11 +143,11 @@ export const INNER_AXES = AXIS_ORDER.filter((axis) => axis !== STAGE_AXIS);
 export type InnerAxis = Exclude<(typeof AXIS_ORDER)[number], typeof STAGE_AXIS>;
 
 /**
- * The axes of which there may be several ranks although nobody asked for it; the others have a place in a mesh where they are.
+ * The axes that may have several ranks without a request; the others are part of a mesh only where they have several.
  */
 export const SEARCHED_AXES = ['dp', 'tp'] as const satisfies readonly InnerAxis[];
 
-/** Degrees that a report names: of several ranks, and of those axes in any case. */
+/** Degrees that a report names: those above 1, and those of these axes in any case. */
 export function namedDegrees(degrees: Readonly<Record<string, number>>): readonly (readonly [string, number])[] {
   const always: readonly string[] = SEARCHED_AXES;
   return Object.entries(degrees).filter(([axis, degree]) => degree > 1 || always.includes(axis));
@@ -172,13 +172,13 @@ export function innerMesh(degrees: InnerDegrees): Mesh {
   return withExperts(mesh, degrees.ep ?? 1);
 }
 
-/** A mesh whose data axes have experts on so many ranks. */
+/** A mesh with experts sharded over so many ranks of its data axes. */
 export function withExperts(mesh: Mesh, ep: number): Mesh {
   return ep > 1 ? { ...mesh, experts: expertAxes(mesh, ep) } : mesh;
 }
 
 /**
- * The sub-axes of dp · sp that experts lie on, outermost first: as far inside as they go, so that their ranks are neighbours.
+ * The sub-axes of dp · sp that shard experts, outermost first: the innermost possible ones, so that their ranks are neighbours.
  * `ep` divides dp · sp.
  */
 export function expertAxes(mesh: Mesh, ep: number): readonly SubAxis[] {
@@ -195,7 +195,7 @@ export function expertAxes(mesh: Mesh, ep: number): readonly SubAxis[] {
   return found.reverse();
 }
 
-/** Axes over which parameters are whole as a rule, outermost first: what data parallelism sums gradients over. */
+/** Axes over which parameters are whole as a rule, outermost first: data parallelism sums gradients over them. */
 export function dataAxes(mesh: Mesh): readonly MeshAxis[] {
   return mesh.axes.filter(({ name }) => name !== STAGE_AXIS && axisRole(name).isData);
 }
@@ -205,7 +205,7 @@ export function axesTaking(mesh: Mesh, family: FactorFamily): readonly MeshAxis[
   return mesh.axes.filter(({ name }) => axisRole(name).takes.elsewhere?.includes(family));
 }
 
-/** The axis that cuts weights: what styles of modules and pins of tables are about; none on a mesh without it. */
+/** The axis that shards weights, to which styles of modules and pins of tables refer; none on a mesh without it. */
 export function weightAxis(mesh: Mesh): MeshAxis | undefined {
   return mesh.axes.find(({ name }) => Object.hasOwn(TABLE, name) && axisRole(name).cutsWeights);
 }
@@ -213,13 +213,13 @@ export function weightAxis(mesh: Mesh): MeshAxis | undefined {
 /** Its name. */
 export const WEIGHT_AXIS = 'tp' satisfies InnerAxis;
 
-/** A part of an axis that takes a factor as one: of data axes what lies on experts, and the rest. */
+/** A part of an axis that takes a factor as one: for data axes, the part that shards experts, and the rest. */
 export interface AxisPart extends MeshAxis {
-  /** The axis of which it is. */
+  /** The axis of which it is a part. */
   readonly axis: string;
 }
 
-/** The parts of a mesh's axes in its order; those that lie on experts apart where an operator has them. */
+/** The parts of a mesh's axes in its order; those that shard experts are separate where an operator has experts. */
 export function axisParts({ axes, experts = [] }: Mesh, hasExperts: boolean): readonly AxisPart[] {
   return axes.flatMap((axis): readonly AxisPart[] => {
     const onExperts = hasExperts ? axis.subAxes.filter(({ name }) => experts.includes(name)) : [];

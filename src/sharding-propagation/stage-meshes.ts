@@ -1,20 +1,20 @@
 /**
- * @file Meshes of a pipeline's stages that differ, as groupings of one list of sub-axes: rank r of a stage has the same index on
- * each sub-axis as rank r of every other stage, and a stage says which sub-axes are its dp and which its tp.
+ * @file Different meshes of a pipeline's stages, as groupings of one list of sub-axes: rank r of a stage has the same index on
+ * each sub-axis as rank r of every other stage, and each stage assigns the sub-axes to its dp and its tp.
  *
- *     sub-axes         rank.0  rank.1      a tensor cut over rank.0 has the same block on rank r of every stage, so that
- *     stage 0, tp 4    tp      tp          layouts mean the same on all stages, and equal ranks exchange equal blocks
+ *     sub-axes         rank.0  rank.1      a tensor sharded over rank.0 has the same block on rank r of every stage: layouts
+ *     stage 0, tp 4    tp      tp          mean the same on all stages, and equal ranks send each other equal blocks
  *     stage 1, dp 2    dp      tp
  *     stage 2, dp 4    dp      dp
  *
- * Such a list exists where the places at which the stages' axes end divide each other: of dp 2 and dp 4 on four devices 2 and 4,
- * not of dp 2 and dp 3 on six.
+ * Such a list exists where the places at which the stages' axes end divide each other: for dp 2 and dp 4 on four devices these
+ * are 2 and 4; for dp 2 and dp 3 on six devices there is no such list.
  */
 import { shortNames } from './layout-text.js';
 import { axesSize, type Mesh, type MeshAxis, makeMesh, type SubAxis, subAxes as subAxesIn } from './mesh.js';
 import { EXPERTS, withExperts } from './roles.js';
 
-/** Axes of a stage, outermost first; `ep` behind them says on how many ranks of its dp · sp experts lie. */
+/** Axes of a stage, outermost first; `ep` behind them is the number of ranks of its dp · sp that experts are sharded over. */
 export type AxisSizes = readonly (readonly [axis: string, size: number])[];
 
 export interface StageMeshes {
@@ -47,7 +47,7 @@ export function stageMeshesProblem(stages: readonly AxisSizes[]): string | null 
 
 /**
  * The meshes of stages. All have `common`'s sub-axes, in its order; equal ones are one object.
- * @throws Error (internal error) where `stageMeshesProblem` has something against them; AutoparError `bad-devices` as makeMesh
+ * @throws Error (internal error) where `stageMeshesProblem` reports a problem; AutoparError `bad-devices` as makeMesh
  */
 export function stageMeshes(stages: readonly AxisSizes[]): StageMeshes {
   const problem = stageMeshesProblem(stages);
@@ -82,7 +82,7 @@ function commonMesh(subAxes: MeshAxis['subAxes']): Mesh {
   return { axes: [{ name: COMMON_AXIS, size: subAxes.reduce((product, { size }) => product * size, 1), subAxes }] };
 }
 
-/** A sub-axis as a mesh of its own would name it: of the axis that this one groups it to, `tp` or `tp.0`. */
+/** The name of a sub-axis in a mesh of its own: of the axis to which this mesh groups it, `tp` or `tp.0`. */
 export function nameOn({ axes }: Mesh, subAxis: SubAxis): string {
   for (const { name, subAxes } of axes) {
     const index = subAxes.findIndex((sub) => sub.name === subAxis);
@@ -91,7 +91,7 @@ export function nameOn({ axes }: Mesh, subAxis: SubAxis): string {
   return subAxis;
 }
 
-/** Sub-axes as a mesh of its own would name them, an axis of which all are there in order as one. */
+/** The names of sub-axes in a mesh of its own; an axis with all of them in order is one name. */
 export function namesOn(mesh: Mesh, axes: readonly SubAxis[]): readonly string[] {
   return shortNames(axes, mesh).map((name) => nameOn(mesh, name));
 }
@@ -123,14 +123,14 @@ function grouped(axes: AxisSizes, subAxes: MeshAxis['subAxes']): Mesh {
   return withExperts(mesh, axes.find(([axis]) => axis === EXPERTS)?.[1] ?? 1);
 }
 
-/** A mesh's axes as sizes: what `stageMeshes` groups sub-axes by. */
+/** A mesh's axes as sizes, by which `stageMeshes` groups sub-axes. */
 export function axisSizes(mesh: Mesh): AxisSizes {
   const experts = axesSize(mesh, mesh.experts ?? []);
   const ranks = mesh.axes.map(({ name, size }) => [name, size] as const);
   return experts > 1 ? [...ranks, [EXPERTS, experts]] : ranks;
 }
 
-/** Those of ranks: without the experts, which lie on some of them. */
+/** The axes of ranks: without the experts, which are sharded over some of them. */
 export function rankAxes(axes: AxisSizes): AxisSizes {
   return axes.filter(([axis]) => axis !== EXPERTS);
 }

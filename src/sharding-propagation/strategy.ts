@@ -1,5 +1,5 @@
 /**
- * @file Strategies: how one operator lies over a mesh, and the layouts that follow from it and the operator's rule.
+ * @file Strategies: how one operator is sharded over a mesh, and the layouts that follow from it and the operator's rule.
  *
  * MatMul `b m k+, b k+ n -> b m n` with {b: [dp], k: [tp]} reads its operands as [dp, -, tp] and [dp, tp, -] and leaves
  * [dp, -, -] + partial(tp). With `pending` all-reduce that is [dp, -, -]; with scatter onto m it is [dp, tp, -].
@@ -21,14 +21,14 @@ export interface Strategy {
    */
   readonly carried: { readonly set: number; readonly axes: readonly SubAxis[] } | null;
   /**
-   * What is done at once with the partial sums that contracting factors leave, per result:
+   * The immediate reduction of the partial sums that contracting factors leave, per result:
    * `none` leaves them partial; `all-reduce`; `scatter` reduces and scatters onto the factor named.
    * Carried axes are not part of it: they stay partial.
    */
   readonly pending: PendingReduction;
 }
 
-/** What of a strategy its axes are: of factors, and of the pieces that factors are seen as. */
+/** The axes of a strategy: of factors, and of the pieces that factors are seen as. */
 export type FactorAxes = Pick<Strategy, 'axes' | 'pieces'>;
 
 export type PendingReduction =
@@ -82,7 +82,7 @@ export function streamOf(rule: FactorRule, { axes }: Pick<Strategy, 'axes'>): St
   return null;
 }
 
-/** The axes that cut a tensor: where it has both factors of a stream, a rank has all blocks of what is streamed. */
+/** The axes that shard a tensor: where it has both factors of a stream, a rank has all blocks of the streamed factor. */
 function axesWithin(dims: readonly (readonly string[])[], { axes }: Strategy, stream: Stream | null): Strategy['axes'] {
   if (!stream || !hasFactor(dims, stream.streamed) || !hasFactor(dims, stream.beside)) return axes;
   return { ...axes, [stream.streamed]: NO_AXES };
@@ -95,7 +95,7 @@ function hasFactor(dims: readonly (readonly string[])[], factor: string): boolea
 /**
  * Per result the layout that the computation itself leaves, before a pending reduction: partial over the carried axes and
  * those of contracting factors, except where the result has such a factor (a normalisation's gradient sums over rows for the
- * scale, and keeps them for the data): that one is cut. Null where a result is not used.
+ * scale, and keeps them for the data): that one is sharded. Null where a result is not used.
  */
 export function resultLayouts(
   rule: FactorRule,
@@ -113,7 +113,7 @@ export function resultLayouts(
 }
 
 /**
- * Per result its layout after its pending reduction is done: what the operator's readers find. A scatter appends the pending
+ * Per result its layout after its pending reduction, as the operator's readers get it. A scatter appends the pending
  * axes, sorted by name as `Layout.partial` has them, to those of its factor.
  */
 export function reducedLayouts(
@@ -141,7 +141,7 @@ export function reducedLayouts(
 /**
  * Why the strategy is not legal for an operator with this rule, as a sentence's end ("factor k: …"); null where it is.
  *
- * Legal means that lowering has a meaning for it. Whether an `expanded` or `indexed` factor's operator has the
+ * Legal means that lowering supports it. Whether an `expanded` or `indexed` factor's operator has the
  * expansion that lowering needs is known to the registry, not here.
  */
 export function checkStrategy(
@@ -173,7 +173,7 @@ function partialOver(
   dims: readonly (readonly string[])[],
 ): readonly PartialAxis[] {
   const partial: PartialAxis[] = [];
-  // Where blocks go round, each rank adds up all of them.
+  // Where blocks are passed round, each rank adds up all of them.
   const streamed = streamOf(refined, strategy)?.axes ?? NO_AXES;
   for (const factor of refined.factors.values()) {
     const axes = strategy.axes[factor.name] ?? NO_AXES;
@@ -187,7 +187,7 @@ const NO_AXES: readonly SubAxis[] = [];
 
 const CONTRACTING: readonly FactorKind[] = ['contracting', 'mask'];
 
-/** Kinds that no axis may lie on. */
+/** Kinds that no axis may shard. */
 const UNSHARDABLE: Readonly<Partial<Record<FactorKind, string>>> = {
   whole: 'may not be sharded',
   halo: 'is cut as what its windows make is, and not by itself',
@@ -219,7 +219,7 @@ function factorsProblem(rule: FactorRule, strategy: Strategy, mesh: Mesh): strin
     const refusal = UNSHARDABLE[factor.kind];
     if (refusal) return `factor ${name}: ${refusal}`;
     const shards = axesSize(mesh, axes);
-    // What its axes do not divide is padded; without elements to go round there is nothing to share.
+    // A factor that its axes do not divide is padded; with fewer elements than ranks there is nothing to shard.
     if (factor.size < shards) return `factor ${name}: its size ${factor.size} is less than ${shards} parts`;
     const border = borderProblem(rule, name, shards);
     if (border) return border;
@@ -234,7 +234,7 @@ function axesProblem(axes: readonly SubAxis[], mesh: Mesh): string | null {
   return twice === undefined ? null : `axis ${twice} is used twice`;
 }
 
-/** An axis lies on one factor, unless another streams. */
+/** An axis shards one factor, unless another streams. */
 function sharingProblem(rule: FactorRule, strategy: Strategy): string | null {
   const holder = new Map<SubAxis, string>();
   for (const factor of rule.factors.values()) {

@@ -1,7 +1,7 @@
 /**
- * @file Seconds that a step takes at least with given degrees, micro-batch, order of the axes and schedule, however its layers
- * are cut into stages: all stages together do all the work, so the pace is their mean at least, and a micro-batch passes all of
- * them. Nothing is recomputed, reduced, moved or waited for beside.
+ * @file A lower bound on the seconds of a step with given degrees, micro-batch, order of the axes and schedule, however its
+ * layers are cut into stages: the stages together do all the work, so the slowest takes their mean at least, and a micro-batch
+ * passes all of them. Recomputation, reductions, transfers and further waiting are not counted.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import { outsideSeconds } from '../../cost-model/phase.js';
@@ -11,19 +11,19 @@ import { elapsedSeconds } from '../../cost-model/step/phase-time.js';
 import { microBatches, scheduleRequest } from '../../cost-model/step/step-price.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 
-/** What stages share out, seconds of one micro-batch. */
+/** The work that stages share, in seconds of one micro-batch. */
 export interface Shares {
   /** Through the whole model, each part where it is fastest. */
   readonly through: number;
-  /** Of the slowest stage. */
+  /** Lower bound for the slowest stage. */
   readonly slowest: number;
-  /** Of 1F1B's waiting the share that zero-bubble leaves. */
+  /** The fraction of 1F1B's bubble that zero-bubble leaves. */
   readonly left: number;
 }
 
 /**
- * Of stages on devices of several kinds, with t(j, k) the seconds of part j on kind k and W(k) those of all parts (duality of the
- * linear program that shares parts out):
+ * For stages on devices of several kinds: t(j, k) is the seconds of part j on kind k, W(k) those of all parts (duality of the
+ * linear program that distributes the parts):
  *
  *     slowest  ≥  Σ over parts of min over k of t(j, k) / W(k), divided by Σ over stages of 1 / W(k(s))
  *
@@ -49,7 +49,7 @@ export function sharesOf(model: ModelWork, stages: readonly PartPhases[], pp: nu
   return { through, slowest: through === 0 ? 0 : shared / speed, left: Math.min(...kinds.map(bubbleLeft)) };
 }
 
-/** Seconds of a step whose stages share work so. */
+/** Lower bound on the seconds of a step whose stages share work so. */
 export function leastSeconds(shares: Shares, configuration: StepConfiguration, cluster: Cluster): number {
   const { tp, pp, dp, sp } = configuration.degrees;
   const nodes = Math.max(1, (tp * pp * dp * sp) / cluster.perNode);
@@ -59,8 +59,8 @@ export function leastSeconds(shares: Shares, configuration: StepConfiguration, c
 }
 
 /**
- * A stage of 1F1B does m − 1 micro-batches beside the one that passes all stages, less half of its warm-up at most; of more
- * micro-batches than stages the first stage fills and drains the pipeline. Of interleaved chunks' waiting half is certain
+ * A stage of 1F1B runs m − 1 micro-batches beside the one that passes all stages, less half of its warm-up at most; with more
+ * micro-batches than stages, the first stage fills and drains the pipeline. Half of the bubble of interleaved chunks is certain
  * (test/search/configurations/interleaved-fill.test.ts).
  */
 export function pipelineLeast({ through, slowest, left }: Shares, configuration: StepConfiguration): number {

@@ -1,8 +1,8 @@
 /**
- * @file The cheapest configurations of a space, best first: all combinations of degrees with all that goes with them are
- * compared. What no cut into stages could make faster than the best is left out by one bound (`at-least.ts`), and taken in its
- * order, so that there is something to beat soon. Every combination ends with its best variant, or with the figure that rules it
- * out.
+ * @file The cheapest configurations of a space, best first: all combinations of degrees, with all their variants, are compared.
+ * One lower bound (`at-least.ts`) excludes configurations that no cut into stages makes faster than the best. Candidates are
+ * tried in the order of that bound, so that a good one is found soon. Every combination ends with its best variant, or with the
+ * figure that rules it out.
  */
 import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
 import { fitsIn, type PricedConfiguration } from './priced.js';
@@ -17,15 +17,15 @@ import {
   states,
 } from './space.js';
 
-/** What became of one combination of degrees. */
+/** The outcome for one combination of degrees. */
 export type DegreesVerdict =
   /** Its best configuration. */
   | { readonly kind: 'priced'; readonly degrees: Degrees; readonly best: PricedConfiguration }
-  /** Not looked at in full: no configuration of it takes less than this. */
+  /** Not searched in full: no configuration of it takes less than this. */
   | { readonly kind: 'slower'; readonly degrees: Degrees; readonly atLeastSeconds: number }
-  /** Not looked at in full before the time was over. */
+  /** Not searched in full before the time was over. */
   | { readonly kind: 'unseen'; readonly degrees: Degrees; readonly atLeastSeconds: number }
-  /** The configuration that needs least, and still more than there is. */
+  /** The configuration that needs the least memory, which is still too much. */
   | { readonly kind: 'too-large'; readonly degrees: Degrees; readonly least: PricedConfiguration }
   | { readonly kind: 'impossible'; readonly degrees: Degrees; readonly reason: string };
 
@@ -36,7 +36,7 @@ export interface FoundConfigurations {
   readonly fitting: readonly PricedConfiguration[];
   /** One for each combination, those of `best` first. */
   readonly verdicts: readonly DegreesVerdict[];
-  /** No configuration of the space that fits costs less: the best one's, where the time was not over before. */
+  /** Lower bound on the cost of any configuration that fits: the cost of the best, unless time ran out before. */
   readonly bound: number;
   /** Configurations that a cut into stages could make faster than the best. */
   readonly open: readonly OpenConfiguration[];
@@ -44,18 +44,18 @@ export interface FoundConfigurations {
   readonly priced: number;
   /** Whether the time was over before the end. */
   readonly isCutOff: boolean;
-  /** Whether it was over before anything was priced that fits: the best then is what fits first, compared with nothing. */
+  /** Whether time ran out before any priced configuration fits: the best is then the first that fits, compared with nothing. */
   readonly isUncompared: boolean;
 }
 
 /** A configuration whose layers may be cut in any way. */
 export interface OpenConfiguration {
   readonly configuration: StepConfiguration;
-  /** Seconds as its layers lie evenly; null where they do not fit so. */
+  /** Seconds with its layers distributed evenly; null where they do not fit so. */
   readonly seconds: number | null;
-  /** Bytes of the fullest stage as they lie evenly. */
+  /** Bytes of the fullest stage with its layers distributed evenly. */
   readonly bytes: number;
-  /** Seconds that no cut takes less than. */
+  /** Lower bound on its seconds over all cuts. */
   readonly atLeast: number;
 }
 
@@ -72,7 +72,7 @@ export function bestConfigurations(
   const { placings } = pricing;
   if (placings && options.objective === 'time') {
     search.moveToHost(placings);
-    // What devices and hosts hold is the same in every order, and norms whole over tp are held whole.
+    // The memory of devices and hosts is the same in every order, and norms that are whole over tp are stored whole.
     if (search.kept.size > 0 || options.below !== undefined) {
       search.isElsewhere = true;
       const elsewhere = (combination: Combination) => othersOf(combination, space, placings);
@@ -117,11 +117,11 @@ interface ConfigurationCandidate {
   readonly placing: AxisPlacing;
   /** Without ZeRO and recomputation. */
   readonly configuration: StepConfiguration;
-  /** Seconds that none of its variants takes less than, however its layers are cut. */
+  /** Lower bound on the seconds of all its variants, however its layers are cut. */
   readonly atLeast: number;
 }
 
-/** What became of a configuration: its price where it fits, and what it needs of the fullest device. */
+/** The outcome for a configuration: its price where it fits, and its bytes on the fullest device. */
 interface Offered {
   readonly priced: PricedConfiguration | null;
   readonly bytes: number;
@@ -131,22 +131,22 @@ interface Offered {
 class Enumeration {
   /** The best of each combination that fits. */
   readonly kept = new Map<Combination, PricedConfiguration>();
-  /** What needs least of each combination that does not. */
+  /** The configuration that needs the least memory, for each combination that does not fit. */
   readonly least = new Map<Combination, PricedConfiguration>();
-  /** Of each combination that was ruled out the least that it would have taken; and of those that time did not allow. */
+  /** Lower bounds on the seconds of each combination that was ruled out, and of those that time did not allow. */
   readonly left = new Map<Combination, number>();
   readonly missed = new Map<Combination, number>();
-  /** Seconds that what has an estimate takes at least. */
+  /** Lower bounds on the seconds of configurations that only have an estimate. */
   readonly estimated = new Map<Combination, number>();
   readonly fitting: PricedConfiguration[] = [];
   readonly open: OpenConfiguration[] = [];
-  /** What a further combination must beat to be among those that are shown; and to be the best, by its exact price. */
+  /** The seconds that a further combination must beat to be among those shown; and to be the best, by its exact price. */
   worst: number;
   best: number;
   count = 0;
-  /** Whether other orders are looked at: figures of what has a price are those of the usual one. */
+  /** Whether other axis orders are tried: combinations that have a price keep the figures of the usual order. */
   isElsewhere = false;
-  /** What devices do not hold without recomputation. */
+  /** Configurations that exceed the devices' memory without recomputation. */
   private tight: { readonly candidate: ConfigurationCandidate; readonly configuration: StepConfiguration }[] = [];
   private readonly isTimed: boolean;
   private readonly isLayerByLayer: boolean;
@@ -171,7 +171,7 @@ class Enumeration {
     return this.missed.size > 0;
   }
 
-  /** What is wanted least of. */
+  /** The figure to minimise. */
   rank({ seconds, bytes }: PricedConfiguration): number {
     return this.isTimed ? seconds : bytes;
   }
@@ -194,7 +194,7 @@ class Enumeration {
     return groups.flatMap(({ candidates }) => candidates);
   }
 
-  /** Compares all variants of candidates. @param most what is above it is not wanted */
+  /** Compares all variants of candidates. @param most candidates whose bound is above it are skipped */
   compare(candidates: readonly ConfigurationCandidate[], most: () => number): void {
     for (const candidate of candidates) {
       const { combination, placing, atLeast } = candidate;
@@ -212,7 +212,7 @@ class Enumeration {
 
   /**
    * Prices a variant, recomputing as few layers as memory needs.
-   * @param done ZeRO levels of which nothing better can come: nothing has to be recomputed, or even so it takes too long
+   * @param done ZeRO levels that cannot improve: they need no recomputation, or take too long even so
    */
   private look(candidate: ConfigurationCandidate, variant: StepConfiguration, most: number, done: Set<number>): void {
     const { pricing, isLayerByLayer } = this;
@@ -227,17 +227,17 @@ class Enumeration {
     }
     if (!priced && !done.has(variant.zero) && (isPlain || !isLayerByLayer))
       this.tight.push({ candidate, configuration: variant });
-    // What recomputes is looked at next, and stands for both; even stages that take too long may be cut to take less.
+    // The recomputing variant comes next and stands for both; even stages that take too long may take less when cut otherwise.
     if (!isPlain || priced || !isLayerByLayer || variant.inference || done.has(variant.zero))
       this.leaveOpen(candidate, variant, { priced, bytes });
   }
 
-  /** A combination of which something takes no less than this: of its best in the usual order, or of one that has none. */
+  /** Notes a lower bound on the seconds of a combination; in other axis orders, only where it has no price yet. */
   private leave(combination: Combination, atLeast: number): void {
     if (!this.isElsewhere || !this.kept.has(combination)) note(this.left, combination, atLeast);
   }
 
-  /** Cuts may be faster than even stages, or fit where these do not; they say themselves which layers recompute. */
+  /** Other cuts may be faster than even stages, or fit where these do not; each states which layers it recomputes. */
   private leaveOpen({ atLeast }: ConfigurationCandidate, variant: StepConfiguration, { priced, bytes }: Offered): void {
     if (variant.degrees.pp === 1 || atLeast >= this.best) return;
     const { stageLayers: _, ...whole } = variant;
@@ -246,11 +246,11 @@ class Enumeration {
     this.open.push({ configuration, seconds: priced?.seconds ?? null, bytes, atLeast });
   }
 
-  /** What devices do not hold without recomputation may be on the host: no step is shorter for it than if they held it. */
+  /** Offloads to the host what does not fit without recomputation: no step is shorter for it than if the devices held it. */
   moveToHost(placings: Placings): void {
     const { pricing, isLayerByLayer } = this;
     const { limitBytes } = this.options;
-    // What all of it leaves on the devices first: where that is too much the others leave more.
+    // Offloading everything comes first: if that leaves too much on the devices, the others leave more.
     const offloads = [...offloadsOf(this.space, placings, this.options)].reverse();
     for (const { candidate, configuration } of this.tight) {
       for (const offload of offloads) {
@@ -311,7 +311,7 @@ class Enumeration {
     const seconds = pricing.seconds(configuration);
     const estimate: PricedConfiguration = { configuration, seconds, priceLevel: 'estimate', ...need };
     if (!fits) {
-      // What is too large is remembered by what it needs of the devices.
+      // A configuration is remembered as too large only if it exceeds the devices' memory, not the host's.
       if (fitsIn({ ...need, bytes: 0 }, null)) least.set(combination, estimate);
       return { priced: null, bytes };
     }
@@ -344,7 +344,7 @@ function worstOfTop(kept: ReadonlyMap<Combination, PricedConfiguration>, top: nu
   return seconds[top - 1] ?? Number.POSITIVE_INFINITY;
 }
 
-/** What the host may hold: nothing where that is decided, or devices have no limit. */
+/** The offloads to try: none where offloading is decided, or the devices have no limit. */
 function offloadsOf(
   { decided, base }: SpaceOptions,
   { offloads }: Placings,
@@ -375,7 +375,7 @@ function verdictOf(
   return smallest ? { kind: 'too-large', degrees, least: smallest } : null;
 }
 
-/** Cheapest first, then those that are slower at least, not looked at, too large, impossible. */
+/** Cheapest first, then those that are slower at least, not searched, too large, impossible. */
 function orderOf(verdict: DegreesVerdict, search: Enumeration): number {
   switch (verdict.kind) {
     case 'priced':

@@ -1,5 +1,5 @@
 /**
- * @file The stage cutter: which layers each stage of a pipeline has whose degrees, micro-batches and schedule are decided.
+ * @file The stage cutter: assigns layers to the stages of a pipeline whose degrees, micro-batches and schedule are decided.
  * Embedding and head belong to the first and last stage, so that these get fewer layers; a stage recomputes as few layers as its
  * micro-batches in flight leave room for, which makes it slower. Dynamic programming from the last stage to the first.
  */
@@ -16,8 +16,8 @@ export interface CutRequest {
 }
 
 /**
- * Cuts whose slowest stage is as fast as can be, or slower by up to `PACES` where a micro-batch then passes all stages sooner;
- * stages as alike as they go. Empty where no cut fits, and for chunks of layers of several classes.
+ * Cuts whose slowest stage is as fast as possible, or slower by up to `PACES` where a micro-batch then passes all stages sooner;
+ * stages are as even as possible. Empty where no cut fits, and for chunks of layers of several classes.
  * @param prices of the model's parts on the devices of each stage
  * @returns the configuration with `stageLayers`; with `recomputedLayers` where some of a stage's layers recompute
  */
@@ -40,24 +40,24 @@ export function cutLayers(
   return [...found.values()];
 }
 
-/** The first as near as rounding, since a sum of the same seconds in another order differs in its last digits. */
+/** The first only allows for rounding, since a sum of the same seconds in another order differs in its last digits. */
 const PACES = [1 + 1e-9, 1.05, 1.2];
 
 /** A stage with some layers. */
 interface StagePart {
-  /** Of a micro-batch, forward and backward. */
+  /** Seconds of a micro-batch, forward and backward. */
   readonly seconds: number;
-  /** Layers that recompute. */
+  /** Number of layers that recompute. */
   readonly recomputed: number;
 }
 
 const NO_ROOM: StagePart = { seconds: Number.POSITIVE_INFINITY, recomputed: 0 };
 
-/** What stages cost with the layers that they may have: layers are positions in the model's order. */
+/** Costs of stages by the layers assigned to them: layers are positions in the model's order. */
 class StageCosts {
   readonly count: number;
   readonly layers: number;
-  /** The layers that a stage has at least: one for each chunk, but for those that embedding or head make a chunk of. */
+  /** The fewest layers of a stage: one for each chunk, except for a chunk that embedding or head make up. */
   readonly fewest: readonly number[];
   private readonly order: readonly number[];
   private readonly room: number;
@@ -77,7 +77,7 @@ class StageCosts {
     this.fewest = prices.map((_, stage) => virtualStages - (this.isEnd(stage) ? 1 : 0));
     this.room = roomFor(request.limitBytes, configuration);
     this.flying = prices.map((_, stage) => inFlightOn(stage, configuration));
-    // Between its ends a stage differs from its neighbours by its devices and micro-batches in flight alone.
+    // Stages other than the first and last differ only in their devices and micro-batches in flight.
     const known = new Map<string, Map<number, StagePart>>();
     const kinds = [...new Set(prices)];
     this.known = prices.map((own, stage) => {
@@ -88,7 +88,7 @@ class StageCosts {
     });
   }
 
-  /** The part of a stage from one layer to before another; `NO_ROOM` where it does not fit, nor then with more layers. */
+  /** A stage with the layers from `from` up to `to`; `NO_ROOM` where it does not fit, and then not with more layers either. */
   part(stage: number, from: number, to: number): StagePart {
     const known = this.known[stage] as Map<number, StagePart>;
     const key = this.prices[0]?.layers.length === 1 ? to - from : from * (this.layers + 1) + to;
@@ -124,7 +124,7 @@ class StageCosts {
     const all = to - from;
     if (kept.bytes(flying) <= this.room) return { seconds: kept.seconds, recomputed: 0 };
     if (recomputed.bytes(flying) > this.room || all === 0) return NO_ROOM;
-    // What each layer frees, beside what is live while one recomputes.
+    // Bytes that recomputing one layer frees; `over` includes the memory that is live while a layer recomputes.
     const each = (flying * (kept.saved - recomputed.saved)) / all;
     const over = kept.bytes(flying) + Math.max(0, recomputed.live - kept.live) - this.room;
     const count = each > 0 ? Math.min(all, Math.ceil(over / each)) : all;
@@ -132,7 +132,7 @@ class StageCosts {
   }
 }
 
-/** Figures of parts on one stage: seconds and held bytes add up, of what is live while one runs the largest counts. */
+/** Figures of a stage's parts: seconds and held bytes add up; of memory that is live while a part runs, the largest counts. */
 class Sums {
   seconds = 0;
   resident = 0;
@@ -153,15 +153,15 @@ class Sums {
     this.seconds += count * (forwardSeconds + backwardSeconds);
     this.resident += count * (bytes.parameters + bytes.gradients + bytes.optimizer);
     this.saved += count * bytes.saved;
-    // Of what goes to the host there are two layers on the device.
+    // The offloaded activations of two layers are on the device at a time.
     this.transient = Math.max(this.transient, bytes.transient + 2 * bytes.hostSaved);
     this.gathered = Math.max(this.gathered, bytes.gathered);
   }
 }
 
 /**
- * Bytes of tensors that a device has room for beside its context, communication library and fragmentation, and what rounding may
- * make of sums of so many: a cut is weighed again, exactly.
+ * Bytes that a device has for tensors beside its context, communication library and fragmentation, plus a margin for rounding
+ * in sums of so many: each cut is checked again exactly.
  */
 function roomFor(limitBytes: number | null, { bundledRuntime }: StepConfiguration): number {
   if (limitBytes === null || bundledRuntime) return limitBytes ?? Number.POSITIVE_INFINITY;
@@ -170,8 +170,8 @@ function roomFor(limitBytes: number | null, { bundledRuntime }: StepConfiguratio
 }
 
 /**
- * Seconds of the slowest stage where that is least; infinite where no cut fits. Found by halving between a pace that some cut has
- * and one that none has, each cut taking as many layers as the pace allows (Nicol 1994, the probe of chains-on-chains).
+ * The least possible seconds of the slowest stage; infinite where no cut fits. Found by bisection between a pace that some cut
+ * has and one that none has, each cut taking as many layers as the pace allows (Nicol 1994, the probe of chains-on-chains).
  */
 function leastPace(stages: StageCosts): number {
   let least = slowest(stages, furthest(stages, Number.MAX_VALUE));
@@ -186,7 +186,7 @@ function leastPace(stages: StageCosts): number {
   return least;
 }
 
-/** Paces as near as this are one: sums of the same seconds in another order differ by more. */
+/** Paces as close as this count as equal: sums of the same seconds in another order differ by more. */
 const HALVED = 1e-12;
 
 /** Seconds of a cut's slowest stage; infinite without one. */
@@ -195,7 +195,7 @@ function slowest(stages: StageCosts, ends: readonly number[] | null): number {
   return Math.max(...ends.map((end, stage) => stages.part(stage, ends[stage - 1] ?? 0, end).seconds));
 }
 
-/** Where stages end if each takes as many layers as fit and take so long at most; null where that is too few in all. */
+/** Ends of stages if each takes as many layers as fit and takes at most `most` seconds; null where that is too few in all. */
 function furthest(stages: StageCosts, most: number): readonly number[] | null {
   const { count, layers, fewest } = stages;
   let from = 0;
@@ -213,7 +213,7 @@ function furthest(stages: StageCosts, most: number): readonly number[] | null {
   return ends;
 }
 
-/** Where stages begin if the later ones take as many layers as fit and take so long at most, of cuts that are possible. */
+/** Starts of stages if the later ones take as many layers as fit and take at most `most` seconds, in possible cuts. */
 function earliest(stages: StageCosts, most: number): readonly number[] {
   const { count, layers, fewest } = stages;
   let to = layers;
@@ -229,11 +229,11 @@ function earliest(stages: StageCosts, most: number): readonly number[] {
   return starts;
 }
 
-/** What evenness weighs beside seconds: less than any difference that counts. */
+/** Weight of evenness beside seconds: less than any difference that matters. */
 const EVENLY = 1e-6;
 
 /**
- * Where stages end in the cut of least seconds of a micro-batch through all, of equal ones the most even; null without any.
+ * Ends of stages in the cut with the least seconds of a micro-batch through all, the most even of equal cuts; null without any.
  * @param most seconds of a stage
  */
 function leastThrough(stages: StageCosts, most: number): readonly number[] | null {
@@ -287,7 +287,7 @@ function configurationOf(
   const stageLayers = Array.from({ length: stages.count * chunks }, (_, index) => {
     const [stage, chunk] = [index % stages.count, Math.floor(index / stages.count)];
     const count = counts[stage] as number;
-    // What does not divide goes to earlier chunks; on the first stage, whose first chunk has the embedding, to later ones.
+    // The remainder goes to earlier chunks; on the first stage, whose first chunk has the embedding, to later ones.
     const place = stage === 0 ? chunks - 1 - chunk : chunk;
     return Math.floor(count / chunks) + (place < count % chunks ? 1 : 0);
   });

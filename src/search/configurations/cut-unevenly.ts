@@ -1,5 +1,5 @@
 /**
- * @file Stages that are cut unevenly, of the best configurations that a cut could make faster than the best of even stages.
+ * @file Uneven cuts into stages, for the best configurations that such a cut could make faster than the best of even stages.
  */
 import type { FoundConfigurations, OpenConfiguration } from './best-configurations.js';
 import { fitsIn, type PricedConfiguration } from './priced.js';
@@ -8,7 +8,7 @@ import type { StepPricing } from './step-pricing.js';
 export interface UnevenRequest {
   readonly limitBytes: number | null;
   readonly signal: AbortSignal | undefined;
-  /** Whether the time is over: then what is left is not cut. */
+  /** Whether the time is over: then the remaining configurations are not cut. */
   readonly isOver: () => boolean;
   /** Seconds that a cut must beat to be of interest. */
   readonly below?: number;
@@ -24,7 +24,7 @@ export function cutUnevenly(
   const fitting = [...even.fitting];
   let least = Math.min(even.best[0]?.seconds ?? Number.POSITIVE_INFINITY, request.below ?? Number.POSITIVE_INFINITY);
   let { isCutOff } = even;
-  // Where nothing fits, what lacks least may fit.
+  // Where nothing fits, configurations that exceed memory least come first: they may fit.
   const rank = ({ configuration, seconds, bytes }: OpenConfiguration) =>
     least === Number.POSITIVE_INFINITY ? bytes : (seconds ?? pricing.seconds(pricing.balanced(configuration)));
   const mayGain = even.open
@@ -67,5 +67,5 @@ export function cutUnevenly(
   };
 }
 
-/** Configurations whose layers are cut. */
+/** The most configurations whose layers are cut. */
 const MOST_CUTS = 256;

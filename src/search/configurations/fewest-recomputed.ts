@@ -1,5 +1,5 @@
 /**
- * @file Layer-by-layer recomputation: of each stage as few layers as memory needs, since each one more takes longer.
+ * @file Layer-by-layer recomputation: each stage recomputes as few layers as memory requires, since each further one costs time.
  */
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import { offloadsActivations } from '../../cost-model/step/offload.js';
@@ -10,7 +10,7 @@ import type { ModelWork } from '../../cost-model/step/work.js';
 
 /**
  * The configuration with the fewest layers recomputed that fits: exact for the stages it has, whose bytes fall with every layer.
- * As it is where all layers together do not fit, or nothing limits it; without recomputation where none has to.
+ * Unchanged where all layers together do not fit, or nothing limits it; without recomputation where no layer has to recompute.
  * @param parts the bytes of the model's parts, where the caller has them
  */
 export function fewestRecomputed(
@@ -19,7 +19,7 @@ export function fewestRecomputed(
   limitBytes: number | null,
   parts?: PartsBytes,
 ): StepConfiguration {
-  // What the host holds takes no device memory: recomputing is for sending less, and all layers do it or none.
+  // Offloaded activations take no device memory: recomputation then only reduces transfers, and all layers do it or none.
   if (limitBytes === null || configuration.recompute === 'none' || offloadsActivations(configuration))
     return configuration;
   const cut = cutOf(work, configuration);
@@ -35,7 +35,7 @@ export function fewestRecomputed(
     const share = (most - limitBytes) / (most - least);
     return most <= limitBytes ? 0 : Math.min(count, Math.max(1, Math.floor(count * share)));
   });
-  // What is live while a layer runs does not fall in proportion: the estimate may be some layers off, in either direction.
+  // Memory that is live while a layer runs does not fall in proportion: the estimate may be off by some layers, either way.
   // Stages do not depend on one another, so all are looked at together.
   for (let isOver = true; isOver; ) {
     const over = bytesWith(counts).map(

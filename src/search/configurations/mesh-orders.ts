@@ -1,6 +1,6 @@
 /**
- * @file Which orders of the mesh's axes are worth a look: of orders that put every group in the same places one, and none that
- * another beats in every group, whatever it sends.
+ * @file The orders of the mesh's axes that are worth trying: one of several orders that place every group alike, and none that
+ * another order beats in every group, whatever the group sends.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import type { CollectiveKind } from '../../cost-model/collective-price.js';
@@ -10,7 +10,7 @@ import type { Degrees, MeshOrder } from '../../cost-model/step/configuration.js'
 import { groupRuns, hopOf } from '../../cost-model/step/mesh-order.js';
 import { AXIS_ORDER, STAGE_AXIS } from '../../sharding-propagation/mesh.js';
 
-/** Those beside the usual one, as they are written down. */
+/** The orders to try beside the usual one, in their written form. */
 export function meshOrders(degrees: Degrees, cluster: Cluster): readonly MeshOrder[] {
   const known = new Map<string, PlacedGroups>();
   for (const order of ordersOf(degrees, cluster)) {
@@ -27,8 +27,8 @@ export function meshOrders(degrees: Degrees, cluster: Cluster): readonly MeshOrd
 }
 
 /**
- * Orders of the axes that have ranks, the others outermost. Where nodes differ stages must follow one another over the nodes: pp
- * stays outermost.
+ * Orders of the axes that have ranks, the others outermost. Where nodes differ, stages must follow one another over the nodes:
+ * pp stays outermost.
  */
 function ordersOf(degrees: Degrees, cluster: Cluster): readonly MeshOrder[] {
   const used = AXIS_ORDER.filter((axis) => degrees[axis] > 1);
@@ -58,7 +58,7 @@ function placesOf(order: MeshOrder, degrees: Degrees, cluster: Cluster): PlacedG
   return { order, places: { ...places, pp: degrees.pp === 1 ? at('pp') : hopOf(runs.pp, cluster) } };
 }
 
-/** What each group sends. */
+/** The collectives of each group. */
 const SENT: Readonly<Record<keyof OrderedGroups, readonly CollectiveKind[]>> = {
   tp: ['all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all'],
   sp: ['all-gather'],
@@ -70,7 +70,7 @@ const SENT: Readonly<Record<keyof OrderedGroups, readonly CollectiveKind[]>> = {
 
 const GROUPS = Object.keys(SENT) as (keyof OrderedGroups)[];
 
-/** Whether nothing takes longer under `one` than under `other`; of two that beat each other the earlier does. */
+/** Whether nothing takes longer under `one` than under `other`; of two that beat each other, only the earlier one does. */
 function beats(one: PlacedGroups, other: PlacedGroups, isEarlier: boolean, cluster: Cluster): boolean {
   const isEverywhere = (a: PlacedGroups, b: PlacedGroups) =>
     GROUPS.every((group) => isAsFast(group, a.places, b.places, cluster)) &&
@@ -83,7 +83,7 @@ function isAsFast(group: keyof OrderedGroups, one: OrderedGroups, other: Ordered
   return SENT[group].every((kind) => neverSlower(kind, one[group], other[group], cluster));
 }
 
-/** Tokens on their way to experts: within nodes, and between them once for all experts of a node. */
+/** Tokens dispatched to experts: within nodes, and between nodes once for all experts of a node. */
 function tokensNeverSlower(one: GroupPlace, other: GroupPlace, cluster: Cluster): boolean {
   const within = cluster.perNode === 1 ? 0 : 1;
   const nodes = ({ members: all }: GroupPlace) => all.slice(within).reduce((product, members) => product * members, 1);

@@ -1,5 +1,5 @@
 /**
- * @file What the parts of a model cost under the configurations that a search looks at: priced once for all that share them,
+ * @file Costs of a model's parts under the configurations of a search: priced once for all configurations that share them,
  * whatever their schedule, chunks, and layers that recompute.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
@@ -45,7 +45,7 @@ export class PartsOfStep {
     return found;
   }
 
-  /** Forgets what is of other degrees, another micro-batch or order. */
+  /** The key of a configuration; drops entries of other degrees, another micro-batch or order. */
   private keyOf(configuration: StepConfiguration): number {
     const {
       degrees,

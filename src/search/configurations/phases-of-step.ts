@@ -14,7 +14,7 @@ import type { ModelWork } from '../../cost-model/step/work.js';
 /** Phases of a configuration's parts on devices of one kind. */
 export type PhasesOfStep = (configuration: StepConfiguration, cluster: Cluster) => PartPhases;
 
-/** @param workOf of a configuration's tp and micro-batch; what else configurations say of kernels must be the same for all */
+/** @param workOf the work at a configuration's tp and micro-batch; other kernel settings must be equal in all configurations */
 export function phasesOfStep(workOf: (configuration: StepConfiguration) => ModelWork): PhasesOfStep {
   const known = new Map<Cluster, Map<string, PartPhases>>();
   return (configuration, cluster) => {

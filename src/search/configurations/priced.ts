@@ -10,7 +10,7 @@ export interface StageNeed {
   readonly host?: { readonly bytes: number; readonly memoryBytes: number };
 }
 
-/** Whether devices and hosts hold it. */
+/** Whether it fits the memory of devices and hosts. */
 export function fitsIn({ bytes, host }: StageNeed, limitBytes: number | null): boolean {
   return (limitBytes === null || bytes <= limitBytes) && (host === undefined || host.bytes <= host.memoryBytes);
 }
@@ -18,6 +18,6 @@ export function fitsIn({ bytes, host }: StageNeed, limitBytes: number | null): b
 export interface PricedConfiguration extends StageNeed {
   readonly configuration: StepConfiguration;
   readonly seconds: number;
-  /** What cannot be faster than the best is not simulated: its seconds are those of the closed form. */
+  /** Configurations that cannot be faster than the best are not simulated: their seconds are those of the closed form. */
   readonly priceLevel: StepPrice['priceLevel'];
 }

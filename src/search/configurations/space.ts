@@ -1,6 +1,6 @@
 /**
- * @file What a step may be made of: degrees, micro-batches, recomputation, ZeRO, schedules. Choices that cannot be are left out
- * with the reason; whatever the user has decided is taken as it is.
+ * @file The search space of a step: degrees, micro-batches, recomputation, ZeRO, schedules. Impossible choices are left out
+ * with the reason; the user's decisions are taken as they are.
  */
 import type {
   Degrees,
@@ -12,7 +12,7 @@ import type {
 } from '../../cost-model/step/configuration.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 
-/** What of a model limits the choices. */
+/** Facts about a model that limit the choices. */
 export interface ModelFacts {
   readonly layers: number;
   /** Positions that attention goes over; 1 where there is none. */
@@ -23,7 +23,7 @@ export interface ModelFacts {
   readonly experts: number;
 }
 
-/** What the user decided; what is left out is searched. */
+/** The user's decisions; fields that are left out are searched. */
 export interface Decided extends Partial<Degrees> {
   readonly microBatch?: number;
   readonly microBatches?: number;
@@ -45,14 +45,14 @@ export interface SpaceOptions {
   readonly decided: Decided;
   /** Sizes of a micro-batch that the model cannot be rebuilt at, with the reason. */
   readonly unbuilt?: ReadonlyMap<number, string>;
-  /** What is not searched: precision, software, kernels, overlap. */
+  /** Settings that are not searched: precision, software, kernels, overlap. */
   readonly base: Omit<
     StepConfiguration,
     'degrees' | 'schedule' | 'virtualStages' | 'microBatch' | 'tpSequence' | 'zero' | 'recompute'
   >;
 }
 
-/** Degrees with what may go with them; or the reason why nothing does. */
+/** Degrees with the micro-batches that go with them, or the reason why none does. */
 export interface Combination {
   readonly degrees: Degrees;
   /** Samples of a micro-batch on a rank; empty where the combination is impossible. */
@@ -117,7 +117,7 @@ function combination(degrees: Degrees, options: SpaceOptions): Combination {
   return microBatches.length > 0 ? { degrees, microBatches, reason: null } : no(noSchedule(pp, built, options, dp));
 }
 
-/** Why a schedule that is asked for has no order for any of the micro-batches. */
+/** Why a requested schedule has no order for any of the micro-batches. */
 function noSchedule(
   pp: number,
   sizes: readonly number[],
@@ -134,7 +134,7 @@ function noSchedule(
   return `interleaved 1F1B takes micro-batches in groups of its ${pp} stages, and there are ${counts}`;
 }
 
-/** Sizes of a micro-batch: what divides a rank's samples, and is not decided otherwise. */
+/** Sizes of a micro-batch: divisors of a rank's samples that agree with the user's decisions. */
 function microBatchesOf(samples: number, { decided }: SpaceOptions): readonly number[] {
   const { microBatch, microBatches: count } = decided;
   return divisors(samples).filter(
@@ -142,10 +142,10 @@ function microBatchesOf(samples: number, { decided }: SpaceOptions): readonly nu
   );
 }
 
-/** Where the axes of the mesh lie, and whether norms lie along the sequence over tp; what is left out is as usual. */
+/** The order of the mesh's axes, and whether norms are sharded along the sequence over tp; fields left out are as usual. */
 export type AxisPlacing = Pick<StepConfiguration, 'meshOrder'> & { readonly tpSequence?: false };
 
-/** A space whose every configuration lies so. */
+/** The space whose every configuration has this placing. */
 export function placed(space: SpaceOptions, placing: AxisPlacing): SpaceOptions {
   const { tpSequence, ...rest } = placing;
   const own = rest.meshOrder ? { ...space, base: { ...space.base, ...rest } } : space;
@@ -177,7 +177,7 @@ export function scheduled(
   );
 }
 
-/** What is kept, sharded and recomputed under one schedule, cheap in memory last. */
+/** All ZeRO levels and recomputations under one schedule, cheap in memory last. */
 export function* states(
   configuration: StepConfiguration,
   { base, decided }: SpaceOptions,
@@ -197,7 +197,7 @@ export function* variants(
   for (const configuration of scheduled(combination, microBatch, space)) yield* states(configuration, space);
 }
 
-/** Recompute: attention keeps nothing to recompute where it is one kernel, so selective is none there. */
+/** Recomputation: attention as one kernel stores nothing to recompute, so selective equals none there. */
 function recomputations({ inference, attention }: SpaceOptions['base'], { recompute }: Decided): readonly Recompute[] {
   if (recompute !== undefined) return [recompute];
   if (inference) return ['none'];
@@ -211,7 +211,7 @@ function zeroLevels(ranks: number, { inference }: SpaceOptions['base'], { zero }
 
 /**
  * 1F1B, interleaved 1F1B with every number of chunks that divides a stage's layers, zero-bubble. F-then-B and naive take as long
- * and hold more, or take longer: only where they are asked for. Without backward all but chunks is one order.
+ * and hold more, or take longer: they are used on request only. Without backward, schedules differ in their chunks only.
  */
 function schedules(
   pp: number,

@@ -1,5 +1,5 @@
 /**
- * @file The cost model as the search over training steps asks it: prices, bytes and bounds of configurations on one cluster.
+ * @file The cost model for the search over training steps: prices, bytes and bounds of configurations on one cluster.
  */
 
 import type { Cluster } from '../../cost-model/cluster.js';
@@ -24,12 +24,12 @@ import type { Pricing } from './pricing.js';
 
 /** A cost model that cuts layers into stages too. */
 export interface StepPricing extends Pricing {
-  /** The cuts that are worth a price; of layers that may keep their activations where the configuration recomputes. */
+  /** The cuts that are worth pricing; their layers may store activations where the configuration recomputes. */
   readonly cuts: (configuration: StepConfiguration, limitBytes: number | null) => readonly StepConfiguration[];
 }
 
 /**
- * The cost model as the search asks it.
+ * The cost model for the search.
  * @param isMixed whether layers may keep their activations where others recompute
  */
 export function pricingOf(
@@ -41,7 +41,7 @@ export function pricingOf(
   const phasesOf = phasesOfStep(workOf);
   const parts = new PartsOfStep(workOf, phasesOf);
   const orders = new Map<Degrees, readonly MeshOrder[]>();
-  /** By the phases on the first stage, of which there is one record for all whose stages are alike. */
+  /** Keyed by the phases on the first stage: configurations whose stages are alike share one record. */
   const shared = new Map<PartPhases, Map<string, Shares>>();
   const phasesOn = (configuration: StepConfiguration): readonly PartPhases[] => {
     // ZeRO 3 leaves out what accumulates gradients.
@@ -59,7 +59,7 @@ export function pricingOf(
     ofFirst.set(key, found);
     return found;
   };
-  // What is not near the best is asked for both of its figures.
+  // Configurations that are not near the best are priced for both figures: `seconds` and `least`.
   const estimated = remembered((configuration: StepConfiguration): Pick<StepPrice, 'stepSeconds' | 'parts'> => {
     const prices = (own: Cluster) => parts.prices(configuration, own);
     return priceStep(workOf(configuration), configuration, cluster, STEP_CONSTANTS, prices);
@@ -105,12 +105,12 @@ export function pricingOf(
   };
 }
 
-/** Whether some layers may recompute where others keep what they need: with activations on the host all do or none. */
+/** Whether some layers may recompute while others store activations: with activations on the host, all layers do or none. */
 export function isMixable(configuration: StepConfiguration): boolean {
   return !offloadsActivations(configuration);
 }
 
-/** Layers of each stage, one at a time to the stage that is then the soonest done; at least one for each chunk. */
+/** Layers of each stage: each goes to the stage that then finishes first; at least one for each chunk. */
 function balancedLayers(
   { layers }: ModelWork,
   stages: readonly PartPhases[],

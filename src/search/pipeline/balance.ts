@@ -1,12 +1,12 @@
 /**
- * @file Units of a model on the parts of a pipeline, each part a run of them: the slowest part as fast as it can be.
+ * @file Distributes consecutive units of a model over the parts of a pipeline: the slowest part is as fast as possible.
  */
 
-/** What is to be cut. */
+/** The input of the cut. */
 export interface Balance {
   /** Seconds of each unit. */
   readonly seconds: readonly number[];
-  /** Seconds in which what units before a unit make for it and later ones arrives. */
+  /** Seconds of transfer before each unit, of the tensors that earlier units make for it and later ones. */
   readonly arrival: readonly number[];
   readonly parts: number;
   /** Whether a unit may be on a part. */
@@ -21,7 +21,7 @@ export function balancedCut({ seconds, arrival, parts, mayBe }: Balance): readon
   const count = seconds.length;
   const sums = [0];
   for (const own of seconds) sums.push((sums.at(-1) as number) + own);
-  // By units in the parts so far: the longest of them, and where the last one begins.
+  // By units in the parts so far: the longest part, and where the last part begins.
   let longest: readonly number[] = [0, ...Array<number>(count).fill(Number.POSITIVE_INFINITY)];
   const begins: number[][] = [];
   for (let part = 0; part < parts; part++) {
@@ -30,7 +30,7 @@ export function balancedCut({ seconds, arrival, parts, mayBe }: Balance): readon
     for (let end = part + 1; end <= count - (parts - 1 - part); end++) {
       for (let first = end - 1; first >= part && mayBe(first, part); first--) {
         const own = (sums[end] as number) - (sums[first] as number) + (first === 0 ? 0 : (arrival[first] ?? 0));
-        // Equal ones: what is left for later parts is least.
+        // Among equal cuts, the one that leaves the fewest units to later parts.
         const most = Math.max(own, longest[first] as number);
         if (most < (next[end] as number)) {
           next[end] = most;

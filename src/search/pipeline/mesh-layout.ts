@@ -1,6 +1,6 @@
 /**
- * @file Meshes of stages as text: `tp2 sp2 | dp4 ep2`, a stage's axes and their sizes, and a bar between stages. `ep` is no axis
- * of ranks: experts are sharded over sub-axes of the stage's dp · sp.
+ * @file Meshes of stages as text: `tp2 sp2 | dp4 ep2`, a stage's axes and their sizes, and a bar between stages. `ep` is not an
+ * axis of ranks: experts are sharded over sub-axes of the stage's dp · sp.
  */
 import { AutoparError } from '../../ir/error.js';
 import { MOST_DEVICES, MOST_STAGES } from '../../sharding-propagation/mesh.js';
@@ -39,7 +39,7 @@ export function readMeshes(text: string): readonly MeshDegrees[] {
   return stages;
 }
 
-/** Each stage's axes, outermost first: dp, tp, and sp where some stage has it; behind them ep where the stage has it. */
+/** Each stage's axes, outermost first: dp, tp, and sp where some stage has it; then ep where the stage has it. */
 export function meshSizes(stages: readonly MeshDegrees[]): readonly AxisSizes[] {
   const isThere = (axis: keyof MeshDegrees) =>
     (SEARCHED_AXES as readonly string[]).includes(axis) || stages.some((own) => (own[axis] ?? 1) > 1);

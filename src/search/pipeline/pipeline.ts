@@ -1,7 +1,7 @@
 /**
- * @file A graph on the stages of a pipeline: which operators each stage has, and the schedule that it runs. Stages are cut so
- * that the slowest is as fast as it can be, by what operators and transfers between stages take on one device; strategies are
- * searched afterwards, on the graph that is cut so.
+ * @file A graph on the stages of a pipeline: the operators of each stage, and the schedule. Stages are cut so that the slowest is
+ * as fast as possible, by the seconds of operators and of transfers between stages on one device; strategies are searched
+ * afterwards, on the graph that is cut into stages.
  */
 
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
@@ -33,13 +33,13 @@ import { layoutOfStages, readStageLayout } from './stage-layout.js';
 import { type StageUnit, stageUnits } from './units.js';
 import { wholeSeconds } from './whole-seconds.js';
 
-/** What was decided of a pipeline. */
+/** The user's decisions about a pipeline. */
 export interface PipelineRequest {
   readonly stages: number;
   readonly schedule?: ScheduleKind;
-  /** Chunks a stage. */
+  /** Chunks per stage. */
   readonly virtualStages?: number;
-  /** `E t*3 | t*2 | t*3 H` (stage-layout.ts); left out where stages are cut by what they take. */
+  /** `E t*3 | t*2 | t*3 H` (stage-layout.ts); left out where stages are cut by their seconds. */
   readonly layout?: string;
   /** The degrees of each stage, where they differ. */
   readonly meshes?: readonly MeshDegrees[];
@@ -51,7 +51,7 @@ export interface PipelineRequest {
 
 /** A graph with its stages. */
 export interface PipelinedGraph {
-  /** As it is cut: sums of gradients of weights that several stages read stand apart, and what is recomputed has clones. */
+  /** Cut into stages: gradients of weights that several stages read have separate sums, and recomputed operators have clones. */
   readonly graph: Graph;
   readonly layout: PipelineLayout;
   readonly schedule: Schedule;
@@ -63,7 +63,7 @@ export interface Pipeline extends PipelinedGraph {
 }
 
 /**
- * @throws AutoparError (usage) `bad-schedule` where the schedule cannot be; `bad-stages`, `stage-pins` where stages cannot;
+ * @throws AutoparError (usage) `bad-schedule` for an impossible schedule; `bad-stages`, `stage-pins` for impossible stages;
  * `too-many-stages` for more stages than the model can be cut into
  */
 export function pipelineOf(
@@ -103,8 +103,8 @@ export function pipelineOf(
 }
 
 /**
- * Pins of what has one place (`bound`; of a gradient those of its forward operator), and of operators that every stage that reads
- * them runs for itself (`loose`). Sums and updates follow from what they add up and change.
+ * Pins of operators with one place (`bound`; a gradient's pin is one of its forward operator), and of operators that every stage
+ * that reads their results runs itself (`loose`). Places of sums and updates follow from the tensors that they add up or change.
  */
 function pinsByKind(
   graph: Graph,
@@ -116,7 +116,7 @@ function pinsByKind(
   const loose: StagePin[] = [];
   for (const pin of pins) {
     const own = nodes.get(pin.node);
-    // Sums over micro-batches are with what they add up.
+    // Sums over micro-batches are on the stage of the tensors that they add up.
     if (!own || isAccumulator(own)) continue;
     const { phase, forward } = own;
     if (shared.has(pin.node)) loose.push(pin);
@@ -129,7 +129,7 @@ function pinsByKind(
   return { bound: [...bound.values()], loose };
 }
 
-/** @throws AutoparError `bad-stages` (usage) for a part that nothing would run on */
+/** @throws AutoparError `bad-stages` (usage) for a part without an operator of its own */
 function checkParts(
   graph: Graph,
   placeOf: ReadonlyMap<string, StagePlace>,
@@ -179,12 +179,12 @@ function placeText({ stage, chunk }: Pick<StagePin, 'stage' | 'chunk'>): string 
   return chunk === undefined ? `stage ${stage}` : `stage ${stage}, chunk ${chunk}`;
 }
 
-/** Whether an operator's place is what a pin asks. */
+/** Whether an operator's place agrees with a pin. */
 function keeps({ stage, chunk }: StagePin, place: StagePlace): boolean {
   return stage === place.stage && (chunk ?? place.chunk) === place.chunk;
 }
 
-/** Layers, unless pins or the number of parts ask for operators. */
+/** Layers, unless pins or the number of parts require single operators. */
 function unitsFor(graph: Graph, parts: number, { pins = [], layout }: PipelineRequest): readonly StageUnit[] {
   if (layout !== undefined) return stageUnits(graph, /^[o*\d\s|]+$/.test(layout) ? Number.POSITIVE_INFINITY : 0);
   const byLayers = stageUnits(graph, parts);
@@ -226,7 +226,7 @@ function cut(
   );
 }
 
-/** Seconds that a stage beginning with each unit waits for what earlier ones make, and sends gradients of. */
+/** By unit: seconds in which a stage that begins with it waits for tensors of earlier units, and sends their gradients. */
 function arrivals(
   graph: Graph,
   cluster: Cluster,
@@ -305,7 +305,7 @@ function tooManyStages({ stages, virtualStages }: Schedule, units: number, parts
   );
 }
 
-/** @throws AutoparError `stage-pins` (usage) for a pin to a stage or a chunk that there is not */
+/** @throws AutoparError `stage-pins` (usage) for a pin to a stage or a chunk that does not exist */
 export function refuseAbsentStages(pins: readonly StagePin[], stages: number, chunks: number): void {
   const outside = pins.find(({ stage, chunk = 0 }) => stage >= stages || chunk >= chunks);
   if (!outside) return;

@@ -1,12 +1,12 @@
 /**
- * @file In which layout each tensor is sent between stages of unlike meshes, and in which layouts readers of each stage share it:
- * by price. The search has one shared reshard of a tensor for all of its readers; here each stage has its own.
+ * @file Chooses by price the layout in which each tensor is sent between stages of different meshes, and the layouts in which
+ * readers of each stage share it. The search has one shared reshard for all readers of a tensor; here each stage has its own.
  *
  *     maker ─► sent ─► transfer ─► reshard of the receiving stage ─► readers
  *       └────► reshard of the maker's stage ─► readers
  *
- * Where every rank of the receiver reads the whole tensor, it may be sent whole, or each rank a slice that the receiver gathers:
- * whichever costs less, on the link between stages and on those inside them.
+ * Where every rank of the receiver reads the whole tensor, it may be sent whole, or as one slice per rank that the receiver
+ * all-gathers: whichever costs less, on the link between stages and on those inside them.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import { sendSeconds } from '../../cost-model/predict-stages.js';
@@ -40,7 +40,7 @@ interface StageReader {
   readonly wanted: Layout | null;
 }
 
-/** What the readers of one stage share. */
+/** The reshard that the readers of one stage share. */
 interface StageReshard {
   readonly readers: readonly StageReader[];
   readonly layout: Layout;
@@ -48,8 +48,8 @@ interface StageReshard {
 }
 
 /**
- * The assignment with reshards per stage of every tensor that goes from stage to stage; the one with the reader `output` is what
- * is sent. An assignment whose stages have one mesh is returned as it is.
+ * The assignment with reshards per stage of every tensor that goes from stage to stage; the one with the reader `output` has the
+ * layout in which it is sent. An assignment whose stages have one mesh is returned as it is.
  */
 export function withSentLayouts(
   graph: Graph,
@@ -66,7 +66,7 @@ export function withSentLayouts(
   const receivers = new Map<string, Pick<CutTransfer, 'from' | 'when'> & { readonly to: number[] }>();
   const kept = new Set(graph.state.flatMap(({ input, output }) => [input, output]));
   for (const { tensor, from, to, when } of cut.transfers) {
-    // A state is sent and kept in the layout of its blocks.
+    // A state is sent and stored in the layout of its shards.
     if (kept.has(tensor)) continue;
     const known = receivers.get(tensor);
     if (known) known.to.push(to);
@@ -85,7 +85,7 @@ export function withSentLayouts(
 class Sending {
   private readonly produced: ReadonlyMap<string, Layout>;
   private readonly readersOf: ReadonlyMap<string, readonly TensorReader[]>;
-  /** What a step begins with. */
+  /** Tensors that are made at the beginning of a step. */
   private readonly begun: ReadonlySet<string | null>;
   private readonly nodes: ReadonlyMap<string, Node>;
   private readonly mesh: Mesh;
@@ -94,7 +94,7 @@ class Sending {
     private readonly graph: Graph,
     private readonly assignment: Assignment,
     private readonly by: Redistributor,
-    /** Nanoseconds in which so many bytes of each rank are sent. */
+    /** Nanoseconds to send so many bytes of each rank. */
     private readonly sendPrice: (bytes: number) => number,
   ) {
     this.mesh = assignment.mesh;
@@ -105,7 +105,7 @@ class Sending {
   }
 
   /**
-   * The cheapest reshards of a tensor: of its own stage with what is sent, then of each stage that receives it.
+   * The cheapest reshards of a tensor: those of its own stage and of sending, then those of each stage that receives it.
    * @param runs how often it is sent in a step
    * @param own operators of the stage that makes it
    * @param others those of each stage that receives it
@@ -149,7 +149,7 @@ class Sending {
     ];
   }
 
-  /** @param free a layout that the tensor is brought into anyway */
+  /** @param free a layout into which the tensor is resharded anyway */
   private cheapestReshard(
     readers: readonly StageReader[],
     from: Layout,
@@ -187,7 +187,7 @@ class Sending {
     return operandLayouts(entry.rule(view), strategy, entry.linear(view), this.mesh)[operand] ?? null;
   }
 
-  /** The layout cut further, over the sub-axes that do not cut it, along the first dimension that they divide. */
+  /** The layout sharded further, over the sub-axes that do not shard it, along the first dimension that they divide. */
   private sliced(layout: Layout, { shape }: TensorType): readonly Layout[] {
     const used = new Set(axesOf(layout));
     const free = subAxes(this.mesh).filter(({ name }) => !used.has(name));

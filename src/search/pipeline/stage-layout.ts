@@ -1,6 +1,6 @@
 /**
  * @file A layout of stages as text: `E t*3 | t*2 | t*3 H`, a letter for each unit of the model and a bar between parts. With
- * several chunks a stage the parts stand in the model's order.
+ * several chunks a stage the parts are in the model's order.
  */
 import { AutoparError } from '../../ir/error.js';
 import { lettersOf, type StageUnit } from './units.js';

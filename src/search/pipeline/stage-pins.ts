@@ -1,5 +1,5 @@
 /**
- * @file Pins of a pipeline whose stages have unlike meshes: each read on the mesh of its stage.
+ * @file Pins of a pipeline whose stages have different meshes: each is resolved on the mesh of its stage.
  */
 import type { Graph } from '../../ir/graph.js';
 import { meshOfOperators, type PipelineLayout } from '../../partition/lower-stages.js';
@@ -7,9 +7,9 @@ import type { Mesh } from '../../sharding-propagation/mesh.js';
 import type { Pin } from '../../sharding-propagation/pin.js';
 
 /**
- * Pins of each stage's operators, and of the tensors that they make or are the first to read. Where all stages have one mesh, its
- * pins.
- * @param mesh the one of all stages
+ * Pins of each stage's operators, and of the tensors that they make or are the first to read. Where all stages have one mesh,
+ * the pins on that mesh.
+ * @param mesh the common mesh of all stages
  */
 export function stagePins(
   graph: Graph,

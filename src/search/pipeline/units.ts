@@ -1,6 +1,6 @@
 /**
- * @file What stages are made of: the repeated layers of a model, and the operators before, between and behind them, in an order
- * in which every unit reads of earlier ones alone. Each kind has a letter, so that a layout of stages is written as
+ * @file The units of which stages consist: the repeated layers of a model, and the operators before, between and after them, in
+ * an order in which every unit reads from earlier ones only. Each kind has a letter, so that a layout of stages is written as
  *
  *     E t*3 | t*2 | t*3 H
  */
@@ -12,8 +12,8 @@ import { operatorRole } from '../../ir/ops/index.js';
 /** Operators that stay on one stage. */
 export interface StageUnit {
   /**
-   * Equal for units of one kind: `t`, `u`, … layers, `E` and `H` what stands before and behind them, `M` between, `o` an
-   * operator.
+   * Equal for units of one kind: `t`, `u`, … for layers, `E` and `H` for operators before and after them, `M` for those between,
+   * `o` for a single operator.
    */
   readonly letter: string;
   /** The layer, or the first operator. */
@@ -23,9 +23,9 @@ export interface StageUnit {
 }
 
 /**
- * The units of a graph's forward operators, in order; a model has the same ones whether it is trained or not. What training adds
- * behind the model for its loss belongs to the last one.
- * @param least how many are needed: where the layers make fewer, every operator is a unit
+ * The units of a graph's forward operators, in order; a model has the same ones whether it is trained or not. Operators that
+ * training adds after the model for its loss belong to the last one.
+ * @param least how many units are needed: where the layers make fewer, every operator is a unit
  */
 export function stageUnits(graph: Graph, least: number): readonly StageUnit[] {
   const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
@@ -79,7 +79,7 @@ function operatorUnits(forward: readonly Node[]): readonly StageUnit[] {
   for (const node of forward) {
     const { name, inputs, outputs } = node;
     const last = units.at(-1);
-    // A conversion goes with what it reads, or else with what comes next.
+    // A conversion joins the unit that it reads from, or else the next one.
     if (isConversion(node) && !(last && inputs.some((input) => made.has(input)))) {
       waiting.push(name);
       continue;
@@ -96,7 +96,7 @@ function operatorUnits(forward: readonly Node[]): readonly StageUnit[] {
   return units;
 }
 
-/** Of types, most of which training in 16 bit adds. */
+/** Whether an operator converts types; training in 16 bit adds most of these. */
 function isConversion(node: Node): boolean {
   const role = operatorRole(node);
   return role === 'cast' || role === 'rounding';
@@ -109,7 +109,7 @@ function layerUnits(forward: readonly Node[]): readonly StageUnit[] {
   const early = readEarly(forward);
   for (const node of forward) {
     if (node.layer !== null) seen.add(node.layer);
-    // What stands outside of layers belongs together between the beginnings of two of them.
+    // Operators outside of layers form one group between the beginnings of two layers.
     const before = early.has(node) ? [...groups.keys()].findLast((key) => key.startsWith(OUTSIDE)) : undefined;
     const key = node.layer === null ? (before ?? `${OUTSIDE} ${seen.size}`) : `layer ${node.layer}`;
     const group = groups.get(key);
@@ -137,14 +137,14 @@ function layerUnits(forward: readonly Node[]): readonly StageUnit[] {
 const OUTSIDE = 'outside';
 
 /**
- * Operators outside of layers that read of no layer and stand behind the beginning of one that reads them, as a mask of all
- * layers may: they could as well stand before it.
+ * Operators outside of layers that read from no layer and come after the beginning of one that reads them, such as a mask of all
+ * layers: they could also come before it.
  */
 function readEarly(forward: readonly Node[]): ReadonlySet<Node> {
   const begins = new Map<string, number>();
   for (const [index, { layer }] of forward.entries())
     if (layer !== null && !begins.has(layer)) begins.set(layer, index);
-  // By tensor where the first layer that reads it begins, itself or through operators outside of layers.
+  // By tensor: the beginning of the first layer that reads it, directly or through operators outside of layers.
   const read = new Map<string | null, number>();
   const early = new Set<Node>();
   for (let index = forward.length - 1; index >= 0; index--) {
@@ -166,12 +166,12 @@ function readEarly(forward: readonly Node[]): ReadonlySet<Node> {
   return early;
 }
 
-/** Groups that read of one another in both directions are one. */
+/** Merges groups that read from one another in both directions. */
 function inOrder(groups: readonly (readonly Node[])[]): readonly (readonly Node[])[] {
   const place = new Map<string, number>();
   for (const [index, nodes] of groups.entries())
     for (const { outputs } of nodes) for (const name of outputs) if (name !== null) place.set(name, index);
-  // The first group that the groups from here on are joined with.
+  // By group: the first group with which it is joined.
   const joinedTo = groups.map((_, index) => index);
   for (const [index, nodes] of groups.entries()) {
     for (const name of nodes.flatMap(({ inputs }) => inputs)) {

@@ -1,5 +1,5 @@
 /**
- * @file Seconds of operators on one device, every operator whole: what parts of a model weigh before anything is sharded.
+ * @file Seconds of unsharded operators on one device, by which a model is cut into parts before it is sharded.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import { priceFragment } from '../../cost-model/price.js';

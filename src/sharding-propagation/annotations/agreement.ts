@@ -1,12 +1,12 @@
 /**
- * @file Whether pins of one operator can hold together. Each says something of the rule's factors, however it is written:
+ * @file Whether pins on one operator are compatible. Each states something about the rule's factors, however it is written:
  *
- *     factors {n: tp}             n lies on tp (and so is cut into 4)
- *     split [[4, 1], [1, 2]]      of b m k+, k+ n: m is cut into 4, k into 1, n into 2
- *     layout {out: ["[-, tp]"]}   n lies on tp
+ *     factors {n: tp}             n is sharded over tp (and so into 4)
+ *     split [[4, 1], [1, 2]]      for b m k+, k+ n: m is split into 4, k into 1, n into 2
+ *     layout {out: ["[-, tp]"]}   n is sharded over tp
  *
- * What two pins say of one factor must be the same. Contradictions that only a chain of operators brings to light are found
- * by propagation.
+ * Two pins must state the same about one factor. Contradictions that show only along a chain of operators are found by
+ * propagation.
  */
 import type { DimensionFactors, FactorRule } from '../../ir/factor-rule.js';
 import { type Digit, digitsOf } from '../digits.js';
@@ -14,10 +14,10 @@ import { layoutText } from '../layout-text.js';
 import { axesSize, deviceCount, type Mesh, type SubAxis } from '../mesh.js';
 import { type LayoutDemand, meets, type OperatorPin } from '../pin.js';
 
-/** What pins ask of an operator, without where they come from. */
+/** The demands of pins on an operator, without their sources. */
 export type AskedOfOperator = Pick<OperatorPin, 'axes' | 'pieces' | 'eitherPiece' | 'without' | 'operands' | 'results'>;
 
-/** How a sentence tells the two sides of a contradiction apart. */
+/** The words by which a sentence tells the two sides of a contradiction apart. */
 export type TellingApart = readonly [first: string, second: string];
 
 /** Why two pins of one operator contradict each other, as a sentence's end; null where they do not, directly. */
@@ -79,7 +79,7 @@ function sides(
   return null;
 }
 
-/** What a pin says of a factor: into how many parts it is cut, and over which axes where that is told. */
+/** A pin's statement about a factor: into how many parts it is split, and over which axes where these are stated. */
 interface Claim {
   readonly factor: string;
   readonly count: number;
@@ -124,7 +124,7 @@ function forbidden(first: AskedOfOperator, second: AskedOfOperator): string | nu
 }
 
 /**
- * What a pin says of factors. Results count where nothing is summed over: else a scatter may add axes to them that the
+ * The statements of a pin about factors. Results count where nothing is summed over: else a scatter may add axes to them that the
  * factor itself does not have.
  */
 function factorClaims(asked: AskedOfOperator, rule: FactorRule, mesh: Mesh): readonly Claim[] {
@@ -184,7 +184,7 @@ function dimensionClaims(
   });
 }
 
-/** A dimension's digits shared out to its factors, major to minor; null from where a digit belongs to two of them. */
+/** A dimension's digits distributed over its factors, major to minor; null from where a digit belongs to two of them. */
 function digitsByFactor(digits: readonly Digit[], sizes: readonly number[]): readonly (readonly Digit[] | null)[] {
   const queue = [...digits];
   let broken = false;

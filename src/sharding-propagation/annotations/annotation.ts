@@ -12,11 +12,11 @@ import type { ParallelAxis } from '../roles.js';
 
 export const ANNOTATIONS_VERSION = 1;
 
-/** What a glob is matched against: node names, tensor names, module paths (joined with dots), operator types. */
+/** The targets of a glob: node names, tensor names, module paths (joined with dots), operator types. */
 export const MATCH_KINDS = ['node', 'tensor', 'module', 'op'] as const;
 export type MatchKind = (typeof MATCH_KINDS)[number];
 
-/** As in PyTorch's tp_plan; styles.ts says what each means. */
+/** As in PyTorch's tp_plan; styles.ts explains each. */
 export const STYLES = ['colwise', 'rowwise', 'pairwise', 'sequence', 'replicate'] as const;
 export type Style = (typeof STYLES)[number];
 
@@ -58,7 +58,7 @@ export type MapNotation =
 /** Axes of a factor: `tp`, `(dp,tp)`, `-`, `(3 | 64:tp)`, or a list of axis names. */
 export type FactorNotation = string | readonly string[];
 
-/** What one pin of the file says. Keys are those of the file. */
+/** One pin of the file. Keys are those of the file. */
 export interface PinRecord {
   readonly match: Partial<Record<MatchKind, string>>;
   readonly layout?: LayoutNotation;
@@ -67,7 +67,7 @@ export interface PinRecord {
   readonly factors?: Readonly<Record<string, FactorNotation>>;
   readonly style?: Style;
   readonly stage?: number;
-  /** Of the stage, where each has several. */
+  /** A chunk of the stage, where each has several. */
   readonly chunk?: number;
   readonly recompute?: boolean;
   readonly place?: Place;
@@ -82,7 +82,7 @@ export interface AnnotationRecord {
   readonly pins: readonly PinRecord[];
 }
 
-/** The notations that say where tensors and factors lie. */
+/** The notations for how tensors and factors are sharded. */
 export const NOTATIONS = ['layout', 'split', 'map', 'factors', 'style'] as const;
 export type Notation = (typeof NOTATIONS)[number];
 

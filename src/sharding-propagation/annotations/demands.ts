@@ -1,6 +1,6 @@
 /**
- * @file The notations for tensors, as what is asked of them: layout text, split counts, device matrix with tensor map. Of an
- * operator each operand and result is a tensor; those that are not mentioned are free.
+ * @file The notations for tensors, as demands on them: layout text, split counts, device matrix with tensor map. Each operand and
+ * result of an operator is a tensor; those that are not mentioned are free.
  */
 import type { AutoparError } from '../../ir/error.js';
 import { deviceCount, type Mesh, subAxes } from '../mesh.js';
@@ -31,7 +31,7 @@ export interface SideDemands {
 
 type TensorNotations = Pick<PinAnnotation, 'layout' | 'split' | 'map'>;
 
-/** What a pin's notations ask of one tensor, one demand per notation. @throws AutoparError `pin-does-not-fit` */
+/** The demands of a pin on one tensor, one per notation. @throws AutoparError `pin-does-not-fit` */
 export function tensorDemands(
   pin: TensorNotations,
   tensor: DemandSubject,
@@ -57,7 +57,7 @@ export function tensorDemands(
   return asked;
 }
 
-/** What a pin's notations ask of an operator's tensors, one record per notation. @throws AutoparError `pin-does-not-fit` */
+/** The demands of a pin on an operator's tensors, one record per notation. @throws AutoparError `pin-does-not-fit` */
 export function operatorDemands(
   pin: TensorNotations,
   subjects: Subjects,
@@ -91,7 +91,7 @@ export function operatorDemands(
   return asked;
 }
 
-/** Split counts, once it is sure that some axes of the mesh make them and that the tensor can be cut so. */
+/** Split counts, after a check that axes of the mesh multiply to them and that the tensor can be split so. */
 function demandOfSplit(counts: readonly number[], tensor: DemandSubject, mesh: Mesh, source: PinSource): LayoutDemand {
   const { shape, says } = tensor;
   const written = `(${counts.join(', ')})`;

@@ -1,5 +1,5 @@
 /**
- * @file MindSpore's layouts: a device matrix, and per dimension of the tensor the axes of that matrix that cut it.
+ * @file MindSpore's layouts: a device matrix, and per dimension of the tensor the axes of that matrix that shard it.
  *
  *     device matrix (4, 2), tensor map (1, 0)      dimension 0 over the axis of 4, dimension 1 over the axis of 2
  *     Layout((4, 2), ("dp", "mp"))("dp", "None")   the same axes by names: dimension 1 whole
@@ -76,7 +76,7 @@ function isName(value: TupleValue): boolean {
   return typeof value === 'string' || typeof value === 'number';
 }
 
-/** Per axis of the matrix the sub-axes of the mesh that it is, in rank order. */
+/** Per axis of the matrix: the sub-axes of the mesh that make it up, in rank order. */
 function alignedRuns(matrix: readonly number[], mesh: Mesh, source: PinSource): readonly (readonly SubAxis[])[] {
   const written = `device matrix [${matrix.join(', ')}]`;
   const product = matrix.reduce((total, size) => total * size, 1);

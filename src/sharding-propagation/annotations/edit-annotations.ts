@@ -9,7 +9,7 @@ import { annotationsIn } from './read-annotations.js';
 import { parseDocument, parseYaml } from './yaml-source.js';
 
 export interface AnnotationEdit {
-  /** A pin replaces the one of the file that matches the same; others are added behind the last. */
+  /** A pin replaces the one of the file that matches the same; others are added after the last. */
   readonly pins: readonly PinRecord[];
   /** Degrees to fix; those that are not named stay. */
   readonly mesh?: AnnotationRecord['mesh'];
@@ -17,7 +17,7 @@ export interface AnnotationEdit {
   readonly remove?: readonly PinRecord['match'][];
 }
 
-/** The text of a new file. @throws AutoparError (input) `bad-annotations` for pins that are none */
+/** The text of a new file. @throws AutoparError (input) `bad-annotations` for invalid pins */
 export async function writeAnnotations(record: AnnotationRecord): Promise<string> {
   annotationsIn({ file: null, value: record, lineOf: () => null });
   const { Document } = await import('yaml');
@@ -76,7 +76,7 @@ export async function editAnnotations(text: string, file: string, edit: Annotati
   return written;
 }
 
-/** Lines are never folded: what a long line of the author's was stays one. */
+/** Lines are never folded: a long line of the author's stays one line. */
 const STYLE = { lineWidth: 0, flowCollectionPadding: false } as const;
 
 /** How far the author indents lists and mappings. */
@@ -121,7 +121,7 @@ function indexOf(pins: YAMLSeq, match: PinRecord['match'], document: Document): 
   });
 }
 
-/** Makes a pin's node say what `pin` says; false where it does already. */
+/** Changes a pin's node to `pin`; false where they are equal already. */
 function updatePin(document: Document, node: YAMLMap, pin: PinRecord): boolean {
   const before = plain(node, document) as Readonly<Record<string, unknown>>;
   const gone = node.items.filter((pair: Pair) => pin[String(pair.key) as keyof PinRecord] === undefined);

@@ -1,6 +1,6 @@
 /**
- * @file Axes that pins name and that have one rank on a mesh. Such a pin is kept by doing nothing; where the degrees are ours
- * to choose that is hardly what its author meant, and such meshes are passed over.
+ * @file Axes that pins name and that have one rank on a mesh. Such a pin is kept by doing nothing; where the planner chooses the
+ * degrees, its author hardly means that, and such meshes are skipped.
  */
 import { deviceCount, type Mesh } from '../mesh.js';
 import { WEIGHT_AXIS } from '../roles.js';
@@ -9,8 +9,8 @@ import { doesNotFit, meshText } from './pin-error.js';
 import { sourceOf } from './resolve-annotations.js';
 
 /**
- * Refuses a mesh of several devices on which an axis that a pin names has one rank. `given` are axes whose degree the user
- * has fixed: of those 1 is meant.
+ * Rejects a mesh of several devices on which an axis that a pin names has one rank. `given` are axes whose degree the user has
+ * fixed: for these, 1 is meant.
  * @throws AutoparError `pin-does-not-fit`
  */
 export function refuseIdleAxes(annotations: Annotations, mesh: Mesh, given: ReadonlySet<string>): void {

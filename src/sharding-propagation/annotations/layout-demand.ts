@@ -1,6 +1,6 @@
 /**
- * @file A layout in text, as what is asked of a tensor: the one way in which all notations that name axes become layouts, so
- * that axes, ranks and sizes are checked once.
+ * @file A layout in text as a demand on a tensor: all notations that name axes become layouts here, so that axes, ranks and
+ * sizes are checked in one place.
  */
 import { AutoparError } from '../../ir/error.js';
 import { parseLayout } from '../layout-text.js';
@@ -8,13 +8,13 @@ import type { Mesh, SubAxis } from '../mesh.js';
 import type { LayoutDemand, PinSource } from '../pin.js';
 import { axisNames, doesNotFit, unknownAxis } from './pin-error.js';
 
-/** A tensor that something is asked of; `says` names it in errors: `operand 1 (x)`. */
+/** A tensor with a demand on it; `says` names it in errors: `operand 1 (x)`. */
 export interface DemandSubject {
   readonly says: string;
   readonly shape: readonly number[];
 }
 
-/** A layout in text. The axes are looked at first, so that a misspelt one is answered with the nearest. */
+/** A layout in text. The axes are checked first, so that the error for a misspelt one names the nearest. */
 export function demandOfLayout(text: string, tensor: DemandSubject, mesh: Mesh, source: PinSource): LayoutDemand {
   const known = new Set([...axisNames(mesh), ...WORDS]);
   const unknown = (text.match(/[A-Za-z_][\w.]*/g) ?? []).find((name) => !known.has(name));

@@ -1,6 +1,6 @@
 /**
- * @file What a pin's glob fits in a graph: nodes, tensors, modules with the nodes inside, or operators by type. A glob that
- * fits nothing is a mistake, answered with what is near.
+ * @file The targets of a pin's glob in a graph: nodes, tensors, modules with the nodes inside, or operators by type. A glob that
+ * matches nothing is an error, whose hint names near matches.
  */
 import { AutoparError } from '../../ir/error.js';
 import { fileTensorOf, type Graph, type Node } from '../../ir/graph.js';
@@ -73,7 +73,7 @@ function tensorNames(graph: Graph): ReadonlyMap<string, readonly string[]> {
   return names;
 }
 
-/** What the pin is about. @throws AutoparError `pin-matches-nothing` */
+/** The targets of a pin. @throws AutoparError `pin-matches-nothing` */
 export function targetsOf({ target: { kind, glob } }: PinAnnotation, names: GraphNames, source: PinSource): Targets {
   const fits = globMatcher(glob);
   const found = FINDERS[kind](fits, glob, names);
@@ -133,7 +133,7 @@ function matchesNothing(kind: MatchKind, glob: string, names: GraphNames, source
   );
 }
 
-/** The name is that of something inside a block. */
+/** The hint for a name of an operator or tensor inside a block. */
 function hidden(glob: string, { insideBlocks }: GraphNames): string | null {
   const fits = globMatcher(glob);
   for (const [name, block] of insideBlocks)
@@ -145,7 +145,7 @@ function hidden(glob: string, { insideBlocks }: GraphNames): string | null {
   return null;
 }
 
-/** What a glob with fewer borders would have found. */
+/** The hint with matches of a glob that has fewer borders. */
 function looser(glob: string, names: readonly string[]): string | null {
   for (const candidate of [loosened(glob), `**.${glob}`, `**${loosened(glob)}**`]) {
     const found = names.filter(globMatcher(candidate));
@@ -158,7 +158,7 @@ function looser(glob: string, names: readonly string[]): string | null {
   return null;
 }
 
-/** The nearest name; of names that differ in numbers alone, the one pattern. */
+/** The nearest name; for names that differ in numbers only, their pattern. */
 function nearGlob(glob: string, names: readonly string[]): string {
   const found = nearest(glob, names);
   if (found !== undefined || !isGlob(glob)) return offer(glob, names);

@@ -1,9 +1,9 @@
 /**
- * @file Pins from ONNX's multi-device fields: a file says per node on which devices the shards of its tensors lie. Where the
- * devices fill our mesh's axes in order, that is a layout:
+ * @file Pins from ONNX's multi-device fields: a file states per node on which devices the shards of its tensors are. Where the
+ * devices fill the mesh's axes in order, that is a layout:
  *
  *     mesh dp 2, tp 2; tensor [8, 6], dimension 1 in 2 parts, devices [-1, -2], groups {-1: [0, 2], -2: [1, 3]}
- *     rank 0 1 2 3 has part 0 1 0 1: dimension 1 lies on tp, so [-, tp]
+ *     rank 0 1 2 3 has part 0 1 0 1: dimension 1 is sharded over tp, so [-, tp]
  */
 import type { Graph, Node } from '../../ir/graph.js';
 import type { NodePlacement, ShardedDimension, ShardingSpec } from '../../ir/onnx/device-annotations.js';
@@ -17,15 +17,15 @@ import { settled } from './settle.js';
 
 export interface ModelPins {
   readonly pins: readonly Pin[];
-  /** What the file says and is not used, a line each. */
+  /** Statements of the file that are not used, a line each. */
   readonly notes: readonly string[];
 }
 
 /**
- * The pins of the configuration that is for as many devices as the stages have (the first such); none where there is none.
+ * The pins of the first configuration for as many devices as the stages have; none without such a configuration.
  * @param mesh of one stage: the devices of stage s are those from s · its size on
  * @param stages of the pipeline; 1 without one
- * @throws AutoparError (input) `pin-does-not-fit` where shards do not lie along the mesh's axes, `pins-contradict`
+ * @throws AutoparError (input) `pin-does-not-fit` where shards do not follow the mesh's axes, `pins-contradict`
  */
 export function pinsOfModel(
   { file, multiDevice }: Pick<OnnxModel, 'file' | 'multiDevice'>,
@@ -63,7 +63,7 @@ export function pinsOfModel(
   };
 }
 
-/** The stages of the configuration that is for so many devices; none where there is none. */
+/** The stages of the configuration for so many devices; none without such a configuration. */
 export function stagePinsOfModel(
   { file, multiDevice }: Pick<OnnxModel, 'file' | 'multiDevice'>,
   graph: Graph,
@@ -76,7 +76,7 @@ export function stagePinsOfModel(
   );
 }
 
-/** Placements with the nodes that they are of; a node that import has folded or joined has none. */
+/** Placements with their nodes; a node that import has folded or joined is undefined. */
 function placedNodes(
   placements: readonly NodePlacement[],
   graph: Graph,
@@ -114,7 +114,7 @@ function pinsOfPlacement(placement: NodePlacement, node: Node, file: string, gra
   ];
 }
 
-/** A dimension's piece with the axes that choose its part. */
+/** A dimension's piece, and the number of parts into which it is split. */
 interface PinnedPiece {
   readonly axis: number;
   readonly size: number;
@@ -181,7 +181,7 @@ function cutsOf(
 }
 
 /**
- * Which shard each rank of a stage holds: shards are numbered row by row over the cuts.
+ * The shard that each rank of a stage holds: shards are numbered row by row over the cuts.
  * @param first device of the stage
  */
 function shardsByRank(
@@ -211,7 +211,7 @@ function shardsByRank(
   );
 }
 
-/** Per cut the sub-axes, major to minor, whose coordinates number its parts; null where there are none. */
+/** Per cut: the sub-axes, major to minor, whose coordinates number its parts; null where there are none. */
 function axesOfCuts(
   cuts: readonly PinnedPiece[],
   shardOf: readonly number[],

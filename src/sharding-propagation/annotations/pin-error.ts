@@ -1,13 +1,13 @@
 /**
- * @file Complaints about a pin that does not fit the graph or the mesh: each begins with the pin as the user wrote it, and
- * has its file and line.
+ * @file Errors of a pin that does not fit the graph or the mesh: each begins with the pin as the user wrote it, and has its
+ * file and line.
  */
 import { AutoparError } from '../../ir/error.js';
 import { offer } from '../../ir/nearest.js';
 import { type Mesh, subAxes } from '../mesh.js';
 import type { PinSource } from '../pin.js';
 
-/** Where an error lies that a pin causes. */
+/** The file and line of an error that a pin causes. */
 export function pinPlace(source: PinSource): { readonly file?: string; readonly line?: number } {
   return {
     ...(source.file === null ? {} : { file: source.file }),
@@ -25,7 +25,7 @@ export function meshText(mesh: Mesh): string {
   return mesh.axes.map(({ name, size }) => `${name}=${size}`).join(', ');
 }
 
-/** An axis that the mesh lacks, with the nearest that it has. */
+/** The error for an axis that the mesh lacks; it names the nearest one. */
 export function unknownAxis(source: PinSource, name: string, mesh: Mesh): AutoparError {
   return doesNotFit(source, `the mesh (${meshText(mesh)}) has no axis '${name}'`, offer(name, axisNames(mesh)));
 }

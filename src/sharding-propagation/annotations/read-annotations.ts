@@ -88,7 +88,7 @@ interface Misplaced {
   readonly hint: string;
 }
 
-/** Keys that say nothing about what the pin matches. */
+/** A key that does not apply to the targets of the pin. */
 function misplacedKey(pin: PinAnnotation): Misplaced | null {
   const { kind } = pin.target;
   const has = (key: keyof PinRecord) => pin[key] !== undefined;

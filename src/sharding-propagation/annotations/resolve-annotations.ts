@@ -1,7 +1,7 @@
 /**
  * @file From annotations to pins: globs become the nodes and tensors they fit, notations become layouts, axes of factors and
- * split counts on the mesh at hand. Pins that contradict each other on one operator or tensor are refused, both named; where
- * their priorities differ, the higher one holds and the other does not apply there.
+ * split counts on the mesh at hand. Pins that contradict each other on one operator or tensor are an error that names both; where
+ * their priorities differ, the higher one applies and the other does not apply there.
  */
 import type { Graph, Node } from '../../ir/graph.js';
 import { fileTensorOf, typeOf } from '../../ir/graph.js';
@@ -32,7 +32,7 @@ export function resolveAnnotations(annotations: Annotations, graph: Graph, mesh:
   return settled(pins, graph, mesh);
 }
 
-/** Where a pin stands and what it says, short: `pins[2]: layout [dp, -] on h.*.c_fc`. */
+/** The place and the content of a pin, in short: `pins[2]: layout [dp, -] on h.*.c_fc`. */
 export function sourceOf(pin: PinAnnotation, file: string | null, keys: readonly (keyof PinAnnotation)[]): PinSource {
   const given = keys.filter((key) => pin[key] !== undefined);
   const written = given.map((key) => `${key} ${valueText(pin[key])}`).join(', ');
@@ -70,7 +70,7 @@ function pinsOf(pin: PinAnnotation, file: string | null, names: GraphNames, styl
   ];
 }
 
-/** Stage, recompute and place: kept for what comes after planning. */
+/** Stage, recompute and place: for the steps after planning. */
 function decisionsOf(pin: PinAnnotation, { name: node }: Node, file: string | null): readonly Pin[] {
   const { stage, chunk, recompute, place } = pin;
   const source = (...keys: readonly ('stage' | 'chunk' | 'recompute' | 'place')[]) => sourceOf(pin, file, keys);
@@ -100,7 +100,7 @@ function operatorPins(
   const { style, factors } = pin;
   const styled = style ? groups.flatMap(({ says, nodes }) => stylePins(style, says, nodes, styles, source)) : [];
   const about = groups.flatMap(({ nodes }) => nodes);
-  // A glob over nodes or types gathers operators of many rules: factors are about those that have them.
+  // A glob over nodes or types gathers operators of many rules: factors apply to those that have them.
   const exact = pin.target.kind === 'node' && !isGlob(pin.target.glob);
   const withFactors = about.filter((node) => {
     const known = ruleOf(viewOf(styles.graph, node)).factors;
@@ -122,7 +122,7 @@ function operatorPins(
   return [...styled, ...direct];
 }
 
-/** The pin that layouts, splits, maps and factors make together, once they are sure to agree. */
+/** One pin of layouts, splits, maps and factors, after a check that they agree. */
 function directPin(
   pin: PinAnnotation,
   node: Node,
@@ -179,7 +179,7 @@ function subjectsOf(graph: Graph, node: Node): Subjects {
   return { operands: side(node.inputs, 'operand'), results: side(node.outputs, 'result') };
 }
 
-/** Per tensor the layout where a notation gives one, else the split: they agree, and a layout says more. */
+/** Per tensor the layout where a notation gives one, else the split: they agree, and a layout is more specific. */
 function strongest(sides: readonly (readonly (LayoutDemand | null)[])[]): readonly (LayoutDemand | null)[] {
   const length = Math.max(...sides.map((side) => side.length));
   return Array.from({ length }, (_, index) => {

@@ -1,6 +1,6 @@
 /**
- * @file What is wrong with data that a JSON Schema refuses, as one sentence with a place: the first in the file that is not
- * the consequence of another.
+ * @file The fault of data that a JSON Schema rejects, as one sentence with a place: the first in the file that is not a
+ * consequence of another.
  */
 import type { ErrorObject } from 'ajv';
 import { offer } from '../../ir/nearest.js';
@@ -8,7 +8,7 @@ import type { YamlPath } from './yaml-source.js';
 
 export interface SchemaFault {
   readonly path: YamlPath;
-  /** `pins[2].styl is no key of a pin`. */
+  /** Such as `pins[2] has no key 'styl'`. */
   readonly sentence: string;
   readonly hint: string | null;
 }

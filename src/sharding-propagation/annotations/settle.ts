@@ -1,6 +1,6 @@
 /**
- * @file Pins of one operator or tensor side by side: those that contradict each other directly are refused, or the lower
- * priority gives way. What is asked of a tensor is asked of its maker's result, and of a weight's readers.
+ * @file Compares pins on one operator or tensor: pins that contradict each other directly are an error, or the lower priority
+ * gives way. A demand on a tensor is one on its producer's result, and on the readers of a weight.
  */
 import { AutoparError } from '../../ir/error.js';
 import type { FactorRule } from '../../ir/factor-rule.js';
@@ -35,7 +35,7 @@ interface Clash {
   readonly problem: string;
 }
 
-/** What is asked of a node, and by which pin. */
+/** The demand of a pin on a node. */
 interface Demand {
   readonly pin: Pin;
   readonly asked: AskedOfOperator;

@@ -1,13 +1,13 @@
 /**
  * @file Styles of modules, as PyTorch's tp_plan and parallelize_module have them, over the axis tp:
  *
- *     colwise     products with a weight have its columns on tp, and so has the bias that follows
- *     rowwise     they sum over tp, and the sum is made before anything else is done with it
- *     pairwise    of an MLP or an attention: the first products colwise, those that read them rowwise, and so on in turn
- *     sequence    norms and element-wise operators have the sequence on tp
- *     replicate   nothing is on tp
+ *     colwise     operators with a weight shard its columns over tp, and so does the bias that follows
+ *     rowwise     they sum over tp, and the sum is reduced before anything else is done with it
+ *     pairwise    for an MLP or an attention: the first such operators colwise, those that read them rowwise, and so on in turn
+ *     sequence    norms and element-wise operators shard the sequence over tp
+ *     replicate   nothing is sharded over tp
  *
- * What a style does not mention (dp, other operators) is free. Products are those of the forward: their gradients follow them.
+ * A style leaves everything else free (dp, other operators). It applies to operators of the forward: gradients follow them.
  */
 import type { Graph, Node } from '../../ir/graph.js';
 import { weightTensors } from '../../ir/of-weights.js';
@@ -22,7 +22,7 @@ import { doesNotFit } from './pin-error.js';
 import { sequenceFactors } from './sequence-factors.js';
 import { type WeightProduct, weightProduct } from './weight-products.js';
 
-/** What styles ask the graph, computed when first asked. */
+/** Facts about the graph that styles need, computed on first use. */
 export interface StyleContext {
   readonly graph: Graph;
   readonly mesh: Mesh;
@@ -41,7 +41,7 @@ export function styleContext(graph: Graph, mesh: Mesh): StyleContext {
 
 /**
  * The pins that a style means for the nodes of one module. None on a mesh without tp.
- * @throws AutoparError `pin-does-not-fit` where the module has nothing that the style is about, or too little of it for tp
+ * @throws AutoparError `pin-does-not-fit` where the style applies to nothing in the module, or to too little of it for tp
  */
 export function stylePins(
   style: Style,
@@ -94,7 +94,7 @@ function colwise(product: WeightProduct, styling: Styling): readonly OperatorPin
   return [{ kind: 'operator', node: node.name, source, axes: { [column]: tp }, eitherPiece: [column] }, ...biases];
 }
 
-/** The pin of an element-wise operator that adds a weight along the cut dimension; none for any other reader. */
+/** The pin of an element-wise operator that adds a weight along the sharded dimension; none for any other reader. */
 function biasPin(
   reader: Node,
   product: string,
@@ -121,7 +121,7 @@ function rowwise(product: WeightProduct, styling: Styling): readonly OperatorPin
   return [{ kind: 'operator', node: node.name, source, axes: { [row]: tp }, eitherPiece: [row], reduced: true }];
 }
 
-/** Products by how many others stand before them in the module: even ones colwise, odd ones rowwise. */
+/** Products by the number of others before them in the module: even ones colwise, odd ones rowwise. */
 function pairwise(styling: Styling): readonly OperatorPin[] {
   const { module, nodes, source } = styling;
   const products = new Map(productsOf(styling).map((product) => [product.node, product]));

@@ -5,7 +5,7 @@
 /** Numbers, texts (with or without quotes), null (`None` without quotes, `_`), and tuples or lists of them. */
 export type TupleValue = number | string | null | readonly TupleValue[];
 
-/** The values that follow each other in the text; null where it is no sequence of values. */
+/** The values that follow each other in the text; null where it is not a sequence of values. */
 export function tupleValues(text: string): readonly TupleValue[] | null {
   const tokens = text.match(TOKEN) ?? [];
   if (tokens.join('').replace(/\s/g, '') !== text.replace(/\s/g, '')) return null;

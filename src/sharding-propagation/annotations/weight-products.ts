@@ -1,6 +1,6 @@
 /**
- * @file Operators that meet a weight: matrix products, convolutions and table lookups, with the factors that a style puts tp
- * on. A colwise style cuts the factor that weight and result have and the data lacks; rowwise the one that is summed over.
+ * @file Operators with a weight: matmuls, convolutions and table lookups, with the factors that a style shards over tp. Colwise
+ * shards the factor that weight and result have and the data lacks; rowwise shards the one that is summed over.
  *
  *     MatMul *b m k+, *b k+ n -> *b m n     columns n, rows k
  *     Gather v+mask d, *i -> *i d           columns d, rows v (the vocabulary)
@@ -21,7 +21,7 @@ export interface WeightProduct {
   readonly row: string | null;
 }
 
-/** The node as a product with a weight; null where it is none. */
+/** The node as a product with a weight; null where it is not one. */
 export function weightProduct(graph: Graph, node: Node, weights: ReadonlySet<string>): WeightProduct | null {
   const entry = entryOf(node.op, node.domain);
   const multiplies = entry?.family === 'contraction' || entry?.family === 'convolution';

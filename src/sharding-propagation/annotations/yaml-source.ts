@@ -1,6 +1,6 @@
 /**
- * @file YAML (and JSON, which is YAML) with its line numbers kept, so that every later complaint can say where. Hostile
- * files are refused: too large, nested too deeply, aliases that unfold without end.
+ * @file YAML (and JSON, which is YAML) with its line numbers kept, so that every later error can name the line. Hostile
+ * files are rejected: too large, nested too deeply, aliases that unfold without end.
  */
 import { readFile, stat } from 'node:fs/promises';
 import type { Document, Node } from 'yaml';
@@ -110,7 +110,7 @@ function plainValue(document: Document.Parsed, file: string): unknown {
   }
 }
 
-/** An alias may stand inside what it stands for; no schema, and nothing that prints a value, comes to an end there. */
+/** Rejects an alias inside the value that it stands for: schema checks and printing would not come to an end there. */
 function checkEnds(value: unknown, file: string): void {
   const around = new Set<unknown>();
   const seen = new Set<unknown>();

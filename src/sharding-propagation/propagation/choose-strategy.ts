@@ -1,7 +1,7 @@
 /**
- * @file The strategy of an operator, from the cuts that its tensors have in the end.
+ * @file The strategy of an operator, from the final cuts of its tensors.
  *
- * What an operator sums is paid at once: by an all-reduce, or scattered onto the factor on which its result has just those
+ * Sums of an operator are reduced at once: by an all-reduce, or scattered onto the factor on which its result has just those
  * axes. Partial sums are left, and passed through, only where a pin asks for them.
  */
 import type { Mesh, SubAxis } from '../mesh.js';
@@ -44,13 +44,13 @@ export function chooseStrategy(cells: OperatorCells, resolved: ResolvedCuts, opt
   return REPLICATED;
 }
 
-/** Cuts of factors, best first: all that was propagated; less of what a pinned result or legality forbids. */
+/** Cuts of factors, best first: all that was propagated; then without those that a pinned result or legality forbids. */
 function* attempts(cells: OperatorCells, { cuts }: ResolvedCuts, options: ResolveOptions): Generator<readonly Cut[]> {
   yield cuts;
   const { demands } = options;
   const pinned = new Set([...(demands?.results.values() ?? [])].flatMap(axesOfCut));
   if (pinned.size > 0) yield resolveCuts(cells, { ...options, unsummed: pinned }).cuts;
-  // One factor fewer at a time: what is left is legal at the latest when nothing is.
+  // One sharded factor fewer at a time: in the end nothing is sharded, which is legal.
   const fixed = demands?.fixed;
   let rest = cuts;
   for (let factor = cuts.length - 1; factor >= 0; factor--) {
@@ -75,7 +75,7 @@ function placementsOf(cells: OperatorCells, cuts: readonly Cut[], mesh: Mesh): F
   return Object.keys(pieces).length > 0 ? { axes, pieces } : { axes };
 }
 
-/** What cuts a factor at its major end without a gap: all that may be said without pieces. */
+/** The items that shard a factor from its major end without a gap: all that can be written without pieces. */
 function majorRun(cut: Cut, { size }: CellFactor): Cut {
   let end = size;
   return restrictCut(cut, (item: CutItem) => {
@@ -85,7 +85,7 @@ function majorRun(cut: Cut, { size }: CellFactor): Cut {
   });
 }
 
-/** What may be done with what is pending, and what may be carried, most wanted first. */
+/** Strategies with the possible treatments of pending reductions and carried axes, most wanted first. */
 function* variants(
   placed: FactorAxes,
   cells: OperatorCells,
@@ -102,7 +102,7 @@ function* variants(
     yield { ...plain, pending: { kind: 'all-reduce' } };
   }
   if (!demands || demands.pins.length === 0) return;
-  // Pins may ask for partial sums: left by what is summed over, or carried by a linear operator.
+  // Pins may ask for partial sums: left by the factors that are summed over, or carried by a linear operator.
   if (pending.length > 0) {
     for (const { name } of cells.factors) yield { ...plain, pending: { kind: 'scatter', factor: name } };
     yield plain;
@@ -126,7 +126,7 @@ function partialAxes({ pins }: OperatorDemands): readonly SubAxis[] {
   ];
 }
 
-/** The factor on which the result has just the axes that are pending, behind those that the factor has anyway. */
+/** The factor on which the result has just the axes that are pending, after those that the factor has anyway. */
 function scatterOf(cells: OperatorCells, cuts: readonly Cut[], pending: readonly SubAxis[]): PendingReduction | null {
   const result = cells.sides.find((side) => side.kind === 'result');
   const tensor = result?.cuts;

@@ -1,10 +1,10 @@
 /**
- * @file What a pin claims of an operator's factors, however it was written.
+ * @file The claims of a pin on an operator's factors, in whichever notation.
  *
- *     factors {n: tp}                  n is cut by tp
- *     operand 1 has layout [-, tp]     k is whole, n is cut by tp
- *     operand 0 is split (4, 2)        m is in 4 parts, k in 2, by whichever axes
- *     the result has layout [dp, tp]   of a sum: m and n end up so, cut or scattered; of anything else: they are cut so
+ *     factors {n: tp}                  n is sharded over tp
+ *     operand 1 has layout [-, tp]     k is whole, n is sharded over tp
+ *     operand 0 is split (4, 2)        m is in 4 parts, k in 2, over any axes
+ *     the result has layout [dp, tp]   for a sum: m and n end up so, sharded or scattered; else: they are sharded so
  */
 import { demandText } from '../annotations/agreement.js';
 import { borderProblem } from '../halo.js';
@@ -31,25 +31,25 @@ import { pinCannotBeKept } from './refusals.js';
 export interface CountedFactors {
   readonly factors: readonly number[];
   readonly parts: number;
-  /** The dimension of a sum's result that is meant, where it is one: a scatter may make some of the parts. */
+  /** For a sum's result, its tensor and dimension: a scatter may make some of the parts. Else null. */
   readonly result: { readonly tensor: string; readonly dimension: number } | null;
 }
 
 /** By number of the factor. */
 export interface Claims {
   readonly pin: OperatorPin;
-  /** From the pin's target to the operator: the tensor that it names, or nothing. */
+  /** The path from the pin's target to the operator: the tensor that it names, or nothing. */
   readonly path: readonly string[];
   readonly cuts: ReadonlyMap<number, Cut>;
   readonly counts: readonly CountedFactors[];
-  /** Of an operator that sums: how results lie once the sum is paid. */
+  /** For an operator that sums: the cuts of results after the reduction. */
   readonly results: ReadonlyMap<number, Cut>;
 }
 
-/** A factor whose axes may as well shard a piece of it: as which cut they are meant. */
+/** Chooses the cut that is meant by axes of a factor that may instead shard a piece of it. */
 export type ChoosePiece = (factor: number, axes: readonly SubAxis[]) => Cut;
 
-/** @throws AutoparError `pin-cannot-be-kept` where a claim is none that the rule allows */
+/** @throws AutoparError `pin-cannot-be-kept` where the rule does not allow a claim */
 export function claimsOf(
   pin: OperatorPin,
   path: readonly string[],
@@ -193,7 +193,7 @@ function sameFactorClash(first: Claims, second: Claims, cells: OperatorCells, me
   return null;
 }
 
-/** Parts that a pin asks of a factor: those of a dimension that is nothing else, or one part of a dimension left whole. */
+/** Parts that a pin asks of a factor: those of a dimension of this factor alone, or 1 for a dimension left whole. */
 function countOf(claims: Claims, factor: number): number | null {
   for (const { factors, parts, result } of claims.counts)
     if (result === null && factors.includes(factor) && (factors.length === 1 || parts === 1)) return parts;

@@ -1,12 +1,12 @@
 /**
- * @file Cuts: how one dimension, or one factor, lies over sub-axes, each item with the place at which it cuts.
+ * @file Cuts: how one dimension, or one factor, is sharded over sub-axes, each item with the place at which it shards.
  *
  *     [dp, whole 4, tp, whole 32]   of 512 over dp 2, tp 2   =   dp at stride 256, tp at stride 32
  *
- * An item covers the positions from its stride to stride · size. Cuts of one dimension can be joined as long as what they
- * cover is disjoint: dp on the batch and tp on the sequence meet in a dimension that is both, whichever came first. What a
- * layout says in pieces (digits.ts) is the same thing written major to minor; here it is written so that it can be moved
- * between a dimension and the factors that the dimension is made of.
+ * An item covers the positions from its stride to stride · size. Cuts of one dimension can be joined as long as the positions
+ * that they cover are disjoint: dp on the batch and tp on the sequence meet in a dimension that is both, whichever came first.
+ * The pieces of a layout (digits.ts) are the same cuts, written major to minor; the form here can be moved between a dimension
+ * and the factors that the dimension is made of.
  *
  * Sizes that axes do not divide are padded: then one item has all the axes and covers the whole unit that they share, six
  * heads over tp 4 as {axes: tp, size: 6}.
@@ -17,7 +17,7 @@ import { axesSize, type Mesh, type SubAxis, subAxisSize } from '../mesh.js';
 import { type FactorPieces, pieceName } from '../refine.js';
 
 export interface CutItem {
-  /** One sub-axis; or, of a unit that they do not divide, all of those that share it, major to minor. */
+  /** One sub-axis; or, for a unit that they do not divide, all of those that share it, major to minor. */
   readonly axes: readonly SubAxis[];
   /** Positions along the unit: the sub-axis' size, or the unpadded size of the unit. */
   readonly size: number;
@@ -25,12 +25,12 @@ export interface CutItem {
   readonly stride: number;
 }
 
-/** Major to minor; empty where nothing is cut. */
+/** Major to minor; empty where nothing is sharded. */
 export type Cut = readonly CutItem[];
 
 export const WHOLE: Cut = [];
 
-/** A factor or dimension of `size` cut at its major end, padded where the axes do not divide it. */
+/** A factor or dimension of `size` sharded at its major end, padded where the axes do not divide it. */
 export function plainCut(axes: readonly SubAxis[], size: number, mesh: Mesh): Cut {
   if (axes.length === 0) return WHOLE;
   if (size % axesSize(mesh, axes) !== 0) return [{ axes, size, stride: 1 }];
@@ -43,7 +43,7 @@ export function plainCut(axes: readonly SubAxis[], size: number, mesh: Mesh): Cu
 }
 
 /**
- * A cut of all positions as one of so many others: of what windows read as of what they make. Others than plain ones are none.
+ * A cut of `from` positions as one of `to` positions: those that windows read and make. A cut that is not plain becomes WHOLE.
  */
 export function resizedCut(cut: Cut, from: number, to: number, mesh: Mesh): Cut {
   if (from === to || cut.length === 0) return cut;
@@ -65,7 +65,7 @@ export function joinCuts(cuts: readonly Cut[], sizes: readonly number[]): Cut {
   return items;
 }
 
-/** The part of a dimension's cut that lies within each of its factors. What lies across two of them is left out. */
+/** The part of a dimension's cut within each of its factors. Items across two factors are left out. */
 export function splitCut(cut: Cut, sizes: readonly number[]): readonly Cut[] {
   if (cut.length === 0) return sizes.map(() => WHOLE);
   if (sizes.length === 1) return [cut];
@@ -88,8 +88,8 @@ export function splitCut(cut: Cut, sizes: readonly number[]): readonly Cut[] {
 }
 
 /**
- * A cut with as much of another as fits in beside it and is accepted; the very same object where that is nothing. Where an
- * item does not fit, those that continue it do not come alone.
+ * A cut joined with as much of another as fits beside it and is accepted; the same object where nothing is added. Where an
+ * item does not fit, items that continue it are left out too.
  */
 export function mergeCuts(base: Cut, added: Cut, total: number, accept: (item: CutItem) => boolean): Cut {
   let result = base;
@@ -102,7 +102,7 @@ export function mergeCuts(base: Cut, added: Cut, total: number, accept: (item: C
   return result;
 }
 
-/** The cut without items that are refused, nor what continues those. */
+/** The cut without refused items, and without items that continue those. */
 export function restrictCut(cut: Cut, accept: (item: CutItem) => boolean): Cut {
   const kept: CutItem[] = [];
   keepRuns(cut, (item) => {
@@ -130,13 +130,13 @@ export function axesOfCut(cut: Cut): readonly SubAxis[] {
   return cut.flatMap((item) => item.axes);
 }
 
-/** A factor's axes as a strategy gives them: plain, or of the pieces that the factor is to be seen as. */
+/** A factor's axes in a strategy: on the factor itself, or on the pieces that the factor is to be seen as. */
 export interface FactorPlacement {
   readonly axes: Readonly<Record<string, readonly SubAxis[]>>;
   readonly sizes: readonly number[] | null;
 }
 
-/** How a strategy says that a factor of `size` is cut so. */
+/** The axes and pieces by which a strategy gives a factor of `size` this cut. */
 export function placementOf(factor: string, cut: Cut, size: number, mesh: Mesh): FactorPlacement {
   if (cut.length === 0) return { axes: {}, sizes: null };
   const pieces = piecesOfCut(cut, size, mesh);
@@ -149,7 +149,7 @@ export function placementOf(factor: string, cut: Cut, size: number, mesh: Mesh):
   return { axes, sizes: pieces.map((piece) => piece.size) };
 }
 
-/** How a factor of `size` is cut by axes on it or on its pieces. */
+/** The cut of a factor of `size` by axes on it or on its pieces. */
 export function cutOfPlacement(
   factor: string,
   size: number,
@@ -165,7 +165,7 @@ export function cutOfPlacement(
   );
 }
 
-/** The layout of a tensor of `shape` cut so, not partial, in merged form. */
+/** The layout of a tensor of `shape` with these cuts, not partial, in merged form. */
 export function layoutOfCuts(shape: readonly number[], cuts: readonly Cut[], mesh: Mesh): Layout {
   const dims: Piece[][] = [];
   const extents: Extent[][] = [];
@@ -179,7 +179,7 @@ export function layoutOfCuts(shape: readonly number[], cuts: readonly Cut[], mes
   return normalise(dims, [], mesh, extents);
 }
 
-/** Per dimension how a layout cuts it. */
+/** Per dimension the cut of a layout. */
 export function cutsOfLayout(layout: Layout, mesh: Mesh): readonly Cut[] {
   return layout.dims.map((pieces, dimension) => {
     if (pieces.every((piece) => piece.axes.length === 0)) return WHOLE;
@@ -189,7 +189,7 @@ export function cutsOfLayout(layout: Layout, mesh: Mesh): readonly Cut[] {
 }
 
 /**
- * Pieces with unpadded sizes: runs of axes with the whole positions behind them, which padded runs leave to a piece of their own.
+ * Pieces with unpadded sizes: runs of axes with the whole positions behind them, which are pieces of their own after padded runs.
  */
 function piecesOfCut(cut: Cut, size: number, mesh: Mesh): readonly Piece[] {
   const pieces: { size: number; axes: readonly SubAxis[]; padded: boolean }[] = [];
@@ -230,8 +230,8 @@ function cutOfDigits(digits: ReturnType<typeof digitsOf>): Cut {
 }
 
 /**
- * The cut of a padded dimension. Extents have joined what stands behind a padded unit with it, so the unit is the smallest
- * part whose padding is the one that they tell.
+ * The cut of a padded dimension. Extents have joined the parts behind a padded unit with it, so the stride of the unit is the
+ * smallest one with which padding gives the size of the extent.
  */
 function paddedCut(pieces: readonly Piece[], parts: readonly Extent[], mesh: Mesh): Cut {
   const digits = [...digitsOf(pieces, mesh)];
@@ -270,7 +270,7 @@ function paddedPart(digits: ReturnType<typeof digitsOf>, { size, valid }: Extent
   return WHOLE;
 }
 
-/** Goes through a cut; what continues a refused item without a gap is refused with it. */
+/** Goes through a cut; items that continue a refused item without a gap are refused with it. */
 function keepRuns(cut: Cut, keep: (item: CutItem) => boolean): void {
   let refusedAt = 0;
   for (const item of cut) {
@@ -282,7 +282,7 @@ function inserted(cut: Cut, item: CutItem, total: number): Cut | null {
   const end = item.stride * item.size;
   if (total % end !== 0) return null;
   const covered = cut.filter((own) => own.stride >= item.stride && own.stride * own.size <= end);
-  // A padded unit takes over from what cuts the same unit by the first of its axes.
+  // A padded unit replaces items that shard the same unit by the first of its axes.
   const takesOver = item.axes.length > 1 && startsWith(item.axes, axesOfCut(covered));
   const others = takesOver ? cut.filter((own) => !covered.includes(own)) : cut;
   for (const own of others) {

@@ -1,7 +1,7 @@
 /**
- * @file All pins of a graph, brought to the operators and tensors that they bind: of a computed tensor its maker, of a weight
- * its readers (each has its block cut from the file). They limit propagation from the first; they feed it in the round of
- * their priority.
+ * @file All pins of a graph, assigned to the operators and tensors that they bind: pins on a computed tensor bind its producer,
+ * pins on a weight bind its readers (each has its shard cut from the file). They limit propagation from the start; they feed it
+ * in the round of their priority.
  */
 import type { Graph, Node } from '../../ir/graph.js';
 import { demandsAgree, demandText } from '../annotations/agreement.js';
@@ -22,10 +22,10 @@ export interface FixedCut {
 
 export interface OperatorDemands {
   readonly pins: readonly OperatorPin[];
-  /** By number of the factor. Split counts come in once their axes are chosen. */
+  /** By number of the factor. Split counts are added once their axes are chosen. */
   readonly fixed: Map<number, FixedCut>;
   readonly counts: readonly (CountedFactors & { readonly source: PinSource; readonly round: number })[];
-  /** How results of a sum lie in the end: factors may be cut by no more than that. */
+  /** The final cuts of a sum's results: factors may be sharded by no more than these. */
   readonly results: ReadonlyMap<number, Cut>;
   /** Axes that it may not use. */
   readonly without: ReadonlySet<SubAxis>;
@@ -34,7 +34,7 @@ export interface OperatorDemands {
 export interface TensorDemand {
   readonly demand: LayoutDemand;
   readonly limits: readonly Limit[];
-  /** What the pin puts there; null where only parts are counted. */
+  /** The cuts that the pin asks for; null where only parts are counted. */
   readonly cuts: readonly Cut[] | null;
   readonly source: PinSource;
   readonly round: number;
@@ -51,11 +51,11 @@ export interface Demands {
   readonly operators: ReadonlyMap<string, OperatorDemands>;
   readonly tensors: ReadonlyMap<string, TensorDemand>;
   readonly overruled: readonly Overruled[];
-  /** How many priorities there are: the rounds of propagation, highest first. */
+  /** Number of priorities: the rounds of propagation, highest first. */
   readonly rounds: number;
 }
 
-/** What collecting needs to know of the graph. */
+/** Facts about the graph that collecting needs. */
 export interface DemandContext {
   readonly graph: Graph;
   readonly mesh: Mesh;

@@ -1,6 +1,6 @@
 /**
- * @file An operator as propagation looks at it: its factors, and for each of its tensors which factors make each dimension.
- * The cells of this table are where layouts meet.
+ * @file An operator for propagation: its factors, and for each of its tensors the factors that make each dimension.
+ * Layouts meet in the cells of this table.
  *
  *     MatMul *b m k+, *b k+ n → *b m n       b     m     k     n
  *     x  [8, 64, 32]                        dp    ·     ·
@@ -31,7 +31,7 @@ export interface CellFactor {
 /** A tensor's dimension as factors, by number. */
 export interface CellDimension {
   readonly factors: readonly number[];
-  /** Positions of each factor here: under windows others than the factor has that is cut with them. */
+  /** Positions of each factor here: under windows, these differ from those of the factor that is sharded with it. */
   readonly sizes: readonly number[];
   readonly size: number;
 }
@@ -39,7 +39,7 @@ export interface CellDimension {
 /** One operand or result. */
 export interface CellSide {
   readonly tensor: string;
-  /** How the tensor is cut so far; undefined for one that takes no part. */
+  /** The cuts of the tensor so far; undefined for one that takes no part. */
   readonly cuts: TensorCuts | undefined;
   readonly kind: 'operand' | 'result';
   readonly index: number;
@@ -48,9 +48,9 @@ export interface CellSide {
 }
 
 /**
- * When an operator's turn comes. Shapes are carried through what leaves them alone before anything is decided by what does
- * not: element-wise operators and views of tensors with one reader, then those with several; contractions from operands
- * to results, then back; last of all what makes a dimension that no operand has.
+ * The turns of operators. Layouts are carried through operators that leave shapes alone before others decide anything:
+ * element-wise operators and views of tensors with one reader, then those with several; contractions from operands
+ * to results, then back; last of all operators that make a dimension that no operand has.
  */
 export const TURNS = ['single-use', 'multi-use', 'contraction', 'contraction-back', 'broadcast'] as const;
 
@@ -65,11 +65,11 @@ export interface OperatorCells {
   /** Operands first. */
   readonly sides: readonly CellSide[];
   readonly contracts: boolean;
-  /** The turns that it has. */
+  /** The turns in which it takes part. */
   readonly turns: readonly WalkDirection[];
 }
 
-/** What the tables are made from. */
+/** The input of the tables. */
 export interface CellsQuestion {
   readonly graph: Graph;
   readonly cuts: AllCuts;
@@ -125,7 +125,7 @@ function ruleCells(rule: FactorRule, entry: OperatorEntry, view: OperatorView): 
     const contracting = kind === 'contracting' || kind === 'mask';
     factors.push({ name, size, kind, usable: size > 1 && LOWERED[kind](entry), contracting });
   }
-  // What windows read is cut as what they make is.
+  // The factor that windows read is sharded as the factor that they make.
   for (const { name, halo } of rule.factors.values()) if (halo) numbers.set(name, numbers.get(halo.of) ?? -1);
   const dimensions = (dims: FactorRule['inputs'], types: OperatorView['inputs']) =>
     types.map((type, index) => {

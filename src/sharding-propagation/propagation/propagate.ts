@@ -6,8 +6,8 @@
  *   rounds     pins of the highest priority until nothing changes, then those of the next; at last the batch over dp
  *   turns      element-wise operators and views first, contractions next, what broadcasts last (operator-cells.ts)
  *   operators  those whose tensors changed, in the order in which that happened
- * and in each operator conflicts are settled for the larger tensor (resolve.ts). Cuts only grow, and an operator is looked at
- * again only where one of its tensors changed: time goes with the size of the graph.
+ * and in each operator conflicts are settled for the larger tensor (resolve.ts). Cuts only grow, and an operator is visited
+ * again only where one of its tensors changed: time grows with the size of the graph.
  */
 import { batchStarts, followBatch } from '../../ir/batch.js';
 import { sequenceDimensions } from '../../ir/dimension-roles.js';
@@ -29,7 +29,7 @@ import { scatteredCut, splitCuts } from './split-axes.js';
 import { AllCuts, type TensorCuts } from './tensor-cuts.js';
 
 export interface PropagationOptions {
-  /** Whether the batch is laid over dp where pins leave that open; it is by default. */
+  /** Whether the batch is sharded over dp where pins leave that open; it is by default. */
   readonly batch?: boolean;
 }
 
@@ -37,10 +37,10 @@ export interface Propagation {
   readonly mesh: Mesh;
   /** By operator group. */
   readonly strategies: ReadonlyMap<string, Strategy>;
-  /** Of every tensor the layout that was carried to it; nothing is partial. */
+  /** For every tensor the layout that was carried to it; nothing is partial. */
   readonly layouts: ReadonlyMap<string, Layout>;
   readonly reasons: Reasons;
-  /** Tensors of which a pin says how they lie. */
+  /** Tensors whose layouts pins state. */
   readonly pinned: ReadonlySet<string>;
   /** Pins that give way to one of higher priority. */
   readonly overruled: readonly Overruled[];
@@ -64,7 +64,7 @@ const TURN_NUMBERS: Readonly<Record<WalkDirection, number>> = Object.fromEntries
   TURNS.map((turn, index) => [turn, index]),
 ) as Record<WalkDirection, number>;
 
-/** Where families begin that an axis is laid on without a pin. */
+/** The dimensions at which families begin that an axis shards without a pin. */
 const DIMENSIONS: Readonly<Partial<Record<FactorFamily, (graph: Graph) => readonly BatchDimension[]>>> = {
   batch: batchStarts,
   sequence: sequenceDimensions,
@@ -138,7 +138,7 @@ class Propagating {
       if ([...fixed.values()].some(({ round }) => round === this.round)) this.enqueue(this.cellsNamed(node));
   }
 
-  /** Pins that count parts get their axes one after the other, each when what those before it say has arrived. */
+  /** Pins that count parts get their axes one after the other, each when the effects of those before it have arrived. */
   private startSplits(): void {
     const here = <Item extends { readonly round: number }>(items: readonly Item[]) =>
       items.filter(({ round }) => round === this.round);
@@ -187,7 +187,7 @@ class Propagating {
     }
   }
 
-  /** An input's dimension in so many parts: by what is there, and by axes that the input does not use, in the mesh's order. */
+  /** An input's dimension in so many parts: by its axes so far, and by axes that the input does not use, in the mesh's order. */
   private countedCut(tensor: TensorCuts, dimension: number, parts: number): Cut {
     const used = new Set(tensor.rounds.keys());
     const axes = (tensor.cuts[dimension] ?? WHOLE).flatMap((item) => item.axes);
@@ -200,7 +200,7 @@ class Propagating {
     return rest === 1 ? plainCut(axes, tensor.shape[dimension] ?? 1, this.mesh) : WHOLE;
   }
 
-  /** What data axes take of the inputs: the batch over dp, the sequence over sp, where they divide them. */
+  /** Shards inputs over data axes: the batch over dp, the sequence over sp, where they divide them. */
   private startBatch(): void {
     for (const { name, size: ranks, subAxes } of dataAxes(this.mesh)) {
       if (ranks === 1) continue;
@@ -247,7 +247,7 @@ class Propagating {
     }
   }
 
-  /** A factor's cut onto a dimension of which it is a part; `base` positions lie below it. */
+  /** Carries a factor's cut onto a dimension of which it is a part; `base` is the number of positions below it. */
   private carry(
     cells: OperatorCells,
     factor: number,
@@ -284,7 +284,7 @@ class Propagating {
     return resolveCuts(cells, { mesh: this.mesh, demands, round: this.round, backward });
   }
 
-  /** The first cause of an axis on a factor is the one that is kept: it lies before everything that followed from it. */
+  /** Only the first cause of an axis on a factor is kept: it comes before everything that followed from it. */
   private note(cells: OperatorCells, { cuts, causes }: ResolvedCuts): void {
     if (causes.size === 0) return;
     const known = this.factorReasons.get(cells.node.name) ?? [];

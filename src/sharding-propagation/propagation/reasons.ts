@@ -1,5 +1,5 @@
 /**
- * @file Why an axis lies where it does: each step of propagation notes what it followed from, so that the chain leads back
+ * @file Why an axis shards a dimension or a factor: each step of propagation notes its cause, so that the chain leads back
  * to what a person wrote.
  *
  *     y dimension 1 is on tp     since  fc2 factor n
@@ -9,10 +9,10 @@
 import type { SubAxis } from '../mesh.js';
 import type { PinSource } from '../pin.js';
 
-/** What put an axis on a dimension of a tensor, or on a factor of an operator. */
+/** The cause of an axis on a dimension of a tensor, or on a factor of an operator. */
 export type Cause =
   | { readonly kind: 'pin'; readonly source: PinSource }
-  /** The batch is shared out over dp where nothing else is said. */
+  /** The batch is sharded over dp where no pin decides otherwise. */
   | { readonly kind: 'batch' }
   | { readonly kind: 'operator'; readonly node: string; readonly factor: string }
   | { readonly kind: 'tensor'; readonly tensor: string; readonly dimension: number };
@@ -30,22 +30,22 @@ export interface FactorReason {
 }
 
 /**
- * By tensor and by operator, in the order in which they came about. An operator's hold what it passed on at some time, even
- * where its strategy is another in the end.
+ * By tensor and by operator, in the order in which they came about. The reasons of an operator include those that it passed on
+ * at some time, even where its final strategy is another.
  */
 export interface Reasons {
   readonly tensors: ReadonlyMap<string, readonly TensorReason[]>;
   readonly operators: ReadonlyMap<string, readonly FactorReason[]>;
 }
 
-/** One step of a chain: what is on the axis. Its cause is the next step, or the end. */
+/** One step of a chain: a place of the axis. Its cause is the next step, or the end. */
 export type ReasonStep =
   | { readonly at: 'tensor'; readonly tensor: string; readonly dimension: number }
   | { readonly at: 'operator'; readonly node: string; readonly factor: string }
   | { readonly at: 'pin'; readonly source: PinSource }
   | { readonly at: 'batch' };
 
-/** From a tensor back to the pin (or the batch) that an axis on it came from; empty where the axis does not cut it. */
+/** From a tensor back to the pin (or the batch) that an axis on it came from; empty where the axis does not shard it. */
 export function tensorChain(reasons: Reasons, tensor: string, axis: SubAxis): readonly ReasonStep[] {
   const reason = reasons.tensors.get(tensor)?.find((own) => own.axis === axis);
   if (!reason) return [];

@@ -5,7 +5,7 @@ import { AutoparError } from '../../ir/error.js';
 import { pinPlace } from '../annotations/pin-error.js';
 import type { PinSource } from '../pin.js';
 
-/** One of two pins that meet: what it says, and the nodes and tensors that lead from its target to the meeting place. */
+/** One of two pins that meet, with the nodes and tensors that lead from its target to the meeting place. */
 export interface MeetingPin {
   readonly source: PinSource;
   readonly path: readonly string[];

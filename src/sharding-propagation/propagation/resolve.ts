@@ -1,12 +1,12 @@
 /**
- * @file One operator's step: what its tensors say of each factor is joined into one cut per factor.
+ * @file One operator's step: the contributions of its tensors to each factor are joined into one cut per factor.
  *
- *     contributions     x says m on dp, w says n on tp and k on dp        (m·k, k·n)
+ *     contributions     x has m on dp, w has n on tp and k on dp          (m·k, k·n)
  *     in order          rounds first, then operands before results of a sum, then larger tensors before smaller ones
  *     joined            m on dp, n on tp; k gets nothing, for dp is taken
  *
- * Every contribution is taken as far as it fits: its longest beginning whose axes no other factor has, that the factor may
- * take, and that cuts nothing twice. So where tensors agree the longest common layout results, and where they do not, the
+ * Every contribution is taken as far as it fits: its longest prefix whose axes no other factor has, that the factor may
+ * take, and that shards nothing twice. So where tensors agree the longest common layout results, and where they do not, the
  * layout of the larger tensor wins. Pins come first and let nothing else onto their factors.
  */
 import { axesSize, type Mesh, type SubAxis } from '../mesh.js';
@@ -19,24 +19,24 @@ import type { Cause } from './reasons.js';
 export interface ResolveOptions {
   readonly mesh: Mesh;
   readonly demands: OperatorDemands | undefined;
-  /** The round that runs: pins of later ones limit, but say nothing yet. */
+  /** The current round: pins of later ones limit, but contribute nothing yet. */
   readonly round: number;
-  /** Whether results of a sum are listened to. */
+  /** Whether the layouts of a sum's results contribute. */
   readonly backward: boolean;
-  /** Axes that may not shard what is summed over. */
+  /** Axes that may not shard factors that are summed over. */
   readonly unsummed?: ReadonlySet<SubAxis>;
 }
 
 export interface ResolvedCuts {
   /** By number of the factor. */
   readonly cuts: readonly Cut[];
-  /** By axis: what put it on its factor. */
+  /** By axis: the cause of its place on its factor. */
   readonly causes: ReadonlyMap<SubAxis, Cause>;
   /** The earliest round that any of it came from, by axis. */
   readonly rounds: ReadonlyMap<SubAxis, number>;
 }
 
-/** Nothing has arrived. */
+/** No cuts have arrived. */
 const NOTHING: ResolvedCuts = { cuts: [], causes: new Map(), rounds: new Map() };
 
 interface Contribution {
@@ -99,7 +99,7 @@ export function resolveCuts(cells: OperatorCells, options: ResolveOptions): Reso
   return { cuts, causes, rounds };
 }
 
-/** What tensors say of factors, those first that win. */
+/** The contributions of tensors to factors, those that win first. */
 function contributions(cells: OperatorCells, { backward, mesh }: ResolveOptions): readonly Contribution[] {
   const found: Contribution[] = [];
   for (const side of cells.sides) {
@@ -126,12 +126,12 @@ function contributions(cells: OperatorCells, { backward, mesh }: ResolveOptions)
   );
 }
 
-/** All that a factor may be cut by where pins say so. */
+/** The cut that limits a factor where pins give one. */
 function limitOf(demands: OperatorDemands | undefined, factor: number): Cut | null {
   return demands?.fixed.get(factor)?.cut ?? demands?.results.get(factor) ?? null;
 }
 
-/** Whether further items leave as few parts as pins count that have their axes still to come. */
+/** Whether a further item keeps the parts a divisor of the counts that pins ask for and whose axes are not chosen yet. */
 function countLimit(
   demands: OperatorDemands | undefined,
   factor: number,

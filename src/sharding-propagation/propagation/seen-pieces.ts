@@ -1,13 +1,13 @@
 /**
- * @file Where a fused projection is cut. One MatMul makes q, k and v side by side, and only its readers show that its n is
- * really (3 | 64): a pin that may as well lie on a piece is meant for that one.
+ * @file The piece of a fused projection that a pin shards. One MatMul makes q, k and v side by side, and only its readers show
+ * that its n is really (3 | 64): a pin that may instead shard a piece is meant for that one.
  */
 import { axesSize, type Mesh, type SubAxis } from '../mesh.js';
 import type { ChoosePiece } from './claims.js';
 import { type Cut, joinCuts, plainCut, WHOLE } from './cut.js';
 import type { CellFactor, OperatorCells } from './operator-cells.js';
 
-/** Operators between a projection and what parts it: a bias, a quantisation, a view. */
+/** The most operators between a projection and the one that splits it: a bias, a quantisation, a view. */
 const FARTHEST = 8;
 
 /** @param readers the operators that read a tensor, in graph order */
@@ -24,7 +24,7 @@ export function pieceChooser(
   };
 }
 
-/** The factors that readers see in a dimension which is this factor alone; null where all see one. */
+/** The factors that readers see in a dimension that consists of this factor alone; null where all see one. */
 function seenBelow(
   cells: OperatorCells,
   factor: number,
@@ -51,7 +51,7 @@ function seenBelow(
 
 /**
  * Axes on the first piece that they divide, else padded on the first that has more elements than they make parts; null where
- * the factor's major end is that piece anyway, or none is.
+ * that piece is the factor's major end anyway, or there is none.
  */
 function cutInside(seen: readonly CellFactor[], axes: readonly SubAxis[], mesh: Mesh): Cut | null {
   const parts = axesSize(mesh, axes);

@@ -1,8 +1,8 @@
 /**
- * @file Axes for pins that only count parts, as MindSpore's split strategies do: ((4, 2), (2, 1)) says into how many parts,
- * not by which axes.
+ * @file Axes for pins that only count parts, as MindSpore's split strategies do: ((4, 2), (2, 1)) gives the numbers of parts,
+ * not the axes.
  *
- * What propagation has brought to a factor by then stays, where it is part of the count. The rest is taken from the axes
+ * Axes that propagation has put on a factor by then stay, where they divide the count. The rest is taken from the axes
  * that the operator does not use yet, in the mesh's order; for factors that are not the batch, dp comes last.
  */
 import { borderProblem } from '../halo.js';
@@ -17,7 +17,7 @@ import { pinCannotBeKept } from './refusals.js';
 export interface SplitQuestion {
   readonly cells: OperatorCells;
   readonly counts: readonly (CountedFactors & { readonly source: PinSource })[];
-  /** What shards each factor already. */
+  /** The cut of each factor so far. */
   readonly cuts: readonly Cut[];
   /** Factors whose cuts pins have fixed. */
   readonly fixed: ReadonlySet<number>;
@@ -75,7 +75,7 @@ export function splitCuts(question: SplitQuestion): ReadonlyMap<number, Cut> {
   return chosen;
 }
 
-/** What a scatter must add to a factor so that a sum's result is in the parts asked for: the axes that are summed over. */
+/** A factor's cut after a scatter adds the axes that are summed over, where that gives a sum's result the parts asked for. */
 export function scatteredCut(
   cells: OperatorCells,
   { factors, parts }: CountedFactors,
@@ -93,7 +93,7 @@ export function scatteredCut(
 /** Parts of each factor that is not fixed: a dimension's go to its major factors first. */
 function partsByFactor({ cells, counts, fixed, cuts, mesh }: SplitQuestion): ReadonlyMap<number, number> {
   const parts = new Map<number, number>();
-  // What stands alone in a dimension, or in one that stays whole, is told at once; results of sums tell what is left.
+  // A factor alone in a dimension, or in one that stays whole, is known at once; results of sums give the rest.
   const order = ({ result, ...count }: CountedFactors) => (result ? 2 : isTold(count) ? 0 : 1);
   const told = [...counts].sort((a, b) => order(a) - order(b));
   for (const count of told) {

@@ -1,6 +1,6 @@
 /**
- * @file The cuts of all tensors while propagation runs. They only ever grow: what is there is never taken back, so a fixed
- * point is reached, and what came first (from a pin of higher priority, or from nearer by) is what stays.
+ * @file The cuts of all tensors while propagation runs. They only grow: no cut is ever removed, so a fixed point is reached,
+ * and the cut that came first (from a pin of higher priority, or from nearer by) stays.
  */
 import type { Graph } from '../../ir/graph.js';
 import type { Layout } from '../layout.js';
@@ -8,7 +8,7 @@ import { axesSize, type Mesh, type SubAxis } from '../mesh.js';
 import { axesOfCut, type Cut, type CutItem, holds, layoutOfCuts, mergeCuts, WHOLE } from './cut.js';
 import type { Cause, TensorReason } from './reasons.js';
 
-/** What a pin leaves of a tensor's dimension: just this cut, or a number of parts. */
+/** A pin's limit on a tensor's dimension: just this cut, or a number of parts. */
 export type Limit = { readonly kind: 'cut'; readonly cut: Cut } | { readonly kind: 'parts'; readonly parts: number };
 
 export interface TensorCuts {
@@ -16,7 +16,7 @@ export interface TensorCuts {
   readonly shape: readonly number[];
   /** Per dimension. */
   readonly cuts: Cut[];
-  /** Per dimension what a pin allows; null where nothing is pinned. */
+  /** Per dimension the limit of a pin; null where nothing is pinned. */
   limits: readonly Limit[] | null;
   readonly reasons: TensorReason[];
   /** By axis: the round of propagation in which it came. */
@@ -25,7 +25,7 @@ export interface TensorCuts {
 
 export class AllCuts {
   private readonly tensors = new Map<string, TensorCuts>();
-  /** Buffers that are one: what comes to one comes to the other. */
+  /** Tensors that share a buffer: cuts of one are carried to the other. */
   private readonly partners = new Map<string, string>();
 
   constructor(
@@ -38,7 +38,7 @@ export class AllCuts {
     }
   }
 
-  /** A tensor's cuts; undefined for what takes no part: scalars, and constants, of which every reader has its own block. */
+  /** A tensor's cuts; undefined for those that take no part: scalars, and constants, of which every reader has its own shard. */
   of(tensor: string): TensorCuts | undefined {
     const known = this.tensors.get(tensor);
     if (known) return known;
@@ -56,7 +56,7 @@ export class AllCuts {
     return made;
   }
 
-  /** Cuts a dimension further, as far as that fits what is there; returns the tensors that changed. */
+  /** Shards a dimension further, as far as that fits its cuts so far; returns the tensors that changed. */
   add(
     tensor: TensorCuts,
     dimension: number,
