@@ -1,5 +1,5 @@
 /**
- * @file Weights whose values the model does not hold: what is said of them, and the error where a value is needed.
+ * @file Weights whose values the model does not contain: the text that reports them, and the error where a value is needed.
  */
 import path from 'node:path';
 import { AutoparError } from '../../ir/error.js';
@@ -30,13 +30,13 @@ export function absentText(model: WeightedModel): string {
   return `${weightsText(located.length)} no values, as '${first.data.location}' ${problemText(first.data)}`;
 }
 
-/** Refuses a data file that is named wrongly, where values are needed: one that merely is not there leaves a plan. */
+/** Rejects a data file with an invalid path, where values are needed. A file that is merely missing still allows a plan. */
 export function refuseWrongData(model: WeightedModel): void {
   const wrong = absentWeights(model).find(({ data }) => data !== null && data.problem !== 'missing');
   if (wrong?.data) throw withoutData(wrong.name, wrong.data, model.file);
 }
 
-/** The error where the values are needed for `purpose`; `code` where that has one of its own. */
+/** The error for a `purpose` that needs the values; `code` replaces the default error code. */
 export function weightsNeeded(model: WeightedModel, purpose: string, remedy: string, code?: string): AutoparError {
   const [first] = absentWeights(model).toSorted((a, b) => Number(b.data !== null) - Number(a.data !== null));
   const put = first?.data ? `${remedyText(first.data)}, or ` : '';

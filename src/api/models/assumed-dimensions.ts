@@ -1,5 +1,5 @@
 /**
- * @file Sizes for dimensions that a model leaves open and nobody has bound, so that it can be looked at all the same.
+ * @file Default sizes for dynamic dimensions that are not bound, so that the model can be inspected all the same.
  */
 import { AutoparError } from '../../ir/error.js';
 import type { OnnxModel } from '../../ir/onnx/model.js';
@@ -7,7 +7,7 @@ import { freeDimensions, placeText } from '../../ir/passes/dims.js';
 import { bindDimensions } from '../../ir/passes/input-dimensions.js';
 import { type ImportedModel, type ImportOptions, importSource } from './import.js';
 
-/** A dimension that the model leaves open. */
+/** A dynamic dimension of the model that is not bound. */
 export interface OpenDimension {
   readonly name: string;
   /** Where it occurs: `ids [batch, 12] axis 0`. */
@@ -16,7 +16,7 @@ export interface OpenDimension {
   readonly assumed: number;
 }
 
-/** Sizes to try: of a first dimension, which is mostly the batch, and of the others. */
+/** Sizes to try: for dimension 0, which is usually the batch, and for the others. */
 const ATTEMPTS = [
   { first: 4, other: 16 },
   { first: 8, other: 8 },
@@ -26,7 +26,7 @@ const ATTEMPTS = [
 ] as const;
 
 /**
- * Imports a model; where dimensions are not bound, with the first of a few sizes for them that fits.
+ * Imports a model. Dimensions that are not bound get the first of a few sizes that fits.
  * @throws AutoparError as import does; `unbound-dimension` where none of the sizes fits.
  */
 export async function importAssuming(

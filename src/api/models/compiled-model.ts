@@ -20,9 +20,9 @@ import { trainedModel, withTraining } from './training.js';
 import { importedFor, sharedIn } from './training-form.js';
 
 export interface CompiledModel {
-  /** What was planned. */
+  /** The model that was planned. */
   readonly planned: ImportedModel;
-  /** The same as one batch, which computes what the micro-batches of `planned` do together. */
+  /** The same model over the whole batch: it computes what the micro-batches of `planned` compute together. */
   readonly whole: ImportedModel;
   /** The model file. */
   readonly file: string;
@@ -32,7 +32,7 @@ export interface CompiledModel {
 
 /**
  * The parts of a compiled folder that holds a program.
- * @throws AutoparError as `readCompiled`; naming the data file where there is no program because the model has no weights
+ * @throws AutoparError as `readCompiled`; it names the data file if the program is missing because the model has no weights
  */
 export async function readRunnable(directory: string, model?: string): Promise<CompiledParts> {
   try {
@@ -55,14 +55,14 @@ export async function readRunnable(directory: string, model?: string): Promise<C
   }
 }
 
-/** Where the model lay; a generated one is made again where its temporary file is gone. */
+/** The path of the model file. A generated model is generated again if its temporary file is gone. */
 async function modelFileOf(directory: string, { model, generated, globalBatch }: ProgramSource): Promise<string> {
   const file = path.resolve(directory, model);
   if (generated === undefined || existsSync(file)) return file;
   return generatedFile(generated, globalBatch ?? undefined);
 }
 
-/** How the model of a compiled folder is imported again, at whatever batch (null: that of the file). */
+/** The importer of a compiled folder's model, for any batch (null: that of the file). */
 export async function importerOf(
   directory: string,
   source: ProgramSource,
@@ -90,7 +90,7 @@ export async function importerOf(
 
 /**
  * The forward model of a compiled folder, before loss and gradients.
- * @param model the model file; where it lay when it was compiled, if left out
+ * @param model the model file; if left out, the path that it was compiled from
  * @throws AutoparError `model-changed` where it is not the one that was compiled
  */
 export async function importedAgain(
@@ -104,7 +104,7 @@ export async function importedAgain(
 }
 
 /**
- * @param model the model file; where it lay when it was compiled, if left out
+ * @param model the model file; if left out, the path that it was compiled from
  * @throws AutoparError `model-changed` where the model is not the one that was compiled
  */
 export async function compiledModel(

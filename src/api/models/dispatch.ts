@@ -1,6 +1,6 @@
 /**
- * @file How tokens reach their experts, as an option of import: its check, what the plan says of it, and the way back from a
- * plan.
+ * @file Token dispatch to experts as an import option: the check of the option, its record in a plan, and how it is read back
+ * from a plan.
  */
 import { AutoparError } from '../../ir/error.js';
 import type { Dispatched, DispatchOptions } from '../../ir/experts/dispatch-experts.js';
@@ -10,7 +10,7 @@ import type { PlanPass } from '../../strategy/plan.js';
 export type { DispatchOptions } from '../../ir/experts/dispatch-experts.js';
 export { DISPATCHES } from '../../ir/experts/dispatches.js';
 
-/** What of other options says it. */
+/** The dispatch options among other options. */
 export function dispatchIn({ dispatch, capacityFactor }: DispatchOptions): DispatchOptions {
   return {
     ...(dispatch === undefined ? {} : { dispatch }),
@@ -20,7 +20,7 @@ export function dispatchIn({ dispatch, capacityFactor }: DispatchOptions): Dispa
 
 const PASS = 'dispatch-experts';
 
-/** @throws AutoparError `bad-option` (usage) for a capacity that is none */
+/** @throws AutoparError `bad-option` (usage) for an invalid capacity factor */
 export function checkDispatch({ capacityFactor = 1 }: DispatchOptions): void {
   if (capacityFactor > 0 && Number.isFinite(capacityFactor)) return;
   throw new AutoparError(
@@ -43,7 +43,7 @@ export function slotsOf(passes: readonly PlanPass[]): readonly number[] {
   return typeof slots === 'string' ? slots.split(' ').map(Number) : [];
 }
 
-/** The options of import that a plan's passes say. */
+/** The import options that a plan's passes record. */
 export function dispatchOf(passes: readonly PlanPass[]): DispatchOptions {
   const { dispatch, capacityFactor } = passes.find(({ name }) => name === PASS)?.options ?? {};
   const found = DISPATCHES.find((name) => name === dispatch);
@@ -56,7 +56,7 @@ export function dropsTokens(passes: readonly PlanPass[]): boolean {
   return dispatchOf(passes).capacityFactor !== undefined;
 }
 
-/** What the user reads of a layer. */
+/** The note about a layer for the user. */
 export function dispatchNote({ name, experts, chosen, tokens, capacity }: Dispatched): string {
   return `${name}: top ${chosen} of ${experts} experts, each takes ${capacity} of a sample's ${tokens} tokens`;
 }

@@ -1,10 +1,10 @@
 /**
- * @file Blocks of weights in a sharded graph, with the tensors of the file that they are of.
+ * @file Shards of weights in a sharded graph, with the tensors of the file that they belong to.
  */
 import { type FileTensor, fileTensorOf, type Graph } from '../../ir/graph.js';
 import type { ShardedGraph } from '../../partition/sharded-graph.js';
 
-/** By sharded tensor; those that are the file's as they are, and all that are no weights, are left out. */
+/** By sharded tensor. Tensors that are unchanged from the file, and tensors that are not weights, are left out. */
 export function fileTensors(graph: Graph, { weights, inputs }: ShardedGraph): ReadonlyMap<string, FileTensor> {
   const sources = [
     ...weights.map(({ tensor, weight }) => [tensor, weight] as const),

@@ -11,7 +11,7 @@ import { cannotWrite, makeParents, writeFileAtomic } from '../../program/atomic.
 
 /**
  * The file of a generated model, in the system's folder for temporary files; equal texts share one file.
- * @param batch samples; what the text's `batch=` says where it is left out
+ * @param batch samples; by default the value of `batch=` in the text
  * @throws AutoparError (exit cannotWrite); (usage) `unknown-family`, `unknown-model-key`, `bad-model-value`
  */
 export async function generatedFile(text: string, batch?: number): Promise<string> {

@@ -44,7 +44,7 @@ import { checkDispatch, dispatchIn, dispatchNote, dispatchPass } from './dispatc
 export interface ImportOptions extends DispatchOptions {
   /** Sizes of dimensions, by name (`batch`) or by place (`ids[0]`: dimension 0 of input ids). */
   readonly dims?: Readonly<Record<string, number>>;
-  /** Whole shapes of inputs, by name. */
+  /** Full shapes of inputs, by name. */
   readonly shapes?: Readonly<Record<string, readonly number[]>>;
   /** Rebuilds the graph at this batch; the file's own by default. */
   readonly globalBatch?: number;
@@ -52,17 +52,17 @@ export interface ImportOptions extends DispatchOptions {
   readonly constants?: Readonly<Record<string, ConstantTensor>>;
   /** Whether attention, normalisations and the like become one node each (docs/using.md); they do by default. */
   readonly blocks?: boolean;
-  /** Ranks share out its sequence: Attention is written out in plain operators. */
+  /** Ranks shard its sequence: Attention is expanded into plain operators. */
   readonly sharesSequence?: boolean;
-  /** Ranks share out its experts: operators that have all of them are written in plain ones, and they are stacked. */
+  /** Ranks shard its experts: operators that contain all experts are expanded into plain operators, and experts are stacked. */
   readonly sharesExperts?: boolean;
-  /** Experts that are modules with weights of their own become one on a weight [experts, rows, columns]. */
+  /** Stacks experts that are modules with weights of their own into one with a weight [experts, rows, columns]. */
   readonly stacksExperts?: boolean;
   /** Globs of graph inputs that are weights without a value. */
   readonly weights?: readonly string[];
-  /** Keeps operators that only training needs: Dropout, which does nothing in a model that infers. */
+  /** Keeps operators that only training needs: Dropout, which does nothing in inference. */
   readonly forTraining?: boolean;
-  /** Keeps operators on parameters, through which gradients pass; else what they make is folded. */
+  /** Keeps operators on parameters, since gradients pass through them; otherwise their results are folded. */
   readonly keepsParameters?: boolean;
 }
 
@@ -78,7 +78,7 @@ export interface ImportedModel {
   readonly dims: Readonly<Record<string, number>>;
   /** The batch that the graph was rebuilt at, or null for the file's own. */
   readonly globalBatch: number | null;
-  /** What the user should know, a line each. */
+  /** Notes for the user, one line each. */
   readonly notes: readonly string[];
   /** Absolute path of the file. */
   readonly file: string;
@@ -86,21 +86,21 @@ export interface ImportedModel {
   readonly weightsPresent: boolean;
   /** The device annotations that the file itself holds (ONNX IR 11 and later); null where it has none. */
   readonly multiDevice: MultiDevice | null;
-  /** What the exporter folded away that training would want; null where nothing tells. */
+  /** A note on operators that training needs and the exporter folded away; null if there is no sign of any. */
   readonly folded: string | null;
-  /** What the file tells of its weights besides their values, for telling parameters apart (inspect.ts, training-form.ts). */
+  /** Evidence in the file about its weights, besides their values, to identify parameters (inspect.ts, training-form.ts). */
   readonly evidence: Pick<ParameterEvidence, 'kinds' | 'identities' | 'reasons'>;
-  /** What a step of training computes, where the graph is one (training.ts). */
+  /** The description of the training step, if the graph is one (training.ts). */
   readonly training?: PlanTraining;
-  /** By trained weight the tensor of the graph that is its gradient. */
+  /** For each trained weight, the tensor of the graph that is its gradient. */
   readonly gradients?: ReadonlyMap<string, string>;
-  /** Of a step of training: its loss, and what gradients are divided by before clipping. */
+  /** For a training step: its loss, and the divisor of gradients before clipping. */
   readonly step?: Pick<TrainingGraph, 'loss' | 'divisor' | 'lossScaleSamples'>;
 }
 
 /**
- * Reads an ONNX file and brings it into the form that planning needs. Throws AutoparError for everything that is wrong
- * with the file, the dimensions, or operators that cannot be planned.
+ * Reads an ONNX file and converts it to the form that planning needs. Throws AutoparError for any error in the file or the
+ * dimensions, and for operators that cannot be planned.
  */
 export async function importModel(file: string, options: ImportOptions = {}): Promise<ImportedModel> {
   return importSource(await readOnnx(file), options);
@@ -152,7 +152,7 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
   const assembled: Graph = { ...plain, batch: batchDimensions(plain) };
   const resized = options.globalBatch === undefined ? assembled : resizeBatch(assembled, options.globalBatch);
   const attending = options.sharesSequence ? attentionInPlainOperators(resized) : resized;
-  // Dispatch knows experts in the same form.
+  // Dispatch needs experts in the same form.
   const isShared = options.sharesExperts || options.dispatch !== undefined;
   const expanded = isShared ? splitEinsums(expandExperts(attending)) : attending;
   const stacked = isShared || options.stacksExperts ? stackExperts(expanded, identities) : expanded;
@@ -246,7 +246,7 @@ function fits(input: SourceValue, value: ConstantTensor): boolean {
   );
 }
 
-/** The reasons of weights' roles by the names that weights have since `module-names`. */
+/** The reasons for the roles of weights, by the names that weights have after `module-names`. */
 function reasonsOf({ weights }: Graph, reasons: ReadonlyMap<string, string>): ReadonlyMap<string, string> {
   return new Map(
     [...weights].flatMap(([name, { file }]) => {

@@ -1,6 +1,6 @@
 /**
- * @file Inference in 16 bit where the file has float32: the graph is brought there by the pass that training uses, so that what
- * is priced is what the program computes. The plan keeps it among its passes, and whoever imports the model again reads it there.
+ * @file Inference in 16 bit where the file has float32. The mixed-precision pass of training converts the graph, so that the
+ * price is that of the program. The plan records the pass, and a later import of the model reads it there.
  */
 import { canBeHeldInFloat32, heldInFloat32 } from '../../ir/autodiff/held-in-float32.js';
 import { inMixedPrecision } from '../../ir/autodiff/mixed-precision.js';
@@ -10,7 +10,7 @@ import { findLayers } from '../../ir/passes/find-layers.js';
 import type { Plan } from '../../strategy/plan.js';
 import type { ImportedModel } from './import.js';
 
-/** Which recipe, and whether the devices lack its type, so that it is held in float32 and rounded. */
+/** The precision recipe, and whether the devices lack its type, so that values are held in float32 and rounded. */
 export interface InferencePrecision {
   readonly precision: LowPrecision;
   readonly isHeldInFloat32: boolean;
@@ -18,7 +18,7 @@ export interface InferencePrecision {
 
 const PASS = 'precision';
 
-/** The recipe that changes a graph: none for fp32, which leaves what the file has. */
+/** The recipe that changes a graph; undefined for fp32, which keeps the types of the file. */
 export function loweredPrecision(
   precision: TrainingPrecision | undefined,
   isHeldInFloat32: boolean,
@@ -26,7 +26,7 @@ export function loweredPrecision(
   return precision === undefined || precision === 'fp32' ? undefined : { precision, isHeldInFloat32 };
 }
 
-/** The model computed in 16 bit where that is enough, as training computes its forward; weights stay as the file has them. */
+/** The model in mixed precision, like the forward pass of training; weights keep their types in the file. */
 export function inPrecision(imported: ImportedModel, lowered: InferencePrecision | undefined): ImportedModel {
   if (!lowered) return imported;
   const { precision, isHeldInFloat32 } = lowered;
@@ -46,7 +46,7 @@ export function inPrecision(imported: ImportedModel, lowered: InferencePrecision
   };
 }
 
-/** The recipe that a plan of inference was made with; undefined where the graph is as the file has it. */
+/** The recipe that an inference plan was made with; undefined if the graph has the types of the file. */
 export function loweredOfPlan({ passes }: Pick<Plan, 'passes'>): InferencePrecision | undefined {
   const { precision, isHeldInFloat32 } = passes.find(({ name }) => name === PASS)?.options ?? {};
   return precision === 'fp16' || precision === 'bf16'

@@ -1,4 +1,4 @@
 /**
- * @file The families that `--model` generates, by name alone: what builds them is loaded where one is built.
+ * @file The families that `--model` generates, by name only: their builders are loaded when a model is built.
  */
 export { FAMILY_NAMES } from '../../../models/family-names.js';

@@ -1,3 +1,3 @@
-/** @file Of what BatchNormalization takes its statistics, by the words of `--batch-statistics`. */
+/** @file The samples that BatchNormalization computes its statistics over: the values of `--batch-statistics`. */
 export const BATCH_STATISTICS = ['batch', 'micro-batch', 'shard'] as const;
 export type BatchStatistics = (typeof BATCH_STATISTICS)[number];

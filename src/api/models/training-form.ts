@@ -1,5 +1,5 @@
 /**
- * @file A model as training wants it, before loss and gradients: parameters by place, batch statistics, dropout that drops.
+ * @file A model in training form, before loss and gradients: parameters by place, batch statistics, active dropout.
  */
 
 import {
@@ -21,27 +21,27 @@ import type { PlanPass } from '../../strategy/plan.js';
 import type { ImportedModel, ImportOptions } from './import.js';
 import type { BatchStatistics } from './statistics-parts.js';
 
-/** How a model becomes one that is trained; `trainable` and `frozen` are globs of names. */
+/** Options for converting a model to training form; `trainable` and `frozen` are globs of names. */
 export interface TrainingFormOptions extends ParameterOptions {
   /**
-   * `training` (the default): as after PyTorch's `model.train()`, batch statistics and active dropout; `as-exported`: as the file
-   * has its operators.
+   * `training` (the default): as after PyTorch's `model.train()`, with batch statistics and active dropout; `as-exported`: the
+   * operators as they are in the file.
    */
   readonly trainMode?: 'training' | 'as-exported';
-  /** Normalisations keep their running statistics, and use them. */
+  /** Normalisations use their running statistics and do not update them. */
   readonly freezeBatchStatistics?: boolean;
   /**
-   * Whose statistics normalisations take: of the whole batch (the default), of each micro-batch, or of what each rank of dp has
-   * of it. They are part of what the model computes: `verify` compares with the same.
+   * The samples that normalisations compute statistics over: the whole batch (the default), each micro-batch, or each dp rank's
+   * shard of it. The choice changes the results of the model: `verify` compares with the same statistics.
    */
   readonly batchStatistics?: BatchStatistics;
   /** Ranks of dp, for statistics of shards and sums of gradients. */
   readonly shards?: number;
-  /** What dropout's masks are drawn from; 0 by default. */
+  /** Random seed of the dropout masks; 0 by default. */
   readonly dropoutSeed?: number;
 }
 
-/** How a step's batch is cut into micro-batches, and whether the model at hand is one of them or the whole batch. */
+/** The number of micro-batches in a step, and whether the model is for one of them or for the whole batch. */
 export interface CutBatch {
   readonly microBatches: number;
   readonly isPart: boolean;
@@ -52,15 +52,15 @@ export interface PreparedTraining {
   readonly graph: Graph;
   /** Names of the weights that are trained. */
   readonly trained: readonly string[];
-  /** What the user should know, a line each. */
+  /** Notes for the user, one line each. */
   readonly notes: readonly string[];
-  /** What was done, for the plan. */
+  /** The pass that was applied, for the plan. */
   readonly pass: PlanPass;
 }
 
 /**
- * How a model is imported for it: operators on parameters stay, and Dropout where it is to drop; experts are stacked; and for
- * what ranks share out.
+ * Import options for training: operators on parameters are kept, and so is Dropout if it is active; experts are stacked. The
+ * options for dimensions that ranks shard are added.
  */
 export function importedFor(
   training: TrainingFormOptions | undefined,
@@ -70,21 +70,21 @@ export function importedFor(
   return {
     ...shared,
     keepsParameters: true,
-    // Whatever the degrees: a checkpoint is read by every plan.
+    // At all degrees, since every plan must be able to read a checkpoint.
     stacksExperts: true,
     ...(training.trainMode === 'as-exported' ? {} : { forTraining: true }),
   };
 }
 
-/** What ranks share out of a model besides its batch and its weights. */
+/** Import options for the dimensions that ranks shard besides batch and weights: sequence and experts. */
 export type Shared = Pick<ImportOptions, 'sharesSequence' | 'sharesExperts' | 'stacksExperts'>;
 
-/** What ranks of these degrees do. */
+/** The options for these degrees. */
 export function sharedBy({ sp = 1, ep = 1 }: { readonly sp?: number; readonly ep?: number } = {}): Shared {
   return { ...(sp > 1 ? { sharesSequence: true } : {}), ...(ep > 1 ? { sharesExperts: true } : {}) };
 }
 
-/** What a model, or that of a plan, was imported for. */
+/** The options that a model, or the model of a plan, was imported with. */
 export function sharedIn({ passes }: { readonly passes: readonly Pick<PlanPass, 'name'>[] }): Shared {
   const has = (pass: string) => passes.some(({ name }) => name === pass);
   return {
@@ -95,7 +95,7 @@ export function sharedIn({ passes }: { readonly passes: readonly Pick<PlanPass, 
 }
 
 /**
- * Brings an imported model into its training form. Dropout is there only where the model was imported for training
+ * Converts an imported model to its training form. Dropout is present only if the model was imported for training
  * (`importedFor`).
  * @throws AutoparError (usage) `unknown-parameter`, `tie-mismatch`, `bad-option` for names that the model lacks
  */
@@ -133,7 +133,7 @@ export function trainingForm(
   };
 }
 
-/** What no rule of an operator and no exporter decided: what is not trained and why, and what is. */
+/** Notes on tensors that neither an operator's rule nor the exporter classifies: untrained ones with reasons, trained ones. */
 function verdictNotes(
   { parameters, buffers, constants }: Parameters,
   kinds: ParameterEvidence['kinds'],

@@ -1,5 +1,5 @@
 /**
- * @file A model to be trained: what was imported, with loss, gradients and optimizer.
+ * @file A training model: the imported model with loss, gradients and optimizer.
  */
 
 import {
@@ -25,8 +25,8 @@ import { type PreparedTraining, trainingForm } from './training-form.js';
 export type { Training };
 
 /**
- * A model to be trained, as `withTraining` makes it; where a step has several micro-batches its graph is that of one of them.
- * @param whole the model at the whole batch, imported with what `importedFor` says
+ * The training model that `withTraining` makes. If a step has several micro-batches, its graph is that of one micro-batch.
+ * @param whole the model at the whole batch, imported with the options of `importedFor`
  * @param at the same model at another batch
  * @throws AutoparError as `withTraining` and `cutInMicroBatches` do
  */
@@ -47,7 +47,7 @@ export async function trainedModel(
   return withTraining({ ...part, globalBatch: whole.globalBatch, notes: whole.notes }, training, { microBatches });
 }
 
-/** Whether micro-batches would compute something else than the batch does, in whatever number. */
+/** Whether micro-batches, in any number, would compute another result than the whole batch. */
 export function mixesSamples(whole: ImportedModel, training: Training): boolean {
   try {
     cutInMicroBatches(trainingForm(whole, training, { microBatches: 2, isPart: false }).graph, training, 2);
@@ -62,9 +62,9 @@ export function mixesSamples(whole: ImportedModel, training: Training): boolean 
 type MicroBatchForm = Pick<TrainingOptions, 'microBatches' | 'inSums'>;
 
 /**
- * The model with a step of training as its graph; import it with what `importedFor` says, so that its Dropout is there.
- * @throws AutoparError (usage) `bad-option` for what contradicts itself, `unknown-parameter` for a glob that fits no weight; what
- * bringing it into training form and making the graph refuse
+ * The model with a training step as its graph. Import it with the options of `importedFor`, so that its Dropout is present.
+ * @throws AutoparError (usage) `bad-option` for contradictory options, `unknown-parameter` for a glob that matches no weight;
+ * also the errors of the training form and of the training graph
  */
 export function withTraining(imported: ImportedModel, training: Training, cut?: MicroBatchForm): ImportedModel {
   const { step, form } = trainingGraphOf(imported, training, cut);
@@ -82,7 +82,7 @@ export function withTraining(imported: ImportedModel, training: Training, cut?: 
   };
 }
 
-/** The graph of a step, and the forward that it is made of. @throws AutoparError as `withTraining` */
+/** The graph of a step, and the forward graph that it is made from. @throws AutoparError as `withTraining` */
 export function trainingGraphOf(
   imported: ImportedModel,
   training: Training,
@@ -116,7 +116,7 @@ function sumNote({ gradientReduction, shards = 1 }: Training): readonly string[]
   ];
 }
 
-/** What the plan says of a step. */
+/** The plan's record of a training step. */
 function planned(
   { classes, trained }: TrainingGraph,
   { loss, optimizer, precision, lossScale, lossAlone, gradientReduction }: Training,
@@ -138,7 +138,7 @@ function planned(
   };
 }
 
-/** @throws AutoparError `nothing-to-train` where `trainable` names whole numbers only */
+/** @throws AutoparError `nothing-to-train` where a glob of `trainable` matches integer weights only */
 function checkFloating(graph: Graph, { trainable = [] }: Training): void {
   const fitting = (glob: string) => [...graph.weights].filter(([name]) => matchesAny([glob], name));
   const whole = trainable.find((glob) => {
@@ -155,7 +155,7 @@ function checkFloating(graph: Graph, { trainable = [] }: Training): void {
   );
 }
 
-/** Which weights decay: matrices, not biases, scales and vectors in whatever shape the file has them, but for what is said. */
+/** Which weights decay: matrices; not biases, scales or vectors of any shape. `decayed` and `undecayed` take precedence. */
 export function decayOf(graph: Graph, { decayed = [], undecayed = [] }: Training): (name: string) => boolean {
   checkGlobs(graph, [...decayed, ...undecayed]);
   const places = parameterPlaces(graph, graph.weights.keys());

@@ -1,5 +1,5 @@
 /**
- * @file `--write-model F.onnx`: a verb writes the model that it generates, too.
+ * @file `--write-model F.onnx`: a command also writes the model that it generates.
  */
 import { stat } from 'node:fs/promises';
 import path from 'node:path';
@@ -22,9 +22,9 @@ export interface WrittenModel {
 }
 
 /**
- * The result of `work`, and behind it the model's file, which is there where the work is done and not before.
- * @throws AutoparError before the work (usage) `bad-option`, (exit cannotWrite) `file-exists`, `cannot-write`; behind it where
- *   the file cannot be written
+ * Runs `work`, then writes the model's file. The file exists only after the work is done.
+ * @throws AutoparError before the work (usage) `bad-option`, (exit cannotWrite) `file-exists`, `cannot-write`; after it if the
+ *   file cannot be written
  */
 export async function alsoWritten<Result extends object>(
   { writeModel: file, force = false, generate = '', globalBatch }: WriteModelOptions & Generated,

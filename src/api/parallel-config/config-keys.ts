@@ -1,6 +1,6 @@
 /**
- * @file The keys of MindFormers' configuration files that are about parallelism: a table of where each stands, what form its
- * value has, and its default. docs/reference/mindformers.md has the same rows in words; a test compares them.
+ * @file The keys of MindFormers' configuration files that are about parallelism: a table of each key's path, the form of its
+ * value, and its default. docs/reference/mindformers.md has the same rows in words; a test compares them.
  */
 import { isRecord } from '../../ir/schema-check.js';
 import { tupleValues } from '../../sharding-propagation/annotations/tuple-text.js';
@@ -21,7 +21,7 @@ import {
   type RecomputedCounts,
 } from './parallel-config.js';
 
-/** A value of the wrong form: what was expected, and the nearest choices where it is one of several. */
+/** A value of the wrong form: the expected form, and the choices if only certain values are valid. */
 interface Unfit {
   readonly expected: string;
   readonly choices?: readonly string[];
@@ -37,7 +37,7 @@ export interface KeyRow<Key extends ConfigKey = ConfigKey> {
   readonly read: (value: unknown) => ReadValue<ParallelValues[Key]>;
 }
 
-/** What holds where a file says nothing. */
+/** Defaults of keys that a file leaves out. */
 export const DEFAULTS: ParallelValues = {
   useParallel: true,
   parallelMode: 'semi-auto',
@@ -113,8 +113,8 @@ export const KEY_ROWS: readonly KeyRow[] = [
 ];
 
 /**
- * Keys of the sections `parallel` and `parallel_config` that MindFormers has and a plan does not need, with the reason. They
- * are named in the report, whatever their value.
+ * Keys of the sections `parallel` and `parallel_config` that MindFormers has and a plan does not need, with the reason. The
+ * report names them, whatever their value.
  */
 export const NOTED_KEYS: Readonly<Record<string, string>> = {
   'parallel.device_num': 'the number of devices is that of --devices or --cluster',
@@ -150,7 +150,7 @@ export const NOTED_KEYS: Readonly<Record<string, string>> = {
 /** Sections in which every key must be known. */
 export const SECTIONS = ['parallel', 'parallel_config', 'recompute_config'] as const;
 
-/** Keys of a file's top that say nothing else: a misspelt one of ours is found by being near and not among them. */
+/** Other top-level keys of MindFormers. A key that is close to one of ours and not among them is a misspelling. */
 export const OTHER_TOP_KEYS: readonly string[] = [
   'auto_trans_ckpt',
   'auto_tune',
@@ -228,7 +228,7 @@ function degree(value: unknown): ReadValue<number> {
     : { expected: `a whole number of at least 1 and at most ${MOST_DEVICES}` };
 }
 
-/** True, False, layers by stage, or patterns, which say it of some operators. */
+/** True, False, layers by stage, or patterns, which select some operators. */
 function recomputed(value: unknown): ReadValue<boolean | 'some' | RecomputedCounts> {
   if (typeof value === 'boolean') return { value };
   if (isCounts(value) || (Array.isArray(value) && value.length > 0 && value.every(isCounts))) return { value };

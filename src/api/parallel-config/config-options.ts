@@ -1,6 +1,6 @@
 /**
- * @file What a configuration of MindFormers' means as options of autopar, as data; and what of it a program cannot be made for
- * yet, a sentence each.
+ * @file Converts a MindFormers configuration to options of autopar, as data. Settings that no program can be made for yet are
+ * listed, one sentence each.
  */
 import type { Interleave } from '../../partition/sharded-graph.js';
 import { partAt } from '../../schedule/parts.js';
@@ -21,7 +21,7 @@ import type {
 } from './parallel-config.js';
 import { FUSED_COLLECTIVES } from './parallel-config.js';
 
-/** A kind for all layers, or for the first ones of each stage: so many of them, in the order of the model's parts. */
+/** A kind for all layers, or for the first ones of each stage: their counts, in the order of the model's parts. */
 export type ConfiguredRecompute =
   | 'full'
   | 'selective'
@@ -36,42 +36,42 @@ export interface ConfigOptions {
   readonly devices: number | null;
   /** Megatron's sequence parallelism: `on` and `off` where the file says, `auto` otherwise. */
   readonly tpSequence: TpSequence;
-  /** Micro-batches of a pipeline; without one, the steps whose gradients are added up before weights change. */
+  /** Micro-batches of a pipeline; without a pipeline, the gradient accumulation steps. */
   readonly microBatches: number;
-  /** What a pipeline runs, and the chunks of its stages; null where the file does not say, or names what is not there. */
+  /** The pipeline schedule, and the chunks per stage; null where the file does not say, or the schedule is not supported. */
   readonly schedule: ScheduleKind | null;
   readonly virtualStages: number | null;
-  /** How sp shards attention; null where the file does not say, or cuts no sequence. */
+  /** How sp shards attention; null where the file does not say, or shards no sequence. */
   readonly spMethod: SpMethod | null;
-  /** Parts of a micro-batch, the communication of one behind what the other computes. */
+  /** Parts of a micro-batch; the communication of one part overlaps the computation of the other. */
   readonly interleave: Interleave;
-  /** Gradient reductions joined to one, and their bytes at most; null where the file does not say. */
+  /** The most gradient reductions in a bucket, and the most bytes of a bucket; null where the file does not say. */
   readonly gradientBuckets: number | null;
   readonly bucketBytes: number | null;
-  /** How gradients of data-parallel ranks become one; null where the file does not say. */
+  /** How gradients of data-parallel ranks are reduced; null where the file does not say. */
   readonly gradientReduction: GradientReduction | null;
   readonly searchMode: 'auto' | ConfigSearchMode;
   /** The ZeRO level of the parallel optimizer, 0 where it is switched off; null where the file does not say. */
   readonly zero: 0 | 1 | 2 | 3 | null;
-  /** What is kept outside of the devices, as `--offload` says it; null where the file does not say. */
+  /** Tensors that are offloaded, in the words of `--offload`; null where the file does not say. */
   readonly offload: string | null;
   readonly saveFile: string | null;
   readonly loadFile: string | null;
   readonly allToAll: boolean;
   readonly fullBatch: boolean;
   readonly datasetStrategy: DatasetStrategy | null;
-  /** Whether the embedding's table is whole over tp; null where the file does not say. */
+  /** Whether the embedding table is replicated over tp; null where the file does not say. */
   readonly vocabEmbDp: boolean | null;
-  /** What training recomputes, as `--recompute` has it; null where the file does not say. */
+  /** Recompute in training, as for `--recompute`; null where the file does not say. */
   readonly recompute: ConfiguredRecompute | null;
-  /** What the file says without effect here, for the report. */
+  /** Settings of the file that have no effect here, for the report. */
   readonly remarks: readonly ConfigRemark[];
-  /** What the file asks for and no program can be made for yet; planning goes on without it. */
+  /** Settings that no program can be made for yet; planning ignores them. */
   readonly notLowered: readonly ConfigRemark[];
 }
 
 /**
- * The options; with the number of devices the rules about it are checked too.
+ * The options. If the number of devices is given, the rules about it are checked too.
  * @throws AutoparError (input) `config-rule`
  */
 export function optionsOf(config: ParallelConfig, devices?: number): ConfigOptions {
@@ -118,14 +118,14 @@ function zeroOf({ enableParallelOptimizer, optimizerLevel, gradientAccumulationS
   return gradientAccumulationShard && optimizerLevel === 1 ? 2 : optimizerLevel;
 }
 
-/** MindSpore's algorithms of context parallelism by the names that they have here. */
+/** MindSpore's algorithms of context parallelism, with their names here. */
 const METHODS: Readonly<Record<ContextParallelAlgo, SpMethod | null>> = {
   colossalai_cp: 'gather',
   ulysses_cp: 'ulysses',
   hybrid_cp: null,
 };
 
-/** MindSpore's schedules by the names that they have here; the others are not there. */
+/** MindSpore's schedules, with their names here; the others are not supported. */
 const SCHEDULES: Partial<Record<PipelineScheduler, ScheduleKind>> = {
   gpipe: 'f-then-b',
   '1f1b': '1f1b',
@@ -141,7 +141,7 @@ function scheduleOf(config: ParallelConfig): Pick<ConfigOptions, 'schedule' | 'v
   return { schedule: SCHEDULES[pipelineScheduler] ?? null, virtualStages: null };
 }
 
-/** Of both, the whole layer goes before its attention. */
+/** If both are set, full recompute takes precedence over selective recompute. */
 function recomputeOf(config: ParallelConfig): ConfigOptions['recompute'] {
   const { given, recompute, selectRecompute } = config;
   if (recomputes(recompute)) return recompute === true ? 'full' : { kind: 'full', counts: inOrder(recompute, config) };
@@ -167,7 +167,7 @@ function recomputes(said: ParallelConfig['recompute']): said is true | Recompute
 /** MindSpore's threshold of mode auto. */
 const AUTO_MEGABYTES = 64;
 
-/** The size of messages that comm_fusion says first, and whether another of its collectives has another one. */
+/** The first bucket size that comm_fusion gives, and whether all of its collectives have the same size. */
 function bucketOf({ commFusion }: ParallelConfig): { readonly bytes: number | null; readonly isOne: boolean } | null {
   if (commFusion === null || commFusion.openstate === false) return null;
   const sizes = FUSED_COLLECTIVES.flatMap((name) => {
@@ -188,7 +188,7 @@ function fusionRemark(config: ParallelConfig): string | null {
   return bucket.isOne ? null : 'gathers and reductions are joined to messages of one size, the first that it says';
 }
 
-/** In a pipeline MindFormers cuts the table whatever vocab_emb_dp says. */
+/** In a pipeline MindFormers shards the embedding table, whatever vocab_emb_dp says. */
 export function keepsTableWhole({ vocabEmbDp, pipelineStage }: ParallelConfig): boolean {
   return vocabEmbDp && pipelineStage === 1;
 }
@@ -206,7 +206,7 @@ function degreesOf(config: ParallelConfig): ConfigOptions['degrees'] {
   };
 }
 
-/** Expert parallelism takes ranks of other axes and multiplies nothing. */
+/** Expert parallelism reuses ranks of other axes, so its degree is not a factor. */
 function productOf({ dp = 1, tp = 1, pp = 1, sp = 1 }: ConfigOptions['degrees']): number {
   return dp * tp * pp * sp;
 }

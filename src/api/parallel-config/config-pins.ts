@@ -1,6 +1,6 @@
 /**
- * @file What a configuration decides about single tensors and operators, as pins: vocab_emb_dp about the word embedding,
- * dataset_strategy about the inputs.
+ * @file Pins of single tensors and operators that follow from a configuration: vocab_emb_dp for the word embedding,
+ * dataset_strategy for the inputs.
  */
 import { AutoparError } from '../../ir/error.js';
 import { type Graph, typeOf } from '../../ir/graph.js';
@@ -67,8 +67,8 @@ function inputPins(config: ParallelConfig, graph: Graph, mesh: Mesh): readonly P
 }
 
 /**
- * Inputs in their samples over dp: a rank is fed its own. Where sequences are cut besides, by which of them attention wants is
- * the plan's.
+ * Inputs are sharded over dp along the batch: each rank is fed its own samples. If sequences are sharded too, there are no
+ * pins: the plan chooses the input layouts that attention needs.
  */
 function batchPins(graph: Graph, mesh: Mesh, source: PinSource): readonly Pin[] {
   const ranks = dataAxes(mesh).reduce((product, { size }) => product * size, 1);

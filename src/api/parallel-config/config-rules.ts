@@ -9,7 +9,7 @@ import { wordEmbedding } from './word-embedding.js';
 
 /**
  * Checks the keys against each other and, where the number of devices is known, against it.
- * @throws AutoparError (input) `config-rule` naming the keys, what they say, and the rule
+ * @throws AutoparError (input) `config-rule` with the keys, their values, and the rule
  */
 export function checkConfig(config: ParallelConfig, devices?: number): void {
   for (const rule of RULES) {
@@ -18,16 +18,16 @@ export function checkConfig(config: ParallelConfig, devices?: number): void {
   }
 }
 
-/** What the model adds to the rules. */
+/** Prices of the model that the rules use. */
 export interface ModelPricing {
   /** Seconds that the model's layers take in a step on one stage's devices, where the caller knows. */
   readonly layersSeconds?: number;
 }
 
 /**
- * Checks the configuration against the model. Sizes that model_parallel does not divide are padded, layers that stages do not
- * divide are shared out unevenly: both are allowed (MindFormers refuses them), and the answer is a warning, a sentence each, with
- * what it costs.
+ * Checks the configuration against the model. Sizes that model_parallel does not divide are padded, and layers that stages do
+ * not divide are distributed unevenly. Both are allowed (MindFormers rejects them). Returns a warning for each, one sentence
+ * with the cost.
  */
 export function checkAgainstModel(config: ParallelConfig, graph: Graph, pricing: ModelPricing = {}): readonly string[] {
   const { modelParallel } = config;
@@ -42,7 +42,7 @@ export function checkAgainstModel(config: ParallelConfig, graph: Graph, pricing:
   return [...warnings, ...unevenStages(config, graph, pricing)];
 }
 
-/** What padding a size costs; nothing where the degree divides it. */
+/** A warning with the cost of padding a size; empty if the degree divides it. */
 function padded(what: string, size: number, table: string, modelParallel: number): readonly string[] {
   if (size % modelParallel === 0) return [];
   const whole = Math.ceil(size / modelParallel) * modelParallel;
@@ -54,7 +54,7 @@ function padded(what: string, size: number, table: string, modelParallel: number
   ];
 }
 
-/** Parts of the model that a stage has: of zero_bubble_v two, else as many as are interleaved, which 1F1B alone does. */
+/** Model chunks per stage: two for zero_bubble_v, else the interleaved chunks, which only 1F1B has. */
 export function chunksOf({
   pipelineStage,
   pipelineScheduler,
@@ -66,7 +66,7 @@ export function chunksOf({
   return pipelineInterleave && pipelineScheduler === '1f1b' ? ppInterleaveNum : 1;
 }
 
-/** Whether the degrees of the file hold as they are: in auto mode they are searched. */
+/** Whether the degrees of the file are fixed; in auto mode they are searched. */
 export function pinsDegrees({ useParallel, parallelMode }: ParallelConfig): boolean {
   return useParallel && (parallelMode === 'semi-auto' || parallelMode === 'hybrid');
 }
@@ -99,7 +99,7 @@ function range(counts: readonly number[]): string {
 }
 
 interface Broken {
-  /** The key to blame first. */
+  /** The keys that break the rule, the main one first. */
   readonly keys: readonly ConfigKey[];
   readonly sentence: string;
   readonly hint: string;

@@ -1,12 +1,12 @@
 /**
- * @file How MindFormers' users say how a model is parallel, typed: from a YAML file (read-config.ts) or from a program
- * (set-parallel-config.ts). config-options.ts says what it means here.
+ * @file The typed form of MindFormers' parallel configuration: from a YAML file (read-config.ts) or from a program
+ * (set-parallel-config.ts). config-options.ts converts it to options of autopar.
  */
 
 /** MindSpore's parallel modes. `stand-alone`: one device. */
 export type ParallelMode = 'data' | 'semi-auto' | 'auto' | 'hybrid' | 'stand-alone';
 
-/** MindSpore's search modes: those of autopar that it has. */
+/** MindSpore's search modes, which are a subset of autopar's. */
 export const CONFIG_SEARCH_MODES = ['recursive_programming', 'dynamic_programming', 'sharding_propagation'] as const;
 export type ConfigSearchMode = (typeof CONFIG_SEARCH_MODES)[number];
 
@@ -14,18 +14,18 @@ export type ConfigSearchMode = (typeof CONFIG_SEARCH_MODES)[number];
 export const PIPELINE_SCHEDULERS = ['gpipe', '1f1b', 'seqpipe', 'seqvpp', 'seqsmartvpp', 'zero_bubble_v'] as const;
 export type PipelineScheduler = (typeof PIPELINE_SCHEDULERS)[number];
 
-/** How MindSpore's attention over a cut sequence communicates. */
+/** How MindSpore's attention over a sharded sequence communicates. */
 export const CONTEXT_ALGORITHMS = ['colossalai_cp', 'ulysses_cp', 'hybrid_cp'] as const;
 
 export type ContextParallelAlgo = (typeof CONTEXT_ALGORITHMS)[number];
 
-/** How the inputs lie: each data-parallel rank its part, all of them whole, or split counts per input. */
+/** How the inputs are sharded: over data-parallel ranks, not at all, or by split counts per input. */
 export type DatasetStrategy = 'data_parallel' | 'full_batch' | readonly (readonly number[])[];
 
-/** MindSpore's collectives that it joins to messages; the first that says a size is the one that holds for all. */
+/** Collectives that MindSpore fuses into larger messages; the first size that is given applies to all of them. */
 export const FUSED_COLLECTIVES = ['allreduce', 'reducescatter', 'allgather'] as const;
 
-/** How MindSpore joins collectives of one kind: messages of 64 MB, of `config` MB, or as the indices in `config` say. */
+/** How MindSpore fuses collectives of one kind: messages of 64 MB, of `config` MB, or by the indices in `config`. */
 export interface FusedCollective {
   readonly mode: 'auto' | 'size' | 'index';
   readonly config?: number | readonly number[] | null;
@@ -35,7 +35,7 @@ export type CommFusion = Partial<Record<(typeof FUSED_COLLECTIVES)[number], Fuse
   readonly openstate?: boolean;
 };
 
-/** How many layers of each stage recompute, the first ones; of stages with several chunks a list per chunk. */
+/** How many of the first layers of each stage recompute; one list per chunk if stages have several chunks. */
 export type RecomputedCounts = readonly number[] | readonly (readonly number[])[];
 
 /** Values of all keys; those that the user left out have the default of MindFormers. */
@@ -49,9 +49,9 @@ export interface ParallelValues {
   readonly datasetStrategy: DatasetStrategy | null;
   readonly searchMode: ConfigSearchMode | null;
   readonly enableParallelOptimizer: boolean;
-  /** What is sharded with it: 1 the optimizer's state, 2 gradients too, 3 weights too. */
+  /** State that the parallel optimizer shards: 1 optimizer state, 2 gradients too, 3 weights too. */
   readonly optimizerLevel: 1 | 2 | 3;
-  /** Accumulated gradients are sharded with it at level 1 too. */
+  /** The parallel optimizer shards accumulated gradients at level 1 too. */
   readonly gradientAccumulationShard: boolean;
   readonly strategySaveFile: string | null;
   readonly strategyLoadFile: string | null;
@@ -64,28 +64,28 @@ export interface ParallelValues {
   /** Chunks of a stage, where they are interleaved. */
   readonly ppInterleaveNum: number;
   readonly contextParallel: number;
-  /** MindSpore's name of how attention over a cut sequence communicates. */
+  /** MindSpore's name for the communication of attention over a sharded sequence. */
   readonly contextParallelAlgo: ContextParallelAlgo | null;
   readonly expertParallel: number;
   readonly useSeqParallel: boolean;
   readonly microBatchNum: number;
   readonly gradientAggregationGroup: number;
   readonly commFusion: CommFusion | null;
-  /** Whether the embedding's table is whole on every model-parallel rank. */
+  /** Whether the embedding table is replicated on every model-parallel rank. */
   readonly vocabEmbDp: boolean;
   readonly microBatchInterleaveNum: number;
   readonly gradientAccumulationSteps: number;
-  /** Whether layers recompute all that they do, or how many of them; `some`: patterns say which operators. */
+  /** Full recompute: whether layers use it, or how many of them; `some`: patterns select the operators. */
   readonly recompute: boolean | 'some' | RecomputedCounts;
-  /** The same of the operators of attention. */
+  /** The same for selective recompute, which applies to the operators of attention. */
   readonly selectRecompute: boolean | 'some' | RecomputedCounts;
-  /** Activations are kept on the host from forward to backward. */
+  /** Activations are offloaded to the host between forward and backward. */
   readonly swap: boolean;
 }
 
 export type ConfigKey = keyof ParallelValues;
 
-/** Something the file says that has no effect here, or not the one that it may seem to have. */
+/** A setting of the file that has no effect here, or not the effect that it seems to have. */
 export interface ConfigRemark {
   /** As the file has it: `parallel.search_mode`. */
   readonly key: string;

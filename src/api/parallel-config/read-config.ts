@@ -1,6 +1,6 @@
 /**
- * @file Reads MindFormers' YAML as it is. Sections about other things (model, optimizer, callbacks, …) are left alone; in
- * `parallel` and `parallel_config` every key must be known, and so must any key at the top that is nearly one of ours.
+ * @file Reads MindFormers' YAML as it is. Sections about other things (model, optimizer, callbacks, …) are ignored. In
+ * `parallel` and `parallel_config` every key must be known, and so must a top-level key that is close to one of ours.
  */
 
 import { AutoparError } from '../../ir/error.js';
@@ -51,7 +51,7 @@ function readValue(row: KeyRow, value: unknown, source: ConfigSource): ParallelV
   );
 }
 
-/** Keys at the top that are none of MindFormers' and nearly one of ours. */
+/** Rejects files without any of our keys, and top-level keys that are not MindFormers' but close to one of ours. */
 function checkTop(source: ConfigSource, top: Readonly<Record<string, unknown>>): void {
   const ours = [...new Set(KEY_ROWS.map(({ path: [first = ''] }) => first))].filter(
     (name) => !OTHER_TOP_KEYS.includes(name),
@@ -74,7 +74,7 @@ function checkTop(source: ConfigSource, top: Readonly<Record<string, unknown>>):
   }
 }
 
-/** Every key of a section is one that is read, one that is noted, or holds such keys. */
+/** Checks that every key of a section is read, is noted, or contains such keys. */
 function checkSection(source: ConfigSource, path: readonly string[], value: unknown, remarks: ConfigRemark[]): void {
   if (value === undefined || value === null) return;
   const name = path.join('.');

@@ -9,7 +9,7 @@ import { DEFAULTS, KEY_ROWS } from './config-keys.js';
 import { checkConfig } from './config-rules.js';
 import type { ConfigKey, ParallelConfig, ParallelMode, ParallelValues } from './parallel-config.js';
 
-/** All keys of the file may be set, by the names of `ParallelValues`; `enableAllToAll` is true unless it is. */
+/** Any key of the file can be set, by its name in `ParallelValues`; `enableAllToAll` is true by default. */
 export type ParallelSettings = Partial<ParallelValues>;
 
 /** The configuration, checked as a file is. @throws AutoparError (input) `bad-config`, `config-rule` */
@@ -35,7 +35,7 @@ export function setParallelConfig(settings: ParallelSettings): ParallelConfig {
 
 const MODES: readonly ParallelMode[] = ['data', 'semi-auto', 'auto', 'hybrid', 'stand-alone'];
 
-/** What is expected of a value that is not of a setting's form; null for one that is. */
+/** The expected form, for a value that does not have the form of a setting; null for a valid value. */
 const CHECKS: ReadonlyMap<ConfigKey, (value: unknown) => string | null> = new Map(
   (Object.keys(DEFAULTS) as ConfigKey[]).map((key) => [key, checkOf(key)]),
 );

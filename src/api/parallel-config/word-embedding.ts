@@ -1,6 +1,6 @@
 /**
- * @file The table that tokens are looked up in: of the lookups by values that come from a graph input, the one with the most
- * rows. Positions are looked up by numbers that the graph makes itself, or in fewer rows.
+ * @file The word embedding table: among lookups whose indices come from a graph input, the one with the most rows. Lookups of
+ * positions have indices that the graph computes itself, or fewer rows.
  */
 import type { Graph, Node } from '../../ir/graph.js';
 import { weightTensors } from '../../ir/of-weights.js';

@@ -1,6 +1,6 @@
 /**
- * @file How a graph's operators lie over ranks, at another number of samples: what was searched once holds wherever nothing that
- * grows with the samples is cut.
+ * @file The sharding of a graph's operators at another number of samples: the result of one search stays valid wherever no
+ * dimension that grows with the samples is sharded.
  */
 import type { FactorRule } from '../../ir/factor-rule.js';
 import { type Graph, typeOf } from '../../ir/graph.js';
@@ -12,9 +12,9 @@ import type { Strategy } from '../../sharding-propagation/strategy.js';
 
 /**
  * The same strategies and layouts for the same operators of other sizes.
- * @param before the graph that the assignment is of
+ * @param before the graph that the assignment is for
  * @param after the same model at another number of samples
- * @returns null where a factor or a dimension is cut that has another size there, or what is laid out is not there
+ * @returns null where a sharded factor or dimension has another size there, or a tensor with a layout is missing there
  */
 export function atOtherSamples(assignment: Assignment, before: Graph, after: Graph): Assignment | null {
   const others = new Map(before.nodes.map((node) => [node.name, node]));
@@ -42,7 +42,7 @@ export function atOtherSamples(assignment: Assignment, before: Graph, after: Gra
   return { ...assignment, strategies, inputs, sharedReshards };
 }
 
-/** A strategy by the names that an operator's factors have at other sizes; null where one that it cuts has no counterpart. */
+/** A strategy by the names of an operator's factors at other sizes; null where a sharded factor has no counterpart. */
 function withFactors(strategy: Strategy, before: FactorRule, after: FactorRule): Strategy | null {
   const { axes, pieces = {}, pending } = strategy;
   const cut = new Set([...Object.keys(axes), ...(pending.kind === 'scatter' ? [pending.factor] : [])]);
@@ -52,7 +52,7 @@ function withFactors(strategy: Strategy, before: FactorRule, after: FactorRule):
     const sizes = pieces[name] ?? [size];
     const parts = pieces[name] ? sizes.map((_, index) => pieceName(name, index)) : [name];
     if (!parts.some((part) => cut.has(part))) continue;
-    // A factor of one sample is left out, and the others have other names.
+    // A factor of one sample is left out, and the others get other names.
     const other = before.text === after.text ? name : counterpart(name, before, after);
     const resized =
       other &&
@@ -78,8 +78,8 @@ function withFactors(strategy: Strategy, before: FactorRule, after: FactorRule):
 }
 
 /**
- * Sizes, major to minor, that multiply to `size`: samples are the first part of what they grow, so that the first size takes what
- * there is more or less of, and goes where nothing of it is left. Null where it is cut, or the others do not divide `size`.
+ * Sizes, major to minor, that multiply to `size`. Samples are the major part of a dimension that grows with them, so the first
+ * size changes, and is dropped where it becomes 1. Null where it is sharded, or the others do not divide `size`.
  */
 function withProduct(sizes: readonly number[], isCut: readonly boolean[], size: number): readonly number[] | null {
   const product = (some: readonly number[]) => some.reduce((all, one) => all * one, 1);
@@ -90,7 +90,7 @@ function withProduct(sizes: readonly number[], isCut: readonly boolean[], size: 
   return first === 1 && others.length > 0 ? others : [first, ...others];
 }
 
-/** The one factor of that size which stands wherever the other rule has `name`; null where there is none, or several. */
+/** The only factor of that size which occurs wherever the other rule has `name`; null where there is none, or several. */
 function counterpart(name: string, before: FactorRule, after: FactorRule): string | null {
   const size = before.factors.get(name)?.size;
   let found: readonly string[] = [...after.factors.values()].filter((own) => own.size === size).map((own) => own.name);
@@ -105,7 +105,7 @@ function counterpart(name: string, before: FactorRule, after: FactorRule): strin
   return found.length === 1 ? (found[0] ?? null) : null;
 }
 
-/** A layout of a tensor whose dimensions have these sizes; null where one that samples grow is cut there, or padded. */
+/** A layout for dimensions of these sizes; null where a dimension that grows with the samples is sharded or padded. */
 function withSizes(layout: Layout, shape: readonly number[]): Layout | null {
   const dims = layout.dims.map((pieces, dimension) => {
     const size = shape[dimension] ?? 1;

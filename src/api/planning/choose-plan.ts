@@ -1,6 +1,6 @@
 /**
- * @file Which plan of a step is taken: that of the best dp · tp at the micro-batches that are given, or one that a search over
- * steps proposes (lower-proposals.ts). The fastest as lowered that fits is the plan, unless one as fast is simpler.
+ * @file Chooses the plan of a step: that of the best dp · tp at the given micro-batches, or one that a search over steps
+ * proposes (lower-proposals.ts). The fastest lowered plan that fits is taken, unless one that is as fast is simpler.
  */
 import { clusterSize } from '../../cost-model/cluster.js';
 import { usableBytes } from '../../cost-model/predict.js';
@@ -34,11 +34,11 @@ import { type StepSearch, stepRemedy } from './search-step.js';
 
 export interface ChosenPlan extends Formed {
   readonly planned: PlannedModel;
-  /** What axes of the plan may shard; as it was asked where it is left out. */
+  /** `free`: axes of the plan may shard any factor; as requested where it is left out. */
   readonly axes?: 'free';
-  /** The best first, then what does not fit; empty where no proposal could be made, null where none was looked for. */
+  /** The best first, then plans that do not fit; empty where no proposal could be made, null where none was looked for. */
   readonly compared: readonly ComparedPlan[] | null;
-  /** All that was compared by the price of layers before; null where no proposals were made. */
+  /** The search by the price of layers before; null where no proposals were made. */
   readonly searched: StepSearch | null;
   readonly notes: readonly string[];
 }
@@ -50,7 +50,7 @@ export interface ChosenPlan extends Formed {
 export async function choosePlan(choices: Choices): Promise<ChosenPlan> {
   const { options, training, cluster } = choices;
   const deadline = new Deadline(options.timeLimit, options.signal);
-  // One device is chosen by an objective for a step in micro-batches, and without one it is asked for the step as it is.
+  // An objective may choose one device for a step in micro-batches; without an objective, one device runs the step as it is.
   const { objective = 'time' } = options;
   const isAlone = unproposed(options, training) !== null || (clusterSize(cluster) === 1 && objective === 'time');
   if (!isAlone) return beside(choices, deadline);
@@ -58,7 +58,7 @@ export async function choosePlan(choices: Choices): Promise<ChosenPlan> {
   return { ...alone, compared: null, searched: null, notes: [] };
 }
 
-/** The refusal of dp and tp alone, with the nearest of what else was lowered. */
+/** The error of dp and tp alone, with the lowered proposal that is closest to fitting. */
 function withProposals(alone: AutoparError, others: readonly ComparedPlan[]): AutoparError {
   const [nearest] = others
     .flatMap(({ peakBytes, ...other }) => (peakBytes === null ? [] : [{ ...other, peakBytes }]))
@@ -77,7 +77,7 @@ function withProposals(alone: AutoparError, others: readonly ComparedPlan[]): Au
   );
 }
 
-/** A refusal with what of the options leaves no step either. */
+/** An error with the options that leave no step either. */
 async function withRemedy(
   error: AutoparError,
   unmade: AutoparError | null,
@@ -89,12 +89,12 @@ async function withRemedy(
   return new AutoparError(error.code, error.exit, error.message, error.where, hint);
 }
 
-/** dp · tp alone, and proposals beside it. */
+/** Plans dp · tp alone, and proposals beside it. */
 async function beside(choices: Choices, deadline: Deadline): Promise<ChosenPlan> {
   const { training, cluster, read, options } = choices;
   const isLarge = (graph: Graph) => training !== undefined && plainWork(cluster, graph, options.degrees) > MOST_WORK;
   const form = () => choices.form(options, training).catch(refusal);
-  // Deriving a large model's gradients takes seconds, and the forward's operators alone may be too many.
+  // Differentiating a large model takes seconds, and the operators of its forward alone may be too many.
   const early = isLarge(read.graph) ? null : await form();
   const isPlanned = early !== null && !(early instanceof AutoparError) && !isLarge(early.imported.graph);
   const checked = isPlanned ? await planned(choices, early, memoryOf(training), deadline).catch(refusal) : null;
@@ -121,14 +121,14 @@ async function beside(choices: Choices, deadline: Deadline): Promise<ChosenPlan>
 }
 
 /**
- * The best mesh of dp and tp alone with any axis on any factor: convolutions may keep the batch where fully connected layers have
- * features (Krizhevsky 2014, "One weird trick"). Null where it does not fit, beyond `MOST_WORK_WITHOUT_ROLES`, and on ranks of
- * this machine, where it gained 1 % at most, less than prices are off by, and took longer than all else.
+ * The best mesh of dp and tp alone with any axis on any factor: convolutions may shard the batch where fully connected layers
+ * shard features (Krizhevsky 2014, "One weird trick"). Null where it does not fit, beyond `MOST_WORK_WITHOUT_ROLES`, and on ranks
+ * of this machine, where it gained 1 % at most, which is less than the error of prices, and took longer than everything else.
  */
 async function withoutRoles(choices: Choices, alone: FittingPlan, deadline: Deadline): Promise<FittingPlan | null> {
   const { options, cluster } = choices;
   const { dp, tp, sp, ep } = alone.planned.plan.degrees;
-  // Free axes know no methods of sequence parallelism, nor that experts lie apart.
+  // Free axes support neither methods of sequence parallelism nor experts that are spread over ranks.
   if (cluster.local || options.axes !== undefined || Math.max(sp, ep) > 1) return null;
   if ((options.tpSequence ?? 'auto') !== 'auto') return null;
   if (meshWork(alone.imported.graph, clusterSize(cluster)) > MOST_WORK_WITHOUT_ROLES || deadline.isOver()) return null;
@@ -138,9 +138,9 @@ async function withoutRoles(choices: Choices, alone: FittingPlan, deadline: Dead
 }
 
 /**
- * Whether nothing is to be gained beside dp and tp. What neither sp nor ep cuts has stages left, and where all samples pass them
- * at once these wait for each other, so that they save memory alone: in inference, and in training of what mixes the samples of
- * a batch (BatchNormalization), which is not cut into micro-batches. Ranks of this machine may gain by sending less.
+ * Whether nothing can be gained beside dp and tp. If neither sp nor ep shards the model, only stages are left. Where all samples
+ * pass the stages at once, stages wait for each other and save only memory: in inference, and in training of models that mix the
+ * samples of a batch (BatchNormalization), which have no micro-batches. Ranks of this machine may gain by sending less.
  */
 function isAll(alone: FittingPlan, choices: Choices): boolean {
   const { options, training, read, cluster } = choices;
@@ -150,13 +150,13 @@ function isAll(alone: FittingPlan, choices: Choices): boolean {
   return training === undefined || (!cluster.local && mixesSamples(read, training));
 }
 
-/** Whether a plan leaves the memory free that is wanted; true where there is no limit. */
+/** Whether a plan leaves the wanted memory headroom; true if memory has no limit. */
 function leavesHeadroom(plan: FittingPlan, { options, cluster }: Choices): boolean {
   const limit = options.memory ?? usableBytes(cluster);
   return limit === undefined || peakOf(plan) <= roomyBytes(limit, preferencesOf(options, options.memory !== undefined));
 }
 
-/** That no plan leaves the headroom that is wanted, at its price. */
+/** A note if no plan leaves the wanted headroom at the accepted cost. */
 function tightNotes(best: FittingPlan, choices: Choices): readonly string[] {
   const { options, cluster } = choices;
   const limit = options.memory ?? usableBytes(cluster);
@@ -171,7 +171,7 @@ function tightNotes(best: FittingPlan, choices: Choices): readonly string[] {
   ];
 }
 
-/** The plans with the one that is taken first, the others by what the objective wants little of. */
+/** The plans: first the one that is taken, then the others by the figure that the objective minimises. */
 function taken(all: readonly FittingPlan[], { options, cluster }: Choices): readonly FittingPlan[] {
   const figure = figureOf(options);
   const sorted = [...all].sort((a, b) => figure(a) - figure(b));
@@ -193,8 +193,8 @@ function taken(all: readonly FittingPlan[], { options, cluster }: Choices): read
 }
 
 /**
- * dp and tp alone, at the micro-batches that are asked for.
- * @param deadline left out: nothing was planned before, and the time limit is all there
+ * Plans dp and tp alone, at the requested micro-batches.
+ * @param deadline left out if nothing was planned before: the whole time limit is available
  */
 async function planned(
   { options }: Choices,

@@ -1,5 +1,5 @@
 /**
- * @file Plans that are compared: those that fit, by their seconds or their memory as lowered, and why each other was not taken.
+ * @file Compared plans: those that fit, by their seconds or their memory as lowered, and why each of the others was not taken.
  */
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
@@ -16,35 +16,35 @@ import { microBatchCount } from './proposals.js';
 /** A model in the form that is planned. */
 export interface Formed {
   readonly imported: ImportedModel;
-  /** With its number of micro-batches. */
+  /** The training options with the number of micro-batches. */
   readonly training: Training | undefined;
 }
 
-/** What plans are chosen from. */
+/** The inputs of the choice of a plan. */
 export interface Choices {
   readonly cluster: Cluster;
   /** The model as it was read. */
   readonly read: ImportedModel;
   readonly options: NestedCompileOptions;
-  /** What is trained, as it is asked for; absent for inference. */
+  /** Training as requested; undefined for inference. */
   readonly training: Training | undefined;
-  /** The model as it is planned. @throws AutoparError where it has no such micro-batches */
+  /** The model as it is planned. @throws AutoparError where it cannot have these micro-batches */
   readonly form: (asked: NestedCompileOptions, training: Training | undefined) => Promise<Formed>;
 }
 
-/** A choice, and what became of it. */
+/** A candidate plan, and its result. */
 export interface ComparedPlan {
   readonly degrees: Degrees;
   readonly microBatches: number;
-  /** What was proposed; null for the best of dp · tp alone. */
+  /** The proposed configuration; null for the best of dp · tp alone. */
   readonly proposed: StepConfiguration | null;
-  /** Any axis might shard anything; by their roles where it is left out. */
+  /** `free`: any axis could shard any factor; left out, axes shard by their roles. */
   readonly axes?: 'free';
-  /** By the price of layers; null where nothing was proposed. */
+  /** The estimate by the price of layers; null where nothing was proposed. */
   readonly estimate: { readonly stepSeconds: number; readonly peakBytes: number } | null;
-  /** As lowered; null where it was not lowered, or does not fit. */
+  /** Seconds as lowered; null where it was not lowered, or does not fit. */
   readonly stepSeconds: number | null;
-  /** Of the fullest stage, as lowered; null where it was not lowered. */
+  /** Peak memory of the fullest stage, as lowered; null where it was not lowered. */
   readonly peakBytes: number | null;
   /** Why it was not taken; null for the one that was. */
   readonly reason: string | null;
@@ -53,12 +53,12 @@ export interface ComparedPlan {
 /** A plan that fits. */
 export interface FittingPlan extends Formed {
   readonly planned: PlannedModel;
-  /** What axes may shard; by their roles where it is left out. */
+  /** `free`: any axis may shard any factor; left out, axes shard by their roles. */
   readonly axes?: 'free';
   readonly priced: PricedConfiguration | null;
 }
 
-/** What the objective wants little of, as lowered: bytes of the fullest stage, or seconds. */
+/** The figure that the objective minimises, as lowered: bytes of the fullest stage, or seconds. */
 export function figureOf({ objective }: Pick<NestedCompileOptions, 'objective'>): (plan: FittingPlan) => number {
   return objective === 'memory' ? peakOf : stepSecondsOf;
 }
@@ -71,7 +71,7 @@ export function peakOf({ planned }: FittingPlan): number {
   return Math.max(...planned.found.prediction.peakBytes);
 }
 
-/** @param all the one that is taken first */
+/** @param all plans that fit, first the one that is taken */
 export function ranked(
   all: readonly FittingPlan[],
   others: readonly ComparedPlan[],
@@ -117,7 +117,7 @@ export function notTaken(priced: PricedConfiguration, why: AutoparError | string
   };
 }
 
-/** Of dp and tp alone. */
+/** The refused plan of dp and tp alone. */
 export function refusedPlan({ options, cluster, training }: Choices, why: AutoparError | null): ComparedPlan {
   const { dp, tp, pp = 1, sp = 1, ep = 1 } = options.degrees ?? {};
   const rest = clusterSize(cluster) / (pp * sp);
@@ -140,7 +140,7 @@ function without(why: AutoparError | string): Pick<ComparedPlan, 'stepSeconds' |
   };
 }
 
-/** A choice that has no plan, to be compared with those that have one. @throws whatever is not the user's to mend */
+/** The error of a candidate without a plan, to be compared with the others. @throws errors that the user cannot fix */
 export function refusal(error: unknown): AutoparError {
   if (error instanceof AutoparError) return error;
   throw error;

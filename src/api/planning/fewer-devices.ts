@@ -1,6 +1,6 @@
 /**
- * @file Whether fewer devices make a step as fast: parts of the cluster, half of it and smaller, searched for a step within 2 %
- * of the plan's, while smaller ones have any.
+ * @file Whether fewer devices make a step as fast: searches parts of the cluster, from half of it downwards, for a step within
+ * 2 % of the plan's, until a size has none.
  */
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import { clusterParts } from '../../cost-model/cluster-parts.js';
@@ -18,7 +18,7 @@ export interface FewerDevices {
 
 /**
  * @param prepare reads the step for a part of the cluster
- * @returns the fewest; null where none are as fast, and where other objectives or a time limit leave no comparison
+ * @returns the fewest; null where none are as fast, and where another objective or a time limit prevents the comparison
  */
 export async function fewerDevices(
   prepare: (on: Cluster) => Promise<PreparedStep>,
@@ -28,7 +28,7 @@ export async function fewerDevices(
   const { cluster, searching } = prepared;
   const { stepSeconds, utilisation } = simulation;
   const isTimed = searching.objective === 'time' && searching.isOver === undefined;
-  // Half of the devices at the peak of their speed.
+  // Half of the devices would take longer even at their peak speed.
   const isBusy = 2 * utilisation > NEAR;
   if (!isTimed || isCutOff || cluster.local || isBusy) return null;
   const sizes = new Map<number, FewerDevices | null>();
@@ -45,7 +45,7 @@ export async function fewerDevices(
   return fewest;
 }
 
-/** Null where its devices leave no combination of degrees. */
+/** Null where the devices of the part allow no combination of degrees. */
 async function possible(prepared: Promise<PreparedStep>): Promise<PreparedStep | null> {
   try {
     return await prepared;
@@ -55,7 +55,7 @@ async function possible(prepared: Promise<PreparedStep>): Promise<PreparedStep |
   }
 }
 
-/** The fastest step of fewer devices that takes no more seconds than are given. */
+/** The fastest step of fewer devices, if it takes at most this many seconds. */
 async function asFast(prepared: PreparedStep | null, most: number): Promise<FewerDevices | null> {
   if (!prepared) return null;
   const { cluster, limitBytes, preferences } = prepared;

@@ -1,6 +1,6 @@
 /**
  * @file The work per micro-batch of any imported model on one rank of its tensor-parallel group: the graph is differentiated,
- * planned for those ranks and lowered; layers whose work is alike are one class.
+ * planned for those ranks and lowered; layers with equal work are one class.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import { deviceLevels } from '../../cost-model/levels.js';
@@ -35,53 +35,53 @@ import { makeRedistributor, type Redistributor } from '../../sharding-propagatio
 import { expertPins, productPins, streamPins, tablePins } from '../requests/parameter-pins.js';
 import { atOtherSamples } from './at-other-samples.js';
 
-/** What a graph's work is read for: inference, or training with a loss. */
+/** The purpose that a graph's work is read for: inference, or training with a loss. */
 export type Purpose = { readonly kind: 'inference' } | TrainingPurpose;
 
 interface TrainingPurpose {
   readonly kind: 'training';
   readonly loss: LossOptions;
-  /** A program is planned that computes products in this type. */
+  /** A program is planned that computes matmuls in this type. */
   readonly program?: LowType;
 }
 
 /** A model's operators for a purpose, one layer of each run. */
 export interface GraphOfWork {
   readonly graph: Graph;
-  /** Which layers those that are left stand for, where more than themselves. */
+  /** The layers that each remaining layer stands for, where it stands for several. */
   readonly runs: readonly LayerClass[];
   /** Weights that several layers read. */
   readonly shared: ReadonlySet<string>;
-  /** Tokens of a sample; null where its inputs are none. */
+  /** Tokens of a sample; null where its inputs are not tokens. */
   readonly sequence: number | null;
-  /** What programs in 16 bit keep; null where none is planned. */
+  /** Stored activations of programs in 16 bit; null where none is planned. */
   readonly kept: KeptByPrograms | null;
 }
 
-/** How many times as much programs in 16 bit keep as if all of it were: of each part, and of what a layer hands to the next. */
+/** Activations that 16-bit programs store, relative to all in 16 bit: of each part, and of what a layer sends to the next. */
 export interface KeptByPrograms {
   readonly parts: ReadonlyMap<string, number>;
   readonly boundary: number;
 }
 
-/** A model's work, and what it was read off. */
+/** A model's work, and the graph that it was read off. */
 export interface ReadWork {
   readonly work: ModelWork;
   /** One layer of each run, with gradients where it is trained. */
   readonly graph: Graph;
-  /** How its operators lie over the tensor-parallel ranks. */
+  /** How its operators are sharded over the tensor-parallel ranks. */
   readonly assignment: Assignment;
-  /** Which layers those that are left stand for. */
+  /** The layers that each remaining layer stands for. */
   readonly runs: readonly LayerClass[];
-  /** Tokens of a sample; null where its inputs are none. */
+  /** Tokens of a sample; null where its inputs are not tokens. */
   readonly sequence: number | null;
-  /** What its parts hold, by name; made when asked for. */
+  /** The tensors that its parts hold, by name; computed on demand. */
   readonly tensors: () => PartTensors;
 }
 
 /**
- * @param low what products are computed in: operators that are not computed in it are in float32, with casts between
- * @throws AutoparError where the graph has no gradient, or no output that the loss can be of
+ * @param low the type that matmuls compute in: other operators compute in float32, with casts between
+ * @throws AutoparError where the graph has no gradient, or no output that the loss can use
  */
 export function graphOfWork(whole: Graph, purpose: Purpose, low?: LowType): GraphOfWork {
   const { graph: forward, runs } = firstOfLayers(withOnlyLayer(whole));
@@ -96,9 +96,9 @@ export function graphOfWork(whole: Graph, purpose: Purpose, low?: LowType): Grap
 }
 
 /**
- * What a program keeps in the precision that it is planned in: prices of layers count as software of transformers does, whose
- * kernels hold all in 16 bit; programs compute normalisations, sums and losses in float32, as PyTorch's autocast does, and keep
- * that. Much the same at any number of samples.
+ * Activations that a program stores in the precision that it is planned in. Prices of layers follow transformer software, whose
+ * kernels store everything in 16 bit. Programs compute normalisations, sums and losses in float32, like PyTorch's autocast, and
+ * store these results. The ratio hardly depends on the number of samples.
  * @param of `whole`, as it is read for the purpose
  * @throws AutoparError as `graphOfWork`
  */
@@ -111,7 +111,7 @@ export async function keptByPrograms(
   if (purpose.kind === 'inference' || !purpose.program) return null;
   const mixed = await keptBytes(graphOfWork(whole, purpose, purpose.program), cluster);
   const plain = await keptBytes(of, cluster);
-  // Of 16 bit against all in float32, twice.
+  // Twice the ratio of bytes in 16 bit to bytes with all in float32.
   const times = (own: number, other: number) => (other === 0 ? 1 : (2 * own) / other);
   const parts = [...plain.parts].map(
     ([part, bytes]) => [part, times(mixed.parts.get(part) ?? bytes / 2, bytes)] as const,
@@ -119,7 +119,7 @@ export async function keptByPrograms(
   return { parts: new Map(parts), boundary: times(mixed.boundary, plain.boundary) };
 }
 
-/** Bytes that each part keeps on a rank that has all, and that a layer hands to the next, in the types that they are in. */
+/** Bytes of stored activations of each part on a single rank, and bytes that a layer sends to the next, in their own types. */
 async function keptBytes(
   of: GraphOfWork,
   cluster: Cluster,
@@ -127,7 +127,7 @@ async function keptBytes(
   const { graph } = of;
   const { sharded } = await searched(graph, 1, ranksOf(cluster, 1));
   const { places, parts } = partsOf(of);
-  // Casts of weights are there while a layer runs, whatever is kept.
+  // Casts of weights exist only while a layer runs and are not stored activations.
   const fed = reached(graph.nodes, graph.inputs).tensors;
   const bytes = (name: string, elements: number) => byteLength(sharded.tensors.get(name)?.dtype ?? 'float32', elements);
   const sums = [...readTensors(graph, sharded, parts)].map(([part, held]) => {
@@ -141,7 +141,7 @@ async function keptBytes(
   return { parts: new Map(sums), boundary: boundaryOf(of, places, sizeOf) };
 }
 
-/** A layer without equals is one too, where it is the only module with a number (layers.0). */
+/** A layer without equals is a layer too, where it is the only module with a number (layers.0). */
 function withOnlyLayer(graph: Graph): Graph {
   if (graph.nodes.some(({ layer }) => layer !== null)) return graph;
   const layerOf = ({ module }: Node) => {
@@ -166,7 +166,7 @@ function sharedWeights({ nodes, weights }: Graph): ReadonlySet<string> {
   return shared;
 }
 
-/** Numbers that are looked up, along the dimension that attention or a recurrence runs over. */
+/** Size of an integer input along the dimension that attention or a recurrence runs over; null if there is none. */
 function tokensOf(graph: Graph): number | null {
   const indices = graph.inputs.filter((input) => !isFloating(typeOf(graph, input).dtype));
   if (indices.length === 0) return null;
@@ -175,7 +175,7 @@ function tokensOf(graph: Graph): number | null {
 }
 
 /**
- * @param known the model at another number of samples, whose layouts are taken; searched where they do not go, or it is null
+ * @param known the model at another number of samples, whose layouts are reused; a search where they do not fit, or it is null
  * @throws AutoparError where no plan shards the graph over `tp` ranks
  */
 export async function graphWork(
@@ -228,14 +228,14 @@ export async function graphWork(
   return { work, graph, assignment, runs, sequence, tensors };
 }
 
-/** Which part each operator and each weight is of, and the places of operators. */
+/** The part that each operator and each weight belongs to, and the places of operators. */
 function partsOf({ graph, shared }: GraphOfWork): {
   readonly places: ReadonlyMap<string, string>;
   readonly parts: ModelParts;
 } {
   const places = layerPlaces(graph);
   const partOf = (group: string) => places.get(group) ?? 'last';
-  // A stage that begins with a later layer has its own, which is small or one table for all.
+  // A stage that begins with a later layer has its own copy, which is small or one table for all.
   const holderOf = (weight: string) => (shared.has(weight) ? 'first' : undefined);
   return { places, parts: { partOf, inScan: scans(graph), holderOf } };
 }
@@ -249,7 +249,7 @@ function ranksOf({ device }: Cluster, tp: number): Cluster {
   return { nodes: 1, perNode: tp, device, levels: deviceLevels(device, 1, tp), local: false };
 }
 
-/** What moves tensors between these ranks. */
+/** The redistributor for these ranks. */
 function redistributorOf(mesh: Mesh, ranks: Cluster): Redistributor {
   const price = stepPrice(ranks, mesh);
   return makeRedistributor(mesh, price, redistributionBound(ranks, mesh, price), { allToAll: true });
@@ -266,7 +266,7 @@ interface LaidOut {
   readonly sharded: ShardedGraph;
 }
 
-/** The cheapest layouts with parameters, experts and sequences where Megatron has them, as far as they can be. */
+/** The cheapest layouts with parameters, experts and sequences sharded as in Megatron, as far as possible. */
 async function searched(graph: Graph, tp: number, ranks: Cluster): Promise<LaidOut> {
   const search = (pins: (mesh: Mesh) => readonly Pin[]) =>
     plan(graph, ranks, { degrees: { dp: 1, tp }, memoryBytes: Number.MAX_SAFE_INTEGER, operatorPins: pins });
@@ -279,21 +279,22 @@ async function searched(graph: Graph, tp: number, ranks: Cluster): Promise<LaidO
   return { assignment, sharded: onlyStage(lowered) };
 }
 
-/** Where parameters cannot lie so, they lie as is cheapest. */
+/** Null where parameters cannot be sharded as pinned: they are then sharded in the cheapest way. */
 function unlessPinned(error: unknown): null {
   if (error instanceof AutoparError) return null;
   throw error;
 }
 
 function withGradients(forward: Graph, loss: LossOptions): Graph {
-  // A loss of the model's own is parted into two sums, and is no block then; other blocks stay the kernels that they are.
+  // A loss of the model's own is split into two sums, and is not a block then; other blocks stay single kernels.
   const opened = loss.kind === 'model-output' ? flattenBlocks(forward, 'CrossEntropy') : forward;
   return withLossGradients(drawDropout(opened, 0).graph, loss);
 }
 
 /**
- * first, last, or the repeated layer of each group: what comes before the first layer, and what after it is in none. Gradients
- * are where their operator is, and what sums them up where they are made: of what one layer hands to the next, in the next.
+ * The part of each group: its repeated layer, `first` (before the first layer), or `last` (after it and in no layer). Gradients
+ * are in the part of their operator, and sums of gradients where these are made: for a tensor that one layer sends to the next,
+ * in the next.
  */
 function layerPlaces(graph: Graph): ReadonlyMap<string, string> {
   const groups = forwardGroups(graph);
@@ -320,7 +321,7 @@ function inTurns(order: readonly number[]): boolean {
   return order.some((own, layer) => layer > 0 && own < (order[layer - 1] as number));
 }
 
-/** Equal parts, and which of the layers they are, in the order in which they first come. */
+/** Classes of equal parts, with the places of their layers, in order of first occurrence. */
 function classesOf(
   parts: readonly PartWork[],
 ): readonly { readonly part: PartWork; readonly places: readonly number[] }[] {
@@ -329,9 +330,9 @@ function classesOf(
 }
 
 /**
- * What goes from one layer to the next, in sizes of tensors: the most that any pair of neighbours hands on; a layer that stands
- * for several hands to the next of these what it hands on at the end. What no parameter moves (masks, rotary tables) every stage
- * makes for itself.
+ * The size of the tensors that one layer sends to the next: the maximum over all pairs of neighbours. A layer that stands for
+ * several sends to the next of these what it sends at the end. Tensors that depend on no parameter (masks, rotary tables) are not
+ * sent: every stage computes them itself.
  */
 function boundaryOf(
   { graph, runs }: GraphOfWork,

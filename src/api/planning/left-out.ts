@@ -1,25 +1,25 @@
 /**
- * @file What a plan leaves out where no steps are proposed, since something is said of operators or stages, or there is one
- * device: dimensions that the step planner searches, and that are planned here only where they are asked for.
+ * @file Dimensions that a plan leaves out where no steps are proposed, since options pin operators or stages, or there is one
+ * device. The step planner searches these dimensions; here they are planned only on request.
  */
 import { isFloating } from '../../ir/dtype.js';
 import { type Graph, typeOf } from '../../ir/graph.js';
 import { entryOf } from '../../ir/ops/index.js';
 import type { InnerDegrees } from '../../sharding-propagation/roles.js';
 
-/** What was to be decided. */
+/** The question of degrees, as it was given. */
 export interface DegreeQuestion {
   readonly devices: number;
   /** Degrees that the user gave. */
   readonly given: InnerDegrees;
-  /** Stages of the pipeline: one, where none was asked for. */
+  /** Stages of the pipeline; one by default. */
   readonly stages: number;
   readonly trains: boolean;
   /** Ranks of this machine are their own host. */
   readonly isLocal: boolean;
 }
 
-/** Dimensions by the names of their options. */
+/** The dimensions that are not searched, by the names of their options. */
 export function unsearchedDimensions(
   graph: Graph,
   { devices, given, stages, trains, isLocal }: DegreeQuestion,
@@ -34,7 +34,7 @@ export function unsearchedDimensions(
   ];
 }
 
-/** Of sp and ep those that cut something of the model. */
+/** Those of sp and ep that can shard something in the model. */
 export function innerAxes(graph: Graph): readonly ('sp' | 'ep')[] {
   return [...(hasAttention(graph) ? (['sp'] as const) : []), ...(hasExperts(graph) ? (['ep'] as const) : [])];
 }

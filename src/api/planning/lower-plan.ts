@@ -1,5 +1,5 @@
 /**
- * @file From a plan that was read to its sharded graphs, without a search: what compile did after it.
+ * @file Lowers a plan that was read to its sharded graphs, without a search: the steps of compile after the search.
  */
 import { type GeneratedProgram, programOf } from '../../codegen/program-of.js';
 import { type Cluster, parseCluster } from '../../cost-model/cluster.js';
@@ -26,13 +26,13 @@ import { planPlaces } from '../../strategy/plan-places.js';
 import { checkStagePlaces, type StagedGraph, stagedGraph } from '../../strategy/staged-graph.js';
 import { dispatchOf } from '../models/dispatch.js';
 
-/** A plan as a program is made from it. */
+/** A plan in the form that a program is made from. */
 export interface LoweredPlan {
   /** Stage by stage. */
   readonly lowered: readonly LoweredStage[];
-  /** What the stages run; null for one. */
+  /** The schedule of the stages; null for one stage. */
   readonly schedule: Schedule | null;
-  /** What its ranks hold, by stage; left out where nobody has counted it yet. */
+  /** Memory of its ranks, by stage; left out where it is not computed yet. */
   readonly memory?: readonly Liveness[];
 }
 
@@ -50,7 +50,7 @@ export function lowerPlan(plan: Plan, graph: Graph): LoweredPlan {
   return lowered;
 }
 
-/** The same for a plan whose strategies are at hand. */
+/** The same for a plan whose strategies are known. */
 export function lowerAssigned(plan: Plan, assigned: AssignedPlan): LoweredPlan {
   const { staged, assignment, redistributor } = assigned;
   const places = planPlaces(plan, staged.graph);
@@ -73,7 +73,7 @@ function asPlanned(
   return prepared(stages, { buckets: schedule, interleave: schedule.interleave, server, places });
 }
 
-/** The program of a plan; its segments take what the plan's cluster is predicted to take for their operators. */
+/** The program of a plan; the time of a segment is the predicted time of its operators on the plan's cluster. */
 export function programOfPlan({ lowered, schedule }: LoweredPlan, plan: Plan, cluster: Cluster): GeneratedProgram {
   const { name, fingerprint } = plan.model;
   const model = { name, fingerprint, plan: planDigest(plan) };
@@ -83,7 +83,7 @@ export function programOfPlan({ lowered, schedule }: LoweredPlan, plan: Plan, cl
   return programOf(lowered, model, schedule?.actions, secondsOf, dispatchOf(plan.passes).dispatch === 'variable');
 }
 
-/** The price of a lowered plan: what `compile` printed, to the digit. */
+/** The price of a lowered plan; equal to the one that `compile` printed, to the digit. */
 export function predictionOf(plan: Plan, graph: Graph, { lowered, schedule }: LoweredPlan): PlanPrediction {
   return predictStages(lowered, schedule, clusterOf(plan), wholeFlops(graph));
 }
@@ -96,7 +96,7 @@ export interface AssignedPlan {
 }
 
 /**
- * @param cluster whose prices choose the routes of redistributions
+ * @param cluster whose prices choose the routes of resharding
  * @throws AutoparError (input) where it is not a plan of this graph
  */
 export function assignedPlan(plan: Plan, graph: Graph, cluster = clusterOf(plan)): AssignedPlan {

@@ -1,6 +1,6 @@
 /**
- * @file Proposals of a search over steps as lowered: the likeliest first, each planned operator by operator and priced as lowered
- * with its memory; the next ones only where that price refutes the order of the proposals.
+ * @file Lowers proposals of a search over steps, the most likely first. Each is planned operator by operator and priced as
+ * lowered with its memory; the next ones are lowered only where that price contradicts the order of the proposals.
  */
 import { bytesForTensors, deviceBytes, usableBytes } from '../../cost-model/predict.js';
 import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
@@ -31,7 +31,7 @@ export interface LoweredProposals {
   /** The fastest first. */
   readonly fitting: readonly FittingPlan[];
   readonly others: readonly ComparedPlan[];
-  /** All that was compared by the price of layers; null where nothing could be proposed. */
+  /** The search by the price of layers; null where nothing could be proposed. */
   readonly searched: StepSearch | null;
   /** Why nothing could be proposed; null where something was. */
   readonly refusal: AutoparError | null;
@@ -40,21 +40,21 @@ export interface LoweredProposals {
 
 export const NOT_PROPOSED: LoweredProposals = { fitting: [], others: [], searched: null, refusal: null, notes: [] };
 
-/** Proposals that may be lowered, one after another. */
+/** The most proposals that are lowered, one after another. */
 const LOWERED = 4;
 
 /**
- * Of the memory that there is, as much as estimates of training may need for a start, where headroom is wanted: they are off by
- * some per cent, a plan that is too large by less is planned in vain, and one that recomputes a layer more takes hardly longer.
+ * Share of the memory limit that estimates of training may need in the first round, where headroom is wanted. Estimates are off
+ * by some per cent: a plan that is too large by less is planned in vain, and one that recomputes a layer more is hardly slower.
  */
 const SAFE_SHARE = 0.95;
 
-/** How often proposals are made, for less memory where some of them do not fit once they are lowered. */
+/** Rounds of proposals; the next round is for less memory where some of them do not fit once they are lowered. */
 const ROUNDS = 3;
 
 /**
- * Proposals as lowered, the first few; where none of them fits, those for as much less memory as the lowered ones need more than
- * was estimated.
+ * Lowers the first few proposals. Where they do not fit, new ones are proposed for less memory, by the ratio of the memory that
+ * the lowered ones need to their estimate.
  * @param alone the best plan of dp and tp alone; null where there is none
  */
 export async function lowerProposals(
@@ -76,7 +76,7 @@ export async function lowerProposals(
   let searched: StepSearch | null = null;
   for (let round = 0; round < ROUNDS; round++) {
     const safe: Proposed | AutoparError = await proposing.propose(asked).catch(refusal);
-    // What fits nearly, or not at all, is proposed where nothing else is.
+    // Configurations that hardly fit, or do not fit, are proposed only where there are no others.
     const proposed =
       safe instanceof AutoparError && round === 0 ? await proposing.propose(within(limit)).catch(refusal) : safe;
     if (proposed instanceof AutoparError) {
@@ -98,7 +98,7 @@ function unproposed(error: AutoparError): LoweredProposals {
   return { ...NOT_PROPOSED, refusal: error, notes: [note] };
 }
 
-/** Bytes that tensors may take of a device; without end on ranks of this machine. */
+/** Bytes that tensors may take of a device; unlimited on ranks of this machine. */
 function limitOf({ options, cluster }: Choices): number {
   return options.memory ?? usableBytes(cluster) ?? Number.POSITIVE_INFINITY;
 }
@@ -108,22 +108,22 @@ const LARGER = 'not lowered: estimated to be too large, by what another needs';
 const LATE = 'not lowered before the time limit';
 const TOO_LARGE = 'not lowered: the model has too many operators to plan several times';
 
-/** Proposals of one model that are lowered one after another, and what the lowered ones tell about the next. */
+/** Proposals of one model that are lowered one after another, and conclusions from the lowered ones about the next. */
 class ProposalLowering {
   readonly fitting: FittingPlan[] = [];
   readonly others = new Map<string, ComparedPlan>();
-  /** Of dp and tp alone the fastest is known, not the one with the least memory. */
+  /** For dp and tp alone only the fastest plan is known, not the one with the least memory. */
   private readonly isTimed: boolean;
   private readonly limit: number;
   private paired: FittingPlan | null;
   /** Operators times sub-axes that were planned. */
   private work = 0;
   private readonly seen = new Set<string>();
-  /** Of what was lowered. */
+  /** Kinds of the lowered proposals. */
   private readonly kinds = new Set<string>();
   /**
-   * How many times its estimate needs what is too large, or fits with memory saved alone: the least of what was lowered, with
-   * stages and without.
+   * The ratio of needed to estimated memory for plans that are too large, or fit only by saving memory: the least among lowered
+   * ones, with stages and without.
    */
   private readonly excess = new Map<boolean, number>();
 
@@ -140,7 +140,7 @@ class ProposalLowering {
 
   /**
    * Lowers the first few that were not lowered yet.
-   * @returns how many times its estimate what did not fit needs, the least of them; null where all fit
+   * @returns the least ratio of needed to estimated memory among plans that did not fit; null where all fit
    */
   async lowerFirst(proposals: readonly PricedConfiguration[]): Promise<number | null> {
     const { choices, alone, isTimed, fitting, others, seen } = this;
@@ -178,14 +178,14 @@ class ProposalLowering {
     return least;
   }
 
-  /** Why what is lowered leaves no reason to lower a proposal; null where it leaves one. */
+  /** Why lowered plans make it pointless to lower a proposal; null where they do not. */
   private refuted(priced: PricedConfiguration): string | null {
     const { fitting, paired } = this;
     if (this.isTimed && !mayBeFaster(priced, paired ? [paired, ...fitting] : fitting)) return SLOWER;
     return this.bytes(priced) * (this.excess.get(hasStages(priced)) ?? 1) > this.limit ? LARGER : null;
   }
 
-  /** Why there is no time to lower a proposal; null where there is. */
+  /** Why time does not suffice to lower a proposal; null where it does. */
   private unplanned(priced: PricedConfiguration): string | null {
     if (this.deadline.isOver()) return LATE;
     const known = this.fitting[0] ?? this.alone;
@@ -193,7 +193,7 @@ class ProposalLowering {
     return known && this.work + workOf(priced, known) > most ? TOO_LARGE : null;
   }
 
-  /** One proposal; or why it has no plan. */
+  /** Lowers one proposal; returns the error if it has no plan. */
   private async lower(priced: PricedConfiguration): Promise<FittingPlan | AutoparError> {
     this.kinds.add(kindOf(priced));
     const known = this.fitting[0] ?? this.alone;
@@ -208,8 +208,8 @@ class ProposalLowering {
   }
 
   /**
-   * Where memory does not ask for a ZeRO level, what is cut of the state is found update by update. That is the least sum over
-   * all stages, and a step waits for one of them: on accelerators, which hide messages of updates, the level makes it shorter.
+   * Where memory does not require a ZeRO level, the search chooses update by update which state is sharded. That is the least sum
+   * over all stages, but a step waits for one of them: on accelerators, which overlap messages of updates, a level is faster.
    */
   private isOpen(priced: PricedConfiguration): boolean {
     const { options, cluster } = this.choices;
@@ -231,19 +231,19 @@ class ProposalLowering {
   }
 }
 
-/** Of planning a proposal. Training graphs of a model have much the same operators, whatever its micro-batches. */
+/** Work of planning a proposal. Training graphs of a model have almost the same operators at any number of micro-batches. */
 function workOf({ configuration }: PricedConfiguration, { imported }: Formed): number {
   const { dp, sp, tp } = configuration.degrees;
   return meshWork(imported.graph, dp * sp * tp);
 }
 
-/** Whether the ZeRO level of a step is about its updates alone: of one micro-batch level 2 is level 1. */
+/** Whether the ZeRO level of a step affects only its updates: with one micro-batch, level 2 equals level 1. */
 function isOfUpdates(configuration: StepConfiguration): boolean {
   return configuration.zero === 1 || (configuration.zero === 2 && microBatchCount(configuration) === 1);
 }
 
 /**
- * A proposal, planned operator by operator; or why it is not.
+ * Plans a proposal operator by operator.
  * @param isOpen its ZeRO level is left open
  * @throws AutoparError where it has no plan, or none that fits
  */
@@ -265,8 +265,8 @@ async function lowerProposal(
     );
   const written = await formed({ dp, sp, ep });
   const forms = [written];
-  // In plain operators each rank may have its own queries, in one operator its own heads and features of values: neither is
-  // faster for every model. Training is planned in the first form alone, since planning it takes several times as long.
+  // Attention in plain operators gives each rank its own queries, one operator its own heads and features of values: neither is
+  // faster for every model. Training is planned only in the first form, since planning it takes several times as long.
   if (!training && sp > 1) {
     const whole = await formed({ dp, sp: 1, ep });
     if (whole.imported.graph.nodes.length !== written.imported.graph.nodes.length) forms.push(whole);
@@ -298,8 +298,9 @@ async function lowerFormed(
 }
 
 /**
- * Proposals of training say how memory is saved, so that operators are searched within it where none of them fits; those of
- * inference save it by their degrees alone, so that operators are searched within it at once, however many there are.
+ * Proposals of training state how memory is saved, so operators are searched within the memory limit only where none of them
+ * fits. Those of inference save memory only by their degrees, so operators are searched within the limit at once, however many
+ * there are.
  */
 export function memoryOf(training: Training | undefined): PlanOptions['memory'] {
   return training ? 'checked' : 'tried';

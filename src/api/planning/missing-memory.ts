@@ -1,12 +1,12 @@
 /**
- * @file What memory there is for the stages of a step, and which of them lacks most.
+ * @file The memory limits of the stages of a step, and the stage that lacks most.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import { stageClusters } from '../../cost-model/step/stages.js';
 import type { StageMemory } from '../../cost-model/step/step-memory.js';
 
-/** Bytes that a device of each stage has; none where nobody knows. */
+/** Bytes that a device of each stage has; empty where they are not known. */
 export function stageMemoryLimits(
   memory: number | undefined,
   cluster: Cluster,
@@ -16,7 +16,7 @@ export function stageMemoryLimits(
   return stageClusters(cluster, configuration).map(({ device }) => memory ?? device.memoryBytes);
 }
 
-/** The stage that lacks most bytes (needs most, where nobody knows what there is), and how many; 0 or less where all fit. */
+/** The stage that lacks most bytes (needs most, where limits are not known), and how many; 0 or less where all fit. */
 export function missingOf(stages: readonly StageMemory[], limits: readonly number[]) {
   const over = stages.map(({ total }, stage) => total - (limits[stage] ?? 0));
   const most = Math.max(...over);

@@ -1,5 +1,5 @@
 /**
- * @file Which proposal is lowered next: the one likely to be fastest, unless what is lowered already is faster or as much.
+ * @file Which proposal is lowered next: the one that is likely to be fastest, unless a lowered plan is as fast or faster.
  */
 import type { PricedConfiguration } from '../../search/configurations/priced.js';
 import { NEAR } from '../../search/preference.js';
@@ -8,8 +8,8 @@ import { type FittingPlan, stepSecondsOf } from './compared-plans.js';
 import { kindOf, microBatchCount } from './proposals.js';
 
 /**
- * The proposal that is least by its estimate, as much dearer as lowered ones of its kind are, else of those that have stages, or
- * none, like it.
+ * The proposal with the least expected time: its estimate times the factor by which lowered ones of its kind exceed theirs, or
+ * else the factor of those that have stages, or none, like it.
  */
 export function likeliest(
   proposals: ReadonlySet<PricedConfiguration>,
@@ -27,17 +27,17 @@ export function likeliest(
 }
 
 /**
- * Whether a proposal may be faster than what is lowered. Prices of sharded graphs are some factor above those of layers, much
- * the same of a model's plans of one kind, whose transfers and bubbles the factor has too: the least of theirs is taken. None is
- * known before one of them is lowered, nor of one that pays time for memory. What is as fast within the exactness of predictions
- * may be faster.
+ * Whether a proposal may be faster than the lowered plans. Prices of sharded graphs exceed those of layers by a factor, which is
+ * almost the same for a model's plans of one kind, and includes their transfers and bubbles: the least of their factors is taken.
+ * No factor is known before a plan of the kind is lowered, or from one that trades time for memory. A plan that is as fast within
+ * the accuracy of predictions may be faster.
  */
 export function mayBeFaster(proposal: PricedConfiguration, lowered: readonly FittingPlan[]): boolean {
   const factor = factorOf(lowered, (priced) => kindOf(priced) === kindOf(proposal)) ?? 1;
   return lowered.every((one) => proposal.seconds * factor < NEAR * stepSecondsOf(one));
 }
 
-/** Whether dp and tp alone were searched over all that a proposal asks for, and fit: its ZeRO level leaves fewer layouts. */
+/** Whether the search of dp and tp alone covers all that a proposal asks for, and fits: its ZeRO level allows fewer layouts. */
 export function isSearched({ configuration }: PricedConfiguration, alone: FittingPlan | null): boolean {
   const { degrees, recompute, offload = 'none' } = configuration;
   const { plan: known, found } = alone?.planned ?? {};
@@ -45,12 +45,12 @@ export function isSearched({ configuration }: PricedConfiguration, alone: Fittin
   const isTooLarge = found?.rejected.some((other) => other.kind === 'too-large' && other.degrees.tp === degrees.tp);
   const isAlike = pp === 1 && degrees.pp === pp && degrees.sp === sp && degrees.ep === ep;
   const isWhole = microBatchCount(configuration) === (alone?.training?.microBatches ?? 1);
-  // Of inference over sp a proposal is lowered in two forms of attention, of which alone is one.
+  // For inference over sp a proposal is lowered in two forms of attention; `alone` is only one of them.
   const isOneForm = sp === 1 || alone?.training !== undefined;
   return isAlike && isWhole && isOneForm && !isTooLarge && recompute === 'none' && offload === 'none';
 }
 
-/** The best of dp and tp alone with the estimate of its degrees, where both are there. */
+/** The best of dp and tp alone with the estimate for its degrees, where both exist. */
 export function withEstimate(alone: FittingPlan | null, proposals: readonly PricedConfiguration[]): FittingPlan | null {
   if (!alone) return null;
   const { degrees } = alone.planned.plan;
@@ -60,7 +60,7 @@ export function withEstimate(alone: FittingPlan | null, proposals: readonly Pric
   return { ...alone, priced };
 }
 
-/** The least by which plans that proposals became are dearer, of some of them; null where none of these is lowered. */
+/** The least ratio of lowered to estimated time among some of the plans; null where none of these is lowered. */
 function factorOf(lowered: readonly FittingPlan[], isLike: (priced: PricedConfiguration) => boolean): number | null {
   const factors = lowered.flatMap((one) =>
     one.priced && !one.planned.found.savesMemory && isLike(one.priced) ? [stepSecondsOf(one) / one.priced.seconds] : [],

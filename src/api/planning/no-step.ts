@@ -1,5 +1,5 @@
 /**
- * @file Why a search over training steps has no answer, and what would give it one.
+ * @file Why a search over training steps finds no step, and how it would find one.
  */
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import { DEVICE_OVERHEAD } from '../../cost-model/hardware.js';
@@ -7,12 +7,12 @@ import { AutoparError } from '../../ir/error.js';
 import type { DegreesVerdict, FoundConfigurations } from '../../search/configurations/best-configurations.js';
 import type { Combination, Decided, SpaceOptions } from '../../search/configurations/space.js';
 
-/** Every combination is impossible: the pins say too much, or the batch does not divide. */
+/** Every combination is impossible: there are too many pins, or the batch does not divide. */
 export function impossible(
   all: readonly Combination[],
   { devices, globalBatch, facts, decided }: SpaceOptions,
 ): AutoparError {
-  // Chunks are asked of stages: where some combination has them, what stands in its way says more.
+  // Chunks need stages: where some combination has stages, its reason says more.
   const isChunked = (decided.virtualStages ?? 1) > 1;
   const first = (isChunked ? all.find(({ degrees }) => degrees.pp > 1) : undefined) ?? all[0];
   return new AutoparError(
@@ -28,7 +28,7 @@ export function impossible(
   );
 }
 
-/** Which of the degrees that are given leave none for the others. */
+/** Which of the given degrees leave no degrees for the others. */
 function noDegrees(devices: number, { experts, sequence }: SpaceOptions['facts'], decided: Decided): string {
   const { pp, dp, sp, tp, ep = 1 } = decided;
   const given = Object.entries({ pp, dp, sp, tp }).flatMap(([axis, degree]) =>
@@ -46,7 +46,7 @@ function noDegrees(devices: number, { experts, sequence }: SpaceOptions['facts']
   return `${text} is ${product}, and the rest of the ${devices} devices would have to be sp of a sequence of ${sequence}`;
 }
 
-/** The time was over before anything that fits was priced, and nothing does in the default rank order. */
+/** The time limit passed before a configuration that fits was priced, and nothing fits in the default rank order. */
 export function outOfTime({ verdicts, priced }: Pick<FoundConfigurations, 'verdicts' | 'priced'>): AutoparError {
   const unseen = verdicts.filter(({ kind }) => kind === 'unseen').length;
   return new AutoparError(
@@ -60,7 +60,7 @@ export function outOfTime({ verdicts, priced }: Pick<FoundConfigurations, 'verdi
   );
 }
 
-/** Nothing fits: what needs least, and what would help. */
+/** Nothing fits: the configuration that needs least, and ways to fix it. */
 export function nothingFits(
   verdicts: readonly DegreesVerdict[],
   limitBytes: number | null,
@@ -74,7 +74,7 @@ export function nothingFits(
   const onHost = offload === 'none' ? '' : `, ${offload === 'all' ? 'optimizer and activations' : offload} on the host`;
   const held = host ? `, and ${gigabytes(host.bytes)} of the ${gigabytes(host.memoryBytes)} on a host` : '';
   const { pp, dp, sp, tp } = degrees;
-  // Each device has these whatever it holds; only the rest is shared out.
+  // Each device has this overhead, whatever it holds; only the rest is divided among devices.
   const { contextBytes, communicationBytes } = DEVICE_OVERHEAD;
   const fixed = cluster.local ? 0 : contextBytes + communicationBytes;
   const times = limitBytes > fixed ? Math.ceil((least.bytes - fixed) / (limitBytes - fixed)) : null;
@@ -94,7 +94,7 @@ export function nothingFits(
   );
 }
 
-/** @param rounded `up` for what is enough when it is typed in again */
+/** @param rounded `up` for a value that is enough when it is typed in again */
 function gigabytes(bytes: number, rounded: 'up' | 'near' = 'near'): string {
   if (rounded === 'near' && bytes >= 999.5e9) return `${(bytes / 1e12).toPrecision(3)} TB`;
   const text = (bytes / 1e9).toPrecision(3);

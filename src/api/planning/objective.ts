@@ -1,6 +1,6 @@
 /**
- * @file What a plan is chosen by: seconds or memory of a step, or which part of the cluster makes it, at the least device-seconds
- * or with the fewest devices in time. The part is chosen by the price of layers; what is planned on it is lowered as always.
+ * @file The objective that a plan is chosen by: seconds or memory of a step, or the part of the cluster that runs it at the least
+ * device-seconds or with the fewest devices in time. The part is chosen by the price of layers; its plan is lowered as usual.
  */
 import { clusterSize } from '../../cost-model/cluster.js';
 import { AutoparError } from '../../ir/error.js';
@@ -10,7 +10,7 @@ import type { NestedCompileOptions } from '../requests/compile-options.js';
 import { asSearched, unproposed } from './proposals.js';
 import type { ClusterSize } from './search-clusters.js';
 
-/** The options on the part of the cluster that is planned for; `sizes` of all parts, null where the whole cluster is. */
+/** The options for the part of the cluster that is planned for; `sizes` of all parts, null for the whole cluster. */
 export interface OnPart {
   readonly options: NestedCompileOptions;
   readonly sizes: readonly ClusterSize[] | null;
@@ -18,7 +18,7 @@ export interface OnPart {
 
 /**
  * Chooses the part of the cluster.
- * @throws AutoparError (usage) `bad-option` where layers have no price for what is asked; as `searchClusters` does
+ * @throws AutoparError (usage) `bad-option` where layers have no price for the request; as `searchClusters` does
  */
 export async function onPart(
   options: NestedCompileOptions,

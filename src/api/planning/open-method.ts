@@ -1,8 +1,8 @@
 /**
- * @file How sp shards attention where that is left open: the search over operators chooses for each attention. Each method is
- * planned alone only where that search cannot say:
+ * @file How sp shards attention where that is left open: the search over operators chooses a method for each attention. Each
+ * method is planned alone only where that search cannot decide:
  *
- *     a ring is taken      positions are then in zig-zag order, and bringing masks into it costs time that the search did not see
+ *     a ring is taken      positions are then in zig-zag order, and reordering masks costs time that the search did not count
  *     nothing fits         within a memory limit, fewer choices are searched further
  */
 import { AutoparError } from '../../ir/error.js';
@@ -16,7 +16,7 @@ interface WithPlan {
 }
 
 /**
- * The fastest of the plans by each method alone; it says what each takes.
+ * The fastest of the plans by each method alone; it records the time of each.
  * @throws AutoparError of the plan that needs least memory where none fits
  */
 export async function fastestMethod<Found extends WithPlan>(
@@ -65,7 +65,7 @@ function refusal(error: unknown): AutoparError {
   return error;
 }
 
-/** That nothing fits, to be mended. */
+/** The error, if nothing fits, so that the caller can handle it; others are thrown. */
 export function asNothingFits(error: unknown): NothingFits {
   if (error instanceof NothingFits) return error;
   throw error;

@@ -1,6 +1,6 @@
 /**
- * @file The training step that is taken of those that a search finds. Plans are searched within the memory that headroom leaves,
- * and the fastest that fits within all of it; where no plan leaves headroom at its price, all of them within all of it.
+ * @file The training step that is taken among those that a search finds. Plans are searched within the memory that headroom
+ * leaves, and the fastest within all memory; where no plan leaves headroom at the accepted cost, all within all memory.
  */
 import { bestConfigurations, type FoundConfigurations } from '../../search/configurations/best-configurations.js';
 import { cutUnevenly } from '../../search/configurations/cut-unevenly.js';
@@ -12,7 +12,7 @@ import type { PreparedStep } from './prepared-step.js';
 export interface PreferredStep extends FoundConfigurations {
   /** The fastest that fits, and why another was taken; null where it was taken itself. */
   readonly passed: PassedStep | null;
-  /** Bytes that a plan with headroom may use of each device, where none leaves it at its price; null where the one taken does. */
+  /** Bytes per device that headroom allows, where no plan leaves it at the accepted cost; null where the one taken does. */
   readonly tight: number | null;
 }
 
@@ -23,7 +23,7 @@ export interface PassedStep {
   readonly because: string;
 }
 
-/** All that was found, led by the configuration that is taken. */
+/** All results of the search, first the configuration that is taken. */
 export function preferredStep(prepared: PreparedStep): PreferredStep {
   const { space, limitBytes, preferences, searching } = prepared;
   const pricing = pricingFor(prepared);
@@ -65,7 +65,7 @@ export function fastest(
 }
 
 /**
- * What was found, led by what is taken of it.
+ * The results of a search, first the configuration that is taken.
  * @param outside the fastest that leaves no headroom; null where none was looked for
  */
 function chosen(
@@ -87,7 +87,7 @@ function chosen(
     (priced) => {
       const { degrees, offload = 'none' } = priced.configuration;
       return {
-        // What may be faster than the best was simulated, and is not.
+        // Configurations that may be faster than the best were simulated, and are not.
         seconds: priced === outside ? priced.seconds : Math.max(least, priced.seconds),
         bytes: priced.bytes,
         degrees,
@@ -110,12 +110,12 @@ function chosen(
   };
 }
 
-/** What has an estimate alone, simulated. */
+/** The simulated price of a configuration that has only an estimate. */
 function exactly(priced: PricedConfiguration, pricing: StepPricing): PricedConfiguration {
   return priced.priceLevel === 'estimate' ? { ...priced, ...pricing.exactly(priced.configuration) } : priced;
 }
 
-/** What was found, with another configuration than the fastest in the first place and in that of its degrees. */
+/** The results, with another configuration than the fastest in the first place and in the place of its degrees. */
 function ledBy(
   first: PricedConfiguration,
   instead: PricedConfiguration,
@@ -133,10 +133,10 @@ function ledBy(
   };
 }
 
-/** Simpler configurations whose schedules are simulated, to tell that they are as fast. */
+/** The most simpler configurations whose schedules are simulated, to check that they are as fast. */
 const MOST_SIMULATED = 12;
 
-/** A search within headroom beside one within all memory: combinations without headroom fit, and bounds hold for all. */
+/** Merges a search within headroom with one in all memory: combinations without headroom fit, and bounds hold for all. */
 function withAll(within: FoundConfigurations, all: FoundConfigurations): FoundConfigurations {
   const others = new Map(all.verdicts.map((verdict) => [JSON.stringify(verdict.degrees), verdict]));
   return {

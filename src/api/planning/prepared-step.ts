@@ -1,5 +1,5 @@
 /**
- * @file A model and a cluster, read: what searches of training steps share.
+ * @file A model and a cluster that have been read: the common input of searches over training steps.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
@@ -8,10 +8,10 @@ import type { SpaceOptions } from '../../search/configurations/space.js';
 import type { Preferences } from '../../search/preference.js';
 import type { WorkReader } from './step-works.js';
 
-/** Layers of a micro-batch over tp. */
+/** The work of a micro-batch's layers over tp. */
 export type Works = (tp: number, microBatch: number) => ModelWork;
 
-/** A model and a cluster, read: all that searching needs, whatever is changed about the cluster. */
+/** A model and a cluster that have been read: all that a search needs, also for a changed cluster. */
 export interface PreparedStep {
   readonly name: string;
   readonly cluster: Cluster;

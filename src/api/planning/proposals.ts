@@ -1,7 +1,7 @@
 /**
- * @file Proposals: what a search over steps would have a plan ask for, in the words that programs have a lowering for:
- * degrees, micro-batches, stages with their layers, schedule, ZeRO, recompute, offload. They are priced by layers and only
- * propose: each is planned operator by operator, lowered and priced again (lower-proposals.ts).
+ * @file Proposals: requests for a plan that a search over steps makes, limited to what programs can be lowered to: degrees,
+ * micro-batches, stages with their layers, schedule, ZeRO, recompute, offload. They are priced by layers and are only
+ * proposals: each is planned operator by operator, lowered and priced again (lower-proposals.ts).
  */
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import { repeatedLayers } from '../../ir/autodiff/recompute-kinds.js';
@@ -26,19 +26,19 @@ import { type FewerDevices, fewerDevices } from './fewer-devices.js';
 import { pricingFor } from './preferred-step.js';
 import { prepareStep, type StepSearch, type StepSearchOptions, searchPrepared } from './search-step.js';
 
-/** What is proposed within a memory limit. */
+/** Proposals within a memory limit. */
 export interface Proposed {
-  /** The best of each combination of degrees by the price of layers; for training that of each kind before others. */
+  /** The best of each combination of degrees by the price of layers; for training, the best of each kind comes first. */
   readonly proposals: readonly PricedConfiguration[];
-  /** All that was compared for it. */
+  /** The search that the proposals are from. */
   readonly searched: StepSearch;
 }
 
 export interface Proposer {
-  /** What a proposal would need of the fullest device if its ranks cut nothing of what they keep (ZeRO 0), in bytes. */
+  /** Bytes that a proposal would need on the fullest device without sharded training state (ZeRO 0). */
   readonly wholeBytes: (proposal: PricedConfiguration) => number;
   readonly propose: (limitBytes: number | null) => Promise<Proposed>;
-  /** Fewer devices that are as fast as what was found; not looked for under a time limit. */
+  /** Fewer devices that are as fast as the result found; not searched under a time limit. */
   readonly fewer: (found: StepSearch) => Promise<FewerDevices | null>;
 }
 
@@ -64,7 +64,7 @@ export function unproposed(options: NestedCompileOptions, training: Training | u
   return null;
 }
 
-/** What says how operators or stages are planned, so that layers have no price for it; null where nothing does. */
+/** The option that fixes how operators or stages are planned, for which layers have no price, in words; null if none does. */
 function saidOfOperators(options: NestedCompileOptions): string | null {
   const given = OF_OPERATORS.find((name) => options[name] !== undefined && options[name] !== 'auto');
   return given === undefined ? null : `--${dashed(given)} says what operators or stages do`;
@@ -102,21 +102,21 @@ export async function proposer(
 const LOOKED_AT = 8;
 
 /**
- * Within a kind prices of layers are nearest to lowered ones: of as many stages, which fill and drain, and with experts on every
- * rank or spread over ranks, which tokens are sent to.
+ * Prices of layers are closest to lowered ones within a kind: with the same number of stages, which fill and drain, and with
+ * experts either on every rank or spread over ranks, which tokens are dispatched to.
  */
 export function kindOf({ configuration }: PricedConfiguration): string {
   const { pp, ep } = configuration.degrees;
   return `${pp} ${ep > 1 ? 'spread' : 'whole'}`;
 }
 
-/** Each kind has its best looked at. */
+/** The best of each kind first, then the others. */
 function unlike(best: readonly PricedConfiguration[]): readonly PricedConfiguration[] {
   const first = best.filter((priced, index) => best.findIndex((other) => kindOf(other) === kindOf(priced)) === index);
   return [...first, ...best.filter((priced) => !first.includes(priced))];
 }
 
-/** The question as a search over steps is asked it: what is given is kept, and what programs have no lowering for left out. */
+/** The options of a search over steps: given options are kept, and those that programs cannot be lowered for are left out. */
 export function asSearched(
   options: NestedCompileOptions,
   training: Training | undefined,
@@ -147,13 +147,13 @@ export function asSearched(
   return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as StepSearchOptions;
 }
 
-/** The same without what a folder says otherwise, of a model file and of the cluster. It is kept: `explain` asks again. */
+/** The same without model file and cluster, which a folder records elsewhere. It is stored: `explain` searches again. */
 export function keptQuestion(asked: StepSearchOptions): ProposalQuestion {
   const elsewhere = new Set(['model', 'dims', 'shapes', 'constants', 'weights', 'cluster', 'devices', 'on', 'signal']);
   return Object.fromEntries(Object.entries(asked).filter(([name]) => !elsewhere.has(name)));
 }
 
-/** What has no price in layers is left to the lowered plan. */
+/** Offload without a price in layers becomes `none`: it is left to the lowered plan. */
 function pricedWords(offload: string): StepSearchOptions['offload'] {
   try {
     return pricedOffload(offload);
@@ -173,7 +173,7 @@ export function microBatchCount({ globalBatch, microBatch, degrees }: StepConfig
 }
 
 /**
- * What the operators' planner is asked for a proposal: words that are given stay as they are.
+ * The options of the operators' planner for a proposal: options that are given stay as they are.
  * @param graph the graph of one of its micro-batches
  */
 export function askedOf(
@@ -183,7 +183,7 @@ export function askedOf(
 ): NestedPlanningOptions {
   const { degrees, virtualStages, schedule = virtualStages > 1 ? 'interleaved-1f1b' : '1f1b' } = configuration;
   const { pp, dp, sp, tp, ep } = degrees;
-  // What infers has no micro-batches to order.
+  // Inference has no micro-batches to order.
   const ordered = pp > 1 && !configuration.inference;
   const cut = pp > 1 ? cutOf(configuration, graph) : null;
   const words = {
@@ -224,7 +224,7 @@ function cutOf({ degrees: { pp }, virtualStages, stageLayers }: StepConfiguratio
   const own: { units: number; layers: string[] }[] = counts.map(() => ({ units: 0, layers: [] }));
   let part = 0;
   for (const { name } of units) {
-    // What stands between layers is with those before it.
+    // Units between layers are in the part of the layers before them.
     if (layers.has(name)) while ((own[part]?.layers.length ?? 0) >= (counts[part] ?? 0) && part < parts - 1) part++;
     const current = own[part];
     if (!current) return null;
@@ -235,7 +235,7 @@ function cutOf({ degrees: { pp }, virtualStages, stageLayers }: StepConfiguratio
   return { units, sizes: own.map((one) => one.units), layers: own.map((one) => one.layers) };
 }
 
-/** `full:0-3,8-11`: the first layers of each stage, as many as it recomputes; undefined where nothing is. */
+/** `full:0-3,8-11`: the first layers of each stage, as many as it recomputes; undefined where nothing is recomputed. */
 function recomputeWords(
   { recompute, recomputedLayers, degrees: { pp } }: StepConfiguration,
   graph: Graph,

@@ -1,6 +1,6 @@
 /**
- * @file What recompute costs and frees: a plan against itself with every forward result kept. Nothing is lowered for it: the
- * lowered stages have that form too, as the last micro-batch of `except_last` runs it.
+ * @file The time that recompute costs and the memory that it frees: compares a plan with itself with every activation stored.
+ * Nothing is lowered for it: the lowered stages have that form too, as the last micro-batch of `except_last` runs it.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import { predictStages } from '../../cost-model/predict-stages.js';
@@ -16,9 +16,9 @@ export interface RecomputeEffect {
   readonly operators: number;
   /** Repeated layers that have some of them. */
   readonly layers: number;
-  /** What a step takes more. */
+  /** Additional seconds of a step. */
   readonly seconds: number;
-  /** Per stage, what the fullest moment of a rank holds less. */
+  /** Per stage, the bytes by which the memory peak of a rank is lower. */
   readonly freedBytes: readonly number[];
 }
 

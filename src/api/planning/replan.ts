@@ -1,5 +1,5 @@
 /**
- * @file A compiled folder whose plan of operators is planned again: as it was, or with something changed.
+ * @file Plans the operators of a compiled folder again: as they were, or with a change.
  */
 import path from 'node:path';
 import type { Cluster } from '../../cost-model/cluster.js';
@@ -16,19 +16,19 @@ import { readSource } from '../output/folder.js';
 import { searchModeOf } from '../plan.js';
 import { clusterOf } from './lower-plan.js';
 
-/** All that the search was given. */
+/** All inputs of the search. */
 export interface Replanning {
   readonly plan: Plan;
   readonly imported: ImportedModel;
   readonly cluster: Cluster;
   readonly options: PlanOptions;
-  /** What is pinned on a mesh where the degrees are free, too. */
+  /** The pins on a mesh where the degrees are free, too. */
   readonly pinsOfFreeDegrees: () => Promise<PlanOptions['operatorPins']>;
 }
 
 /**
- * Reads what the search of a folder's plan was given.
- * @throws AutoparError (input) where the folder, its model or the files that its pins came from are not what they were
+ * Reads the inputs of the search for a folder's plan.
+ * @throws AutoparError (input) where the folder, its model or the files that its pins came from have changed
  */
 export async function openReplanning(directory: string, model?: string): Promise<Replanning> {
   const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
@@ -63,7 +63,7 @@ export async function openReplanning(directory: string, model?: string): Promise
 }
 
 /**
- * The search as it was, once more, for what a folder does not keep of it.
+ * Runs the same search once more, for results that a folder does not store.
  * @throws AutoparError (input) `plan-of-another-version` where it gives another plan than the folder holds
  */
 export async function planAgain(
@@ -83,7 +83,7 @@ export async function planAgain(
   );
 }
 
-/** Searches that may have made a plan, as it says: of an open method of sp, and of the method that was found alone. */
+/** Searches that may have made a plan, by its record: with the sp method left open, and with the method found alone. */
 function searchesOf({ plan, imported: { graph }, options }: Pick<Replanning, 'plan' | 'imported' | 'options'>) {
   const { sequence, degrees } = plan;
   const asWas = { graph, options };

@@ -1,6 +1,6 @@
 /**
- * @file searchClusters: which part of a cluster to take: the cheapest step in device-seconds, or the fewest devices that make a
- * step in time. Each size is searched as a cluster of its own, on works that are read once.
+ * @file searchClusters: chooses the part of a cluster with the cheapest step in device-seconds, or with the fewest devices that
+ * make a step in time. Each size is searched as a cluster of its own, on works that are read once.
  */
 import { generatedModel } from '../../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../../cost-model/cluster.js';
@@ -25,23 +25,23 @@ export interface ClusterSearchOptions extends Omit<StepSearchOptions, 'objective
   readonly within?: number;
 }
 
-/** The best step on one part of the cluster; null where nothing fits or no degrees go. */
+/** The best step on one part of the cluster; seconds are null where nothing fits or no degrees are possible. */
 export interface ClusterSize {
   readonly nodes: number;
   readonly perNode: number;
-  /** The first of the nodes in the whole cluster, from 0 on; where its nodes differ. */
+  /** The number of the first node in the whole cluster, from 0 on; where its nodes differ. */
   readonly firstNode?: number;
   readonly stepSeconds: number | null;
   readonly deviceSeconds: number | null;
 }
 
 export interface ClusterSearch extends StepSearch {
-  /** All sizes that were looked at, small ones first. */
+  /** All sizes that were searched, small ones first. */
   readonly sizes: readonly ClusterSize[];
 }
 
 /**
- * @throws AutoparError (usage) `bad-option` without the time that `devices` wants; (noPlan) `nothing-fits` where no size has a
+ * @throws AutoparError (usage) `bad-option` without the time that `devices` needs; (noPlan) `nothing-fits` where no size has a
  * plan, `not-in-time` where none is fast enough, `out-of-time` where none was found to be before the time limit
  */
 export async function searchClusters(options: ClusterSearchOptions): Promise<ClusterSearch> {
@@ -81,7 +81,7 @@ export async function searchClusters(options: ClusterSearchOptions): Promise<Clu
   if (planned().length === 0) return { ...(await searchStep({ ...timed, objective: 'time' })), sizes };
   const best = planned().reduce((known, one) => (isBetter(one, known, options) ? one : known));
   if (objective === 'devices' && !isInTime(best)) throw notInTime(best, within, isCutOff);
-  // A size that was not searched to the end may be the better one, and nothing is known of by how much.
+  // A size that was not searched to the end may be the better one, by an unknown amount.
   return { ...best, sizes, isCutOff, ...(isCutOff ? { bound: 0, gap: 1 } : {}) };
 }
 
@@ -90,7 +90,7 @@ interface SearchedPart {
   readonly search: StepSearch | null;
 }
 
-/** Whether a smaller part makes the step in time: of as many devices the fastest is looked for. */
+/** Whether a smaller part makes the step in time; among parts with equally many devices the fastest is searched for. */
 function isEnough(
   found: readonly SearchedPart[],
   part: ClusterPart,
@@ -110,13 +110,13 @@ function isBetter(one: StepSearch, known: StepSearch, { objective, within = 0 }:
   return inTime[0] && devices(one) !== devices(known) ? devices(one) < devices(known) : seconds(one) < seconds(known);
 }
 
-/** Of this machine fewer ranks are measured ranks too. */
+/** The parts of a cluster; on this machine also fewer ranks are measured ranks. */
 function partsOf(whole: Cluster, ofRanks: (ranks: number) => Cluster): readonly ClusterPart[] {
   if (!whole.local || !whole.description) return clusterParts(whole);
   return powersTo(clusterSize(whole)).map((ranks) => ({ cluster: ofRanks(ranks), firstNode: 0 }));
 }
 
-/** Errors that say something of one size alone. */
+/** Errors that concern only one size. */
 const OF_THIS_SIZE: ReadonlySet<string> = new Set([
   'nothing-fits',
   'no-combination',

@@ -1,6 +1,6 @@
 /**
  * @file searchStep: the fastest way to train a model on a cluster, over every dimension that a step can be priced in: pp · dp ·
- * sp · tp, ep, micro-batches, schedules, ZeRO, recomputation. Nothing is lowered; it is what `compile` lowers proposals of.
+ * sp · tp, ep, micro-batches, schedules, ZeRO, recomputation. Nothing is lowered here; `compile` lowers proposals of this search.
  */
 import { type GeneratedModel, generatedModel } from '../../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../../cost-model/cluster.js';
@@ -36,10 +36,10 @@ import type { PreparedStep, Works } from './prepared-step.js';
 import { evenShare, isUnbuilt, knownWorks, statedBatch, type WorkReader, workReader } from './step-works.js';
 
 export interface StepSearchOptions extends Omit<SimulateOptions, 'trace' | keyof WriteModelOptions>, Wish {
-  /** The cluster, where it is there already. */
+  /** The cluster, where it is known already. */
   readonly on?: Cluster;
   readonly objective?: 'time' | 'memory';
-  /** What is searched is written as a program. */
+  /** The result of the search is written as a program. */
   readonly program?: true;
   /** How many combinations of degrees are shown beside the best. */
   readonly top?: number;
@@ -53,25 +53,25 @@ export interface StepSearchOptions extends Omit<SimulateOptions, 'trace' | keyof
 export interface StepSearch extends PreferredStep {
   /** The best configuration, priced as `simulate` does. */
   readonly simulation: Simulation;
-  /** What the best configuration's work was read off. */
+  /** The layers that the best configuration's work was read off. */
   readonly layers: ReadWork;
   /** (cost − bound) / cost, of the configurations that are in the space. */
   readonly gap: number;
   readonly objective: ConfigurationSearchOptions['objective'];
-  /** What was said before the search. */
+  /** Decisions before the search. */
   readonly decided: Decided;
-  /** What was wanted of the plan, as it was taken. */
+  /** The preferences that the plan was chosen by. */
   readonly preferences: Preferences;
-  /** Fewer devices that are as fast; null where none are, or nobody looked. */
+  /** Fewer devices that are as fast; null where none are, or they were not searched. */
   readonly fewer: FewerDevices | null;
   /** Why micro-batches are left out that the model cannot be rebuilt at, a line each. */
   readonly unbuilt: readonly string[];
 }
 
 /**
- * Searches.
- * @throws AutoparError (noPlan) `nothing-fits` with what would, `no-combination`, `out-of-time`; (usage) for degrees that no
- * combination has; what reading the model and the cluster refuse
+ * Searches for the best step.
+ * @throws AutoparError (noPlan) `nothing-fits` with what would fit, `no-combination`, `out-of-time`; (usage) for degrees that no
+ * combination has; also the errors of reading the model and the cluster
  */
 export async function searchStep(options: StepSearchOptions): Promise<StepSearch> {
   try {
@@ -86,7 +86,7 @@ export async function searchStep(options: StepSearchOptions): Promise<StepSearch
   }
 }
 
-/** What of the options leaves no step, or none that fits, in words; null where no option does, or time is limited. */
+/** The options that leave no step, or none that fits, in words; null where no option does, or time is limited. */
 export async function stepRemedy(options: StepSearchOptions, { code }: AutoparError): Promise<string | null> {
   const isTimed = options.timeLimit !== undefined || options.deadline !== undefined;
   if (!WITHOUT_PLAN.has(code) || (isTimed && code === 'nothing-fits')) return null;
@@ -94,10 +94,10 @@ export async function stepRemedy(options: StepSearchOptions, { code }: AutoparEr
   return wider ?? conflict(options, code);
 }
 
-/** Errors that other pins may mend, or a tp which is not looked at unless it is asked for. */
+/** Errors that other pins may fix, or a tp that is searched only on request. */
 const WITHOUT_PLAN: ReadonlySet<string> = new Set(['nothing-fits', 'no-combination', 'degrees-do-not-match-devices']);
 
-/** What is said that leaves no plan, in words; null where nothing that is said does. */
+/** The options that leave no plan, in words; null where no option does. */
 async function conflict(options: StepSearchOptions, code: string): Promise<string | null> {
   options.onProgress?.('looking for what stands in the way');
   const isOfMemory = code === 'nothing-fits';
@@ -113,7 +113,7 @@ async function conflict(options: StepSearchOptions, code: string): Promise<strin
     : `${listInWords(typed)} leave ${none}, whatever the rest is: leave one of them out`;
 }
 
-/** Which leave nothing that fits: each set is asked of what fits first, and the one that is found of a search to its end. */
+/** The options that leave nothing that fits. Each set is searched for the first step that fits, the one found to the end. */
 async function conflictOfMemory(options: StepSearchOptions, read: WorkReader): Promise<readonly PinnedKey[]> {
   const first = async (some: StepSearchOptions) => {
     const { searching, ...prepared } = await prepareStep(some, read);
@@ -128,7 +128,7 @@ async function conflictOfMemory(options: StepSearchOptions, read: WorkReader): P
   return all ? [] : pins;
 }
 
-/** The least tp beyond its node, or beyond the heads, with which a step fits, in words; null where none does. */
+/** The least tp larger than a node, or than the heads, with which a step fits, in words; null where none does. */
 async function widerThanUsual(options: StepSearchOptions): Promise<string | null> {
   if (options.tp !== undefined) return null;
   const cluster = options.on ?? parseCluster(options.cluster, options.devices, await clusterSources(options.cluster));
@@ -147,14 +147,14 @@ async function widerThanUsual(options: StepSearchOptions): Promise<string | null
   return null;
 }
 
-/** Whether a degree of tp is looked at without being asked for. */
+/** Whether a degree of tp is searched without a request. */
 function isUsual(tp: number, { perNode, facts }: SpaceOptions): boolean {
   return tp <= perNode && tp <= (facts.heads ?? tp);
 }
 
 /**
  * Reads what a search needs.
- * @param reader what has read some of it for another cluster of the same devices
+ * @param reader a reader that has read some of it for another cluster of the same devices
  * @throws AutoparError as `searchStep`, but for `nothing-fits` and `out-of-time`
  */
 export async function prepareStep(options: StepSearchOptions, reader?: WorkReader): Promise<PreparedStep> {
@@ -190,8 +190,8 @@ interface StepSources {
 }
 
 /**
- * What is read, and by what. @throws AutoparError as `prepareStep`, of the model's name, the cluster, and options that do not go
- * together
+ * The sources of a search, and their reader. @throws AutoparError as `prepareStep`, for the model's name, the cluster, and
+ * options that contradict each other
  */
 async function sourcesOf(options: StepSearchOptions, reader?: WorkReader): Promise<StepSources> {
   const generated = options.generate === undefined ? null : generatedModel(options.generate);
@@ -209,7 +209,7 @@ function trainingPurpose(loss: LossOptions, { program, precision }: StepSearchOp
   return { kind: 'training', loss, ...(isLow ? { program: LOW_TYPES[precision] } : {}) };
 }
 
-/** Searches what was read. @throws AutoparError (noPlan) `nothing-fits`, `out-of-time` */
+/** Searches a prepared step. @throws AutoparError (noPlan) `nothing-fits`, `out-of-time` */
 export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch> {
   const { cluster, space, limitBytes, preferences, searching } = prepared;
   const found = preferredStep(prepared);
@@ -231,7 +231,7 @@ export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch
   };
 }
 
-/** A configuration of what was read, priced. */
+/** Prices a configuration of a prepared step. */
 async function simulationAt(prepared: PreparedStep, configuration: StepConfiguration): Promise<Simulation> {
   const { name, cluster, works, read, sample, limitBytes } = prepared;
   const work = works(configuration.degrees.tp, configuration.microBatch);
@@ -245,10 +245,10 @@ async function simulationAt(prepared: PreparedStep, configuration: StepConfigura
 
 export type { DegreesVerdict, PreparedStep, PricedConfiguration };
 
-/** Runners-up that are shown where nothing says how many. */
+/** Runners-up that are shown by default. */
 const SHOWN = 5;
 
-/** As is said, else as the model states; of a model of one sample what micro-batches and dp make of it. */
+/** The global batch: as given, else as in the model; for a model of one sample, micro-batch · micro-batches · dp. */
 export async function batchOf(
   options: Omit<StepSearchOptions, 'objective'>,
   generated: GeneratedModel | null,
@@ -259,7 +259,7 @@ export async function batchOf(
   return stated > 1 ? stated : microBatch * microBatches * dp;
 }
 
-/** The space, and the works that it asks for. */
+/** The search space, and the works that it needs. */
 async function spaceOf(
   options: StepSearchOptions,
   globalBatch: number,
@@ -330,7 +330,7 @@ async function builtSpace(
   }
 }
 
-/** The degrees of tp and the micro-batches of combinations that can be. @throws AutoparError (noPlan, usage) where none can */
+/** Degrees of tp and micro-batches of possible combinations. @throws AutoparError (noPlan, usage) where none is possible */
 function possibleOf(space: SpaceOptions): { readonly tps: readonly number[]; readonly sizes: readonly number[] } {
   const all = combinations(space);
   const possible = all.filter(({ reason }) => reason === null);

@@ -1,6 +1,6 @@
 /**
- * @file The cheapest single change of a configuration with which it fits: of recomputation, ZeRO, micro-batch, a degree, or what
- * the host holds.
+ * @file The cheapest single change with which a configuration fits: of recomputation, ZeRO, micro-batch, a degree, or offload to
+ * the host.
  */
 
 import type { Cluster } from '../../cost-model/cluster.js';
@@ -21,7 +21,7 @@ export interface Remedy {
   readonly stepSeconds: number;
 }
 
-/** What was said of the configuration: options say again what would follow otherwise. */
+/** The given options of the configuration: a change adds options whose values would otherwise follow from others. */
 interface AskedStep {
   /** Bytes per device; what the device has by default. */
   readonly memory?: number;
@@ -32,15 +32,15 @@ interface AskedStep {
   readonly signal?: AbortSignal;
 }
 
-/** What changes are looked at with. */
+/** The data that changes are priced with. */
 interface Remediable {
   readonly cluster: Cluster;
-  /** Of the whole model. */
+  /** Facts of the whole model. */
   readonly facts: ModelFacts;
   readonly works: (configuration: StepConfiguration) => Promise<ModelWork>;
 }
 
-/** The cheapest change that makes it fit; tensor parallelism that leaves its node only where nothing else does. */
+/** The cheapest change that makes it fit; tensor parallelism across nodes only where nothing else does. */
 export async function cheapestRemedy(
   options: AskedStep,
   configuration: StepConfiguration,
@@ -75,7 +75,7 @@ interface ConfigurationChange {
   readonly changed: StepConfiguration;
 }
 
-/** One change at a time; what is batched stays the same, so options say it where it would follow from others. */
+/** One change at a time. The batch stays the same, so options state it where it would follow from others. */
 function changesOf(
   options: AskedStep,
   configuration: StepConfiguration,

@@ -1,6 +1,6 @@
 /**
- * @file What a step's plan would gain or lose if the cluster were another: one gigabyte more, links twice as fast. Each change is
- * searched anew on works that are read already.
+ * @file How much a step's plan gains or loses on a changed cluster: one gigabyte more, links twice as fast. Each change is
+ * searched again on works that are read already.
  */
 import { fasterLinks } from '../../cost-model/faster-links.js';
 import { AutoparError } from '../../ir/error.js';
@@ -13,7 +13,7 @@ export interface Sensitivity {
   readonly change: string;
   /** Null where nothing fits then. */
   readonly best: PricedConfiguration | null;
-  /** Its seconds over those of the plan at hand. */
+  /** Its seconds over those of the present plan. */
   readonly ratio: number | null;
 }
 
@@ -28,7 +28,7 @@ export async function sensitivities(prepared: PreparedStep, found: StepSearch): 
   return all;
 }
 
-/** The best where the cluster is another, which may be the plan at hand: only so many cuts are priced. */
+/** The best plan on a changed cluster, which may be the present one, as a search prices only a limited number of cuts. */
 async function bestOf(prepared: PreparedStep, present: PricedConfiguration): Promise<PricedConfiguration | null> {
   const { cluster, works, limitBytes, searching } = prepared;
   try {

@@ -1,6 +1,6 @@
 /**
- * @file A model's work at any tensor-parallel degree and micro-batch, read off one layer of each run of equal ones, and once for
- * what a search asks many times.
+ * @file A model's work at any tensor-parallel degree and micro-batch, read off one layer of each run of equal ones, and only once
+ * for repeated requests of a search.
  */
 import type { GeneratedModel } from '../../../models/families.js';
 import { languageModel } from '../../../models/language-model.js';
@@ -28,10 +28,10 @@ import {
   type ReadWork,
 } from './graph-work.js';
 
-/** Sizes that work is read at before it is continued: where the first two differ, the next two do not. */
+/** Sizes that work is read at before it is extrapolated: where the first two differ, the next two do not. */
 const MOST_POINTS = 3;
 
-/** Where a model comes from. */
+/** The source of a model. */
 export interface ModelSource extends Omit<ImportOptions, 'globalBatch'> {
   /** The model file; left out where it is generated. */
   readonly model?: string;
@@ -46,22 +46,22 @@ export async function statedBatch(
   return batchSize((await importModel(model, importing)).graph) ?? 1;
 }
 
-/** The work of one micro-batch of so many samples per rank. @throws AutoparError as importing and planning do */
+/** The work of one micro-batch of this many samples per rank. @throws AutoparError as importing and planning do */
 export type WorkReader = (tp: number, microBatch: number) => Promise<ReadWork>;
 
 /** The layers of a model at a batch, over any number of tensor-parallel ranks, in the layouts of other samples or as searched. */
 type LayersAt = (tp: number, known: ReadWork | null) => ReadWork | Promise<ReadWork>;
 
-/** The most samples, of those that divide the batch, that each device has where all of them share it out; at least one. */
+/** The largest divisor of the batch that is at most a device's share of the samples when all devices share it; at least 1. */
 export function evenShare(globalBatch: number, cluster: Cluster): number {
   return Math.max(1, ...divisors(globalBatch).filter((size) => size * clusterSize(cluster) <= globalBatch));
 }
 
 /**
  * Reads each work once.
- * @param usual samples at which the layouts of a graph are searched; at others they stay, so that work grows evenly with the
- * samples. Where it is null, or the model cannot be rebuilt at it, each size has its own
- * @throws AutoparError (usage) `bad-option` for what is said of a file's inputs where there is no file
+ * @param usual samples at which the layouts of a graph are searched; other sizes reuse them, so that work grows evenly with the
+ * samples. Where it is null, or the model cannot be rebuilt at it, each size has its own layouts
+ * @throws AutoparError (usage) `bad-option` for options about a file's inputs where there is no file
  */
 export function workReader(
   source: ModelSource,
@@ -87,9 +87,9 @@ export function workReader(
     });
   }
 
-  /** The layers at a batch, whatever the ranks. */
+  /** The layers at a batch, for any number of ranks. */
   async function read(batch: number): Promise<LayersAt> {
-    // Where a batch is one sample, which dimensions it is in is not seen of all operators.
+    // With a batch of one sample, not all operators show which of their dimensions contain the batch.
     const file = generated ? { model: await generatedFile(generated.text, Math.max(2, generated.batch)) } : source;
     const whole = await imported(file, purpose, batch);
     const plain = graphOfWork(whole, purpose);
@@ -102,27 +102,27 @@ export function workReader(
 /** Codes of a file that cannot be rebuilt at a batch. */
 const UNBUILT: ReadonlySet<string> = new Set(['batch-ambiguous', 'batch-constant']);
 
-/** Whether reading failed since the file cannot be rebuilt at that batch: at another, its own above all, it may go. */
+/** Whether reading failed since the file cannot be rebuilt at that batch: another one, above all its own, may work. */
 export function isUnbuilt(error: unknown): error is AutoparError {
   return error instanceof AutoparError && UNBUILT.has(error.code);
 }
 
 /** A model file at a batch. */
 async function imported({ model = '', ...importing }: ModelSource, purpose: Purpose, batch: number): Promise<Graph> {
-  // Experts are there to be spread over ep, whether or not they are in the end.
+  // Experts are stacked so that ep can spread them over ranks, whether or not it does in the end.
   const form = importedFor(purpose.kind === 'training' ? {} : undefined, { stacksExperts: true });
   return (await importModel(model, { ...importing, ...form, globalBatch: batch })).graph;
 }
 
 /** The work of a language model's training on one of `tp` ranks. @throws AutoparError where no plan shards it over them */
 export async function modelWork(sizes: LanguageModelSizes, tp: number, cluster: Cluster): Promise<ModelWork> {
-  // As a file of it is imported, but for what is folded: thousands of measured runs are read so.
+  // As a file of it is imported, except for constant folding: thousands of measured runs are read so.
   const whole = findLayers(recogniseBlocks(writeSinks(languageModel('generated', sizes, 0, 'absent'))));
   const graph = graphOfWork(whole, { kind: 'training', loss: { kind: 'cross_entropy' } });
   return (await graphWork(graph, tp, cluster)).work;
 }
 
-/** Sizes of a generated model are keys of its family; its inputs are what they are. */
+/** Sizes of a generated model are keys of its family; its inputs cannot be changed. */
 function checkGenerated({ dims = {}, shapes = {}, constants = {}, weights = [] }: ModelSource): void {
   const [dim] = Object.keys(dims);
   const [shape] = Object.keys(shapes);
@@ -146,7 +146,7 @@ function checkGenerated({ dims = {}, shapes = {}, constants = {}, weights = [] }
   );
 }
 
-/** A function that is asked once for each key. */
+/** A function that is called once for each key. */
 function kept<Key, Value>(known: Map<Key, Value>, make: (key: Key) => Value): (key: Key) => Value {
   return (key) => {
     const found = known.get(key) ?? make(key);
@@ -156,8 +156,8 @@ function kept<Key, Value>(known: Map<Key, Value>, make: (key: Key) => Value): (k
 }
 
 /**
- * The works that a search may ask for, without waiting: read at the two smallest sizes, and continued from there; read at other
- * sizes where that does not do.
+ * The works that a search may need, without waiting: read at the two smallest sizes, and extrapolated from there; read at other
+ * sizes where that does not suffice.
  */
 export async function knownWorks(
   read: WorkReader,

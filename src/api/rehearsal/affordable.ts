@@ -1,6 +1,6 @@
 /**
  * @file Whether a rehearsal fits on this machine: the memory of its ranks and of one rank with the whole model, and its time.
- * Both are rough: what decides is that a model far too large is refused before it is run.
+ * Both are rough estimates: they serve to reject a model that is far too large before it is run.
  */
 import { freemem } from 'node:os';
 import { byteLength } from '../../ir/dtype.js';
@@ -13,7 +13,7 @@ import { deviceCount } from '../../sharding-propagation/mesh.js';
 import type { SmallPlan } from './small-plan.js';
 
 export interface RehearsalNeed {
-  /** Of all ranks, and of the model on one. */
+  /** Bytes of all ranks, plus those of the model on one rank. */
   readonly bytes: number;
   readonly seconds: number;
 }
@@ -23,18 +23,18 @@ export interface RehearsalLimits {
   readonly seconds: number;
 }
 
-/** The thread of a rank and its sessions, weights and tensors apart. */
+/** Bytes of a rank's thread and its sessions, without weights and tensors. */
 const RANK_BYTES = 32e6;
 /** The process itself. */
 const PROCESS_BYTES = 150e6;
-/** Of a step the reference runs as often: itself, and with everything off by a rounding. */
+/** Runs of a reference step: the step itself, and two runs with every value off by a rounding. */
 const REFERENCE_RUNS = 3;
 /** Seconds of a core: to open a rank, to open and run the session of a segment, and for a FLOP. */
 const RANK_SECONDS = 0.1;
 const SEGMENT_SECONDS = 0.004;
 const FLOP_SECONDS = 1e-9;
 const PROCESS_SECONDS = 1;
-/** Steps of training that are compared; the program is opened anew for each. */
+/** Training steps that are compared; the program is opened again for each. */
 const STEPS = 2;
 
 export function rehearsalLimits({

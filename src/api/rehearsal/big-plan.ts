@@ -1,6 +1,6 @@
 /**
- * @file A plan as a rehearsal looks at it: on its graph, lowered, with the routes that its redistributions take, and its layers
- * by what the plan makes of them.
+ * @file A plan in the form that a rehearsal needs: on its graph, lowered, with the routes of its resharding, and its layers
+ * grouped by how the plan treats them.
  */
 import type { Graph } from '../../ir/graph.js';
 import { classNames, layerClasses, leadersOf } from '../../ir/layers.js';
@@ -21,7 +21,7 @@ import { type AskedRoute, recording } from './same-routes.js';
 
 export interface BigPlan {
   readonly plan: Plan;
-  /** As its stages are cut from it. */
+  /** The graph that the stages are cut from. */
   readonly graph: Graph;
   readonly assignment: Assignment;
   readonly lowered: readonly LoweredStage[];
@@ -32,9 +32,9 @@ export interface BigPlan {
     /** By forward operator. */
     readonly placeOf: ReadonlyMap<string, StagePlace>;
   } | null;
-  /** The entry of an operator; those of repeated layers are their first layer's. */
+  /** The entry of an operator; operators of repeated layers have the entry of their first layer. */
   readonly entryOf: (operator: string) => PlanOperator | undefined;
-  /** By layer the first one that the plan treats alike. */
+  /** For each layer, the first layer that the plan treats alike. */
   readonly kindOf: ReadonlyMap<string, string>;
 }
 
@@ -63,7 +63,8 @@ export function bigPlan(plan: Plan, model: Graph): BigPlan {
 }
 
 /**
- * Layers of one structure whose operators have one strategy, are read in one layout and have one place beside the layer's others.
+ * Groups layers of equal structure whose operators have the same strategies, read the same layouts, and are on the same stage
+ * relative to the rest of their layer.
  */
 function kindsOf(plan: Plan, graph: Graph, { strategies, sharedReshards }: Assignment): ReadonlyMap<string, string> {
   const placeOf = placesIn(plan);

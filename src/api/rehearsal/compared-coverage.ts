@@ -1,5 +1,5 @@
 /**
- * @file What a plan does, compared with what its rehearsal does: the sets of distinct kinds of both, and why what is missing is.
+ * @file Compares a plan with its rehearsal: the sets of distinct kinds of both, and the reason for each missing kind.
  */
 import type { BigPlan } from './big-plan.js';
 import { type Covered, type CoveredKind, coverageOf, leadersIn } from './coverage.js';
@@ -8,11 +8,11 @@ import type { SmallPlan } from './small-plan.js';
 export interface Coverage {
   /** Distinct kinds of the plan. */
   readonly kinds: number;
-  /** Those that the rehearsal has as well. */
+  /** Kinds that the rehearsal has as well. */
   readonly covered: number;
-  /** Those that it has not, with the reason. */
+  /** Kinds that the rehearsal lacks, with the reason. */
   readonly lost: readonly LostKind[];
-  /** Kinds that one of the two has alone, without a reason: a fault. */
+  /** Kinds that only one of the two has, without a reason: an internal error. */
   readonly unexplained: readonly UnexplainedKind[];
   readonly isEqual: boolean;
 }

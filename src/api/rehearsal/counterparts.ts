@@ -1,15 +1,15 @@
 /**
- * @file Which operator and tensor of a plan's model each one of a rehearsal's is. Both are made alike, so that names tell; what
- * is numbered over the whole model (the terms of a gradient norm) is told by what it reads.
+ * @file Maps each operator and tensor of a rehearsal to its counterpart in the plan's model. Both are built alike, so names
+ * match; operators that are numbered over the whole model (the terms of a gradient norm) are matched by their inputs.
  */
 
 import type { Graph, Node } from '../../ir/graph.js';
 import { operatorRole } from '../../ir/ops/index.js';
 
 export interface Counterparts {
-  /** By operator of the rehearsal. */
+  /** The plan's operator, by operator of the rehearsal. */
   readonly nodeOf: ReadonlyMap<string, string>;
-  /** By tensor of the rehearsal. */
+  /** The plan's tensor, by tensor of the rehearsal. */
   readonly tensorOf: ReadonlyMap<string, string>;
 }
 
@@ -28,7 +28,7 @@ export function counterparts(big: Graph, small: Graph): Counterparts {
   const makers = new Map(small.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
   for (const name of [...small.inputs, ...small.weights.keys()]) if (big.tensors.has(name)) tensorOf.set(name, name);
   for (const node of small.nodes) {
-    // In a row of sums each term tells its place, and the sum so far does not.
+    // In a chain of sums each term identifies its place, and the running sum does not.
     const tells = node.inputs.map((input) => {
       const maker = makers.get(input);
       return input !== null && !(maker && maker.layer === null && maker.op === node.op && maker.phase === node.phase);

@@ -1,6 +1,6 @@
 /**
- * @file What a lowered plan has of distinct kinds: (layer class, operator, strategy, phase, collective kind, axes, layouts),
- * without sizes. A rehearsal covers a plan where it has them all.
+ * @file The distinct kinds in a lowered plan: (layer class, operator, strategy, phase, collective kind, axes, layouts), without
+ * sizes. A rehearsal covers a plan if it has all of them.
  */
 import type { Graph, Node } from '../../ir/graph.js';
 import { operatorsByLayer } from '../../ir/layers.js';
@@ -12,26 +12,26 @@ import type { Layout } from '../../sharding-propagation/layout.js';
 import type { SubAxis } from '../../sharding-propagation/mesh.js';
 import { pendingPartial, REPLICATED } from '../../sharding-propagation/strategy.js';
 
-/** One kind of thing that a lowered plan does. */
+/** One kind of action in a lowered plan. */
 export interface CoveredKind {
   /** The first layer of its class; null outside of layers. */
   readonly layerClass: string | null;
   readonly operator: string;
   readonly strategy: string;
   readonly phase: string;
-  /** `compute`, on the first rank of axes alone or on all, a collective's kind, or `send` between stages. */
+  /** `compute`, on all ranks or only on the first rank of axes, a collective's kind, or `send` between stages. */
   readonly kind: string;
   readonly axes: readonly SubAxis[];
-  /** Layouts before and after, without sizes; of a transfer the one in which it goes. */
+  /** Layouts before and after, without sizes; for a send, the layout of the tensor that is sent. */
   readonly layouts: readonly string[];
 }
 
-/** How a lowered plan is read: in the names of the plan's model and the axes of the rehearsal. */
+/** Names for reading a lowered plan: operators of the plan's model, and axes of the rehearsal. */
 export interface CoverageNames {
   readonly axes: (names: readonly SubAxis[]) => readonly SubAxis[];
-  /** The operator of the plan's model that an operator is. */
+  /** The operator of the plan's model that an operator corresponds to. */
   readonly operator: (name: string) => string;
-  /** The layer class and the leader's operator. */
+  /** The layer class of an operator, and its counterpart in the first layer of the class. */
   readonly leader: (operator: string) => { readonly layerClass: string | null; readonly operator: string };
 }
 
@@ -129,7 +129,7 @@ function describeOperator(
   const isOutput = node !== undefined && !operators.has(name);
   const own = strategies.get(node?.group ?? '') ?? REPLICATED;
   const { axes, carried, pieces } = own;
-  // Over lost axes alone nothing is reduced.
+  // Nothing is reduced if all axes of the reduction are lost.
   const reduced = node && own.pending.kind !== 'none' ? pendingPartial(ruleOf(viewOf(graph, node)), own) : [];
   const pending = names.axes(reduced.map(({ axis }) => axis)).length > 0 ? own.pending : REPLICATED.pending;
   const used = [...Object.values(axes).flat(), ...(carried?.axes ?? [])];
@@ -154,7 +154,7 @@ function axesIn(layout: Layout | undefined): readonly SubAxis[] {
   ];
 }
 
-/** A layout without sizes: what cuts each dimension, and where behind another piece. */
+/** A layout without sizes: the axes that shard each dimension, piece by piece. */
 function layoutKind({ dims, partial, extents }: Layout, axes: CoverageNames['axes']): string {
   const cut = dims.map((pieces, dimension) => {
     const own = pieces.map((piece) => axes(piece.axes).join(',') || '-');
@@ -168,7 +168,7 @@ function layoutKind({ dims, partial, extents }: Layout, axes: CoverageNames['axe
     .join('')}`;
 }
 
-/** Operators by the first of their class: the k-th operator of a layer is the k-th of its class's first layer. */
+/** Maps operators to the first of their class: the k-th operator of a layer to the k-th of its class's first layer. */
 export function leadersIn(graph: Graph, kindOf: ReadonlyMap<string, string>): CoverageNames['leader'] {
   const layers = operatorsByLayer(graph.nodes);
   const leaders = new Map<string, { readonly layerClass: string; readonly operator: string }>();
@@ -178,6 +178,6 @@ export function leadersIn(graph: Graph, kindOf: ReadonlyMap<string, string>): Co
     for (const [index, { name }] of operators.entries())
       leaders.set(name, { layerClass, operator: first[index]?.name ?? name });
   }
-  // What is numbered over the whole model is one operator in many places.
+  // Operators that are numbered over the whole model are one operator in many places.
   return (name) => leaders.get(name) ?? { layerClass: null, operator: name.replace(/\.\d+$/, '') };
 }

@@ -1,16 +1,16 @@
 /**
- * @file A model with fewer of its repeated layers: of each class two in every part of a pipeline. A run of layers is taken out
- * where the layer before it and its own last one are of one class, so that whatever reads the run finds what it found.
+ * @file A model with fewer repeated layers: two of each class in every part of a pipeline. A run of layers is removed if the
+ * layer before it and its last layer are of one class, so that readers of the run read the same tensors of the layer before.
  */
 import { type Graph, type Node, typeOf } from '../../ir/graph.js';
 
-/** Layers that are taken out: what reads the last of them reads `after` instead. */
+/** Layers that are removed: readers of the last of them read `after` instead. */
 export interface RemovedLayers {
   readonly after: string;
   readonly layers: readonly string[];
 }
 
-/** A layer as it is placed. */
+/** A layer with its place in the pipeline. */
 export interface PlacedLayer {
   readonly name: string;
   /** Equal for layers that the plan treats alike. */
@@ -22,7 +22,7 @@ export interface PlacedLayer {
 /** How many layers of a class each part keeps. */
 const KEPT = 2;
 
-/** The runs that can be taken out, by the layers in the model's order. */
+/** The runs that can be removed; `layers` are in the model's order. */
 export function layerRuns(forward: Graph, layers: readonly PlacedLayer[]): readonly RemovedLayers[] {
   const counts = new Map<string, number>();
   const key = ({ kind, part }: PlacedLayer) => `${part} ${kind}`;
@@ -41,7 +41,7 @@ export function layerRuns(forward: Graph, layers: readonly PlacedLayer[]): reado
   return runs;
 }
 
-/** The last layer of the longest run behind layer `at` that can be taken out; `at` where there is none. */
+/** The last layer of the longest run after layer `at` that can be removed; `at` if there is none. */
 function longestRun(
   forward: Graph,
   layers: readonly PlacedLayer[],
@@ -68,7 +68,7 @@ function longestRun(
   return at;
 }
 
-/** The forward graph without the layers of a run. @throws Error (an internal error) for a run that cannot be taken out */
+/** The forward graph without the layers of a run. @throws Error (an internal error) for a run that cannot be removed */
 export function withoutLayers(graph: Graph, run: RemovedLayers): Graph {
   const replaced = replacedTensors(graph, run);
   if (!replaced) throw new Error(`layers ${run.layers.join(', ')} cannot be taken out`);
@@ -94,7 +94,7 @@ export function withoutLayers(graph: Graph, run: RemovedLayers): Graph {
   };
 }
 
-/** By tensor of the run that is read behind it, the tensor of the layer before; null where there is none for one of them. */
+/** For each tensor of the run that is read after it, the tensor of the layer before; null if one of them has none. */
 function replacedTensors(graph: Graph, { after, layers }: RemovedLayers): ReadonlyMap<string, string> | null {
   const gone = new Set(layers);
   const [before, last] = [operatorsOf(graph, after), operatorsOf(graph, layers.at(-1) ?? '')];

@@ -1,5 +1,5 @@
 /**
- * @file A pipeline with fewer parts: the cuts that stay are those that part different things, the others fall away.
+ * @file A pipeline with fewer parts: it keeps the cuts whose transfers differ, and drops the others.
  */
 import type { Graph } from '../../ir/graph.js';
 import type { SharedReshard } from '../../partition/assignment.js';
@@ -15,16 +15,16 @@ export interface FewerParts {
   readonly stages: number;
   readonly virtualStages: number;
   readonly microBatches: number;
-  /** By part of the plan's pipeline: the part of the rehearsal's. */
+  /** For each part of the plan's pipeline, the part of the rehearsal's. */
   readonly partOf: readonly number[];
 }
 
-/** Stages and chunks of a rehearsal, at most. */
+/** The most stages and chunks of a rehearsal. */
 const MOST_STAGES = 4;
 const MOST_CHUNKS = 2;
 
 /**
- * @param most stages that the ranks suffice for; null where all parts stay, whose meshes differ
+ * @param most the number of stages that the ranks suffice for; null where all parts stay because their meshes differ
  * @param placeOf of forward operators in the plan
  */
 export function fewerParts(
@@ -55,7 +55,7 @@ export function fewerParts(
   return { stages, virtualStages, microBatches, partOf };
 }
 
-/** By cut of the plan's pipeline (behind part 0, 1, …): what goes over it. */
+/** For each cut of the plan's pipeline (after part 0, 1, …), the transfers that cross it. */
 function signatures(
   graph: Graph,
   { kind, stages, virtualStages }: Schedule,

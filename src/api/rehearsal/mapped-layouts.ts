@@ -1,6 +1,6 @@
 /**
- * @file Layouts, strategies and pieces of a plan at the sizes of a rehearsal. An axis list is that of the reduced mesh; the sizes
- * of pieces follow from sizes that are known to correspond (1024 features are 32, 3 are 3).
+ * @file Layouts, strategies and pieces of a plan at the sizes of a rehearsal. Axes are those of the reduced mesh; the sizes of
+ * pieces follow from sizes that are known to correspond (1024 features become 32, 3 stay 3).
  */
 
 import type { FactorRule } from '../../ir/factor-rule.js';
@@ -13,14 +13,14 @@ import type { PlanOperator } from '../../strategy/plan.js';
 import type { Counterparts } from './counterparts.js';
 import type { ReducedMesh } from './reduced-mesh.js';
 
-/** What has no form at reduced sizes, as a sentence's end. */
+/** The error for something that has no form at reduced sizes; its message is the end of a sentence. */
 export class Unmapped extends Error {}
 
 /** Which sizes of the rehearsal's model correspond to those of the plan's. */
 export interface SizePairs {
-  /** By size: its own among them. */
+  /** Corresponding sizes, by size of the plan's model; each set contains that size too. */
   readonly of: ReadonlyMap<number, ReadonlySet<number>>;
-  /** By the sizes of dimensions that follow one another in a tensor: batch and sequence, heads and their width. */
+  /** Corresponding sizes, by the sizes of consecutive dimensions of a tensor: batch and sequence, heads and head size. */
   readonly inARow: ReadonlyMap<string, readonly (readonly number[])[]>;
 }
 
@@ -82,7 +82,7 @@ export function mappedEntry(
     ...(mapped.length > 0 ? { pieces: Object.fromEntries(mapped) } : {}),
     ...(carried && carried.axes.length > 0 ? { partial: carried } : {}),
   };
-  // Over lost axes alone nothing is reduced.
+  // Nothing is reduced if all axes of the reduction are lost.
   const isPending = reduction && pendingPartial(rule, { ...REPLICATED, axes: strategy, ...pieced(made) }).length > 0;
   return { ...made, ...(isPending ? { reduction } : {}) };
 }
@@ -104,7 +104,7 @@ export function mappedLayout(
     const names = pieces.map((piece) => axes(piece.axes));
     const cuts = names.map((own) => axesSize(mesh, own));
     const parts = extents?.[dimension];
-    // Of a padded dimension the pieces are of the padded size; what is real is the first of its extents.
+    // The pieces of a padded dimension have the padded size; its extents have the size without padding (`valid`).
     const sizes =
       parts && parts.length === pieces.length ? parts.map(({ valid }) => valid) : pieces.map(({ size }) => size);
     const valid = solved(sizes, cuts, after[dimension] ?? 1, pairs, parts !== null && parts !== undefined);
@@ -126,7 +126,7 @@ export function mappedLayout(
   );
 }
 
-/** Parts that a whole extent is padded for, as another layout of the tensor cuts it: of so many elements in the rehearsal. */
+/** Shards of another layout that an unsharded extent is padded for, in the rehearsal; `real`: its elements there. */
 function cutElsewhere({ size, valid }: Extent, real: number, { from, mesh, axes }: ReducedMesh): number {
   if (size === valid) return 1;
   const cuts = from.axes
@@ -136,8 +136,8 @@ function cutElsewhere({ size, valid }: Extent, real: number, { from, mesh, axes 
 }
 
 /**
- * Sizes that correspond to `sizes`, multiply to `total` and are multiples of `cuts` (unless they are padded): where dimensions of
- * a tensor have these sizes in a row, those of its counterpart, since one size may be of many things.
+ * Sizes that correspond to `sizes`, multiply to `total` and are multiples of `cuts` (unless they are padded). If consecutive
+ * dimensions of a tensor have these sizes, those of its counterpart are taken, since one size may have several meanings.
  * @throws Unmapped
  */
 function solved(

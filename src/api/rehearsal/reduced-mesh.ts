@@ -1,8 +1,8 @@
 /**
- * @file The mesh of a rehearsal: every axis of a stage's mesh at the least size that keeps its sub-axes apart where the plan uses
- * them apart. Sub-axes that always stand together become one of size 2; where they cut a width that stays to single elements,
- * they stay too, as long as the ranks suffice. Axes of stages whose meshes differ are lists of sub-axes as well: none is reduced
- * with a part of another.
+ * @file The mesh of a rehearsal: every axis of a stage's mesh has the least size that keeps sub-axes separate where the plan uses
+ * them separately. Sub-axes that always occur together become one of size 2. If they shard an unreduced width into single
+ * elements, they keep their sizes, as long as the ranks suffice. If the meshes of stages differ, each stage's axes count as lists
+ * of sub-axes as well, so that no axis is reduced together with a part of another.
  */
 import type { Assignment } from '../../partition/assignment.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
@@ -13,13 +13,13 @@ import { type AxisSizes, type StageMeshes, stageMeshes } from '../../sharding-pr
 import type { Strategy } from '../../sharding-propagation/strategy.js';
 
 export interface ReducedMesh {
-  /** Of one stage. */
+  /** The mesh of one stage. */
   readonly mesh: Mesh;
-  /** That of the plan. */
+  /** The mesh of the plan. */
   readonly from: Mesh;
-  /** Of every stage, where they differ: sub-axes of `mesh`, grouped to the stage's axes. */
+  /** The meshes of all stages, where they differ: sub-axes of `mesh`, grouped into the stage's axes. */
   readonly stages?: StageMeshes;
-  /** Sub-axes of the plan in those of the rehearsal, each once; without the lost ones. */
+  /** Maps sub-axes of the plan to those of the rehearsal, each once; lost ones are dropped. */
   readonly axes: (names: readonly SubAxis[]) => readonly SubAxis[];
   /** Sub-axes of the plan that the ranks do not suffice for. */
   readonly lost: ReadonlySet<SubAxis>;
@@ -29,7 +29,7 @@ export interface ReducedMesh {
 const SIZE = 2;
 
 interface Bundle {
-  /** Sub-axes that stand together everywhere, major to minor. */
+  /** Sub-axes that occur together everywhere, major to minor. */
   readonly names: readonly SubAxis[];
   readonly size: number;
 }
@@ -42,7 +42,7 @@ interface AxisBundles {
 /**
  * The mesh at reduced sizes.
  * @param most ranks of a stage
- * @param wholes lists of sub-axes that cut a width that stays to single elements, or padded
+ * @param wholes lists of sub-axes that shard an unreduced width into single elements, or with padding
  * @param stages meshes of the plan's stages where they differ; `mesh` is what they share
  */
 export function reducedMesh(
@@ -144,7 +144,7 @@ function standTogether(order: readonly SubAxis[], first: SubAxis, second: SubAxi
   return one < 0 ? other < 0 : other === one + 1;
 }
 
-/** All lists of sub-axes that the lowered form has, each once; a partial value's by reduction. */
+/** All lists of sub-axes in the lowered form, each once; those of partial values are grouped by reduction. */
 function ordersIn(lowered: readonly LoweredStage[], strategies: readonly Strategy[]): Iterable<readonly SubAxis[]> {
   const found = new Map<string, readonly SubAxis[]>();
   const add = (order: readonly SubAxis[]) => {

@@ -25,10 +25,10 @@ import type { FewerParts } from './fewer-parts.js';
 import { mappedEntry, mappedLayout, type SizePairs, Unmapped } from './mapped-layouts.js';
 import type { ReducedMesh } from './reduced-mesh.js';
 
-/** What a rehearsal's plan is made for. */
+/** The model and mesh that a rehearsal's plan is made for. */
 export interface SmallModel {
   readonly imported: ImportedModel;
-  /** As its stages are cut from it. */
+  /** The graph that the stages are cut from. */
   readonly graph: Graph;
   readonly placeOf: ReadonlyMap<string, StagePlace> | null;
   readonly parts: FewerParts | null;
@@ -37,7 +37,7 @@ export interface SmallModel {
   readonly pairs: SizePairs;
 }
 
-/** The smaller graph as its stages are cut, with clones of what the plan recomputes, and where its forward operators are. */
+/** The smaller graph that stages are cut from, with clones of recomputed operators, and the stages of forward operators. */
 export function smallStages(
   big: BigPlan,
   small: Graph,
@@ -122,7 +122,7 @@ function axesOf(sizes: AxisSizes): Plan['mesh'] {
   return sizes.map(([axis, size]) => ({ axis, size }));
 }
 
-/** The degrees of a rehearsal over so many stages. */
+/** The degrees of a rehearsal with this number of stages. */
 export function reducedDegrees(plan: Plan, { mesh, stages: own }: ReducedMesh, stages: number): Plan['degrees'] {
   const sizes = new Map((own?.stages[0] ?? mesh).axes.map(({ name, size }) => [name, size]));
   const degree = (axis: string) => sizes.get(axis) ?? 1;
@@ -184,7 +184,7 @@ function assignedTo(
   return { mesh: mesh.mesh, strategies, inputs };
 }
 
-/** Every reader finds a tensor in the layout in which its counterpart does. */
+/** Every reader reads a tensor in the layout in which its counterpart reads it. */
 function reshardsOf(
   { assignment, graph: whole }: BigPlan,
   small: SmallModel,
@@ -217,7 +217,7 @@ function reshardsOf(
       steps: [],
     }));
 
-    /** As it is produced, or as a reader wants it, where it was so in the plan; else piece by piece. */
+    /** The produced layout, or the one that a reader needs, if that is what the plan has; else mapped piece by piece. */
     function layoutAt(reshard: SharedReshard, served: readonly TensorReader[]): Layout {
       const made = before.get(reshard.tensor);
       if (own && made && sameBlocks(made, reshard.layout, assignment.mesh)) return own;

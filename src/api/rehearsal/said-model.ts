@@ -1,5 +1,5 @@
 /**
- * @file What plan.json says of its model and of training against the model that is planned.
+ * @file Checks the model and training fields of plan.json against the model that is planned.
  */
 import { stableJson } from '../../program/atomic.js';
 import type { Plan } from '../../strategy/plan.js';

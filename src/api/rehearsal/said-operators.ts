@@ -1,5 +1,5 @@
 /**
- * @file What operators and layers of plan.json say of recompute and of their place against what the plan makes of them.
+ * @file Checks the recompute and place fields of operators and layers in plan.json against the plan's effect on them.
  */
 import { clonedOperators } from '../../ir/autodiff/recompute.js';
 import type { Graph } from '../../ir/graph.js';
@@ -9,7 +9,7 @@ import type { Plan } from '../../strategy/plan.js';
 import { planPlaces } from '../../strategy/plan-places.js';
 import { unfit } from '../../strategy/unfit.js';
 
-/** @throws AutoparError (input) `plan-contradicts-itself` where an operator or a layer says what it does not do */
+/** @throws AutoparError (input) `plan-contradicts-itself` where a field of an operator or a layer is not what it does */
 export function checkOperators(plan: Plan, graph: Graph): void {
   if (plan.degrees.ep > 1 && expertDimensions(graph).length === 0)
     throw contradiction(`ep is ${plan.degrees.ep}, and its model has no experts`);

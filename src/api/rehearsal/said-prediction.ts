@@ -1,7 +1,7 @@
 /**
- * @file What plan.json says that its step takes (`predicted`) against the price of its lowered form. The price is of every
- * collective and copy, so that an edit of a layout, a place or the schedule that lowers to other ones is found, be it a right
- * plan by itself.
+ * @file Checks the prediction in plan.json (`predicted`) against the price of the lowered plan. The price covers every
+ * collective and copy, so it detects an edit of a layout, a place or the schedule that lowers to other ones, even if the edited
+ * plan is valid.
  */
 import { stableJson } from '../../program/atomic.js';
 import type { Plan, PlanPrediction } from '../../strategy/plan.js';

@@ -1,6 +1,6 @@
 /**
- * @file The collectives that plan.json names between layouts (`redistributions.TENSOR.steps`) against those that its layouts
- * take. Programs are made from the layouts; a rehearsal holds a plan to all that it says.
+ * @file Checks the collectives that plan.json names between layouts (`redistributions.TENSOR.steps`) against those that its
+ * layouts need. Programs are made from the layouts; a rehearsal checks everything that a plan states.
  */
 import type { LoweredStage, PipelineLayout } from '../../partition/lower-stages.js';
 import { reshardOpTexts, servedOpTexts } from '../../search/reshard-texts.js';

@@ -1,6 +1,6 @@
 /**
- * @file Redistributions by the routes that the plan takes. The cheapest route depends on sizes and links; a rehearsal takes the
- * plan's, step by step, whatever its own sizes would make of them.
+ * @file Resharding by the routes of the plan. The cheapest route depends on sizes and links; a rehearsal takes the plan's
+ * route, step by step, even if another one is cheaper at its own sizes.
  */
 import type { Layout } from '../../sharding-propagation/layout.js';
 import { layoutKey, sameBlocks } from '../../sharding-propagation/layout.js';
@@ -9,7 +9,7 @@ import type { ReshardOp } from '../../sharding-propagation/reshard-op.js';
 import { mappedLayout, type SizePairs, Unmapped } from './mapped-layouts.js';
 import type { ReducedMesh } from './reduced-mesh.js';
 
-/** What was asked of a redistributor. */
+/** A request to a redistributor, with the steps that it returned. */
 export interface AskedRoute {
   readonly shape: readonly number[];
   readonly elementBits: number;
@@ -18,7 +18,7 @@ export interface AskedRoute {
   readonly steps: readonly ReshardOp[];
 }
 
-/** A redistributor that keeps the routes it was asked for. */
+/** A redistributor that records the routes it was asked for. */
 export function recording(
   redistributor: Redistributor,
 ): Redistributor & { readonly asked: () => readonly AskedRoute[] } {
@@ -36,7 +36,7 @@ export function recording(
 
 /**
  * The redistributor of a rehearsal: the routes of the plan where it has them, else the cheapest.
- * @param shapesOf shapes in the rehearsal of tensors that have a shape in the plan's model, by its text
+ * @param shapesOf for each shape in the plan's model, as text: the shapes of its tensors in the rehearsal
  */
 export function sameRoutes(
   asked: readonly AskedRoute[],
@@ -79,8 +79,8 @@ function addRoute(
 }
 
 /**
- * Without steps over axes that are lost: a layout before one is that behind it, in which nothing waits for the axes any more.
- * (The pieces of `(2 | 4:sp)`, to which `dp` comes as `(dp, sp)`, are one without `dp`.)
+ * Removes steps over lost axes. The step before a removed one ends in the layout after it, which no longer depends on these
+ * axes. (The pieces of `(2 | 4:sp)`, to which `dp` is added as `(dp, sp)`, are one piece without `dp`.)
  */
 function withoutLost(steps: readonly { readonly isLost: boolean; readonly step: ReshardOp }[]): readonly ReshardOp[] {
   const kept: ReshardOp[] = [];

@@ -31,7 +31,7 @@ import { checkCuts, narrowSizes, wholeCuts } from './smaller-sizes.js';
 
 export interface SmallPlan {
   readonly plan: Plan;
-  /** As it is planned, and the same as one batch; with values. */
+  /** The model as it is planned, and the same over the whole batch; weights have values. */
   readonly planned: ImportedModel;
   readonly whole: ImportedModel;
   readonly constants: Arrays;
@@ -55,8 +55,8 @@ export async function smallPlan(big: BigPlan, request: SmallRequest): Promise<Sm
   const unlike = meshesOf(big.plan);
   const stages = unlike?.stages.length ?? (pipeline ? LEAST_STAGES : 1);
   if (stages > request.ranks) throw unreduced(`its ${stages} stages, whose meshes differ, have ${request.ranks} ranks`);
-  // Widths of a file stay, so that axes that cut one to single elements, or padded, stay as well; of unlike meshes halves alone
-  // do, which are sub-axes of every stage.
+  // Widths of a file are not reduced, so axes that shard one into single elements, or with padding, keep their sizes. With
+  // unlike meshes only axes of size 2 work, which are sub-axes of every stage.
   const isOfFile = request.source.generated === undefined && !unlike;
   const wholes = isOfFile ? wholeCuts(big.graph, assignment, batchSize(big.graph)) : [];
   const mesh = reducedMesh(assignment, big.lowered, Math.floor(request.ranks / stages), wholes, unlike);
@@ -98,7 +98,7 @@ function unreduced(reason: string): AutoparError {
   );
 }
 
-/** Of a step that has no stages. */
+/** Micro-batches of a step without pipeline stages. */
 const MICRO_BATCHES = 2;
 
 async function attempted(

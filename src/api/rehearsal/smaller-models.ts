@@ -1,6 +1,6 @@
 /**
- * @file The smaller models that a rehearsal may be of, the smallest first: a family narrower, a file at fewer samples and shorter
- * sequences.
+ * @file The smaller models that a rehearsal may use, the smallest first: a narrower model of a family, or a file with fewer
+ * samples and shorter sequences.
  */
 import { type NarrowSizes, narrowerTexts } from '../../../models/narrower.js';
 import { inFloat32 } from '../../ir/autodiff/held-in-float32.js';
@@ -19,22 +19,22 @@ import { importedFor, sharedIn } from '../models/training-form.js';
 import type { ProgramSource } from '../output/folder.js';
 import type { ReducedMesh } from './reduced-mesh.js';
 
-/** What a rehearsal is made from. */
+/** The inputs of a rehearsal. */
 export interface SmallRequest {
   /** The plan's model. */
   readonly planned: ImportedModel;
   readonly file: string;
   readonly constants: Arrays;
   readonly source: ProgramSource;
-  /** What the plan infers in; undefined where the file says it. */
+  /** The precision of the plan's inference; undefined if it is that of the file. */
   readonly precision: InferencePrecision | undefined;
-  /** At most. */
+  /** The most ranks. */
   readonly ranks: number;
   readonly seed: number;
   readonly signal?: AbortSignal;
 }
 
-/** A dimension of the model or of the plan that the rehearsal has smaller. */
+/** A dimension of the model or of the plan that the rehearsal reduces. */
 export interface ReducedSize {
   readonly name: string;
   readonly from: number;
@@ -43,13 +43,13 @@ export interface ReducedSize {
 
 export interface ModelAttempt {
   readonly name: string;
-  /** Whether widths are chosen, so that they can be such that the plan's axes cut them as they cut its own. */
+  /** Whether widths are chosen, so that axes can shard them in the same way as the widths of the plan's model. */
   readonly isNarrower: boolean;
   readonly reduced: readonly ReducedSize[];
   readonly notes: readonly string[];
-  /** Without loss, gradients and optimizer. */
+  /** The forward model, without loss, gradients and optimizer. */
   readonly forward: () => Promise<ImportedModel>;
-  /** As it is planned, and as one batch; without 16-bit types. */
+  /** The model as it is planned, and over the whole batch; without 16-bit types. */
   readonly model: (
     change: (forward: ImportedModel) => ImportedModel,
   ) => Promise<{ readonly planned: ImportedModel; readonly whole: ImportedModel; readonly constants: Arrays }>;
@@ -57,12 +57,12 @@ export interface ModelAttempt {
 
 interface RehearsalSizes {
   readonly mesh: ReducedMesh;
-  /** Where the plan has as many. */
+  /** The most micro-batches; fewer if the plan has fewer. */
   readonly microBatches: number;
   readonly narrow: NarrowSizes;
 }
 
-/** What sequences of files are shortened to, where nothing cuts them. */
+/** The length that sequences of files are shortened to, if nothing shards them. */
 const SEQUENCE = 12;
 
 export function* modelAttempts(request: SmallRequest, sizes: RehearsalSizes): Generator<ModelAttempt> {
@@ -166,7 +166,7 @@ function lowType(training: Training | undefined, inference: InferencePrecision |
   return precision === 'fp32' ? null : LOW_TYPES[precision];
 }
 
-/** With float32 in place of a type, as it is then said to be. */
+/** The model with float32 in place of a type, also in its description of training. */
 function widened(imported: ImportedModel, low: LowType | null): ImportedModel {
   if (low === null) return imported;
   const graph = inFloat32(imported.graph, low);
@@ -176,7 +176,7 @@ function widened(imported: ImportedModel, low: LowType | null): ImportedModel {
   return { ...made, training: { ...(precision === 'fp16' ? { lossScale: 'dynamic' } : {}), ...training } };
 }
 
-/** Without globs of weights that no layer has any more. */
+/** The training options without globs that match no weight of the smaller model. */
 function trainingOf(training: Training, { graph }: ImportedModel): Training {
   const names = [...graph.weights].flatMap(([name, { file }]) => [name, ...(file ? [file.name] : [])]);
   const there = (globs: readonly string[]) => globs.filter((glob) => names.some((name) => matchesAny([glob], name)));

@@ -1,6 +1,6 @@
 /**
- * @file Which smaller size may stand for a size of the plan's model: one that axes of the rehearsal divide where axes of the plan
- * divide it, and do not where it is padded.
+ * @file Smaller sizes that can replace a size of the plan's model: axes of the rehearsal divide the smaller size where axes of
+ * the plan divide the original, and do not divide it where the original is padded.
  */
 import type { NarrowSizes } from '../../../models/narrower.js';
 import type { Graph } from '../../ir/graph.js';
@@ -14,15 +14,15 @@ import type { BigPlan } from './big-plan.js';
 import { Unmapped } from './mapped-layouts.js';
 import type { ReducedMesh } from './reduced-mesh.js';
 
-/** Into how many shards a size is cut: by the plan, and by the rehearsal. */
+/** The number of shards of a size: in the plan, and in the rehearsal. */
 interface ShardCounts {
   readonly before: number;
   readonly after: number;
 }
 
 /**
- * `least`: the least size from `base` on that is cut as `size` is everywhere, `size` where there is no smaller one. `mayBe`:
- * whether a size is cut as another one is somewhere; dimensions of one size may be cut in several ways.
+ * `least`: the least size from `base` on that is sharded as `size` is everywhere; `size` if no smaller one exists. `mayBe`:
+ * whether a size is sharded as another one is somewhere; dimensions of one size may be sharded in several ways.
  */
 export function narrowSizes(
   { graph, assignment: { mesh, strategies } }: Pick<BigPlan, 'graph' | 'assignment'>,
@@ -46,7 +46,7 @@ export function narrowSizes(
       if (size === undefined) continue;
       const cut = { before: axesSize(mesh, own), after: axesSize(reduced.mesh, reduced.axes(own)) };
       add(size, cut);
-      // In zig-zag order every shard is of two pieces.
+      // In zig-zag order every shard consists of two pieces.
       if (inOrder.has(size) && cut.after > 1) add(size, { before: 2 * cut.before, after: 2 * cut.after });
     }
   }
@@ -65,7 +65,7 @@ export function narrowSizes(
   };
 }
 
-/** Lists of sub-axes that cut a factor to single elements, or padded; of factors as large as `varied` (the batch) none. */
+/** Lists of sub-axes that shard a factor into single elements, or with padding; not for factors of size `varied` (the batch). */
 export function wholeCuts(
   graph: Graph,
   { mesh, strategies }: Pick<Assignment, 'mesh' | 'strategies'>,
@@ -86,8 +86,8 @@ export function wholeCuts(
 }
 
 /**
- * @throws Unmapped where an operator of the smaller graph is cut to single elements where the plan's is not, or the other way, or
- * padded
+ * @throws Unmapped where an operator of the smaller graph is sharded into single elements, or padded, and the plan's is not, or
+ * the other way round
  */
 export function checkCuts(
   big: Graph,
@@ -114,6 +114,6 @@ export function checkCuts(
 function isCut(size: number, least: number, { before, after }: ShardCounts): boolean {
   if (least < after) return false;
   if (size % before !== 0) return least % after !== 0;
-  // Cut to single elements, or not.
+  // Both are sharded into single elements, or neither is.
   return least % after === 0 && (least === after) === (size === before);
 }

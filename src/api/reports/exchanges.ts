@@ -1,6 +1,6 @@
 /**
- * @file What a rank exchanges with whom: for degrees what each kind of parallelism sends, for a compiled program what its
- * instructions do.
+ * @file Communication of a rank with its peers: for degrees, the traffic of each kind of parallelism; for a compiled program,
+ * the communication of its instructions.
  */
 import { stat } from 'node:fs/promises';
 import path from 'node:path';
@@ -21,14 +21,14 @@ import { clusterSources } from '../requests/cluster-sources.js';
 
 export interface GroupExchange {
   readonly kind: Exclude<GroupKind, 'mp'>;
-  /** The other ranks of the group; of a pipeline the neighbours. */
+  /** The other ranks of the group; for a pipeline, the neighbours. */
   readonly peers: readonly number[];
   readonly what: string;
   /** Whether all of them are on one node; null where the cluster is not known. */
   readonly withinNode: boolean | null;
 }
 
-/** What each kind sends, whatever the model. */
+/** Traffic of each kind of parallelism, for any model. */
 const TRAFFIC: Readonly<Record<Exclude<GroupKind, 'mp' | 'pp'>, string>> = {
   tp:
     'all-reduce of activations twice per layer, and of their gradients; all-gather and reduce-scatter where the ' +
@@ -41,7 +41,7 @@ const TRAFFIC: Readonly<Record<Exclude<GroupKind, 'mp' | 'pp'>, string>> = {
 };
 
 /**
- * What `rank` exchanges with whom under these degrees. Kinds of degree 1 exchange nothing.
+ * Communication of `rank` with its peers under these degrees. Kinds of degree 1 do not communicate.
  * @param order of the mesh's axes, where it is not the usual one
  * @param ofStages the sizes of each stage's axes, where stages differ
  */
@@ -85,9 +85,9 @@ export async function clusterDevices(text: string, devices?: number): Promise<Cl
 /** Collectives of one kind over the same axes in a compiled program, or transfers with one other stage, as one rank sees them. */
 export interface ProgramExchange {
   readonly collective: ProgramCollective['kind'] | 'send' | 'recv';
-  /** Of transfers pp. */
+  /** The mesh axes; `pp` for transfers. */
   readonly axes: readonly string[];
-  /** The ranks of the group, in the order of their shards, or of the stages; this one among them. */
+  /** The ranks of the group, including this one, in the order of their shards, or of the stages. */
   readonly ranks: readonly number[];
   /** Per step. */
   readonly count: number;
@@ -96,8 +96,8 @@ export interface ProgramExchange {
 }
 
 /**
- * Share of its block that a rank receives from n ranks, by the bandwidth-optimal algorithms; of a reduce the first rank alone
- * receives, and of a broadcast all others.
+ * Bytes that a rank receives from n ranks, relative to its shard, by the bandwidth-optimal algorithms. In a reduce only the
+ * first rank receives, and in a broadcast all others do.
  */
 const RECEIVED: Readonly<Record<ProgramCollective['kind'], (ranks: number, isFirst: boolean) => number>> = {
   'all-reduce': (ranks) => (2 * (ranks - 1)) / ranks,
@@ -109,7 +109,7 @@ const RECEIVED: Readonly<Record<ProgramCollective['kind'], (ranks: number, isFir
   broadcast: (_, isFirst) => (isFirst ? 0 : 1),
 };
 
-/** A plan's degrees, and what its program exchanges; null where there is only the plan. */
+/** A plan's degrees, and the communication of its program; null where there is only the plan. */
 export interface FolderExchanges {
   readonly degrees: Degrees;
   /** Axes of the mesh, outermost first. */
@@ -120,9 +120,9 @@ export interface FolderExchanges {
 }
 
 /**
- * What `rank` exchanges in one step of what was compiled.
+ * Communication of `rank` in one step of a compiled plan.
  * @param file the folder, or its plan.json alone
- * @throws AutoparError (input) where there is no plan, or the program beside it is another's
+ * @throws AutoparError (input) where there is no plan, or the program beside it belongs to another plan
  */
 export async function compiledExchanges(file: string, rank: number): Promise<FolderExchanges> {
   const isFolder = (await stat(file).catch(() => null))?.isDirectory() ?? false;
@@ -184,7 +184,7 @@ function exchangesOfProgram(program: Program, rank: number): readonly ProgramExc
   return [...found.values()];
 }
 
-/** How often a step runs each list of a stage. */
+/** How often a step runs each phase of a stage. */
 function runsOfPhases({ schedule }: Program, stage: number): ReadonlyMap<string, number> {
   const runs = new Map<string, number>();
   for (const action of schedule) if (action.stage === stage) runs.set(action.phase, (runs.get(action.phase) ?? 0) + 1);

@@ -1,6 +1,6 @@
 /**
- * @file What dispatched experts had to do in a step: tokens that they took, tokens that found no slot, slots that no token
- * filled.
+ * @file The load of dispatched experts in a step: tokens that they processed, tokens that were dropped for lack of a slot, slots
+ * that stayed empty.
  */
 import { isCount } from '../../ir/experts/dispatch-experts.js';
 import { numbersOf } from '../../ir/ops/constants.js';
@@ -11,20 +11,20 @@ import type { Arrays } from '../execution/arrays.js';
 import { slotsOf } from '../models/dispatch.js';
 
 export interface ExpertLoad {
-  /** The output that counts them. */
+  /** The layer, by the name of the output that counts its tokens. */
   readonly layer: string;
   /** Tokens that were sent, one for each expert that a token chose and that had a slot left. */
   readonly taken: number;
   /** Choices that found no slot. */
   readonly dropped: number;
-  /** Slots whose work counted for nothing, as a share of all. */
+  /** Empty slots, as a share of all. */
   readonly padded: number;
-  /** Tokens of the rank whose experts have most, and what each would have if all had the same. */
+  /** Tokens of the rank whose experts have most, and tokens of each rank under an even distribution. */
   readonly fullest: number;
   readonly even: number;
 }
 
-/** Of each layer, from a step's outputs; empty where nothing is dispatched, and where stages have meshes of their own. */
+/** The load of each layer, from a step's outputs; empty if nothing is dispatched, or if stages have meshes of their own. */
 export function expertLoads({ passes, degrees, schedule, meshes }: Plan, outputs: Arrays): readonly ExpertLoad[] {
   if (meshes) return [];
   const slots = slotsOf(passes);
@@ -45,7 +45,7 @@ export function expertLoads({ passes, degrees, schedule, meshes }: Plan, outputs
     const asked = numbersOf(value).map(Number);
     const kept = asked.map((tokens) => Math.min(tokens, capacity));
     const inMicroBatch = samples / schedule.microBatches;
-    /** By group of samples and part of experts. */
+    /** Tokens by group of samples and shard of experts. */
     const loads = new Map<string, number>();
     kept.forEach((tokens, at) => {
       const sample = Math.floor(at / count) % inMicroBatch;

@@ -1,5 +1,5 @@
 /**
- * @file What data-parallel ranks keep of parameters, optimizer state and accumulated gradients, and the ZeRO level that it
+ * @file Parameters, optimizer state and accumulated gradients that data-parallel ranks hold, and the ZeRO level that this
  * amounts to: read off the lowered stages, whoever chose the layouts.
  */
 import { elementCount, type Graph } from '../../ir/graph.js';
@@ -21,23 +21,23 @@ import {
 import type { Mesh, SubAxis } from '../../sharding-propagation/mesh.js';
 import type { Plan } from '../../strategy/plan.js';
 
-/** One part, of one rank of each stage. */
+/** One part of the state, summed over one rank of each stage. */
 export interface Kept {
   readonly bytes: number;
-  /** What it would be if the data axes cut nothing of it; experts that are spread over ranks are cut by nobody. */
+  /** Bytes without sharding over the data axes; spreading experts over ranks does not count as such sharding. */
   readonly wholeBytes: number;
 }
 
 export interface KeptState {
-  /** The ZeRO level; null where only some tensors of a part are cut. */
+  /** The ZeRO level; null where only some tensors of a part are sharded. */
   readonly level: ZeroLevel | null;
   /** The data axes. */
   readonly axes: readonly string[];
-  /** Accumulators are there where a step has several micro-batches. */
+  /** Accumulators exist only where a step has several micro-batches. */
   readonly parts: Readonly<Record<KeptPart, Kept>>;
 }
 
-/** What ranks keep; null without data parallelism, or where nothing is kept but weights as they are read. */
+/** State that ranks hold; null without data parallelism, or if they hold only weights as they are read. */
 export function keptByRanks(
   lowered: readonly LoweredStage[],
   { requested, training }: Pick<Plan, 'requested' | 'training'>,
@@ -48,7 +48,7 @@ export function keptByRanks(
   if (!mesh || !holds || axes.length === 0) return null;
   const tensors = keptTensors(lowered);
   const partsOf = ({ layout, spread }: KeptTensor) => dataParts(layout, mesh, spread);
-  // What a level leaves free is of that level whole, where nobody asked for it.
+  // A part that a level leaves free matches the level only if it is whole, unless that level was requested.
   const isLike = (level: ZeroLevel, ofFree: (tensor: KeptTensor) => boolean) =>
     (Object.keys(tensors) as KeptPart[]).every((part) => {
       const kept = zeroOf(part, level);
@@ -71,7 +71,7 @@ export function keptByRanks(
 }
 
 interface KeptTensor extends ShardedTensor {
-  /** Axes of experts, of what experts own. */
+  /** The expert axes, for tensors that experts own. */
   readonly spread: readonly SubAxis[];
 }
 
@@ -93,7 +93,7 @@ function keptNames(graph: Graph): readonly (readonly [string, KeptPart])[] {
   return [...keptState(graph), ...sums.map((name) => [name, 'accumulator'] as const)];
 }
 
-/** Whether the data axes cut a tensor, or no dimension of it can be. */
+/** Whether the data axes shard a tensor, or none of its dimensions can be sharded. */
 function isCutOver({ layout, localShape }: KeptTensor, mesh: Mesh): boolean {
   const isSmall = localShape.every((size) => size < 2) || elementCount(localShape) < smallestCut(mesh);
   return isSmall || dataParts(layout, mesh) > 1;

@@ -1,6 +1,6 @@
 /**
- * @file What each axis of a mesh costs: its ranks, the levels of the cluster that its groups span, the slowest link that they
- * cross, and the bytes and seconds of a step that go over it.
+ * @file The cost of each mesh axis: its ranks, the levels of the cluster that its groups span, the slowest link that they
+ * cross, and the bytes and seconds of its communication in a step.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import { hiddenBehind } from '../../cost-model/data-overlap.js';
@@ -15,34 +15,34 @@ import type { ShardedGraph } from '../../partition/sharded-graph.js';
 import type { MeshAxis } from '../../sharding-propagation/mesh.js';
 
 export interface AxisUse {
-  /** `tp`; of collectives over several axes together `dp·tp`. */
+  /** `tp`; for collectives over several axes together `dp·tp`. */
   readonly axis: string;
   readonly ranks: number;
   /** Members of a group at each level where it has more than one, innermost first. */
   readonly levels: readonly { readonly level: string; readonly members: number }[];
-  /** The outermost of them: what each device gets of it. Null where there is one rank. */
+  /** The outermost of these levels, with the bandwidth per device. Null where there is one rank. */
   readonly link: {
     readonly level: string;
     readonly bytesPerSecond: number;
     readonly latencySeconds: number;
   } | null;
-  /** That one rank sends per step. */
+  /** Bytes that one rank sends per step. */
   readonly sentBytes: number;
-  /** That the step is longer by. */
+  /** Seconds that the step is longer by. */
   readonly seconds: number;
-  /** That run under compute. */
+  /** Seconds that are overlapped with compute. */
   readonly hiddenSeconds: number;
 }
 
 interface StepAxis {
   readonly group: Exclude<GroupName, 'replicas'>;
   readonly ranks: number;
-  /** As it is shown, where that is not the group's name. */
+  /** The name that is shown, if it is not the group's name. */
   readonly axis?: string;
   readonly hiddenSeconds?: number;
 }
 
-/** Axes of a step that was priced without a program, from the one that moves most inside to the outermost. */
+/** Axes of a step that was priced without a program, from the innermost, which moves most, to the outermost. */
 export function stepAxes(
   { degrees, meshOrder }: StepConfiguration,
   { bytes, parts, hidden }: Pick<StepPrice, 'bytes' | 'parts' | 'hidden'>,
@@ -109,7 +109,7 @@ interface AxisSum {
   readonly axes: readonly MeshAxis[];
   bytes: number;
   nanoseconds: number;
-  /** Behind what computes. */
+  /** Nanoseconds that are overlapped with compute. */
   hidden: number;
 }
 

@@ -1,5 +1,5 @@
 /**
- * @file What a rank holds when its memory is fullest: tensors by name, largest first, and how much of each kind.
+ * @file The contents of a rank's memory at its peak: tensors by name, largest first, and bytes of each kind.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import { stagesMemory } from '../../cost-model/predict-stages.js';
@@ -14,18 +14,18 @@ import type { LoweredPlan } from '../planning/lower-plan.js';
 
 export type HeldKind = TensorKind | 'communication buffer';
 
-/** What takes memory. */
+/** A tensor or buffer that takes memory. */
 export interface Held {
   readonly tensor: string;
   readonly kind: HeldKind;
-  /** All of it: of a weight that several sessions hold, of each of them. */
+  /** All of its bytes; a weight that several sessions hold counts once for each of them. */
   readonly bytes: number;
-  /** Of one rank's block, of a weight in the file's dimensions; null for a buffer. */
+  /** Type and shape of one rank's shard, for a weight in the file's dimensions; null for a buffer. */
   readonly dtype: DType | null;
   readonly shape: readonly number[] | null;
 }
 
-/** The fullest moment of one stage's ranks. */
+/** The memory peak of one stage's ranks. */
 export interface PeakMemory {
   readonly stage: number;
   readonly peakBytes: number;
@@ -35,7 +35,7 @@ export interface PeakMemory {
   readonly kinds: Readonly<Record<string, number>>;
   /** Largest first. */
   readonly held: readonly Held[];
-  /** What is not in the list. */
+  /** Tensors that are not in the list. */
   readonly others: { readonly count: number; readonly bytes: number };
 }
 

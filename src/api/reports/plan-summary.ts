@@ -1,6 +1,6 @@
 /**
- * @file What is printed of a plan, when it is chosen (`compile`) and later (`explain DIR`): its price, heaviest operators,
- * communication and memory.
+ * @file The printed summary of a plan, when it is chosen (`compile`) and later (`explain DIR`): its price, most expensive
+ * operators, communication and memory.
  */
 import path from 'node:path';
 import type { Cluster } from '../../cost-model/cluster.js';
@@ -35,51 +35,51 @@ export interface PlanSummary {
   readonly cluster: Cluster;
   /** The format that most of the arithmetic is priced in. */
   readonly precision: string;
-  /** Memory of a device that the plan was searched within: what was asked for, else all of it; null where nothing limits it. */
+  /** Memory limit of a device in the search: the requested one, else all of its memory; null if there is no limit. */
   readonly memoryBytes: number | null;
-  /** What recompute costs and frees; null where nothing is recomputed. */
+  /** The time that recompute costs and the memory that it frees; null if nothing is recomputed. */
   readonly recompute: RecomputeEffect | null;
-  /** What each stage of a pipeline has, in letters (`inspect` says what they stand for) or counted; null for one stage. */
+  /** The contents of each pipeline stage, in letters (`inspect` explains them) or as counts; null for one stage. */
   readonly stageLayout: string | null;
-  /** What data-parallel ranks keep of training; null without dp. */
+  /** Training state that data-parallel ranks hold; null without dp. */
   readonly kept: KeptState | null;
-  /** What a parameter server holds and passes on; null where all ranks update. */
+  /** Memory and traffic of a parameter server; null if all ranks update. */
   readonly server: Server | null;
   readonly heaviest: readonly HeavyOperator[];
   readonly communication: readonly Communication[];
-  /** Per stage, what a rank holds when it holds most, with the largest tensors. */
+  /** Per stage, the memory of a rank at its peak, with the largest tensors. */
   readonly memory: readonly PeakMemory[];
   /**
-   * What only a report has room for.
-   * @throws AutoparError (input) where the files that the plan's pins came from are not what they were
+   * Details that only a report shows.
+   * @throws AutoparError (input) where the files that the plan's pins came from have changed
    */
   readonly details: () => Promise<PlanDetails>;
 }
 
 export interface PlanDetails {
-  /** When stages run what in a step, as it is predicted. */
+  /** The predicted timeline of the stages in a step. */
   readonly spans: readonly StepSpan[];
-  /** Per stage, what a rank holds over a step. */
+  /** Per stage, the memory of a rank over a step. */
   readonly memory: readonly HeldOverTime[];
-  /** All operators, heaviest first; those of equal layers are one. */
+  /** All operators, most expensive first; operators of equal layers are one. */
   readonly operators: readonly ExplainedClass[];
 }
 
-/** Operators of equal layers with what decided their strategy: two reasons where only some of them are pinned. */
+/** Operators of equal layers with the reasons for their strategy: two reasons if only some of them are pinned. */
 export interface ExplainedClass extends HeavyOperator {
   readonly why: readonly OperatorReason[];
 }
 
-/** A plan as it is at hand. */
+/** A plan with all data that its summary needs. */
 export interface Summarised extends Pick<PlanSummary, 'plan' | 'cluster' | 'recompute' | 'stageLayout'> {
-  /** As it was asked for. */
+  /** The requested memory limit. */
   readonly memory: number | undefined;
-  /** The graph that the plan's layers are of. */
+  /** The graph that the plan's layers belong to. */
   readonly graph: Graph;
   readonly lowering: LoweredPlan;
   readonly assignment: Assignment;
   readonly precision: string;
-  /** The plan as explanations look at it. */
+  /** The plan in the form that explanations need. */
   readonly explainable: () => Promise<Explainable>;
 }
 
@@ -116,7 +116,7 @@ const NAMED = 32;
 
 /**
  * The summary of a compiled folder's plan.
- * @throws AutoparError (input) where the folder or its model is not what it was
+ * @throws AutoparError (input) where the folder or its model has changed
  */
 export async function explainPlan(directory: string, model?: string): Promise<PlanSummary> {
   const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];

@@ -1,5 +1,5 @@
 /**
- * @file What a plan looks like to a person: its heaviest operators and its communication.
+ * @file A plan in readable form: its most expensive operators and its communication.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import { clustersOf, sendSeconds } from '../../cost-model/predict-stages.js';
@@ -28,15 +28,15 @@ export interface HeavyOperator {
   readonly strategy: string;
   /** Layouts of operands and results: `[dp, -] · [-, tp] → [dp, tp]`. */
   readonly layouts: string;
-  /** The same for people, who know axes and no sub-axes: `n: (3 | 64:tp), h: tp 2 of 8`. */
+  /** The same for people, with axes in place of sub-axes: `n: (3 | 64:tp), h: tp 2 of 8`. */
   readonly shown: { readonly strategy: string; readonly layouts: string };
-  /** Of all of them. */
+  /** Total seconds of these operators. */
   readonly seconds: number;
 }
 
 export interface Communication {
   readonly label: string;
-  /** What corresponds to it in the first of equal layers; itself where there are none. */
+  /** The label of its counterpart in the first of equal layers; its own label if there are none. */
   readonly like: string;
   readonly kind: string;
   readonly axes: readonly string[];
@@ -47,17 +47,17 @@ export interface Communication {
   readonly seconds: number;
 }
 
-/** By operator of a layer that equals an earlier one: the one in that place of the first such layer. */
+/** For each operator of a layer that equals an earlier one, the operator in the same place of the first such layer. */
 export type LikeOperators = ReadonlyMap<string, string>;
 
 /** Operators of equal layers on one stage. */
 export interface OperatorClass {
   readonly row: HeavyOperator;
-  /** The one that the row names is the first. */
+  /** The operator that the row names comes first. */
   readonly operators: ReadonlySet<string>;
 }
 
-/** The operators that a rank spends most time on, heaviest first; those of equal layers on a stage are one. */
+/** The operators that a rank spends most time on, most expensive first; those of equal layers on a stage are one. */
 export function heaviestOf(
   lowered: readonly LoweredStage[],
   assignment: Assignment,
@@ -68,7 +68,7 @@ export function heaviestOf(
   return operatorClassesOf(lowered, assignment, cluster, like, most).map(({ row }) => row);
 }
 
-/** All operators, heaviest first, or so many of them. */
+/** All operators, most expensive first, or only the first `most` of them. */
 export function operatorClassesOf(
   lowered: readonly LoweredStage[],
   assignment: Assignment,
@@ -113,7 +113,7 @@ function heaviestOfStage(
   };
   const heaviest = [...seconds].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).slice(0, most);
   return heaviest.map(([leader, time]) => {
-    // On a later stage the first layer of a class is not there.
+    // A later stage does not contain the first layer of a class.
     const members = alike.get(leader) ?? new Set([leader]);
     const [operator = leader] = members;
     const [node, lowered] = [byName.get(operator), main.get(operator)];
@@ -147,7 +147,7 @@ function joined(texts: readonly string[]): string {
   return texts.join(' · ');
 }
 
-/** With three and more equal texts in a row as one: `[dp, -] ×3 · [-, tp]`. */
+/** Three or more equal texts in a row become one: `[dp, -] ×3 · [-, tp]`. */
 function joinedOnce(texts: readonly string[]): string {
   const runs: { readonly text: string; count: number }[] = [];
   for (const text of texts) {
@@ -167,7 +167,7 @@ function sidesOf(graph: Graph, node: Node | undefined, strategy: Strategy | unde
   return [operands, results];
 }
 
-/** Factors and their axes; a factor that is seen as several is written as a dimension of a layout is, `n: (3 | 64:tp)`. */
+/** Factors and their axes; a factor in pieces is written like a dimension of a layout, `n: (3 | 64:tp)`. */
 function shownStrategy({ axes, pieces = {} }: Strategy, mesh: Mesh): string {
   const text = (factor: string) => rankNames(axes[factor] ?? [], mesh).join(',');
   const whole = Object.keys(axes).filter((factor) => !Object.keys(pieces).some((own) => factor.startsWith(`${own}.`)));
@@ -180,7 +180,7 @@ function shownStrategy({ axes, pieces = {} }: Strategy, mesh: Mesh): string {
   return [...whole.map((factor) => `${factor}: ${text(factor)}`), ...inPieces].join(', ') || 'replicated';
 }
 
-/** Every collective in the order of the sharded graph, then what is sent to other stages; stage by stage. */
+/** Every collective in the order of the sharded graph, then the sends to other stages; stage by stage. */
 export function communicationOf(
   lowered: readonly LoweredStage[],
   cluster: Cluster,

@@ -1,5 +1,5 @@
 /**
- * @file What a parameter server holds and passes on, beside the ranks that it serves.
+ * @file Memory and traffic of a parameter server, beside those of the ranks that it serves.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import { memoryOf } from '../../cost-model/predict.js';
@@ -11,9 +11,9 @@ import type { ShardedGraph, ShardedTensor } from '../../partition/sharded-graph.
 import type { Plan } from '../../strategy/plan.js';
 import type { LoweredPlan } from '../planning/lower-plan.js';
 
-/** Of the fullest and the busiest stage. */
+/** Memory of the fullest stage and traffic of the busiest stage. */
 export interface Server {
-  /** Their first rank updates. */
+  /** Axes whose first rank updates. */
   readonly axes: readonly string[];
   /** Most bytes held at once. */
   readonly peakBytes: OfRanks;
@@ -23,7 +23,7 @@ export interface Server {
 
 interface OfRanks {
   readonly server: number;
-  /** Each rank that is first on none of the axes. */
+  /** Each rank that is not the first on any of the axes. */
   readonly others: number;
 }
 

@@ -1,6 +1,6 @@
 /**
- * @file simulatePlan: the price of a plan that is written, taken anew from the graphs that what plan.json says is lowered to. It
- * is what `compile` printed, to the digit.
+ * @file simulatePlan: prices a written plan again, from the graphs that plan.json is lowered to. The price equals the one that
+ * `compile` printed, to the digit.
  */
 import path from 'node:path';
 import type { Plan, PlanPrediction } from '../../strategy/plan.js';
@@ -10,7 +10,7 @@ import { readSource } from '../output/folder.js';
 import { assignedPlan, lowerAssigned, predictionOf } from '../planning/lower-plan.js';
 import { PLAN_FILE } from '../requests/plan-path.js';
 
-/** What a plan takes. */
+/** A plan with its price. */
 export interface SimulatedPlan {
   readonly plan: Plan;
   readonly prediction: PlanPrediction;
@@ -19,7 +19,7 @@ export interface SimulatedPlan {
 /**
  * Prices a written plan.
  * @param file the folder, or its plan.json
- * @throws AutoparError (input) where the folder or its model is not what it was
+ * @throws AutoparError (input) where the folder or its model has changed
  */
 export async function simulatePlan(file: string): Promise<SimulatedPlan> {
   const directory = path.basename(file) === PLAN_FILE ? path.dirname(file) : file;

@@ -14,15 +14,15 @@ import { makeSchedule } from '../../schedule/make-schedule.js';
 import { simulate } from '../../schedule/simulate.js';
 
 /**
- * The actions of a step's pipeline, stage by stage, what comes after it, and behind them what stages send.
- * @throws AutoparError `bad-schedule` (usage) where the schedule has no order for these numbers
+ * The actions of a step's pipeline, stage by stage, the gradient reductions and updates after it, and then the sends of stages.
+ * @throws AutoparError `bad-schedule` (usage) where the schedule is not defined for these numbers
  */
 export function pipelineSpans(configuration: StepConfiguration, price: StepPrice): readonly StepSpan[] {
   const { actions, sends } = simulatedPipeline(configuration, price);
   return [...actions.flat(), ...afterPipeline(actions, price), ...sends];
 }
 
-/** Sums of gradients that nothing hides, and the update, as long as they take on the slowest stage: what the price adds. */
+/** Exposed gradient reductions, and the update, with their times on the slowest stage, which are part of the price. */
 function afterPipeline(
   actions: readonly (readonly StepSpan[])[],
   { parts }: Pick<StepPrice, 'parts'>,
@@ -35,12 +35,12 @@ function afterPipeline(
   return actions.flatMap((_, line) => after.map((span) => ({ line, ...span })));
 }
 
-/** Bytes of a stage's device, of which activations come and go with the micro-batches in flight. */
+/** Bytes of a stage's device; stored activations vary with the micro-batches in flight. */
 type HeldByStage = Pick<StageMemory, 'activations' | 'total'>;
 
 /**
- * What a device of each stage holds over a step: all but activations throughout; of these the share of the micro-batches that are
- * between their forward and the last phase that reads what it keeps.
+ * The memory of a device of each stage over a step. It holds everything but activations throughout, and activations of the
+ * micro-batches in flight: those between their forward and the last phase that reads its stored activations.
  */
 export function pipelineMemory(
   configuration: StepConfiguration,
@@ -90,8 +90,8 @@ function simulatedPipeline(
 }
 
 /**
- * Writes a step's pipeline: a line per stage, one for what it sends, and its memory as a counter.
- * @throws AutoparError `bad-schedule` (usage) where the schedule has no order for these numbers; (cannotWrite)
+ * Writes a step's pipeline: a line per stage, one for its sends, and its memory as a counter.
+ * @throws AutoparError `bad-schedule` (usage) where the schedule is not defined for these numbers; (cannotWrite)
  */
 export async function writeTimeline(
   file: string,

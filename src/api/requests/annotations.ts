@@ -28,23 +28,23 @@ export type { ParallelConfig } from '../parallel-config/parallel-config.js';
 export { readParallelConfig } from '../parallel-config/read-config.js';
 export { type ParallelSettings, setParallelConfig } from '../parallel-config/set-parallel-config.js';
 
-/** Whatever may pin something. */
+/** All sources of pins. */
 export interface PinSources {
   readonly annotations?: Annotations | null;
   readonly config?: ParallelConfig | null;
   /** The model's own device annotations. */
   readonly model?: Pick<OnnxModel, 'file' | 'multiDevice'> | null;
-  /** Degrees that the user has fixed; those of the others are chosen, and a pin that names such an axis wants ranks on it. */
+  /** Degrees that the user has fixed. The others are chosen, and a pin that names such an axis needs several ranks on it. */
   readonly degrees?: AnnotatedDegrees;
-  /** Of the pipeline, each on a mesh; 1 if left out. */
+  /** Stages of the pipeline, each on a mesh; 1 if left out. */
   readonly stages?: number;
 }
 
 type AnnotatedDegrees = NonNullable<AnnotationRecord['mesh']>;
 
 /**
- * All pins for a graph on a mesh. What the file of annotations says goes before what the model or the configuration says.
- * @throws AutoparError (input) where one cannot be, or two contradict each other
+ * All pins for a graph on a mesh. The annotations file takes precedence over the model and the configuration.
+ * @throws AutoparError (input) where a pin is impossible, or two contradict each other
  */
 export function pinsFor(
   { annotations, config, model, degrees = {}, stages = 1 }: PinSources,
@@ -63,9 +63,9 @@ export function pinsFor(
 }
 
 /**
- * Operators whose stage is said, which no mesh changes.
- * @param devices of the whole cluster: the model's own annotations are for a number of them
- * @throws AutoparError (input) where one cannot be
+ * Operators that are pinned to a stage, independent of the mesh.
+ * @param devices number of devices in the whole cluster: the model's own annotations are for a certain number
+ * @throws AutoparError (input) where a pin is impossible
  */
 export function stagePinsFor({ annotations, model }: PinSources, graph: Graph, devices: number): readonly StagePin[] {
   const isStage = (pin: Pin): pin is StagePin => pin.kind === 'stage';
@@ -77,14 +77,14 @@ export function stagePinsFor({ annotations, model }: PinSources, graph: Graph, d
   return [...own, ...fromModel];
 }
 
-/** Operators of which annotations say whether they recompute, which no mesh changes. */
+/** Operators that annotations pin to recompute or not, independent of the mesh. */
 export function recomputePinsFor(annotations: Annotations | null, graph: Graph): readonly RecomputePin[] {
   const isRecompute = (pin: Pin): pin is RecomputePin => pin.kind === 'recompute';
   if (!annotations) return [];
   return resolveAnnotations(only(annotations, ['recompute']), graph, makeMesh([])).filter(isRecompute);
 }
 
-/** What annotations decide by one of these keys, which do not depend on a mesh, and by nothing else. */
+/** Annotations with these keys only, which do not depend on a mesh, and only the pins that have the first key. */
 function only(annotations: Annotations, keys: readonly ('stage' | 'chunk' | 'recompute')[]): Annotations {
   const [first] = keys;
   const pins = annotations.pins.flatMap((pin) => {

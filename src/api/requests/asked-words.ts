@@ -1,5 +1,5 @@
 /**
- * @file What is asked of a plan in words, by options, else by a configuration; and where a word changes nothing.
+ * @file The request for a plan, from options, else from a configuration; and notes where a part of it changes nothing.
  */
 import { repeatedLayers } from '../../ir/autodiff/recompute-kinds.js';
 import { AutoparError } from '../../ir/error.js';
@@ -21,8 +21,8 @@ interface AskedRequest {
 }
 
 /**
- * ZeRO is a choice among layouts, which propagation does not make; what is recomputed is of training alone.
- * @param options with the words among them, and `complete` as it was said
+ * The request. ZeRO is a choice among layouts, which propagation does not make; recompute is for training only.
+ * @param options the options, with those of the request among them, and `complete` as it was given
  * @throws AutoparError (usage) `bad-option` where an option asks for a level and nothing is searched
  */
 export function requestOf(
@@ -36,7 +36,7 @@ export function requestOf(
   const { gradientBuckets = null, bucketBytes = null } = config ?? {};
   const configured = {
     ...(training && recompute !== null ? { recompute: recomputeWords(recompute, graph) } : {}),
-    // Inference keeps no activations to swap.
+    // Inference stores no activations to offload.
     ...(training && offload !== null ? { offload } : {}),
     ...(training && gradientBuckets !== null ? { bucketMembers: gradientBuckets } : {}),
     ...(training && bucketBytes !== null ? { bucket: bucketBytes } : {}),
@@ -62,8 +62,8 @@ export function requestOf(
 }
 
 /**
- * The words for layers that are counted by part of the model. MindFormers gives each part as many layers as the others, the first
- * ones of which recompute.
+ * The words of `--recompute` for layer counts per part of the model. MindFormers gives all parts the same number of layers, and
+ * the first layers of each part recompute.
  * @throws AutoparError (input) `config-rule` for more layers than a part has
  */
 function recomputeWords(said: ConfiguredRecompute, graph: Graph): string {
@@ -112,7 +112,7 @@ function zeroWithoutSearch(level: number, complete: 'search' | 'propagate' | und
   );
 }
 
-/** Where a level asked for changes nothing. @param meshes of the stages */
+/** A note if a requested ZeRO level changes nothing. @param meshes of the stages */
 export function zeroNotes({ zero }: PlanRequest, meshes: readonly Mesh[], graph: Graph): readonly string[] {
   if (zero === undefined) return [];
   if (meshes.every((mesh) => usedDataAxes(mesh).length === 0))
@@ -123,13 +123,13 @@ export function zeroNotes({ zero }: PlanRequest, meshes: readonly Mesh[], graph:
     : [`--zero ${zero} changes nothing: optimizer state and gradients are of training, and this program infers`];
 }
 
-/** Where tp has nothing to shard along sequences. @param meshes of the stages */
+/** A note if tp has nothing to shard along sequences. @param meshes of the stages */
 export function idleSequence({ tpSequence = 'auto' }: PlanRequest, meshes: readonly Mesh[]): readonly string[] {
   const isIdle = tpSequence !== 'auto' && meshes.every((mesh) => (weightAxis(mesh)?.size ?? 1) === 1);
   return isIdle ? [`--tp-sequence ${tpSequence} changes nothing: tp is 1`] : [];
 }
 
-/** @throws AutoparError (usage) `micro-batch` for halves of a graph whose micro-batches are no pairs */
+/** @throws AutoparError (usage) `micro-batch` for halves of a graph with an odd number of micro-batches */
 export function checkHalves({ interleave }: PlanRequest, { microBatches }: Graph): void {
   const count = microBatches?.count ?? 1;
   if (interleave === 2 && count % 2 === 1)
@@ -142,7 +142,7 @@ export function checkHalves({ interleave }: PlanRequest, { microBatches }: Graph
     );
 }
 
-/** Where halves of micro-batches have nothing to hide from each other. */
+/** A note if halves of micro-batches have no communication to overlap. */
 export function idleHalves({ interleave }: PlanRequest, lowered: readonly LoweredStage[]): readonly string[] {
   const isNumber = (tensor: ShardedTensor | undefined) => tensor === undefined || elementCount(tensor.shape) === 1;
   const hides = lowered.some(({ sharded: { nodes, tensors } }) =>
@@ -152,13 +152,13 @@ export function idleHalves({ interleave }: PlanRequest, lowered: readonly Lowere
   return interleave !== 2 || hides ? [] : [`--interleave 2 hides nothing: ${why}`];
 }
 
-/** Where no other rank would be served. @param meshes of the stages */
+/** A note if a parameter server would serve no other rank. @param meshes of the stages */
 export function unusedServer(request: PlanRequest, meshes: readonly Mesh[]): readonly string[] {
   if (!isServed(request) || meshes.some((mesh) => usedDataAxes(mesh).length > 0)) return [];
   return ['--gradient-sync parameter-server changes nothing: dp is 1, so that every rank updates its parameters alone'];
 }
 
-/** Where there is nothing that buckets hold. */
+/** A note if no collective is in a bucket. */
 export function unusedBucket({ bucket }: PlanRequest, lowered: readonly LoweredStage[]): readonly string[] {
   const isUsed = lowered.some(({ sharded }) =>
     sharded.nodes.some((node) => node.kind === 'communicate' && node.bucket !== undefined),

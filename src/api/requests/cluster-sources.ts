@@ -1,13 +1,13 @@
 /**
- * @file What `--cluster` names besides the catalogue: a file, or this machine as it was measured.
+ * @file Sources that `--cluster` can name besides the catalogue: a file, or the measured profile of this machine.
  */
 
 import type { ClusterHints } from '../../cost-model/cluster.js';
 import { isFile } from '../../program/reader.js';
 
 /**
- * Reads what `--cluster` names: a cluster file, a profile, or for `local` the profile in the user's cache folder, if there
- * is one. With nothing said nothing is read, so that plans do not depend on what was measured.
+ * Reads the source that `--cluster` names: a cluster file, a profile, or for `local` the profile in the user's cache folder, if
+ * there is one. Without `--cluster` nothing is read, so that plans do not depend on measurements.
  * @throws AutoparError (input) `file-missing`, `bad-yaml`, `bad-cluster-file`, `profile-of-another-machine`
  */
 export async function clusterSources(text: string | undefined): Promise<Pick<ClusterHints, 'file' | 'local'>> {

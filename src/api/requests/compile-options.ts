@@ -21,30 +21,30 @@ export interface NestedCompileOptions extends NestedPlanningOptions, DispatchOpt
   readonly output?: string;
   /** Replace a folder that autopar did not write, and the file of `writeModel`. */
   readonly force?: boolean;
-  /** Write the plan, the same that a program is written of, and leave the program out. */
+  /** Write only the plan, which is the same as with a program, and no program. */
   readonly planOnly?: boolean;
-  /** What the plan is chosen by; `time` where it is left out, and `memory` of training alone. */
+  /** The objective that the plan is chosen by; `time` by default; `memory` only for training. */
   readonly objective?: Objective;
   /** Seconds that a step may take, for `devices`. */
   readonly within?: number;
-  /** What the program is written for; the bundled runtime by default. */
+  /** The target that the program is written for; the bundled runtime by default. */
   readonly target?: Target;
   readonly dims?: Readonly<Record<string, number>>;
-  /** Whole shapes of inputs, by name. */
+  /** Full shapes of inputs, by name. */
   readonly shapes?: Readonly<Record<string, readonly number[]>>;
   readonly constants?: Readonly<Record<string, ConstantTensor>>;
   readonly globalBatch?: number;
   /** Globs of inputs that are weights. */
   readonly weights?: readonly string[];
-  /** What inference computes in; as the file has it by default. Training says it in `training`. */
+  /** Precision of inference; by default that of the file. The precision of training is in `training`. */
   readonly precision?: TrainingPrecision;
   /** Compile a step of training instead of inference. */
   readonly training?: Training;
-  /** Samples that a rank of dp works through at once; says how many micro-batches there are. */
+  /** Samples that a dp rank processes at once; this determines the number of micro-batches. */
   readonly microBatch?: number;
   /** Verify the program against the model afterwards. */
   readonly verify?: boolean;
   readonly seed?: number;
-  /** Give weights that the file holds no values for random ones. */
+  /** Give random values to weights that have no values in the file. */
   readonly initRandom?: boolean;
 }

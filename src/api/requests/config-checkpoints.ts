@@ -1,6 +1,6 @@
 /**
  * @file The strategy checkpoints that a configuration names: strategy_ckpt_load_file is read as pins before planning,
- * strategy_ckpt_save_file is written from the plan. Both are MindSpore's, by their names JSON or protobuf.
+ * strategy_ckpt_save_file is written from the plan. Both are MindSpore's files: JSON or protobuf, by their names.
  */
 import { AutoparError } from '../../ir/error.js';
 import type { ParallelConfig } from '../parallel-config/parallel-config.js';
@@ -9,8 +9,8 @@ import { convertStrategy, strategyPins } from '../strategy.js';
 import { type Annotations, annotationsOf } from './annotations.js';
 
 /**
- * The pins that the configuration's checkpoint says for the model; null where it names none.
- * @throws AutoparError (usage) `two-sources-of-pins` where annotations are given as well; else what reading it throws
+ * The pins for the model from the configuration's checkpoint; null where it names none.
+ * @throws AutoparError (usage) `two-sources-of-pins` where annotations are given as well; also the errors of reading it
  */
 export async function loadedPins(
   config: ParallelConfig | undefined,

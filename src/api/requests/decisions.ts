@@ -1,6 +1,6 @@
 /**
- * @file What a user has decided before planning: degrees, mode, pins and limits, from options, annotations, a configuration
- * and the model's own device annotations, brought together once. What is left open is the search's.
+ * @file The user's decisions before planning: degrees, mode, pins and limits, merged once from options, annotations, a
+ * configuration and the model's own device annotations. The search decides everything else.
  */
 import { type Cluster, type ClusterHints, clusterSize, parseCluster } from '../../cost-model/cluster.js';
 import { AutoparError } from '../../ir/error.js';
@@ -18,7 +18,7 @@ import { checkAgainstModel } from '../parallel-config/config-rules.js';
 import type { ParallelConfig } from '../parallel-config/parallel-config.js';
 import { type Annotations, pinsFor, recomputePinsFor, stagePinsFor, withAnnotatedDegrees } from './annotations.js';
 
-/** As MindSpore's users know them: auto (2), semi-auto (1), data (0), hybrid (3: what is not pinned is whole). */
+/** MindSpore's parallel modes: auto (2), semi-auto (1), data (0), hybrid (3: operators without a pin are replicated). */
 export type Mode = 'auto' | 'semi-auto' | 'data' | 'hybrid';
 
 /** Where decisions come from. */
@@ -26,14 +26,14 @@ export interface DecisionSources {
   readonly devices?: number;
   /** `NxM:ID`, a file, or `local` (the default). */
   readonly cluster?: string;
-  /** What was read for it (`cluster-sources.ts`). */
+  /** The source that was read for the cluster (`cluster-sources.ts`). */
   readonly clusterHints?: ClusterHints;
-  /** Degrees that are pinned; left out, pp is what stages are pinned for, else 1. */
+  /** Degrees that are pinned. If pp is left out, it follows from operators that are pinned to stages, else it is 1. */
   readonly degrees?: InnerDegrees & { readonly pp?: number };
   readonly schedule?: ScheduleKind;
   /** Chunks of each stage. */
   readonly virtualStages?: number;
-  /** What each stage has: `E t*3 | t*2 | t*3 H`. */
+  /** The contents of each stage: `E t*3 | t*2 | t*3 H`. */
   readonly stages?: string;
   /** The mesh of each stage: `tp2 | dp2`. */
   readonly meshes?: string;
@@ -49,17 +49,17 @@ export interface Decisions {
   readonly pipeline: PipelineRequest | null;
   readonly mode: Mode;
   /**
-   * The pins on a mesh, of the model's graph or of that which a pipeline's stages are cut from; null where nobody pinned
-   * anything.
+   * The pins on a mesh, for the model's graph or for the graph that a pipeline's stages are cut from; null if nothing is
+   * pinned.
    */
   readonly pinsOn: ((mesh: Mesh, graph?: Graph) => readonly Pin[]) | null;
-  /** Of which operators annotations say whether they recompute. */
+  /** Pins from annotations that say whether operators recompute. */
   readonly recomputePins: readonly RecomputePin[];
-  /** Whether redistributions may be all-to-alls. */
+  /** Whether resharding may use all-to-all. */
   readonly allToAll: boolean;
-  /** What the configuration asks for besides, where there is one. */
+  /** The options of the configuration, if there is one. */
   readonly config: ConfigOptions | null;
-  /** What the user should know, a line each. */
+  /** Notes for the user, one line each. */
   readonly notes: readonly string[];
 }
 
@@ -70,7 +70,7 @@ interface DecidedModel {
   readonly multiDevice: MultiDevice | null;
 }
 
-/** @throws AutoparError (usage, input) where decisions contradict each other or ask for what is not there yet */
+/** @throws AutoparError (usage, input) where decisions contradict each other or ask for something unsupported */
 export function decide(model: DecidedModel, sources: DecisionSources): Decisions {
   const { config = null, annotations = null } = sources;
   const configured = config ? optionsOf(config, sources.devices) : null;
@@ -110,14 +110,14 @@ export function decide(model: DecidedModel, sources: DecisionSources): Decisions
   };
 }
 
-/** What decides the stages: their number, and the operators that are pinned to one. */
+/** The stages as decided: their number, and the operators that are pinned to one. */
 interface DecidedStages {
   readonly count: number;
   readonly pins: readonly StagePin[];
 }
 
 /**
- * How many stages are asked for: by degree, or by the last stage that anything is pinned to; 1 where nothing says so.
+ * The requested number of stages: by degree, or by the last stage that anything is pinned to; 1 by default.
  * @throws AutoparError (input) where the annotations are for another degree
  */
 export function stagesAsked(model: DecidedModel, sources: DecisionSources): number {
@@ -150,7 +150,7 @@ function statedDegrees({ annotations, config, degrees, devices, meshes }: Decisi
   return meshes === undefined ? all : withMeshes(all, meshes);
 }
 
-/** Degrees of a pipeline whose stages have their own: their number, and those of the first. */
+/** Degrees of a pipeline whose stages have their own meshes: the number of stages, and the degrees of the first. */
 function withMeshes(stated: ConfigOptions['degrees'], text: string): ConfigOptions['degrees'] {
   const stages = readMeshes(text);
   const degrees = { ...stages[0], pp: stages.length };
@@ -169,7 +169,7 @@ function withMeshes(stated: ConfigOptions['degrees'], text: string): ConfigOptio
   );
 }
 
-/** Schedule and chunks of the options, else of the configuration, which orders micro-batches of training alone. */
+/** Schedule and chunks of the options, else of the configuration, which orders micro-batches only for training. */
 function withConfigured(sources: DecisionSources, configured: ConfigOptions | null, graph: Graph): DecisionSources {
   if (sources.schedule || sources.virtualStages !== undefined || !trains(graph)) return sources;
   const { schedule = null, virtualStages = null } = configured ?? {};
@@ -180,7 +180,7 @@ function trains({ nodes }: Graph): boolean {
   return nodes.some(({ phase }) => isBackward(phase));
 }
 
-/** @throws AutoparError (usage) `bad-option` for what only a pipeline, or only one that trains, has, where there is none */
+/** @throws AutoparError (usage) `bad-option` for options that need a pipeline, or one that trains, where there is none */
 function pipelineRequest(
   { schedule, virtualStages, stages: layout, meshes }: DecisionSources,
   stages: number,
@@ -220,7 +220,7 @@ function pipelineRequest(
   );
 }
 
-/** Equal meshes are those of a pipeline without `--meshes`. */
+/** Equal meshes are treated like a pipeline without `--meshes`. */
 function unlikeMeshes(text: string): Pick<PipelineRequest, 'meshes'> {
   const meshes = readMeshes(text);
   const [first, ...others] = meshSizes(meshes).map((sizes) => sizes.join());
@@ -231,7 +231,7 @@ function isGiven([, value]: readonly [string, unknown]): boolean {
   return value !== undefined;
 }
 
-/** @throws AutoparError (usage) `degrees-do-not-match-devices` for devices that make no equal stages */
+/** @throws AutoparError (usage) `degrees-do-not-match-devices` for devices that cannot form equal stages */
 function checkStages(pp: number, devices: number): void {
   if (devices % pp === 0) return;
   throw new AutoparError(
@@ -276,7 +276,7 @@ function pinsInDataMode({ file }: Annotations): AutoparError {
   );
 }
 
-/** In hybrid mode every operator that nobody pinned runs whole on every rank. */
+/** In hybrid mode every operator that is not pinned is replicated on every rank. */
 function wholeOtherwise(graph: Graph, mesh: Mesh, pins: readonly Pin[]): readonly Pin[] {
   const pinnedNodes = new Set(pins.flatMap((pin) => (pin.kind === 'operator' ? [pin.node] : [])));
   const pinnedTensors = new Set(pins.flatMap((pin) => (pin.kind === 'tensor' ? [pin.tensor] : [])));
@@ -327,7 +327,7 @@ function configNotes(
   ];
 }
 
-/** Seconds that the repeated layers take on one device, every operator whole. */
+/** Seconds that the repeated layers take on one device, without sharding. */
 function layersSeconds(graph: Graph, cluster: Cluster): number {
   return [...wholeSeconds(graph, cluster)].reduce((sum, [{ layer }, time]) => sum + (layer === null ? 0 : time), 0);
 }

@@ -16,12 +16,12 @@ export interface DegreeOptions {
   readonly ep?: number;
 }
 
-/** Degrees that multiply to the devices; ep is of ranks of dp · sp. */
+/** Degrees that multiply to the devices; ep uses ranks of dp · sp. */
 export const MULTIPLIED = AXIS_ORDER;
 
 /**
- * Refuses degrees that cannot make up `devices`: with all of `axes` given their product must be the device count, with
- * some of them it must divide it. Returns nothing where no device count was given.
+ * Rejects degrees that do not fit `devices`: if all of `axes` are given, their product must be the device count; if some of
+ * them are given, it must divide it. Checks nothing if no device count is given.
  */
 export function checkDegrees(options: DegreeOptions, axes: readonly ParallelAxis[]): void {
   const { devices } = options;

@@ -1,9 +1,9 @@
 /**
- * @file How many micro-batches a step has: said as their number, or as the samples that a rank takes at once,
+ * @file The number of micro-batches in a step, given as such or as the samples that a rank processes at once,
  *
  *     global batch = dp · micro-batch · micro-batches
  *
- * and into how many shards dp cuts each of them, where statistics are of shards or gradients of ranks are added up.
+ * and the number of dp shards of each, where statistics are per shard or gradients of ranks are summed.
  */
 import { AutoparError } from '../../ir/error.js';
 import type { Interleave } from '../../partition/sharded-graph.js';
@@ -18,15 +18,15 @@ interface WantedMicroBatches extends Pick<DecisionSources, 'degrees' | 'mode' | 
   readonly stages: number;
   /** Micro-batches that a configuration gives its pipeline; 1 where it says nothing. */
   readonly configured: number;
-  /** 2: each of them runs as two halves, which the graph has as micro-batches of their own. */
+  /** 2: each micro-batch runs as two halves, which are micro-batches of their own in the graph. */
   readonly interleave: Interleave;
 }
 
 /**
- * What is to be trained, with its number of micro-batches; of those in halves, with that of the halves.
- * @throws AutoparError (usage) `micro-batch` where the samples of a micro-batch leave open how many there are, do not go into the
- * batch, or contradict the number that is given, and where they have no equal halves; `bad-option` where statistics are of shards
- * or gradients are added up, and dp is open
+ * The training options with the number of micro-batches; if they run in halves, with the number of halves.
+ * @throws AutoparError (usage) `micro-batch` where the samples of a micro-batch leave their number open, do not divide the batch,
+ * or contradict the number that is given, and where they have no equal halves; `bad-option` where statistics are per shard or
+ * gradients are summed, and dp is open
  */
 export function inMicroBatches(given: Training, wanted: WantedMicroBatches, model: ImportedModel): Training {
   const training = inWholeMicroBatches(given, wanted, model);
@@ -92,13 +92,13 @@ function dpOf({
   return degrees?.dp ?? (mode === 'data' ? devices : undefined);
 }
 
-/** As it was asked for, where it was. */
+/** The number or size of micro-batches as the user gave it, if it was given. */
 function askedText({ microBatches }: Training, { microBatch }: WantedMicroBatches, count: number): string {
   if (microBatches === count) return `--micro-batches ${count}`;
   return microBatch === undefined ? `a step of ${count}` : `--micro-batch ${microBatch}`;
 }
 
-/** Statistics of shards and sums of gradients are of so many ranks: another dp would compute something else. */
+/** Statistics per shard and sums of gradients depend on the number of ranks: another dp would compute another result. */
 function withShards(training: Training, dp: number | undefined): Training {
   const asked =
     training.batchStatistics === 'shard'
@@ -112,8 +112,8 @@ function withShards(training: Training, dp: number | undefined): Training {
 }
 
 /**
- * A pipeline whose micro-batches nobody counted has the fewest that keep all of its stages busy at once: as many as stages, else
- * the least divisor of the batch that is larger; else as many as there are samples.
+ * A pipeline without a given number of micro-batches has the fewest that keep all of its stages busy at once: as many as stages,
+ * else the least divisor of the batch that is larger; else as many as there are samples.
  */
 function inPipeline(
   training: Training,
@@ -129,7 +129,7 @@ function inPipeline(
 }
 
 /**
- * The least divisor of a batch that is not below `least`; the batch where it is smaller itself. Looks at √batch numbers at most.
+ * The least divisor of a batch that is not below `least`; the batch itself if it is smaller. Tries at most √batch numbers.
  */
 function divisorFrom(least: number, batch: number): number {
   const root = Math.floor(Math.sqrt(batch));

@@ -1,7 +1,7 @@
 /**
- * @file Parameters that a rank of tensor parallelism holds in part, as generated families do: where the cheapest plan of one
- * micro-batch holds them whole, since that costs it nothing, what it would take besides (memory, the reduction of gradients, the
- * update) is spared by pins.
+ * @file Pins that shard parameters over tensor-parallel ranks, as in generated families. The cheapest plan of one micro-batch may
+ * replicate a parameter, since that costs nothing within the micro-batch; the pins avoid the other costs (memory, the reduction
+ * of gradients, the update).
  */
 import { isDeepStrictEqual } from 'node:util';
 import { expertRoutes } from '../../cost-model/step/expert-routes.js';
@@ -24,9 +24,9 @@ import { sidesUnder } from '../explanations/explain-layouts.js';
 import { wordEmbedding } from '../parallel-config/word-embedding.js';
 
 /**
- * Tokens are looked up in a table that is cut by its rows, as Megatron does and generated families do: whole, it would save a
- * reduction in every micro-batch, and be held, reduced and updated on every rank, which the work of one micro-batch does not
- * know.
+ * The embedding table is sharded by its rows, as in Megatron and in generated families. A replicated table would save a
+ * reduction in every micro-batch, but every rank would hold, reduce and update it, which the work of one micro-batch does not
+ * include.
  */
 export function tablePins(graph: Graph, mesh: Mesh): readonly Pin[] {
   const found = wordEmbedding(graph);
@@ -53,12 +53,12 @@ export function tablePins(graph: Graph, mesh: Mesh): readonly Pin[] {
   ];
 }
 
-/** What brings tokens to experts and takes them back, and sums their gradients. */
+/** Families of the operators that dispatch tokens to experts, bring them back, and sum their gradients. */
 const BESIDE: ReadonlySet<OperatorFamily> = new Set(['indexing', 'elementwise']);
 
 /**
- * Products of experts, what scores experts, what works on their results and what is beside them are whole on every rank of tp, as
- * in generated families: prices of steps let each of those ranks send its share of the tokens to their experts.
+ * Matmuls of experts, the router, operators on expert results and operators beside them are replicated on every tp rank, as in
+ * generated families: prices of steps let each of those ranks send its share of the tokens to their experts.
  */
 export function expertPins(graph: Graph, mesh: Mesh): readonly Pin[] {
   const index = indexGraph(graph);
@@ -83,9 +83,9 @@ export function expertPins(graph: Graph, mesh: Mesh): readonly Pin[] {
 }
 
 /**
- * No operator is cut along the sequence by tp, no norm along what it sums over, nor the element-wise ones before it (sums into
- * the residual stream): what that spares is the arithmetic of steps with Megatron's sequence parallelism, which
- * starts from a plan without it.
+ * tp does not shard operators along the sequence, norms along the dimensions that they sum over, or the element-wise operators
+ * before a norm (sums into the residual stream). The price of steps with Megatron's sequence parallelism computes these savings,
+ * starting from a plan without it.
  */
 export function streamPins(graph: Graph, mesh: Mesh): readonly Pin[] {
   const familiesOf = factorFamilies(graph, { sequence: true });
@@ -105,11 +105,11 @@ export function streamPins(graph: Graph, mesh: Mesh): readonly Pin[] {
 const NORMED: ReadonlySet<FactorKind> = new Set(['expanded', 'whole']);
 
 /**
- * Of each norm the factors that it sums over; of each element-wise operator whose result leads to a norm those of the same
- * dimensions.
+ * For each norm, the factors that it sums over; for each element-wise operator whose result leads to a norm, the factors of the
+ * same dimensions.
  */
 function neededWhole(graph: Graph): ReadonlyMap<Node, readonly string[]> {
-  // Forward first, so that gradients are asked after what they are of.
+  // Forward first, so that gradients come after the tensors that they belong to.
   const reversed = [...graph.nodes].reverse();
   const isForward = ({ phase }: Node) => phase === 'forward';
   const inOrder = [...reversed.filter(isForward), ...reversed.filter((node) => !isForward(node))];
@@ -121,7 +121,7 @@ function neededWhole(graph: Graph): ReadonlyMap<Node, readonly string[]> {
     const family = entryOf(node.op, node.domain)?.family;
     if (family !== 'elementwise' && family !== 'normalisation') continue;
     const [output] = node.outputs;
-    // The gradient of a sum is whole where the sum is.
+    // The gradient of a sum is unsharded where the sum is.
     const of = node.phase === 'forward' ? output : outputs.get(node.forward ?? '');
     const whole = new Set([output, of].flatMap((name) => [...(dimensions.get(name ?? '') ?? [])]));
     const factors =
@@ -141,8 +141,8 @@ function neededWhole(graph: Graph): ReadonlyMap<Node, readonly string[]> {
 }
 
 /**
- * A parameter of which forward's product reads a part lies so, where another layout in backward had it kept whole: that too costs
- * one micro-batch nothing, and memory, reductions and updates on every rank.
+ * If a forward matmul reads a shard of a parameter, the parameter is pinned to that layout where another layout in backward had
+ * replicated it: replication too costs one micro-batch nothing, but memory, reductions and updates on every rank.
  */
 export function productPins(
   graph: Graph,

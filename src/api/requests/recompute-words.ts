@@ -1,4 +1,4 @@
-/** @file `--recompute` in words: a kind, the layers that it is of, and whether the last micro-batch is left out. */
+/** @file The words of `--recompute`: a kind, the layers that it applies to, and whether the last micro-batch is left out. */
 import { RECOMPUTE_KINDS, type RecomputeKind } from '../../ir/autodiff/recompute-names.js';
 import { AutoparError } from '../../ir/error.js';
 import { nearest, offer } from '../../ir/nearest.js';
@@ -8,14 +8,14 @@ export interface RecomputeRequest {
   readonly kind: RecomputeKind;
   /** Numbers, ranges of them, and globs of layers' names; null for all layers. */
   readonly layers: readonly string[] | null;
-  /** Whether the last micro-batch of a step keeps what the others recompute. */
+  /** Whether the last micro-batch of a step stores the activations that the others recompute. */
   readonly exceptLast: boolean;
 }
 
-/** Behind a kind, or its layers. */
+/** The suffix of a kind, or of its layers. */
 const EXCEPT_LAST = 'except-last';
 
-/** @throws AutoparError (usage) `bad-option` for a kind that there is not, or an empty set of layers */
+/** @throws AutoparError (usage) `bad-option` for an unknown kind, or an empty set of layers */
 export function readRecompute(text: string): RecomputeRequest {
   const exceptLast = text.endsWith(`:${EXCEPT_LAST}`);
   const said = exceptLast ? text.slice(0, -EXCEPT_LAST.length - 1) : text;

@@ -1,6 +1,6 @@
 /**
- * @file What is asked to be recomputed (`full:0-3,6`, `stage:except-last`, pins of annotations) as the forward operators that it
- * is about.
+ * @file Converts requests for recompute (`full:0-3,6`, `stage:except-last`, pins of annotations) to the forward operators that
+ * they select.
  */
 import { type Recomputed, withClones } from '../../ir/autodiff/recompute.js';
 import { operatorsOfKind, repeatedLayers } from '../../ir/autodiff/recompute-kinds.js';
@@ -13,16 +13,16 @@ import type { Interleave } from '../../partition/sharded-graph.js';
 import type { RecomputePin } from '../../sharding-propagation/pin.js';
 import { readRecompute } from './recompute-words.js';
 
-/** The forward operators that a training graph recomputes, and what the user should know. */
+/** The forward operators that a training graph recomputes, and notes for the user. */
 export interface RecomputedOperators extends Recomputed {
   readonly notes: readonly string[];
 }
 
 /**
- * @param request as `--recompute` gives it; undefined where nothing is asked
- * @param pins which go before the request
+ * @param request as given to `--recompute`; undefined if there is none
+ * @param pins these take precedence over the request
  * @param interleave micro-batches of the graph that run at a time, as halves of one
- * @throws AutoparError (usage) `bad-option` for an inference graph, a kind, or layers that there are not
+ * @throws AutoparError (usage) `bad-option` for an inference graph, an unknown kind, or layers that do not exist
  */
 export function recomputedOperators(
   graph: Graph,
@@ -60,7 +60,7 @@ export function recomputedOperators(
   };
 }
 
-/** @throws AutoparError (usage) `bad-option` for a request that only training has a use for */
+/** @throws AutoparError (usage) `bad-option` for a request that only applies to training */
 export function refuseUntrained(request: string | undefined): void {
   if (request === undefined || readRecompute(request).kind === 'none') return;
   throw new AutoparError(

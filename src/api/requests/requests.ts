@@ -1,5 +1,5 @@
 /**
- * @file What may be asked of a plan in words, for the command line.
+ * @file Requests for a plan in words, for the command line.
  */
 import { AutoparError } from '../../ir/error.js';
 import { offloadParts, offloadWords } from '../../strategy/offload-words.js';
@@ -13,7 +13,7 @@ export function offloadAsked(text: string): string {
   return text;
 }
 
-/** What of it a step is priced with that has no program. @throws AutoparError `bad-option` (usage) for what has no price there */
+/** The offload that a step without a program is priced with. @throws AutoparError `bad-option` (usage) if there is no price */
 export function pricedOffload(text: string | undefined): SimulateOptions['offload'] {
   if (text === undefined || text === 'all' || text === 'all:host') return text && 'all';
   const known = PRICED[offloadWords(offloadParts(text))];

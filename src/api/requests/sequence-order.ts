@@ -1,6 +1,6 @@
 /**
- * @file In which order ranks share out the sequence of a step: over a ring whose attention is causal in zig-zag order, so that
- * every rank has the same work, else in the model's.
+ * @file The order in which the sequence of a step is sharded over ranks: zig-zag order for causal ring attention, so that every
+ * rank has the same work, else the model's order.
  */
 import { sequenceDimensions } from '../../ir/dimension-roles.js';
 import { AutoparError } from '../../ir/error.js';
@@ -11,7 +11,7 @@ import type { PlanRequest } from '../../strategy/request.js';
 
 export interface PlannedOrder {
   readonly graph: Graph;
-  /** What the plan says of it; null where no rank shares a sequence. */
+  /** The plan's record of the order; null if no sequence is sharded. */
   readonly sequence: Pick<PlanSequence, 'order' | 'positions'> | null;
   readonly notes: readonly string[];
 }
@@ -30,7 +30,7 @@ export function refuseIdleOrder(sp: number, { spMethod = 'auto', spOrder }: Plan
 }
 
 /**
- * The graph of a step over `sp` ranks in an order; left out, in zig-zag order where it is a ring's and can have it.
+ * The graph of a step over `sp` ranks in the requested order; by default in zig-zag order for a ring, if the model allows it.
  * @throws AutoparError (usage) `degree-does-not-fit` for an order that the model cannot have
  */
 export function orderedGraph(graph: Graph, sp: number, { spMethod, spOrder }: PlanRequest): PlannedOrder {

@@ -1,11 +1,11 @@
 /**
- * @file Of what is said of a whole step and leaves no plan: which of it does.
+ * @file Finds which of the options for a step leave no plan.
  */
 import { AutoparError } from '../../ir/error.js';
 import { smallestConflict } from '../../search/smallest-conflict.js';
 import type { SimulateOptions } from '../simulate.js';
 
-/** What may be said of a step, and the option that says it. */
+/** Settings of a step, with the options that give them. */
 const PINS = {
   pp: '--pp',
   dp: '--dp',
@@ -22,14 +22,14 @@ const PINS = {
   tpSequence: '--tp-sequence',
 } as const satisfies Partial<Record<keyof SimulateOptions, string>>;
 
-/** A key of what is said. */
+/** The key of a setting. */
 export type PinnedKey = keyof typeof PINS;
 
-/** Searches; an AutoparError says that there is no plan. */
+/** A search; it throws an AutoparError if there is no plan. */
 type Search<Options> = (options: Options) => Promise<unknown>;
 
 /**
- * A smallest set of options that leaves no plan; empty where there is none without them either.
+ * A smallest set of options that leaves no plan; empty if there is no plan without them either.
  * @param options of a search that has no plan
  */
 export function conflictingPins<Options extends SimulateOptions>(
@@ -47,13 +47,13 @@ export function conflictingPins<Options extends SimulateOptions>(
   });
 }
 
-/** The options without all that is said but these. */
+/** The options with only these settings; the other settings are left out. */
 export function keepingOnly<Options extends SimulateOptions>(options: Options, pins: readonly PinnedKey[]): Options {
   const left = givenPins(options).filter((pin) => !pins.includes(pin));
   return { ...options, ...Object.fromEntries(left.map((pin) => [pin, undefined])) };
 }
 
-/** As they are typed. */
+/** The settings as they are typed. */
 export function pinsTyped(options: SimulateOptions, pins: readonly PinnedKey[]): readonly string[] {
   return pins.map((pin) => `${PINS[pin]} ${options[pin]}`);
 }

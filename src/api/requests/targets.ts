@@ -1,5 +1,5 @@
 /**
- * @file What programs are written for (--target).
+ * @file Targets that programs are written for (--target).
  */
 
 /** `runtime`: the bundled one. The others get a folder of their name beside it: docs/torch.md, checkpoints.md. */

@@ -1,6 +1,6 @@
 /**
- * @file What training is asked for. Options that contradict each other are refused without looking at a model; none is passed
- * over.
+ * @file The request for training. Options that contradict each other are rejected without looking at a model; no option is
+ * ignored.
  */
 import type { LossOptions } from '../../ir/autodiff/append-loss.js';
 import type { OptimizerOptions } from '../../ir/autodiff/optimizer-options.js';
@@ -9,7 +9,7 @@ import { AutoparError } from '../../ir/error.js';
 import type { GradientReduction } from '../models/gradient-reduction.js';
 import type { TrainingFormOptions } from '../models/training-form.js';
 
-/** What a step of training computes. */
+/** Options of a training step. */
 export interface Training extends TrainingFormOptions {
   readonly loss: LossOptions;
   readonly optimizer: OptimizerOptions;
@@ -18,18 +18,18 @@ export interface Training extends TrainingFormOptions {
   readonly undecayed?: readonly string[];
   /** fp32 by default. */
   readonly precision?: TrainingPrecision;
-  /** What the loss is multiplied by for its gradients; dynamic for fp16, 1 for the others. */
+  /** The loss scale; dynamic for fp16, 1 for the others. */
   readonly lossScale?: number | 'dynamic';
   /**
    * `mean` (the default): gradients are those of the loss of the whole batch. `sum`: each data-parallel rank has the mean loss of
-   * its samples, and gradients of ranks are added up: `shards` times as large.
+   * its samples, and gradients of ranks are summed: they are `shards` times as large.
    */
   readonly gradientReduction?: GradientReduction;
-  /** Parts of the batch that a step works through one after the other, adding up gradients; 1 by default. */
+  /** Micro-batches of a step, which run one after the other with gradient accumulation; 1 by default. */
   readonly microBatches?: number;
-  /** Devices lack 16-bit types: what would be so is held in float32, and rounded. */
+  /** Devices lack 16-bit types: values of these types are held in float32, and rounded. */
   readonly isHeldInFloat32?: boolean;
-  /** The step gives its loss alone, and none of the model's outputs. */
+  /** The step returns only its loss, and none of the model's outputs. */
   readonly lossAlone?: boolean;
 }
 
@@ -55,7 +55,7 @@ const isFalling = ({ optimizer: { schedule } }: Training) => (schedule?.shape ??
 const isEntropy = ({ loss }: Training) => loss.kind === 'cross_entropy';
 const isShare = (value: number | undefined) => value === undefined || (value >= 0 && value <= 1);
 
-/** An option that only some choice has. */
+/** The rule of an option that is valid only with certain choices. */
 function only(
   flag: string,
   given: (training: Training) => unknown,

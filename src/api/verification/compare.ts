@@ -41,9 +41,9 @@ export type PassedBy = 'exact' | 'relative' | 'absolute' | 'both';
 export type TieTest = (index: number) => boolean;
 
 /**
- * Tolerance where the user gives none: 2e-2 for what is computed in sixteen-bit floats, 1e-3 and 1e-4 for other floats,
+ * Tolerance where the user gives none: 2e-2 for results computed in sixteen-bit floats, 1e-3 and 1e-4 for other floats,
  * exact for integers. `computedIn` are the dtypes of the model's tensors: a float32 result of half-precision products
- * is no more exact than these.
+ * is not more exact than these.
  */
 export function defaultTolerance(dtype: DType, computedIn: ReadonlySet<DType> = new Set()): Tolerance {
   if (!isFloating(dtype)) return { relative: 0, absolute: 0 };

@@ -26,7 +26,7 @@ export function makeTensor(type: TensorType, value: (index: number) => number): 
 /** Elements between two turns of the event loop: some hundredths of a second. */
 const TURN = 2 ** 19;
 
-/** The same of a large tensor: `turn` is awaited now and then, and ends the work by throwing. */
+/** The same for a large tensor: `turn` is awaited now and then, and stops the work by throwing. */
 export async function makeTensorInTurns(
   type: TensorType,
   value: (index: number) => number,

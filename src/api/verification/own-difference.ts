@@ -1,6 +1,6 @@
 /**
- * @file How far ONNX Runtime's results of one quantised model are apart: its optimisations compute in integers where the graph as
- * it is dequantises, and a number near the middle of two steps rounds to either of them.
+ * @file How far ONNX Runtime's results of one quantised model differ. Its optimisations compute in integers where the original
+ * graph dequantises, and a number near the middle between two steps rounds to either of them.
  */
 import type { Graph } from '../../ir/graph.js';
 import { runOnnx } from '../../runtime/reference.js';
@@ -16,8 +16,8 @@ export function isQuantised(graph: Graph): boolean {
 }
 
 /**
- * The unsharded model's results without ONNX Runtime's optimisations compared with those with them, `optimised`; of the outputs
- * given. `file`: the model, where it was that which made the results; else null, and the graph did.
+ * Compares the unsharded model's results without ONNX Runtime's optimisations with those with them (`optimised`), for the given
+ * outputs. `file`: the model file, if it made the results; null if the graph did.
  */
 export async function ownDifferences(
   outputs: readonly string[],

@@ -1,6 +1,6 @@
 /**
- * @file What the unsharded model computes: ONNX Runtime on the model file itself, or, where the file alone cannot be run
- * (another batch, random weights), on the imported graph before sharding.
+ * @file The results of the unsharded model: ONNX Runtime runs the model file itself, or, where the file alone cannot be run
+ * (another batch, random weights), the imported graph before sharding.
  */
 
 import { weightBytes } from '../../codegen/weights.js';
@@ -45,7 +45,7 @@ export async function runGraph(
   return given;
 }
 
-/** The node of the graph, or inside of one of its blocks, that is complained of; null where none is. */
+/** The node of the graph, or inside of one of its blocks, that the complaint is about; null if there is none. */
 function nodeOf(graph: Graph, complaint: Complaint): ProgramNode | null {
   const { nodes, tensors } = flattenBlocks(graph);
   const all = nodes.map((node): ProgramNode => {

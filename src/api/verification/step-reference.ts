@@ -1,7 +1,7 @@
 /**
- * @file A step of the unsharded training graph, from a state that is handed in, and cut at gradients and new state: what reads
- * one of them reads the value that the sharded program has for it. So a difference in rounding is not carried on: Adam makes a
- * full-size step of a gradient that is zero but for rounding.
+ * @file A step of the unsharded training graph, from a given state, and cut at gradients and new state: readers of these tensors
+ * read the values that the sharded program has for them. So a difference in rounding does not propagate: Adam makes a full-size
+ * step from a gradient that is zero except for rounding.
  */
 
 import { weightBytes } from '../../codegen/weights.js';
@@ -17,8 +17,8 @@ import { makeTensor, numberReader, uniform } from './numbers.js';
 
 export interface StepReference {
   /**
-   * One step from `state` (by input of the graph). `handedIn` are values of gradients and new state, by the graph's name: what
-   * reads them reads these. Gives outputs, extra tensors and new state as they were computed.
+   * One step from `state` (by input of the graph). `handedIn` are values of gradients and new state, by the graph's name: readers
+   * of those tensors read these values. Returns outputs, extra tensors and new state as they were computed.
    */
   readonly run: (inputs: Arrays, state: Arrays, handedIn: Arrays) => Promise<Arrays>;
   readonly release: () => Promise<void>;
@@ -26,7 +26,7 @@ export interface StepReference {
 
 /**
  * @param extra names of tensors to compute besides the outputs
- * @param gradients those of them that are handed in to what reads them, as new state is
+ * @param gradients those of them whose values are handed in to their readers, like new state
  * @throws AutoparError where a weight has no value, or ONNX Runtime refuses the graph
  */
 export async function openStep(
@@ -46,7 +46,7 @@ export async function openStep(
       const fed = [...handIn].map(([name, input]) => [input, handedIn[name]] as const);
       const absent = fed.find(([, value]) => value === undefined);
       if (absent) throw new Error(`${absent[0]} has no value`);
-      // State that a step leaves as it is is no result of an operator.
+      // State that a step does not change is not a result of an operator.
       return {
         ...inputs,
         ...state,
@@ -58,9 +58,9 @@ export async function openStep(
 }
 
 /**
- * The graph with an input in place of every gradient and every new state that something reads; `handIn` has the inputs by what
- * they stand for. Where a step is taken under a condition (a loss scale that may overflow) new state is a choice between what was
- * computed and what was before: what reads the former reads the input, too.
+ * The graph with an input in place of every gradient and every new state that is read; `handIn` has the inputs by the tensors
+ * that they replace. Where a step is conditional (a loss scale may overflow), new state is a choice between the computed and the
+ * previous state: readers of the computed state read the input, too.
  */
 function cut(
   graph: Graph,
@@ -101,7 +101,7 @@ function cut(
   return { graph: { ...graph, nodes, tensors, inputs: [...graph.inputs, ...handIn.values()] }, handIn };
 }
 
-/** The unit roundoff of the narrowest floating-point type among these; of float32 at least. */
+/** The unit roundoff of the narrowest floating-point type among these; at least that of float32. */
 export function roundoff(types: Iterable<DType>): number {
   let largest = ROUNDOFF.float32;
   for (const dtype of types) if (isFloating(dtype)) largest = Math.max(largest, ROUNDOFF[dtype as 'float32'] ?? 0);

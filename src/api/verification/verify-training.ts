@@ -1,10 +1,10 @@
 /**
- * @file verify of a program that trains: steps of the sharded program against steps of the unsharded training graph. Each step of
- * the reference begins with the state that the program began it with (docs/training.md says why). Compared are the first values
- * of the state, and of each step the outputs, the gradient of every trained weight and the change of every piece of state.
+ * @file `verify` for a training program: compares steps of the sharded program with steps of the unsharded training graph. Each
+ * reference step starts from the state that the program's step started from (docs/training.md gives the reason). It compares the
+ * first values of the state, and for each step the outputs, the gradient of every trained weight and the change of every state.
  *
- * Under a dynamic loss scale nothing but outputs and state is compared where a gradient of the reference overflows: whether a sum
- * does depends on its order.
+ * Under a dynamic loss scale only outputs and state are compared if a gradient of the reference overflows: whether a sum
+ * overflows depends on its order.
  */
 import { weightBytes } from '../../codegen/weights.js';
 import { flattenBlocks } from '../../ir/blocks/flatten-blocks.js';
@@ -20,10 +20,10 @@ import { type Comparison, compareTensors } from './compare.js';
 import { makeTensor, numberReader } from './numbers.js';
 import { openStep, perturbed, roundoff } from './step-reference.js';
 
-/** What of a step is compared. */
+/** The part of a step that is compared. */
 export type StepPart = 'first value' | 'output' | 'gradient' | 'state' | 'inner tensor';
 
-/** `name` is that of a gradient's weight; `tensor` the program's own name, where it is another. */
+/** `name` of a gradient is that of its weight; `tensor` is the program's own name, where it is another. */
 export interface StepComparison extends Comparison {
   readonly step: number;
   readonly part: StepPart;
@@ -34,11 +34,11 @@ export interface TrainingToVerify {
   readonly resources: RankResources;
   readonly directory: string;
   readonly program: Program;
-  /** The model as it was planned, whose names the program has, and the same as one batch. */
+  /** The model as it was planned, whose names the program has, and the same over the whole batch. */
   readonly planned: ImportedModel;
   readonly whole: ImportedModel;
   readonly inputs: Arrays;
-  /** Names of inner tensors to compare besides. */
+  /** Names of inner tensors to compare too. */
   readonly tensors: readonly string[];
   readonly rtol?: number | undefined;
   readonly atol?: number | undefined;
@@ -46,38 +46,38 @@ export interface TrainingToVerify {
   readonly onProgress: (text: string) => void;
 }
 
-/** Steps that change weights; where a loss scale overflows a step leaves them as they are. */
+/** Steps that change weights; a step whose loss scale overflows does not change them. */
 const STEPS = 2;
-/** A loss scale of 2^16 is 2^-24 after so many steps that overflow. */
+/** A loss scale of 2^16 is 2^-24 after this many steps that overflow. */
 const MOST_STEPS = 40;
 const RELATIVE = 1e-5;
 /**
- * How often the unsharded step is run with everything off by a unit in the last place, which tells what rounding does to a
+ * Runs of the unsharded step with every value off by a unit in the last place, which measure the effect of rounding on a
  * tensor.
  */
 const PROBES = 2;
 /**
- * How many times that change is let pass. In float32 the roundings of long sums add up. In 16 bit sums are still in float32, and
- * the rounding of tensors is what counts, which the probes do to every weight. New state is computed element by element.
+ * The tolerated multiple of that effect. In float32 the roundings of long sums add up. In 16 bit sums are still in float32, and
+ * the rounding of tensors dominates, which the probes apply to every weight. New state is computed element by element.
  */
 const MARGIN = { sums: 16, narrow: 2, elements: 4 } as const;
-/** New state is rounded to its type on both sides, gradients to the type that the step computes in before they are added up. */
+/** New state is rounded to its type on both sides, gradients to the type that the step computes in before they are summed. */
 const ROUNDED_SIDES = 2;
 
 const RECIPES: Readonly<Record<string, readonly DType[]>> = { fp16: ['float16'], bf16: ['bfloat16'] };
 
-/** A tensor that is read of every step: where the program has it, and its name in the unsharded graph. */
+/** A tensor that is read in every step: its tensors in the program, and its name in the unsharded graph. */
 interface StepTensor {
   readonly part: StepPart;
   readonly name: string;
-  /** Local tensors of the program that are blocks of it. */
+  /** Local tensors of the program that are shards of it. */
   readonly tensors: readonly string[];
-  /** Tensors of which it is the sum, where the program holds no block of it. */
+  /** Tensors that sum to it, if the program holds no shard of it. */
   readonly sumOf?: readonly string[];
   readonly reference: string;
 }
 
-/** What a step of the program began with, left behind and held on the way. */
+/** State before and after a step of the program, with its outputs and the tensors collected during the step. */
 interface ProgramStep {
   readonly outputs: Arrays;
   readonly tensors: Arrays;
@@ -94,7 +94,7 @@ export interface ComparedSteps {
 }
 
 /**
- * Takes two steps and compares each; more where a dynamic loss scale overflows, until two have changed weights.
+ * Runs and compares two steps; more where a dynamic loss scale overflows, until two have changed weights.
  * @throws AutoparError where the program or the unsharded graph cannot be run
  */
 export async function compareSteps(task: TrainingToVerify): Promise<ComparedSteps> {
@@ -127,7 +127,7 @@ export async function compareSteps(task: TrainingToVerify): Promise<ComparedStep
         const results = await reference.run(perturbed(task.inputs, unit, seed), state, perturbed(handedIn, 0, seed));
         probes.push({ before: state, results });
       }
-      // Which gradients are infinite, which are no numbers and which are just below depends on the order of sums.
+      // Which gradients are infinite, which are NaN and which are just below depends on the order of sums.
       const infinite = [expected, ...probes.map(({ results }) => results)].some((results) =>
         gradients.some((place) => !allFinite(results[place.reference])),
       );
@@ -144,7 +144,7 @@ export async function compareSteps(task: TrainingToVerify): Promise<ComparedStep
 }
 
 /**
- * The program's gradients and new state by the names of the unsharded graph; where it lacks one, state as it was and no gradient.
+ * The program's gradients and new state by the names of the unsharded graph; missing state is unchanged, missing gradients are 0.
  */
 function valuesOf(whole: ImportedModel, gradients: readonly StepTensor[], ran: ProgramStep, before: Arrays): Arrays {
   const values: Record<string, ConstantTensor | undefined> = {};
@@ -158,7 +158,7 @@ function valuesOf(whole: ImportedModel, gradients: readonly StepTensor[], ran: P
   return { ...Object.fromEntries(zeros), ...kept };
 }
 
-/** Those that have the types that the graph has under their names. */
+/** The arrays that have the types and shapes of the graph's tensors with their names. */
 function fitting({ graph }: ImportedModel, arrays: Arrays): Arrays {
   const fits = ([name, { dtype, shape }]: readonly [string, ConstantTensor]) => {
     const type = graph.tensors.get(name);
@@ -167,13 +167,13 @@ function fitting({ graph }: ImportedModel, arrays: Arrays): Arrays {
   return Object.fromEntries(Object.entries(arrays).filter(fits));
 }
 
-/** The narrowest type that the step computes in. */
+/** The unit roundoff of the narrowest type that the step computes in. */
 function unitOf({ graph, training }: ImportedModel): number {
   const types = [...flattenBlocks(graph).tensors.values()].map(({ dtype }) => dtype);
   return roundoff([...types, ...(RECIPES[training?.precision ?? ''] ?? [])]);
 }
 
-/** Weights are read in the type that products are computed in; moments are not. */
+/** Weights are read in the type that matmuls compute in; moments are not. */
 function perturbedState({ gradients }: ImportedModel, state: Arrays, unit: number, seed: number): Arrays {
   const of = (isTrained: boolean) =>
     Object.fromEntries(Object.entries(state).filter(([name]) => (gradients?.has(name) ?? false) === isTrained));
@@ -199,7 +199,7 @@ function placesIn({ program, planned, whole, tensors }: TrainingToVerify): reado
   for (const [name, { source }] of program.stages.flatMap((stage) => Object.entries(stage.tensors)))
     if (source !== undefined) blocks.set(source, [...(blocks.get(source) ?? []), name]);
   const makers = new Map(planned.graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
-  // Of a weight that several stages read each has a part of the gradient, and their sum stays inside a segment.
+  // If several stages read a weight, each has a part of its gradient, and the sum of the parts stays inside a segment.
   const partsOf = (gradient: string): readonly string[] => {
     const found = blocks.get(gradient);
     if (found) return found.slice(0, 1);
@@ -259,7 +259,7 @@ interface Probe {
   readonly results: Arrays;
 }
 
-/** Compares a value of the program with `name` of the reference; with `since` the changes of both from it. */
+/** Compares a value of the program with tensor `reference` of the reference; with `since`, the changes of both from it. */
 type Compare = (
   place: { readonly part: StepPart; readonly name: string; readonly tensor?: string },
   actual: ConstantTensor | undefined,
@@ -291,7 +291,7 @@ function comparer(task: TrainingToVerify, { unit, step, expected, probes }: Refe
     const ofSums = unit > roundoff([]) ? MARGIN.narrow : MARGIN.sums;
     const margin = place.part === 'state' ? MARGIN.elements : ofSums;
     const stored = since ? ROUNDED_SIDES * 2 * roundoff([wanted.dtype]) * largestOf(wanted) : 0;
-    // Few probes can find less than one rounding of the largest of the values that a gradient is the sum of.
+    // A few probes may find less than one rounding of the largest of the values whose sum a gradient is.
     const rounded = place.part === 'gradient' ? ROUNDED_SIDES * unit * largestOf(wanted) : 0;
     const tolerance = {
       relative: isExact ? 0 : (task.rtol ?? RELATIVE),
@@ -342,7 +342,7 @@ function firstValue(
   return { ...compared, step: 0, part: 'first value' };
 }
 
-/** What the program does not hold. */
+/** The comparison for a tensor that the program does not hold. */
 function missing(name: string, { dtype, shape }: ConstantTensor): Comparison {
   return compareTensors(
     name,
@@ -367,7 +367,7 @@ function change(now: ConstantTensor, before: ConstantTensor): ConstantTensor {
   return makeTensor({ dtype: 'float64', shape: now.shape }, (index) => read(index) - from(index));
 }
 
-/** Whether all numbers are; a tensor that is not there has none that is not. */
+/** Whether all numbers are finite; true for a missing tensor. */
 function allFinite(tensor: ConstantTensor | undefined): boolean {
   if (!tensor) return true;
   const read = numberReader(tensor);
