@@ -20,7 +20,7 @@ export type ReshardOpKind =
   | 'to-partial'
   | 'repad';
 
-/** One step; everything else about it (which pieces, which blocks) follows from `from` and `to`: see `stepDetail`. */
+/** One step; everything else about it (which pieces, which blocks) follows from `from` and `to`: see `reshardDetail`. */
 export interface ReshardOp {
   readonly kind: ReshardOpKind;
   /**
