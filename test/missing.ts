@@ -1,5 +1,5 @@
 /**
- * @file What this machine lacks: such tests are skipped with one visible line, and counted as skipped, never as passed.
+ * @file Requirements that this machine lacks: its tests are skipped with one visible line, counted as skipped, never as passed.
  */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';

@@ -1,5 +1,5 @@
 /**
- * @file Loaded by ava before every test file: temporary folders that tests make, and those of the commands they start, lie in one
+ * @file Loaded by ava before every test file: temporary folders that tests make, and those of the commands they start, are in one
  * folder of the process, which goes with it. Thousands of them were left behind otherwise, as few tests clean up after a failure.
  */
 import { mkdtempSync, realpathSync, rmSync } from 'node:fs';

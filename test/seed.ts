@@ -1,6 +1,6 @@
 /**
- * @file Loaded by ava before every test file: random inputs are the same in every run, so that what fails is the change's.
- * `AUTOPAR_SEED=random` draws others, `AUTOPAR_SEED=7` those of that seed; what fails prints its own.
+ * @file Loaded by ava before every test file: random inputs are the same in every run, so that a failure comes from the change.
+ * `AUTOPAR_SEED=random` draws others, `AUTOPAR_SEED=7` those of that seed; a failing test prints its own.
  */
 import fc from 'fast-check';
 

@@ -1,6 +1,6 @@
 /**
  * @file Tables of many samples are run whole by `npm run test:all`; `npm test`, which has five minutes for everything, takes the
- * first few of each kind, so that no kind goes untried. Of grids whose cases take seconds each, `npm run test:all` takes a part.
+ * first few of each kind, so that no kind goes untried. If a grid's cases take seconds each, `npm run test:all` takes a part.
  */
 
 import type { ExecutionContext } from 'ava';
@@ -11,7 +11,7 @@ const WHOLE = process.env.AUTOPAR_TESTS === 'whole';
 /** Whether all is run: ava.all.config.mjs says so. */
 export const EVERYTHING: boolean = WHOLE || process.env.AUTOPAR_TESTS === 'all';
 
-/** Of a grid of dear cases one of each `every`, from the first on; all where grids are run whole. */
+/** One of each `every` of a grid's expensive cases, from the first on; all where grids are run whole. */
 export function thinned<T>(cases: readonly T[], every: number): readonly T[] {
   return WHOLE ? cases : cases.filter((_, index) => index % every === 0);
 }

@@ -1,6 +1,6 @@
 /**
- * @file What a test file of a suite (scripts/suites.mjs) has in place of ava's `test`: titles begin with the file's, and tests
- * run one after the other. All of them at once would hold what every file of the suite makes.
+ * @file A replacement of ava's `test` for the test files of a suite (scripts/suites.mjs): titles begin with the file's, and tests
+ * run one after the other. All of them at once would hold the objects of every file of the suite.
  */
 import test, { type TestFn } from 'ava';
 

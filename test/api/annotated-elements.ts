@@ -17,7 +17,7 @@ export async function specsOf(file: string, node?: string): Promise<readonly Sha
   return chosen.flatMap((each) => (each.device_configurations ?? []).flatMap((own) => own.sharding_spec ?? []));
 }
 
-/** By rank the row-major positions that a spec gives it; null where a dimension is no multiple of its parts. */
+/** Row-major positions that a spec gives each rank; null if a dimension is not a multiple of its number of shards. */
 export function positionsBySpec(spec: ShardingSpecProto, shape: readonly number[]): readonly number[][] | null {
   const pieces = shape.map((size, axis) => {
     const cut = spec.sharded_dim?.find((dim) => integerOf(dim.axis) === axis)?.simple_sharding ?? [];
@@ -57,7 +57,7 @@ export interface HeldShard {
   readonly ranks: readonly BigUint64Array[];
 }
 
-/** What the ranks of a compiled folder hold of every weight. */
+/** The shards of every weight on the ranks of a compiled folder. */
 export async function heldShards(directory: string): Promise<readonly HeldShard[]> {
   const { program } = await readCompiled(directory);
   const count = program.mesh.reduce((product, { size }) => product * size, 1);

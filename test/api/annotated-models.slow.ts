@@ -1,6 +1,6 @@
 /**
- * @file Annotations of models of PyTorch's exporters: the file's initializers, cut as the exported annotations say, are the
- * shards that ranks hold. TorchScript and dynamo write linear layers as Gemm, as MatMul of stored transposes, and as Transpose
+ * @file Annotations of models of PyTorch's exporters: the file's initializers, sharded as the exported annotations say, are the
+ * shards on the ranks. TorchScript and dynamo write linear layers as Gemm, as MatMul of stored transposes, and as Transpose
  * and MatMul.
  */
 import { mkdtemp } from 'node:fs/promises';

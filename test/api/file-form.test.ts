@@ -1,6 +1,6 @@
 /**
  * @file Weights whose dimensions import moves are pinned, reported and exported in those of the file. Every claim about a weight
- * is checked by cutting the file's tensor as it says: a rank must hold just the elements that the cut gives it.
+ * is checked by sharding the file's tensor as it says: a rank must hold just the elements of its shard.
  */
 import { mkdtemp, readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -32,7 +32,7 @@ interface Form {
   readonly more?: readonly NonNullable<GraphProto['initializer']>[number][];
   /** Tensors of the file by which annotations may name it. */
   readonly named?: readonly string[];
-  /** What casts make of it is no parameter, so that only pins and annotations are about it. */
+  /** The result of the casts is not a parameter, so only pins and annotations name it. */
   readonly cast?: true;
 }
 
@@ -142,7 +142,7 @@ for (const [name, form] of Object.entries(forms)) {
       const spec = specs.find(({ tensor_name: own }) => [NAME, ...(form.named ?? [])].includes(own ?? ''));
       if (!spec) return t.fail(`no annotation of the weight: ${JSON.stringify(specs)}`);
       if (spec.tensor_name === NAME) t.deepEqual(positionsBySpec(spec, shape), expected);
-      // What operators of the file make of it is in the order of MatMul's operand.
+      // Results of the file's operators on the weight have their dimensions in the order of MatMul's operand.
       else t.is(integerOf(spec.sharded_dim?.[0]?.axis), shape[axis] === 16 ? 0 : 1);
 
       const pins = join(directory, '..', 'pins.json');

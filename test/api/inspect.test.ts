@@ -37,10 +37,10 @@ const llamaCount = (vocabulary: number, width: number, keys: number, wide: numbe
 const gates = (count: number, inputs: number, hidden: number): number =>
   count * (inputs * hidden + hidden ** 2 + 2 * hidden);
 
-/** What PyTorch counts, but for what the exporter left out of the file (said beside it). */
+/** Parameters that PyTorch counts, without those that the exporter left out of the file (noted beside each). */
 const PYTORCH: Readonly<Record<string, number>> = {
   'torch-1.13.1-encoder_d64_l2': 2 * (linear(64, 192) + linear(64, 64) + linear(64, 128) + linear(128, 64) + 4 * 64),
-  // Of the position table the exporter has kept the rows that are read.
+  // The exporter kept only those rows of the position table that are read.
   'torch-1.13.1-gpt2_d64_l2': gpt2(128, 64, 2) + 16 * 64,
   'torch-1.13.1-gpt2_local_functions': gpt2(128, 64, 2) + 16 * 64,
   'torch-1.13.1-gpt2_loss': gpt2(128, 64, 2) + 16 * 64,
@@ -163,7 +163,7 @@ test('topologies whose weights ConstantOfShape makes have the published number o
   }
 });
 
-/** FLOPs of products: two per weight and token, and scores and sums of attention. */
+/** FLOPs of matmuls: two per weight and token, plus scores and weighted sums of attention. */
 function productFlops(weights: number, { batch, sequence, layers, width }: GptSizes | LlamaSizes): number {
   return 2 * weights * batch * sequence + layers * 4 * batch * sequence ** 2 * width;
 }

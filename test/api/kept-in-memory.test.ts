@@ -1,6 +1,6 @@
 /**
- * @file What a step keeps on an accelerator: parameters in 16 bit once for all micro-batches, with the main weights as state of
- * the optimizer; of activations that are gathered the blocks alone, where memory asks for it; and of outputs the loss.
+ * @file Memory that a training step keeps on an accelerator: 16-bit parameters once for all micro-batches, with the main weights
+ * as optimizer state; only the shards of gathered activations, where memory asks for it; of the outputs, the loss alone.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -62,7 +62,7 @@ for (const [isSlow, title, asked] of [
         tensor?.layout.dims.flat().some(({ axes }) => axes.some((axis) => axis.startsWith('dp'))),
       );
       t.is(cut.length, main.length, 'a main weight is whole on a rank');
-      // Ranks exchange parameters in 16 bit, once a step.
+      // Ranks gather parameters in 16 bit, once a step.
       const gathers = nodes.flatMap((node) =>
         node.kind === 'communicate' && node.collective.kind === 'all-gather' && node.axes.includes('dp') ? [node] : [],
       );

@@ -34,7 +34,7 @@ const unknown = (): ModelProto =>
     },
   );
 
-/** Models that ONNX Runtime has no CPU kernel for: of another type, not at all. */
+/** Models without a CPU kernel in ONNX Runtime: none for the type, or none for the operator. */
 const MODELS: Readonly<Record<string, { readonly content: ModelProto; readonly says: RegExp }>> = {
   'bfloat16, which no CPU kernel takes': {
     content: typed('Tanh', 'bfloat16'),

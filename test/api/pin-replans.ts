@@ -1,6 +1,6 @@
 /**
- * @file What `explain` says of other plans, beside those plans made: prices of pins and what planning again with those pins
- * gives: the model is imported and planned as by compile, the pins are annotations as a user would write them.
+ * @file Figures that `explain` gives for other plans, compared with those plans: prices of pins against planning again with the
+ * pins. The model is imported and planned as by compile; the pins are annotations as a user writes them.
  */
 
 import { compile, type NestedCompileOptions } from '../../src/api/compile.js';
@@ -35,7 +35,7 @@ export async function explained(
   return { found: await explainPins(options.output, { top }), again, nanoseconds };
 }
 
-/** What a pin adds by planning again, beside what was said: the differences found, in words. */
+/** Differences, in words, between the cost that a pin adds when planning again and the cost that was reported for it. */
 export async function differences(
   { found, again, nanoseconds }: Awaited<ReturnType<typeof explained>>,
   count = Infinity,
@@ -55,7 +55,7 @@ export async function differences(
   return wrong;
 }
 
-/** Whole nanoseconds of a step, axes by their roles unless it is said otherwise; null where nothing fits. */
+/** Whole nanoseconds of a step, with axes by their roles unless the options say otherwise; null where nothing fits. */
 export async function stepTime(options: NestedCompileOptions): Promise<number | null> {
   try {
     return Math.round(

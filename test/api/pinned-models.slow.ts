@@ -67,7 +67,7 @@ function exact({ match }: NamedPin): string {
   return (match.node ?? '').replace(/[*?[\]{}\\]/g, '\\$&');
 }
 
-/** The first two products of a weight that follow each other: columns, then rows. */
+/** The first two consecutive matmuls with weights: columns, then rows. */
 function pairPins(graph: Graph): readonly NamedPin[] {
   const products = graph.nodes.filter((node) => node.op === 'MatMul' && graph.weights.has(node.inputs[1] ?? ''));
   const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));

@@ -31,8 +31,8 @@ class QuantisedGraph {
   }
 
   /**
-   * A weight of int8 with a scale per slice of its first dimension, or one scale; dequantised. Of 7 bits: on CPUs without VNNI
-   * ONNX Runtime's integer kernels add pairs of products in 16 bit, which larger weights overflow.
+   * An int8 weight with a scale per slice of its first dimension, or one scale; dequantised. Its values have 7 bits: on CPUs
+   * without VNNI, ONNX Runtime's integer kernels add pairs of products in 16 bit, which larger weights overflow.
    */
   weight(name: string, shape: readonly number[], perChannel: boolean): string {
     const count = shape.reduce((product, size) => product * size, 1);
@@ -130,7 +130,7 @@ export function convolutions(activations: DType): QuantisedModel {
   };
 }
 
-/** Two matrix products: one whose matrix is transposed with a scale per column and a bias, and one with a single scale. */
+/** Two matmuls: one whose matrix is transposed with a scale per column and a bias, and one with a single scale. */
 export function products(activations: DType): QuantisedModel {
   const write = new QuantisedGraph(activations);
   const scale = activations === 'int16' ? 0.0004 : 0.05;

@@ -1,6 +1,6 @@
 /**
- * @file Predicted memory against counted memory, on models as PyTorch's exporters write them: of each every third choice, in
- * turn.
+ * @file Predicted memory against counted memory, on models as PyTorch's exporters write them: every third choice of each model,
+ * starting at another one each time.
  */
 import test from 'ava';
 import { missing } from '../missing.js';

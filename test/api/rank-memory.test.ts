@@ -61,7 +61,7 @@ test('gradients, activations and temporaries are told apart', async (t) => {
   const { found } = await plan(trained, { devices: 1, degrees: { dp: 1, tp: 1 } });
   const sharded = onlyStage(found.lowered);
   const kinds = tensorKinds(sharded);
-  // What gradients of products and of Relu read is kept; the sum before the bias is not.
+  // Tensors that the gradients of matmuls and of Relu read are stored activations; the sum before the bias is not.
   t.is(kinds.get('/fc0/Relu_output'), 'activation');
   t.is(kinds.get('/fc1/MatMul_output'), 'temporary');
   t.is(kinds.get('/fc2/MatMul/gradient/d1'), 'gradient');

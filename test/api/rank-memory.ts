@@ -1,5 +1,5 @@
 /**
- * @file What the runtime counts against what the plan said: bytes at the fullest moment of a rank of this machine.
+ * @file Bytes that the runtime counts against those that the plan predicts, at the peak of a rank of this machine.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

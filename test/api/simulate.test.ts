@@ -101,7 +101,7 @@ test('a pipeline sends each activation, and each gradient where there are any, f
   t.is(await sent(1, true), 0);
   t.is(await sent(4, true), 2);
   t.is(await sent(4, false), 1);
-  // Of two stages the first has nobody to send gradients to, and the last nobody to send activations to.
+  // The first of two stages sends no gradients, and the last one no activations.
   t.is(await sent(2, true), 1);
   t.is(await sent(2, true, 2), 3);
   t.is(await sent(2, false, 2), 2);
@@ -223,7 +223,7 @@ slow('more sp in place of dp, and more ep, are changes that are looked at, where
     ];
     let fitting = 0;
     for (const change of changes) {
-      // What simulate refuses is no change: ep of a model without experts.
+      // A change that simulate refuses does not count: ep of a model without experts.
       const other = await simulate({ ...limited, ...change }).catch(() => null);
       if (!other?.fits) continue;
       fitting++;

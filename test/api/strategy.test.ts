@@ -261,7 +261,7 @@ test('a constant that one plan has in its segments and another cuts is recut too
   const at = (name: string) => path.join(folder, name);
   const build = new GraphBuilder('shifted', 1);
   const numbers = Array.from({ length: 512 }, (_, index) => index / 512);
-  // Folded when it is read, and so a constant of the graph; small ones that are not cut are parts of segments.
+  // Folded when it is read, and so a constant of the graph; small constants that are not sharded are parts of segments.
   const shift = build.operator('Mul', [build.constant('table', floats(numbers, [8, 64])), build.scalar(2)]);
   const shifted = build.operator('Sub', [build.input('x', 'float32', [8, 64]), shift]);
   const hidden = build.operator('Relu', [build.operator('MatMul', [shifted, build.parameter('up.weight', [64, 512])])]);

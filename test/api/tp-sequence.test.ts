@@ -1,6 +1,6 @@
 /**
- * @file Megatron's sequence parallelism as a person asks for it: norms along the sequence over tp, in programs that compute what the
- * unsharded model does; what it sends and saves, what it changes nothing of, and what contradicts it.
+ * @file Megatron's sequence parallelism as a user sets it: norms sharded over the sequence on tp, in programs that compute the
+ * same as the unsharded model; what it sends and saves, where it changes nothing, and what contradicts it.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -31,7 +31,7 @@ function compiled(options: Partial<CompileOptions>) {
   return within((output) => compile({ model: MODEL, output, degrees: { dp: 1, tp: 2 }, ...options }));
 }
 
-/** Of each norm of a plan's forward, the factors that tp is on. */
+/** The factors that tp is on, for each norm of a plan's forward. */
 function normFactors({ operators }: Plan): readonly (readonly string[])[] {
   return Object.entries(operators)
     .filter(([name]) => /LayerNormalization[^/]*$/.test(name))

@@ -75,7 +75,7 @@ for (const item of CASES) {
   });
 }
 
-/** Of the optimizer, once for all weights. */
+/** FLOPs of the optimizer, once for all weights. */
 function updateFlops(graph: Graph): number {
   const updates = graph.nodes.filter(({ phase }) => phase === 'update');
   return updates.reduce((sum, node) => sum + (entryOf(node.op, node.domain)?.work(viewOf(graph, node)).flops ?? 0), 0);

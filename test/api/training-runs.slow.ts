@@ -36,7 +36,7 @@ async function trained(name: string, options: Partial<CompileOptions>, data: str
   return readMetrics((await train({ directory, data: [data], steps: STEPS, seed: 1 })).metricsFile);
 }
 
-/** Of seven tokens in eight the next one follows. */
+/** Seven of eight tokens determine the next one. */
 function tokenFile(): string {
   const next = uniform(3);
   const tokens = [1];

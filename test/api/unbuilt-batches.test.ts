@@ -10,7 +10,7 @@ import { node, ramp, saved, small, tensor, value } from '../ir/model-maker.js';
 const BATCH = 4;
 
 /**
- * Products of each sample, and how many samples came before: a running count over the batch, as a router's places in a
+ * Matmuls of each sample, and how many samples came before: a running count over the batch, as a router's places in a
  * capacity.
  */
 async function counting(): Promise<string> {

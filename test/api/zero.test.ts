@@ -1,5 +1,5 @@
 /**
- * @file A ZeRO level as a person asks for it: what the result says of it, what it changes nothing of, what contradicts it, and
+ * @file A ZeRO level as a user sets it: what the result reports about it, where it changes nothing, what contradicts it, and
  * that a plan that is read again gives the same program.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -69,7 +69,7 @@ test('experts stay on the ranks that they are spread over, whatever the level', 
         communication.filter(({ kind, label }) => kind === 'all-gather' && ofExperts.test(label)),
         [],
       );
-      // A rank has one of the four experts of each layer, and of the rest all, of which level 1 cuts the state.
+      // A rank has one of the four experts of each layer, and everything else whole; level 1 shards the state of the latter.
       const { parameter, state } = kept?.parts ?? {};
       t.true((parameter?.bytes ?? 0) >= parameters);
       const moments = (state?.bytes ?? 0) / (parameter?.bytes ?? 1);

@@ -148,7 +148,7 @@ const first = (kind: string) => (folder: string) => {
 const cut = (of: (folder: string) => string) => (folder: string) =>
   writeFileSync(of(folder), readFileSync(of(folder)).subarray(0, readFileSync(of(folder)).length >> 1));
 const emptied = (of: (folder: string) => string) => (folder: string) => truncateSync(of(folder), 0);
-/** What is there is moved out of the folder, and a link put in its place. */
+/** The file or folder is moved out of the folder, and a link is put in its place. */
 const linked = (of: (folder: string) => string) => (folder: string) => {
   const place = of(folder);
   renameSync(place, join(folder, 'moved'));
@@ -183,7 +183,7 @@ type Damage = Refusal & { readonly harm: (folder: string) => void | Promise<void
 
 const ANOTHER = { code: 'program-of-another-plan', exit: 'input', says: /plan\.json was edited.*compile/ } as const;
 
-/** What can have happened to a compiled folder (mlp, tp 2) since. */
+/** Damage that a compiled folder (mlp, tp 2) may have had since. */
 const DAMAGES: Readonly<Record<string, Damage>> = {
   'it is gone': { harm: removed(file('')), code: 'not-compiled', exit: 'input', says: /source\.json.*autopar compile/ },
   'source.json is cut': { harm: cut(source), code: 'bad-source', exit: 'input', says: /cut or was edited.*Compile/ },

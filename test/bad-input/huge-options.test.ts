@@ -1,6 +1,6 @@
 /**
  * @file Options that take whole numbers are given numbers beyond all use: each line is refused, or does its work, soon and
- * without a fault. A process of its own runs the lines, so that one that hangs, or takes all memory, is ended and named.
+ * without an internal error. A process of its own runs the lines: one that hangs, or takes all memory, is ended and named.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
@@ -113,7 +113,7 @@ function numbered(command: Command<never>): readonly string[] {
   });
 }
 
-/** Values for a line: all of them, or the next in turn in `npm test`. */
+/** Values for a line: all of them, or one after the other in `npm test`. */
 const values = ((): (() => readonly string[]) => {
   let turn = 0;
   return () => (EVERYTHING ? VALUES : [VALUES[turn++ % VALUES.length] ?? '']);
@@ -123,7 +123,7 @@ const values = ((): (() => readonly string[]) => {
 let child: ChildProcess | null = null;
 test.after.always(() => child?.disconnect());
 
-/** Runs lines one after the other; fails for each that hangs, dies or ends in a fault. */
+/** Runs lines one after the other; fails for each that hangs, dies or ends in an internal error. */
 async function runAll(t: ExecutionContext, cwd: string, lines: readonly string[]): Promise<void> {
   const ask = (line: string): Promise<Answer | string> =>
     new Promise((resolve) => {

@@ -30,7 +30,7 @@ const listed = (inputs: unknown, files: Readonly<Record<string, string>> = {}): 
 const raw = (shape: unknown, file = 'x.bin'): unknown => ({ inputs: [{ name: 'x', dtype: 'float32', shape, file }] });
 const whole = writeNpz({ x: ones([8, 32]) });
 
-/** What may be given to a model with the one input x: float32 [8, 32]. */
+/** Inputs that may be given to a model with the one input x: float32 [8, 32]. */
 const CASES: Readonly<Record<string, Case>> = {
   'no file': { name: 'gone.npz', code: 'missing-inputs', exit: 'input', says: /gone\.npz does not exist.*path/ },
   'another format': {

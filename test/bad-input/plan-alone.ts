@@ -6,11 +6,11 @@ import { readFileSync } from 'node:fs';
 import { importModel } from '../../src/api/models/import.js';
 import { plan } from '../../src/api/plan.js';
 
-/** What it prints, as JSON. */
+/** The figures that it prints, as JSON. */
 export interface Measured {
   readonly operators: number;
   readonly peakBytes: number;
-  /** Bytes read from files, null where the system does not tell. */
+  /** Bytes read from files, null if the system does not report them. */
   readonly readBytes: number | null;
 }
 
@@ -26,7 +26,7 @@ const measured: Measured = {
 };
 console.log(JSON.stringify(measured));
 
-/** Most memory held at once. What resourceUsage says includes that of the process which started this one. */
+/** Peak memory. The figure of resourceUsage includes that of the process which started this one. */
 function peakBytes(): number {
   try {
     const [, kilobytes] = /VmHWM:\s+(\d+) kB/.exec(readFileSync('/proc/self/status', 'utf8')) ?? [];

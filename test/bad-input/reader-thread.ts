@@ -1,5 +1,5 @@
 /**
- * @file The thread of readers.test.ts: reads files with one reader, one after the other, and tells of each how it ended.
+ * @file The thread of readers.test.ts: reads files with one reader, one after the other, and reports how each ended.
  */
 import { dirname } from 'node:path';
 import { parentPort, workerData } from 'node:worker_threads';
@@ -15,7 +15,7 @@ import { readProgram } from '../../src/program/reader.js';
 import { openSafetensors } from '../../src/program/safetensors.js';
 import { problemOf, readInstance } from '../../src/solver/contest.js';
 
-/** What reads a kind of file, and what the commands do with it first. */
+/** The reader of each kind of file, with the first work that the commands do on it. */
 export const READERS = {
   plan: async (file: string) => {
     await showStrategy(file);

@@ -1,6 +1,6 @@
 /**
  * @file Readers bound numbers and lengths before any work: small valid files of every kind with one place changed (huge numbers,
- * negative ones, long lists) are read or refused, soon and without a fault. A thread reads them, so that one that hangs is ended.
+ * negative ones, long lists) are read or refused, soon and without an internal error. A thread reads them, ended if it hangs.
  */
 import { cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -24,7 +24,7 @@ const HANG = 120_000;
 const NUMBERS = [2 ** 31 - 1, 1e300, -1, 2 ** 53 - 1, 0, 1.5, 2 ** 20, 2 ** 20 + 7];
 const LONG = 2000;
 
-/** Numbers for a place: all of them, or the next in turn in `npm test`. */
+/** Numbers for a place: all of them, or one after the other in `npm test`. */
 const numbers = ((): (() => readonly number[]) => {
   let turn = 0;
   return () => (EVERYTHING ? NUMBERS : [NUMBERS[turn++ % NUMBERS.length] ?? 0]);
@@ -46,7 +46,7 @@ function* mutants(value: unknown): Generator<unknown> {
 /** Entries of a list or mapping that are changed: others of it are alike. */
 const MOST_ENTRIES = EVERYTHING ? 24 : 8;
 
-/** Reads files on a thread; fails for the first that hangs, or ends in a fault. */
+/** Reads files on a thread; fails for the first that hangs, or ends in an internal error. */
 async function read(t: ExecutionContext, reading: Reading): Promise<void> {
   const worker = new Worker(new URL('./reader-thread.js', import.meta.url), { workerData: reading });
   const waiting = [...reading.files];

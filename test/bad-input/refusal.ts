@@ -1,5 +1,5 @@
 /**
- * @file What every refusal has in common: an error for the user with its code and exit, a message that says so,
+ * @file Properties of every refusal: an error for the user with its code and exit, a message that says so,
  * soon, without a stack trace, and a folder that is afterwards as it was before.
  */
 import { cpSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
@@ -29,7 +29,7 @@ export function listing(folder: string): readonly string[] {
   return readdirSync(folder, { recursive: true, encoding: 'utf8' }).sort();
 }
 
-/** `work` must be refused as told, leaving `folder` as it was. */
+/** `work` must be refused as stated, leaving `folder` as it was. */
 export async function refused(
   t: ExecutionContext,
   folder: string,
@@ -50,7 +50,7 @@ export async function refused(
   t.deepEqual(listing(folder), before, 'nothing is left behind');
 }
 
-/** A command line must be refused as told: exit code, one error on stderr, under --json one object on stdout. */
+/** A command line must be refused as stated: exit code, one error on stderr, under --json one object on stdout. */
 export async function refusedCommand(
   t: ExecutionContext,
   folder: string,

@@ -241,7 +241,7 @@ const REFUSED: Readonly<Record<string, Refusal & { readonly content: () => Model
   },
 };
 
-/** Of these smaller ones are above and below. */
+/** Cases that take seconds; smaller ones are above and below. */
 const TAKES_SECONDS: ReadonlySet<string> = new Set([
   'ten million sizes for four elements',
   'two of ten million sizes',
@@ -266,7 +266,7 @@ for (const [name, { content, ...refusal }] of Object.entries(REFUSED)) {
 const READERS = EVERYTHING ? 10_000 : 2_000;
 const MILLIONS = field(5, TEN_MILLION);
 
-/** What looks bad and is not: planned, within seconds. */
+/** Models that look bad and are not: planned, within seconds. */
 const PLANNED: Readonly<Record<string, () => ModelProto | Uint8Array>> = {
   'two of ten million sizes': () =>
     modelOf(

@@ -1,5 +1,5 @@
 /**
- * @file A contest instance as one integer program, nothing reduced: what HiGHS alone is given.
+ * @file A contest instance as one integer program without any reduction, for HiGHS alone.
  *
  *     x[v, s] in {0, 1}, Σ_s x[v, s] = 1;  y[e, s, t] ≥ 0, Σ_t y[e, s, t] = x[i, s], Σ_s y[e, s, t] = x[j, t]
  *     Σ usage · x over the nodes alive  ≤  limit, at every start of an interval

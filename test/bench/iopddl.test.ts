@@ -212,7 +212,7 @@ function corner(random: ReturnType<typeof generator>): ContestInstance {
   return readInstance(written('corner.json', JSON.stringify({ problem })));
 }
 
-/** The least that the evaluator makes of any strategies within the limit; null where it finds fault with all. */
+/** The least cost by the evaluator of any strategies within the limit; null if it finds fault with all. */
 function bruteForce(instance: ContestInstance): { readonly cost: bigint | null } {
   const states = instance.costs.map(() => 0);
   let cost: bigint | null = null;
@@ -227,7 +227,7 @@ function bruteForce(instance: ContestInstance): { readonly cost: bigint | null }
   return { cost };
 }
 
-/** What is changed in the example, and what the error says. */
+/** Changes of the example, and the error for each. */
 const MALFORMED: readonly (readonly [string, (problem: (typeof EXAMPLE)['problem']) => unknown, RegExp])[] = [
   ['no nodes', ({ nodes: _, ...rest }) => rest, /problem\.nodes: expected an object, found nothing/],
   [

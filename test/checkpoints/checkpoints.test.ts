@@ -1,5 +1,5 @@
 /**
- * @file Checkpoints of one run: what is kept, what is refused, and that no damaged byte goes unnoticed.
+ * @file Checkpoints of one run: which are kept, which are refused, and that no damaged byte goes unnoticed.
  */
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';

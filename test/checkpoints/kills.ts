@@ -18,7 +18,7 @@ const MAIN = fileURLToPath(new URL('../../bundle/cli/main.js', import.meta.url))
 const STEPS = 60;
 const EVERY = 3;
 
-/** What is waited for before the kill. */
+/** Events to wait for before the kill. */
 const MOMENTS = ['some time', 'a checkpoint being written', 'a step'] as const;
 
 export interface Killed {
@@ -26,7 +26,7 @@ export interface Killed {
   /** Kills while a checkpoint was half-written. */
   readonly whileWriting: number;
   readonly runs: number;
-  /** What differs from the run that nobody killed; empty where nothing does. */
+  /** Differences from the run that nobody killed; empty if there are none. */
   readonly differences: readonly string[];
 }
 

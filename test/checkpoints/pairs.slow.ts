@@ -5,10 +5,10 @@
 import test from 'ava';
 import { PLANS, PlanRuns } from './plans.js';
 
-/** Of a loss, relative: sums in another order differ in their last bits. */
+/** Relative tolerance of a loss: sums in another order differ in their last bits. */
 const TOLERANCE = 1e-6;
 
-/** Sources beside itself that each plan goes on from; of the first four plans one more. */
+/** Sources beside itself that each plan goes on from; the first four plans have one more. */
 const SOURCES = 3;
 
 const runs = new PlanRuns();

@@ -15,7 +15,7 @@ import type { ConstantTensor } from '../../src/program/values.js';
 import { openSession, type Session, type WholeTensors } from '../../src/runtime/session.js';
 import { writeModel } from '../pipelines/models.js';
 
-/** By name what is asked of the planner; degrees that are left out are 1. */
+/** Options for the planner by name; degrees that are left out are 1. */
 export const PLANS: Readonly<Record<string, Partial<CompileOptions> & { readonly microBatches?: number }>> = {
   one: {},
   dp4: { degrees: { dp: 4 } },

@@ -68,7 +68,7 @@ const parameters = (command: string): Uses =>
   Object.fromEntries(
     ['tie', 'untie', 'trainable', 'frozen'].map((name) => [name, [`${command} x.onnx --${name} a=b`]]),
   );
-/** Of commands that write no folder. */
+/** Uses in commands that write no folder. */
 const writing = (command: string): Uses => ({
   'write-model': [`${command} x.onnx --write-model new.onnx`],
   force: [`${command} --model mlp --force`],

@@ -35,8 +35,8 @@ export interface RunOptions {
 }
 
 /**
- * Runs `autopar` with the words given, without a terminal; what was measured of this machine before is not seen. Commands that
- * nobody interrupts share a process, in which they take turns; examples.slow.ts runs each in its own.
+ * Runs `autopar` with the words given, without a terminal; earlier measurements of this machine are not seen. Commands that
+ * nobody interrupts share a process, one after the other; examples.slow.ts runs each in its own.
  */
 export function autopar(words: readonly string[], options: RunOptions = {}): Promise<Ended> {
   const { cwd = ROOT, meanwhile, alone = false } = options;

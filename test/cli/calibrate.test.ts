@@ -1,5 +1,5 @@
 /**
- * @file Calibrating on the command line: what is written is planned with, everywhere alike; what cannot be learned from is said.
+ * @file Calibrating on the command line: all commands plan with the written file alike, and unusable runs are reported.
  */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,5 +1,5 @@
 /**
- * @file `autopar devices`: what each backend lacks is said whole, with what to do about it.
+ * @file `autopar devices`: reports everything that each backend lacks, with what to do about it.
  */
 import test from 'ava';
 import type { LocalDevices } from '../../src/api/machine.js';

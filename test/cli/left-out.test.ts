@@ -1,5 +1,5 @@
 /**
- * @file What compile says it did not look at, where it proposes no steps: they would contradict what is said of operators.
+ * @file compile reports what it did not look at where it proposes no steps: steps would contradict the options for operators.
  */
 import test from 'ava';
 import { autoparLine, workplace } from './autopar.js';

@@ -1,5 +1,5 @@
 /**
- * @file What pipelines cannot be is refused by its cause, with both values and a remedy, and leaves nothing behind.
+ * @file Impossible pipelines are refused by their cause, with both values and a remedy, and leave nothing behind.
  */
 import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -23,7 +23,7 @@ const TRAINING = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw', 
 
 const planIn = (folder: string): string => readFileSync(join(folder, 'plan.json'), 'utf8');
 
-/** All that is reported but what is said of the program. */
+/** The whole report without the fields about the program. */
 function reported(result: CompileResult): unknown {
   const { directory: _, programWritten, programReason, notes, ...rest } = resultJson(result);
   return JSON.parse(JSON.stringify(rest));
@@ -112,7 +112,7 @@ slowTests(test)('the report has what was compared, and explain of the folder the
   t.true(explained.sensitivities.length >= 4);
 });
 
-/** What is planned for an objective. */
+/** The plan for an objective. */
 async function answered(t: ExecutionContext, folder: string, step: string, objective: string): Promise<Answer> {
   const line = `${step} --plan-only --objective ${objective} -o out --force --json`;
   const { code, stdout, stderr } = await autopar(line.split(' '), { cwd: folder });

@@ -1,5 +1,5 @@
 /**
- * @file How `compile` is told to search: modes, solvers, the time limit, runners-up, memory limits, pins that leave no plan.
+ * @file Search options of `compile`: modes, solvers, the time limit, runners-up, memory limits, pins that leave no plan.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

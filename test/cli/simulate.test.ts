@@ -1,5 +1,5 @@
 /**
- * @file What simulate, and --model of other commands, refuse; and what they print for programs.
+ * @file Refusals of simulate, and of --model of other commands; and what they print for programs.
  */
 import { join } from 'node:path';
 import test from 'ava';

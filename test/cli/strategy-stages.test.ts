@@ -1,5 +1,5 @@
 /**
- * @file Stages in every notation of a plan, through the command line: what is exported compiles to the same stages again, and
+ * @file Stages in every notation of a plan, through the command line: exported plans compile to the same stages again, and
  * pins that contradict the stages are refused with both values.
  */
 import { readFileSync, writeFileSync } from 'node:fs';

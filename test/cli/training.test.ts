@@ -1,6 +1,6 @@
 /**
- * @file Training on the command line: labels are checked before ranks start, files of weights of classes are read, and what is
- * said is what the plan holds.
+ * @file Training on the command line: labels are checked before ranks start, files of weights of classes are read, and the
+ * report agrees with the plan.
  */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

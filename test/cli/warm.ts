@@ -1,6 +1,6 @@
 /**
- * @file A process that runs command lines one after the other, as its parent asks for them: what `autopar` of `npm test` speaks
- * to, because loading three hundred modules takes longer than most commands do.
+ * @file A process that runs command lines one after the other for its parent. `autopar` of `npm test` uses it,
+ * because loading three hundred modules takes longer than most commands do.
  */
 import { runCommandLine } from '../../src/cli/command-line.js';
 
@@ -33,7 +33,7 @@ async function answer({ words, cwd, env }: Asked): Promise<Answer> {
   }
 }
 
-/** What is written to a stream until it is released. */
+/** The text that is written to a stream until it is released. */
 function caught(stream: NodeJS.WriteStream): { readonly text: () => string; readonly release: () => void } {
   const { write } = stream;
   const chunks: string[] = [];

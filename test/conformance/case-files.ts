@@ -22,7 +22,7 @@ export interface Tolerance {
 
 export interface DataSet {
   readonly inputs: Arrays;
-  /** What the case says the outputs are; empty where only ONNX Runtime can tell. */
+  /** Expected outputs of the case; empty where only ONNX Runtime can compute them. */
   readonly outputs: Arrays;
 }
 
@@ -30,7 +30,7 @@ export interface CaseFiles {
   readonly model: string;
   readonly sets: readonly DataSet[];
   readonly tolerance: Tolerance;
-  /** Inputs and outputs that are no tensors and stand as their elements in `model`, which then is a copy. */
+  /** Inputs and outputs that are not tensors and stand as their elements in `model`, which then is a copy. */
   readonly unpacked?: readonly string[];
 }
 
@@ -42,7 +42,7 @@ const MODEL_TOLERANCE: Tolerance = { rtol: 1e-3, atol: 1e-4 };
 
 /**
  * Reads a case; a model with elements for sequences is written to `scratch`. Throws AutoparError for a model or a tensor that
- * autopar refuses to read, a Refusal for values that are no tensors and have none as elements.
+ * autopar refuses to read, a Refusal for values that are not tensors and whose elements are not tensors.
  */
 export function readCase(reference: CaseReference, scratch: string): Promise<CaseFiles> {
   return READERS[reference.layout](reference, scratch);
@@ -105,7 +105,7 @@ async function readOnnxLayout({ folder, model }: CaseReference, scratch: string)
   return { model, sets, tolerance: ONNX_TOLERANCE };
 }
 
-/** A case with values that are no tensors. Every data set has as many elements as the first, or ONNX Runtime refuses it. */
+/** A case with values that are not tensors. Every data set has as many elements as the first, or ONNX Runtime refuses it. */
 async function readWithElements(folder: string, model: string, scratch: string): Promise<CaseFiles> {
   const proto = decodeModel(readFileSync(model));
   const given = new Set((proto.graph?.initializer ?? []).map(({ name }) => name));
@@ -128,7 +128,7 @@ async function readWithElements(folder: string, model: string, scratch: string):
 
 /**
  * ONNX's runner feeds light models 0, 1/n, 2/n, …, for which their outputs are stored. A second data set of noise, whose
- * outputs ONNX Runtime has to tell, does not rise from pixel to pixel.
+ * outputs ONNX Runtime computes, does not rise from pixel to pixel.
  */
 async function readLight({ folder, name, model }: CaseReference): Promise<CaseFiles> {
   const { graph } = await readOnnx(model);

@@ -33,11 +33,11 @@ import type { CaseMessage, ModeResult } from './report.js';
 import { tiled } from './tiled.js';
 import { trainIn } from './trained.js';
 
-/** A data set with what autopar has to be told to compile the model for it. */
+/** A data set with the options that autopar needs to compile the model for it. */
 interface Prepared extends DataSet {
   readonly dims: Readonly<Record<string, number>>;
   readonly constants: Arrays;
-  /** Outputs in which ONNX Runtime itself differs in a way that is no mistake. */
+  /** Outputs in which ONNX Runtime itself differs in a way that is not an error. */
   readonly slack: Slack;
 }
 
@@ -48,7 +48,7 @@ export interface CaseSettings {
   readonly modes?: readonly string[];
   /** Whether whole models are trained as well. */
   readonly train?: boolean;
-  /** What computes on ranks; the CPU where left out. */
+  /** The backend of the ranks; the CPU if left out. */
   readonly backend?: BackendName;
 }
 
@@ -60,8 +60,8 @@ function compiledOn(backend: BackendName): RunCompiled {
 }
 
 /**
- * Runs the case and tells `send` before and after each mode, so that a crash can be laid to the mode it was in. `run` is
- * what runs programs (the runner's own test hands in one that is wrong).
+ * Runs the case and reports each mode to `send` before and after it, so that a crash can be assigned to its mode. `run`
+ * runs programs (the runner's own test passes one that is wrong).
  */
 export async function runCase(
   reference: CaseReference,
@@ -132,7 +132,7 @@ function outcomeOf(mode: string, error: unknown): ModeResult {
 
 /**
  * Reads the case. Where its arrays are of a kind that autopar refuses (strings, sequences), the model must be refused as
- * well: that the case cannot be judged is no reason to pass over what import does with it.
+ * well: import is checked even if the case cannot be judged.
  */
 async function readOrRefuse(reference: CaseReference, scratch: string): Promise<CaseFiles> {
   try {
@@ -169,7 +169,7 @@ async function withBindings(model: string, set: Prepared): Promise<Prepared> {
   return { ...set, dims, constants: await shapeInputs(model, set, dims) };
 }
 
-/** All data sets in one mode; what is compiled serves several where they bind the same. */
+/** All data sets in one mode; a compiled program serves several where they bind the same. */
 async function runSets(
   files: CaseFiles,
   sets: readonly Prepared[],
@@ -220,7 +220,7 @@ async function compileMode(
     dims,
     constants,
     devices: mode.ranks,
-    // Of given degrees each axis is to do its own part; without any, all that compile searches is.
+    // Each given degree is to do its own axis's part; without any, everything that compile searches is open.
     ...(mode.degrees ? { degrees: mode.degrees, axes: mode.axes ?? 'roles' } : {}),
     ...(mode.globalBatch === undefined ? {} : { globalBatch: mode.globalBatch }),
   });

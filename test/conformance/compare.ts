@@ -1,5 +1,5 @@
 /**
- * @file Element-wise comparison, written apart from the product's own so that each can catch the other's faults.
+ * @file Element-wise comparison, written apart from the product's own so that each can catch the other's errors.
  *
  * Integers and booleans must be equal. Floats are compared by tolerance, NaN and infinities by place; -0 is 0.
  */
@@ -8,7 +8,7 @@ import type { ConstantTensor } from '../../src/ir/graph.js';
 import type { Tolerance } from './case-files.js';
 
 /**
- * What ONNX Runtime makes of the file as it is may differ from what the case expects, in ways that are no mistake:
+ * The result of ONNX Runtime on the file as it is may differ from the expected one, in ways that are not errors:
  *
  *     step        8-bit results differ by one step: a value between two steps is rounded either way
  *     saturated   the largest finite number stands where an infinity is expected (masked scores), or the other way round
@@ -71,7 +71,7 @@ function isHuge(value: Element): boolean {
 /** Relative steps of the 16-bit floats, of which a result may be several off: their operators compute in float32 or not. */
 const COARSE: Readonly<Partial<Record<DType, number>>> = { float16: 2 ** -8, bfloat16: 2 ** -5 };
 
-/** Sums of large terms may be small: what they lose is measured by the largest element. */
+/** Sums of large terms may be small: their loss of precision is measured by the largest element. */
 const CANCELLATION = 1e-6;
 
 function allowed({ rtol, atol }: Tolerance, expected: ConstantTensor, steps: number): Tolerance {

@@ -1,6 +1,6 @@
 /**
  * @file A child that does what its case is called, for the test of the runner: ends itself as a native library may, within
- * autopar's modes or within ONNX Runtime's, or says nothing any more.
+ * autopar's modes or within ONNX Runtime's, or sends nothing any more.
  */
 import type { CaseOrder } from './pool.js';
 import type { CaseMessage } from './report.js';

@@ -32,13 +32,13 @@ export type CaseValue = ConstantTensor | readonly ConstantTensor[];
 /** Values of a case by name. */
 export type CaseValues = Readonly<Record<string, CaseValue>>;
 
-/** What a model's type says of a value that is no tensor; null of a tensor or of a value without a type. */
+/** The container in a model's type of a value that is not a tensor; null for a tensor or a value without a type. */
 function containerOf({ type }: ValueInfoProto): 'sequence' | 'optional' | null {
   if (type?.sequence_type) return 'sequence';
   return type?.optional_type ? 'optional' : null;
 }
 
-/** The value in the bytes of a .pb file, read by the model's type. Throws a Refusal where elements are no tensors. */
+/** The value in the bytes of a .pb file, read by the model's type. Throws a Refusal where elements are not tensors. */
 export function readByType(bytes: Uint8Array, value: ValueInfoProto, file: string): CaseValue {
   const container = containerOf(value);
   if (container === null) return readTensorProto(bytes, file);
@@ -56,7 +56,7 @@ function presentIn(bytes: Uint8Array): readonly TensorProto[] {
   return tensor_value ? [tensor_value] : [];
 }
 
-/** Names of the inputs and outputs that are no tensors. */
+/** Names of the inputs and outputs that are not tensors. */
 export function containersOf({ graph }: ModelProto): readonly string[] {
   const values = [...(graph?.input ?? []), ...(graph?.output ?? [])];
   return values.filter((value) => containerOf(value) !== null).map(({ name = '' }) => name);

@@ -57,7 +57,7 @@ test('passed and refused cases are told apart, links are followed, every case co
     [
       ['broken', 'refused', 'onnxruntime cannot run it'],
       ['good', 'passed', ''],
-      // What ONNX Runtime itself does not give is no fault of autopar's.
+      // A result that ONNX Runtime itself does not give is not counted against autopar.
       ['wrong', 'refused', 'onnxruntime gives another result'],
     ],
   );

@@ -46,7 +46,7 @@ interface Options {
 /** Names of the cases to run. */
 type Only = ReadonlySet<string>;
 
-/** What is counted, and what the mask sets apart. */
+/** Results that are counted, and results that the mask sets apart. */
 interface Results {
   readonly counted: readonly CaseResult[];
   readonly apart: readonly CaseResult[];
@@ -58,7 +58,7 @@ export function readMask(file: string): ReadonlySet<string> {
   return new Set(rows.flatMap((row) => (row.split('\t')[1]?.trim() === 'pass' ? [row.split('\t')[0] ?? ''] : [])));
 }
 
-/** Runs all cases and prints them as they end, totals last. `progress` is told how far it is. */
+/** Runs all cases and prints them as they end, totals last. `progress` is called with how far it is. */
 export async function runFolders(
   { folders, filter, mask, modes, train, backend, jobs, only }: Omit<Options, 'json'> & { readonly only?: Only },
   print: (line: string) => void,

@@ -8,7 +8,7 @@ export interface Mode {
   readonly ranks: number;
   /** Pinned degrees; left out where the search decides. */
   readonly degrees?: { readonly dp?: number; readonly tp?: number };
-  /** `free`: the axes may lie on any factor. */
+  /** `free`: the axes may be on any factor. */
   readonly axes?: 'free';
   /** Rebuild a model of batch 2 at this batch; the mode is left out for other batches. */
   readonly globalBatch?: number;

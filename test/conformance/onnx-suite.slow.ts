@@ -13,7 +13,7 @@ import { isSharded, refusalOf, verdictOf } from './report.js';
 /** ONNX's backend tests, packed. A third of them is run here, in one sharded mode; `npm run conformance` runs all in all. */
 const FOLDER = join(process.env['AUTOPAR_SHARED'] ?? join(ROOT, '..', 'shared'), 'data', 'onnx-conformance');
 
-/** What may be refused of the cases that ONNX Runtime passes. */
+/** Reasons for which cases that ONNX Runtime passes may be refused. */
 const REFUSABLE: ReadonlySet<string> = new Set(['loop', 'data-dependent shape', 'string']);
 
 /** A folder with the archive's files; null where it is absent or cannot be unpacked. */
@@ -40,7 +40,7 @@ function suite(archive: string, title: string, run: (t: ExecutionContext, folder
   });
 }
 
-/** Of cases one of so many; those of an operator are neighbours by name. */
+/** One of so many cases; those of an operator are neighbours by name. */
 const EVERY = 3;
 
 const options = { filter: '', modes: ['tp 2 free'], jobs: 2 };

@@ -18,10 +18,10 @@ const CHILD_SCRIPT = fileURLToPath(new URL('./child.js', import.meta.url));
 /** A mode that takes longer than this hangs. */
 const LIMIT_MILLISECONDS = 180_000;
 
-/** A child is replaced after so many cases: what native libraries leak stays small. */
+/** A child is replaced after so many cases: leaks of native libraries stay small. */
 const CASES_PER_CHILD = 150;
 
-/** What a child is sent. */
+/** A message to a child. */
 export interface CaseOrder {
   readonly reference: CaseReference;
   readonly settings: CaseSettings;
@@ -36,7 +36,7 @@ export interface PoolOptions {
   readonly backend?: BackendName;
   /** Called with each result in the order of the cases, as soon as those before it are there. */
   readonly onResult?: (result: CaseResult) => void;
-  /** What the children run; tests hand in one that crashes. */
+  /** The script of the children; tests pass one that crashes. */
   readonly script?: string;
   readonly limitMilliseconds?: number;
 }

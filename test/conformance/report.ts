@@ -1,5 +1,5 @@
 /**
- * @file What a case's runs amount to: messages of the child, the case's verdict, the lines and totals that are printed.
+ * @file The outcome of a case's runs: messages of the child, the case's verdict, the lines and totals that are printed.
  */
 import { ORIGINAL, READING, UNSHARDED } from './modes.js';
 
@@ -25,7 +25,7 @@ export interface ModeResult {
   readonly exceptions?: readonly string[];
   /** Inputs that decide shapes and were bound to their values. */
   readonly bound?: readonly string[];
-  /** Of the model, each once. */
+  /** Operators of the model, each once. */
   readonly operators?: readonly string[];
   /** Sequences and optionals that were taken as their elements. */
   readonly unpacked?: readonly string[];
@@ -132,7 +132,7 @@ export function overLimit(results: readonly CaseResult[]): readonly string[] {
   );
 }
 
-/** What comes before there are ranks to divide the work among: what is refused then is the model. */
+/** Modes before there are ranks to divide the work among: a refusal in them is one of the model. */
 function isOfModel({ mode }: ModeResult): boolean {
   return mode === READING || mode === ORIGINAL || mode === UNSHARDED.name;
 }
@@ -150,8 +150,8 @@ function shortened(detail: string): string {
 }
 
 /**
- * Cases of a single operator: how many there are and how many a backend ran. What ONNX Runtime itself does not run does not
- * count.
+ * Cases of a single operator: how many there are and how many a backend ran. Cases that ONNX Runtime itself does not run are
+ * not counted.
  */
 export function operatorCounts(
   results: readonly CaseResult[],

@@ -18,7 +18,7 @@ import { difference } from './compare.js';
 import type { Mode } from './modes.js';
 import type { ModeResult } from './report.js';
 
-/** What is trained for: any model with a floating-point output has a mean squared error. */
+/** The training objective: any model with a floating-point output has a mean squared error. */
 const TRAINING: Training = { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 0.01 } };
 
 /** The loss of the last step depends on two updates. */
@@ -27,7 +27,7 @@ const STEPS = 3;
 /** Gradients are sums over a whole batch, in another order on every number of ranks, and two updates add theirs. */
 const TOLERANCE: Tolerance = { rtol: 5e-3, atol: 1e-4 };
 
-/** What a model is trained on, with what `compile` has to be told of it. */
+/** Training data of a model, with the options that `compile` needs for it. */
 export interface TrainedCase extends DataSet {
   readonly model: string;
   readonly dims: Readonly<Record<string, number>>;
@@ -78,7 +78,7 @@ export async function trainIn(
   };
 }
 
-/** What the loss compares the model's output with. */
+/** The values that the loss compares the model's output with. */
 function targets({ dtype, shape }: { readonly dtype: Arrays[string]['dtype']; readonly shape: readonly number[] }) {
   const values = Array.from({ length: elementCount(shape) }, (_, index) =>
     isFloating(dtype) ? Math.sin(index * 12.9898) : 0,

@@ -1,5 +1,5 @@
 /**
- * @file Clusters from files: what they say is what is priced, and what is wrong is answered with file and line.
+ * @file Clusters from files: prices use the values in the file, and errors are reported with file and line.
  */
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,5 +1,5 @@
 /**
- * @file Clusters from text, and what a user is told when the text is wrong.
+ * @file Clusters from text, and the user's messages if the text is wrong.
  */
 import test from 'ava';
 import { clusterSize, deviceOf, parseCluster } from '../../src/cost-model/cluster.js';

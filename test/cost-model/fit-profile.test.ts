@@ -26,7 +26,7 @@ const TRUE = {
   launch: 3e-5,
   latency: 4e-6,
   bus: 5e9,
-  /** Of a rank alone, and of ranks that share cores. */
+  /** Slowdown of a rank alone, and of ranks that share cores. */
   alone: 1.5,
   crowded: 0.8,
   aloneMemory: 1.7,

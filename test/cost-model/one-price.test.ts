@@ -1,6 +1,6 @@
 /**
- * @file One price of a kernel: products and attention of a lowered plan take as long as those that a training step's price reads
- * off the same model, and what goes through memory is told apart by the kernels that operators form.
+ * @file One price of a kernel: matmuls and attention of a lowered plan take as long as those that a training step's price reads
+ * off the same model, and memory-bound work is split into the kernels that operators form.
  */
 import test from 'ava';
 import { generatedFile } from '../../src/api/models/generated.js';

@@ -1,5 +1,5 @@
 /**
- * @file Where the groups of an axis lie, against all of them written out rank by rank: the slowest counts.
+ * @file Nodes of the groups of an axis, against all groups written out rank by rank: the slowest counts.
  */
 import test from 'ava';
 import fc from 'fast-check';
@@ -10,7 +10,7 @@ import { COLLECTIVE_KINDS } from '../../src/cost-model/levels.js';
 import { groupRuns } from '../../src/cost-model/step/mesh-order.js';
 import { deviceCount, groupsOn, makeMesh, subAxes } from '../../src/sharding-propagation/mesh.js';
 
-/** Where one group lies on nodes, counted: the most in a node, the nodes, and the fewest in one of these. */
+/** The place of one group on nodes, counted: the most ranks in a node, the nodes, and the fewest in one of these. */
 function counted(ranks: readonly number[], perNode: number): GroupPlace {
   const nodes = new Map<number, number>();
   for (const rank of ranks) {

@@ -98,7 +98,7 @@ test('long sums of few results use all processors: as a square product of as man
     const long = operatorSeconds(work, device);
     const square = operatorSeconds(matmul(4096, 4096, 4096), device);
     t.true(long < 1.33 * Math.max(square, work.bytes / device.memoryBandwidth), `${id}: ${long} ${square}`);
-    // What is too short to be parted stays on the processors that its tiles take.
+    // Work that is too short to be split stays on the processors that its tiles take.
     const tiles = operatorSeconds(matmul(256, 256, 512), device);
     t.true(tiles * (device.peakFlops.bf16 ?? 0) > 10 * 2 * 256 * 256 * 512, id);
   }

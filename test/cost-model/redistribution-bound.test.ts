@@ -1,5 +1,5 @@
 /**
- * @file The bound against what redistributions really cost: never above, and equal for single steps.
+ * @file The bound against the real costs of reshardings: never above, and equal for single steps.
  */
 import test from 'ava';
 import fc from 'fast-check';
@@ -30,7 +30,7 @@ const LAYOUTS = [
   '[-, -, tp]',
 ];
 
-/** A layout of a tensor that is larger in every dimension, cut likewise. */
+/** A layout of a tensor that is larger in every dimension, sharded likewise. */
 function scaled(layout: Layout, by: number): Layout {
   return {
     ...layout,

@@ -1,5 +1,5 @@
 /**
- * @file What the bundled runtime does around operators, counted by hand.
+ * @file Costs of the bundled runtime around operators, counted by hand.
  */
 import test from 'ava';
 import { CPU_RANK, profileOf } from '../../src/cost-model/device.js';
@@ -20,7 +20,7 @@ test('two segments and a collective: one call besides, and two results copied', 
   // Blocks of [4, 16] in float32, read and written at 10 GB/s.
   const block = (2 * 4 * 4 * 16) / 1e10;
   t.true(Math.abs(copies - 2 * block) < 1e-15);
-  // State is exchanged, which copies nothing.
+  // State is swapped, which copies nothing.
   const state = [{ from: 'a', to: 'x' }];
   t.is(runtimeSeconds({ ...graph, state }, CPU_RANK).copies, copies);
 });

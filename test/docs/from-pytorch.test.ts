@@ -1,5 +1,5 @@
 /**
- * @file What docs/torch.md says to those who come from PyTorch: its options exist, and the plan of modules that it shows is kept
+ * @file Claims of docs/torch.md for users who come from PyTorch: its options exist, and the plan of modules that it shows is kept
  * in training.
  */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';

@@ -1,6 +1,6 @@
 /**
- * @file What the guides say of the commands that they show is so of the outputs that they show: which is faster, which takes less
- * memory, which fits, what is chosen. That the outputs are what is printed, guides.test.ts and guides.slow.ts say.
+ * @file Claims of the guides about the commands that they show hold for the outputs that they show: which is faster, takes less
+ * memory, fits or is chosen. guides.test.ts and guides.slow.ts check that the outputs are the printed ones.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -127,7 +127,7 @@ const CLAIMS: Readonly<Record<string, Readonly<Record<string, readonly Claim[]>>
   },
 };
 
-/** What of a claim is not so, in words; null where all is. */
+/** The part of a claim that does not hold, in words; null if all of it holds. */
 function wrong(claim: Claim, shown: readonly Shown[]): string | null {
   const named = claim.of.map((words) => commandEnding(words, shown));
   const all = (says: (output: string) => boolean) => named.every(({ output }) => says(output));

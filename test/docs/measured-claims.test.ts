@@ -1,5 +1,5 @@
 /**
- * @file What docs/reference/performance.md says of buckets and of halves of micro-batches is so of the figures that it shows, of
+ * @file Claims of docs/reference/performance.md about buckets and halves of micro-batches hold for the figures that it shows, of
  * predictions and of emulated ranks.
  */
 import { readFileSync } from 'node:fs';

@@ -1,5 +1,5 @@
 /**
- * @file What a guide shows, by section: each command with its output, and figures read from it.
+ * @file The contents of a guide, by section: each command with its output, and figures read from it.
  */
 
 export interface Shown {

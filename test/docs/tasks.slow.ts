@@ -1,14 +1,14 @@
 /**
- * @file What users come for, from pages alone: every autopar command of a page's shell blocks, in their order, by a reader who has
+ * @file The tasks of users, from pages alone: every autopar command of a page's shell blocks, in their order, by a reader who has
  * the repository, token data and a model of their own. Pages that show outputs, plans of known models (README) and cluster files
- * (docs/clusters.md) among them, are held to these by guides.slow.ts and readme.test.ts.
+ * (docs/clusters.md) among them, are compared with these by guides.slow.ts and readme.test.ts.
  */
 import { copyFileSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
 import { autopar, ROOT, workplace } from '../cli/autopar.js';
 
-/** A page's blocks of a language; of shell, commands indented by four blanks as well. */
+/** A page's blocks of a language; for shell, commands indented by four blanks as well. */
 function blocksOf(page: string, language: string): readonly string[] {
   const text = readFileSync(join(ROOT, page), 'utf8');
   const fenced = [...text.matchAll(new RegExp(`^\`\`\`${language}\\n([^\`]*)^\`\`\``, 'gm'))].map(
@@ -18,7 +18,7 @@ function blocksOf(page: string, language: string): readonly string[] {
   return [...fenced, ...indented];
 }
 
-/** Words of the commands, without quotes; what is not autopar's (cd, pip, torchrun) is for another environment. */
+/** Words of the commands, without quotes; other programs (cd, pip, torchrun) are for another environment. */
 function commandsIn(block: string): readonly (readonly string[])[] {
   const lines = block.replaceAll('\\\n', ' ').split('\n');
   return lines.flatMap((line) => {

@@ -27,15 +27,15 @@ const PURPOSES: Readonly<Record<string, readonly string[]>> = { inference: [], t
 /** Plans on record are about speed. */
 const FASTEST = ['--prefer', 'fastest', '--headroom', '0'];
 
-/** What is kept of a plan. */
+/** The recorded values of a plan. */
 export interface Golden {
   readonly degrees: string;
   readonly schedule: string;
   /** Six significant digits. */
   readonly stepSeconds: number;
-  /** Of the fullest stage. */
+  /** Bytes of the fullest stage. */
   readonly peakBytes: number;
-  /** Of all that plan.json says but its predictions, its search and `FASTEST`: begins the SHA-256. */
+  /** First digits of the SHA-256 of plan.json without its predictions, its search and `FASTEST`. */
   readonly plan: string;
 }
 

@@ -1,6 +1,6 @@
 /**
- * @file State-space layers, which are generated as products over chunks, against the recurrence that they stand for, position by
- * position: what they compute, and their gradients.
+ * @file State-space layers, which are generated as matmuls over chunks, against the recurrence that they stand for, position by
+ * position: their results and their gradients.
  */
 import test from 'ava';
 import { GraphBuilder } from '../../models/builder.js';
@@ -58,7 +58,7 @@ test('gradients of every parameter are the slopes of the recurrence', async (t) 
   }
 });
 
-/** What each number of the result weighs in the loss. */
+/** The weight of each number of the result in the loss. */
 const share = (at: number) => Math.cos(at * 0.7);
 
 function layer(sizes: StateSpaceSizes, sequence: number, batch: number) {

@@ -1,7 +1,7 @@
 /**
- * @file The checker accepts every lowering: of each sample operator under every assignment of axes to its factors, with its
- * pending reduction left, done or scattered, and with partial operands; sizes that the axes do not divide included. That these
- * lowerings compute the right values is proved elsewhere (test/ir/ops/rules.test.ts, test/ir/autodiff/).
+ * @file The checker accepts every lowering: each sample operator under every assignment of axes to its factors, with its
+ * pending reduction left, done or scattered, and with partial operands; sizes that the axes do not divide included. Other tests
+ * prove that these lowerings compute the right values (test/ir/ops/rules.test.ts, test/ir/autodiff/).
  */
 import test from 'ava';
 import type { FactorRule } from '../../src/ir/factor-rule.js';

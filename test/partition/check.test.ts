@@ -47,7 +47,7 @@ test('operators of one kind are checked once, and each that is wrong is found', 
   const [stage] = lowered;
   if (!stage) throw new Error('there is no stage');
   let wrong = 0;
-  // Every thirtieth: of both layers, operators that differ in names alone and one of which is changed.
+  // Every thirtieth corruption: operators of both layers that differ only in names, one of which is changed.
   for (const [index, { kind, where, graph }] of [...corruptionsOf(stage.sharded)].entries()) {
     if (index % 30 !== 0) continue;
     const alone: Finding[] = [];

@@ -1,5 +1,5 @@
 /**
- * @file What backward computes again is alive in one layer at a time; deferring it never makes nodes wait for each other.
+ * @file Recomputed activations are alive in one layer at a time; deferring recomputation never makes nodes wait for each other.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

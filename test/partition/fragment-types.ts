@@ -1,5 +1,5 @@
 /**
- * @file What the checker of sharded graphs has against a fragment, seen as a graph of its own.
+ * @file Findings of the checker of sharded graphs about a fragment, seen as a graph of its own.
  */
 import { checkSharded } from '../../src/partition/check.js';
 import type { Fragment } from '../../src/partition/fragment.js';

@@ -86,7 +86,7 @@ export function* transferCorruptions(
       }
 }
 
-/** A stage without the others: what it sends are outputs of its own. */
+/** A stage without the others: tensors that it sends are outputs of its own. */
 export function withoutStages(graph: ShardedGraph): ShardedGraph {
   if (!graph.pipeline) return graph;
   const sent = graph.pipeline.sends.map(({ tensor }) => ({ tensor, output: tensor }));
@@ -228,7 +228,7 @@ function* ofTensor(graph: ShardedGraph, name: string): Generator<readonly [strin
   const first = [...(tensor.first ?? []), free.name];
   yield ["a tensor said to be the first rank's alone", changed({ first })];
   yield ['a tensor said to vary', changed({ varying: [...(tensor.varying ?? []), free.name] })];
-  // Weights are laid as their readers want them: whether two operands fit is said where an operator has a rule for its blocks.
+  // Weights have the layout of their readers: whether two operands fit is checked where an operator has a rule for its blocks.
   if (!graph.nodes.some((node) => resultsOf(node).includes(name))) return;
   const cut = layout.dims.findIndex((pieces) => pieces.length === 1 && pieces[0]?.axes.length === 1);
   const [piece] = layout.dims[cut] ?? [];

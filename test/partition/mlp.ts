@@ -1,5 +1,5 @@
 /**
- * @file A two-layer MLP with Megatron's column/row cut, as graph and assignment: the smallest case with every station in it.
+ * @file A two-layer MLP with Megatron's column/row sharding, as graph and assignment: the smallest case with every step in it.
  *
  *     x [8,16] · w1 [16,32] → h → Relu → a · w2 [32,16] → y
  */

@@ -1,5 +1,5 @@
 /**
- * @file Gathers of weights that begin early never keep anything waiting: of random graphs with collectives in random buckets
+ * @file Gathers of weights that begin early never keep anything waiting: in random graphs with collectives in random buckets,
  * every node runs once, behind its operands, and the collectives of a bucket begin one
  * after the other.
  */

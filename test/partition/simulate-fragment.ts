@@ -1,6 +1,6 @@
 /**
  * @file A lowered operator run on all ranks, with every operator in ONNX Runtime and every collective by its meaning: the
- * whole tensor is put together from the operand's layout and cut again by the result's.
+ * whole tensor is put together from the operand's layout and sharded again by the result's.
  */
 
 import { numbersOf } from '../../src/ir/ops/constants.js';
@@ -101,7 +101,7 @@ function senderTo(mesh: Mesh, axes: readonly SubAxis[], rank: number, to: readon
   return all.findIndex((other) => indexOn(mesh, axes, other) === sender && isBeside(coordinatesOf(mesh, other)));
 }
 
-/** What a rank holds after a collective: the sum of the worlds that it reduces over, cut by the new layout. */
+/** A rank's shard after a collective: the sum of the worlds that it reduces over, sharded by the new layout. */
 function exchanged(from: readonly Values[], before: ShardedTensor, after: Layout, mesh: Mesh, rank: number): Values {
   const own = coordinatesOf(mesh, rank);
   const staying = after.partial.map(({ axis }) => axis);
@@ -109,7 +109,7 @@ function exchanged(from: readonly Values[], before: ShardedTensor, after: Layout
     const place = coordinatesOf(mesh, other);
     return staying.every((axis) => place.get(axis) === own.get(axis)) ? [other] : [];
   });
-  // What stays partial is the world's own share already.
+  // A tensor that stays partial is the world's own share already.
   return cutBlock(assemble(from, before, mesh, world), { ...after, partial: [] }, mesh, rank);
 }
 
@@ -141,7 +141,7 @@ function assemble(blocks: readonly Values[], tensor: ShardedTensor, mesh: Mesh, 
   return { dtype: tensor.dtype, shape: tensor.shape, data: whole };
 }
 
-/** A rank's block; of a sum, an arbitrary share. Padding holds what nobody may rely on. */
+/** A rank's shard; for a sum, an arbitrary share. Padding holds values that nobody may rely on. */
 function cutBlock(value: Values, layout: Layout, mesh: Mesh, rank: number, padding = 0): Values {
   const shape = localShape(value.shape, layout, mesh);
   const axes = layout.partial.map(({ axis }) => axis);
@@ -164,7 +164,7 @@ function groupSize(mesh: Mesh, axes: readonly string[]): number {
   return axes.reduce((product, axis) => product * subAxisSize(mesh, axis), 1);
 }
 
-/** Places in the whole tensor of the elements of a rank's block, in the block's order; null for padding. */
+/** Places in the whole tensor of the elements of a rank's shard, in the shard's order; null for padding. */
 function positions(shape: readonly number[], layout: Layout, mesh: Mesh, rank: number): readonly (number | null)[] {
   const padded = paddedShape(shape, layout);
   const dims = padded.map((size, axis) => {

@@ -22,7 +22,7 @@ interface Case {
   readonly outputs: readonly ValueInfoProto[];
 }
 
-/** A recurrent operator of so many time steps; its last state is scaled, so that it is no output itself. */
+/** A recurrent operator of so many time steps; its last state is scaled, so that it is not an output itself. */
 function recurrent(op: 'RNN' | 'GRU' | 'LSTM', gates: number, steps: number, read: 'Y' | 'Y_h'): Case {
   const [batch, width, hidden] = [4, 6, 8];
   return {
@@ -36,7 +36,7 @@ function recurrent(op: 'RNN' | 'GRU' | 'LSTM', gates: number, steps: number, rea
   };
 }
 
-/** A product whose result is split; one part is read. */
+/** A matmul whose result is split; one part is read. */
 const SPLIT: Case = {
   nodes: [
     node('MatMul', ['x', 'W'], ['all']),

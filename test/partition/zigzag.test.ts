@@ -1,5 +1,5 @@
 /**
- * @file A causal ring in zig-zag order: every rank computes the products that its positions need, no rank more than another.
+ * @file A causal ring in zig-zag order: every rank computes the matmuls that its positions need, no rank more than another.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -56,7 +56,7 @@ async function trainingStep(): Promise<Graph> {
     .graph;
 }
 
-/** Products that every rank runs of an attention, and of its gradient, in a ring of so many. */
+/** FLOPs of the matmuls that every rank runs of an attention, and of its gradient, in a ring of so many. */
 function productsOf(graph: Graph, count: number): readonly number[] {
   return ['Attention', 'AttentionGradient'].map((op) => {
     const node = graph.nodes.find((own) => own.op === op);

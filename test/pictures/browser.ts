@@ -32,9 +32,9 @@ interface Message {
   readonly method?: string;
   readonly params?: {
     readonly type?: string;
-    /** Of Log.entryAdded. */
+    /** Field of Log.entryAdded. */
     readonly entry?: { readonly level: string };
-    /** Of Network.requestWillBeSent. */
+    /** Field of Network.requestWillBeSent. */
     readonly request?: { readonly url: string };
   };
   readonly result?: Readonly<Record<string, unknown>>;

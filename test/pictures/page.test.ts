@@ -1,5 +1,5 @@
 /**
- * @file Pages and pictures: what is in them is what went in, names of files are no markup, and a page's script draws every
+ * @file Pages and pictures: their contents are the inputs, names of files are not markup, and a page's script draws every
  * picture without a complaint (in a headless browser, where there is one).
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';

@@ -1,6 +1,6 @@
 /**
- * @file A command's report as a reader has it, in a headless browser: the figures on the page are those of `--json`, nothing is
- * asked of a network, no script complains, tables open by keyboard, and text can be read in light and dark.
+ * @file A command's report as a reader has it, in a headless browser: the figures on the page are those of `--json`, the page
+ * uses no network, no script complains, tables open by keyboard, and text can be read in light and dark.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

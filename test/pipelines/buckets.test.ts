@@ -71,7 +71,7 @@ for (const [model, pipeline, microBatches] of thinned(GATHERED, 2))
     t.true(alone > few && few >= one, messages.join(', '));
   });
 
-/** Of gathers how many are under way while something computes. */
+/** The number of gathers that are under way while something computes. */
 function gathersAhead({ program }: Trained): number {
   const lists = program.stages.flatMap(({ phases }) => Object.values(phases));
   return lists.reduce((sum, list) => {

@@ -28,7 +28,7 @@ import type { PlanRequest } from '../../src/strategy/request.js';
 import type { Left } from './difference.js';
 import { type ModelName, writeModel } from './models.js';
 
-/** What a pipeline is to be: of one stage where it has no schedule. */
+/** A pipeline to train; of one stage if it has no schedule. */
 export interface Pipeline extends InnerDegrees {
   readonly kind?: ScheduleKind;
   readonly stages: number;
@@ -39,19 +39,19 @@ export interface Pipeline extends InnerDegrees {
   readonly meshes?: string;
   /** As `--recompute` has it. */
   readonly recompute?: string;
-  /** What is asked for in words besides. */
+  /** Further requests, in words. */
   readonly request?: PlanRequest;
   /** Bytes that a rank may hold. */
   readonly memory?: number;
 }
 
-/** What is asked in words, and what a rank may hold. */
+/** Requests in words: offload, and annotations. */
 export type Asked = Pick<CompileOptions, 'offload' | 'annotations'>;
 
-/** Of a stage's ranks, by memory: what the most is that one counts. */
+/** The most that any of a stage's ranks counts, by memory. */
 export type Outside = NonNullable<RankStatistics['outside']>;
 
-/** What is trained. */
+/** A model to train, and its training. */
 export interface Task {
   readonly model: ModelName;
   readonly microBatches: number;
@@ -60,9 +60,9 @@ export interface Task {
   readonly sent?: Pick<CompileOptions, 'dispatch' | 'capacityFactor'>;
 }
 
-/** What a run leaves. */
+/** Results of a run. */
 export interface Trained extends Left {
-  /** What its first step leaves: of plain SGD, momentum is the gradient. */
+  /** Results of its first step: with plain SGD, momentum is the gradient. */
   readonly first: Left;
   readonly program: Program;
   readonly plan: Plan;
@@ -72,14 +72,14 @@ export interface Trained extends Left {
   readonly permutesByRank: readonly number[];
   /** Bytes of each rank's fullest moment. */
   readonly peakByRank: readonly number[];
-  /** What a pipeline's stages run. */
+  /** The schedule that a pipeline's stages run. */
   readonly schedule: LoweredPlan['schedule'];
   /** Bytes of the fullest moment, by stage. */
   readonly peaks: PerStage;
   /** Bytes that a rank sends in a step, by stage. */
   readonly sent: PerStage;
   readonly lowered: readonly LoweredStage[];
-  /** What is kept and moved outside of the devices: predicted by stage, counted by rank. */
+  /** Memory and transfers outside of the devices: predicted by stage, counted by rank. */
   readonly outside: { readonly predicted: readonly Outside[]; readonly counted: readonly Outside[] };
   /** Bytes that recompute is predicted to free of the peaks, by stage; none where nothing recomputes. */
   readonly freed: readonly number[];
@@ -96,7 +96,7 @@ const BATCH = 16;
 const OF_THEIR_BATCH: ReadonlySet<ModelName> = new Set(['moe', 'capacity-experts']);
 
 /**
- * Clipping is active from the first step on. Momentum and weights are linear in gradients, so that they tell an error of one as
+ * Clipping is active from the first step on. Momentum and weights are linear in gradients, so that they show an error of one as
  * it is, and of the norm; Adam would make a step of full size of the rounding of a gradient that is zero.
  */
 const TRAINING: Training = {
@@ -106,7 +106,7 @@ const TRAINING: Training = {
 
 const references = new Map<string, Promise<Left & Pick<Trained, 'first'>>>();
 
-/** What steps on one rank leave: run once for all that is held against them. */
+/** Results of steps on one rank: run once for all comparisons with them. */
 export function alone(task: Task, steps: number): Promise<Left & Pick<Trained, 'first'>> {
   const key = JSON.stringify([task, steps]);
   const known =
@@ -202,7 +202,7 @@ interface Counted {
   readonly ranks: readonly RankStatistics[];
 }
 
-/** Runs steps on the same inputs; of the first and of the last the state is read. */
+/** Runs steps on the same inputs; reads the state after the first and after the last. */
 async function counted(program: Program, directory: string, inputs: WholeTensors, steps: number): Promise<Counted> {
   const collect = [...new Set((program.state ?? []).map(({ from }) => from))];
   const numbers = program.outputs.filter(({ shape }) => shape.every((size) => size === 1)).map(({ name }) => name);
@@ -247,7 +247,7 @@ function inParts(
 }
 
 /**
- * Bytes that a rank of a stage sends in a step; of a reduce or broadcast those that pass through it.
+ * Bytes that a rank of a stage sends in a step; for a reduce or broadcast, those that pass through it.
  * @param behind axes on which it is not the first rank
  */
 export function sentBytes(stage: ShardedGraph, behind: ReadonlySet<string> = new Set()): number {

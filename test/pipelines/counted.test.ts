@@ -38,7 +38,7 @@ const CASES: readonly {
   { model: 'soft-experts', degrees: { pp: 2, dp: 2, sp: 2, tp: 1, ep: 4 } },
 ];
 
-/** Of each model the first cases: between them they have every kind of option. */
+/** The first cases of each model: between them they have every kind of option. */
 for (const [, { model, degrees, ...options }] of selection(CASES, ({ model }) => model, 1)) {
   const name = Object.entries(degrees).map(([axis, size]) => `${axis} ${size}`);
   test(`counted bytes are those of the lowered stages: ${[model, ...name, options.meshes ?? ''].join(' ')}`, async (t) => {

@@ -1,5 +1,5 @@
 /**
- * @file As delays.test.ts: of 20 pipelines of every schedule seven, which miss no schedule and no mesh, 50 steps each.
+ * @file As delays.test.ts: seven of 20 pipelines of every schedule, which miss no schedule and no mesh, 50 steps each.
  */
 import test from 'ava';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';

@@ -1,5 +1,5 @@
 /**
- * @file Who comes first changes nothing: with every exchange delayed at random, losses and state are the same bits.
+ * @file Who comes first changes nothing: with every communication delayed at random, losses and state are the same bits.
  */
 import test from 'ava';
 import { type Pipeline, train, trainingStep } from './staged-training.js';

@@ -4,7 +4,7 @@
 import { numbersOf } from '../../src/ir/ops/constants.js';
 import type { ConstantTensor } from '../../src/program/values.js';
 
-/** What a training leaves. */
+/** Results of a training. */
 export interface Left {
   readonly losses: readonly number[];
   /** Weights, moments and the optimizer's scalars after the last step, by the state's name. */

@@ -26,7 +26,7 @@ import { MODELS, type ModelName, writeModel } from './models.js';
 
 const KINDS: readonly ScheduleKind[] = ['naive', 'f-then-b', '1f1b', 'zero-bubble', 'interleaved-1f1b'];
 
-/** What is asked for. Numbers in `at` are places of bars between units, in thousandths of the model. */
+/** Drawn options. Numbers in `at` are places of bars between units, in thousandths of the model. */
 export interface DrawnPlan {
   readonly model: ModelName;
   readonly batch: number;
@@ -36,7 +36,7 @@ export interface DrawnPlan {
   readonly ep: number;
   readonly spMethod: SpMethod | null;
   readonly spOrder: SpOrder | null;
-  /** What experts take of the tokens that are sent to them; null where tokens go as the model has it. */
+  /** Capacity factor of experts; `whole`: they take all tokens; null where tokens go as the model has it. */
   readonly capacity: number | 'whole' | null;
   readonly dispatch: Dispatch;
   readonly pp: number;
@@ -70,13 +70,13 @@ export interface Outcome {
   readonly verdict: 'verified' | 'refused' | 'failed';
   /** The error's code where it was refused. */
   readonly code?: string;
-  /** What refused it, or failed. */
+  /** The reason of the refusal or failure. */
   readonly why: string;
 }
 
 const MOST_RANKS = 8;
 
-/** What is recomputed; layers of a set are sometimes not there, and of `full` in models without any. */
+/** Values of recompute; layers in them sometimes do not exist, nor any for `full` in models without layers. */
 const RECOMPUTES = [
   ...[null, 'selective', 'operators', 'full', 'full:0', 'full:1-2', 'operators:0,1'],
   ...['stage', 'stage:0-1', 'full:except-last', 'stage:except-last', 'operators:0,1:except-last'],
@@ -92,7 +92,7 @@ const SEQUENCES: ReadonlySet<ModelName> = new Set([
   ...(['attention-operators', 'grouped-operators', 'cross-attention'] as const),
   ...(['cnn', 'batch-norm', 'resnet', 'u-net'] as const),
 ]);
-/** Of these the batch is the file's, and a step one micro-batch. */
+/** Models whose batch is the file's, and whose step is one micro-batch. */
 const WHOLE: ReadonlySet<ModelName> = new Set(['batch-norm', 'moe', 'capacity-experts']);
 
 /** Often a pipeline that can be, sometimes one that cannot. */
@@ -150,7 +150,7 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
   })
   .filter(({ dp, sp, tp, pp, ep }) => dp * sp * tp * pp <= MOST_RANKS && (dp * sp) % ep === 0)
   .map(({ chunks: drawn, kind, isApart, training: asked, method, order, meshes: choices, ...others }): DrawnPlan => {
-    // Rarely a server and ranks that cut what it keeps.
+    // Rarely a server together with ranks that shard the state that it keeps.
     const isServed = asked?.gradientSync === 'parameter-server' && !isApart;
     const training = asked && isServed ? { ...asked, zero: null } : asked;
     const { model, pp, dp, tp, cut } = others;
@@ -236,7 +236,7 @@ export async function tryPlan(drawn: DrawnPlan, signal?: AbortSignal): Promise<O
   }
 }
 
-/** What asks for a drawn plan, of a model in a file. */
+/** Options of a drawn plan, for a model in a file. */
 export async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promise<CompileOptions> {
   const {
     dp,

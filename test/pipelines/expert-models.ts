@@ -7,7 +7,7 @@ import type { Graph } from '../../src/ir/graph.js';
 import { constant } from '../../src/ir/ops/constants.js';
 
 /**
- * `einsum`: dense dispatch, products and sum by Einsum. `batched`: copies of the tokens through batched MatMuls with biases and a
+ * `einsum`: dense dispatch, matmuls and sum by Einsum. `batched`: copies of the tokens through batched MatMuls with biases and a
  * gate beside. `operator`, `quantised`: ONNX Runtime's MoE and QMoE. `capacity`: GShard's masks of tokens, experts and slots.
  * Experts that are modules with weights of their own: `unrolled`, each with its column of the gate, added up; `masked`, each
  * where it was chosen; `together`, put side by side first; `gathered`, of these the chosen ones. `three`: gates, activations and
@@ -38,7 +38,7 @@ export interface ExpertSizes {
   readonly experts: number;
   readonly chosen: number;
   readonly layers: number;
-  /** What the first expert's score has besides: far above 0 every token chooses it. */
+  /** Bias of the first expert's score: far above 0 every token chooses it. */
   readonly bias?: number;
   /** Layers begin with attention, so that there is a sequence; they do by default. */
   readonly attends?: boolean;

@@ -1,6 +1,6 @@
 /**
- * @file Images cut in space train as one rank does: losses over 20 steps, every gradient, weights, momentum and running
- * statistics; counted bytes and the counted peak are the predicted ones, and borders are exchanged.
+ * @file Images sharded in space train as one rank does: losses over 20 steps, every gradient, weights, momentum and running
+ * statistics; counted bytes and the counted peak are the predicted ones, and halos are exchanged.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -32,7 +32,7 @@ export async function checkInterleaved(
 }
 
 /**
- * Whether each collective within a micro-batch but those of the last turn waits behind something that the other half computes.
+ * Whether some collectives of each half of a micro-batch are under way while the other half computes.
  */
 export function isInterleaved({ program }: Trained): boolean {
   const lists = program.stages.flatMap(({ phases }) => Object.values(phases));

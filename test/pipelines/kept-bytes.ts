@@ -1,6 +1,6 @@
 /**
- * @file What ranks keep of parameters, optimizer state and accumulated gradients, and how many bytes of whole parameters are
- * there at a time while a step runs: read off the lowered stages by names and lifetimes, not by what planned them.
+ * @file Bytes of parameters, optimizer state and accumulated gradients on ranks, and bytes of whole parameters at a time
+ * while a step runs: read off the lowered stages by names and lifetimes, not taken from the planner.
  */
 import { isAccumulator } from '../../src/ir/ops/accumulate.js';
 import type { LoweredStage } from '../../src/partition/lower-stages.js';

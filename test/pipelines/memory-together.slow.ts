@@ -1,7 +1,7 @@
 /**
- * @file What saves memory, together: each ZeRO level with and without recompute, offload and buckets, on the stages of a
- * pipeline. Losses and state are those of one rank; of every plan ranks count the peak, the bytes sent and those kept outside
- * that it predicts; and recompute and offload each take from the fullest rank at every level.
+ * @file Savings of memory together: each ZeRO level with and without recompute, offload and buckets, on the stages of a
+ * pipeline. Losses and state are those of one rank; ranks count the peak, the bytes sent and those kept outside that each plan
+ * predicts; and recompute and offload each lower the peak of the fullest rank at every level.
  */
 import test from 'ava';
 import { type Asked, alone, type Pipeline, type Task, type Trained, train } from './compiled-training.js';

@@ -1,5 +1,5 @@
 /**
- * @file What each schedule promises to have in flight, by the instructions of the program; and what a step holds of state.
+ * @file Micro-batches that each schedule has in flight, by the instructions of the program; and the state that a step holds.
  */
 import test from 'ava';
 import { programOf } from '../../src/codegen/program-of.js';

@@ -1,7 +1,7 @@
 /**
- * @file Small models whose stages hang together in every way there is: skips over several stages, an encoder that all layers of a
- * decoder read, a table that several layers share, one product after the other with one weight, residual branches, a recurrence,
- * results that have nothing in common.
+ * @file Small models whose stages depend on each other in every way there is: skips over several stages, an encoder that all
+ * layers of a decoder read, a table that several layers share, one matmul after the other with one weight, residual branches, a
+ * recurrence, results that have nothing in common.
  */
 import { writeFileSync } from 'node:fs';
 import { dropout as dropped, floats, GraphBuilder } from '../../models/builder.js';
@@ -236,7 +236,7 @@ function sinks(): Graph {
   return builder.build();
 }
 
-/** Layers that drop elements between two products, and the sum of their branches. */
+/** Layers that drop elements between two matmuls, and the sum of their branches. */
 function dropout(): Graph {
   const builder = new GraphBuilder('dropout', 12);
   let state = builder.input('x', 'float32', [BATCH, WIDTH]);

@@ -1,5 +1,5 @@
 /**
- * @file What holds of every program that keeps something outside of its devices, against the same program that keeps all on them.
+ * @file Properties of every program that offloads from its devices, against the same program that keeps all on them.
  */
 import type { ExecutionContext } from 'ava';
 import { type Pipeline, type Task, type Trained, train } from './compiled-training.js';

@@ -93,7 +93,7 @@ test('what is exchanged once a step keeps the order of the whole graph on every 
       return { ...stage, phases: { ...stage.phases, update } };
     }),
   };
-  // What is exchanged in another order than the stages' own is read too early, or waited for on both sides.
+  // Transfers in another order than the stages' own are read too early, or waited for on both sides.
   t.regex(
     checkProgram(reversed) ?? '',
     /^(stages wait for one another: .*phase update|stage 0: phase update: .*not live)/,

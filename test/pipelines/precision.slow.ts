@@ -12,7 +12,7 @@ const STEPS = 20;
 const MICRO_BATCHES = 4;
 const PLANS: readonly Partial<Pipeline>[] = [{ stages: 2 }, { stages: 2, dp: 2 }, { tp: 2 }, { stages: 2, tp: 2 }];
 
-/** What is compared: each list is one quantity. */
+/** The compared quantities: each list is one. */
 type Measured = ReadonlyMap<string, readonly number[]>;
 
 type Precision = NonNullable<NonNullable<Task['training']>['precision']>;

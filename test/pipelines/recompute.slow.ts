@@ -1,6 +1,6 @@
 /**
- * @file Recompute of a small GPT on every mesh and under every schedule, over 20 steps: of its kinds every second, in turn; and
- * of other models a kind on every second.
+ * @file Recompute of a small GPT on every mesh and under every schedule, over 20 steps: every second kind on each, in turn; and
+ * every second pair of a mesh and another model, with one kind.
  */
 import test from 'ava';
 import { thinned } from '../selection.js';

@@ -40,7 +40,7 @@ slow('layers that keep their inputs alone, on two stages of two ranks', async (t
   const task = { model: 'gpt', microBatches: 4 } as const;
   const [full] = await checkRecompute(t, task, { ...MESHES['f-then-b'], tp: 2 }, ['full'], STEPS);
   t.true(full?.freed.every((bytes) => bytes > 0));
-  // Of each micro-batch in flight the first stage, of two layers, keeps what enters each.
+  // For each micro-batch in flight the first stage, which has two layers, stores the input of each.
   t.deepEqual(keptForBackward(full?.program.stages[0] as ProgramStage), ['/Add_output', '/h.0/mlp/Add_output']);
 });
 

@@ -1,5 +1,5 @@
 /**
- * @file What holds of a program that recomputes, against the same without and against one rank.
+ * @file Properties of a program that recomputes, against the same without recomputation and against one rank.
  */
 import type { ExecutionContext } from 'ava';
 import { alone, type Pipeline, type Task, type Trained, train } from './compiled-training.js';
@@ -46,9 +46,9 @@ export async function checkRecompute(
     t.true(Math.max(...apart) <= ROUNDING, `${recompute}: ${Math.max(...apart)}`);
     t.deepEqual(again.peaks.counted, again.peaks.predicted, recompute);
     const freed = kept.peaks.counted.map((bytes, stage) => bytes - (again.peaks.counted[stage] ?? 0));
-    // What it frees is said of the same strategies; where others cost less with it, the two plans hold other blocks.
+    // The freed bytes are predicted for the same strategies; where others cost less with recompute, the plans have other shards.
     if (strategies(again) === strategies(kept))
-      // Where there is nothing of the kind nothing is cloned, and nothing is said.
+      // Where there is nothing of the kind, nothing is cloned and no freed bytes are predicted.
       t.deepEqual(again.freed.length > 0 ? again.freed : freed.map(() => 0), freed, recompute);
     t.log(`${recompute}: ${freed.join(' ')} of ${kept.peaks.counted.join(' ')} bytes less`);
     all.push(again);

@@ -15,7 +15,7 @@ const STEPS = 20;
 
 interface Choice extends Required<Pick<Pipeline, 'spMethod' | 'dp' | 'sp' | 'tp' | 'ep' | 'stages'>> {
   readonly model: (typeof MODELS)[number];
-  /** Of experts that take a share of the tokens; `whole`: of all. */
+  /** Capacity factor of experts; `whole`: they take all tokens. */
   readonly capacity: number | 'whole' | null;
   readonly dispatch: Dispatch;
 }

@@ -62,7 +62,7 @@ for (const [task, pipeline] of EVERYTHING ? CASES : CASES.slice(0, 2)) {
   });
 }
 
-/** Of four layers on four ranks: keys and values in forward; those and their gradients in backward. */
+/** Sends of four layers on four ranks: keys and values in forward; those and their gradients in backward. */
 const RING_SENDS = { forward: 4 * 3 * 2, backward: 4 * 3 * 4 };
 
 function sendsOfRing({ lowered }: Trained): Readonly<Record<'forward' | 'backward', number>> {

@@ -35,7 +35,7 @@ for (const each of thinned(sequenceCases(), 3))
     if (each.model === 'documents' && each.method === 'ring') t.is(trained.plan.sequence?.order, 'zigzag');
   });
 
-/** Of what one rank holds, times the ranks. Keys and values gathered, and operands of products over tp, are there whole. */
+/** Activations of a rank times the ranks, over one rank's. Gathered keys and values, and operands of tp matmuls, are whole. */
 const MOST: Readonly<Record<SequenceMethod, readonly [two: number, four: number, eight: number]>> = {
   ulysses: [1, 1, 1],
   ring: [1, 1, 1],

@@ -1,6 +1,6 @@
 /**
- * @file Each way to share out a sequence, in each model, on two and four ranks and beside dp, tp and pp: two steps of training
- * against one rank. What docs/reference/sequences.md shows of them, and sequence-methods.slow.ts holds.
+ * @file Each way to shard a sequence, in each model, on two and four ranks and beside dp, tp and pp: two steps of training
+ * against one rank. docs/reference/sequences.md shows the results, and sequence-methods.slow.ts checks them.
  */
 import { annotationsOf } from '../../src/api/index.js';
 import { peakMemory } from '../../src/api/reports/peak-memory.js';
@@ -11,13 +11,13 @@ import { difference, worstDifference } from './difference.js';
 import type { ModelName } from './models.js';
 import { pairwise } from './pairwise.js';
 
-/** A method of `--sp`, or Megatron's: tp, with the sequence shared out between its products. */
+/** A method of `--sp`, or Megatron's: tp, with the sequence sharded between its matmuls. */
 export type SequenceMethod = Exclude<SpMethod, 'auto'> | 'megatron';
 
 export const METHODS: readonly SequenceMethod[] = ['megatron', 'ulysses', 'ring', 'gather'];
 
 interface SequenceModelText {
-  /** What is particular about it. */
+  /** The particular property of the model. */
   readonly says: string;
   /** Its layers' modules, as a glob. */
   readonly layers: string;
@@ -44,8 +44,8 @@ const ALONE: readonly SequenceDegrees[] = ['n 2', 'n 4'];
 const COMBINED: readonly SequenceDegrees[] = ['dp 2, n 2', 'tp 2, n 2', 'pp 2, n 2'];
 
 /**
- * Models that are trained beside dp, tp and pp by every method; of the others every pair of model, method and degrees in some
- * case.
+ * Models that are trained beside dp, tp and pp by every method; for the others, every pair of model, method and degrees is in
+ * some case.
  */
 const ALL_DEGREES: ReadonlySet<SequenceModel> = new Set(['llama', 'grouped-operators', 'cross-attention']);
 
@@ -78,9 +78,9 @@ function everyMethod(model: SequenceModel, all: readonly SequenceDegrees[]): rea
 
 /** How far a case is from one rank. */
 export interface SequenceResult {
-  /** Relative to the largest: of the losses. */
+  /** Difference of the losses, relative to the largest. */
   readonly loss: number;
-  /** Of an element of any weight or moment, relative to its tensor's largest: both are linear in the gradients. */
+  /** Difference of an element of any weight or moment, relative to its tensor's largest: both are linear in the gradients. */
   readonly gradient: number;
   readonly trained: Trained;
 }
@@ -110,7 +110,7 @@ function pipelineOf(method: SequenceMethod, degrees: SequenceDegrees): Partial<P
   return { ...beside, ...stages, ...ranksOf(method, count) };
 }
 
-/** What is computed position by position between the products has the sequence on tp. */
+/** Pins that put the sequence on tp in position-wise operators between the matmuls. */
 function alongSequence(layers: string): Asked {
   return { annotations: annotationsOf({ version: 1, pins: [{ match: { module: layers }, style: 'sequence' }] }) };
 }

@@ -1,5 +1,5 @@
 /**
- * @file What each method of sequence parallelism is predicted to take, over heads, positions and nodes.
+ * @file Predicted time and memory of each method of sequence parallelism, over heads, positions and nodes.
  */
 import { join } from 'node:path';
 import { compile } from '../../src/api/compile.js';

@@ -1,6 +1,6 @@
 /**
- * @file Parameter-server mode of one task under given degrees against one rank and against all-reduce: what `server.test.ts` and
- * `server.slow.ts` hold of each.
+ * @file Parameter-server mode of one task under given degrees against one rank and against all-reduce: the properties that
+ * `server.test.ts` and `server.slow.ts` check.
  */
 import type { ExecutionContext } from 'ava';
 import { actionsOf } from '../../src/partition/placed-actions.js';
@@ -28,7 +28,7 @@ export async function checkServer(t: ExecutionContext, task: Task, pipeline: Pip
   return all;
 }
 
-/** What each rank counts is what is predicted of it; the plan's peaks are the servers'. */
+/** Each rank counts the bytes that are predicted for it; the plan's peaks are the servers'. */
 export function checkRanks(t: ExecutionContext, trained: Trained): void {
   const { sent, peaks, sentByRank, peakByRank, lowered, schedule, program } = trained;
   t.deepEqual(sent.counted, sent.predicted);

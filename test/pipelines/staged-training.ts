@@ -33,7 +33,7 @@ import { makeRedistributor } from '../../src/sharding-propagation/redistribution
 import { stageMeshes } from '../../src/sharding-propagation/stage-meshes.js';
 import type { Left } from './difference.js';
 
-/** What a pipeline is to be. */
+/** A pipeline to train. */
 export interface Pipeline {
   readonly kind: ScheduleKind;
   readonly stages: number;
@@ -43,11 +43,11 @@ export interface Pipeline {
   readonly tp?: number;
   /** The mesh of each stage, where they differ. */
   readonly meshes?: string;
-  /** What the repeated layers recompute; of a model without any, the whole model. */
+  /** Recomputation of the repeated layers; in a model without any, of the whole model. */
   readonly recompute?: RecomputeKind;
 }
 
-/** What a run leaves. */
+/** Results of a run. */
 export interface Trained extends Left {
   readonly program: Program;
   /** Per stage, bytes at the fullest moment of a rank. */
@@ -55,7 +55,7 @@ export interface Trained extends Left {
 }
 
 /**
- * Clipping is active from the first step on. Momentum and weights are linear in gradients, so that they tell an error of one as
+ * Clipping is active from the first step on. Momentum and weights are linear in gradients, so that they show an error of one as
  * it is; Adam would make a step of full size of the rounding of a gradient that is zero.
  */
 const TRAINING: Training = {

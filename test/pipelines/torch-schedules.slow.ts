@@ -57,7 +57,7 @@ run('PyTorch checks and simulates schedule.csv of 45 lowered pipelines and more'
     asked.push({ text, stages, microBatches, parts: stages * chunks });
   }
   t.true(asked.length >= 45);
-  // A receive that its forward would need is missing: PyTorch does tell wrong schedules.
+  // A receive that its forward would need is missing: PyTorch does detect wrong schedules.
   asked.push({ text: '0F0,0SEND_F0,0RECV_B0,0B0\n1F0,1B0,1SEND_B0\n', stages: 2, microBatches: 1, parts: 2 });
   const { stdout, stderr } = spawnSync(
     process.env['AUTOPAR_PYTHON'] || 'python3',

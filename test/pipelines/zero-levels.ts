@@ -1,5 +1,5 @@
 /**
- * @file ZeRO levels of one task under given degrees against one rank: what `zero.test.ts` and `zero.slow.ts` hold of each.
+ * @file ZeRO levels of one task under given degrees against one rank: properties that `zero.test.ts` and `zero.slow.ts` check.
  */
 import type { ExecutionContext } from 'ava';
 import { alone, type Task, type Trained, train } from './compiled-training.js';
@@ -16,7 +16,7 @@ export type Level = (typeof LEVELS)[number];
 
 /**
  * Losses over 20 steps with clipping active, every gradient (momentum after the first step) and state are those of one rank;
- * bytes and peaks that ranks count are those predicted; what ranks keep falls by what each level cuts.
+ * bytes and peaks that ranks count are those predicted; memory on ranks falls by the tensors that each level shards.
  */
 export async function checkLevels(
   t: ExecutionContext,
@@ -34,21 +34,21 @@ export async function checkLevels(
     t.is(all.plan.requested?.zero, zero);
     kept.set(zero, keptBytes(all.lowered));
     const { most, layer } = gatheredBytes(all.lowered);
-    // Outside of layers an operator is one: what it reads is there while gathers of the next two are under way.
+    // Outside of layers, each operator counts as a layer: its operands are there while gathers of the next two are under way.
     const atOnce = all.plan.layerClasses.length > 0 ? 2 : 3;
     t.true(zero < 3 || most <= atOnce * layer, `zero ${zero}, ${most} B of whole parameters, ${layer} B a layer`);
   }
   for (const part of ['state', 'accumulator', 'parameter'] as const) {
     const of = (isCut: boolean) =>
       levels.filter((level) => level >= CUT_FROM[part] === isCut).map((level) => kept.get(level)?.[part] ?? 0);
-    // A tiny tensor stays whole, or lies on another axis.
+    // A tiny tensor stays whole, or is sharded over another axis.
     const [whole, cut] = [of(false), of(true)];
     for (const bytes of cut) for (const other of whole) t.true(bytes <= 0.6 * other, `${part}: ${bytes} of ${other} B`);
     for (const same of [whole, cut]) t.true(Math.max(0, ...same) <= 1.15 * Math.min(...same), `${part}: ${same} B`);
   }
 }
 
-/** The level from which on a part is cut. */
+/** The level from which on a part is sharded. */
 const CUT_FROM = { state: 1, accumulator: 2, parameter: 3 } as const;
 
 export function checkCounted(t: ExecutionContext, { sent, peaks }: Trained, what: string): void {

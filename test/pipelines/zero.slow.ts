@@ -15,7 +15,7 @@ const DEGREES: readonly (readonly [degrees: Degrees, microBatches: number])[] = 
   [{ kind: 'zero-bubble', stages: 2, dp: 2 }, 2],
 ];
 
-// Pairwise: each model under two of the degrees, in turn; the second time with optimizer states cut, and with all.
+// Pairwise: each model under two of the degrees, in turn; the second time with optimizer states sharded, and with everything.
 for (const [index, model] of MODELS.entries()) {
   for (const [place, levels] of [
     [index, LEVELS],

@@ -47,7 +47,7 @@ slow(
       const { most, layer } = gatheredBytes(trained.lowered);
       t.true(most > 0);
       t.true(most <= 2 * layer, `${most} B of ${layer} B a layer`);
-      // Of the rank's shard and these is all that it holds of parameters; a scalar and what dp does not divide stay whole.
+      // The rank's shard and these are all its parameters; a scalar and tensors that dp does not divide stay whole.
       const { parameter } = keptBytes(trained.lowered);
       t.true(parameter <= whole / 4 + 16, `${parameter} B of ${whole} B`);
     }

@@ -133,7 +133,7 @@ function wholeOf(layout: ProgramLayout): { shape: number[]; whole: Int32Array } 
   return { shape, whole: Int32Array.from({ length: elementCount(shape) }, (_, index) => index + 1) };
 }
 
-/** Digit by digit: the element's index in mixed radix over all pieces, each digit in the rank's part of its piece. */
+/** Digit by digit: the element's index in mixed radix over all pieces, each digit in the rank's shard of its piece. */
 function owns(layout: ProgramLayout, element: number, rank: number): boolean {
   let rest = element;
   return layout.dims

@@ -22,7 +22,7 @@ const MESH: readonly ProgramAxis[] = [
 
 const SHAPE = [12, 10, 5];
 
-/** Cuts of the tensor's dimensions: whole, inside of pieces, over both axes, padded, in zig-zag order. */
+/** Shardings of the tensor's dimensions: whole, inside of pieces, over both axes, padded, in zig-zag order. */
 const DIMENSIONS: readonly (readonly Readonly<Record<string, unknown>>[])[] = [
   [
     { pieces: [[12]] },

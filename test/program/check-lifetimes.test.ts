@@ -1,6 +1,6 @@
 /**
- * @file What belongs to the step and is made anew by each micro-batch is read by none but the micro-batch that made it last: in
- * halves and in pipelines micro-batches overlap.
+ * @file A tensor that belongs to the step and is made anew by each micro-batch is read only by the micro-batch that made it last:
+ * in halves and in pipelines micro-batches overlap.
  */
 import test from 'ava';
 import { lifetimeFlaw } from '../../src/program/check-lifetimes.js';

@@ -1,6 +1,6 @@
 /**
  * @file Corruptions of every shipped model's lowered graphs (partition/graph-corruptions.ts), drawn evenly from each kind, are
- * refused by the checker of sharded graphs; of every corruption of its program (corruptions.ts) none passes the check of types.
+ * refused by the checker of sharded graphs; no corruption of its program (corruptions.ts) passes the check of types.
  */
 import test from 'ava';
 import { checkProgram } from '../../src/program/check-program.js';
@@ -8,7 +8,7 @@ import { refused } from '../partition/graph-corruptions.js';
 import { corruptionsOf } from './corruptions.js';
 import { SHIPPED } from './shipped-programs.js';
 
-/** Of each kind and stage. The programs are many: their layouts differ, and so the places that are drawn. */
+/** Most corruptions of each kind and stage. The programs are many: their layouts differ, and so the places that are drawn. */
 const MOST = 6;
 
 for (const { name, lowered: made } of SHIPPED)

@@ -13,7 +13,7 @@ import type {
 
 /** One wrong program. */
 export interface Corrupted {
-  /** What kind of mistake it is, the same for all collectives, transfers or tensors. */
+  /** The kind of mistake, the same for all collectives, transfers or tensors. */
   readonly kind: string;
   readonly where: string;
   readonly program: Program;
@@ -231,7 +231,7 @@ function* ofTransfer(at: Place, transfer: Transfer): Generator<readonly [string,
   yield ['a transfer dropped at both ends', { ...program, stages: program.stages.map(lists) }];
 }
 
-/** Of copies between memories. */
+/** Corruptions of copies between memories. */
 function* ofCopy(at: Place, copy: Copy): Generator<readonly [string, Program]> {
   const { program, position, index } = at;
   const stage = program.stages[index] as ProgramStage;

@@ -34,7 +34,7 @@ const TRAININGS: Readonly<Record<string, Training | null>> = {
     microBatches: 2,
   },
 };
-/** What is asked besides, of training in micro-batches where an axis communicates so. */
+/** Further requests, for training in micro-batches where an axis has such collectives. */
 const WORDS: readonly (PlanRequest & { readonly name: string; readonly over: 'dp' | 'tp' | null })[] = [
   { name: '', over: null },
   { name: ', in buckets', over: 'dp', bucket: 20_000 },
@@ -48,13 +48,13 @@ const PIPELINES: readonly Pipeline[] = [
   { kind: 'f-then-b', stages: 2, microBatches: 2, dp: 2, tp: 2, recompute: 'full' },
 ];
 
-/** What is asked of training in micro-batches on two replicas. */
+/** Requests for training in micro-batches on two replicas. */
 const ASKED = [
   { offload: 'all:disk' },
   { offload: 'optimizer,parameters', zero: 3 },
   { zero: 3, bucket: 20_000 },
 ] as const satisfies readonly PlanRequest[];
-/** Images cut in space. */
+/** Images sharded in space. */
 const HALOS = ['cnn-tiny, training in micro-batches, sp 2', 'cnn-tiny, training in micro-batches, sp 4'];
 /** With a parameter server. */
 const SERVED = [
@@ -62,7 +62,7 @@ const SERVED = [
   { what: 'training', dp: 4, tp: 1, bucket: 20_000 },
 ] as const;
 
-/** Trained without stages, every second product and what is cheap made again. */
+/** Trained without stages, every second matmul and cheap operators recomputed. */
 const RECOMPUTED = 'operators';
 
 /** All of them; most are of several seconds. */

@@ -48,7 +48,7 @@ const MESHES = [
 
 const STEPS = 20;
 
-/** Relative; of weights norm-wise. */
+/** Relative tolerance; norm-wise for weights. */
 const TOLERANCE = 1e-4;
 
 /** One model, trained once. */
@@ -66,7 +66,7 @@ export interface Comparison {
   /** The largest of a weight, norm-wise. */
   readonly weights: number;
   readonly compared: number;
-  /** What differs by more than rounding, in words; empty where nothing does. */
+  /** Differences beyond rounding, in words; empty if there are none. */
   readonly faults: readonly string[];
 }
 

@@ -1,5 +1,5 @@
 /**
- * @file What both of PyTorch's exporters make of modules with parameters and buffers of every kind: autopar trains the elements
+ * @file Exports by both of PyTorch's exporters of modules with parameters and buffers of every kind: autopar trains the elements
  * that the module calls parameters, and no others, and its losses are PyTorch's.
  */
 import { execFileSync } from 'node:child_process';

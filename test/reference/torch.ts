@@ -17,7 +17,7 @@ export type TorchLoss =
   /** An output of one element. */
   | { readonly kind: 'output'; readonly output: string }
   /**
-   * The mean over labels that count. Classes lie on `classAxis`: the last of three dimensions, else the second, by default.
+   * The mean over labels that count. Classes are on `classAxis`: the last of three dimensions, else the second, by default.
    * `labels` and `weight` (of classes) name arrays of the job.
    */
   | {
@@ -48,7 +48,7 @@ export interface TorchOptimizer {
 export interface TorchModel {
   /** A file, or its bytes (with all weights inside). */
   readonly model: string | Uint8Array;
-  /** What all floating-point numbers become; left out: as the file has them. */
+  /** The type of all floating-point numbers; left out: as the file has them. */
   readonly dtype?: 'float32' | 'float64';
   /** Initializers, constants or inputs that have gradients; `all`: floating-point ones of the file of more than one element. */
   readonly parameters?: 'all' | readonly string[];
@@ -107,7 +107,7 @@ export interface TorchTrained {
   readonly scales: readonly number[];
 }
 
-/** The reference lacks an operator or a feature; other errors are faults. */
+/** The reference lacks an operator or a feature; other errors are bugs. */
 export class TorchLacks extends Error {}
 
 const SCRIPT = resolve('test/reference/onnx_in_torch.py');
@@ -171,7 +171,7 @@ export class Torch {
     child.stderr.setEncoding('utf8').on('data', (text: string) => {
       this.#said.push(text);
     });
-    // A process that ended is told of when its answer is missing.
+    // A process that ended is detected when its answer is missing.
     child.stdin.on('error', () => {});
   }
 

@@ -119,7 +119,7 @@ export interface PlacedCase {
   readonly shapeOf: (name: string) => readonly number[];
 }
 
-/** Parameters by place (docs/training.md): what the file merged is parted, what it stores twice is one. */
+/** Parameters by place (docs/training.md): weights that the file merged are split, a weight that it stores twice is one. */
 export function placedCase({ file, imported, turned, stored }: TrainingCase): PlacedCase {
   const { graph, trained } = trainingForm(imported, { trainMode: 'as-exported' });
   const shapeOf = (name: string) => typeOf(graph, name).shape;
@@ -142,8 +142,8 @@ function asWritten(graph: Graph): Pick<PlacedCase, 'model' | 'turned'> {
 }
 
 /**
- * Names of trained matrices that import holds the other way round than the file does (the weight of a Gemm with transB), told by
- * their values, since square ones have one shape both ways.
+ * Names of trained matrices that import holds the other way round than the file does (the weight of a Gemm with transB), found
+ * by their values, since square ones have one shape both ways.
  */
 async function turnedWeights(source: SourceGraph, { graph }: ImportedModel): Promise<ReadonlySet<string>> {
   const found = new Set<string>();

@@ -35,7 +35,7 @@ interface Form {
   readonly loose?: RegExp;
 }
 
-/** What a mesh made of it. */
+/** Results of training on a mesh. */
 interface Run {
   readonly graph: Graph;
   readonly arrays: Arrays;
@@ -54,7 +54,7 @@ const FORMS: readonly Form[] = [
   },
   {
     name: 'gpt',
-    // What is added to all keys alike moves no score.
+    // A number that is added to all keys alike moves no score.
     loose: /attn\.c_attn\.bias$/,
     build: () => gpt('gpt', { batch: 4, sequence: 8, layers: 2, width: 16, heads: 2, vocabulary: 32, dropout: 0.1 }, 4),
   },
@@ -201,14 +201,14 @@ function statisticsIn(graph: Graph): readonly string[] {
   return graph.state.flatMap(({ input }) => (/running_(mean|var)/.test(input) ? [input] : []));
 }
 
-/** Parameters of the author's model: what is neither a statistic nor a constant. */
+/** Parameters of the author's model: all weights but statistics and constants. */
 function parametersIn(graph: Graph): readonly string[] {
   return [...graph.weights].flatMap(([name, { role }]) =>
     role === 'parameter' && !/running_(mean|var)/.test(name) ? [name] : [],
   );
 }
 
-/** What every dropout of the author's model keeps in a step, as the reference takes it. */
+/** Elements that every dropout of the author's model keeps in a step, as the reference takes them. */
 function masksOf(graph: Graph, step: number): Arrays {
   const dropouts = graph.nodes.filter(({ op }) => op === 'Dropout');
   return Object.fromEntries(
@@ -222,7 +222,7 @@ function masksOf(graph: Graph, step: number): Arrays {
   );
 }
 
-/** What a step took from a weight. */
+/** The change of a weight by a step: before minus after. */
 function moved(graph: Graph, weight: string, after: ConstantTensor): ConstantTensor {
   const before = graph.initial?.get(weight);
   if (before?.source.kind !== 'inline') throw new Error(`${weight} has no first value`);

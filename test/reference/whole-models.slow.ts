@@ -22,7 +22,7 @@ import {
 
 const STEPS = 10;
 
-/** Norm-wise and relative, per parameter; of the loss too. */
+/** Norm-wise, relative tolerance per parameter; of the loss too. */
 const TOLERANCE = 1e-4;
 /** In a model of half precision, whose numbers have eleven bits. */
 const HALF_TOLERANCE = 5e-3;
@@ -119,11 +119,11 @@ async function compareSteps(
     },
   } as const;
   const fine = await torch.train({ ...job, dtype: 'float64' });
-  // What PyTorch's own float32 (or the file's precision) leaves open: where a gradient is zero but for rounding, Adam's
+  // The error of PyTorch's own float32 (or of the file's precision): where a gradient is zero but for rounding, Adam's
   // steps are those of the rounding.
   const coarse = await torch.train(job);
   const tolerance = item.half ? HALF_TOLERANCE : TOLERANCE;
-  /** Half precision has no 1e-8: as PyTorch's divisor it is zero, and its parameters are no numbers. */
+  /** Half precision has no 1e-8: as PyTorch's divisor it is zero, and its parameters are NaN. */
   const given = (rounding: number) => (item.half && Number.isNaN(rounding) ? 0 : rounding);
   t.is(own.losses.length, STEPS);
   for (const [step, loss] of fine.losses.entries()) {

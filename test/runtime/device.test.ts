@@ -1,5 +1,5 @@
 /**
- * @file Backends in processes of their own: what they compute, and how they end. The CPU's kernels run in such a process on every
+ * @file Backends in processes of their own: their results, and how they end. The CPU's kernels run in such a process on every
  * machine; WebGPU's where there is a driver.
  */
 import { spawnSync } from 'node:child_process';

@@ -1,6 +1,6 @@
 /**
  * @file Emulated ranks: no weights, no values, the same instructions, bytes and memory as ranks that compute; and in an order of
- * events that follows from what segments and links are said to take.
+ * events that follows from the stated times of segments and links.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -37,7 +37,7 @@ test.serial('emulated ranks count what computing ranks count, without weights', 
   }
 });
 
-/** A transport that keeps what it is handed, and hands out what it is told. */
+/** A transport that records the blocks it is given, and returns the given times. */
 function carrier(times: readonly number[]): Transport & { readonly sent: number[] } {
   const sent: number[] = [];
   return {
@@ -66,7 +66,7 @@ test('a collective ends after its last member began, and what the ring and the l
   };
   transport.start(call, new Uint8Array());
   transport.wait(call, new Uint8Array());
-  // Two turns of 1 ms, and half of 3 MB twice.
+  // Two ring steps of 1 ms, and half of 3 MB twice.
   t.true(Math.abs(clock.current - began - (0.004 + 0.002 + 0.003)) < 1e-9);
   clock.pass(0.001);
   t.true(Math.abs(clock.current - began - 0.01) < 1e-9);

@@ -89,7 +89,7 @@ test.serial('state is exchanged, read and written; its first zeros are in no fil
   await session.write({ w: float32([10, 20, 30, 40], [4]) });
   t.deepEqual(floats((await session.step()).outputs.y), [20, 40, 60, 80]);
   t.deepEqual(floats((await session.read(['w'])).w), [11, 22, 33, 44]);
-  // Of 8 bytes each: w, x and next at first; x is gone when y is there.
+  // Tensors of 8 bytes each: w, x and next at first; x is gone when y is there.
   t.is((await session.step()).ranks[0]?.peakBytes, 24);
   for (const [names, code] of [
     [['y'], 'unknown-tensor'],

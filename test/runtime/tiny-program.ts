@@ -33,7 +33,7 @@ export interface TinyNode {
   readonly outputs: readonly string[];
 }
 
-/** An ONNX file; `weights` are initializers whose data lies at the external location of their own name. */
+/** An ONNX file; `weights` are initializers whose data is at the external location of their own name. */
 export function tinyModel(
   nodes: readonly TinyNode[],
   inputs: readonly TinyValue[],

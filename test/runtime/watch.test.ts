@@ -7,13 +7,13 @@ import { stageOf, tensor } from './tiny-program.js';
 /** A watch that looks as often as it does in a run. */
 interface Watched {
   readonly control: Control;
-  /** Ranks that get no turn. */
+  /** Ranks that get no processor time. */
   readonly starved: Set<number>;
   /** Threads that share a core. */
   readonly crowd: (perCore: number) => void;
   /** Looks until then; the last look's result. */
   readonly until: (milliseconds: number) => Stall | null;
-  /** Gets no turn until then, and looks. */
+  /** Gets no processor time until then, and looks. */
   readonly stoppedUntil: (milliseconds: number) => Stall | null;
 }
 

@@ -1,5 +1,5 @@
 /**
- * @file Schedules of every kind are sound for all p, m and v; what has no schedule is refused; the check finds what is wrong.
+ * @file Schedules of every kind are sound for all p, m and v; sizes without a schedule are refused; the check finds every error.
  */
 import test from 'ava';
 import fc from 'fast-check';

@@ -74,7 +74,7 @@ const pinOn = (node: string, axes: OperatorPin['axes']): OperatorPin => ({
   ...(axes ? { axes } : {}),
 });
 
-/** What a person might write; each leaves the rest to the search. */
+/** Pins that a person might write; each leaves the rest to the search. */
 const PINS: Readonly<Record<'a chain' | 'a diamond', readonly OperatorPin[]>> = {
   'a chain': [
     pinOn('layers.0.up', { n: ['tp'] }),

@@ -6,7 +6,7 @@ import type { Cluster } from '../../src/cost-model/cluster.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { type PlanOptions, plan } from '../../src/search/plan.js';
 
-/** Dynamic programming and the integer program agree where both prove; recursive programming is no cheaper, and bounded. */
+/** Dynamic programming and the integer program agree where both prove; recursive programming is not cheaper, and bounded. */
 export async function checkModes(
   t: ExecutionContext,
   graph: Graph,

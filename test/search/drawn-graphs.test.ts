@@ -20,7 +20,7 @@ interface Draw {
   readonly more: readonly number[];
 }
 
-/** What an operator makes of a tensor of a shape. */
+/** A drawn operator on a tensor of a shape. */
 interface Drawn {
   readonly op: string;
   readonly attributes: Attributes;

@@ -17,7 +17,7 @@ import { rolesOf } from '../../src/sharding-propagation/roles.js';
 import { readersByTensor } from '../../src/strategy/readers.js';
 import { GraphBuilder } from './small-graphs.js';
 
-/** One projection read by two operators whose results are joined: the projection's redistribution is shared. */
+/** One projection read by two operators whose results are joined: the projection's resharding is shared. */
 export function diamond(): Graph {
   const builder = new GraphBuilder();
   const x = builder.input('x', [6, 64]);
@@ -28,7 +28,7 @@ export function diamond(): Graph {
   return builder.build([builder.add('sum', 'Add', [left, total])]);
 }
 
-/** What a plan costs, and the bytes that it needs on a device. */
+/** The cost of a plan, and the bytes that it needs on a device. */
 interface Priced {
   readonly cost: number;
   readonly peak: number;
@@ -65,7 +65,7 @@ export function everyPlan(graph: Graph, mesh: Mesh, cluster: Cluster, { pinned, 
       weights: node.inputs.map((input) => input !== null && graph.weights.has(input)),
       axes: 'roles',
       pinned,
-      // Beside the products, only the softmax is among what does nine tenths of the work.
+      // Beside the matmuls, only the softmax is among the operators that do nine tenths of the work.
       heavy: node.op === 'Softmax',
       hints: new Map(),
       pins: pins.filter((pin) => pin.node === node.name),

@@ -1,5 +1,5 @@
 /**
- * @file `--axes free`: every plan that roles allow is allowed, so that the best is no dearer; and plans that they do not.
+ * @file `--axes free`: every plan that roles allow is allowed, so that the best does not cost more; and plans that they do not.
  */
 import test from 'ava';
 import { parseCluster } from '../../src/cost-model/cluster.js';

@@ -32,7 +32,7 @@ const LIMITS = { tableEntries: 8 ** 6, tableWork: 8 ** 7 };
 
 test('an interruption ends an elimination that has far to go', async (t) => {
   const interruption = new AbortController();
-  // Were the thread not given up, the timer's turn would come when all is done.
+  // If the thread did not yield, the timer would run only when all is done.
   setTimeout(() => interruption.abort(new Error('told to end')), 1);
   const deadline = new Deadline(undefined, interruption.signal);
   const eliminated = eliminateInTurns(grid(5, 120), new TableAlgebra(), LIMITS, deadline);

@@ -37,7 +37,7 @@ const PINNED = new Set<string>();
 const MLP = mlpGraph(6, 64, 96);
 const DIAMOND = diamond();
 
-/** Of the others there are so many plans that writing them all out takes from ten seconds to a minute. */
+/** The others have so many plans that writing them all out takes from ten seconds to a minute. */
 const ENUMERATED = [
   ['two products', twoProducts(), 'local'],
   ['a chain', MLP, 'local'],
@@ -81,8 +81,8 @@ for (const [name, graph, text] of ENUMERATED) {
     for (const limit of limits) {
       const least = all.reduce((cost, plan) => (plan.peak <= limit ? Math.min(cost, plan.cost) : cost), Infinity);
       const { completed, atLeast } = await within(limit);
-      // What sessions and buffers of this machine hold hangs on the whole plan: near the least that any needs the best may be
-      // missed.
+      // The memory of sessions and buffers of this machine depends on the whole plan: near the least that any needs, the best
+      // may be missed.
       if (cluster.local) t.true((completed?.cost ?? Infinity) >= least, `within ${limit}: ${completed?.cost}`);
       else t.is(completed?.cost, least, `within ${limit}`);
       equal += Number(completed?.cost === least);
@@ -198,7 +198,7 @@ for (const [name, made] of [
       t.true(least <= bytes && bytes <= peak, `draw ${draw}: ${bytes} above ${peak}`);
       if (bytes >= peak - constants) equal += 1;
     });
-    // What half of them show holds for the others, and for themselves is all that operators need but constants.
+    // Needs learnt from half of them hold for the others, and for themselves are all that operators need but constants.
     const shown = drawn.filter(
       (states, draw) => draw % 2 === 0 && need.learn(states, needs[draw] as AssignmentNeed, 0),
     ).length;
@@ -271,7 +271,7 @@ slow('where nothing fits, the least figure and what would help are named', async
   t.is(error?.exit, 'noPlan');
   t.regex(error?.message ?? '', /dp 1 tp 2: needs at least \d+ kB of 100 kB on each device/);
   t.regex(error?.hint ?? '', /--memory \d+kB would do.*about \d+/);
-  // What is said to do does.
+  // The suggested memory is enough.
   const [, enough = ''] = /--memory ([\d.]+)kB/.exec(error?.hint ?? '') ?? [];
   await t.notThrowsAsync(
     plan(graph, parseCluster('1x2:a100-sxm-80', undefined), { memoryBytes: Number(enough) * 1e3 }),

@@ -90,7 +90,7 @@ test('with no time at all, propagation makes the plan and says so', async (t) =>
 
 test('with ample time, the time limit changes nothing', async (t) => {
   const graph = mlpGraph(8, 64, 256);
-  // What is held when memory is fullest is told on demand, by functions, and follows from the lowered graph.
+  // The contents of the memory peak are computed on demand, by functions, and follow from the lowered graph.
   const { notes, memory: _held, ...found } = await plan(graph, CLUSTER, { timeLimit: 600 });
   t.deepEqual(notes, []);
   const { notes: _notes, memory: _free, ...free } = await plan(graph, CLUSTER);
@@ -127,7 +127,7 @@ test('the best combinations of degrees are told, the chosen one first', async (t
   t.true((second?.stepNanoseconds ?? 0) >= stepNanoseconds);
   t.deepEqual(second?.peakBytes.length, 1);
   t.is(rejected.find((other) => other.degrees.tp === second?.degrees.tp)?.reason, second?.reason ?? '');
-  // As many digits as it takes to tell the two apart.
+  // As many digits as it takes to distinguish the two.
   const [, slow, best] = /\(([\d.]+) µs against ([\d.]+) µs\)/.exec(second?.reason ?? '') ?? [];
   t.is(slow, ((second?.stepNanoseconds ?? 0) / 1e3).toPrecision(slow?.replace(/^[0.]+|\./g, '').length ?? 3));
   t.not(slow, best);
@@ -198,6 +198,6 @@ test('an interruption ends the search', async (t) => {
   const controller = new AbortController();
   const planning = plan(llamaGraph(SMALL_LLAMA), CLUSTER, { mode: 'ilp', signal: controller.signal });
   setTimeout(() => controller.abort(), 20);
-  // What `signal.throwIfAborted` throws is no Error everywhere.
+  // The value that `signal.throwIfAborted` throws is not an Error everywhere.
   await t.throwsAsync(planning, { any: true, name: 'AbortError' });
 });

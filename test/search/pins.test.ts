@@ -1,5 +1,5 @@
 /**
- * @file The search with pins: what is pinned is kept, the rest is completed at least cost.
+ * @file The search with pins: pinned choices are kept, the rest is completed at least cost.
  */
 import test from 'ava';
 import { parseCluster } from '../../src/cost-model/cluster.js';
@@ -40,7 +40,7 @@ test('pinning the choices of an automatic plan gives that plan back', async (t) 
 
 test('every single pin that an operator allows is kept, and none makes the plan cheaper', async (t) => {
   const graph = mlpGraph(8, 64, 256, 1);
-  // Where a pin lifts roles, they are lifted for all: what is compared with must be free of them too.
+  // Where a pin lifts roles, they are lifted for all: the plan to compare with must be free of them too.
   const free = await plan(graph, CLUSTER, { ...DEGREES, axes: 'free' });
   const { mesh } = free.assignment;
   const questions = operatorQuestions(graph);

@@ -141,7 +141,7 @@ async function runs(t: ExecutionContext, graph: Graph, pins: (nodes: readonly No
 
 const NONE = (): readonly Pin[] => [];
 
-/** The pin on the first product with a weight in a module whose name ends so. */
+/** The pin on the first matmul with a weight in a module whose name ends so. */
 const onFirst = (module: string, factor: string) => (nodes: readonly Node[]) => {
   const node = nodes.find(({ op, name }) => op === 'MatMul' && name.includes(module));
   if (!node) throw new Error(`no product in ${module}`);

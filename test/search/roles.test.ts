@@ -32,7 +32,7 @@ async function imported(name: keyof typeof MODELS): Promise<Graph> {
   return (await importModel(file)).graph;
 }
 
-/** Of each operator: its families, and the factors that each sub-axis lies on in its candidates. */
+/** For each operator: its families, and the factors that each sub-axis is on in its candidates. */
 function placements(graph: Graph, asked: AskedRoles & { readonly dp?: number; readonly tp?: number }) {
   const mesh = innerMesh(asked);
   const questions = operatorQuestions(graph, asked);
@@ -59,7 +59,7 @@ for (const model of ['gpt', 'llama', 'soft-experts', 'moe'] as const) {
       t.true(places.length > 0);
       const taken = places.every((names) => names.length === 1 && factors.sequence.has(names[0] ?? ''));
       const none = places.every((names) => names.every((name) => !factors.sequence.has(name)));
-      // A sequence that the operator cannot cut (a sort along it) is on no candidate.
+      // A sequence that the operator cannot shard (a sort along it) is on no candidate.
       t.true(taken || none, node.name);
       if (factors.batch.size > 0 && !none)
         for (const names of on('dp')) t.true(names.length === 1 && factors.batch.has(names[0] ?? ''), node.name);

@@ -1,5 +1,5 @@
 /**
- * @file Graphs for tests, built by hand: what import would give for an MLP and for a Llama decoder.
+ * @file Graphs for tests, built by hand, as import would give them for an MLP and for a Llama decoder.
  */
 import type { DType } from '../../src/ir/dtype.js';
 import type { Attributes, Graph, Node, TensorType, Weight } from '../../src/ir/graph.js';

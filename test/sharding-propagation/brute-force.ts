@@ -1,5 +1,5 @@
 /**
- * @file The cheapest redistributions found the slow way: every layout of a tensor on a small mesh, every step between two,
+ * @file The cheapest reshardings found the slow way: every layout of a tensor on a small mesh, every step between two,
  * Floyd's relaxation until nothing changes. Shares nothing with the search but the digits of a dimension.
  */
 import { type Digit, joinWhole, piecesOf } from '../../src/sharding-propagation/digits.js';
@@ -22,7 +22,7 @@ export interface AllPairs {
   readonly costs: readonly (readonly number[])[];
 }
 
-/** Cheapest costs between all layouts of a tensor, whichever digits they cut. */
+/** Cheapest costs between all layouts of a tensor, whichever digits they shard. */
 export function allPairs(shape: readonly number[], mesh: Mesh, price: BlockPrice): AllPairs {
   const points = allPoints(shape, mesh);
   const edges = points.map((from) => points.map((to) => edge(from, to, mesh, price)));
@@ -96,7 +96,7 @@ function edge(from: Point, to: Point, mesh: Mesh, price: BlockPrice): number {
   return both ? cost(kind) : Number.POSITIVE_INFINITY;
 }
 
-/** The axes in the order in which they cut one place; '' where none of them cuts; null where they cut several. */
+/** The axes in the order in which they shard one place; '' if none of them shards; null if they shard several. */
 function standTogether(point: Point, names: readonly string[]): string | null {
   const places = point.dims.flatMap((digits, dimension) => {
     let run = 0;
@@ -108,7 +108,7 @@ function standTogether(point: Point, names: readonly string[]): string | null {
   return new Set(places.map(({ place }) => place)).size > 1 ? null : places.map(({ axis }) => axis).join(',');
 }
 
-/** Whether what an axis cuts in `to` lies within one whole digit of `from`, so that equal slices can be sent. */
+/** Whether the range that an axis shards in `to` is within one whole digit of `from`, so that equal slices can be sent. */
 function isInsideBlock(from: Point, to: Point, name: string): boolean {
   const [dimension = '', stride = ''] = roleOf(to, name).split(':');
   const size = to.dims[Number(dimension)]?.find(({ axis }) => axis === name)?.size ?? 1;

@@ -20,7 +20,7 @@ const coordinate = (rank: number, axis: string) => (axis === 'x' ? rank >> 1 : r
 type Layout = HeldLayout['layout'];
 type Pieces = Layout['dims'][number];
 
-/** All ways to cut a dimension by axes of size 2, in their order; every piece is cut by at most one. */
+/** All ways to shard a dimension over axes of size 2, in their order; every piece is sharded over at most one. */
 function cutsOf(size: number, axes: readonly string[]): readonly Pieces[] {
   if (axes.length === 0) return [[{ size, axes: [] }]];
   const result: Pieces[] = [];
@@ -34,7 +34,7 @@ function cutsOf(size: number, axes: readonly string[]): readonly Pieces[] {
   return result;
 }
 
-/** All layouts: each axis cuts a dimension, is partial, or replicates. */
+/** All layouts: each axis shards a dimension, is partial, or replicates. */
 function layouts(): readonly Layout[] {
   const result: Layout[] = [];
   const roles = ['none', 'sum', 'max', 0, 1] as const;
@@ -58,7 +58,7 @@ interface Element {
 
 const text = (element: Element) => `${element.at} ${JSON.stringify(Object.entries(element.parts).sort())}`;
 
-/** The elements of a rank's block in the order of its memory. */
+/** The elements of a rank's shard in the order of its memory. */
 function blockOf({ dims, partial }: Layout, rank: number): readonly Element[] {
   let positions = [0];
   for (const [dimension, pieces] of dims.entries()) {
@@ -78,7 +78,7 @@ function blockOf({ dims, partial }: Layout, rank: number): readonly Element[] {
 
 type Blocks = readonly (readonly Element[])[];
 
-/** What each rank holds behind a collective; null where it has no meaning. */
+/** The shards of all ranks after a collective; null where it has no meaning. */
 function simulate(collective: CollectiveForm, axes: readonly string[], blocks: Blocks): Blocks | null {
   const members = (rank: number) => {
     const group = RANKS.filter((other) =>

@@ -1,5 +1,5 @@
 /**
- * @file Random meshes, shapes and layouts for property tests: a layout is drawn by cutting a whole tensor at random places.
+ * @file Random meshes, shapes and layouts for property tests: a layout is drawn by sharding a whole tensor at random places.
  */
 import fc from 'fast-check';
 import { type Digit, joinWhole, piecesOf } from '../../src/sharding-propagation/digits.js';
@@ -15,7 +15,7 @@ export interface Case {
 
 const CHOICES = fc.array(fc.nat(1000), { minLength: 12, maxLength: 12 });
 
-/** A mesh, a shape that its axes can cut, and two layouts of it. */
+/** A mesh, a shape that its axes can shard, and two layouts of it. */
 export function redistributionCases(sizes: readonly (readonly [number, number])[]): fc.Arbitrary<Case> {
   return casesOf(sizes, fc.array(fc.constantFrom(1, 2, 4, 6, 8, 12, 16), { minLength: 0, maxLength: 3 }), drawLayout);
 }
@@ -67,7 +67,7 @@ function drawUneven(mesh: Mesh, shape: readonly number[], numbers: readonly numb
   return layoutFromFactors(dims, (factor) => factors.get(factor) ?? 1, axes, partial, mesh);
 }
 
-/** Cuts a tensor by some axes of the mesh, at places and in an order that the numbers choose; leaves it partial over others. */
+/** Shards a tensor over some axes of the mesh, at places and in an order that the numbers choose; it is partial over others. */
 function drawLayout(mesh: Mesh, shape: readonly number[], numbers: readonly number[]): Layout {
   let position = 0;
   const draw = (below: number): number => (numbers[position++ % numbers.length] ?? 0) % below;

@@ -1,5 +1,5 @@
 /**
- * @file Roles: the ranks that experts lie on are those that `groups` lists and that a program's mesh has; neighbours where ep is
+ * @file Roles: the ranks that experts are on are those that `groups` lists and that a program's mesh has; neighbours where ep is
  * the fast end of dp · sp, as in Megatron.
  */
 import test from 'ava';

@@ -1,5 +1,5 @@
 /**
- * @file Redistribution steps carried out on real numbers, all ranks at once, by what `stepDetail` says and nothing else.
+ * @file Resharding steps carried out on real numbers, all ranks at once, from `stepDetail` alone.
  */
 import { type Extent, type Layout, localShape } from '../../src/sharding-propagation/layout.js';
 import { deviceCount, groupsOn, indexOn, type Mesh } from '../../src/sharding-propagation/mesh.js';
@@ -7,7 +7,7 @@ import { type ReshardOp, reshardDetail } from '../../src/sharding-propagation/re
 
 export type Block = readonly number[];
 
-/** Every rank's block of a whole tensor, straight from the definition of a layout; partial values sum to the whole. */
+/** Every rank's shard of a whole tensor, straight from the definition of a layout; partial values sum to the whole. */
 export function cutAll(whole: readonly number[], shape: readonly number[], layout: Layout, mesh: Mesh): Block[] {
   return Array.from({ length: deviceCount(mesh) }, (_, rank) => {
     const positions = layout.dims.map((pieces, dimension) =>
@@ -26,7 +26,7 @@ export function cutAll(whole: readonly number[], shape: readonly number[], layou
   });
 }
 
-/** Where a position of a padded dimension lies in the real one; null in the padding. */
+/** The place of a position of a padded dimension in the real one; null in the padding. */
 export function validPosition(position: number, extents: readonly Extent[] | null | undefined): number | null {
   if (!extents) return position;
   let rest = position;

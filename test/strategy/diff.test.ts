@@ -1,5 +1,5 @@
 /**
- * @file What differs between plans, and what it costs; checkpoints for others refused.
+ * @file Differences between plans, and their costs; checkpoints for others refused.
  */
 import test from 'ava';
 import { AutoparError } from '../../src/ir/error.js';

@@ -107,7 +107,7 @@ test('a dimension over several axes has a list of axes per dimension', (t) => {
       [[1, 0], [-1]],
       [[1, 0], [-1]],
     ],
-    // A tensor of one dimension: an empty list tells it from one of two.
+    // A tensor of one dimension: an empty list distinguishes it from one of two.
     [[[1, 0]], [[1, 0], []]],
     [[[1], [0]], [[1, 0]]],
     [[], [[]]],

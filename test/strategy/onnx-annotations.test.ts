@@ -163,7 +163,7 @@ test('annotations by others are pins', async (t) => {
       { match: { node: 'layers.0.down' }, split: { in: [null, [4, 1]] } },
     ],
   });
-  // Without a mesh that one is taken on which axes need not be cut up.
+  // Without a mesh, the one is taken on which axes need not be split.
   t.deepEqual(annotationPins(model, graph, { file: 'x.onnx' }).pins.mesh, { dp: 2, tp: 2 });
   const refuse = t.throws(() => annotationPins(model, graph, { file: 'x', mesh: makeMesh([['tp', 2]]) }), {
     instanceOf: AutoparError,

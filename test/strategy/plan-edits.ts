@@ -1,5 +1,5 @@
 /**
- * @file Single edits of a plan after which it contradicts itself: what a slip of the finger leaves behind.
+ * @file Single edits of a plan after which it contradicts itself, such as typing errors.
  */
 import type { Plan } from '../../src/strategy/plan.js';
 

@@ -1,5 +1,5 @@
 /**
- * @file A plan is checked as a whole wherever it is read: of drawn plans of shipped models, each single edit is refused with its
+ * @file A plan is checked as a whole wherever it is read: in drawn plans of shipped models, each single edit is refused with its
  * place and both values, and the plan as it was written is not.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';

@@ -141,7 +141,7 @@ test('the ranks that are listed hold all that is needed, and none is listed for 
       for (const element of wanted) t.true(held.some((set) => set.has(element)));
       for (const set of held) t.true([...set].some((element) => wanted.has(element)));
       t.is(new Set(held.map((set) => [...set].join())).size, listed.length);
-      // Of the ranks that hold the same, the one that shares the longest run of coordinates, of several the first.
+      // Among ranks that hold the same, the one that shares the longest run of coordinates; the first of several.
       const coordinates = (of: number) =>
         from.deviceMatrix.map((size, axis) => {
           const stride = from.deviceMatrix.slice(axis + 1).reduce((a, b) => a * b, 1);

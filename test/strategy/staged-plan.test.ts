@@ -1,5 +1,5 @@
 /**
- * @file Plans of pipelines: what is written is read and lowered to the same; each edit of a place, a count or the schedule is
+ * @file Plans of pipelines: a written plan is read and lowered to the same; each edit of a place, a count or the schedule is
  * refused with its place and both values, or is another plan that is sound.
  */
 import test from 'ava';
@@ -38,7 +38,7 @@ interface Drawn {
   readonly pp: number;
   readonly dp: number;
   readonly tp: number;
-  /** Every other stage has dp and tp exchanged, or all of its devices on tp. */
+  /** Every other stage has dp and tp swapped, or all of its devices on tp. */
   readonly differ: boolean;
   readonly schedule: (typeof SCHEDULE_KINDS)[number];
   /** Whether micro-batches run as halves. */
@@ -64,7 +64,7 @@ const CHUNKED: readonly string[] = ['interleaved-1f1b', 'interleaved-zero-bubble
 
 async function planned({ model, trains, pp, dp, tp, differ, schedule, halves, ends }: Drawn): Promise<PlannedModel> {
   const imported = await modelOf(model, trains);
-  // Inference has one micro-batch, which is no group to interleave.
+  // Inference has one micro-batch, which is not a group to interleave.
   const hasChunks = CHUNKED.includes(schedule);
   const interleaves = hasChunks && trains;
   const virtualStages = interleaves ? 2 : 1;
@@ -218,7 +218,7 @@ function moves(written: Plan): readonly { readonly name: string; readonly plan: 
           copy.layerClasses = copy.layerClasses.with(index, { ...own, stages });
           if (isCounted) counted(copy, stage, 1 - stage, own.operators ?? 0);
         });
-  // What was asked of the schedule is a pin of the plan.
+  // Requests for the schedule are pins of the plan.
   const unasked = (copy: Editable) => {
     copy.pins = copy.pins.filter((pin) => !/^(schedule|virtual-stages)=/.test(pin));
   };

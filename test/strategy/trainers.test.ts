@@ -1,6 +1,6 @@
 /**
- * @file Plans as flags of Megatron-LM and job configurations of torchtitan: what is carried is the plan's, and what is not is
- * said.
+ * @file Plans as flags of Megatron-LM and job configurations of torchtitan: carried settings are the plan's, and others are
+ * reported.
  */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync } from 'node:fs';

@@ -1,5 +1,5 @@
 /**
- * @file Shardings that an operator would allow and its rule does not offer: found by trying. Operands are cut in two along
+ * @file Shardings that an operator would allow and its rule does not offer: found by trying. Operands are sharded in two along
  * every choice of one dimension each, the operator is run on both halves, and where every result is the halves put together, or
  * their sum, maximum or minimum, that was a legal sharding. (PyTorch's DTensor is validated in the same way.)
  */
@@ -10,16 +10,16 @@ import type { Case } from '../ir/ops/sample.js';
 import { needEntry } from '../ir/ops/simulate.js';
 import { difference } from '../ir/ops/values.js';
 
-/** By operand: the dimension that is cut, or null. */
+/** By operand: the dimension that is sharded, or null. */
 type Choice = readonly (number | null)[];
 
-/** More choices than this are not tried in full: then no more than two operands are cut. */
+/** More choices than this are not tried in full: then no more than two operands are sharded. */
 const CHOICES = 400;
 
 /**
- * Legal shardings over two ranks that the rule of a sample lacks, as text: `0 1 _ -> sum` cuts dimension 0 of the first
+ * Legal shardings over two ranks that the rule of a sample lacks, as text: `0 1 _ -> sum` shards dimension 0 of the first
  * operand and 1 of the second, and results add up. `values` are several draws; all must agree. Operators whose attributes hold
- * sizes have rules that are generated from them, and no halves without new ones: nothing is said of those.
+ * sizes have rules that are generated from them, and no halves without new ones: they are left out.
  */
 export async function missedShardings(
   sample: Case,
@@ -64,7 +64,7 @@ function choicesOf({ inputs }: Case): readonly Choice[] {
   return all.filter((choice) => cuts(choice) > 0);
 }
 
-/** Whether some factor of the rule that may be sharded is what the choice cuts. */
+/** Whether the choice shards a factor of the rule that may be sharded. */
 function isOffered(rule: FactorRule, choice: Choice): boolean {
   return [...rule.factors.values()].some(
     ({ name, kind }) =>

@@ -14,7 +14,7 @@ import { MESHES, strategiesOf } from './strategies.js';
 
 export interface Proof {
   readonly tried: number;
-  /** What went wrong under which strategy; empty where the rule is right. */
+  /** Errors with the strategy that shows each; empty if the rule is right. */
   readonly faults: readonly string[];
 }
 

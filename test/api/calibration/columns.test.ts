@@ -1,5 +1,5 @@
 /**
- * @file Canonical columns: what is written is read again, and what no run says is refused with the field.
+ * @file Canonical columns: written rows are read again, and values that no run can have are refused with the field.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';

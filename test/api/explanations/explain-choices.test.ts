@@ -22,7 +22,7 @@ function folder(t: ExecutionContext): string {
   return made;
 }
 
-/** Two nodes of two devices; what can be twice as fast has its figure here. */
+/** Two nodes of two devices; every figure that the sensitivities double is a parameter here. */
 function clusterFile(
   at: string,
   changed: Partial<Record<'memory' | 'rate' | 'peak' | 'inside' | 'between', number>> = {},

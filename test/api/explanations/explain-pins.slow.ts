@@ -1,6 +1,6 @@
 /**
- * @file What pins cost in whole models, beside planning again with each: attention, convolutions, a step of training, operators
- * of equal layers, a memory limit that binds, a graph that elimination leaves open.
+ * @file The cost of pins in whole models, compared with planning again with each: attention, convolutions, a training step,
+ * operators of equal layers, a memory limit that binds, a graph that elimination leaves open.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,5 +1,5 @@
 /**
- * @file What pins cost, beside planning again with each of them (larger models: explain-pins.slow.ts).
+ * @file The cost of pins, compared with planning again with each of them (larger models: explain-pins.slow.ts).
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

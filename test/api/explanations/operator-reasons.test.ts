@@ -1,5 +1,5 @@
 /**
- * @file What a report says of each operator's sharding, beside what `explain --op` says of the operator alone.
+ * @file A report's reasons for each operator's sharding, compared with `explain --op` of the operator alone.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -70,7 +70,7 @@ test('pins name file and line; of equal layers of which some are pinned, the oth
   const rowOf = ({ operators }: typeof all, operator: string) => operators.find((own) => own.operator === operator);
   const row = rowOf(all, '/h.0/mlp/c_fc/MatMul');
   t.like(row?.why, [{ by: 'pins', operators: row?.count, pins: [source] }]);
-  // What the search chooses alike without a pin on the second layer.
+  // The search chooses these alike without a pin on the second layer.
   const one = await compiled(t, options, '/h.1/mlp/c_fc/MatMul');
   const shared = one.operators.find(({ operator, count }) => count === 2 && operator === '/h.0/mlp/c_fc/MatMul');
   t.like(shared?.why[0], { by: 'pins', operators: 1, pins: [{ line: 4 }] });

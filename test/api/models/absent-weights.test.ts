@@ -10,7 +10,7 @@ import { node, saved, small } from '../../ir/model-maker.js';
 
 const BYTES = 8 * 8 * 4;
 
-/** A product whose weight the model keeps at `location`, in a folder of its own that `prepare` fills. */
+/** A matmul whose weight the model keeps at `location`, in a folder of its own that `prepare` fills. */
 async function modelWith(location: string, prepare: (folder: string) => Promise<unknown>): Promise<string> {
   const weight: TensorProto = {
     name: 'w',

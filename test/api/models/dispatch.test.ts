@@ -37,7 +37,7 @@ async function inFolder<Result>(
   }
 }
 
-/** Multiply-adds of a rank's product with a weight per expert, as rows · columns of its blocks. */
+/** Multiply-adds of a rank's matmul with a weight per expert, as rows · columns of its shards. */
 function products({ nodes, tensors }: ShardedGraph) {
   const shape = (name: string | null | undefined) => tensors.get(name ?? '')?.localShape ?? [];
   return nodes

@@ -1,5 +1,5 @@
 /**
- * @file `writeModel` of the verbs in JavaScript, and training from the file: what is exported has all values.
+ * @file `writeModel` of the verbs in JavaScript, and training from the file: exported models have all values.
  */
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

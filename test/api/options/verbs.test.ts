@@ -34,7 +34,7 @@ test('degrees are options of their own; the older spelling is the same', async (
   t.regex(await refusal(t, compile({ model, dp: 2, degrees: { dp: 2 } }), 'bad-option'), /dp and degrees\.dp/);
 });
 
-// What types refuse is refused when it comes from JavaScript, too.
+// Options that the types refuse are refused from JavaScript, too.
 test('unknown options: the nearest is offered, or where the option belongs', async (t) => {
   // @ts-expect-error no such option
   t.regex(await refusal(t, compile({ model, dpp: 2 }), 'unknown-option'), /'dpp' of compile\(\)\ndid you mean dp\?/);

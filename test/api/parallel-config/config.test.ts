@@ -145,7 +145,7 @@ function lookupGraph(): Graph {
   return builder.build([builder.add('sum', 'Add', [words, kinds])]);
 }
 
-/** By key of the file: what each value does to the options. */
+/** The effect of each value on the options, by key of the file. */
 const KEYS: Readonly<Record<string, (t: ExecutionContext) => Promise<void>>> = {
   use_parallel: async (t) => {
     const off = await configOf({ use_parallel: 'False', 'parallel_config.data_parallel': '4' });

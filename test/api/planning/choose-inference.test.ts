@@ -1,6 +1,6 @@
 /**
- * @file What infers is planned from proposals as training is: stages and experts apart where dp and tp alone do not fit, in programs
- * that are right, and no degrees that are given are faster than what is taken without them.
+ * @file Inference is planned from proposals as training is: stages and separate experts where dp and tp alone do not fit, in
+ * programs that are right; and no given degrees are faster than the ones that are chosen without them.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

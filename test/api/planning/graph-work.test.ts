@@ -54,7 +54,7 @@ test(
   },
 );
 
-/** Of every kind of layer that families have. */
+/** Models with every kind of layer that families have. */
 const FAMILIES = [
   'gpt:layers=3,hidden=256,heads=4,seq=128,vocab=512,batch=4',
   'llama:layers=3,hidden=256,heads=4,kv_heads=2,ffn=512,seq=128,vocab=512,batch=4',
@@ -182,7 +182,7 @@ test('what counts steps and gradients that nothing reads are no work: searched a
   for (const name of ['dropout', 'recurrent'] as const) {
     const whole = graphOfWork(findLayers(MODELS[name]()), { kind: 'training', loss: { kind: 'mse' } });
     t.deepEqual(whole.graph.state, [], name);
-    // A search that says another cost than its lowered graph has is a fault, and thrown.
+    // If the search reports another cost than its lowered graph has, that is an internal error, and thrown.
     for (const tp of [1, 2]) await t.notThrowsAsync(graphWork(whole, tp, cluster), `${name}, tp ${tp}`);
   }
 });

@@ -19,7 +19,7 @@ interface Case {
   readonly degrees: Readonly<Record<string, number>>;
   readonly trains: boolean;
   readonly memory?: number;
-  /** Of the plan that leaves the method open. */
+  /** Methods of the attentions in the plan that leaves the method open. */
   readonly attentions: AttentionMethods;
   readonly order: PlanSequence['order'];
 }
@@ -40,7 +40,7 @@ const CASES: readonly Case[] = [
   // sp does not divide the heads: in training a ring, whose masks are made for zig-zag order.
   { model: FEW, cluster: '1x8', degrees: SP8, trains: true, attentions: { ring: 1 }, order: 'zigzag' },
   { model: FEW, cluster: '1x8', degrees: SP8, trains: false, attentions: { ulysses: 1 }, ...plain },
-  // The mask is whole on every rank, and rotation lies along the sequence before heads are exchanged.
+  // The mask is replicated, and rotary embedding is sharded over the sequence before the all-to-all of heads.
   { model: LONG, cluster: '8x1', degrees: SP8, trains: false, attentions: { ulysses: 1 }, ...plain },
   {
     ...{ model: 'gpt:layers=2,hidden=512,heads=8,seq=2048,vocab=512,batch=4', cluster: '1x8', trains: true },
@@ -51,7 +51,7 @@ const CASES: readonly Case[] = [
     ...{ model: 'llama:layers=4,hidden=2048,heads=16,kv_heads=4,ffn=5632,vocab=4096,seq=4096,batch=8', cluster: '1x8' },
     ...{ degrees: { dp: 1, sp: 4, tp: 2 }, trains: false, attentions: {}, ...plain },
   },
-  // What is fastest is too large: of the others the fastest that fits.
+  // The fastest plan is too large: the fastest of the others that fit is taken.
   {
     model: MEDIUM,
     cluster: '1x8',
@@ -95,7 +95,7 @@ for (const [index, one] of CASES.entries()) {
     t.deepEqual([sequence?.attentions, sequence?.order], [one.attentions, one.order]);
     t.is(sequence?.method, (Object.keys(one.attentions)[0] ?? 'auto') as SpMethod);
     t.true(one.memory === undefined || Math.max(...predicted.peakBytes) <= one.memory);
-    // What `explain` asks: the same search gives the same plan.
+    // `explain` plans again in this way: the same search gives the same plan.
     const again = await planAgain(await openReplanning(output));
     t.is(again.costNanoseconds, Math.round(found.search.costSeconds * 1e9));
     for (const method of SP_METHODS.filter((each) => each !== 'auto')) {

@@ -20,7 +20,7 @@ import { corruptionsOf } from '../../program/corruptions.js';
 import { editsOf, type PlanEdit } from './plan-edits.js';
 import { faults } from './planned.js';
 
-/** What was tried, and what passed. */
+/** The number of corruptions that were tried, and those that passed. */
 export interface Tried {
   readonly count: number;
   readonly passed: readonly string[];
@@ -73,7 +73,7 @@ export async function triedEdits(directory: string, most: number): Promise<Tried
   return { count: tried.length, passed };
 }
 
-/** A reader without a shared redistribution has its own; ranks may have blocks in another order; a Reshape again is nothing. */
+/** A reader without a shared resharding has its own; shards may be on ranks in another order; a repeated Reshape does nothing. */
 const SAME_WORK: ReadonlySet<string> = new Set([
   'a redistribution dropped',
   'axes in another order',

@@ -1,5 +1,5 @@
 /**
- * @file Ways in which plan.json can be wrong, each an edit of one thing: of every operator, layout, redistribution and step, of
+ * @file Ways in which plan.json can be wrong, each an edit of one thing: edits of every operator, layout, resharding and step, of
  * stages, layers, schedule, mesh and training.
  */
 import type { Plan } from '../../../src/strategy/plan.js';
@@ -148,7 +148,7 @@ function* ofRedistribution(plan: Plan, name: string): Generator<PlanEdit> {
 const AXES = ['dp', 'sp', 'tp'];
 const STEPS = ['all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all', 'slice'];
 
-/** What an axis of a layout may be replaced with. */
+/** Replacements of each axis in a layout: the axis, and another one or `-`. */
 function* otherAxes(text: string): Generator<readonly [string, string]> {
   for (const axis of AXES)
     if (text.includes(axis)) for (const other of [...AXES, '-']) if (other !== axis) yield [axis, other];

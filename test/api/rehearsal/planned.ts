@@ -40,7 +40,7 @@ export async function planned(t: ExecutionContext, { family, file, ...options }:
   return output;
 }
 
-/** What is wrong with a rehearsal, in words. */
+/** Problems of a rehearsal, in words. */
 export function faults({ problems, coverage, verification }: Rehearsal): readonly string[] {
   const { outputs = [], gradients = [], state = [] } = verification ?? {};
   return [

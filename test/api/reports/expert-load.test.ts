@@ -1,5 +1,5 @@
 /**
- * @file What a run says of experts, against counts that are added up by hand.
+ * @file Expert loads in the report of a run, against counts that are added up by hand.
  */
 import test from 'ava';
 import { expertLoads } from '../../../src/api/reports/expert-load.js';

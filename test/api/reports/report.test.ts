@@ -1,5 +1,5 @@
 /**
- * @file What tables of a plan show: ranks of an axis in place of sub-axes, and layouts of operators that are lowered to others.
+ * @file Contents of a plan's tables: ranks of an axis in place of sub-axes, and layouts of operators that are lowered to others.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,5 +1,5 @@
 /**
- * @file A parameter server in plan.json and in what is told of it: what the plan says of state is what its server makes it, and
+ * @file A parameter server in plan.json and in reports about it: the state in the plan is as the server keeps it, and
  * explanations name the collectives that the program has.
  */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';

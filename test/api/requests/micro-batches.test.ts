@@ -41,7 +41,7 @@ function saved(t: ExecutionContext, graph: Graph): string {
 
 interface Outcome {
   readonly losses: readonly number[];
-  /** What is kept for the next step, one list of numbers per tensor. */
+  /** State for the next step, one list of numbers per tensor. */
   readonly state: readonly (readonly number[])[];
   /** Where state is updated in place. */
   readonly peakBytes: number;

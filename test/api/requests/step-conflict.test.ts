@@ -1,6 +1,6 @@
 /**
- * @file Of options that leave no step the error names a smallest set: alone it leaves none, and without any one of it there is
- * one, by searches to the end.
+ * @file If options leave no step, the error names a smallest set of them: this set alone leaves none, and without any one of it
+ * there is a step, by searches to the end.
  */
 import test, { type ExecutionContext } from 'ava';
 import fc from 'fast-check';
@@ -28,7 +28,7 @@ const recompute = fc.constantFrom('none' as const, 'full' as const);
 const schedule = fc.constantFrom('1f1b' as const, 'interleaved-1f1b' as const);
 const some = { requiredKeys: [] };
 
-/** Much is said of degrees and batches, most of which cannot be. */
+/** Many options for degrees and batches, most of which are impossible together. */
 const shapes = fc.record(
   {
     pp: fc.constantFrom(1, 2, 4, 8),
@@ -43,7 +43,7 @@ const shapes = fc.record(
   some,
 );
 
-/** What is said can be, and may need more memory than there is. */
+/** Options that are possible together, and may need more memory than there is. */
 const savings = fc.record(
   {
     dp: fc.constantFrom(4, 8),
@@ -97,7 +97,7 @@ test('each option is tried, in the words in which it is typed; what does not mat
 
 type Said = Partial<StepSearchOptions>;
 
-/** What errors name of what is drawn and leaves no step, the examples first; checked by searches to the end. */
+/** Options that errors name among drawn ones that leave no step, the examples first; checked by searches to the end. */
 async function named(
   t: ExecutionContext,
   drawn: fc.Arbitrary<Said>,
@@ -122,7 +122,7 @@ async function named(
         }
       };
       const [, wider] = /^--tp (\d+), which leaves a node/.exec(error.hint ?? '') ?? [];
-      // Nothing that is said has to go: with a tp that is looked at when it is asked for, there is a step.
+      // No given option has to go: there is a step with a tp that is only looked at if it is given.
       if (wider !== undefined) {
         await t.notThrowsAsync(searchStep({ ...step, ...said, tp: Number(wider) }));
         return;

@@ -77,7 +77,7 @@ const PAIRS = ['mlp', 'cnn-tiny', 'gpt-tiny', 'llama-tiny'].flatMap((model, row)
 for (const { model, row, name, training, column } of thinned(PAIRS, 3)) {
   test.serial(`${model} trains as its unsharded graph does: ${name}`, async (t) => {
     for (const mesh of MESHES.filter((_, place) => (place + row + column) % MESHES.length === 0)) {
-      // Statistics of a batch are no sums over micro-batches.
+      // Statistics of a batch are not sums over micro-batches.
       const form = model === 'cnn-tiny' && 'microBatches' in mesh ? { freezeBatchStatistics: true } : {};
       await passes(t, join(models, `${model}.onnx`), { ...training, ...form }, mesh);
     }

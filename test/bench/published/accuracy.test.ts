@@ -1,5 +1,5 @@
 /**
- * @file What bench:accuracy makes of files.
+ * @file Results of bench:accuracy for files.
  */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';

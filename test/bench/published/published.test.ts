@@ -1,5 +1,5 @@
 /**
- * @file What is made of tables of runs, and of scores.
+ * @file Runs that are read from tables, and scores.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -102,7 +102,7 @@ test('devices, formats, sharding and numbers are read as tables spell them', (t)
   t.is(runOf({ seq: '8k' }).sizes.sequence, 8192);
   t.is(runOf({ global_batch: '1,024' }).configuration.globalBatch, 1024);
   t.is(runOf({ sp: 'True' }).configuration.tpSequence, true);
-  // Of 16 devices, tp 2 and pp 2 leave 4: two for context, and two that share nothing else.
+  // With 16 devices, tp 2 and pp 2 leave 4: two for context, and two that share nothing else.
   t.deepEqual(runOf({ cp: '2' }).configuration.degrees, { tp: 2, pp: 2, sp: 2, dp: 2, ep: 1 });
   t.is(runOf({ status: 'OOM' }).fits, false);
   t.is(publishedRun({ ...ROW, status: 'cancelled' }, ''), 'status is cancelled');
@@ -143,10 +143,10 @@ test('what a row leaves open in other words, or in units, keeps it from nothing'
   t.is(publishedRun({ ...ROW, status: 'timeout' }, ''), 'status is timeout');
   t.is(runOf({ vpp: '0', ep: '0', cp: '0' }).configuration.virtualStages, 1);
   t.is(runOf({ ep: '0' }).configuration.degrees.ep, 1);
-  // Where nothing is said of context parallelism, it has what the other degrees leave of the devices.
+  // If context parallelism is not given, its degree is what the other degrees leave of the devices.
   t.is(runOf({ dp: '2' }).configuration.degrees.sp, 2);
   t.is(publishedRun({ ...ROW, dp: '2', cp: '1' }, ''), 'degrees do not multiply to the devices');
-  // Ranks of tp that are more than the heads of keys have copies of them; a number that is no share of the heads is none.
+  // If tp has more ranks than key heads, ranks have copies of them; a number that does not divide the heads is ignored.
   t.is(runOf({ kv_heads: '1' }).sizes.keyHeads, 2);
   t.is(runOf({ kv_heads: '3' }).sizes.keyHeads, 8);
   t.is(runOf({ gpu_type: 'V100', precision: 'fp8' }).cluster.device.id, 'v100-sxm2-32');

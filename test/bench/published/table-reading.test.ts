@@ -1,5 +1,5 @@
 /**
- * @file How tables of runs are read: what is read is what is meant, and what cannot be read is said.
+ * @file How tables of runs are read: values are read as they are meant, and unreadable ones are reported.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -110,7 +110,7 @@ test('words for what is recomputed, sharded and overlapped are known, or are sai
   ] as const)
     t.is(recompute(text), kind, text);
   t.is(recompute('selective', 'torchtitan'), 'operators');
-  // Words that are not known keep a run from nothing but its fit label, and are said.
+  // Unknown words only keep a run from its fit label, and are reported.
   for (const text of ['selective(norm, moe)', 'save_qkv_proj']) {
     t.is(recompute(text), 'none');
     t.regex(runOf({ recompute: text }).assumed ?? '', /nothing recomputed: what ".*" is, is not known/);

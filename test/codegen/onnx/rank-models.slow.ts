@@ -77,7 +77,7 @@ const CASES: Readonly<Record<string, Case>> = {
   },
 };
 
-/** What Python says of a folder. */
+/** Python's report of a folder. */
 interface Read {
   readonly files: number;
   readonly collectives: readonly string[];

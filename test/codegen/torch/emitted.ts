@@ -21,7 +21,7 @@ export interface Emitted {
   readonly steps: number;
 }
 
-/** What a run leaves: outputs and state by the model's names, state after the first step, and the loss of every step. */
+/** Results of a run: outputs and state by the model's names, state after the first step, and the loss of every step. */
 export interface Ran {
   readonly outputs: Arrays;
   readonly first: Arrays;

@@ -110,7 +110,7 @@ function headerOf(file: string): string {
   return bytes.subarray(8, 8 + Number(bytes.readBigUInt64LE(0))).toString();
 }
 
-/** What is compiled of an MLP, and what its program has for it. */
+/** Options for compiling an MLP, and text that its program has for each. */
 const PLANS: readonly (readonly [options: Partial<CompileOptions>, file: string, text: RegExp])[] = [
   [{ meshes: 'tp2 | dp2', pp: 2 }, 'mesh.py', /^AXES = \(\("pp", 2\), \("rank", 2\)\)$/m],
   [{ gradientSync: 'parameter-server', degrees: { dp: 2, tp: 1 } }, 'model.py', /if self\.is_first_dp:\n/],

@@ -29,7 +29,7 @@ import {
 const absence = torchAbsence('numpy', 'safetensors');
 const STEPS = 20;
 const TOLERANCE = 1e-5;
-/** Drawn models have weights whose gradients are near zero, such as those of keys: what is left of one is mostly rounding. */
+/** Drawn models have weights whose gradients are near zero, such as those of keys: such a gradient is mostly rounding. */
 const DRAWN_TOLERANCE = 1e-4;
 
 /** Clipping is active from the first step on. */
@@ -89,7 +89,7 @@ const PIPELINES = [
   { ...pipeline(2, 2, 2, 2), schedule: '1f1b', zero: 1 },
 ] as const;
 
-/** What else the lowered list has: micro-batches, ZeRO, recompute, sequence and expert parallelism, buckets, optimizers. */
+/** Other features of the lowered list: micro-batches, ZeRO, recompute, sequence and expert parallelism, buckets, optimizers. */
 const MORE: readonly (Partial<Omit<CompileOptions, 'training' | 'model'>> & {
   readonly model?: ModelName;
   readonly training?: Partial<Training>;
@@ -138,7 +138,7 @@ const MORE: readonly (Partial<Omit<CompileOptions, 'training' | 'model'>> & {
 ];
 
 /**
- * So many drawn plans, the first that are no refusals; as the fuzzer draws them, but for an optimizer whose state is linear in
+ * So many drawn plans, the first that are not refused; as the fuzzer draws them, but for an optimizer whose state is linear in
  * gradients.
  */
 const DRAWN = 5;
@@ -307,7 +307,7 @@ else {
     const { globalBatch, initRandom, training, dispatch, capacityFactor } = options;
     const { microBatches: _, ...step } = training ?? ({} as Partial<Training>);
     const whole = {
-      // What experts drop is part of what is computed.
+      // Tokens that experts drop are part of the computation.
       ...(dispatch === undefined ? {} : { dispatch }),
       ...(capacityFactor === undefined ? {} : { capacityFactor }),
       ...(globalBatch === undefined ? {} : { globalBatch }),
@@ -338,8 +338,8 @@ else {
 }
 
 /**
- * All outputs and all state are there, and differ by rounding; of training the losses of all steps, and after the first step the
- * momentum: the gradients, scaled by their norm.
+ * All outputs and all state are there, and differ by rounding; in training also the losses of all steps, and after the first
+ * step the momentum: the gradients, scaled by their norm.
  */
 function check(
   t: ExecutionContext,

@@ -1,5 +1,5 @@
 /**
- * @file Equations of drawn matrices: what is found solves them.
+ * @file Equations of drawn matrices: the results solve them.
  */
 import test from 'ava';
 import fc from 'fast-check';

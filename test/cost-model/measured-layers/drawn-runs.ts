@@ -1,5 +1,5 @@
 /**
- * @file Runs whose layers take what a hidden law says: what is learned from them is held against the law.
+ * @file Runs whose layers take times by a hidden law, so that a fit can be compared with the law.
  */
 import type { Cluster } from '../../../src/cost-model/cluster.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
@@ -12,7 +12,7 @@ import { type ModelWork, NO_WORK, type PartWork } from '../../../src/cost-model/
 
 export const CLUSTER: Cluster = parseCluster('1x8:a100-sxm-80', undefined);
 
-/** Two products of a transformer's feed-forward on one rank, and what its ranks exchange. */
+/** Two matmuls of a transformer's feed-forward on one rank, and the collectives of its ranks. */
 export function layer(width: number, tokens: number, tp: number): PartWork {
   const product = { kind: 'matmul' as const, batch: 1, experts: false, rows: tokens };
   const up = { ...product, columns: (4 * width) / tp, depth: width, tokens: 'rows' as const };

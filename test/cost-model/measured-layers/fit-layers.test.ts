@@ -1,5 +1,5 @@
 /**
- * @file What is learned from runs of a hidden law is the law: of each shape, of smooth laws between shapes, of layers of two
+ * @file A fit to runs of a hidden law returns the law: for each shape, for smooth laws between shapes, for layers of two
  * kinds.
  */
 import test from 'ava';

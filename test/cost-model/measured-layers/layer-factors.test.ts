@@ -1,5 +1,5 @@
 /**
- * @file Factors of layers: what is measured is kept, what is not is near what is near it, and without any nothing changes.
+ * @file Factors of layers: measured ones are used as they are, others are near their neighbours'; without any, nothing changes.
  */
 import test from 'ava';
 import fc from 'fast-check';

@@ -12,7 +12,7 @@ import { findLayers } from '../../../src/ir/passes/find-layers.js';
 
 const CLUSTER = parseCluster('1x8:a100-sxm-80', undefined);
 
-/** With how many ranks of tp; tokens that are sent to experts are cut over tp as is cheapest for so many of them. */
+/** With how many ranks of tp; tokens that are sent to experts are sharded over tp as is cheapest for so many of them. */
 const MODELS = [
   ['gpt:layers=2,hidden=512,heads=8,seq=256', 2],
   ['gpt:layers=2,hidden=512,heads=8,seq=256,dropout=0.1', 2],

@@ -1,5 +1,5 @@
 /**
- * @file Attention in parts: what its softmax and its rows' lengths cost, against counts and published runs.
+ * @file Attention in parts: the cost of its softmax and of its rows' lengths, against counts and published runs.
  */
 import test from 'ava';
 import { deviceOf } from '../../../src/cost-model/cluster.js';

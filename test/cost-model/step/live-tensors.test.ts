@@ -1,5 +1,5 @@
 /**
- * @file What is live while a model infers, against counts by hand: transformer layers, a head, a chain of products.
+ * @file Live tensors while a model infers, against counts by hand: transformer layers, a head, a chain of matmuls.
  */
 import { join } from 'node:path';
 import test from 'ava';

@@ -1,5 +1,5 @@
 /**
- * @file Where groups lie, against groups written out rank by rank; and what the order of the axes does to a step.
+ * @file Places of groups, against groups written out rank by rank; and the effect of the order of the axes on a step.
  */
 import test from 'ava';
 import fc from 'fast-check';

@@ -1,5 +1,5 @@
 /**
- * @file What holds of every step, drawn at random: its parts add up to it, faster links and memory never make it slower, nor
+ * @file Properties of every step, drawn at random: its parts add up to it, faster links and memory never make it slower, nor
  * longer rounds faster; and a stage's bytes add up to what it needs.
  */
 import test from 'ava';

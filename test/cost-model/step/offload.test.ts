@@ -1,5 +1,5 @@
 /**
- * @file What lies in the host's memory: bytes and seconds by hand, and what must hold of any host.
+ * @file Offload to the host's memory: bytes and seconds by hand, and properties that hold for any host.
  */
 import test from 'ava';
 import fc from 'fast-check';
@@ -20,7 +20,7 @@ const cluster = parseCluster('1x8:a100-sxm-80', undefined);
 const LAYERS = 8;
 const work = await modelWork(gptSizes({ layers: LAYERS, hidden: 1024, heads: 16, sequence: 1024 }), 1, cluster);
 const PARAMETERS = work.first.parameters + work.last.parameters + LAYERS * (work.layers[0]?.part.parameters ?? 0);
-/** What a layer keeps (Korthikanti et al. 2022): s·b·h·32 bytes without dropout and attention's scores. */
+/** Stored activations of a layer (Korthikanti et al. 2022): s·b·h·32 bytes without dropout and attention's scores. */
 const KEPT = 1024 * 1024 * 32;
 
 const withHost = (host: Partial<HostSpec>): Cluster => {
@@ -57,7 +57,7 @@ test('ZeRO shares out what the host holds and updates; where the run overlaps, g
   // Hidden communication slows compute by a share of its time.
   const moved = overlapped.parts.host + (1 - STEP_CONSTANTS.contention) * overlapped.hidden.host;
   t.true(Math.abs(moved / whole.parts.host - 1) < 1e-12);
-  // On the host fp32 masters lie beside 16-bit shards, where FSDP keeps fp32 shards on the device.
+  // On the host, fp32 masters are stored beside 16-bit shards, where FSDP keeps fp32 shards on the device.
   const fully = { ...base, zero: 3 as const };
   t.is(memory('none', fully)?.parameters, (4 * PARAMETERS) / 8);
   t.is(memory('optimizer', fully)?.parameters, (2 * PARAMETERS) / 8);

@@ -1,5 +1,5 @@
 /**
- * @file One phase of one part: what adding up gradients costs, and how host and device make up its time.
+ * @file One phase of one part: the cost of adding up gradients, and how host and device make up its time.
  */
 
 import test from 'ava';
@@ -68,7 +68,7 @@ test('experts that are multiplied one by one cost the host a launch each, those 
   t.is(launched('eager', 8), 0);
 });
 
-/** The product's one kernel takes the host so long. */
+/** The matmul's one kernel takes the host so long. */
 function withHost(hostSeconds: number): StepConstants {
   const { software } = STEP_CONSTANTS;
   return {

@@ -1,5 +1,5 @@
 /**
- * @file Which devices a stage has where nodes differ: those of the nodes that its ranks lie on, in any order of the axes.
+ * @file Which devices a stage has where nodes differ: those of the nodes that its ranks are on, in any order of the axes.
  */
 import test from 'ava';
 import fc from 'fast-check';

@@ -62,7 +62,7 @@ const BLOCKS: readonly (readonly [BlockKind, () => Graph, string])[] = [
   ['CrossEntropy', crossEntropy, 's v%, s 1,  -> s v%'],
   ['Gelu', gelu, 'b s n, b s n -> b s n'],
   ['SwiGLU', swiglu, 'b s n, b s n, b s n -> b s n, b s n'],
-  // Angles that are read are data as well: what they get is summed over samples and heads.
+  // Angles that are read are data as well: their gradient is summed over samples and heads.
   [
     'RotaryEmbedding',
     rotary,
@@ -151,7 +151,7 @@ function imagesGradient(op: string, attributes: Attributes): Graph {
 }
 
 for (const [says, training_mode, text] of [
-  // Statistics that are handed in: what the vectors get is summed over samples and positions last.
+  // Statistics that are given: the gradient of the vectors is summed over samples and positions last.
   ['of a run', 0, 'a0+ a1 a2+ a3+, a1, a1, a1, a0+ a1 a2+ a3+ -> a0+ a1 a2+ a3+, a1, a1, a1, a1'],
   ['of the batch', 1, 'a0% a1 a2% a3%, a1, a0% a1 a2% a3% -> a0% a1 a2% a3%, a1, a1, x, x2'],
 ] as const)

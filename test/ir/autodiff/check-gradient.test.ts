@@ -32,7 +32,7 @@ const product: Gradient = writing((build, view) => {
   }
 });
 
-/** Of a MatMul of two matrices. */
+/** Gradient of a MatMul of two matrices. */
 const matrixProduct: Gradient = writing((build, view) => {
   const turned = (name: string) => build.add('Transpose', [name], { perm: [1, 0] });
   if (view.wanted[0]) build.add('MatMul', ['grad0', turned('in1')], {}, 'd0');

@@ -3,7 +3,7 @@
  *
  * The scalar is L = Σ grad · out with random result gradients. Each of its derivatives is the five-point difference
  * (4 D(h/2) − D(h)) / 3 of two central ones, in float64 where the runtime has the operator so. Where D(h) and D(h/2) differ
- * by much there is a kink near by (a Relu at 0): that element is left out, and too many of them are a fault of the sample.
+ * by much there is a kink near by (a Relu at 0): that element is left out, and too many of them are an error of the sample.
  */
 import { isFloating } from '../../../src/ir/dtype.js';
 import type { Attributes, AttributeValue } from '../../../src/ir/graph.js';
@@ -112,7 +112,7 @@ async function isLinearUpClose(
   return norm(two.map((value, at) => value - 2 * (one[at] ?? 0))) <= 1e-3 * norm(one) + 1e-12;
 }
 
-/** What the differences say of one operand: the elements probed, their slopes, and which of them lie at a kink. */
+/** Finite differences of one operand: the probed elements and their slopes, without elements at a kink. */
 interface Slopes {
   readonly probes: readonly Probe[];
   readonly values: readonly number[];
@@ -121,7 +121,7 @@ interface Slopes {
 /** A direction in an operand's space: position → amount. */
 type Probe = ReadonlyMap<number, number>;
 
-/** Small operands are probed element by element; of larger ones some elements, and random directions over all. */
+/** Small operands are probed element by element; larger ones by some elements, and by random directions over all. */
 const ALL_UP_TO = 64;
 const ELEMENTS = 40;
 const DIRECTIONS = 8;
@@ -270,7 +270,7 @@ function weighted(gradient: Values | null, value: Values | null | undefined, bas
   return gradient.data.reduce((sum, weight, at) => sum + weight * difference(value.data[at], base.data[at]), 0);
 }
 
-/** Of infinities that stay (a masked score), nothing. */
+/** The difference; zero for infinities that stay (a masked score). */
 function difference(value = Number.NaN, base = Number.NaN): number {
   return value === base ? 0 : value - base;
 }

@@ -1,5 +1,5 @@
 /**
- * @file Gradients of matrix products and Einsum: against finite differences.
+ * @file Gradients of matmuls and Einsum: against finite differences.
  */
 import test from 'ava';
 import { selection } from '../../selection.js';

@@ -1,6 +1,6 @@
 /**
- * @file What dropout keeps, computed as docs/training.md says it, element by element in whole numbers: it shares nothing with the
- * graph that makes the masks.
+ * @file Elements that dropout keeps, computed as in docs/training.md, element by element in whole numbers: it shares nothing with
+ * the graph that makes the masks.
  */
 import type { ConstantTensor } from '../../../src/ir/graph.js';
 import { constant } from '../../../src/ir/ops/constants.js';

@@ -1,5 +1,5 @@
 /**
- * @file Samples of fused products whose activation has kinks: values that lie far enough from all of them, so that differences
+ * @file Samples of fused matmuls whose activation has kinks: values that are far enough from all of them, so that differences
  * do not cross one.
  */
 import { viewOfCase } from '../ops/cases.js';
@@ -34,7 +34,7 @@ function kinksOf({ attributes }: Case): readonly number[] {
 }
 
 /**
- * A seed under which no sum lies near a kink; 1 for smooth activations.
+ * A seed under which no sum is near a kink; 1 for smooth activations.
  * @throws Error where no seed is found: the sample has too many results
  */
 export async function seedAwayFromKinks(sample: Case): Promise<number> {

@@ -13,7 +13,7 @@ import { ABSENT, dimsOf, sharedCases } from '../../api/shared-models.js';
 import { missing } from '../../missing.js';
 
 const MODELS = sharedCases();
-/** What results may be off by, norm-wise: about ten roundings. */
+/** Norm-wise tolerances of results: about ten roundings. */
 const TOLERANCES = { float16: 5e-3, bfloat16: 4e-2 } as const;
 
 if (missing(MODELS.length === 0, ABSENT) !== null) test.skip(ABSENT, () => undefined);

@@ -1,6 +1,6 @@
 /**
- * @file What is computed in 16 bit and what is not, as the registry says; bfloat16 held in float32; losses near those of float32.
- * Against PyTorch's autocast: torch-training.slow.ts.
+ * @file Operators computed in 16 bit and operators that are not, by the registry; bfloat16 held in float32; losses near those of
+ * float32. Against PyTorch's autocast: torch-training.slow.ts.
  */
 import test, { type ExecutionContext } from 'ava';
 import { GraphBuilder } from '../../../models/builder.js';
@@ -53,7 +53,7 @@ for (const low of ['float16', 'bfloat16'] as const)
     t.deepEqual(made('MatMul'), [low, low]);
     t.deepEqual(made('Relu'), [low]);
     t.deepEqual(made('Mul'), [low], 'a number takes the type of what it scales');
-    // A bias follows; what came in float32 does not; a number that 16 bit cannot hold does not, but bfloat16 can.
+    // A bias is cast too; an operand in float32 is not; a number that 16 bit cannot hold is not, but bfloat16 can hold it.
     const shifted = low === 'float16' ? 'float32' : low;
     t.deepEqual(made('Add'), [low, shifted, 'float32']);
     for (const name of ['a.weight', 'a.bias', 'b.weight', 'y', 'z']) t.is(dtype(name), 'float32', name);

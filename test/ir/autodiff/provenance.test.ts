@@ -44,16 +44,16 @@ for (const file of Object.keys(SHIPPED_MODELS)) {
         t.true(update !== undefined, name);
         t.true(forward.get(update?.forward ?? '')?.inputs.includes(name), name);
       }
-      // In 16 bit a cast stands between a product and the update that reads it.
+      // In 16 bit, a cast is between a matmul and the update that reads it.
       t.is(splitIsExact(t.is, step) > 0, form.precision === undefined);
     });
   }
 }
 
 /**
- * What passes from one operator's gradient to another's is of `backward-input`, which nothing of `backward-weight` is read by,
- * and what a trained weight's update reads is made apart from it wherever the weight is multiplied with. Returns how often that
- * is.
+ * Tensors that pass from one operator's gradient to another's are of `backward-input`, which reads nothing of `backward-weight`.
+ * Operands of a trained weight's update are computed in `backward-weight` wherever the weight is multiplied with. Returns how
+ * often that is.
  */
 function splitIsExact(is: (value: unknown, expected: unknown, message: string) => unknown, graph: Graph): number {
   const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));

@@ -1,5 +1,5 @@
 /**
- * @file The gradient of a sample operator: what it is asked for, whether its nodes keep to the contract of `Gradient`
+ * @file The gradient of a sample operator: the requested gradients, whether its nodes keep to the contract of `Gradient`
  * (operator.ts), and its values, node by node in ONNX Runtime.
  */
 import { gradientOperators } from '../../../src/ir/autodiff/backpropagation.js';
@@ -64,7 +64,7 @@ export function resultGradientsOf(view: GradientView, seed: number): readonly (V
   );
 }
 
-/** `in0`, `out0`, `grad0`, …: what a gradient may read. */
+/** Tensors that a gradient may read: `in0`, `out0`, `grad0`, …. */
 export function named(
   operands: readonly (Values | null)[],
   results: readonly (Values | null)[],
@@ -86,7 +86,7 @@ export async function runGradient(
   return view.wanted.map((wanted, index) => (wanted ? (made.get(`d${index}`) ?? null) : null));
 }
 
-/** All values of an expansion, by name; operators that no runtime has are written out in their turn. */
+/** All values of an expansion, by name; operators that no runtime has are expanded as well. */
 async function runExpansion(
   view: OperatorView,
   expansion: WrittenOperators,

@@ -1,5 +1,5 @@
 /**
- * @file Steps of an unsharded training graph in ONNX Runtime: what a step leaves in state the next one begins with.
+ * @file Steps of an unsharded training graph in ONNX Runtime: each step begins with the state that the last one leaves.
  */
 import { runGraph } from '../../../src/api/verification/reference.js';
 import type { ConstantTensor, Graph, Weight } from '../../../src/ir/graph.js';

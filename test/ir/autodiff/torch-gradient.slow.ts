@@ -28,8 +28,8 @@ else {
       const name = sample.domain === '' ? sample.op : `${sample.domain}.${sample.op}`;
       const text = `${number} ${name} ${JSON.stringify(sample.attributes)}`;
       try {
-        // Of quantised weights, scales and zero points are what they are.
-        // What differences need of leeway is not granted here.
+        // Scales and zero points of quantised weights have no gradients.
+        // The tolerance that finite differences need is not granted here.
         const { tolerance: _, ...asked } = options;
         const error = await checkGradientInTorch(
           torch,

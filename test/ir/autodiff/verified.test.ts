@@ -24,7 +24,7 @@ test('every gradient is compared with differences on several shapes, and with Py
 
 test('operators with attributes that shape their gradient are sampled with several', (t) => {
   const constant = differentiable.filter((entry) => verificationOf(entry).attributes < 2).map(nameOf);
-  // Functions of their operands alone, or attributes that say nothing but a size.
+  // Functions of their operands alone, or attributes that only give a size.
   t.deepEqual(
     constant.filter((name) => WITH_ATTRIBUTES.has(name)),
     [],

@@ -1,5 +1,5 @@
 /**
- * @file Updates of weights as blocks: what they compute is what the optimizers' papers say, whole and in shards; and a weight is
+ * @file Weight updates as blocks: they compute the formulas of the optimizers' papers, whole and in shards; and a weight is
  * one operator to plan.
  */
 import test from 'ava';
@@ -17,7 +17,7 @@ import { evaluate } from '../../../src/runtime/evaluate.js';
 import { provesRight } from '../blocks/every-strategy.js';
 
 const [STEP, RATE] = [3, 0.05];
-/** Of a weight, and of what LAMB would change it by. */
+/** Norms of a weight, and of the change that LAMB would make to it. */
 const [OWN_NORM, CHANGE_NORM] = [1.3, 0.7];
 const isBlock = ({ op }: Node) => op === 'OptimizerUpdate';
 
@@ -48,7 +48,7 @@ async function scalarsOf(graph: Graph): Promise<ReadonlyMap<string, number>> {
   return new Map(Object.entries(values).map(([name, value]) => [name, numbersOf(value)[0] ?? Number.NaN]));
 }
 
-/** Values of tensors around a block, by name; moments are no less than zero, as mean squares are. */
+/** Values of tensors around a block, by name; moments are at least zero, as mean squares are. */
 function valuesOf(graph: Graph, name: string, scalars: ReadonlyMap<string, number>): readonly number[] {
   const { shape } = graph.tensors.get(name) ?? { shape: [] };
   const scalar = scalars.get(name);
@@ -76,7 +76,7 @@ function alone(graph: Graph, node: Node, scalars: ReadonlyMap<string, number>): 
   };
 }
 
-/** One element of an update, as torch.optim and You et al. (2020) have it: what each name of state becomes. */
+/** One element of an update, as torch.optim and You et al. (2020) have it: the new value of each name of state. */
 function byThePaper(options: OptimizerOptions, decays: boolean, of: (name: string) => number): Record<string, number> {
   const { kind, momentum = 0, nesterov = false, betas: [a, b] = [0.9, 0.999] } = options;
   const decay = decays ? (options.weightDecay ?? (kind === 'adamw' ? 0.01 : 0)) : 0;

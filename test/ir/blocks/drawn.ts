@@ -1,6 +1,6 @@
 /**
  * @file Random graphs for matchers: written-out blocks and single operators put on whatever tensors there are, then some
- * operands exchanged and some tensors made outputs. All tensors are [2, 4, 4], so that anything fits anything.
+ * operands swapped and some tensors made outputs. All tensors are [2, 4, 4], so that anything fits anything.
  */
 import type { Graph, Node, TensorType, Weight } from '../../../src/ir/graph.js';
 import { constant } from '../../../src/ir/ops/constants.js';

@@ -1,5 +1,5 @@
 /**
- * @file What the blocks mean, in float64 and nothing else: what a fused kernel would compute from a block's inputs and
+ * @file Formulas of the blocks, in float64 and nothing else: the results of a fused kernel from a block's inputs and
  * attributes.
  */
 

@@ -44,7 +44,7 @@ async function graphOf({ inputs, weights = {}, lines, outputs, opset = 18 }: Wri
     {
       node: nodes,
       input: Object.entries(inputs).map(([name, given]) => value(name, shapeOf(given), dtypeOf(given))),
-      // Results get their types by inference: what is stated here is only that they are results.
+      // Results get their types by inference: here they are only named as results.
       output: names.map((name) => ({ name })),
       initializer: [...constants, ...Object.entries(weights).map(([name, shape]) => ramp(name, shape))],
     },

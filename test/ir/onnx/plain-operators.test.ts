@@ -11,7 +11,7 @@ import { operatorGraph } from '../../reference/one-operator.js';
 import { CASES, viewOfCase } from '../ops/cases.js';
 import { difference, randomValues } from '../ops/values.js';
 
-/** Of the newest operators devices have no kernels. */
+/** The newest operators, for which devices have no kernels. */
 const UNKNOWN_TO_GPUS = ['Attention', 'RotaryEmbedding', 'Swish'];
 
 test('operators in plainer ones compute the same', async (t) => {

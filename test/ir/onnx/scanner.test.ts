@@ -1,5 +1,5 @@
 /**
- * @file The scanner against protobufjs: the same message, but for large values, whose place it tells; and no file, however
+ * @file The scanner against protobufjs: the same message, but for large values, whose place it reports; and no file, however
  * damaged, that makes it fail otherwise than with an error for the user.
  */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';

@@ -1,6 +1,6 @@
 /**
  * @file Attributes that a damaged or edited file may hold: every attribute of every sample operator is given a value of
- * another form, another sign, another length. What comes of it is types, or an error that names operator and attribute.
+ * another form, another sign, another length. The result is types, or an error that names operator and attribute.
  */
 import test from 'ava';
 import { AutoparError } from '../../../src/ir/error.js';
@@ -52,7 +52,7 @@ for (const sample of CASES) {
   });
 }
 
-/** What inference, rule, work and linear sets throw, if anything. */
+/** The error that inference, rule, work or linear sets throw, if any. */
 function failureOf(entry: OperatorEntry, view: OperatorView): Error | null {
   try {
     const types = entry.infer(view);

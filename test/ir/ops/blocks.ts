@@ -19,7 +19,7 @@ export function ranksOf(shards: Shards): readonly Rank[] {
   );
 }
 
-/** A rank's block of a tensor whose dimensions have the factors given. */
+/** A rank's shard of a tensor whose dimensions have the factors given. */
 export function cut(
   value: Values,
   dims: readonly DimensionFactors[],
@@ -49,7 +49,7 @@ export function join(
   return whole;
 }
 
-/** Flat indices into the whole tensor of a rank's block, in the block's row-major order, and the block's shape. */
+/** Flat indices into the whole tensor of a rank's shard, in the shard's row-major order, and the shard's shape. */
 function placesOf(value: Values, dims: readonly DimensionFactors[], rule: FactorRule, shards: Shards, rank: Rank) {
   const shape: number[] = [];
   let indices: number[] = [0];

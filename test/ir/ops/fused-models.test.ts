@@ -1,6 +1,6 @@
 /**
  * @file Models as ONNX Runtime's optimiser and model builder leave them, whole layers of fused operators: they import, are
- * cut by heads and features (half the work on each of two ranks), and compute what ONNX Runtime computes.
+ * sharded over heads and features (half the work on each of two ranks), and compute the results of ONNX Runtime.
  */
 import { rmSync } from 'node:fs';
 import { dirname } from 'node:path';
@@ -126,7 +126,7 @@ function llama(): ModelProto {
   return layers.finish({ input: [value('ids', [BATCH, POSITIONS], 'int64')] }, ['logits']);
 }
 
-/** Compiles over two ranks; on tp the operators whose names begin with `heads` must be cut by heads. */
+/** Compiles over two ranks; on tp the operators whose names begin with `heads` must be sharded over heads. */
 async function halved(t: ExecutionContext, content: ModelProto, axis: 'dp' | 'tp', heads: string): Promise<void> {
   const file = await saved(content);
   t.teardown(() => rmSync(dirname(file), { recursive: true, force: true }));

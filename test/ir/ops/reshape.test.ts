@@ -1,6 +1,6 @@
 /**
  * @file Reshape's generated rules: some written out, and for random pairs of shapes the property that every factor of
- * the rule is a cut of the same elements on both sides.
+ * the rule shards the same elements on both sides.
  */
 import test from 'ava';
 import fc from 'fast-check';

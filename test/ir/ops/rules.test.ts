@@ -1,6 +1,6 @@
 /**
  * @file Every rule is proved by brute force: each sample operator is run whole in ONNX Runtime and again in shards under
- * every assignment of one and of two axes to its factors; what the shards join to must be the same.
+ * every assignment of one and of two axes to its factors; the joined shards must be the same.
  */
 import test from 'ava';
 import type { FactorRule } from '../../../src/ir/factor-rule.js';
@@ -103,7 +103,7 @@ function describe({ inputs, attributes }: Case): string {
 /** One factor in two or four shards, or two factors in two shards each. */
 function assignments(rule: FactorRule): readonly Shards[] {
   const legal = [...rule.factors.values()].filter(
-    // What windows make is proved with the exchange of borders, in partition/halo.test.ts.
+    // Results of windows are proved with the halo exchange, in partition/halo.test.ts.
     ({ name, kind, size }) =>
       kind !== 'whole' &&
       kind !== 'halo' &&

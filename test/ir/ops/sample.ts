@@ -1,5 +1,5 @@
 /**
- * @file What sample operators are written with: operands with the range of their random values, and the operator itself.
+ * @file The notation of sample operators: operands with the range of their random values, and the operator itself.
  */
 import type { DType } from '../../../src/ir/dtype.js';
 import type { Attributes } from '../../../src/ir/graph.js';

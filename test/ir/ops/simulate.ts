@@ -1,5 +1,5 @@
 /**
- * @file A sharded operator, simulated rank by rank in ONNX Runtime: what partition and the runtime do, in miniature and
+ * @file A sharded operator, simulated rank by rank in ONNX Runtime: the work of partition and the runtime, in miniature and
  * by other code. Partial results are reduced at once; lookups outside a shard are masked; positions are offset.
  */
 import type { DimensionFactors, FactorRule } from '../../../src/ir/factor-rule.js';
@@ -280,7 +280,7 @@ function maskedOperands(
   });
 }
 
-/** Zero where the index lay outside the shard. */
+/** Zero where the index is outside the shard. */
 function maskedResults(
   blocks: readonly Values[],
   indices: Spread | null | undefined,

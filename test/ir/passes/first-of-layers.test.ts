@@ -1,5 +1,5 @@
 /**
- * @file One layer for each run of equal layers: what is left is the model with fewer layers, and what is no run stays.
+ * @file One layer for each run of equal layers: the result is the model with fewer layers, and layers outside of runs stay.
  */
 import test from 'ava';
 import { generatedModel } from '../../../models/families.js';

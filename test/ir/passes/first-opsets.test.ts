@@ -7,7 +7,7 @@ import { runOnnx } from '../../../src/runtime/reference.js';
 import { float, model, node, ramp, saved, value } from '../model-maker.js';
 import { compare, type Feeds, noise, sameResults } from '../same-results.js';
 
-/** ONNX Runtime runs few operators of opset 6: what they say is written out in opset 13 to compare with. */
+/** ONNX Runtime runs few operators of opset 6: they are written out in opset 13 to compare with. */
 async function same(
   t: ExecutionContext,
   old: GraphProto,

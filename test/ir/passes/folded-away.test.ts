@@ -1,5 +1,5 @@
 /**
- * @file What import says of things that an exporter folded away: what the file shows, and nothing where it shows nothing.
+ * @file Import's notes on things that an exporter folded away: those that the file shows, and none where it shows nothing.
  */
 import test from 'ava';
 import { importModel } from '../../../src/api/models/import.js';

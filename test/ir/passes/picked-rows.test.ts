@@ -1,6 +1,6 @@
 /**
- * @file Tokens that NonZero picks for each expert, as PyTorch's exporters write transformers' Mixtral: what import makes of them
- * against ONNX Runtime on the file, and what is refused because its result depends on how many there are.
+ * @file Tokens that NonZero picks for each expert, as PyTorch's exporters write transformers' Mixtral: the imported model
+ * against ONNX Runtime on the file, and refusals of models whose result depends on how many tokens there are.
  */
 import { readFileSync } from 'node:fs';
 import test from 'ava';
@@ -149,7 +149,7 @@ for (const [name, writer] of Object.entries(WRITERS))
     }
   });
 
-/** What takes the place of the first expert's `result.0`: it depends on which tokens there are, and how many. */
+/** Replacements of the first expert's `result.0` that depend on which tokens there are, and how many. */
 const DEPENDENT: Readonly<Record<string, readonly NodeProto[]>> = {
   'a mean over picked tokens': [
     node('ReduceMean', ['picked.0', 'zero'], ['mean'], { keepdims: 1 }),

@@ -95,7 +95,7 @@ for (const { says, shapes, result, attributes, mask } of CASES)
     t.true(block !== undefined && ruleOf(viewOf(written, block)).factors.get('t')?.streams);
   });
 
-/** Of GroupQueryAttention, over 6 positions and heads of 16 features. */
+/** A case of GroupQueryAttention, over 6 positions and heads of 16 features. */
 interface GroupedCase {
   readonly says: string;
   readonly attributes: Readonly<Record<string, Given>>;

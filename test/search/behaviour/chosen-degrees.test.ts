@@ -1,6 +1,6 @@
 /**
- * @file What the search over whole steps chooses where nothing says so, for the reason that people give: experts on ep, a long
- * sequence on sp, ZeRO-1 under a pipeline. What it rejects is searched by itself.
+ * @file Choices of the search over training steps where no option decides, for the reason that people give: experts on ep, a long
+ * sequence on sp, ZeRO-1 under a pipeline. Rejected choices are searched by themselves.
  */
 import test from 'ava';
 import {

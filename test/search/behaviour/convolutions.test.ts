@@ -1,6 +1,6 @@
 /**
- * @file Networks of convolutions under fully connected layers, in training: the search shares out the samples of the ones and the
- * features of the others (Krizhevsky 2014), and nobody told it.
+ * @file Networks of convolutions under fully connected layers, in training: the search shards the samples of the former and the
+ * features of the latter (Krizhevsky 2014), without a hint.
  */
 import test from 'ava';
 import { cutAlong, operatorsLike, trainedPlan } from './trained-plan.js';

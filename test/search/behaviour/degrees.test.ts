@@ -1,6 +1,6 @@
 /**
- * @file What the price of whole steps must prefer, and for the reason that people give: tensor parallelism inside a node and
- * pipelines across, ZeRO-1 under a pipeline, experts on ep, long sequences on sp.
+ * @file Choices that the price of training steps must prefer, for the reason that people give: tensor parallelism inside a node
+ * and pipelines across, ZeRO-1 under a pipeline, experts on ep, long sequences on sp.
  */
 import test from 'ava';
 import { type SimulateOptions, type Simulation, simulate } from '../../../src/api/simulate.js';
@@ -75,7 +75,7 @@ test('a sequence of 131,072 goes onto sp: data parallelism cannot cut it, tensor
   t.true(!data.fits && tensor.fits && sequence.fits);
   t.true(sequence.stepSeconds < 0.95 * tensor.stepSeconds);
   t.true(sequence.parts.sp < tensor.parts.tp / 4);
-  // Of short sequences sp makes no less of a saving, and costs more than data parallelism does.
+  // On short sequences sp saves no less, and costs more than data parallelism.
   const short = step(model.replace('131072', '4096'), '1x8:h100-sxm-80', 16);
   t.true((await short({ zero: 3 })).stepSeconds < (await short({ zero: 3, sp: 8 })).stepSeconds);
 });

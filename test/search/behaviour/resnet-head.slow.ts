@@ -1,6 +1,6 @@
 /**
  * @file ResNet-50 in training on eight devices: its head is data-parallel with few classes and model-parallel with many, its
- * convolutions data-parallel with both. Where the flip lies is what docs/choosing-a-strategy.md says.
+ * convolutions data-parallel with both. The flip is where docs/choosing-a-strategy.md states it.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -28,7 +28,7 @@ test('moments of large weights are shared out, gradients scattered, and new weig
     node.kind === 'communicate' ? [node.collective.kind] : [],
   );
   const count = (kind: string) => kinds.filter((item) => item === kind).length;
-  // Two matrices; what is small (biases, the loss) is reduced whole.
+  // Two matrices; small tensors (biases, the loss) are reduced whole.
   t.is(count('reduce-scatter'), 2);
   t.is(count('all-gather'), 2);
   t.is(found.boundNanoseconds, found.costNanoseconds);

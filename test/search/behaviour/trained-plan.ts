@@ -1,5 +1,5 @@
 /**
- * @file The plan of a generated model's training step, and along which factor each operator lies.
+ * @file The plan of a generated model's training step, and the factor over which each operator is sharded.
  */
 import { generatedFile } from '../../../src/api/models/generated.js';
 import { importModel } from '../../../src/api/models/import.js';
@@ -36,7 +36,7 @@ export async function trainedPlan(
   return found;
 }
 
-/** The factors that an operator is cut along, and none where it is whole on every rank. */
+/** The factors that an operator is sharded over, and none where it is whole on every rank. */
 export function cutAlong({ assignment }: PlanResult, operator: string): readonly string[] {
   const strategy = assignment.strategies.get(operator);
   if (!strategy) throw new Error(`the plan has no operator ${operator}`);

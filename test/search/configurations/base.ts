@@ -1,5 +1,5 @@
 /**
- * @file What tests of the search over configurations take as given: what is not searched, and clusters whose nodes differ.
+ * @file Fixed inputs for tests of the search over configurations: options that are not searched, and clusters whose nodes differ.
  */
 import type { Cluster } from '../../../src/cost-model/cluster.js';
 import { clusterOfDescription } from '../../../src/cost-model/cluster-file.js';

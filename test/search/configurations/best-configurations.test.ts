@@ -58,7 +58,7 @@ const textOf = ({ degrees, microBatch, zero, recompute, schedule, virtualStages 
  * Prices without any order but that recomputing takes longer, with a bound that holds and is sometimes tight; exact prices are
  * closed forms, or more.
  */
-/** What closed forms are above simulated steps, at most. */
+/** The most by which closed forms exceed simulated steps. */
 const HIDDEN = 0.1;
 
 function randomPricing(seed: number, space: SpaceOptions): Pricing {
@@ -66,7 +66,7 @@ function randomPricing(seed: number, space: SpaceOptions): Pricing {
     1 +
     drawn(`${seed} s ${textOf({ ...configuration, recompute: 'none' })}`) +
     (configuration.recompute === 'none' ? 0 : drawn(`${seed} r ${textOf(configuration)}`));
-  // What stages wait for each other, whatever they recompute, and what is hidden of what is sent.
+  // Waiting of stages for each other, whatever they recompute, less the communication that is hidden.
   const waiting = (configuration: StepConfiguration) =>
     Math.max(-HIDDEN, drawn(`${seed} e ${textOf({ ...configuration, recompute: 'none' })}`) - 0.5);
   const least = (configuration: StepConfiguration) => seconds(configuration) - HIDDEN;
@@ -151,7 +151,7 @@ test('where the time is over, what was found is there, and no configuration beat
       t.true(found.bound <= least);
       if (!found.isCutOff) t.is(found.best[0]?.seconds ?? Number.POSITIVE_INFINITY, least);
       else cut++;
-      // However early the time is over: what fits is there if anything does.
+      // However early the time is over: a plan that fits is found if there is one.
       t.is(found.best.length > 0, least < Number.POSITIVE_INFINITY);
       if (found.isUncompared) {
         first++;

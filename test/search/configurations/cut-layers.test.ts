@@ -1,5 +1,5 @@
 /**
- * @file Uneven stages and recomputation layer by layer: what they gain, and that no layer more than needed recomputes.
+ * @file Uneven stages and recomputation layer by layer: their gain, and that no layer more than needed recomputes.
  */
 import test from 'ava';
 import { prepareStep, searchStep } from '../../../src/api/planning/search-step.js';

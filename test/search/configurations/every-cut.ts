@@ -1,6 +1,6 @@
 /**
- * @file Small models of drawn parts, and every way to cut them into stages and to recompute: what the bound and the cutter are
- * held against.
+ * @file Small models of drawn parts, and every way to cut them into stages and to recompute, for comparison with the bound and
+ * the cutter.
  */
 import fc from 'fast-check';
 import { type Cluster, parseCluster } from '../../../src/cost-model/cluster.js';

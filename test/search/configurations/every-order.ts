@@ -55,7 +55,7 @@ function permutations(axes: MeshOrder): readonly MeshOrder[] {
 const ORDERS = permutations(AXES);
 const OFFLOADS: readonly Offload[] = ['none', 'optimizer', 'activations', 'all'];
 
-/** The least seconds of all variants in all orders with all that may lie on the host, each priced on its own. */
+/** The least seconds of all variants in all orders with all that may be on the host, each priced on its own. */
 function bruteForce(
   space: SpaceOptions,
   works: (tp: number, microBatch: number) => ModelWork,

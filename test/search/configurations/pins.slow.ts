@@ -1,6 +1,6 @@
 /**
- * @file No pin beats the plan: of published models on clusters of 64 devices and more, drawn degrees, schedules, ZeRO levels and
- * recomputation are searched with the rest left open, and none is faster than what is taken without them.
+ * @file No pin beats the plan: published models on clusters of 64 devices and more are searched with drawn degrees, schedules,
+ * ZeRO levels and recomputation and the rest left open, and none is faster than the plan without them.
  */
 import test from 'ava';
 import * as fc from 'fast-check';

@@ -1,6 +1,6 @@
 /**
- * @file Orders of the mesh's axes and the host's memory in the search: what is found, what is kept, and that what is left out
- * cannot be better.
+ * @file Orders of the mesh's axes and the host's memory in the search: the plans that it finds and keeps, and that none that it
+ * leaves out is better.
  */
 import test from 'ava';
 import fc from 'fast-check';
@@ -78,7 +78,7 @@ slow('brute force finds the same where layers take what was measured, however th
 test('a place that is never slower is not, for any kind and size', (t) => {
   const members = fc.constantFrom<number>(1, 2, 4, 8);
   const even = fc.tuple(members, members).map((counts) => () => evenPlace(counts));
-  // Of 192 ranks, most of which straddle nodes of eight.
+  // Groups out of 192 ranks, most of which straddle nodes of eight.
   const run = fc.record({ stride: fc.constantFrom(1, 2, 3, 4, 6, 8), ranks: fc.constantFrom(2, 3, 4, 6, 8, 12) });
   const uneven = run.map(
     (own) =>

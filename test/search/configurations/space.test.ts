@@ -1,6 +1,6 @@
 /**
- * @file What the space of a search over whole steps has: every micro-batch, what is given of a pipeline, and of what was priced
- * the fastest by simulation.
+ * @file The space of a search over training steps: every micro-batch, the given parts of a pipeline, and the fastest by
+ * simulation of the priced configurations.
  */
 import test from 'ava';
 import { prepareStep, searchPrepared, searchStep } from '../../../src/api/planning/search-step.js';

@@ -87,7 +87,7 @@ async function recompute(t: ExecutionContext, offload: 'none' | undefined): Prom
         }
         const { stepSeconds, fits } = await simulate({ ...optionsOf(configuration), memory });
         t.true(fits);
-        // What cannot be the best is not simulated.
+        // Configurations that cannot be the best are not simulated.
         if (priceLevel === 'simulated') t.is(stepSeconds, seconds);
         else t.is(priceStep(await workOf(configuration), configuration, cluster, STEP_CONSTANTS).stepSeconds, seconds);
         break;
@@ -123,7 +123,7 @@ async function recompute(t: ExecutionContext, offload: 'none' | undefined): Prom
     }
   }
   t.true(checked >= 100, `${checked} ${JSON.stringify([...kinds])}`);
-  // What devices are too small for, hosts may hold.
+  // Hosts may hold configurations that are too large for devices.
   const kept = offload === 'none' ? ['too-large'] : [];
   t.deepEqual([...kinds.keys()].sort(), ['impossible', 'priced', 'slower', ...kept]);
 }

@@ -1,6 +1,6 @@
 /**
- * @file What stages of unlike meshes send each other: slices where the link between stages is the slow one, though ranks of one
- * of the two stages hold the tensor whole.
+ * @file Layouts of tensors between stages of unlike meshes: slices where the link between stages is the slow one, though ranks of
+ * one of the two stages hold the tensor whole.
  */
 import test from 'ava';
 import { importModel } from '../../../src/api/models/import.js';

@@ -94,7 +94,7 @@ test('files for other devices, and files that say nothing, pin nothing', async (
   t.deepEqual(pinsOfModel(plain, graph, MESH), { pins: [], notes: [] });
 });
 
-/** What a plan's writer would say of a tensor: its shards row by row, with the ranks that hold each. */
+/** The spec that a plan's writer would give for a tensor: its shards row by row, with the ranks that hold each. */
 function specOf(text: string, shape: readonly number[], mesh: Mesh): ShardingSpec {
   const { dims } = parseLayout(text, shape, mesh);
   const cuts = dims.flatMap((pieces, axis) => pieces.map((piece) => ({ axis, ...piece })));

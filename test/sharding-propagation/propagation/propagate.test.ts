@@ -1,5 +1,5 @@
 /**
- * Propagation on small graphs: what one pin makes of the rest, which pin and which tensor wins, and what is refused.
+ * Propagation on small graphs: the effect of one pin on the rest, which pin and which tensor wins, and refusals.
  */
 import test from 'ava';
 import { gpt } from '../../../models/gpt.js';

@@ -104,7 +104,7 @@ test('it is deterministic', (t) => {
   t.pass();
 });
 
-/** Axes and pieces in the order of their names; what is pending is a question of layouts, not of strategies. */
+/** Axes and pieces in the order of their names; pending reductions are a question of layouts, not of strategies. */
 function sorted(strategy: Strategy | undefined): unknown {
   const byName = (record: object = {}) => Object.entries(record).sort(([a], [b]) => (a < b ? -1 : 1));
   return [byName(strategy?.axes), byName(strategy?.pieces)];

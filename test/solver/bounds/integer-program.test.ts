@@ -1,5 +1,5 @@
 /**
- * @file Integer programs: what HiGHS and GLPK find is what brute force finds.
+ * @file Integer programs: HiGHS and GLPK find the same as brute force.
  */
 import test from 'ava';
 import fc from 'fast-check';

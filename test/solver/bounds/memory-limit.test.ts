@@ -1,5 +1,5 @@
 /**
- * @file What is made of a core's memory rows: the rows that an integer program states, and assignments made to fit; against all
+ * @file Results from a core's memory rows: the rows that an integer program states, and assignments made to fit; against all
  * rows of random cores.
  */
 import test from 'ava';

@@ -5,7 +5,7 @@ import fc from 'fast-check';
 import { generator } from '../../../src/solver/generator.js';
 import { type CostFactor, type LimitedProblem, limitedCostOf, type MemoryUse } from '../../../src/solver/problem.js';
 
-/** What a random problem is made from; everything follows from it. */
+/** The recipe of a random problem; everything follows from it. */
 interface Recipe {
   readonly sizes: readonly number[];
   readonly density: number;

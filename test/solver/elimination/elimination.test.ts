@@ -165,7 +165,7 @@ test('what was made in small tables, and made again, serves an elimination in la
 interface Change {
   readonly factor: number;
   readonly seed: number;
-  /** Costs are below this: of small ones many tables are equal, of other shapes too. */
+  /** Costs are below this: with small ones many tables are equal, of other shapes too. */
   readonly most: number;
 }
 

@@ -1,5 +1,5 @@
 /**
- * @file What the largest table of an elimination has at least: against every order.
+ * @file The lower bound on the largest table of an elimination: against every order.
  */
 import test from 'ava';
 import fc from 'fast-check';

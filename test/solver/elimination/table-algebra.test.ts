@@ -10,7 +10,7 @@ const table = (sizes: readonly number[], values: readonly number[]): CostTable =
   sizes,
   values: Float64Array.from(values),
 });
-/** Of two states and of three: one dominates the others, or two are best somewhere. */
+/** Tables of two states and of three: one dominates the others, or two are best somewhere. */
 const ONE = [0, 1, 0, 1];
 const BOTH = [0, 1, 1, 0];
 const ONE_OF_THREE = [0, 0, 1, 1, 1, 1];

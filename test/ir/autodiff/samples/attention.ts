@@ -226,7 +226,7 @@ const samples = [...CASES.filter(({ op }) => OPERATORS.includes(op)), ...OWN, ..
   (sample) => isDifferentiable(needEntry(sample.op, sample.domain)) && !isLeftOut(sample),
 );
 
-// Angles are trained seldom; where positions lie in sections they cannot be.
+// Angles are trained seldom; where positions are in sections they cannot be.
 export const attentionSamples: readonly (readonly [Case, GradientOptions])[] = [
   ...samples.map((sample) => [sample, sample.op === 'MRotaryEmbedding' ? { wanted: [true] } : {}] as const),
   ...[...CAUSAL, ...FUSED].map((sample) => [sample, {}] as const),

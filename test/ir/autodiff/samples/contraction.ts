@@ -1,5 +1,5 @@
 /**
- * @file Sample products of matrices and Einsums whose gradients are checked.
+ * @file Sample matmuls and Einsums whose gradients are checked.
  */
 import { CASES } from '../../ops/cases.js';
 import { type Case, c, f, ms } from '../../ops/sample.js';

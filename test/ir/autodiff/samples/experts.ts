@@ -74,13 +74,13 @@ const isClear = (shape: readonly number[], data: readonly number[]) => {
 
 const samples = [...CASES.filter(({ op }) => OPERATORS.includes(op)), ...OWN, ...QUANTISED];
 
-/** Sums of so many features lie near a kink for some expert and token, whatever the values are. */
+/** Sums of so many features are near a kink for some expert and token, whatever the values are. */
 const hasKinks = ({ attributes }: Case) => attributes['activation_type'] === 'relu' || 'swiglu_limit' in attributes;
 
 export const expertSamples: readonly (readonly [Case, GradientOptions])[] = samples.map((sample) => [
   sample,
   {
-    // Of quantised weights, scales are what they are.
+    // Scales of quantised weights have no gradients.
     ...(sample.op === 'QMoE' ? { wanted: [true, true, false, false, true, false, false, true] } : {}),
     ...(hasKinks(sample) ? { tolerance: 0.1 } : {}),
     seed: firstSeed(sample, ([, routed]) => isClear(routed?.shape ?? [], routed?.data ?? [])),

@@ -52,7 +52,7 @@ const OWN: readonly Case[] = [
 ];
 
 const samples = [...CASES.filter(({ op }) => OPERATORS.includes(op)), ...OWN];
-// Of quantised weights, scales and zero points are what they are. In float32 alone, differences of places cross the borders
+// Scales and zero points of quantised weights have no gradients. In float32 alone, differences of places cross the borders
 // between pixels: ONNX's own GridSample has them in float64.
 const FIRST = { wanted: [true, false, false, false, false, true] };
 

@@ -1,5 +1,5 @@
 /**
- * @file Samples of element-wise operators, products, views, lookups and reductions.
+ * @file Samples of element-wise operators, matmuls, views, lookups and reductions.
  */
 import { constant } from '../../../../src/ir/ops/constants.js';
 import { b, type Case, c, f, i, of, positive, signed, wide } from '../sample.js';

@@ -1,5 +1,5 @@
 /**
- * @file Samples of ONNX Runtime's fused operators: attention, normalisations, activations, products.
+ * @file Samples of ONNX Runtime's fused operators: attention, normalisations, activations, matmuls.
  */
 import { constant } from '../../../../src/ir/ops/constants.js';
 import { type Case, c, f, i, ms, of, positive, type Sample, wide } from '../sample.js';

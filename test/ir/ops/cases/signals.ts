@@ -94,7 +94,7 @@ const ATTENTION: readonly Case[] = [
   c('RotaryEmbedding', [f(2, 6, 32), f(10, 4), f(10, 4), i(10, 2, 6)], { num_heads: 4, interleaved: 1 }),
 ];
 
-/** Places of one image each: sample n's lie in its own sixteen. */
+/** Places of one image each: sample n's are in its own sixteen. */
 function spreadPlaces(sample: Sample): Sample {
   return sample.dtype === 'int64' ? { ...sample, step: 16 } : sample;
 }
