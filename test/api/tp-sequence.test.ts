@@ -40,7 +40,7 @@ function normFactors({ operators }: Plan): readonly (readonly string[])[] {
     );
 }
 
-test('on: every norm is sharded along the sequence, what it gathers and reduces is counted, and the program is right', async (t) => {
+test('on: every norm is sharded along the sequence, its collectives are counted, and the program is right', async (t) => {
   for (const training of [undefined, TRAINING]) {
     const { plan, verification, communication } = await compiled({
       ...{ tpSequence: 'on', verify: true },
