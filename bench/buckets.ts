@@ -1,7 +1,7 @@
 /**
- * @file `npm run bench:buckets`: what of its gradients' reductions, and under ZeRO 3 of its parameters' gathers, a step waits
- * for, with and without buckets, as it is predicted and on emulated ranks (milliseconds). A model whose backward takes as long as
- * its reduction: the exposed time in buckets is to be at most half of that without, wherever that is predicted.
+ * @file `npm run bench:buckets`: exposed time of a step's gradient reductions, and under ZeRO 3 of its parameter all-gathers,
+ * with and without buckets, predicted and on emulated ranks (milliseconds). The model's backward takes as long as its reduction:
+ * with buckets the exposed time is to be at most half of that without, wherever that is predicted.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -65,7 +65,7 @@ try {
   rmSync(folder, { recursive: true, force: true });
 }
 
-/** Messages that a micro-batch and the end of a step begin, on all stages. */
+/** Messages that a micro-batch and the end of a step start, over all stages. */
 function messagesIn({ stages }: Program): number {
   const starts = stages.flatMap(({ phases }, stage) =>
     Object.values(phases)

@@ -1,8 +1,8 @@
 /**
  * @file `npm run bench:checkpoints [-- FOLDER]`: seconds and bytes of a checkpoint of a perceptron with AdamW on two ranks (dp 2,
- * tp 2), written and read, against the disk's own rate: the same bytes written and synced from memory, by turns with it. The
- * fastest of each are compared, since whatever else the machine and its disk do can only add time; processor time says what is
- * ours.
+ * tp 2), written and read, against the disk's own rate: the same bytes written and synced from memory, in turns with it. The
+ * fastest of each are compared, since other work of the machine and its disk can only add time; processor time shows the share of
+ * autopar.
  */
 import { closeSync, fsyncSync, mkdtempSync, openSync, rmSync, writeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -64,7 +64,7 @@ try {
   rmSync(folder, { recursive: true, force: true });
 }
 
-/** Of so many bytes, written and synced from memory. */
+/** Seconds to write and sync so many bytes from memory. */
 function rawSeconds(bytes: number): number {
   const file = join(folder, 'raw');
   const piece = Buffer.alloc(PIECE, 1);

@@ -1,8 +1,8 @@
 /**
- * @file `npm run bench:collective-fit -- FILE.csv…`: how far predicted collectives are from measured ones, series by series
- * (columns hw, gpus, nodes, collective, algo, bytes, time_us), and where the fitted constants would lie on these
- * files: a search from those of the source, which should end where it began. `alone` is the error with the form that
- * knows no loss for small messages, its launch and latencies fitted too.
+ * @file `npm run bench:collective-fit -- FILE.csv…`: the error of predicted against measured collectives, series by series
+ * (columns hw, gpus, nodes, collective, algo, bytes, time_us), and the constants that fit these files best: a search
+ * from the constants of the source, which should end where it began. `alone` is the error of the formula without a
+ * loss for small messages, with its launch and latencies fitted too.
  */
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
@@ -25,7 +25,7 @@ interface Point {
   readonly fitted: boolean;
 }
 
-/** What is fitted: seconds, but for the powers. */
+/** Constants to fit: seconds, except for the power. */
 interface Constants {
   readonly launch: number;
   readonly nodeRound: number;
@@ -62,7 +62,7 @@ function pointOf(row: Readonly<Record<string, string>>): Point | string {
   };
 }
 
-/** Names in the measurements, the catalogue's device, and a device's share of the network where it is another. */
+/** Names in the measurements, the catalogue's device, and the network bandwidth per device where it differs. */
 const HARDWARE_NAMES: readonly (readonly [RegExp, string, number?])[] = [
   [/^2x400Gb RDMA/, 'h100-sxm-80', 1e11 / 8],
   [/^2x200Gb RDMA/, 'h100-sxm-80', 5e10 / 8],

@@ -1,9 +1,9 @@
 /**
  * @file `npm run bench:collectives`: collectives over two ranks of the shared-memory transport, by dtype and size.
  *
- * Each is run some times in a row after a first that is not counted; the fastest is printed, in microseconds and as the
- * bytes of the whole array per second. Beside it, how long copying so many bytes takes one thread: what no collective
- * can undercut by much.
+ * Each runs several times in a row after a first run that is not counted; the fastest is printed, in microseconds and as
+ * bytes of the whole array per second. Beside it is the time of one thread to copy as many bytes: no collective can be
+ * much faster.
  */
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import type { ProgramCollective } from '../src/program/program.js';

@@ -1,5 +1,5 @@
 /**
- * @file `autopar compile` in a process of its own, as a command is: what it prints with `--json`, and what the process used.
+ * @file `autopar compile` in a process of its own, like the command: its output with `--json`, and the resources that it used.
  */
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
@@ -12,7 +12,7 @@ export interface CompiledApart {
   readonly used: { readonly processorSeconds: number; readonly memoryBytes: number };
 }
 
-/** A command that ended otherwise than with a plan: its exit code, and what it said. */
+/** A command that ended without a plan: its exit code and its output. */
 export class NotCompiled extends Error {
   constructor(
     readonly exit: number,
@@ -24,13 +24,13 @@ export class NotCompiled extends Error {
 
 const COMMAND = fileURLToPath(new URL('../bundle/cli/main.js', import.meta.url));
 
-/** Run before the command line: what the process used, with its threads, in the last line. */
+/** Code that runs before the command line. Its last line states the resources of the process, threads included. */
 const USED = `process.on('exit', () => {
   const { userCPUTime, systemCPUTime, maxRSS } = process.resourceUsage();
   console.error(JSON.stringify({ processorSeconds: (userCPUTime + systemCPUTime) / 1e6, memoryBytes: maxRSS * 1024 }));
 });`;
 
-/** @throws NotCompiled where there is no plan */
+/** @throws NotCompiled if the command ends without a plan */
 export function compiledApart(words: readonly string[]): CompiledApart {
   const { stdout, stderr, status } = spawnSync(
     process.execPath,

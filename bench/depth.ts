@@ -1,10 +1,10 @@
 /**
- * @file `npm run bench:depth`: what each station of `compile` takes of a GPT of 2 and of 96 layers, inference and training, on
- * two ranks of this machine, in milliseconds. Every compilation is a process of its own, with the start of Node left out.
- * `npm run bench:depth -- FILE.onnx OPTIONS…`: the same of one compilation, as `autopar compile` takes it.
+ * @file `npm run bench:depth`: milliseconds of each station of `compile` for a GPT of 2 and of 96 layers, inference and training,
+ * on two ranks of this machine. Every compilation is a process of its own, without the start of Node.
+ * `npm run bench:depth -- FILE.onnx OPTIONS…`: the same for one compilation, with the options of `autopar compile`.
  *
- * V8 samples the thread once a millisecond; a sample belongs to the innermost function of a station, garbage collection to what
- * ran before it. Of a sample that came late two milliseconds count, so that time in which the thread did not run hardly does.
+ * V8 samples the thread once a millisecond. A sample counts for the innermost function of a station, garbage collection for the
+ * code before it. A late sample counts as two milliseconds at most, so that time in which the thread did not run counts little.
  */
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -23,7 +23,7 @@ const LAYERS = [2, 96] as const;
 const KINDS = { inference: [], training: ['--train'] } as const;
 const RANKS = ['--devices', '2', '--dp', '1', '--tp', '2'];
 
-/** Which files are which station; code that several of them call belongs to the caller. */
+/** Files of each station; code that several stations call counts for the caller. */
 const STATIONS: readonly (readonly [station: string, files: RegExp])[] = [
   ['import', /src\/api\/models\/import\.js/],
   ['training graph', /src\/(api\/models\/training|ir\/autodiff\/)/],

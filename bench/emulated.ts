@@ -1,9 +1,9 @@
 /**
  * @file `npm run bench:emulated`: bubbles of pipelines on emulated ranks against the formula of their schedule.
  *
- * A layer per part of the pipeline is compiled as a user would. Every stage's forward and backward are said to take the same;
- * ranks wait so long, and exchange over a link that takes next to nothing. The share of a step in which a rank has nothing to do
- * must be the formula's within 5 %. Seconds are those of the ranks' emulated clocks, which a busy machine does not change.
+ * A model with a layer per part of the pipeline is compiled as a user would. Every stage has the same forward and backward time;
+ * ranks wait that long, and communicate over a link that takes almost no time. The share of a step in which a rank is idle must
+ * be within 5 % of the formula. Seconds are those of the ranks' emulated clocks, which a busy machine does not change.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -22,7 +22,7 @@ import { type ActionPhase, phasesOf, type Schedule, type ScheduleKind } from '..
 
 const WITHIN = 0.05;
 
-/** Of one micro-batch on one stage. */
+/** Seconds of one micro-batch on one stage. */
 const SECONDS = { forward: 0.004, backward: 0.008, weightGradient: 0.004 };
 const LINK = { bytesPerSecond: 1e12, latency: 1e-6 };
 
@@ -50,7 +50,7 @@ for (const [kind, stages, microBatches, virtualStages] of CASES) {
 }
 console.log(`\n${CASES.length} emulated, ${missed} further than ${WITHIN * 100} % from the formula`);
 
-/** Of a step on emulated ranks. */
+/** Seconds of a step on emulated ranks. */
 async function stepSeconds(schedule: Schedule): Promise<number> {
   const { kind, stages, microBatches, virtualStages } = schedule;
   const folder = mkdtempSync(join(tmpdir(), 'autopar-bench-'));
@@ -75,7 +75,7 @@ async function stepSeconds(schedule: Schedule): Promise<number> {
   }
 }
 
-/** By segment: of each list that the schedule runs the last takes the list's time. */
+/** Seconds by segment: the last segment of each list that the schedule runs takes the time of the whole list. */
 function secondsOf({ phases }: ProgramStage, schedule: Schedule): Readonly<Record<string, number>> {
   const { forward, backward, weightGradient } = SECONDS;
   const whole: Readonly<Record<ActionPhase, number>> = {

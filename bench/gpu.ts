@@ -64,7 +64,7 @@ try {
   rmSync(folder, { recursive: true, force: true });
 }
 
-/** The backend of this name; ends the process, saying why, where there is none or this machine lacks what it needs. */
+/** The backend of this name; ends the process with the reason if there is none or this machine lacks a requirement. */
 async function backendThere(asked: string): Promise<BackendName> {
   const name = COMPUTING_BACKENDS.find((known) => known === asked);
   if (name === undefined) return end(`there is no backend ${asked}: name one of ${COMPUTING_BACKENDS.join(', ')}`);

@@ -1,7 +1,7 @@
 /**
- * @file `npm run bench:interleave`: a step of training in micro-batches that run whole, in twice as many, and in two interleaved
- * halves each, as it is predicted and on emulated ranks (milliseconds). What halves save against twice as many micro-batches is
- * the communication that they hide: on emulated ranks it is to be within a tenth of what is predicted.
+ * @file `npm run bench:interleave`: a training step in undivided micro-batches, in twice as many, and in two interleaved halves
+ * of each, predicted and on emulated ranks (milliseconds). Against twice as many micro-batches, halves save the communication
+ * that they hide: on emulated ranks the saving is to be within a tenth of the predicted one.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -21,7 +21,7 @@ const LAYERS = 12;
 const WIDTH = 2048;
 const BATCH = 4096;
 const COLLECTIVES = /^(all-reduce|reduce-scatter|all-gather|all-to-all)/;
-/** Of what is predicted to be saved. */
+/** Share of the predicted saving. */
 const TOLERANCE = 0.1;
 /** One device a node: tp goes over the network. */
 const CLUSTER = '4x1:v100-sxm2-32';
@@ -66,7 +66,7 @@ try {
   rmSync(folder, { recursive: true, force: true });
 }
 
-/** The link on which the collectives of a plan without halves take as long as they are priced. */
+/** The link on which the collectives of a plan without halves take their predicted time. */
 function linkAsPriced(plan: Plan): Emulation['link'] {
   const seconds = Object.entries(plan.predicted.parts).reduce(
     (sum, [part, own]) => sum + (COLLECTIVES.test(part) ? own : 0),

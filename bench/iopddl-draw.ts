@@ -1,6 +1,6 @@
 /**
- * @file `npm run bench:iopddl-draw -- DIR [FILES] [--seed N] [--kinds a,b]`: writes instances that nobody has tuned to, drawn
- * from a seed, for `npm run bench:iopddl`: those of bench/contest/draw.ts, and changed ones of FILES.
+ * @file `npm run bench:iopddl-draw -- DIR [FILES] [--seed N] [--kinds a,b]`: writes instances for `npm run bench:iopddl`, drawn
+ * from a seed, to which no solver is tuned: those of bench/contest/draw.ts, and changed ones of FILES.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';

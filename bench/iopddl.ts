@@ -2,9 +2,9 @@
  * @file `npm run bench:iopddl -- FILES --seconds T [--solutions DIR] [--solver highs|glpk|none] [--json]`: instances of the
  * ASPLOS/EuroSys 2025 contest on intra-operator parallelism; cost, proven bound, gap, time and memory of each.
  *
- * Every solution is checked by bench/contest/evaluate.ts, which shares nothing with the solver. Exit 1 where one does not
- * check, 3 where a file is not as it should be (the others are solved); a missed aim is no failure. Ctrl-C ends the instance at
- * hand with the best so far, and the run. T seconds are for all of an instance: start, reading, search, check and writing.
+ * bench/contest/evaluate.ts checks every solution and shares nothing with the solver. Exit 1 if a solution is not valid, 3 if a
+ * file is refused (the others are solved); a missed aim is not a failure. Ctrl-C ends the current instance with its best solution
+ * so far, and the run. T seconds cover the whole instance: start, reading, search, check and writing.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
@@ -16,7 +16,7 @@ import { NoAssignment } from '../src/solver/problem.js';
 import { solve } from '../src/solver/solve.js';
 import { evaluate } from './contest/evaluate.js';
 
-/** Costs of the best solutions published, by instance: what the table's last column compares with. */
+/** Costs of the best published solutions, by instance, for the comparison in the table's last column. */
 const BEST_KNOWN: Readonly<Record<string, number>> = {
   'asplos-2025-iopddl-A': 6_548_641_531,
   'asplos-2025-iopddl-B': 532_843,
@@ -38,7 +38,7 @@ interface Row {
   readonly bound: number;
   readonly gap: number | null;
   readonly seconds: number;
-  /** What the processor gave to it: less than the seconds where the machine does other work. */
+  /** Processor time of the instance: less than the seconds where the machine does other work. */
   readonly processorSeconds: number;
   readonly peakBytes: number;
   readonly overBestKnown: number | null;
@@ -49,11 +49,11 @@ const interrupted = new AbortController();
 process.once('SIGINT', () => interrupted.abort());
 
 /**
- * Seconds kept for what comes after the search, and shares of the time that reading took and of the limit: checking and writing
- * take less than reading, however slow the machine, and a machine with much else to do may wake this thread late.
+ * Time reserved for the work after the search: seconds, and shares of the time that reading took and of the limit. Checking and
+ * writing take less than reading on any machine, and a busy machine may wake this thread late.
  */
 const RESERVE = { seconds: 0.5, ofReading: 0.5, ofLimit: 0.02 };
-/** Seconds between the search's own end and its being ended. */
+/** Seconds between the search's own time limit and the abort. */
 const GRACE = 0.3;
 
 try {
@@ -83,7 +83,7 @@ async function main(words: readonly string[]): Promise<number> {
     console.log(line(['instance', 'nodes', 'cost', 'bound', 'gap', 'seconds', 'processor', 'memory', 'best known']));
   for (const [index, file] of files.entries()) {
     try {
-      // The first has been going since the program started.
+      // The time of the first instance starts with the program.
       const row = await run(file, index === 0 ? 0 : performance.now(), seconds, solver, solutions);
       rows.push(row);
       if (!json) console.log(printed(row));
@@ -129,7 +129,7 @@ async function run(
     const reserve =
       RESERVE.seconds + RESERVE.ofLimit * seconds + (RESERVE.ofReading * (performance.now() - read)) / 1000;
     const left = Math.max(0.1, seconds - reserve - (performance.now() - started) / 1000);
-    // A timer of more milliseconds would be over at once.
+    // A timer of more milliseconds would fire at once.
     const isTimed = left * 1000 < 2 ** 31;
     const signal = isTimed
       ? AbortSignal.any([interrupted.signal, AbortSignal.timeout(Math.ceil(left * 1000))])

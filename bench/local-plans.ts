@@ -1,7 +1,7 @@
 /**
- * @file Models and plans of `npm run bench:local`: what a user of a machine with few cores would choose between. Small enough
- * that a step takes milliseconds, and different enough that plans differ: weights that outweigh activations (data parallelism
- * pays for its gradients), activations that outweigh weights, operators that nobody shards for nothing.
+ * @file Models and plans of `npm run bench:local`: the choices of a user of a machine with few cores. They are small enough
+ * that a step takes milliseconds, and different enough that plans differ: weights larger than activations (data parallelism
+ * pays for its gradients), activations larger than weights, operators that cannot be sharded without a cost.
  */
 import { cnn } from '../models/cnn.js';
 import { llama } from '../models/llama.js';
@@ -10,7 +10,7 @@ import type { Training } from '../src/api/models/training.js';
 import type { Graph } from '../src/ir/graph.js';
 
 export interface BenchModel {
-  /** What `--models` names. */
+  /** Name in `--models`. */
   readonly id: string;
   readonly title: string;
   readonly build: () => Graph;

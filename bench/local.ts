@@ -4,14 +4,14 @@
  *
  *     -- --profile FILE    a profile (`autopar profile -o`); else a quick one is made
  *     -- --models a,b      only these; --rounds N --steps N: how long each is measured
- *     -- --folder F        compiles into F, and takes what is compiled there already: with --rounds 0 before, only steps remain
- *     -- --measured FILE   predicts anew, against what an earlier run wrote with --json
+ *     -- --folder F        compiles into F, and reuses plans compiled there: after a run with --rounds 0, only steps remain
+ *     -- --measured FILE   predicts again, against the measurements that an earlier run wrote with --json
  *     -- --json            everything for machines, with the parts of predictions and of measured steps
  *
- * Printed per plan: predicted, and the fastest measured step. Then the mean absolute percentage error, and Kendall's tau: how
- * often the prediction tells the faster of two plans of a model (aim: 0.8). Plans whose difference is less than what rounds of
- * one plan differ by cannot be told apart by measuring either: a second tau leaves such pairs out. Regret: how much slower the
- * plan is that is predicted fastest.
+ * Printed per plan: the predicted and the fastest measured step. Then the mean absolute percentage error, and Kendall's tau: how
+ * often the prediction finds the faster of two plans of a model (aim: 0.8). Measurement cannot rank two plans that differ by less
+ * than the rounds of one plan do: a second tau leaves such pairs out. Regret: how much slower the plan predicted fastest is than
+ * the fastest one.
  */
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, loadavg, tmpdir } from 'node:os';
@@ -34,9 +34,9 @@ interface Result {
   readonly parts: Readonly<Record<string, number>>;
   /** The fastest step of each round. */
   readonly roundSeconds: readonly number[];
-  /** The fastest of all. */
+  /** The fastest step of all rounds. */
   readonly measuredSeconds: number;
-  /** A rank's share of a step by what it did, mean over ranks, of the fastest round. */
+  /** Seconds of a step by activity, mean over ranks, in the fastest round. */
   readonly spent: Readonly<Record<string, number>>;
 }
 
@@ -104,7 +104,7 @@ async function planAll(cluster: string): Promise<readonly Planned[]> {
   return planned;
 }
 
-/** Plans in turn: what else the machine does then touches all alike. */
+/** Runs the plans in turns, so that other work of the machine affects all alike. */
 async function measured(plans: readonly Planned[]): Promise<readonly Result[]> {
   if (rounds === 0) return [];
   const runs = plans.map((): RunResult[] => []);
@@ -138,7 +138,7 @@ function resultOf({ model, plan, predicted }: Planned, runs: readonly RunResult[
   };
 }
 
-/** What was measured before, against what is predicted now. */
+/** Measurements of an earlier run with the predictions of this one. */
 function remembered(plans: readonly Planned[], file: string): readonly Result[] {
   const { results } = JSON.parse(readFileSync(file, 'utf8')) as { readonly results: readonly Result[] };
   return plans.flatMap(({ model, plan, predicted }) => {
@@ -182,7 +182,7 @@ function summary(name: string, results: readonly Result[]): void {
   );
 }
 
-/** How much slower the plan is that is predicted fastest than the fastest one; the mean over models. */
+/** How much slower the plan predicted fastest is than the fastest one; the mean over models. */
 function regret(results: readonly Result[]): number {
   const names = [...new Set(results.map(({ model }) => model))];
   const each = names.map((name) => {

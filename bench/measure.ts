@@ -1,5 +1,5 @@
 /**
- * @file What the benchmarks share: medians, and plain ONNX Runtime as the yardstick.
+ * @file Shared by the benchmarks: medians, and plain ONNX Runtime as the baseline.
  */
 import type * as Ort from 'onnxruntime-node';
 import type { ConstantTensor } from '../src/ir/graph.js';

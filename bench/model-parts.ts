@@ -1,6 +1,6 @@
 /**
- * @file One model, from file to plan.json, part by part. The parts are put together here as `importModel` and `plan` do it;
- * that it is the same is checked at the end, by fingerprint and cost.
+ * @file One model, from file to plan.json, part by part. The parts are put together here as in `importModel` and `plan`; a
+ * check at the end compares fingerprint and cost.
  */
 import { basename } from 'node:path';
 import { importModel } from '../src/api/models/import.js';
@@ -95,7 +95,7 @@ export async function importParts(file: string, clock: PartClock): Promise<Graph
   return graph;
 }
 
-/** The parts of planning, and of telling about the plan. */
+/** The parts of planning, and of reporting the plan. */
 export async function planningParts(file: string, clusterText: string, clock: PartClock): Promise<void> {
   const imported = await importModel(file);
   const { graph } = imported;
@@ -113,7 +113,7 @@ export async function planningParts(file: string, clusterText: string, clock: Pa
     throw new Error('the parts that are measured are no longer those of plan');
 }
 
-/** From a file to the plan of a step of training, part by part; degrees are given, so that one mesh is solved. */
+/** From a file to the plan of a training step, part by part; degrees are given, so that one mesh is solved. */
 export async function trainingParts(
   file: string,
   clusterText: string,
@@ -143,7 +143,7 @@ export async function trainingParts(
   );
 }
 
-/** The search on one mesh, as search-mesh.ts does it. What follows it is the lowering of the best. */
+/** The search on one mesh, as in search-mesh.ts. The lowering of the best solution follows it. */
 function measured(clock: PartClock): Completion {
   return {
     mode: 'dynamic_programming',

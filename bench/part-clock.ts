@@ -1,17 +1,17 @@
 /**
- * @file Time and memory of a program's parts, one after another. Peak memory is the system's own count where there is one
- * that can be set back (Linux), else what was resident at the end of each part.
+ * @file Time and memory of a program's parts, one after another. Peak memory is the system's own counter where it can be
+ * reset (Linux), else the resident memory at the end of each part.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 
 export interface Part {
   readonly name: string;
   readonly seconds: number;
-  /** Of all threads: the collector's and the compiler's, too. */
+  /** Processor seconds of all threads, those of the garbage collector and the compiler included. */
   readonly processorSeconds: number;
-  /** Most memory that was resident while it ran. */
+  /** Peak resident memory of the part. */
   readonly peakBytes: number;
-  /** JavaScript objects at its end, garbage included. */
+  /** Bytes of JavaScript objects at its end, garbage included. */
   readonly heapBytes: number;
 }
 
@@ -19,7 +19,7 @@ export class PartClock {
   private readonly found = new Map<string, Part>();
   private current: { readonly name: string; readonly wall: number; readonly cpu: NodeJS.CpuUsage } | null = null;
 
-  /** Ends the part that runs and begins another; parts of one name are added up. */
+  /** Ends the current part and begins another; parts of one name are added up. */
   begin(name: string): void {
     this.end();
     resetPeak();
@@ -41,7 +41,7 @@ export class PartClock {
     this.current = null;
   }
 
-  /** Takes seconds out of one part and counts them as another. */
+  /** Moves seconds from one part to another. */
   move(from: string, to: string, seconds: number, processorSeconds: number): void {
     const [source, target] = [this.found.get(from), this.found.get(to)];
     if (!source) return;
@@ -64,7 +64,7 @@ export class PartClock {
   }
 }
 
-/** Parts as one, for totals. */
+/** All parts as one, for totals. */
 export function together(name: string, parts: readonly Part[]): Part {
   const sum = (of: (part: Part) => number): number => parts.reduce((total, part) => total + of(part), 0);
   return {
@@ -88,7 +88,7 @@ function resetPeak(): void {
   try {
     writeFileSync('/proc/self/clear_refs', '5');
   } catch {
-    // Not Linux: peaks are then what is resident when a part ends.
+    // Not Linux: the peak is then the resident memory at the end of a part.
   }
 }
 

@@ -1,7 +1,7 @@
 /**
- * @file `npm run bench:pins -- N [--seed S]`: draws pins of degrees, micro-batches, ZeRO, recomputation and schedules for models of
- * 64 devices and more, plans with them, and compares: no pin may beat the plan without it. Both are the fastest plan that fits,
- * whatever memory it leaves (`--prefer fastest --headroom 0`). Ends with exit 1 where one does.
+ * @file `npm run bench:pins -- N [--seed S]`: draws pins of degrees, micro-batches, ZeRO, recomputation and schedules for models
+ * on 64 devices and more, plans with them, and compares: no pin may beat the plan without it. Both are the fastest plan that
+ * fits, whatever memory it leaves (`--prefer fastest --headroom 0`). Exit 1 if a pin does.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -103,7 +103,7 @@ try {
     try {
       pinned = seconds(model, pins);
     } catch (error) {
-      // 2 and 4: pins that do not go together, or leave nothing that fits.
+      // Exits 2 and 4: the pins contradict each other, or no plan with them fits.
       if (!(error instanceof NotCompiled) || ![2, 4].includes(error.exit)) throw error;
       refused++;
     }

@@ -1,9 +1,9 @@
 /**
  * @file `npm run bench:pipelines`: a training step as a pipeline of two stages on two ranks of one thread each, against the same
- * step on one rank of one thread; 8 micro-batches, a model whose matrix products dominate (aim: at most 0.65 of its time).
+ * step on one rank of one thread; 8 micro-batches, a model that matmuls dominate (aim: at most 0.65 of its time).
  *
- * The two take turns, and their fastest steps are compared. Below them is where the ranks' time goes. `-- ROUNDS` sets the turns
- * (3).
+ * The two take turns, and their fastest steps are compared. The breakdown of the ranks' time is printed below. `-- ROUNDS` sets
+ * the turns (3).
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';

@@ -1,10 +1,10 @@
 /**
  * @file `npm run bench:planning`: how long planning takes, on transformers of 2 and 32 layers, by cluster and degrees.
- * `npm run bench:planning -- FILE [CLUSTER DP TP BATCH]`: a step of training of one model, part by part, from file to plan; FILE
+ * `npm run bench:planning -- FILE [CLUSTER DP TP BATCH]`: a training step of one model, part by part, from file to plan; FILE
  * may be a generated family. 8x8:h100-sxm-80, dp 8, tp 8 and a batch of 8 where they are left out.
  *
- * Processor time is printed beside wall time: on a machine that does other work only the first says much. The first
- * line of each layer count also pays for compiling the planner's own code.
+ * Processor time is printed beside wall time: on a machine that does other work only processor time is reliable. The
+ * first line of each layer count also includes compiling the planner's own code.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

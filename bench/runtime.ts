@@ -4,8 +4,8 @@
  * One rank against one session, both with one thread (aim: at most 1.05 times as long); two ranks of one thread against
  * one session of two threads (aim: dp no slower, tp at most 1.15 times as long).
  *
- * The two take turns in short spells, and their fastest steps are compared: whatever else the machine does can only add
- * time. The medians, which it does add to, are printed beside them. `-- ROUNDS` sets the number of turns (8).
+ * The two take short turns, and their fastest steps are compared: other work of the machine can only add time. The medians,
+ * which include such time, are printed beside them. `-- ROUNDS` sets the number of turns (8).
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';

@@ -1,6 +1,6 @@
 /**
- * @file `node dist/bench/scaling.js`: import and planning of models that double in size. Time per operator stays where it
- * was if nothing is quadratic; the last column says how it grew with the last doubling.
+ * @file `node dist/bench/scaling.js`: import and planning of models that double in size. Time per operator stays constant
+ * if nothing is quadratic; the last column is its growth over the last doubling.
  *
  *     llama    32, 64, 128, 256 layers
  *     chain    operators one after another, without layers
@@ -46,7 +46,7 @@ try {
   console.log('family     size  operators    import      plan   per operator    growth');
   for (const [name, { sizes, build }] of Object.entries(FAMILIES)) {
     let before: number | undefined;
-    // The first run pays for compiling the program's own code.
+    // The first run includes compiling the program's own code.
     for (const [run, size] of [sizes[0] ?? 1, ...sizes].entries()) {
       const file = join(folder, 'model.onnx');
       writeFileSync(file, writeOnnx(build(size)));

@@ -1,7 +1,7 @@
 /**
- * @file `npm run bench:search [-- NAME…] [--json]`: `autopar compile --train --plan-only`, each in a process of its own: seconds of
- * processor from start to plan, memory, the plan; beside the times that others published for searches of that kind. A model of
- * `files` is written first, and read as the file that it then is.
+ * @file `npm run bench:search [-- NAME…] [--json]`: `autopar compile --train --plan-only`, each in a process of its own:
+ * processor seconds from start to plan, memory, the plan; beside published times of similar searches. A case with `isFile` writes
+ * its model first, and reads it from that file.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -17,7 +17,7 @@ interface Case {
   readonly options?: readonly string[];
   /** The model is read from a file. */
   readonly isFile?: true;
-  /** Seconds of processor that it is to take at most. */
+  /** Most processor seconds that it is to take. */
   readonly aim?: number;
 }
 
@@ -61,7 +61,7 @@ const CASES: readonly Case[] = [
   { name: 'ResNet-50', model: 'resnet:layers=50,batch=2048', cluster: '8x8:a100-sxm-80' },
 ];
 
-/** What others say of theirs. */
+/** Published times of other searches. */
 const PUBLISHED: readonly (readonly [system: string, says: string])[] = [
   ['Alpa', 'stage cuts of 32 layers on 64 devices: 33 s'],
   ['Piper', 'up to 2,048 devices: 57 s'],

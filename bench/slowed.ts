@@ -1,5 +1,5 @@
 /**
- * @file Emulated time that runs slower, so that what else the machine does counts little.
+ * @file Emulated time that runs slower, so that other work of the machine counts little.
  */
 import type { Emulation } from '../src/runtime/messages.js';
 

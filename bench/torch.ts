@@ -61,7 +61,7 @@ interface Compared {
   readonly compiled?: readonly number[];
   /** How far the losses are apart, relative to the first. */
   readonly off: number;
-  /** Most bytes of the GPU's memory that tensors took. */
+  /** Peak bytes of tensors in the GPU's memory. */
   readonly peak: Readonly<Record<'program' | 'written', number>> | null;
 }
 
@@ -73,7 +73,7 @@ try {
     const graph = generatedModel(nameOf(model)).build(model.batch);
     writeFileSync(file, writeOnnx(graph, { weights: 'external', name: 'model' }));
     const output = join(folder, `${index}`);
-    // What a device of the catalogue holds in bf16 is float32 on ranks of this machine's processor.
+    // Tensors that are bf16 on a device of the catalogue are float32 on CPU ranks of this machine.
     const cluster = device === undefined ? {} : { cluster: `1x1:${device}` };
     await compile({
       model: file,
@@ -114,7 +114,7 @@ try {
   rmSync(folder, { recursive: true, force: true });
 }
 
-/** What was predicted for a device of the catalogue, and how much better it is where runs of the other models correct it. */
+/** Prints predictions for a device of the catalogue, and how much better they are if runs of the other models correct them. */
 async function printPredictions(compared: readonly Compared[], id: string): Promise<void> {
   const cluster = `1x1:${id}`;
   console.log('\n| model | tokens/s | of the peak | measured | predicted | memory | by hand | predicted |');

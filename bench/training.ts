@@ -1,9 +1,9 @@
 /**
- * @file `npm run bench:training [-- FILE…]`: what training costs.
+ * @file `npm run bench:training [-- FILE…]`: the cost of training.
  *
  * Without files: the time of a step (forward, backward, AdamW) of three models on one rank with one thread, against PyTorch
  * eager with one thread on the same model, weights and batch (test/reference/, where AUTOPAR_PYTHON has PyTorch; aim: no
- * slower). Both take turns, and the fastest steps are compared: whatever else the machine does can only add time.
+ * slower). Both take turns, and the fastest steps are compared: other work of the machine can only add time.
  *
  * For each file (else the shipped models): operators of the training graph against the forward's, the processor time of the
  * pass that makes it (aim: 1 s for Llama-3-8B), and of planning the step for eight H100.
@@ -62,7 +62,7 @@ const MODELS: readonly Model[] = [
 
 const OPTIMIZER = { kind: 'adamw', learningRate: 1e-4, weightDecay: 0.01 } as const;
 
-/** Of the pass that makes a training graph, in seconds: that of Llama-3-8B. */
+/** Aim of the pass that makes a training graph, in processor seconds, set for Llama-3-8B. */
 const PASS_AIM = 1;
 
 const files = process.argv.slice(2);
@@ -77,7 +77,7 @@ for (const file of files.length > 0 ? files : shipped) late.push((await measureG
 const verdicts = [...slower, ...late];
 console.log(`\n${verdicts.length} measured, ${verdicts.filter(Boolean).length} missed their aim`);
 
-/** Prints the times; per model whether PyTorch is faster. */
+/** Prints the times; returns for each model whether PyTorch is faster. */
 async function measureSteps(): Promise<readonly boolean[]> {
   const absence = torchAbsence();
   console.log(
@@ -175,12 +175,12 @@ async function measureGraph(file: string): Promise<number> {
 
 async function planningSeconds(step: ImportedModel): Promise<string> {
   const start = process.cpuUsage();
-  // Whatever memory the plan takes: a batch that does not fit is still planned.
+  // No memory limit: a batch that does not fit is planned too.
   await plan(step, { cluster: CLUSTER, memory: Number.MAX_SAFE_INTEGER });
   return `${processorSeconds(start).toFixed(1)} s`;
 }
 
-/** Of all threads, since then: what other programs keep the machine busy with counts little. */
+/** Processor seconds of all threads since then, on which other programs of the machine have little effect. */
 function processorSeconds(since: NodeJS.CpuUsage): number {
   const { user, system } = process.cpuUsage(since);
   return (user + system) / 1e6;

@@ -8,7 +8,7 @@ import { constant, numbersOf } from '../src/ir/ops/constants.js';
 import { entryOf } from '../src/ir/ops/index.js';
 import { viewOf } from '../src/ir/view.js';
 
-/** Grows one graph; `build` hands it over. */
+/** Builds one graph; `build` returns it. */
 export class GraphBuilder {
   private readonly nodes: Node[] = [];
   private readonly tensors = new Map<string, TensorType>();
@@ -54,7 +54,7 @@ export class GraphBuilder {
     return this.addWeight(full, constant('float32', values, shape), 'parameter');
   }
 
-  /** A float32 table that is no parameter (angles of positions): computed only where parameters have values. */
+  /** A float32 table that is not a parameter (angles of positions): computed only if parameters have values. */
   table(name: string, shape: readonly number[], values: () => readonly number[]): string {
     const full = [...this.path, name].join('.');
     if (this.values === 'absent') return this.absent(full, shape, 'buffer');
@@ -62,7 +62,7 @@ export class GraphBuilder {
   }
 
   /**
-   * A float32 parameter that starts as one value throughout. As exporters have it, parameters of one value and shape are the
+   * A float32 parameter with one initial value throughout. As exporters write it, all parameters of one value and shape are the
    * first of them, whatever module they belong to.
    */
   uniformParameter(name: string, shape: readonly number[], value: number): string {
@@ -75,7 +75,7 @@ export class GraphBuilder {
     return made;
   }
 
-  /** The transpose of a parameter that another module has; as exporters have it, a copy of its values named `name`. */
+  /** The transpose of another module's parameter; as exporters write it, a copy of its values named `name`. */
   transposed(name: string, of: string): string {
     if (this.values !== 'exported') return this.operator('Transpose', [of], { perm: [1, 0] });
     const weight = this.weights.get(of);
@@ -90,7 +90,7 @@ export class GraphBuilder {
     return this.addWeight([...this.path, name].join('.'), copy, 'parameter');
   }
 
-  /** A float32 scalar, kept once per value. */
+  /** A float32 scalar, stored once per value. */
   scalar(value: number): string {
     const name = `scalar.${value}`;
     return this.tensors.has(name) ? name : this.addWeight(name, floats([value]), 'constant');
@@ -206,7 +206,7 @@ export class GraphBuilder {
   }
 }
 
-/** Dropout as exporters write it for evaluation: there, and doing nothing. */
+/** Dropout as exporters write it for evaluation: an operator without effect. */
 export function dropout(builder: GraphBuilder, input: string, ratio: number): string {
   return builder.within('dropout', () => builder.operator('Dropout', [input, builder.scalar(ratio)]));
 }

@@ -44,7 +44,7 @@ export function vgg({ batch, layers, width, image, channels, classes, feedForwar
   return classified(builder, state, feedForward, classes);
 }
 
-/** Three fully connected layers on all that the convolutions leave. */
+/** Three fully connected layers on the flattened features of the convolutions. */
 function classified(builder: GraphBuilder, features: string, hidden: number, classes: number): Graph {
   let state = builder.operator('Flatten', [features], { axis: 1 });
   for (const layer of [0, 1])

@@ -1,6 +1,6 @@
 /**
  * @file DenseNet (Huang et al. 2017) as exporters write it: every layer reads the channels of all layers before it in its
- * block, joined anew each time, so that no two layers are alike.
+ * block, concatenated again each time, so that no two layers are alike.
  */
 import type { Graph } from '../src/ir/graph.js';
 import { GraphBuilder } from './builder.js';
@@ -9,7 +9,7 @@ import { linear } from './transformer.js';
 
 export interface DenseNetSizes {
   readonly batch: number;
-  /** Convolutions and the classifier: 121, 161, 169 or 201; other depths share their layers out evenly. */
+  /** Convolutions and the classifier: 121, 161, 169 or 201; other depths divide their layers evenly over the blocks. */
   readonly layers: number;
   /** Channels that each layer adds. */
   readonly growth: number;
@@ -62,7 +62,7 @@ export function densenet({ batch, layers, growth, image, channels, classes }: De
   return builder.build();
 }
 
-/** All that came before → `growth` channels more, by way of four times as many. */
+/** The channels of all layers before → `growth` more channels, through a bottleneck of four times as many. */
 function denseLayer(builder: GraphBuilder, before: readonly string[], growth: number): string {
   const [only = ''] = before;
   const joined = before.length === 1 ? only : builder.operator('Concat', [...before], { axis: 1 });
@@ -95,7 +95,7 @@ function transition(builder: GraphBuilder, input: string): string {
   });
 }
 
-/** Batch normalisation with running statistics, which are no parameters, then ReLU. */
+/** Batch normalisation with running statistics, which are not parameters, then ReLU. */
 function normRelu(builder: GraphBuilder, name: string, input: string): string {
   return builder.within(name, () => {
     const channels = builder.shapeOf(input)[1] ?? 1;

@@ -1,6 +1,6 @@
 /**
- * @file `--model FAMILY:key=value,…`: the families that can be generated, their keys with defaults, and what is wrong with a
- * text that names none of them.
+ * @file `--model FAMILY:key=value,…`: the families that can be generated, their keys with defaults, and the errors for a text
+ * that names none of them.
  */
 import { AutoparError } from '../src/ir/error.js';
 import type { Graph } from '../src/ir/graph.js';
@@ -23,7 +23,7 @@ interface Family {
   /** Default of each key; a text says what it follows from. */
   readonly keys: Readonly<Record<string, number | string>>;
   readonly language?: (values: Values) => Omit<LanguageModelSizes, 'batch'>;
-  /** What is wrong with values that each are good alone. */
+  /** The problem with values that are each valid alone. */
   readonly problem?: (values: Values) => Problem | null;
   readonly build: (values: Values, batch: number) => Graph;
 }
@@ -33,7 +33,7 @@ interface Problem {
   readonly hint: string;
 }
 
-/** A model that was asked for, before it has a batch. */
+/** A requested model, before it has a batch. */
 export interface GeneratedModel {
   readonly family: string;
   /** `gpt:layers=24,hidden=2048`, as it was given. */
@@ -283,10 +283,10 @@ function readValues(text: string, rest: string, keys: readonly string[]): Values
 
 const LARGEST = 2 ** 31;
 
-/** Numbers that a graph holds itself, weights apart: a table of them is made in memory. */
+/** Most numbers of a graph's own constants, apart from weights: they are made in memory. */
 const MOST_CONSTANTS = 2 ** 24;
 
-/** Keys that say how many operators there are, and not only how large their tensors are. */
+/** Keys that set the number of operators, and not only the sizes of their tensors. */
 const DEPTHS: ReadonlySet<string> = new Set(['layers', 'levels']);
 
 /** Four times the deepest transformers that were trained: a graph that a machine's memory holds. */
@@ -337,7 +337,7 @@ function transformer(values: Values, style: Partial<LanguageModelSizes>): Omit<L
   };
 }
 
-/** Llama with experts, and what GPT-OSS has besides: windows in every second layer, sinks, biases, a clamp. */
+/** Llama with experts, and the additions of GPT-OSS: windows in every second layer, sinks, biases, a clamp. */
 function mixture(values: Values): Omit<LanguageModelSizes, 'batch'> {
   const plain = transformer(values, { ...LLAMA_STYLE, keyHeads: 8 });
   const [window, clamp] = [of(values, 'window', 0), of(values, 'clamp', 0)];
@@ -380,7 +380,7 @@ function mixtureProblem(values: Values): Problem | null {
   return null;
 }
 
-/** Every layer is one part; there are no positions but those that state space and causal attention know of. */
+/** Every layer is one part; there are no position embeddings: state space and causal attention see the order by themselves. */
 function hybrid(values: Values): Omit<LanguageModelSizes, 'batch'> {
   const pattern = layersOfLetters(`${values['pattern'] ?? NEMOTRON_H_8B}`) ?? [];
   const hidden = of(values, 'hidden', 4096);

@@ -1,5 +1,5 @@
 /**
- * @file The names of the families that `--model` generates. They are apart from what builds them, so that help names them all
+ * @file The names of the families that `--model` generates. They are apart from the code that builds them, so that help names all
  * without loading any: the table of models/families.ts is typed by them.
  */
 export const FAMILY_NAMES = [

@@ -12,7 +12,7 @@ export function feedForward(builder: GraphBuilder, input: string, sizes: Languag
   return linear(builder, 'down', activated(builder, wide, sizes, width), hidden, { bias });
 }
 
-/** What stands between the two products. */
+/** The activation function between the two matmuls. */
 function activated(
   builder: GraphBuilder,
   wide: string,
@@ -33,9 +33,9 @@ function gate(builder: GraphBuilder, wide: string, width: number): string {
 }
 
 /**
- * Each expert takes the tokens of a sample that score highest with it, tokens · chosen / count of them (Zhou et al. 2022, expert
- * choice): shapes are static and the load is even, which is what balanced routing of `chosen` experts per token costs too, and
- * no sample depends on the others. Experts of a latent width see tokens that were projected to it, and what they give is
+ * Expert-choice routing (Zhou et al. 2022): each expert takes the tokens · chosen / count tokens of a sample that score highest
+ * with it. Shapes are static and the load is even, so the cost equals that of balanced routing of `chosen` experts per token, and
+ * no sample depends on the others. Experts of a latent width see tokens that were projected to it, and their results are
  * projected back.
  */
 export function expertBlock(
@@ -102,7 +102,7 @@ function reshaped(builder: GraphBuilder, input: string, shape: readonly number[]
   return builder.operator('Reshape', [input], { shape, allowzero: 0 });
 }
 
-/** What is seen with these four dimensions, the first two of them exchanged. */
+/** The input reshaped to these four dimensions, with the first two transposed. */
 function turned(builder: GraphBuilder, input: string, shape: readonly number[]): string {
   return builder.operator('Transpose', [reshaped(builder, input, shape)], { perm: [1, 0, 2, 3] });
 }

@@ -13,7 +13,7 @@ export interface GptSizes {
   readonly width: number;
   readonly heads: number;
   readonly vocabulary: number;
-  /** Share that is dropped in training, of embeddings, attention weights and what blocks add; 0 by default. */
+  /** Dropout ratio in training, for embeddings, attention weights and the results of blocks; 0 by default. */
   readonly dropout?: number;
 }
 

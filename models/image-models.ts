@@ -1,6 +1,6 @@
 /**
- * @file Image models at any size: vision transformer, residual network, U-Net. Weights have no values; normalisations are as
- * they train (over groups of channels, which no batch is needed for).
+ * @file Image models at any size: vision transformer, residual network, U-Net. Weights have no values; normalisations are in
+ * training form (over groups of channels, which needs no batch statistics).
  */
 import type { Graph } from '../src/ir/graph.js';
 import { GraphBuilder } from './builder.js';
@@ -69,7 +69,7 @@ export function vit({
   return builder.build();
 }
 
-/** Blocks per stage of the usual depths (He et al. 2016, table 1); others share them out evenly. */
+/** Blocks per stage of the usual depths (He et al. 2016, table 1); other depths divide them evenly. */
 const STAGES: Readonly<Record<number, readonly number[]>> = {
   50: [3, 4, 6, 3],
   101: [3, 4, 23, 3],

@@ -1,6 +1,6 @@
 /**
  * @file Transformers over tokens at any size: GPT, Llama, BERT and mixtures of experts are settings of one graph. Attention
- * and rotary positions are ONNX's own operators, so that no mask is written out and a sequence may be as long as it likes.
+ * and rotary positions are ONNX's own operators, so that no mask is stored and a sequence may have any length.
  */
 import type { Graph } from '../src/ir/graph.js';
 import { constant } from '../src/ir/ops/constants.js';
@@ -84,7 +84,7 @@ function block(
   }, input);
 }
 
-/** What norms are named after. */
+/** Names of norms, by the part that they belong to. */
 const NORMS: Readonly<Record<LayerPart, string>> = {
   attention: 'attention',
   'windowed-attention': 'attention',
@@ -93,7 +93,7 @@ const NORMS: Readonly<Record<LayerPart, string>> = {
   experts: 'feed_forward',
 };
 
-/** What a part computes of its normalised input. @throws Error where the sizes that it needs are not given */
+/** The result of a part for its normalised input. @throws Error if the sizes that it needs are not given */
 function mixed(
   builder: GraphBuilder,
   state: string,
@@ -162,7 +162,7 @@ function selfAttention(
 }
 
 /**
- * Causal attention as ONNX Runtime's own operator has it, which knows of windows and of sinks; `window` null sees all positions
+ * Causal attention as ONNX Runtime's own operator, which supports windows and sinks; `window` null attends to all positions
  * before.
  */
 function attentionOverWindow(
@@ -191,7 +191,7 @@ function attentionOverWindow(
   return attended;
 }
 
-/** Products, mask and softmax one by one, with dropout on the probabilities, as before fused kernels. */
+/** Matmuls, mask and softmax as separate operators, with dropout on the probabilities, as before fused kernels. */
 function attentionInParts(
   builder: GraphBuilder,
   [query = '', key = '', value = '']: readonly string[],
@@ -210,7 +210,7 @@ function attentionInParts(
   return joinHeads(builder, builder.operator('MatMul', [shares, apart(value, keyHeads)]));
 }
 
-/** What scores of later keys are lowered by, for Trilu to keep above the diagonal; made by an operator, whatever the length. */
+/** The causal mask before Trilu, which keeps its part above the diagonal (later keys); an operator makes it for any length. */
 function ahead(builder: GraphBuilder, sequence: number): string {
   return builder.operator('ConstantOfShape', [], { shape: [sequence, sequence], value: floats([-1e9], [1]) });
 }
@@ -239,7 +239,7 @@ function normalised(builder: GraphBuilder, name: string, input: string, { norm }
   });
 }
 
-/** Dropout where it is asked for, as exporters write it for evaluation: training makes it draw. */
+/** Dropout if the ratio is not 0, as exporters write it for evaluation: training makes it active. */
 function dropped(builder: GraphBuilder, input: string, { dropout: ratio }: LanguageModelSizes): string {
   return ratio === 0 ? input : dropout(builder, input, ratio);
 }

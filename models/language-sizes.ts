@@ -1,9 +1,9 @@
 /**
- * @file What a language model is made of: its sizes, and what families settle whatever their sizes.
+ * @file Sizes of a language model, and the settings that a family fixes at any size.
  */
 import type { StateSpaceSizes } from './state-space.js';
 
-/** One part of a layer: its norm, what it computes, and the sum with what came in. */
+/** One part of a layer: its norm, its computation, and the residual sum. */
 export type LayerPart = 'attention' | 'windowed-attention' | 'state-space' | 'feed-forward' | 'experts';
 
 /** The parts of a layer, one after the other. */
@@ -25,7 +25,7 @@ export interface LanguageModelSizes {
   readonly positions: 'learned' | 'rotary' | 'none';
   /** Whether a gate multiplies the feed-forward block's inner width (SwiGLU). */
   readonly gated: boolean;
-  /** What stands between two products that no gate multiplies; GELU where left out. */
+  /** Activation function between the two matmuls of a block without a gate; GELU if left out. */
   readonly activation?: 'squared-relu';
   readonly bias: boolean;
   readonly causal: boolean;
@@ -33,11 +33,11 @@ export interface LanguageModelSizes {
   readonly tied: boolean;
   /** Norms before each part (GPT-2 and later) or after its sum (BERT). */
   readonly normFirst: boolean;
-  /** Positions that windowed attention sees, itself among them. */
+  /** Positions that windowed attention sees, its own among them. */
   readonly window?: number;
-  /** A learned score per head that softmax counts beside those of the keys, and gives nothing for (attention sinks). */
+  /** A learned score per head that softmax includes beside those of the keys, without a value of its own (attention sinks). */
   readonly sinks?: boolean;
-  /** Share that training drops; 0 leaves the operators out. */
+  /** Dropout ratio in training; 0 leaves the operators out. */
   readonly dropout: number;
   readonly experts?: ExpertSizes;
   readonly latent?: LatentSizes;
@@ -62,15 +62,15 @@ export interface ExpertSizes {
   readonly shared: number;
   /** First layers that have a plain feed-forward block. */
   readonly dense: number;
-  /** Width that tokens are projected to before they go to experts, and back from; the model's where left out. */
+  /** Width that tokens are projected to before experts, and back from after them; the model's if left out. */
   readonly latent?: number;
-  /** Whether the router's scores and the experts' products have biases. */
+  /** Whether the router's scores and the experts' matmuls have biases. */
   readonly bias?: boolean;
   /** Largest gate of gated experts, which are then sigmoid(1.702 x) x · (y + 1), with y no further from 0 (GPT-OSS). */
   readonly clamp?: number;
 }
 
-/** What a family settles, whatever its sizes. */
+/** Settings that a family fixes at any size. */
 export type LanguageModelStyle = Pick<
   LanguageModelSizes,
   'norm' | 'positions' | 'gated' | 'bias' | 'causal' | 'tied' | 'normFirst'

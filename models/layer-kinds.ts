@@ -1,6 +1,6 @@
 /**
- * @file What the layers of a language model do: all of them the same, the first ones dense, or kinds in turns. Of each kind one
- * layer is enough to know what all of them cost.
+ * @file The kinds of layers in a language model: all of them the same, the first ones dense, or kinds in turns. One layer of each
+ * kind is enough to know the cost of all.
  */
 import type { LanguageModelSizes, LayerKind, LayerPart } from './language-sizes.js';
 
@@ -27,7 +27,7 @@ const LETTERS: Readonly<Record<string, LayerPart>> = {
   E: 'experts',
 };
 
-/** The layers that a text of such letters names, one each; null where a letter is none of them. */
+/** The layers that a text of such letters names, one each; null if a letter is not one of them. */
 export function layersOfLetters(text: string): readonly LayerKind[] | null {
   const kinds = [...text].flatMap((letter) => {
     const part = LETTERS[letter];

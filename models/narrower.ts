@@ -5,15 +5,15 @@ import { generatedModel } from './families.js';
 import type { LanguageModelSizes } from './language-sizes.js';
 
 /**
- * The least size that may stand for `size`, no smaller than `base` where it is not itself. `mayBe` says whether a size may stand
- * for another one at all.
+ * `least`: the least size from `base` on that may replace `size`, else `size` itself. `mayBe`: whether a size may be replaced by
+ * another one at all.
  */
 export interface NarrowSizes {
   readonly least: (size: number, base: number) => number;
   readonly mayBe: (size: number, other: number) => boolean;
 }
 
-/** Keys of families that are no language models: widths, and the least that their operators are fine with. */
+/** Keys of widths in families other than language models, with the least width that their operators support. */
 const WIDTHS: Readonly<Record<string, number>> = {
   width: 8,
   hidden: 16,
@@ -25,7 +25,7 @@ const WIDTHS: Readonly<Record<string, number>> = {
 };
 
 /**
- * Texts of narrower models, the narrowest first. Sizes that are equal may be cut in several ways, which the text does not tell.
+ * Texts of narrower models, the narrowest first. Equal sizes may be sharded in several ways, which the text does not state.
  */
 export function* narrowerTexts(text: string, sizes: NarrowSizes): Generator<string> {
   const seen = new Set<string>();
@@ -37,7 +37,7 @@ export function* narrowerTexts(text: string, sizes: NarrowSizes): Generator<stri
     }
 }
 
-/** What multiplies the sizes that are aimed at. */
+/** Factors of the target sizes. */
 const SCALES = [1, 2, 4] as const;
 const MOST_HEADS = 8;
 

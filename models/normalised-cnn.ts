@@ -8,7 +8,7 @@ import type { CnnSizes } from './cnn.js';
 import { linear } from './transformer.js';
 
 export interface NormalisedCnnSizes extends CnnSizes {
-  /** Share that is dropped before the classifier. */
+  /** Dropout ratio before the classifier. */
   readonly dropout: number;
   /** Scales, shifts and running statistics as a new model has them, 0 and 1; else drawn. */
   readonly fresh?: boolean;

@@ -1,6 +1,6 @@
 /**
- * @file Language models whose layer is called several times with one set of weights, as ALBERT (Lan et al. 2020) has it, and
- * whose head is the embedding table; as their author wrote them, or as exporters store such models.
+ * @file Language models whose layer is called several times with one set of weights, as in ALBERT (Lan et al. 2020), and whose
+ * head is the embedding table; in the form of the author, or in the form that exporters store.
  */
 import type { Graph } from '../src/ir/graph.js';
 import { dropout, GraphBuilder } from './builder.js';
@@ -13,7 +13,7 @@ export interface SharedLayerSizes {
   readonly vocabulary: number;
   /** How often the layer is called. */
   readonly calls: number;
-  /** Share that is dropped of what the layer adds; 0 by default. */
+  /** Dropout ratio of the layer's result; 0 by default. */
   readonly dropout?: number;
   /** As an exporter writes it: biases of equal values stored once, the head a transposed copy of the table. */
   readonly exported?: boolean;

@@ -1,5 +1,5 @@
 /**
- * @file The small models that come with the package: what README and tests compile.
+ * @file The small models that come with the package, which README and tests compile.
  */
 import type { Graph } from '../src/ir/graph.js';
 import { cnn } from './cnn.js';

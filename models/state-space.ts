@@ -1,11 +1,11 @@
 /**
- * @file State-space layers of Mamba-2 (Dao and Gu 2024): each head keeps a state of `state` by `headWidth` numbers, which a
- * position lets decay, adds to and reads:
+ * @file State-space layers of Mamba-2 (Dao and Gu 2024): each head has a state of `state` by `headWidth` numbers, which each
+ * position decays, adds to and reads:
  *
  *     S[t] = exp(−rate[t] · exp(decay)) S[t−1] + rate[t] · key[t] value[t]ᵀ        y[t] = query[t] S[t] + skip · value[t]
  *
- * Training computes it in chunks, as products: inside a chunk like attention whose scores decay, and from chunk to chunk over the
- * states at their ends. Keys and queries are shared by the heads of a group; the papers call them B and C.
+ * Training computes it in chunks, as matmuls: inside a chunk like attention with decaying scores, and from chunk to chunk over
+ * the states at their ends. The heads of a group share keys and queries; the papers call them B and C.
  */
 import { floats, type GraphBuilder } from './builder.js';
 import { linear } from './transformer.js';
@@ -18,9 +18,9 @@ export interface StateSpaceSizes {
   readonly state: number;
   /** Divides `heads`. */
   readonly groups: number;
-  /** Positions that the convolution before it sees. */
+  /** Kernel size, in positions, of the convolution before the scan. */
   readonly kernel: number;
-  /** Positions that are computed as one product; divides the sequence where that is longer. */
+  /** Positions of a chunk, which one matmul computes; divides the sequence if that is longer. */
   readonly chunk: number;
 }
 
@@ -61,7 +61,7 @@ export function stateSpace(builder: GraphBuilder, input: string, sizes: StateSpa
   return linear(builder, 'output', normed, hidden);
 }
 
-/** Each feature over the last few positions, and SiLU: [batch, sequence, features]. */
+/** Causal convolution of each feature over the last few positions, then SiLU: [batch, sequence, features]. */
 function convolved(builder: GraphBuilder, name: string, states: string, { kernel }: StateSpaceSizes): string {
   return builder.within(name, () => {
     const features = builder.shapeOf(states).at(-1) ?? 1;
@@ -87,7 +87,7 @@ interface Operands {
   readonly rate: string;
 }
 
-/** Dimensions inside: [batch, chunk, group, head of it, position, …]. */
+/** Dimensions inside: [batch, chunk, group, head of the group, position, …]. */
 function scan(builder: GraphBuilder, operands: Operands, sizes: StateSpaceSizes): string {
   const { heads, headWidth, state, groups } = sizes;
   const [batch = 1, sequence = 1] = builder.shapeOf(operands.value);
@@ -130,7 +130,7 @@ function scan(builder: GraphBuilder, operands: Operands, sizes: StateSpaceSizes)
   return builder.operator('Reshape', [turned], { shape: [batch, sequence, heads * headWidth], allowzero: 0 });
 }
 
-/** The state that each chunk starts from: those at the ends of the chunks before it, decayed by what lies between. */
+/** The initial state of each chunk: the sum of the states at the ends of earlier chunks, decayed over the chunks between. */
 function statesBefore(builder: GraphBuilder, ends: string, whole: string): string {
   const [batch = 1, chunks = 1, groups = 1, each = 1, state = 1, width = 1] = builder.shapeOf(ends);
   const perChunk = builder.operator('Transpose', [builder.operator('Squeeze', [whole], { axes: [4] })], {
@@ -151,8 +151,8 @@ function statesBefore(builder: GraphBuilder, ends: string, whole: string): strin
 }
 
 /**
- * exp(to[i] − from[j]) where j lies before i (`nearest` 0) or is i too (1), and 0 elsewhere: exponents of what lies ahead are
- * lowered before they grow.
+ * exp(to[i] − from[j]) where j < i (`nearest` 0) or j ≤ i (1), and 0 elsewhere: exponents of later positions are lowered before
+ * the exponential, which would grow.
  */
 function decaysBetween(builder: GraphBuilder, to: string, from: string, nearest: 0 | 1): string {
   const shape = builder.shapeOf(to);

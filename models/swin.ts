@@ -1,6 +1,6 @@
 /**
  * @file Swin transformer (Liu et al. 2021) operator by operator, as exporters write it before opset 17: normalisations, GELU
- * and attention in parts, windows cut by Reshape and Transpose, shifted by Slice and Concat.
+ * and attention in parts, windows partitioned by Reshape and Transpose, shifted by Slice and Concat.
  */
 import type { Graph } from '../src/ir/graph.js';
 import { constant } from '../src/ir/ops/constants.js';
@@ -31,7 +31,7 @@ interface Place {
   readonly window: number;
   readonly shift: number;
   readonly heads: number;
-  /** What windows that were shifted over the edge may not see, for all blocks of the stage. */
+  /** Attention mask of windows that were shifted over the edge, for all blocks of the stage; null if nothing is masked. */
   readonly mask: string | null;
 }
 
@@ -132,7 +132,7 @@ function windowed(builder: GraphBuilder, input: string, place: Place): string {
   return rolled(builder, builder.operator('Reshape', [back], shape([batch, side, side, width])), -shift);
 }
 
-/** Rows, then columns, that leave on one side come back on the other. */
+/** Cyclic shift of rows, then of columns. */
 function rolled(builder: GraphBuilder, input: string, by: number): string {
   if (by === 0) return input;
   return [1, 2].reduce((state, axis) => {

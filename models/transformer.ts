@@ -1,5 +1,5 @@
 /**
- * @file What the transformer families share: linear layers, heads, the causal mask, attention over grouped key heads.
+ * @file Shared by the transformer families: linear layers, heads, the causal mask, attention over grouped key heads.
  */
 import { floats, type GraphBuilder } from './builder.js';
 
@@ -43,7 +43,7 @@ export function repeatHeads(builder: GraphBuilder, input: string, group: number)
   return builder.operator('Reshape', [wide], { shape: [batch, heads * group, sequence, size], allowzero: 0 });
 }
 
-/** softmax(q · kᵀ / √size + mask) · v on [batch, heads, sequence, size]; `between` is done to what softmax makes. */
+/** softmax(q · kᵀ / √size + mask) · v on [batch, heads, sequence, size]; `between` is applied to the result of softmax. */
 export function attention(
   builder: GraphBuilder,
   query: string,
@@ -61,7 +61,7 @@ export function attention(
   return builder.operator('MatMul', [between(weights), value]);
 }
 
-/** 0 where a position may be seen, a large negative number where it lies ahead: [1, 1, sequence, sequence]. */
+/** 0 where a position may be seen, a large negative number at later positions: [1, 1, sequence, sequence]. */
 export function causalMask(builder: GraphBuilder, sequence: number): string {
   const rows = Array.from({ length: sequence }, (_, row) =>
     Array.from({ length: sequence }, (_, column) => (column <= row ? 0 : -1e9)),

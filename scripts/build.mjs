@@ -1,8 +1,8 @@
 /**
- * @file `npm run build`: compiles to dist/, removes what no source stands for any more, and bundles the command.
+ * @file `npm run build`: compiles to dist/, removes files that no longer have a source, and bundles the command.
  *
- * A command reads a few files in place of 340 modules, and starts the sooner for it (docs/reference/performance.md). That it is executable is what lets
- * `npx autopar` work in this folder again and again: npx links the command once and does not look at its mode a second time.
+ * The bundled command reads a few files in place of 340 modules, and so starts sooner (docs/reference/performance.md). It is
+ * executable so that `npx autopar` works in this folder repeatedly: npx links the command once and does not check its mode again.
  */
 import { spawnSync } from 'node:child_process';
 import { chmodSync, existsSync, readdirSync, rmSync } from 'node:fs';
@@ -13,13 +13,13 @@ import { build } from 'esbuild';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const output = join(root, 'dist');
-/** As deep as the modules, whose paths to package.json hold here too. */
+/** As deep as the modules, so that their paths to package.json are valid here too. */
 const bundle = join(output, 'bundle', 'cli');
-/** What the compiler knows of its last run, so that it looks at changed files alone; it goes with `dist`, whose files it speaks for. */
+/** The compiler's record of its last run, so that it checks changed files alone. It is in `dist`, whose files it describes. */
 const buildInfo = join(output, '.tsbuildinfo');
-/** Of scripts/suites.mjs, which removes what it no longer needs. */
+/** Folder of scripts/suites.mjs, which removes files that it no longer needs. */
 const suites = join(output, 'suites');
-/** What is run by its path: the command, and what is started in a thread beside whatever module asks for it. */
+/** Files that are run by their path: the command, and files started in a thread, which are beside the module that starts them. */
 const ENTRIES = [
   'cli/main',
   'cli/command-thread',
@@ -41,8 +41,8 @@ if (existsSync(command)) {
 process.exit(result.status ?? 1);
 
 /**
- * All files beside one another, so that a thread's file is found from wherever its starter ended up; packages stay packages. What
- * a command that runs meanwhile has yet to load is there until its successor is.
+ * All files are in one folder, so that a thread's file is found from any file that starts it; packages stay external. Files that
+ * a running command has yet to load stay until their successors exist.
  */
 async function bundleCommand() {
   const { metafile } = await build({
@@ -64,7 +64,7 @@ async function bundleCommand() {
   for (const file of readdirSync(bundle)) if (!made.has(file)) rmSync(join(bundle, file), { recursive: true });
 }
 
-/** The script of pictures with the library that it draws with, in place of the module: pages hold it, users install no library. */
+/** The script of pictures with its drawing library, in place of the module: pages contain it, and users install no library. */
 async function bundleCharts() {
   const module = join(output, 'src', 'pictures', 'charts.js');
   await build({

@@ -1,7 +1,7 @@
 /**
- * @file Checks the import column of docs/architecture.md (import-rules.ts), that no file imports itself by a detour, that a
- * type name means one thing, and that lines of src/ fit. Type-only imports obey as well: a circle of types is a circle in the
- * reader's head.
+ * @file Checks the import column of docs/architecture.md (import-rules.ts), that no file imports itself indirectly, that a
+ * type name has one meaning, and that lines of src/ fit. Type-only imports obey the same rules: a cycle of types is a cycle
+ * for the reader too.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, posix, relative } from 'node:path';
@@ -58,7 +58,7 @@ export function columnFaults(imports: readonly Import[], rules: readonly FolderR
   });
 }
 
-/** A sentence for every set of files that import each other in a circle. */
+/** A sentence for every set of files that import each other in a cycle. */
 export function circles(imports: readonly Import[]): readonly string[] {
   const graph = new Graph();
   for (const { from, to } of imports) graph.setEdge(from, to);

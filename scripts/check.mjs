@@ -1,5 +1,6 @@
 /**
- * @file `npm run check`: format, lint, types, the import column, circles, names of types, long lines and dead code; all of them run, whatever fails.
+ * @file `npm run check`: format, lint, types, the import column, import cycles, names of types, long lines and dead code; all of
+ * them run, whatever fails.
  */
 import { spawnSync } from 'node:child_process';
 import { dirname } from 'node:path';

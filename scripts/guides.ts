@@ -1,7 +1,7 @@
 /**
- * @file Pages that show commands with exactly what they print. A block marked `console` has lines that begin with `$ `, each
+ * @file Pages that show commands with their exact output. A block marked `console` has lines that begin with `$ `, each
  * with its output below; a command goes on after a `\` at a line's end, and `| grep -E 'pattern'` after it keeps the lines that
- * match, as in a shell. What stands below `$ cat name` is a file that later commands read.
+ * match, as in a shell. The text below `$ cat name` is a file that later commands read.
  */
 
 /** The page whose sections are rules of thumb, each shown by commands. */
@@ -21,13 +21,13 @@ export const PAGES = [
   'docs/clusters.md',
 ] as const;
 
-/** What runs a command, such as `['simulate', '--model', 'gpt']`, and returns what it printed. */
+/** Runs a command, such as `['simulate', '--model', 'gpt']`, and returns its output. */
 export type RunCommand = (words: readonly string[]) => Promise<string>;
 
-/** Keeps a file that a page shows where commands find it. */
+/** Saves a file that a page shows where commands find it. */
 export type SaveFile = (name: string, text: string) => void;
 
-/** The page with every output made anew. */
+/** The page with every output generated again. */
 export async function withOutputs(page: string, run: RunCommand, save: SaveFile): Promise<string> {
   const pieces = page.split(/^(```console\n[\s\S]*?^```$)/m);
   const anew: string[] = [];
@@ -59,7 +59,7 @@ async function blockAnew(block: string, run: RunCommand, save: SaveFile): Promis
   return `\`\`\`console\n${outputs.join('\n')}\n\`\`\``;
 }
 
-/** As a shell parts them: what stands in quotes is one word. */
+/** The words of a command as a shell splits them: text in quotes is one word. */
 function wordsOf(command: string): readonly string[] {
   return [...command.matchAll(/'([^']*)'|(\S+)/g)].map(([, quoted, plain = '']) => quoted ?? plain);
 }

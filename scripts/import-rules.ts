@@ -6,7 +6,7 @@ export interface FolderRule {
   readonly folder: string;
   /** Folders it may import from, besides itself. */
   readonly may: readonly string[];
-  /** Single files that it may import too, though their folder is none of `may`. */
+  /** Single files that it may import too, though their folder is not in `may`. */
   readonly files?: readonly string[];
   /** Single files that it may import types from. */
   readonly types?: readonly string[];

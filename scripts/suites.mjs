@@ -1,8 +1,8 @@
 /**
- * @file Suites: several test files in one process. To start a process and load the compiler takes two thirds of a second, a quarter
- * of all that `npm test` took when every file had a process of its own.
+ * @file Suites: several test files in one process. Starting a process and loading the compiler takes two thirds of a second, a
+ * quarter of the time of `npm test` when every file had a process of its own.
  *
- * Beside each test file `x.test.js` stands a part `x.part.js`, the same text with another first line: its tests are titled by
+ * Each test file `x.test.js` has a part `x.part.js` beside it, the same text with another first line: its tests are titled by
  * their file, and run one after the other (test/titled.ts). A suite imports its parts.
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -11,7 +11,7 @@ import { fileURLToPath } from 'node:url';
 
 const output = join(dirname(dirname(fileURLToPath(import.meta.url))), 'dist');
 const tests = join(output, 'test');
-/** What the compiler itself reads does not change what a test does. */
+/** Folders of the compiler: the settings that it reads itself do not change the work of a test. */
 const COMPILER = ['src', 'bundle'].map((folder) => join(output, folder));
 
 const ENDING = '.test.js';
@@ -22,8 +22,8 @@ const slashed = (path) => path.split(sep).join('/');
 const named = process.argv.slice(2).some((word) => /^(\.[\\/])?dist[\\/]/.test(word));
 
 /**
- * Where ava finds the built tests, those that `takes` says yes to: in a folder of dist/suites, neighbours together, `most` files in
- * each. More of them save little, and one core waits longer for the last suite of the other.
+ * Where ava finds the built tests that `takes` accepts: in suites of a folder of dist/suites, neighbours together, `most` files
+ * in each suite. More of them save little, and one core waits longer for the last suite of the other.
  * @throws Error for a test file that imports ava in a way of its own.
  */
 export function testFiles(most, takes = () => true) {
@@ -45,14 +45,14 @@ export function testFiles(most, takes = () => true) {
   return `dist/${suites}/*${ENDING}`;
 }
 
-/** What a run is told: that all is asked for (test/selection.ts), where shared models lie, which Python has PyTorch. */
+/** Settings of a run: that all tests are requested (test/selection.ts), where shared models are, which Python has PyTorch. */
 const TOLD = /process\.env(?:\.|\[['"])AUTOPAR_/;
 /** A module that is imported, loaded later or started as a process: all name it by its path. */
 const MODULE = /['"](\.{1,2}\/[^'"]+\.js)['"]/g;
 
 /**
- * Whether a built test file does more in `npm run test:all` than in `npm test`: it, or what it loads beside the compiler, reads what
- * the run is told.
+ * Whether a built test file does more in `npm run test:all` than in `npm test`: it, or a file that it loads besides the compiler,
+ * reads the settings of the run.
  */
 export function doesMore(file, seen = new Set()) {
   seen.add(file);
@@ -76,7 +76,7 @@ function writePart(file) {
   return part;
 }
 
-/** What is there already stays: another run may be reading it. */
+/** Writes a file unless it has this text already: another run may be reading it. */
 function write(file, text) {
   const path = join(output, file);
   if (!existsSync(path) || readFileSync(path, 'utf8') !== text) writeFileSync(path, text);

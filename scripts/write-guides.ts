@@ -1,6 +1,6 @@
 /**
- * @file `npm run docs:guides`: runs the commands that the guides show and writes what they print in their place; with
- * `--print PAGE` prints that page anew instead.
+ * @file `npm run docs:guides`: runs the commands that the guides show and replaces the outputs shown there with theirs; with
+ * `--print PAGE` it prints the new text of that page instead.
  */
 import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -28,7 +28,7 @@ try {
   rmSync(folder, { recursive: true, force: true });
 }
 
-/** What a command prints to stdout. @throws Error where it fails, after its words */
+/** The output of a command on stdout. @throws Error if it fails, after it printed its own message */
 async function printed(words: readonly string[]): Promise<string> {
   let text = '';
   process.stdout.write = (chunk: string | Uint8Array) => {

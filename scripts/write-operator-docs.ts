@@ -1,6 +1,6 @@
 /**
  * @file `npm run docs:operators`: writes docs/reference/operators.md from the registry and from the samples that
- * prove it, so that it cannot say anything else.
+ * prove it, so that the page always agrees with them.
  */
 import { writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -13,7 +13,7 @@ import { CASES, viewOfCase } from '../test/ir/ops/cases.js';
 import type { Case } from '../test/ir/ops/sample.js';
 import { MISSED } from '../test/validator/missed-reasons.js';
 
-/** Where the page lies, from the repository root. */
+/** Path of the page, from the repository root. */
 export const OPERATOR_DOCS = 'docs/reference/operators.md';
 
 const FAMILIES: Readonly<Record<OperatorFamily, string>> = {
@@ -55,7 +55,7 @@ run whole on every rank, with a note in the report; no operator stops a compile.
   pieces, padded sizes and partial operands, and compared with the whole operator; how many samples there are.
 `;
 
-/** The page as the registry wants it; `samples` are the cases of the tests that prove the rules. */
+/** The page that follows from the registry; `samples` are the cases of the tests that prove the rules. */
 export function operatorDocs(entries: readonly OperatorEntry[], samples: readonly Case[] = CASES): string {
   const sections = Object.entries(FAMILIES).flatMap(([family, title]) => {
     const members = entries.filter((entry) => entry.family === family);

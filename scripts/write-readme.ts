@@ -1,5 +1,5 @@
 /**
- * @file `npm run docs:readme`: runs the commands that README shows and writes what they print in their place.
+ * @file `npm run docs:readme`: runs the commands that README shows and replaces the outputs shown there with theirs.
  */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';

@@ -11,7 +11,7 @@ import { placeSchedule, rendezvousSeconds } from '../src/schedule/place.js';
 import { type Schedule, type ScheduleKind, UNIT_SECONDS } from '../src/schedule/schedule.js';
 import { type Durations, simulate } from '../src/schedule/simulate.js';
 
-/** Where the page lies, from the repository root. */
+/** Path of the page, from the repository root. */
 export const SCHEDULE_DOCS = 'docs/reference/schedules.md';
 
 const UNITS: Durations = { compute: (_stage, _chunk, phase) => UNIT_SECONDS[phase] };
@@ -220,7 +220,7 @@ The planner chooses among naive, F-then-B, 1F1B, interleaved 1F1B and zero-bubbl
 
 `;
 
-/** Share of time that a schedule takes more where transfers block. */
+/** Share of additional time that a schedule takes if transfers block. */
 function extraOf(schedule: Schedule): string {
   const { makespan } = simulate(schedule, UNITS);
   const blocking = rendezvousSeconds(placeSchedule(schedule), ({ phase }) => UNIT_SECONDS[phase]);

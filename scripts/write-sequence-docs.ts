@@ -1,6 +1,6 @@
 /**
- * @file `npm run docs:sequences`: trains every way to share out a sequence against one rank, measures what ranks hold, prices the
- * ways on clusters, and writes docs/reference/sequences.md. Half an hour.
+ * @file `npm run docs:sequences`: trains with every method of sequence parallelism against one rank, measures the memory of
+ * ranks, prices the methods on clusters, and writes docs/reference/sequences.md. It takes half an hour.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -23,7 +23,7 @@ const PAGE = 'docs/reference/sequences.md';
 
 type Errors = Pick<SequenceResult, 'loss' | 'gradient'>;
 
-/** What is measured: by case the errors, by method bytes on 1, 2, 4, 8 ranks, and prices by row of PRICED. */
+/** Measurements: errors by case, bytes on 1, 2, 4, 8 ranks by method, and prices by row of PRICED. */
 export interface Measured {
   readonly errors: ReadonlyMap<string, Errors>;
   readonly bytes: Readonly<Record<SequenceMethod, readonly number[]>>;

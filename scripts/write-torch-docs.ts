@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { torchLines } from '../test/codegen/torch/sampled.js';
 import { CASES } from '../test/ir/ops/cases.js';
 
-/** Where the page lies, from the repository root. */
+/** Path of the page, from the repository root. */
 export const TORCH_DOCS = 'docs/reference/torch-operators.md';
 
 /** Operators of ONNX's own domain that have samples, and those of them that the target writes. */

@@ -1,6 +1,6 @@
 /**
  * @file `npm run docs:training`: trains a GPT of a few million parameters on text made here, on one rank and as dp, tp and pp on
- * several, and writes what came of it into docs/training.md: the losses in one picture and the figures in a table. Minutes.
+ * several, and writes the results into docs/training.md: the losses in one picture, the figures in a table. It takes minutes.
  */
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { loadavg, tmpdir } from 'node:os';
@@ -18,7 +18,7 @@ const PICTURE = 'pictures/losses.svg';
 const [BEGIN, END] = ['<!-- npm run docs:training writes this -->\n', '<!-- end -->\n'];
 
 const STEPS = 200;
-/** While rounding has not grown yet: AdamW divides gradients by their size, small ones too. */
+/** Steps before rounding errors grow: AdamW divides gradients by their size, small ones too. */
 const EARLY = 20;
 const GPT = 'gpt:layers=4,hidden=256,heads=8,vocab=128,seq=64,batch=8';
 

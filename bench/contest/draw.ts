@@ -1,15 +1,15 @@
 /**
- * @file Instances unlike those at hand: others changed (renumbered, priced anew, limits tighter or looser, parts, copies side by
- * side, more edges), and graphs drawn from scratch (chains, fans, grids, layers, dense cores, aliases, corners of the form).
+ * @file Instances unlike the given ones: changed instances (renumbered, other costs, limits tighter or looser, parts, copies side
+ * by side, more edges), and graphs drawn from scratch (chains, fans, grids, layers, dense cores, aliases, format edge cases).
  *
- * Everything follows from a seed. The limit of a changed instance is a factor times the least bytes that any choice takes at
- * the worst time, as in the contest: near 1 there may be no solution. Drawn instances have one.
+ * Everything follows from a seed. The limit of a changed instance is a factor times the least peak bytes of any choice, as in
+ * the contest: near 1 there may be no solution. Drawn instances have one.
  */
 
 import { type ContestInstance, FORBIDDEN } from '../../src/solver/contest.js';
 import { type Generator, generator } from '../../src/solver/generator.js';
 
-/** An instance as it is put together; `limit` is set at the end. */
+/** An instance under construction; `limit` is set at the end. */
 interface Draft {
   readonly costs: number[][];
   readonly usages: number[][];
@@ -18,10 +18,10 @@ interface Draft {
   readonly edgeCosts: number[][];
 }
 
-/** How an instance is made from another. */
+/** Changes that make an instance from another one. */
 export const CHANGES: Readonly<Record<string, (instance: ContestInstance, seed: number) => ContestInstance>> = {
   renumbered: (instance, seed) => renumbered(instance, generator(seed)),
-  // Every cost its own factor: what was equal, or zero by design, is no more.
+  // Every cost has a factor of its own: costs that were equal are no longer equal.
   noisy: (instance, seed) => priced(instance, (random) => 0.5 + random.next(), seed, false),
   // One factor for each node and edge, over four orders of magnitude.
   skewed: (instance, seed) => priced(instance, (random) => 10 ** (4 * random.next() - 2), seed, true),
@@ -35,7 +35,7 @@ export const CHANGES: Readonly<Record<string, (instance: ContestInstance, seed: 
   denser: (instance, seed) => denser(instance, 0.5, generator(seed)),
 };
 
-/** Instances drawn from nothing. */
+/** Instances drawn from scratch. */
 export const FROM_SCRATCH: Readonly<Record<string, (seed: number) => ContestInstance>> = {
   'no-nodes': (seed) => scratch('no-nodes', { nodes: 0, strategies: 1, edges: chain, seed }),
   'one-node': (seed) => scratch('one-node', { nodes: 1, strategies: 5, edges: () => [], seed }),
@@ -73,7 +73,7 @@ export const FROM_SCRATCH: Readonly<Record<string, (seed: number) => ContestInst
   'small-dense': (seed) => scratch('small-dense', { nodes: 16, strategies: 6, edges: everyPair, seed }),
 };
 
-/** Least bytes at the worst time, whatever is chosen: the contest's limits are about 1.1 times this. */
+/** Least peak bytes of any choice of strategies: the contest's limits are about 1.1 times this. */
 export function leastPeak({ usages, intervals }: Pick<ContestInstance, 'usages' | 'intervals'>): number {
   const changes = new Map<number, number>();
   const change = (time: number, bytes: number) => changes.set(time, (changes.get(time) ?? 0) + bytes);
@@ -135,7 +135,7 @@ function priced(
   return { ...instance, costs: change(instance.costs), edgeCosts: change(instance.edgeCosts) };
 }
 
-/** The nodes nearest to a random one, and what joins them. */
+/** The nodes nearest to a random one, and the edges between them. */
 function part(instance: ContestInstance, share: number, random: Generator): ContestInstance {
   const count = instance.costs.length;
   const near: number[][] = Array.from({ length: count }, () => []);
@@ -170,7 +170,7 @@ function part(instance: ContestInstance, share: number, random: Generator): Cont
   return { ...rest, limit: Math.floor(1.1 * leastPeak(rest)) };
 }
 
-/** Copies that share the memory, each half of the time behind the one before. */
+/** Copies that share the memory; each starts half of the time after the one before. */
 function sideBySide(instance: ContestInstance, copies: number): ContestInstance {
   const count = instance.costs.length;
   const last = instance.intervals.reduce((most, [, until]) => Math.max(most, until), 0);
@@ -190,7 +190,7 @@ function sideBySide(instance: ContestInstance, copies: number): ContestInstance 
   return { ...rest, limit: Math.floor(1.1 * leastPeak(rest)) };
 }
 
-/** More edges between nodes that are two apart, so that no neighbourhood stays a tree. */
+/** More edges between nodes at a distance of two, so that no neighbourhood stays a tree. */
 function denser(instance: ContestInstance, share: number, random: Generator): ContestInstance {
   const near: number[][] = instance.costs.map(() => []);
   for (const [i, j] of instance.edges) {
@@ -217,21 +217,21 @@ interface Recipe {
   readonly strategies: number;
   readonly edges: (nodes: number, random: Generator) => [number, number][];
   readonly seed: number;
-  /** Share of edges that ask for equal strategies. */
+  /** Share of edges that require equal strategies. */
   readonly aliases?: number;
   /** Share of pairs that are forbidden. */
   readonly forbidden?: number;
   /** Share of nodes that live to the end. */
   readonly lasting?: number;
-  /** Over what the hidden solution takes. */
+  /** Factor over the peak bytes of the hidden solution. */
   readonly limit?: number;
-  /** Over the least bytes that any choice takes, as in the contest, in place of that; for graphs without forbidden pairs. */
+  /** Factor over the least peak bytes of any choice, as in the contest; replaces `limit` in graphs without forbidden pairs. */
   readonly overLeast?: number;
-  /** Whether what takes less memory takes more time, so that the limit costs something everywhere. */
+  /** Whether strategies with less memory take more time, so that the limit raises the cost everywhere. */
   readonly isContrary?: boolean;
 }
 
-/** A solution is hidden in it, so that there is one: its pairs are allowed, and the limit is a factor over what it takes. */
+/** An instance with a hidden solution, so that one exists: its pairs are allowed, and the limit is a factor over its peak. */
 function scratch(name: string, recipe: Recipe): ContestInstance {
   const { nodes, strategies, aliases = 0, forbidden = 0, lasting = 0.1, limit = 1.1, seed } = recipe;
   const { overLeast, isContrary = false } = recipe;
@@ -269,7 +269,7 @@ function scratch(name: string, recipe: Recipe): ContestInstance {
   return { name, ...made, limit: Math.floor(limit * leastPeak({ usages, intervals: made.intervals })) };
 }
 
-/** What it costs to bring a tensor from each of some layouts into each of others: nothing where they are the same. */
+/** Costs to reshard a tensor from each of some layouts to each of others: 0 where the two are the same. */
 function conversion(a: number, b: number, scale: number, forbidden: number, random: Generator): number[] {
   const [own, other] = [a, b].map((count) => Array.from({ length: count }, () => random.below(6))) as [
     number[],
@@ -303,7 +303,7 @@ function grid(width: number) {
     });
 }
 
-/** Each node reads some of the thirty before it, and now and then one from far back. */
+/** Each node reads some of the thirty nodes before it, and sometimes one from far back. */
 function layers(reads: number) {
   return (nodes: number, random: Generator): [number, number][] => {
     const edges: [number, number][] = [];
@@ -319,7 +319,7 @@ function layers(reads: number) {
   };
 }
 
-/** Every pair within each of some groups, which only memory joins. */
+/** Every pair within each group; only the memory limit connects the groups. */
 function groups(size: number) {
   return (nodes: number): [number, number][] =>
     everyPair(nodes).filter(([i, j]) => Math.floor(i / size) === Math.floor(j / size));

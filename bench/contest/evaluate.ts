@@ -1,6 +1,6 @@
 /**
- * @file What a solution of a contest instance costs and takes, worked out from the instance's numbers alone: it shares no
- * code with the solver, sums in BigInt, and counts the bytes of every moment.
+ * @file Cost and peak bytes of a solution of a contest instance, computed from the instance's numbers alone. The code shares
+ * nothing with the solver, sums in BigInt, and counts the bytes at every time.
  */
 import type { ContestInstance } from '../../src/solver/contest.js';
 import { FORBIDDEN } from '../../src/solver/contest.js';
@@ -9,7 +9,7 @@ export interface Evaluation {
   readonly cost: bigint;
   /** Most bytes alive at one time. */
   readonly peak: bigint;
-  /** What is wrong with the solution; null where nothing is. */
+  /** The fault of the solution; null if it is valid. */
   readonly fault: string | null;
 }
 

@@ -1,7 +1,7 @@
 /**
- * @file `npm run bench:accuracy -- FILES.csv… [--json] [--rows] [--calibrated]`: predicts published training runs and prints how
- * far off it is, per file and in total, beside a predictor that gives every run the same share of its peak. With --calibrated
- * each model's runs are predicted as those of all other models of the file calibrate their device (docs/clusters.md).
+ * @file `npm run bench:accuracy -- FILES.csv… [--json] [--rows] [--calibrated]`: predicts published training runs and prints the
+ * errors, per file and in total, beside a predictor that gives every run the same share of its peak. With --calibrated the runs
+ * of all other models of the file calibrate the device for each model's runs (docs/clusters.md).
  */
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
@@ -21,7 +21,7 @@ import { statesRecompute } from './wording.js';
 interface Outcome {
   readonly run: PublishedRun;
   readonly predictedSeconds: number;
-  /** At the whole peak: what the constant share divides. */
+  /** Seconds at the full peak, which the constant share divides. */
   readonly peakSeconds: number;
   readonly needBytes: number;
   readonly allocatedBytes: number;
@@ -34,13 +34,13 @@ interface FileReport {
   readonly eligible: number;
   readonly usedOfEligible: number;
   readonly skipped: Readonly<Record<string, number>>;
-  /** What was taken in place of words that are not known, and for how many of the rows that are used. */
+  /** Assumptions made in place of unknown words, with the number of used rows that each is for. */
   readonly assumed: Readonly<Record<string, number>>;
   readonly time: Score;
-  /** |predicted / measured − 1|: of half of the runs at most, of nine in ten, and of the worst. */
+  /** |predicted / measured − 1|: the median, the 90th percentile, and the worst run. */
   readonly errors: { readonly median: number; readonly ninetieth: number; readonly worst: number };
   readonly constantUtilisation: Score;
-  /** Whether it fits: rows that state what is recomputed, in files of runs with a batch. */
+  /** Predictions of whether a run fits: rows that state what is recomputed, in files of runs with a batch. */
   readonly fit: ReturnType<typeof labelScore>;
   /** Mean of |predicted / measured − 1| of peak memory; null without measurements. */
   readonly memoryError: number | null;
@@ -53,7 +53,7 @@ const asked = (flag: string) => process.argv.includes(flag);
 try {
   if (files.length === 0) throw new Error('no files: npm run bench:accuracy -- FILES.csv…');
   const predictor = new PublishedPredictor();
-  // One table of another form does not keep the others from being read; it fails the run at its end.
+  // A table of another form does not stop the others from being read; the run fails at its end.
   const tables: TableOutcomes[] = [];
   for (const file of files) {
     try {
@@ -126,7 +126,7 @@ async function readTable(file: string, predictor: PublishedPredictor): Promise<T
       skipped[run] = (skipped[run] ?? 0) + 1;
       continue;
     }
-    // One row that no layer can be made of, or that a device cannot run, does not keep the others from being predicted.
+    // A row that no layer can be built from, or that a device cannot run, does not stop the others from being predicted.
     try {
       outcomes.push(await outcomeOf(run, predictor));
     } catch (error) {

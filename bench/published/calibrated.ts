@@ -1,6 +1,6 @@
 /**
- * @file Predictions of `bench:accuracy --calibrated`: each run as the runs of all other models of its table on the same device
- * have it, none of its own model's.
+ * @file Predictions of `bench:accuracy --calibrated`: each run is predicted from the runs of all other models of its table on the
+ * same device, without those of its own model.
  */
 
 import { fitLayers } from '../../src/cost-model/measured-layers/fit-layers.js';
@@ -9,7 +9,7 @@ import { groupBy } from '../../src/ir/group-by.js';
 import type { PublishedPredictor } from './predictor.js';
 import type { PublishedRun } from './run.js';
 
-/** Seconds of steps by run; of devices with one model alone, and of runs without a time, there are none. */
+/** Step seconds by run; there are none for devices with a single model and for runs without a time. */
 export async function calibratedSeconds(
   runs: readonly PublishedRun[],
   predictor: PublishedPredictor,

@@ -1,6 +1,6 @@
 /**
  * @file `npm run bench:canonical -- FILES.csv…`: published tables in the columns that `autopar calibrate` reads, each row with
- * the words that it was read from (`why`). Rows that are no runs are counted on the standard error, by reason.
+ * the words that it was read from (`why`). Rows that are not runs are counted on the standard error, by reason.
  */
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';

@@ -1,5 +1,5 @@
 /**
- * @file The yardstick: every run reaches the same share of its devices' peak, the geometric mean of the development rows.
+ * @file The baseline: every run reaches the same share of its devices' peak, the geometric mean of the development rows.
  * FLOPs are those that the run executes, recomputation included.
  */
 
@@ -7,10 +7,10 @@ import { flopsOf } from '../../src/cost-model/step/model-flops.js';
 import type { ModelWork, PartWork, StepWork } from '../../src/cost-model/step/work.js';
 import type { PublishedRun } from './run.js';
 
-/** Seconds at the full 16-bit peak: what a share of it divides. */
+/** Seconds at the full 16-bit peak, which a share of the peak divides. */
 export function peakSeconds(work: ModelWork, { configuration, cluster }: PublishedRun): number {
   const { degrees, globalBatch, microBatch, recompute } = configuration;
-  // Experts lie whole on each rank of tp; what the ranks share out are their tokens.
+  // Each rank of tp has whole experts; their tokens are sharded over the ranks.
   const onAll = (works: readonly StepWork[]) =>
     works.reduce(
       (sum, kernel) => sum + flopsOf(kernel) * (kernel.kind === 'matmul' && kernel.experts ? 1 : degrees.tp),

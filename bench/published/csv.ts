@@ -4,12 +4,12 @@
  */
 import { type CsvRow, csvLines } from '../../src/api/calibration/csv.js';
 
-/** Where a row keeps fields that no column is for: commas between thousands, say, that no quotes hold together. */
+/** Key of fields that have no column, for example after an unquoted comma between thousands. */
 export const BEYOND = 'beyond the columns';
 
 /**
- * Rows as records by the names of the first line; empty lines are none. Fields that a row lacks are ''.
- * @throws Error where a quote is opened and never closed, or two columns have one name
+ * Rows as records by the names of the first line; empty lines are skipped. Fields that a row lacks are ''.
+ * @throws Error if a quote is opened and never closed, or two columns have one name
  */
 export function readCsv(text: string): readonly CsvRow[] {
   const [header = [], ...rows] = linesOf(text);
@@ -41,7 +41,7 @@ const ALSO: Readonly<Record<string, string>> = {
   ...{ tokens_s_gpu: 'tokens_per_s_per_gpu', tokens_sec_gpu: 'tokens_per_s_per_gpu' },
 };
 
-/** In small letters, with one underscore for whatever else is between them; names that mean the same are one. */
+/** The name in lower case, with one underscore for each run of other characters; names that mean the same become one. */
 function columnName(text: string): string {
   const name = text
     .toLowerCase()
@@ -50,7 +50,7 @@ function columnName(text: string): string {
   return ALSO[name] ?? name;
 }
 
-/** The lines of a table whose first line shows what parts its fields. */
+/** The lines of a table; the first line shows the separator of its fields. */
 function linesOf(text: string): readonly (readonly string[])[] {
   const [first = ''] = text.trimStart().split(/[\r\n]/, 1);
   return csvLines(text, [',', ';', '\t'].find((character) => first.includes(character)) ?? ',');

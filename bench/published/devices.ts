@@ -21,13 +21,13 @@ const DGX_2: DeviceSpec['scaleUp'] = {
   topology: 'NVSwitch',
 };
 
-/** The links of a device of the catalogue, of which so many are there. */
+/** The links of a device of the catalogue, if only this share of them is present. */
 function linksOf(id: string, share: number): DeviceSpec['scaleUp'] {
   const { scaleUp } = HARDWARE.find((known) => known.id === id) as DeviceSpec;
   return { ...scaleUp, bandwidth: scaleUp.bandwidth * share };
 }
 
-/** The first that matches counts: devices on cards for slots, and with less memory, come before the common ones. */
+/** The first match counts: devices on PCIe cards, and with less memory, come before the common ones. */
 const DEVICES: readonly (readonly [pattern: RegExp, id: string, also?: Partial<DeviceSpec>])[] = [
   [/a100.*pcie.*40|a100.*40.*pcie/, 'a100-pcie-40'],
   [/a100.*pcie/, 'a100-pcie-80'],

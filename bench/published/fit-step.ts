@@ -1,6 +1,6 @@
 /**
  * @file `node dist/bench/published/fit-step.js FILES.csv… [--rounds N] [--most N] [--rows] [--hold-out [--only-families
- * NAME,…]]`: fits the constants of whole-step prediction to published runs (`robust-fit.ts`), each family of runs by its weight;
+ * NAME,…]]`: fits the constants of training-step prediction to published runs (`robust-fit.ts`), each family by its weight;
  * prints them, and with --hold-out the error on each family when it is left out of the fit. Half a minute for each fit.
  */
 import { readFileSync } from 'node:fs';
@@ -22,7 +22,7 @@ interface Sample {
 
 type Tree = { readonly [name: string]: number | Tree };
 
-/** Families of which docs/reference/accuracy.md promises something count more; a chronicle of tuning attempts counts less. */
+/** Families with a claim in docs/reference/accuracy.md count more; a log of tuning attempts counts less. */
 const WEIGHTS: Readonly<Record<string, number>> = {
   'megatron_sc21_table1.csv': 2.5,
   'megatron_sc21_table2_zero3_vs_ptd.csv': 1.5,
@@ -36,7 +36,7 @@ const WEIGHTS: Readonly<Record<string, number>> = {
   'bigscience_a100.csv': 0.5,
 };
 
-/** In no fit: what most of these runs wait for is a host, of which the catalogue knows what one paper measured. */
+/** In no fit: most of these runs wait for the host, for which the catalogue has the figures of one paper. */
 const UNSEEN: ReadonlySet<string> = new Set(['ml_engineering_h200_b200.csv']);
 
 const ROUNDS = Number(argument('--rounds') ?? 10);
@@ -61,14 +61,14 @@ const KNOWN: ReadonlySet<string> = new Set([
   'jitter',
 ]);
 
-/** What moves a constant far from where it is expected costs a little, so that none takes on the part of another. */
+/** Small penalty for moving a constant far from its expected value, so that none takes the place of another. */
 const STIFFNESS = 0.002;
 
 const files = process.argv.slice(2).filter((text) => text.endsWith('.csv') && !UNSEEN.has(basename(text)));
 const predictor = new PublishedPredictor();
 const samples = (await Promise.all(files.map(samplesOf))).flat();
 const families = groupBy(samples, ({ run }) => run.file);
-/** What one would expect before any measurement of a whole step: data sheets, microbenchmarks, round numbers. */
+/** Constants expected before any measurement of a training step: data sheets, microbenchmarks, round numbers. */
 const EXPECTED: StepConstants = {
   software: {
     megatron: { hostSeconds: 5e-5, passes: 1 },
@@ -195,7 +195,7 @@ function report(title: string, constants: StepConstants): void {
   }
 }
 
-/** Names of all numbers in a record, with dots. */
+/** Dotted paths of all numbers in a record. */
 function pathsOf(tree: Tree, prefix = ''): readonly string[] {
   return Object.entries(tree).flatMap(([name, value]) =>
     typeof value === 'number' ? [prefix + name] : pathsOf(value, `${prefix}${name}.`),

@@ -15,7 +15,7 @@ export interface NamedModel {
   readonly style: 'gpt' | 'llama';
   readonly experts?: ExpertSizes;
   readonly latent?: LatentSizes;
-  /** What its layers have beside or instead of a transformer's. */
+  /** Settings of its layers that add to or replace those of a transformer. */
   readonly also?: Partial<LanguageModelSizes>;
   /** Tokens beyond the next that training predicts, each by one more layer of attention and experts. */
   readonly predictions?: number;
@@ -255,7 +255,7 @@ const NAMED: readonly (readonly [pattern: RegExp, model: NamedModel])[] = [
   ],
 ];
 
-/** What is known of a name; a text says why the layers of a model cannot be generated. */
+/** The model of this name; a string states why its layers cannot be generated. */
 export function publishedModel(name: string): NamedModel | string | undefined {
   return (
     NOT_GENERATED.find(([pattern]) => pattern.test(name))?.[1] ?? NAMED.find(([pattern]) => pattern.test(name))?.[1]

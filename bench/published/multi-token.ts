@@ -1,15 +1,14 @@
 /**
- * @file Training that predicts several tokens at once (Gloeckle et al. 2024, in sequence as DeepSeek-AI 2024 has it): for each
- * token beyond the next a projection of state and embedding, one more layer of attention and one of experts, and the head once
- * more.
+ * @file Multi-token prediction in training (Gloeckle et al. 2024; sequential, as in DeepSeek-AI 2024): each token beyond the next
+ * adds a projection of state and embedding, one more layer of attention and one of experts, and the head once more.
  */
 import type { LanguageModelSizes } from '../../models/language-sizes.js';
 import { layerKinds } from '../../models/layer-kinds.js';
 import type { MatmulWork, ModelWork, PartWork } from '../../src/cost-model/step/work.js';
 
 /**
- * A model's work with so many predictions more. Their layers share parameters in the runs that there are; here each counts its
- * own, which is one layer of some fifty too many.
+ * A model's work with so many additional predictions. In published runs their layers share parameters; here each counts its own,
+ * which is one layer of some fifty too many.
  */
 export function withPredictions(
   work: ModelWork,
@@ -30,10 +29,10 @@ export function withPredictions(
   };
 }
 
-/** Kinds of the layers that a prediction has. */
+/** Kinds of layers that a prediction adds. */
 const ADDED: ReadonlySet<string> = new Set(['attention', 'experts', 'attention experts']);
 
-/** The head as often as there are predictions, each with the projection before its layers. */
+/** The head once more for each prediction, each time with the projection before its layers. */
 function repeated(last: PartWork, projection: Pick<PartWork, 'forward' | 'backward'>, predictions: number): PartWork {
   const times = (phase: 'forward' | 'backward') => [
     ...last[phase],
@@ -48,7 +47,7 @@ function repeated(last: PartWork, projection: Pick<PartWork, 'forward' | 'backwa
   };
 }
 
-/** State and embedding, twice the width, to one. */
+/** The projection of state and embedding, together twice the width, to the width. */
 function joined({ batch, sequence, hidden }: LanguageModelSizes, tp: number): Pick<PartWork, 'forward' | 'backward'> {
   const [rows, columns] = [batch * sequence, hidden / tp];
   const product = { kind: 'matmul', batch: 1, experts: false } as const;

@@ -1,10 +1,10 @@
 /**
- * @file Numbers as tables write them: with separators between thousands, units, and remarks; and what is no number, which is said
- * and not guessed.
+ * @file Numbers as tables write them: with separators between thousands, units, and remarks. Text that is not a number is
+ * reported and not guessed.
  */
 import type { CsvRow } from '../../src/api/calibration/csv.js';
 
-/** How tables say that they do not say. */
+/** Words by which tables leave a value unstated. */
 export const UNSTATED = /^\s*(n\/?a|none|null|nan|unknown|unstated|tbd|-+|–|—|\?|see\b.*)?\s*$/i;
 
 /** Units that may follow a number in a column, and what one of them is. */
@@ -42,9 +42,9 @@ const THOUSANDS = /(\d)[,_' \u00A0\u202F](?=\d{3}(?!\d))/g;
 /** "2,566" seconds: two and a half, or two thousand. */
 const EITHER = /^[1-9]\d{0,2},\d{3}\s*(s|secs?|seconds?)?$/i;
 
-/** What a column says; undefined where it says nothing, or no number. */
+/** The number in a column; undefined if it is unstated or not a number. */
 export function number(row: CsvRow, column: string): number | undefined {
-  // "~3.4", "3.4 ± 0.1", "741*", "64 (8 nodes)": a remark of words is none of the number.
+  // "~3.4", "3.4 ± 0.1", "741*", "64 (8 nodes)": a remark is not part of the number.
   const stated = (row[column] ?? '')
     .trim()
     .replace(/^[~≈]\s*/, '')
@@ -87,7 +87,7 @@ const WHOLE = [
 
 const MEASURED = ['iteration_time_s', 'tokens_per_s_per_gpu', 'mem_gb', 'internode_gbps_per_gpu'];
 
-/** A number that cannot be read, or that no run can have and that would spoil the totals of those that are runs. */
+/** The problem with a number that cannot be read, or that no run can have and that would spoil the totals; null if none. */
 export function wrongNumber(row: CsvRow): string | null {
   for (const column of [...Object.keys(LARGEST), ...MEASURED]) {
     const text = (row[column] ?? '').trim();

@@ -1,5 +1,5 @@
 /**
- * @file Predicts published runs: as the product does, with the tokens beyond the next that some of them predict.
+ * @file Predicts published runs as the product does, and adds multi-token prediction for the runs that use it.
  */
 import { Predictor } from '../../src/api/calibration/predictor.js';
 import type { ModelWork } from '../../src/cost-model/step/work.js';

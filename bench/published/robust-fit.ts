@@ -1,20 +1,20 @@
 /**
- * @file Fits positive numbers to residuals that they explain, by Levenberg and Marquardt's method on their logarithms, with
- * weights that make the sum of |residual| least rather than of its square, so that what is far off counts less (iteratively
- * reweighted; Madsen, Nielsen and Tingleff 2004).
+ * @file Fits positive numbers to residuals by Levenberg and Marquardt's method on their logarithms, with weights that minimise
+ * the sum of |residual| rather than of its square, so that outliers count less (iteratively reweighted; Madsen, Nielsen and
+ * Tingleff 2004).
  */
 
 /** One number to fit. */
 export interface Unknown {
-  /** Where one would expect it before any measurement. */
+  /** The value expected before any measurement. */
   readonly expected: number;
-  /** No value goes above this. */
+  /** Upper bound of the value. */
   readonly most: number;
 }
 
 export interface RobustFit {
   readonly values: readonly number[];
-  /** Mean of the weighted |residual|, and what it cost to go from what was expected. */
+  /** Weighted mean of |residual|, plus the penalty for the distance from the expected values. */
   readonly loss: number;
 }
 
@@ -87,7 +87,7 @@ const FARTHEST = 0.7;
 /** Dampings that are tried in a round. */
 const ATTEMPTS = 6;
 
-/** |value|, round at 0. */
+/** |value|, smooth at 0. */
 function softened(value: number): number {
   return Math.hypot(value, SOFT) - SOFT;
 }
@@ -96,7 +96,7 @@ function weighted(weights: Float64Array, a: Float64Array, b: Float64Array): numb
   return weights.reduce((sum, weight, index) => sum + weight * (a[index] ?? 0) * (b[index] ?? 0), 0);
 }
 
-/** The solution of a symmetric positive definite system: Cholesky's factors, forwards and back. */
+/** The solution of a symmetric positive definite system: Cholesky factors, forward and back substitution. */
 function solved(matrix: readonly (readonly number[])[], right: readonly number[]): readonly number[] {
   const factor: number[][] = [];
   const entry = (row: number, column: number) => factor[row]?.[column] ?? 0;

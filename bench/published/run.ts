@@ -1,7 +1,7 @@
 /**
  * @file A published run: from a row of a CSV to canonical columns, and so to model, configuration and cluster, or to the reason
  * why it cannot be used.
- * Columns are those of the published measurements; what a row leaves out is its system's default of the time.
+ * Columns are those of the published measurements; a value that a row leaves out is its system's default of the time.
  */
 import type { LanguageModelSizes } from '../../models/language-sizes.js';
 import { rowOf } from '../../src/api/calibration/columns.js';
@@ -38,15 +38,15 @@ import {
 export interface PublishedRun extends MeasuredRow {
   readonly row: CsvRow;
   readonly file: string;
-  /** The same in the columns that the product reads, and why each has what it has. */
+  /** The same run in the columns that the product reads, with the reason for each value. */
   readonly canonical: CsvRow;
-  /** What its table says in words that are not known, and what was taken in its place. */
+  /** The unknown words of its table with the assumption made in their place; null if there are none. */
   readonly assumed: string | null;
-  /** False where the table leaves open in which format products are ("fp4 or fp8"), and the run's file does not say. */
+  /** False if the table leaves the format of matmuls open ("fp4 or fp8"), and the run's file does not state it. */
   readonly formatStated: boolean;
 }
 
-/** Columns without which nothing can be said. */
+/** Columns that a prediction needs. */
 export const NEEDED_COLUMNS = [
   'gpu_type',
   'gpus',
@@ -62,15 +62,15 @@ export const NEEDED_COLUMNS = [
   'global_batch',
 ] as const;
 
-/** One of these too: what is measured. */
+/** Columns of the measured time, of which one is needed too. */
 export const TIME_COLUMNS = ['iteration_time_s', 'tokens_per_s_per_gpu'] as const;
 
-/** Whether a table tells how long a step took: itself, or by the tokens of a second. */
+/** Whether a row states the step time, directly or as tokens per second. */
 export function isTimed(row: CsvRow): boolean {
   return TIME_COLUMNS.some((column) => !UNSTATED.test(row[column] ?? ''));
 }
 
-/** The run of a row, or why there is none. */
+/** The run of a row, or the reason why there is none. */
 export function publishedRun(row: CsvRow, file: string): PublishedRun | string {
   if (row[BEYOND] !== undefined) return `fields that no column is for: ${row[BEYOND]}`;
   const wrong = wrongNumber(row);
@@ -88,11 +88,11 @@ export function publishedRun(row: CsvRow, file: string): PublishedRun | string {
   if (tp === undefined || pp === undefined) return 'degrees are not stated';
   const stated = number(row, 'gpus');
   if (stated === undefined && degrees.dp === undefined) return 'degrees are not stated';
-  // Where nothing is said of context parallelism, it has the devices that the other degrees leave.
+  // If the degree of context parallelism is not stated, it is the number of devices that the other degrees leave.
   const left = (stated ?? 0) / (tp * pp * (degrees.dp ?? Number.NaN));
   const sp = Math.max(1, number(row, 'cp') ?? (Number.isInteger(left) ? left : 1));
   const gpus = stated ?? tp * pp * sp * (degrees.dp ?? 1);
-  // Some count the ranks of context parallelism among those of data parallelism, which share gradients.
+  // Some tables count context-parallel ranks among the data-parallel ranks, which share gradients.
   const dpOfAll = sp > 1 && degrees.dp !== undefined && tp * pp * degrees.dp === gpus ? degrees.dp / sp : degrees.dp;
   const dp = dpOfAll || gpus / (tp * pp * sp);
   if (!Number.isInteger(dp) || dp < 1 || tp * pp * sp * dp !== gpus) return 'degrees do not multiply to the devices';
@@ -136,7 +136,7 @@ export function publishedRun(row: CsvRow, file: string): PublishedRun | string {
   if (sharded === undefined && !UNSTATED.test(row['zero'] ?? '')) return `zero is ${row['zero']}, which is not known`;
   const zero = sharded ?? (software === 'megatron-core' ? 1 : 0);
   const recomputed = recomputeOf(row);
-  // Racks of 72 are one domain of fast links, though a tray holds four.
+  // A rack of 72 is one NVLink domain, though a tray holds four.
   const rack = /gb[23]00/i.test(row['gpu_type'] ?? '');
   const { domainSize } = device.scaleUp;
   const perNode = rack ? inRack(gpus, domainSize) : Math.min(number(row, 'gpus_per_node') ?? domainSize, gpus);
@@ -186,7 +186,7 @@ export function publishedRun(row: CsvRow, file: string): PublishedRun | string {
   };
 }
 
-/** Where a device is not quite the catalogue's: what it has instead. */
+/** The figures in which a device differs from the catalogue's. */
 function figuresOf({ id, memoryBytes, memoryBandwidth, scaleUp }: DeviceSpec): object | undefined {
   const known = findDevice(id);
   if (!known) return undefined;
@@ -199,7 +199,7 @@ function figuresOf({ id, memoryBytes, memoryBandwidth, scaleUp }: DeviceSpec): o
 }
 
 /**
- * Devices of a job in each rack: a job takes as many of every rack, of the fewest racks that allow it (256 are four times 64).
+ * Devices of a job in each rack: a job takes as many of every rack, in the fewest racks that allow it (256 are four times 64).
  */
 function inRack(gpus: number, domainSize: number): number {
   let racks = Math.ceil(gpus / domainSize);
@@ -207,18 +207,18 @@ function inRack(gpus: number, domainSize: number): number {
   return gpus / racks;
 }
 
-/** Runs of one model on the same devices with the same batch: a sweep, in words. */
+/** The name of a run's sweep: the runs of one model on the same devices with the same batch. */
 export function sweepOf({ row, configuration }: PublishedRun): string {
   return `${row['model']}, ${row['seq']} tokens, ${row['gpus']} ${row['gpu_type']}, batch ${configuration.globalBatch}`;
 }
 
-/** Seconds of a step of so many tokens, as stated, or as the tokens of a second have it. */
+/** Seconds of a step of so many tokens: as stated, or from tokens per second. */
 function secondsOf(row: CsvRow, tokens: number, gpus: number): number | null {
   const rate = number(row, 'tokens_per_s_per_gpu');
   return number(row, 'iteration_time_s') ?? (rate === undefined ? null : tokens / (rate * gpus));
 }
 
-/** So large a share of each stage's layers. */
+/** The number of layers that is this share of each stage. */
 function layersOfStages(layers: number, pp: number, share: number): readonly number[] {
   return Array.from({ length: pp }, (_, stage) => {
     const own = Math.floor(layers / pp) + (stage < layers % pp ? 1 : 0);
@@ -226,13 +226,13 @@ function layersOfStages(layers: number, pp: number, share: number): readonly num
   });
 }
 
-/** Heads of keys: ranks of tp that are more have copies of one; all heads where the stated ones are no share of them. */
+/** Key heads: replicated if tp has more ranks than heads; all heads if the stated number does not divide them. */
 function keyHeadsOf(stated: number, heads: number, tp: number): number {
   const most = stated < tp && heads % tp === 0 ? tp : stated;
   return most > 0 && heads % most === 0 ? most : heads;
 }
 
-/** Megatron pads vocabularies to a multiple of 128 · tp; others do no harm by it. */
+/** Megatron pads vocabularies to a multiple of 128 · tp; for others the padding does no harm. */
 function padded(vocabulary: number, tp: number): number {
   return Math.ceil(vocabulary / (128 * tp)) * 128 * tp;
 }

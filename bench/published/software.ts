@@ -1,5 +1,5 @@
 /**
- * @file Whose kernels, launches and collectives a published run has, by what its table says of its software or where it is from.
+ * @file The software whose kernels, launches and collectives a published run has, from its table's software or source.
  */
 
 import type { CsvRow } from '../../src/api/calibration/csv.js';
@@ -8,13 +8,13 @@ import type { SoftwareName } from '../../src/cost-model/step/constants.js';
 import { zeroLevel } from './sharding.js';
 
 /**
- * Megatron's layers under DeepSpeed's engine: whole activations are sent, and gradients reduced after the backward. They run as
- * eager software does: BigScience's runs, and those of Megatron-Turing NLG beside Megatron's own on the same machine, model and
+ * Megatron's layers under DeepSpeed's engine: it sends whole activations, and reduces gradients after the backward. They run like
+ * eager software: see BigScience's runs, and those of Megatron-Turing NLG beside Megatron's own on the same machine, model and
  * degrees.
  */
 export const IN_DEEPSPEED = /BigScience|NeoX|Megatron.*DeepSpeed|DeepSpeed.*Megatron/i;
 
-/** The first that matches counts. */
+/** The first match counts. */
 const NAMES: readonly (readonly [pattern: RegExp, software: SoftwareName])[] = [
   [/(?<!(no|not|without|un)[ -]?(torch\.)?)compiled?\b|JAX|XLA|PAX|MaxText|Levanter|EasyLM|\bAlpa\b/i, 'compiled'],
   [IN_DEEPSPEED, 'eager'],
@@ -30,7 +30,7 @@ const NAMES: readonly (readonly [pattern: RegExp, software: SoftwareName])[] = [
 /** Megatron as its papers of 2020 to 2022 measured it, on V100 and A100. */
 const MEGATRON = /vTrain|SC21|SC'21|Korthikanti|Megatron/i;
 
-/** Devices that multiply 8 bits came with Transformer Engine, and Megatron's layers are its own there. */
+/** A run's software. Devices with 8-bit matmuls came with Transformer Engine, which Megatron's layers use there. */
 export function softwareOf(row: CsvRow, device: DeviceSpec): SoftwareName {
   const text = [row['software'], row['source'], row['overlap']].join(' ');
   const named = NAMES.find(([pattern]) => pattern.test(text))?.[1];

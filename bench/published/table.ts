@@ -1,11 +1,11 @@
 /**
- * @file A table of runs: its rows, if it has the columns without which none of them says anything.
+ * @file A table of runs: its rows, if it has the columns that every row needs.
  */
 import type { CsvRow } from '../../src/api/calibration/csv.js';
 import { columnsOf, readCsv } from './csv.js';
 import { NEEDED_COLUMNS, TIME_COLUMNS } from './run.js';
 
-/** The rows of a table. @throws Error saying what is wrong with it, for a sentence that begins with the file's name */
+/** The rows of a table. @throws Error with the fault, worded to follow the file's name */
 export function tableRows(text: string): readonly CsvRow[] {
   const rows = rowsOf(text);
   const columns = columnsOf(text);

@@ -1,10 +1,10 @@
 /**
- * @file Why a canonical row has what it has: which words of the published row it was read from.
+ * @file The origin of a canonical row's values: the words of the published row from which each was read.
  */
 import type { CsvRow } from '../../src/api/calibration/csv.js';
 import { UNSTATED } from './numbers.js';
 
-/** Canonical columns, what settles those that a row does not state, and the published columns that they are read from. */
+/** Canonical columns, the source of a value that a row does not state, and the published columns that they are read from. */
 const READ_FROM: readonly (readonly [canonical: string, unstated: string, from: readonly string[]])[] = [
   ['device', 'nothing', ['gpu_type']],
   ['sizes', "the model's name", ['layers', 'hidden', 'heads', 'kv_heads', 'ffn', 'vocab']],
@@ -21,7 +21,7 @@ const READ_FROM: readonly (readonly [canonical: string, unstated: string, from: 
   ['seconds', 'nothing', ['iteration_time_s', 'tokens_per_s_per_gpu', 'status']],
 ];
 
-/** A sentence for each of them. */
+/** One clause for each canonical column. */
 export function whyOf(row: CsvRow): string {
   const sentences = READ_FROM.map(([canonical, unstated, from]) => {
     const said = from.filter((column) => !UNSTATED.test(row[column] ?? ''));

@@ -1,6 +1,6 @@
 /**
- * @file What the columns of a published table say, in the words that its sources have: numbers, software, formats, what is
- * sharded, recomputed and overlapped. What a row leaves out is its system's default of the time.
+ * @file Reads the columns of a published table in the words of its sources: numbers, software, formats, and what is sharded,
+ * recomputed and overlapped. A value that a row leaves out is its system's default of the time.
  */
 import { type ExpertSizes, GPT_STYLE, type LanguageModelStyle, LLAMA_STYLE } from '../../models/language-sizes.js';
 import type { CsvRow } from '../../src/api/calibration/csv.js';
@@ -32,28 +32,28 @@ export function overlapOf(
   inTurns: boolean,
 ): StepConfiguration['overlap'] {
   const text = row['overlap'] ?? '';
-  // Fetching ahead is how ZeRO 3 works; of the rest a run may have nothing.
+  // ZeRO 3 always prefetches parameters; a run may overlap nothing else.
   if (NO.test(text)) return { tensor: false, data: zero === 3, pipeline: false, experts: false };
   const tensor =
     /tp_comm_overlap=True|async.?TP|tp-comm|MegaScale/i.test(text) ||
     (software === 'megatron-core' && UNSTATED.test(text));
   return {
     tensor,
-    // ZeRO 3 fetches the next parameters while it computes, in DeepSpeed too.
+    // ZeRO 3 prefetches the next parameters while it computes, in DeepSpeed too.
     data: (software !== 'megatron' && !IN_DEEPSPEED.test(row['source'] ?? '')) || zero === 3 || /grad/.test(text),
     pipeline: software === 'megatron-core',
     experts: release(row) >= 26.06 && !inTurns,
   };
 }
 
-/** The release that a source names, such as 26.06: experts' dispatch runs beside other work from that one on. */
+/** The release that a source names, such as 26.06: from that one on, expert dispatch overlaps with other work. */
 function release(row: CsvRow): number {
   return Number(/Bridge (\d\d\.\d\d)/.exec(row['source'] ?? '')?.[1] ?? 0);
 }
 
 /**
- * Chunks per stage. Where only a configuration file says how many ("see config"), each layer is one; where sends between stages
- * overlap, which Megatron has between chunks alone, there are two at least.
+ * Chunks per stage. If only a configuration file states their number ("see config"), each layer is one; if sends between stages
+ * overlap, which Megatron supports only between chunks, there are at least two.
  */
 export function chunksOf(row: CsvRow, layers: number, pp: number): number {
   if (pp === 1) return 1;
@@ -63,8 +63,8 @@ export function chunksOf(row: CsvRow, layers: number, pp: number): number {
 }
 
 /**
- * In what gradients are reduced, where it is not what the software usually does: NVIDIA's recipes for speed (NeMo,
- * Megatron-Bridge, MLPerf) reduce in bf16. FSDP reduces in fp32 by default, as MosaicML's PURE does.
+ * Bytes per element in which gradients are reduced, the software's usual ones but for some sources: NVIDIA's recipes for speed
+ * (NeMo, Megatron-Bridge, MLPerf) reduce in bf16, as MosaicML's PURE does. FSDP reduces in fp32 by default.
  */
 export function gradientBytesOf(row: CsvRow, software: SoftwareName, precision: ProductPrecision): number {
   const source = `${row['source']} ${row['notes']}`;
@@ -86,20 +86,20 @@ export function tpSequenceOf(row: CsvRow, software: SoftwareName, tp: number): b
   return tp > 1 && (software === 'megatron-core' || /torchtitan/i.test(row['source'] ?? ''));
 }
 
-/** What is recomputed, and of which share of the layers. */
+/** The kind of recomputation, and the share of the layers that it is for. */
 export interface Recomputed {
   readonly recompute: Recompute;
   readonly share: number;
 }
 
-/** Norms and activation functions alone: what they keep is less, and not counted so. */
+/** Recomputation of norms and activation functions alone: fewer stored activations, which the memory model does not count. */
 const ELEMENT_WISE =
   /^selective\W+((layer)?norms?|(moe_)?act(ivation)?s?|swiglu|gelu|rope)([\s,+/&]+((layer)?norms?|(moe_)?act(ivation)?s?))*\W*$/i;
 
-/** Systems' words for it; the first that matches counts. */
+/** Systems' words for recomputation; the first match counts. */
 const RECOMPUTED: readonly (readonly [pattern: RegExp, recompute: Recompute, share?: number])[] = [
   [/^(0|none|no|false|off|without)\b|^minimal/i, 'none'],
-  // Every second layer whole (torchtitan).
+  // Full recomputation of every second layer (torchtitan).
   [/^selective.layer|(every|each) (2nd|second|other)\b/i, 'full', 0.5],
   [/^(selective\W*)?op(erator)?s?\b/i, 'operators'],
   // Costs next to nothing, and is not priced.
@@ -110,13 +110,13 @@ const RECOMPUTED: readonly (readonly [pattern: RegExp, recompute: Recompute, sha
   [/^(with )?((activation|gradient)s?.)?(re-?)?(checkpoint|comput)\w*$/i, 'full'],
 ];
 
-/** Whether a table says what is recomputed, so that memory can be told: nothing is something to say. */
+/** Whether a table states what is recomputed, so that memory can be predicted: "none" is stated too. */
 export function statesRecompute(row: CsvRow): boolean {
   const text = (row['recompute'] ?? '').trim();
   return recomputeOf(row) !== undefined && !ELEMENT_WISE.test(text) && (!UNSTATED.test(text) || /^none$/i.test(text));
 }
 
-/** What torchtitan calls selective is by operator, unless it says otherwise, and saves attention. Undefined: not known. */
+/** torchtitan's "selective" is by operator, unless it says otherwise, and stores attention. Undefined: unknown words. */
 export function recomputeOf(row: CsvRow): Recomputed | undefined {
   const text = row['recompute'] ?? '';
   if (UNSTATED.test(text)) return { recompute: 'none', share: 1 };
@@ -128,12 +128,12 @@ export function recomputeOf(row: CsvRow): Recomputed | undefined {
 }
 
 /**
- * XLA has no kernel of its own for attention: where a table names none, it runs in parts, unless Transformer Engine has the
+ * XLA has no kernel of its own for attention: if a table names none, attention runs in parts, unless Transformer Engine has the
  * layers; flash attention on GPUs is cuDNN's there.
  */
 export function attentionOf(row: CsvRow, software: SoftwareName): StepConfiguration['attention'] {
   const text = row['attn'] ?? '';
-  // What Megatron's flag calls fused is cuDNN's kernel; a column may mean a fused softmax.
+  // "fused" in Megatron's flag is cuDNN's kernel; in a column it may mean a fused softmax.
   if (flagsOf(row)['attention-backend'] === 'fused') return 'fused';
   // Megatron's own layers, without Transformer Engine's, have no kernel for attention.
   if (text === 'auto' && /mcore_(?!te)/.test(row['model'] ?? '')) return 'parts';
@@ -148,7 +148,7 @@ export function attentionOf(row: CsvRow, software: SoftwareName): StepConfigurat
   return text.trim() === '' ? 'parts' : 'fused';
 }
 
-/** Megatron's fused softmax takes batch · heads in fours, and all else goes operator by operator, as "torch" does. */
+/** Megatron's fused softmax needs a multiple of 4 for batch · heads; anything else runs operator by operator, like "torch". */
 export function plainSoftmax(row: CsvRow, software: SoftwareName, rows: number): boolean {
   return /^torch$/i.test(row['attn'] ?? '') || (software === 'megatron' && rows % 4 !== 0);
 }
@@ -156,10 +156,10 @@ export function plainSoftmax(row: CsvRow, software: SoftwareName, rows: number):
 /** "fp4 or fp8 (see config)". */
 export const AMBIGUOUS = /fp4 or fp8/;
 
-/** MLPerf's configuration files say fp4 in their names; of the others most are of 8 bits. */
+/** MLPerf's configuration files have fp4 in their names; most others are of 8 bits. */
 const FOUR_BITS = /fp4/;
 
-/** The format that products are in; undefined where the table names one that is not known. */
+/** The format of matmuls; undefined if the table names an unknown one. */
 export function precisionOf(row: CsvRow): ProductPrecision | undefined {
   const text = row['precision'] ?? '';
   if (UNSTATED.test(text)) return 'bf16';
@@ -167,18 +167,18 @@ export function precisionOf(row: CsvRow): ProductPrecision | undefined {
   return FORMATS.find(([pattern]) => pattern.test(text))?.[1];
 }
 
-/** The first that matches counts: mixed recipes multiply in the narrowest that they name, bf16 where they leave it open. */
+/** The first match counts: mixed recipes multiply in the narrowest format that they name, in bf16 if they leave it open. */
 const FORMATS: readonly (readonly [pattern: RegExp, precision: ProductPrecision])[] = [
   [/fp4|float4/i, 'fp4'],
   [/fp8|float8|e4m3|e5m2/i, 'fp8'],
   [/bf-?16|bfloat-?16/i, 'bf16'],
   [/fp-?16|float-?16|half/i, 'fp16'],
   [/fp-?32|float-?32|single/i, 'fp32'],
-  // Of 16 bits, which of the two is not said; nor anything but that there are two formats.
+  // The row states 16 bits without naming the format, or only that two formats are mixed.
   [/16|mixed|amp/i, 'bf16'],
 ];
 
-/** Settings of Megatron that a row's notes list as "flags {…}": what no column has, experts and how layers are made. */
+/** Settings of Megatron that a row's notes list as "flags {…}": experts and the style of layers, which have no columns. */
 export function flagsOf(row: CsvRow): Readonly<Record<string, unknown>> {
   const [, text] = /flags (\{.*?\})/.exec(row['notes'] ?? '') ?? [];
   try {
@@ -190,15 +190,15 @@ export function flagsOf(row: CsvRow): Readonly<Record<string, unknown>> {
 }
 
 /**
- * Ranks that experts are spread over. DeepEP sends tokens to experts on other ranks: where a row names it and states one rank,
- * that is what it leaves out, and all others of its source have as many as share the batch, up to 64.
+ * Degree of expert parallelism. DeepEP dispatches tokens to experts on other ranks: if a row names it and states one rank, the
+ * row leaves the degree out; all other rows of its source have as many ranks as share the batch, up to 64.
  */
 export function expertRanksOf(row: CsvRow, ranks: number): number {
   const stated = Math.max(1, number(row, 'ep') ?? 1);
   return Math.min(stated === 1 && /DeepEP/.test(row['attn'] ?? '') ? 64 : stated, ranks);
 }
 
-/** Experts that flags describe: two of them take a token unless said otherwise. */
+/** Experts that flags describe: top-2 routing unless stated otherwise. */
 export function expertsOf(flags: Readonly<Record<string, unknown>>, feedForward: number): ExpertSizes | undefined {
   const count = Number(flags['num-experts'] ?? 0);
   if (!Number.isInteger(count) || count < 2) return undefined;

@@ -1,5 +1,5 @@
 /**
- * @file docs/reference/commands.md: what `--help` prints of every command, in one page.
+ * @file docs/reference/commands.md: the `--help` of every command, on one page.
  */
 import type { Command, CommandOption } from '../../src/cli/command.js';
 import { COMMANDS } from '../../src/cli/commands.js';

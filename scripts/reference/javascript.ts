@@ -1,5 +1,5 @@
 /**
- * @file docs/reference/javascript.md: what `import … from 'autopar'` offers, from the declarations that the compiler writes.
+ * @file docs/reference/javascript.md: the exports of `import … from 'autopar'`, from the declarations that the compiler writes.
  */
 import { readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -27,7 +27,7 @@ interface Module {
   readonly own: ReadonlyMap<string, Declared>;
   /** Names of other modules: the file, and the name there. */
   readonly from: ReadonlyMap<string, readonly [file: string, name: string]>;
-  /** Files of which all is exported. */
+  /** Files whose exports are all exported again. */
   readonly all: readonly string[];
 }
 
@@ -60,7 +60,7 @@ function exportsOf(file: string): readonly Declared[] {
   ];
 }
 
-/** Besides what is exported, the interfaces that its interfaces extend: their options and fields are not said elsewhere. */
+/** The exports, and the interfaces that exported ones extend: their options and fields are not documented elsewhere. */
 function withBases(exported: readonly Declared[]): readonly Declared[] {
   const known = new Map(exported.map((one) => [one.name, one]));
   for (const { code, file } of known.values()) {

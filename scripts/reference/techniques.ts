@@ -1,6 +1,7 @@
 /**
- * @file Techniques of distributed training: what each does, the commands that show it, and the tests that prove it. From this
- * table docs/reference/coverage.md is written; test/docs/reference.test.ts checks that commands, options and tests exist.
+ * @file Techniques of distributed training: what each does, the commands that show it, and the tests that prove it.
+ * docs/reference/coverage.md is written from this table; test/docs/reference.test.ts checks that commands, options and tests
+ * exist.
  */
 
 export interface Technique {
