@@ -24,7 +24,7 @@ const CASES: readonly (readonly [model: Task['model'], pipeline: Pipeline])[] = 
 /** One collective in each, a few in each, all in one. */
 const SIZES = [1, 5000, 25e6];
 
-for (const [model, pipeline] of EVERYTHING ? thinned(CASES, 2) : CASES.slice(0, 1))
+for (const [model, pipeline] of EVERYTHING ? thinned(CASES, 3) : CASES.slice(0, 1))
   for (const microBatches of pipeline.kind || !EVERYTHING ? [4] : [1, 4])
     test.serial(`${model} ${JSON.stringify(pipeline)}, ${microBatches} micro-batches`, async (t) => {
       const task: Task = { model, microBatches };
@@ -51,7 +51,7 @@ const GATHERED: readonly (readonly [model: Task['model'], pipeline: Partial<Pipe
   ['cnn', { dp: 4 }, 2],
 ];
 
-for (const [model, pipeline, microBatches] of thinned(GATHERED, 2))
+for (const [model, pipeline, microBatches] of thinned(GATHERED, 3))
   slow(`${model} ${JSON.stringify(pipeline)}, ZeRO 3`, async (t) => {
     const task: Task = { model, microBatches };
     const plain = await train(task, STEPS, { ...pipeline, zero: 3 });

@@ -48,7 +48,7 @@ const CASES: readonly (readonly [task: Task, pipeline: Pipeline])[] = [
   ],
 ];
 
-for (const [task, pipeline] of thinned(CASES, 2))
+for (const [task, pipeline] of thinned(CASES, 3))
   test.serial(`${task.model}, ${task.microBatches} micro-batches, ${JSON.stringify(pipeline)}`, (t) =>
     checkInterleaved(t, task, pipeline, STEPS),
   );

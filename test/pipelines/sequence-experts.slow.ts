@@ -1,5 +1,5 @@
 /**
- * @file Every second of the plans in which each two of model, dp, sp, tp, pp, ep and method meet, trained against one rank: every
+ * @file Every third of the plans in which each two of model, dp, sp, tp, pp, ep and method meet, trained against one rank: every
  * gradient, losses over 20 steps, and the counted peak of memory is the predicted one.
  */
 import test from 'ava';
@@ -71,7 +71,7 @@ function everyChoice(): readonly Choice[] {
   return choices;
 }
 
-for (const { model, capacity, dispatch, ...degrees } of thinned(pairwise(everyChoice()), 2)) {
+for (const { model, capacity, dispatch, ...degrees } of thinned(pairwise(everyChoice()), 3)) {
   test.serial(
     `${model} ${capacity === null ? '' : `${dispatch} ${capacity} `}${JSON.stringify(degrees)}`,
     async (t) => {

@@ -61,7 +61,7 @@ const CASES: readonly (readonly [task: Task, pipeline: Pipeline])[] = [
   ],
 ];
 
-for (const [task, pipeline] of thinned(CASES, 2))
+for (const [task, pipeline] of thinned(CASES, 3))
   test.serial(`${task.model} ${JSON.stringify(pipeline)}`, async (t) => {
     await checkServer(t, task, pipeline);
   });

@@ -29,7 +29,7 @@ const CASES: readonly (readonly [model: Task['model'], microBatches: number, pip
   ['routed-experts', 2, { kind: '1f1b', stages: 2, meshes: 'dp2 sp2 ep4 | sp4' }],
 ];
 
-for (const [model, microBatches, pipeline] of thinned(CASES, 2))
+for (const [model, microBatches, pipeline] of thinned(CASES, 3))
   test.serial(`${model} in ${microBatches} ${JSON.stringify(pipeline)}`, async (t) => {
     const task = { model, microBatches };
     const [one, all] = [await alone(task, STEPS), await train(task, STEPS, pipeline)];
