@@ -15,6 +15,7 @@ import { elementCount, fileTensorOf } from '../../src/ir/graph.js';
 import { readOnnx } from '../../src/ir/onnx/reader.js';
 import { loadWeight } from '../../src/ir/onnx/tensors.js';
 import { missing } from '../missing.js';
+import { thinned } from '../selection.js';
 import { elementsOf, heldShards, positionsBySpec, specsOf } from './annotated-elements.js';
 import { ABSENT, dimsOf, sharedCases } from './shared-models.js';
 
@@ -24,7 +25,7 @@ const STACKED = 'torch-2.13.0-nn_lstm';
 const cases = sharedCases();
 if (missing(cases.length === 0, ABSENT)) test.skip('annotations of exported models', (t) => t.pass());
 
-for (const shared of cases) {
+for (const shared of thinned(cases, 2)) {
   test(`${shared.name}: annotations cut the file's weights as the program does`, async (t) => {
     const dims = await dimsOf(shared);
     const directory = join(await mkdtemp(join(tmpdir(), 'autopar-annotated-')), 'out');

@@ -5,13 +5,14 @@
 import test from 'ava';
 import { checkProgram } from '../../src/program/check-program.js';
 import { refused } from '../partition/graph-corruptions.js';
+import { thinned } from '../selection.js';
 import { corruptionsOf } from './corruptions.js';
 import { SHIPPED } from './shipped-programs.js';
 
 /** Most corruptions of each kind and stage. The programs are many: their layouts differ, and so the places that are drawn. */
 const MOST = 6;
 
-for (const { name, lowered: made } of SHIPPED)
+for (const { name, lowered: made } of thinned(SHIPPED, 2))
   test.serial(`corruptions are refused: ${name}`, async (t) => {
     const { lowered, generated } = await made();
     const { tried, passed } = refused(lowered, MOST);

@@ -1,5 +1,5 @@
 /**
- * @file A hundred verdicts of a search recomputed one by one by `simulate`, which knows nothing of it.
+ * @file A third of over a hundred verdicts of a search recomputed one by one by `simulate`, which knows nothing of it.
  */
 import test, { type ExecutionContext } from 'ava';
 import { prepareStep, searchStep } from '../../../src/api/planning/search-step.js';
@@ -10,6 +10,7 @@ import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
 import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
 import { priceStep, priceStepExactly } from '../../../src/cost-model/step/step-price.js';
 import type { ModelWork } from '../../../src/cost-model/step/work.js';
+import { thinned } from '../../selection.js';
 import { FASTEST } from './base.js';
 
 const MODEL = 'gpt:layers=16,hidden=4096,heads=32,seq=2048,vocab=51200';
@@ -48,7 +49,7 @@ async function workOf({ degrees, microBatch, globalBatch }: StepConfiguration): 
 }
 
 for (const offload of [undefined, 'none'] as const) {
-  test(`a hundred verdicts of a search are what simulate says of them: offload ${offload ?? 'searched'}`, (t) =>
+  test(`every third verdict of a search is what simulate says of it: offload ${offload ?? 'searched'}`, (t) =>
     recompute(t, offload));
 }
 
@@ -70,8 +71,8 @@ async function recompute(t: ExecutionContext, offload: 'none' | undefined): Prom
   const { meshOrder: _, offload: __, ...usual } = found.simulation.configuration;
   const kinds = new Map<string, number>();
   let checked = 0;
-  for (const verdict of found.verdicts) {
-    kinds.set(verdict.kind, (kinds.get(verdict.kind) ?? 0) + 1);
+  for (const { kind } of found.verdicts) kinds.set(kind, (kinds.get(kind) ?? 0) + 1);
+  for (const verdict of thinned(found.verdicts, 3)) {
     const { degrees } = verdict;
     checked++;
     switch (verdict.kind) {
@@ -122,7 +123,7 @@ async function recompute(t: ExecutionContext, offload: 'none' | undefined): Prom
       }
     }
   }
-  t.true(checked >= 100, `${checked} ${JSON.stringify([...kinds])}`);
+  t.true(checked >= 34, `${checked} ${JSON.stringify([...kinds])}`);
   // Hosts may hold configurations that are too large for devices.
   const kept = offload === 'none' ? ['too-large'] : [];
   t.deepEqual([...kinds.keys()].sort(), ['impossible', 'priced', 'slower', ...kept]);
