@@ -65,17 +65,13 @@ function refuseWholeNorms(graph: Graph, stages: readonly Pins[]): void {
         'table, and no attention',
       'leave it out',
     );
-  for (const { tp = 1, sp = 1 } of stages) {
-    const problem = sequenceProblem(graph, { tp, sp });
-    if (problem !== null) throw wholeNorms(problem);
-  }
 }
 
 /**
  * The combinations of degrees under which norms can be sharded along sequences, where that is requested; others are rejected.
  * @throws AutoparError `degree-does-not-fit` (usage) where none is left
  */
-export function thatShardNorms(
+export function degreesThatShardNorms(
   graph: Graph,
   { tried, rejected }: PossibleDegrees,
   { tpSequence }: SequenceMethods = {},
@@ -84,7 +80,8 @@ export function thatShardNorms(
   const judged = tried.map((degrees) => ({ degrees, reason: sequenceProblem(graph, degrees) }));
   const unfit = judged.flatMap(({ degrees, reason }) => (reason === null ? [] : [{ degrees, reason }]));
   const [first] = unfit;
-  if (first && unfit.length === tried.length) throw wholeNorms(first.reason);
+  if (first && unfit.length === tried.length)
+    throw doesNotFit(`--tp-sequence on: ${first.reason}`, 'leave it out, or give another --tp');
   return {
     tried: judged.flatMap(({ degrees, reason }) => (reason === null ? [degrees] : [])),
     rejected: [...rejected, ...unfit],
@@ -97,10 +94,6 @@ function sequenceProblem(graph: Graph, { tp, sp = 1 }: Pick<MeshDegrees, 'tp' | 
   const size = sizes.find((own) => own % (tp * sp) !== 0);
   if (tp === 1 || size === undefined) return null;
   return `${sp > 1 ? `sp ${sp} · tp ${tp}` : `tp ${tp}`} does not divide the ${size} positions of a sequence`;
-}
-
-function wholeNorms(problem: string): AutoparError {
-  return doesNotFit(`--tp-sequence on: ${problem}`, 'leave it out, or give another --tp');
 }
 
 /** State-space layers: every later position reads the state that a position leaves. */

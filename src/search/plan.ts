@@ -21,7 +21,7 @@ import { innerMesh } from '../sharding-propagation/roles.js';
 import { axisSizes } from '../sharding-propagation/stage-meshes.js';
 import { Deadline, OutOfTime } from '../solver/deadline.js';
 import type { PlanRequest } from '../strategy/request.js';
-import { refuseAbsentFactors, refuseIdleExperts, refuseRing, thatShardNorms } from './absent-factors.js';
+import { degreesThatShardNorms, refuseAbsentFactors, refuseIdleExperts, refuseRing } from './absent-factors.js';
 import { BY_PROPAGATION } from './by-propagation.js';
 import { bySearch } from './by-search.js';
 import {
@@ -179,9 +179,10 @@ export async function plan(
   if (pipeline && meshes && asked.some(({ ep = 1 }) => ep > 1))
     refuseIdleExperts(cutStages(graph, pipeline.layout.placeOf, pipeline.layout.stages).stages, asked);
   const devices = stageDevices(cluster, pipeline);
-  const possible = degreesOf(devices, pins, batch, graph.microBatches?.count);
-  const { tried, rejected } = meshes ? possible : thatShardNorms(graph, possible, options.request);
-  for (const own of asked.slice(1)) degreesOf(devices, own, batch, graph.microBatches?.count);
+  const possible = (own: Pins) =>
+    degreesThatShardNorms(graph, degreesOf(devices, own, batch, graph.microBatches?.count), options.request);
+  const { tried, rejected } = possible(pins);
+  for (const own of asked.slice(1)) possible(own);
   const limit = options.memoryBytes ?? usableBytes(cluster);
   const parts = partsAsked(graph, cluster, options.request ?? {});
   const solving = new SolvingDegrees(graph, cluster, options);

@@ -67,7 +67,7 @@ export async function lowerProposals(
   // Half of the time is for proposing.
   const half = new Deadline(Number.isFinite(deadline.left()) ? deadline.left() / 2 : undefined, options.signal);
   const proposing = await proposer(options, training, read, half).catch(refusal);
-  if (proposing instanceof AutoparError) return unproposed(proposing);
+  if (proposing instanceof AutoparError) return nothingProposed(proposing);
   const lowering = new ProposalLowering(choices, proposing, alone, deadline);
   const limit = limitOf(choices);
   const within = (bytes: number) => (Number.isFinite(bytes) ? deviceBytes(bytes, cluster) : null);
@@ -80,7 +80,7 @@ export async function lowerProposals(
     const proposed =
       safe instanceof AutoparError && round === 0 ? await proposing.propose(within(limit)).catch(refusal) : safe;
     if (proposed instanceof AutoparError) {
-      if (round === 0) return unproposed(proposed);
+      if (round === 0) return nothingProposed(proposed);
       break;
     }
     searched ??= { ...proposed.searched, fewer: await proposing.fewer(proposed.searched) };
@@ -93,7 +93,7 @@ export async function lowerProposals(
   return { fitting, others: [...lowering.others.values()], searched, refusal: null, notes: [] };
 }
 
-function unproposed(error: AutoparError): LoweredProposals {
+function nothingProposed(error: AutoparError): LoweredProposals {
   const note = `dp and tp alone were planned, since no other step could be proposed: ${error.message}`;
   return { ...NOT_PROPOSED, refusal: error, notes: [note] };
 }
