@@ -59,7 +59,7 @@ export function columnFaults(imports: readonly Import[], rules: readonly FolderR
 }
 
 /** A sentence for every set of files that import each other in a cycle. */
-export function circles(imports: readonly Import[]): readonly string[] {
+export function cycles(imports: readonly Import[]): readonly string[] {
   const graph = new Graph();
   for (const { from, to } of imports) graph.setEdge(from, to);
   return alg.findCycles(graph).map((files) => `circle: ${files.join(' → ')}`);
@@ -111,7 +111,7 @@ export function checkImports(root: string): { readonly files: number; readonly f
     files: files.length,
     faults: [
       ...columnFaults(imports, IMPORT_RULES),
-      ...circles(imports),
+      ...cycles(imports),
       ...sharedNames(types),
       ...read.flatMap(({ file, source }) => (file.startsWith('src/') ? longLines(file, source) : [])),
     ],

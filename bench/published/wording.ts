@@ -5,7 +5,7 @@
 import { type ExpertSizes, GPT_STYLE, type LanguageModelStyle, LLAMA_STYLE } from '../../models/language-sizes.js';
 import type { CsvRow } from '../../src/api/calibration/csv.js';
 import {
-  type ProductPrecision,
+  type MatmulPrecision,
   type Recompute,
   type StepConfiguration,
   usualGradientBytes,
@@ -66,7 +66,7 @@ export function chunksOf(row: CsvRow, layers: number, pp: number): number {
  * Bytes per element in which gradients are reduced, the software's usual ones but for some sources: NVIDIA's recipes for speed
  * (NeMo, Megatron-Bridge, MLPerf) reduce in bf16, as MosaicML's PURE does. FSDP reduces in fp32 by default.
  */
-export function gradientBytesOf(row: CsvRow, software: SoftwareName, precision: ProductPrecision): number {
+export function gradientBytesOf(row: CsvRow, software: SoftwareName, precision: MatmulPrecision): number {
   const source = `${row['source']} ${row['notes']}`;
   if (precision !== 'fp32' && /NeMo|Bridge|MLPerf|mp_mode=PURE/.test(source)) return 2;
   if (/torchtitan|mp_mode=DEFAULT/.test(source)) return 4;
@@ -160,7 +160,7 @@ export const AMBIGUOUS = /fp4 or fp8/;
 const FOUR_BITS = /fp4/;
 
 /** The format of matmuls; undefined if the table names an unknown one. */
-export function precisionOf(row: CsvRow): ProductPrecision | undefined {
+export function precisionOf(row: CsvRow): MatmulPrecision | undefined {
   const text = row['precision'] ?? '';
   if (UNSTATED.test(text)) return 'bf16';
   if (AMBIGUOUS.test(text)) return FOUR_BITS.test(`${row['source']} ${row['source_ref']}`) ? 'fp4' : 'fp8';
@@ -168,7 +168,7 @@ export function precisionOf(row: CsvRow): ProductPrecision | undefined {
 }
 
 /** The first match counts: mixed recipes multiply in the narrowest format that they name, in bf16 if they leave it open. */
-const FORMATS: readonly (readonly [pattern: RegExp, precision: ProductPrecision])[] = [
+const FORMATS: readonly (readonly [pattern: RegExp, precision: MatmulPrecision])[] = [
   [/fp4|float4/i, 'fp4'],
   [/fp8|float8|e4m3|e5m2/i, 'fp8'],
   [/bf-?16|bfloat-?16/i, 'bf16'],

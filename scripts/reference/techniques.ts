@@ -643,7 +643,7 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
     {
       does: '`enable_alltoall`',
       commands: ['autopar compile MODEL --tp 2'],
-      tests: ['test/sharding-propagation/redistribution.test.ts'],
+      tests: ['test/sharding-propagation/resharding.test.ts'],
     },
     {
       does: '`full_batch`: inputs in samples over data-parallel ranks, or as the search finds; a rank reads its block alone',

@@ -5,7 +5,7 @@
 
 import type { Cluster } from '../cost-model/cluster.js';
 import { stepPrice } from '../cost-model/price.js';
-import { redistributionBound } from '../cost-model/redistribution-bound.js';
+import { reshardBound } from '../cost-model/reshard-bound.js';
 import type { DType } from '../ir/dtype.js';
 import { dtypeBits } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
@@ -24,7 +24,7 @@ import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 import type { Pin, PinSource } from '../sharding-propagation/pin.js';
 import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
 import { type ReasonStep, tensorChain } from '../sharding-propagation/propagation/reasons.js';
-import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
+import { makeResharder, type Resharder } from '../sharding-propagation/resharding.js';
 import { firstTexts } from '../strategy/first-only.js';
 import type { Plan } from '../strategy/plan.js';
 import { producedLayouts } from '../strategy/produced-layouts.js';
@@ -72,7 +72,7 @@ export interface AxisChain {
 }
 
 /** A resharding between the layout in which a tensor is computed and the one in which it is read. */
-export interface ExplainedRedistribution {
+export interface ExplainedResharding {
   readonly from: string;
   readonly to: string;
   /** Such as `all-gather(tp)`. */
@@ -80,13 +80,13 @@ export interface ExplainedRedistribution {
   readonly seconds: number;
 }
 
-export interface ExplainedReshard extends ExplainedRedistribution {
+export interface ExplainedReshard extends ExplainedResharding {
   /** Operators; `output` if the tensor is a graph output, `other stages` if it is sent in this layout. */
   readonly readers: readonly {
     readonly reader: string;
     readonly operand: number;
     /** Resharding from this layout to the one that the operator takes; null if they are the same. */
-    readonly own: ExplainedRedistribution | null;
+    readonly own: ExplainedResharding | null;
   }[];
 }
 
@@ -201,23 +201,23 @@ export function explainTensor(plan: Explainable, name: string): TensorExplanatio
 }
 
 /** The resharding operations on a plan's mesh, and their prices. */
-export function redistributorOf({ cluster, assignment: { mesh }, allToAll }: Explainable): Redistributor {
+export function resharderOf({ cluster, assignment: { mesh }, allToAll }: Explainable): Resharder {
   const price = stepPrice(cluster, mesh);
-  return makeRedistributor(mesh, price, redistributionBound(cluster, mesh, price), { allToAll });
+  return makeResharder(mesh, price, reshardBound(cluster, mesh, price), { allToAll });
 }
 
 /**
  * The resharding of a tensor from one layout to another; null if none is needed.
  * @param mesh the mesh whose axes the result names
  */
-export function redistributionOf(
+export function reshardingOf(
   plan: Explainable,
-  by: Redistributor,
+  by: Resharder,
   tensor: string,
   from: Layout,
   to: Layout,
   mesh: Mesh = meshOfTensor(plan, tensor),
-): ExplainedRedistribution | null {
+): ExplainedResharding | null {
   const { graph } = plan;
   const { shape, dtype } = typeOf(graph, tensor);
   const steps = by.steps(from, to, shape, dtypeBits(dtype));
@@ -286,12 +286,12 @@ function stepText(step: ReasonStep): string {
 
 function viewsOf(plan: Explainable, tensor: string, made: Layout): readonly ExplainedReshard[] {
   const { assignment } = plan;
-  const by = redistributorOf(plan);
+  const by = resharderOf(plan);
   const taken = operandsOf(plan);
   const meshOfReader = ({ kind, name }: TensorReader) => (kind === 'operator' ? plan.meshOf?.({ name }) : undefined);
   const own = (reader: TensorReader, from: Layout) => {
     const to = reader.kind === 'operator' ? taken(reader.name)[reader.operand] : null;
-    return to ? redistributionOf(plan, by, tensor, from, to, meshOfReader(reader)) : null;
+    return to ? reshardingOf(plan, by, tensor, from, to, meshOfReader(reader)) : null;
   };
   const leaves = (name: string) => (plan.graph.outputs.includes(name) ? 'output' : 'other stages');
   return assignment.sharedReshards
@@ -303,7 +303,7 @@ function viewsOf(plan: Explainable, tensor: string, made: Layout): readonly Expl
     })
     .map(({ layout, readers, from, mesh }) => ({
       ...asServed(
-        redistributionOf(plan, by, tensor, from, layout, mesh) ?? unchanged(plan, tensor, from, mesh),
+        reshardingOf(plan, by, tensor, from, layout, mesh) ?? unchanged(plan, tensor, from, mesh),
         { tensor, layout, readers },
         mesh,
         plan.served,
@@ -317,7 +317,7 @@ function viewsOf(plan: Explainable, tensor: string, made: Layout): readonly Expl
     }));
 }
 
-function unchanged({ graph }: Explainable, tensor: string, layout: Layout, mesh: Mesh): ExplainedRedistribution {
+function unchanged({ graph }: Explainable, tensor: string, layout: Layout, mesh: Mesh): ExplainedResharding {
   const text = tensorLayoutText(graph, tensor, layout, mesh);
   return { from: text, to: text, steps: [], seconds: 0 };
 }

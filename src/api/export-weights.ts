@@ -121,7 +121,7 @@ async function intoModel(sources: Sources, output: string): Promise<Written> {
     if (!stored) continue;
     const trained = { dtype: stored.dtype, shape: stored.shape, data: await reader.whole(name, stored) };
     for (const weight of parameter.weights) {
-      const parts = inFile(weight, graph.weights.get(weight), trained, isTurned(parameter, weight));
+      const parts = inFile(weight, graph.weights.get(weight), trained, isStoredTransposed(parameter, weight));
       for (const { name: tensor, value } of parts) {
         const before = values.get(tensor);
         if (before && Buffer.compare(before.data, value.data) !== 0)
@@ -171,8 +171,8 @@ function totalOf(types: readonly TensorType[]): Written {
   };
 }
 
-function isTurned({ places }: Parameter, weight: string): boolean {
-  return places.find((place) => place.weight === weight)?.turned ?? false;
+function isStoredTransposed({ places }: Parameter, weight: string): boolean {
+  return places.find((place) => place.weight === weight)?.isTransposeOfFirst ?? false;
 }
 
 interface NamedValue {
@@ -181,8 +181,13 @@ interface NamedValue {
 }
 
 /** The tensors of the file that hold a weight's value: several for a stacked weight. */
-function inFile(weight: string, held: Weight | undefined, trained: FileValue, turned: boolean): readonly NamedValue[] {
-  const value = turned ? transposed(trained, [1, 0]) : trained;
+function inFile(
+  weight: string,
+  held: Weight | undefined,
+  trained: FileValue,
+  isTransposed: boolean,
+): readonly NamedValue[] {
+  const value = isTransposed ? transposed(trained, [1, 0]) : trained;
   const file = held?.file ?? plainFileTensor(weight, value);
   if (!file.parts) return [asFile(file, value)];
   return rowsOf(value).flatMap((row, index) => {

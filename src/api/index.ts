@@ -1,6 +1,8 @@
 /**
  * @file The public interface: one function per verb, which checks its options as the command line does (verbs.ts).
  */
+import type { ExplainedResharding } from './explain.js';
+
 export { AutoparError, type ErrorPlace, EXIT, type ExitKind } from '../ir/error.js';
 export type { ConstantTensor, Graph, TensorType } from '../ir/graph.js';
 export {
@@ -18,7 +20,7 @@ export type { BackendName, RunBackend } from './execution/backends.js';
 export {
   type AxisChain,
   type Explainable,
-  type ExplainedRedistribution,
+  type ExplainedResharding,
   explainablePlan,
   explainTensor,
   type TensorExplanation,
@@ -135,3 +137,6 @@ export {
   verify,
 } from './verbs.js';
 export type { VerifyResult } from './verify.js';
+
+/** @deprecated older name of `ExplainedResharding` */
+export type ExplainedRedistribution = ExplainedResharding;

@@ -9,10 +9,10 @@ import { usualPrecision } from '../cost-model/device.js';
 import type { HeldOverTime } from '../cost-model/memory-over-time.js';
 import {
   type Degrees,
+  type MatmulPrecision,
   type MeshOrder,
   type Offload,
   type PipelineSchedule,
-  type ProductPrecision,
   type Recompute,
   type StepConfiguration,
   usualGradientBytes,
@@ -67,7 +67,7 @@ export interface SimulateOptions
   readonly virtualStages?: number;
   /** Data that is offloaded to the host's memory; nothing by default. */
   readonly offload?: Offload;
-  readonly precision?: ProductPrecision;
+  readonly precision?: MatmulPrecision;
   readonly software?: SoftwareName;
   /** Bytes of a gradient element in memory and in communication; by default those that the software uses. */
   readonly gradientBytes?: 2 | 4;

@@ -42,7 +42,7 @@ export function planLines(summary: PlanSummary, output: Output): readonly string
     `${bold(summary.plan.model.name)} on ${clusterText(summary)}`,
     '',
     ...summaryLines(summary),
-    ...section('most expensive operators', heaviestLines(summary), bold),
+    ...section('most expensive operators', mostExpensiveLines(summary), bold),
     ...section('communication per step', communicationLines(summary), bold),
     ...section('memory at the peak', memoryLines(summary), bold),
   ];
@@ -214,7 +214,7 @@ function provenText({ search, predicted }: CompileResult['plan']): string {
   return isPart ? `${proven} in operators and collectives, ${secondsText(costSeconds)} of the step` : proven;
 }
 
-function heaviestLines({ heaviest }: PlanSummary): readonly string[] {
+function mostExpensiveLines({ heaviest }: PlanSummary): readonly string[] {
   if (heaviest.length === 0) return [];
   const columns = [
     { title: 'operator' },

@@ -5,7 +5,7 @@
 import type {
   AxisChain,
   ExitKind,
-  ExplainedRedistribution,
+  ExplainedResharding,
   OperatorExplanation,
   PeakMemory,
   TensorExplanation,
@@ -292,7 +292,7 @@ function operatorLines(found: OperatorExplanation, precision: string | null, top
 
 const RULED_OUT = { roles: 'roles (--axes free lifts them)', degrees: 'given degrees', pins: 'pins' } as const;
 
-function wayText({ from, to, steps }: ExplainedRedistribution): string {
+function wayText({ from, to, steps }: ExplainedResharding): string {
   return steps.length === 0 ? `as it is, ${from}` : `${from} → ${to} by ${steps.join(', ')}`;
 }
 

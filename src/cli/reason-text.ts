@@ -2,12 +2,12 @@
 import type { Alternative, AxisChain, ExplainedStrategy, OperatorReason, TensorExplanation } from '../api/index.js';
 import { secondsText } from './quantity.js';
 
-export function strategyText({ axes, pieces, carried, owed }: ExplainedStrategy): string {
+export function strategyText({ axes, pieces, carried: partialOperands, owed }: ExplainedStrategy): string {
   const placed = Object.entries(axes).map(([factor, list]) => `${factor}: ${list.join(',')}`);
   const parts = [
     placed.length === 0 ? 'replicated' : placed.join(', '),
     ...Object.entries(pieces).map(([factor, sizes]) => `${factor} as ${sizes.join(' · ')}`),
-    ...(carried.length > 0 ? [`partial sums over ${carried.join(',')} pass through`] : []),
+    ...(partialOperands.length > 0 ? [`partial sums over ${partialOperands.join(',')} pass through`] : []),
     ...(owed === 'none' ? [] : [owed]),
   ];
   return parts.join('; ');

@@ -6,7 +6,7 @@
 import { isOfModel, isOnceAStep } from '../ir/graph.js';
 import { operatorRole } from '../ir/ops/index.js';
 import { runsInStep } from '../partition/except-last.js';
-import { isProduct } from '../partition/kernels.js';
+import { isMatmul } from '../partition/kernels.js';
 import {
   type CommunicationNode,
   readsOf,
@@ -71,7 +71,7 @@ function waits(graph: ShardedGraph): ReadonlyMap<CommunicationNode, 'forward' | 
   for (const node of graph.nodes.toReversed()) {
     if (isOfModel(node.phase) || node.phase === 'recompute') continue;
     const passes =
-      node.kind === 'communicate' || node.phase === 'update' || !isProduct(node as { op: string; domain: string });
+      node.kind === 'communicate' || node.phase === 'update' || !isMatmul(node as { op: string; domain: string });
     const all = resultsOf(node).flatMap((name) => readers.get(name) ?? []);
     if (passes && all.every((reader) => reader.phase === 'update' || late.has(reader))) late.add(node);
   }

@@ -70,8 +70,11 @@ export function fitProfile(measurements: readonly Measurement[]): FittedProfile 
     memory,
   );
   const all = of(measurements, 'matmul');
-  const products = all.map((product) => ({ ...product, seconds: ownSeconds(product, launch.segment, handed.results) }));
-  const matmul = matmuls(products.filter(({ ranks }) => ranks === busy));
+  const measuredMatmuls = all.map((product) => ({
+    ...product,
+    seconds: ownSeconds(product, launch.segment, handed.results),
+  }));
+  const matmul = matmuls(measuredMatmuls.filter(({ ranks }) => ranks === busy));
   const moved = [...of(measurements, 'add'), ...of(measurements, 'wide')];
   const exchanged = of(measurements, 'collective');
   const collectives = exchanges(exchanged.filter(({ ranks }) => ranks <= busy || busy === 1));
@@ -106,7 +109,7 @@ export function fitProfile(measurements: readonly Measurement[]): FittedProfile 
       ],
     },
     alone: { compute: aloneIn(all, busy), memory: aloneIn(moved, busy) },
-    crowded: crowding({ products: all, moved, exchanged }, busy, launch.segment, collectives),
+    crowded: crowding({ measuredMatmuls: all, moved, exchanged }, busy, launch.segment, collectives),
     errors: { matmul: matmul.error, memory: memory.error, collectives: collectives.error },
   };
 }
@@ -153,14 +156,14 @@ function handing(
 }
 
 /** Seconds of one matmul of a chain, without the session's call and the passing on of the result. */
-function ownSeconds({ rows, side, operators, seconds }: MeasuredProduct, segment: number, results: number): number {
+function ownSeconds({ rows, side, operators, seconds }: MeasuredMatmul, segment: number, results: number): number {
   return Math.max(seconds / 4, seconds - segment - (FP32_BYTES * rows * side) / results) / operators;
 }
 
-type MeasuredProduct = Extract<Measurement, { kind: 'matmul' }>;
+type MeasuredMatmul = Extract<Measurement, { kind: 'matmul' }>;
 
 /** t = FLOP / rate · (1 + k0 / k) + bytes of a second operand that is not stored / packing bandwidth. */
-function matmuls(measured: readonly MeasuredProduct[]) {
+function matmuls(measured: readonly MeasuredMatmul[]) {
   const flops = measured.map(({ rows, side }) => 2 * rows * side * side);
   const { figures, error } = leastSquares(
     measured.map(({ side, stored }, index) => {
@@ -261,11 +264,11 @@ function exchanges(measured: readonly MeasuredCollective[]) {
 /** Kinds that were not measured on crowded ranks lose as much as those that were. */
 function crowding(
   {
-    products,
+    measuredMatmuls,
     moved,
     exchanged,
   }: {
-    readonly products: readonly MeasuredProduct[];
+    readonly measuredMatmuls: readonly MeasuredMatmul[];
     readonly moved: readonly Measurement[];
     readonly exchanged: readonly MeasuredCollective[];
   },
@@ -273,7 +276,7 @@ function crowding(
   segment: number,
   usual: ReturnType<typeof exchanges>,
 ): Crowded {
-  const ranks = Math.max(...products.map((product) => product.ranks));
+  const ranks = Math.max(...measuredMatmuls.map((product) => product.ranks));
   const turns = ranks / busy;
   const { launch, latency, busBandwidth } = exchanges(exchanged.filter((one) => one.ranks === ranks));
   const kinds = Object.keys(usual.busBandwidth) as CollectiveKind[];
@@ -284,7 +287,7 @@ function crowding(
   const share = shares.length === 0 ? 1 / turns : shares.reduce((sum, value) => sum + value, 0) / shares.length;
   return {
     ranks,
-    speed: Math.min(1, turns * meanRatio(products, busy, ranks)),
+    speed: Math.min(1, turns * meanRatio(measuredMatmuls, busy, ranks)),
     memorySpeed: Math.min(1, turns * meanRatio(moved, busy, ranks)),
     collectiveSeconds: launch + turns * segment,
     latency: Math.max(1e-9, latency),

@@ -15,7 +15,7 @@ import type { StepConfiguration } from './step/configuration.js';
 import { generationOf, STEP_CONSTANTS, type StepConstants } from './step/constants.js';
 
 /** A matmul: `batch` times [rows, depth] · [depth, columns]. */
-export interface ProductSizes {
+export interface MatmulSizes {
   readonly batch: number;
   readonly rows: number;
   readonly columns: number;
@@ -49,7 +49,7 @@ export function formatOf(dtype: DType): Format {
 }
 
 /** FLOP/s that the largest matmuls of a format reach for seconds. */
-function productRate(device: DeviceSpec, format: Format, constants: StepConstants): number {
+function matmulRate(device: DeviceSpec, format: Format, constants: StepConstants): number {
   const kind = FALLBACKS[format].find((candidate) => device.peakFlops[candidate] !== undefined);
   if (kind === undefined) throw new Error(`device ${device.id} has no peak for ${format}`);
   return (
@@ -70,17 +70,17 @@ export function elementBytes(precision: StepConfiguration['precision']): number 
 }
 
 export function matmulSeconds(
-  { batch, rows, columns, depth }: ProductSizes,
+  { batch, rows, columns, depth }: MatmulSizes,
   device: DeviceSpec,
   precision: StepConfiguration['precision'],
   constants: StepConstants = STEP_CONSTANTS,
 ): number {
   const bytes = batch * (rows * depth + depth * columns + rows * columns) * elementBytes(precision);
-  return productSeconds({ result: [batch, rows, columns], depth, bytes, format: precision }, device, constants);
+  return matmulSecondsByResult({ result: [batch, rows, columns], depth, bytes, format: precision }, device, constants);
 }
 
 /** A matmul by its result, which may have any dimensions. */
-export interface ProductWork {
+export interface MatmulByResult {
   readonly result: readonly number[];
   /** Terms that are summed for each element of it. */
   readonly depth: number;
@@ -93,14 +93,14 @@ export interface ProductWork {
 /** A sum is split over processors in pieces of at least so many terms (split-K), whose fp32 sums are written and read. */
 const SPLIT_DEPTH = 512;
 
-export function productSeconds(
-  { result, depth, bytes, format, packed = 0 }: ProductWork,
+export function matmulSecondsByResult(
+  { result, depth, bytes, format, packed = 0 }: MatmulByResult,
   device: DeviceSpec,
   constants: StepConstants = STEP_CONSTANTS,
 ): number {
   const profile = profileOf(device);
   const elements = result.reduce((product, size) => product * size, 1);
-  const rate = productRate(device, format, constants);
+  const rate = matmulRate(device, format, constants);
   const { halfDepth, packingBandwidth } = profile;
   const seconds = (length: number, pieces: number) =>
     (2 * elements * depth) / (rate * (length / (length + halfDepth)) * tileEfficiency(result, device, profile, pieces));
@@ -143,7 +143,7 @@ export function operatorSeconds({ flops, bytes, dtype, result, packed = 0 }: Ker
   const depth = flops / (2 * Math.max(1, elements));
   const streamed = flops <= MATMUL_INTENSITY * ((8 * bytes) / dtypeBits(dtype));
   if (depth >= MATMUL_DEPTH && !streamed)
-    return productSeconds({ result, depth, bytes, format: formatOf(dtype), packed }, device) + launchSeconds;
+    return matmulSecondsByResult({ result, depth, bytes, format: formatOf(dtype), packed }, device) + launchSeconds;
   const kind = FALLBACKS.fp32.find((candidate) => device.peakFlops[candidate] !== undefined) ?? 'fp32';
   const rate = (device.peakFlops[kind] ?? Number.NaN) * vectorCeiling;
   return Math.max(flops / rate, memorySeconds(bytes, device)) + launchSeconds;
@@ -211,22 +211,22 @@ export function attentionSeconds(
     const filled = (reached / (reached + half)) * Math.min(1, (width / 128) ** 0.25);
     const flops = (backward ? 5 : 2) * product * seen;
     // At most as fast as the matmuls that it is made of: not every device reaches the rate that its peak promises.
-    const rate = Math.min(peak * share * (backward ? BACKWARD_ATTENTION : 1), productRate(device, format, constants));
+    const rate = Math.min(peak * share * (backward ? BACKWARD_ATTENTION : 1), matmulRate(device, format, constants));
     return flops / (rate * filled);
   }
   const scores = batch * heads * queries * keys;
-  const one: ProductSizes = {
+  const one: MatmulSizes = {
     batch: batch * heads,
     rows: queries,
     columns: keys,
     depth: width,
   };
-  const other: ProductSizes = { ...one, columns: width, depth: keys };
+  const other: MatmulSizes = { ...one, columns: width, depth: keys };
   const units = width % ALIGNED_ELEMENTS === 0 && valueWidth % ALIGNED_ELEMENTS === 0 ? format : 'fp32';
-  const products = matmulSeconds(one, device, units, constants) + matmulSeconds(other, device, units, constants);
+  const matmulsSeconds = matmulSeconds(one, device, units, constants) + matmulSeconds(other, device, units, constants);
   const plain = plainSoftmax ? PLAIN_SOFTMAX.bytes : 0;
   const bytes = scores * (plain + (backward ? constants.scoreBytesBackward : constants.scoreBytesForward));
-  return products * (backward ? 2 : 1) + memorySeconds(bytes, device);
+  return matmulsSeconds * (backward ? 2 : 1) + memorySeconds(bytes, device);
 }
 
 /**

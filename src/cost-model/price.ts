@@ -11,12 +11,12 @@ import { lowerReshardOp } from '../partition/lower-reshard.js';
 import { type MoveNode, resultsOf, type ShardedTensor } from '../partition/sharded-graph.js';
 import { localShape } from '../sharding-propagation/layout.js';
 import { axesSize, type Mesh } from '../sharding-propagation/mesh.js';
-import type { ReshardPrice } from '../sharding-propagation/redistribution.js';
+import type { ReshardPrice } from '../sharding-propagation/resharding.js';
 import { type Cluster, clusterSize } from './cluster.js';
 import { collectiveSeconds, wireBytes } from './collective-price.js';
 import { type DeviceSpec, fusesBlocks, profileOf } from './device.js';
 import { placeGroup } from './group-place.js';
-import { attentionSeconds, formatOf, memorySeconds, operatorSeconds, productSeconds } from './kernel-price.js';
+import { attentionSeconds, formatOf, matmulSecondsByResult, memorySeconds, operatorSeconds } from './kernel-price.js';
 import { hostSeconds, moveOf, moveSeconds } from './move-price.js';
 import { STEP_CONSTANTS, USUAL_SOFTWARE } from './step/constants.js';
 
@@ -89,9 +89,11 @@ function nodeSeconds(node: PricedNode, graph: PricingContext, cluster: Cluster):
     return collectiveSeconds(node.collective.kind, bytes, placeGroup(graph.mesh, node.axes, cluster), cluster);
   }
   const moved = moveOf(node, graph, 1);
-  const carried = moved ? moveSeconds(moved.memory, moved.storedBytes + moved.loadedBytes, cluster) : 0;
-  if (node.kind === 'move') return carried;
-  return carried + (runsOnHost(node, graph) ? hostSeconds(node.bytes, cluster) : computedSeconds(node, graph, cluster));
+  const movedSeconds = moved ? moveSeconds(moved.memory, moved.storedBytes + moved.loadedBytes, cluster) : 0;
+  if (node.kind === 'move') return movedSeconds;
+  return (
+    movedSeconds + (runsOnHost(node, graph) ? hostSeconds(node.bytes, cluster) : computedSeconds(node, graph, cluster))
+  );
 }
 
 function runsOnHost(node: FragmentComputeNode, { tensors }: PricingContext): boolean {
@@ -115,10 +117,10 @@ function computedSeconds(node: FragmentComputeNode, graph: PricingContext, { dev
     case 'attention': {
       return attentionKernelSeconds(fused.attention as NonNullable<typeof fused.attention>, device);
     }
-    case 'product': {
+    case 'matmul': {
       if (flops === 0) return memorySeconds(fused.bytes, device);
       const depth = flops / (2 * Math.max(1, elementCount(result)));
-      return productSeconds({ result, depth, bytes: fused.bytes, format: formatOf(dtype) }, device);
+      return matmulSecondsByResult({ result, depth, bytes: fused.bytes, format: formatOf(dtype) }, device);
     }
     case 'memory':
       return memorySeconds(fused.bytes * STEP_CONSTANTS.software[USUAL_SOFTWARE].passes, device);

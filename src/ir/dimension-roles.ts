@@ -222,7 +222,7 @@ function signIn(node: Node, rule: FactorRule, factor: string, derived: ReadonlyS
   const named = BY_FACTOR[entry.family]?.[factor];
   if (named) return named;
   if (entry.indexInput !== undefined) return positionInLookup(node, rule, factor, entry.indexInput, derived);
-  return entry.family === 'contraction' ? signInProduct(node, rule, factor, derived) : null;
+  return entry.family === 'contraction' ? signInMatmul(node, rule, factor, derived) : null;
 }
 
 /** The last dimension of indices into a weight counts positions. */
@@ -244,7 +244,7 @@ function positionInLookup(
  * A dimension that is contracted with a weight is features. In a batched matmul of two data tensors (unfused attention), a
  * dimension that only one of them has runs over queries or keys.
  */
-function signInProduct(node: Node, rule: FactorRule, factor: string, derived: ReadonlySet<string>): Sign | null {
+function signInMatmul(node: Node, rule: FactorRule, factor: string, derived: ReadonlySet<string>): Sign | null {
   const holders = rule.inputs.filter((operand) => axisOf(operand, factor) >= 0);
   const withWeight = node.inputs.some((input) => input !== null && derived.has(input));
   if (rule.factors.get(factor)?.kind === 'contracting') return withWeight ? 'features' : null;

@@ -77,7 +77,7 @@ export interface Node {
 }
 
 /** A transposition that is still to be done: of a tensor of `shape` (of whole bytes per element), by `order` as in Transpose. */
-export interface Turn {
+export interface Transposition {
   readonly shape: readonly number[];
   readonly order: readonly number[];
 }
@@ -91,7 +91,7 @@ export type WeightSource =
       readonly offset: number;
       readonly length: number;
       /** The bytes in the file are those of the weight before a transposition. */
-      readonly turned?: Turn;
+      readonly transposition?: Transposition;
     }
   /** All zeros, of so many bytes: the moments of an optimizer that has not begun. */
   | { readonly kind: 'zero'; readonly length: number }

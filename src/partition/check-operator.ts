@@ -233,7 +233,7 @@ function isRepeated(
   return rule !== null || entry.repeats === true;
 }
 
-/** Partial operands enter linear operators only; results are partial over the carried and contracted axes only. */
+/** Partial operands enter linear operators only; results are partial over their axes and those of contracted factors only. */
 function checkPartial(
   node: ComputeNode,
   { countedOnce = [] }: OperatorEntry,
@@ -244,17 +244,17 @@ function checkPartial(
   contracted: ReadonlyMap<SubAxis, Reduction> | null,
   report: Report,
 ): void {
-  const carried = new Map<SubAxis, number[]>();
+  const partialOperands = new Map<SubAxis, number[]>();
   for (const [index, input] of inputs.entries())
     for (const { axis, reduction } of input?.layout.partial ?? []) {
       if (reduction !== 'sum')
         report(`operand ${index} is partial over ${axis} (${reduction}), which no operator carries`);
-      carried.set(axis, [...(carried.get(axis) ?? []), index]);
+      partialOperands.set(axis, [...(partialOperands.get(axis) ?? []), index]);
     }
   // Operands added to a sum count on one of the ranks that hold its partial sums.
   const isCountedOnce = (index: number) => node.lowering === 'to-partial' && countedOnce.includes(index);
-  for (const [axis, operands] of carried) if (operands.every(isCountedOnce)) carried.delete(axis);
-  for (const [axis, operands] of carried) {
+  for (const [axis, operands] of partialOperands) if (operands.every(isCountedOnce)) partialOperands.delete(axis);
+  for (const [axis, operands] of partialOperands) {
     const fits = linear.some(
       (set) =>
         operands.every((operand) => set.includes(operand)) &&
@@ -266,11 +266,14 @@ function checkPartial(
   for (const output of outputs) {
     if (!output) continue;
     const partial = new Map(output.layout.partial.map(({ axis, reduction }) => [axis, reduction]));
-    const wanted = new Map([...[...carried.keys()].map((axis) => [axis, 'sum'] as const), ...(contracted ?? [])]);
+    const wanted = new Map([
+      ...[...partialOperands.keys()].map((axis) => [axis, 'sum'] as const),
+      ...(contracted ?? []),
+    ]);
     // A result that keeps the contracted factor is sharded over the axis instead.
     const after = new Set(distinctOver(output));
     for (const [axis, reduction] of wanted)
-      if (partial.get(axis) !== reduction && !(after.has(axis) && !carried.has(axis)))
+      if (partial.get(axis) !== reduction && !(after.has(axis) && !partialOperands.has(axis)))
         report(`${output.name} must be partial over ${axis} (${reduction})`);
     for (const [axis, reduction] of partial) {
       if (wanted.has(axis)) continue;

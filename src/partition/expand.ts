@@ -188,7 +188,7 @@ function strategyInside(
   const placed = Object.keys(pieces).length > 0 ? { axes, pieces } : { axes };
   const later = leaves && leavesPartial(rule, placed, outerRule, outer);
   const pending: Strategy['pending'] = { kind: later ? 'none' : 'all-reduce' };
-  if (arriving.length === 0) return { ...placed, carried: null, pending };
+  if (arriving.length === 0) return { ...placed, partialOperands: null, pending };
   const set = entry
     .linear(view)
     .findIndex(
@@ -197,15 +197,15 @@ function strategyInside(
         members.every((member) => arriving.includes(member) || operands[member]?.isZero),
     );
   if (set < 0) throw new IllegalStrategy(`${view.name} is not linear in its partial operands ${arriving.join(', ')}`);
-  const carried = { set, axes: (partial[arriving[0] ?? 0] ?? []).map((entry) => entry.axis) };
+  const partialOperands = { set, axes: (partial[arriving[0] ?? 0] ?? []).map((entry) => entry.axis) };
   // Carried partial sums stay partial; the operator's own sum is reduced where it arises, or is a pending reduction of the block.
-  return { ...placed, carried, pending };
+  return { ...placed, partialOperands, pending };
 }
 
 /** Whether the sum of an inner operator is the sum of the operator around it. */
 function leavesPartial(rule: FactorRule, placed: FactorAxes, outerRule: FactorRule, outer: Strategy): boolean {
   const summed = new Set(
-    pendingPartial(rule, { ...placed, carried: null, pending: { kind: 'none' } }).map(({ axis }) => axis),
+    pendingPartial(rule, { ...placed, partialOperands: null, pending: { kind: 'none' } }).map(({ axis }) => axis),
   );
   return (
     summed.size > 0 &&

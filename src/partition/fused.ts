@@ -7,7 +7,7 @@ import { byteLength } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
 import type { OperatorView } from '../ir/operator.js';
 import type { Fragment, FragmentComputeNode, FragmentNode } from './fragment.js';
-import { isProduct, type KernelPart, largestProduct } from './kernels.js';
+import { isMatmul, type KernelPart, largestMatmul } from './kernels.js';
 import { type FusedWork, readsOf, resultsOf } from './sharded-graph.js';
 
 /** Marks a lowered operator's nodes with their part of its kernel. Inside a recognised block no tensor takes memory. */
@@ -22,16 +22,16 @@ export function markFused(fragment: Fragment, view: OperatorView, part: KernelPa
     ...part.outputs.flatMap((isInside, index) => (isInside ? [`out${index}`] : [])),
   ]);
   const marked = new Map<FragmentNode, FragmentNode>();
-  const products = segments.filter((nodes) => nodes.some(isProduct));
+  const matmuls = segments.filter((nodes) => nodes.some(isMatmul));
   for (const nodes of segments) {
     const members = new Set<FragmentNode>(nodes);
     const leaves = (name: string) =>
       /^out\d+$/.test(name) || [...(readers.get(name) ?? [])].some((reader) => !members.has(reader));
     const seen = new Set<string | null>(nodes.flatMap(({ outputs }) => outputs));
-    const heaviest = heaviestOf(nodes);
-    const isWhole = part.attention !== undefined && (products.length === 0 || products[0] === nodes);
+    const mostExpensive = mostExpensiveOf(nodes);
+    const isWhole = part.attention !== undefined && (matmuls.length === 0 || matmuls[0] === nodes);
     const attention =
-      part.attention && isWhole && products.length < 2
+      part.attention && isWhole && matmuls.length < 2
         ? localAttention(part.attention, view, fragment, nodes)
         : undefined;
     let moved = 0;
@@ -44,16 +44,19 @@ export function markFused(fragment: Fragment, view: OperatorView, part: KernelPa
       // A lookup reads only rows of its table, a view reads nothing; inside a block a view is where a tensor enters.
       const bytes = nodes.length === 1 ? Math.min(node.bytes, own) : own;
       moved += bytes;
-      marked.set(node, { ...node, fused: fusedWork(node, part, { bytes, isHeaviest: node === heaviest, attention }) });
+      marked.set(node, {
+        ...node,
+        fused: fusedWork(node, part, { bytes, isMostExpensive: node === mostExpensive, attention }),
+      });
       if (!view.body) continue;
       for (const name of node.outputs) {
         if (name !== null && !leaves(name)) fragment.tensors.set(name, { ...fragment.get(name), inside: true });
       }
     }
     // All bytes that an attention reads and writes count for its heaviest operator.
-    const standing = heaviest && marked.get(heaviest);
-    if (attention && heaviest && standing?.kind === 'compute' && standing.fused)
-      marked.set(heaviest, { ...standing, fused: { ...standing.fused, bytes: moved } });
+    const standing = mostExpensive && marked.get(mostExpensive);
+    if (attention && mostExpensive && standing?.kind === 'compute' && standing.fused)
+      marked.set(mostExpensive, { ...standing, fused: { ...standing.fused, bytes: moved } });
   }
   fragment.nodes = fragment.nodes.map((node) => marked.get(node) ?? node);
 }
@@ -85,7 +88,7 @@ function segmentsOf(
     const latest = Math.min(...later);
     const bytes = (names: readonly string[]) => names.reduce((sum, name) => sum + bytesOf(fragment, name), 0);
     const isReduced = bytes(resultsOf(node)) < Math.max(0, ...readsOf(node).map((name) => bytes([name])));
-    if (!isProduct(node) && !isReduced && Number.isFinite(latest)) levels.set(node, Math.max(own, latest));
+    if (!isMatmul(node) && !isReduced && Number.isFinite(latest)) levels.set(node, Math.max(own, latest));
   }
   const segments = new Map<number, FragmentComputeNode[]>();
   for (const node of nodes) {
@@ -99,24 +102,24 @@ function segmentsOf(
 function fusedWork(
   node: FragmentComputeNode,
   { kind, launches, attention: whole }: KernelPart,
-  own: { readonly bytes: number; readonly isHeaviest: boolean; readonly attention: FusedWork['attention'] },
+  own: { readonly bytes: number; readonly isMostExpensive: boolean; readonly attention: FusedWork['attention'] },
 ): FusedWork {
-  const launched = launches && own.isHeaviest;
+  const launched = launches && own.isMostExpensive;
   if (kind === 'free') return { kind, bytes: 0, launches: false };
   if (whole && own.attention) {
-    return own.isHeaviest
+    return own.isMostExpensive
       ? { kind: 'attention', bytes: own.bytes, launches: launched, attention: own.attention }
       : { kind: 'free', bytes: 0, launches: false };
   }
   const { bytes } = own;
   // An attention whose matmuls are separated by a collective runs as its separate operators.
-  if (isProduct(node)) return { kind: 'product', bytes: node.bytes, launches: true };
+  if (isMatmul(node)) return { kind: 'matmul', bytes: node.bytes, launches: true };
   return { kind: kind === 'update' ? kind : 'memory', bytes, launches: launched };
 }
 
-function heaviestOf(nodes: readonly FragmentComputeNode[]): FragmentComputeNode | undefined {
-  const products = nodes.filter(isProduct);
-  return (products.length > 0 ? products : nodes).reduce<FragmentComputeNode | undefined>(
+function mostExpensiveOf(nodes: readonly FragmentComputeNode[]): FragmentComputeNode | undefined {
+  const matmuls = nodes.filter(isMatmul);
+  return (matmuls.length > 0 ? matmuls : nodes).reduce<FragmentComputeNode | undefined>(
     (best, node) => (best && best.flops >= node.flops ? best : node),
     undefined,
   );
@@ -132,11 +135,11 @@ function localAttention(
   fragment: Fragment,
   nodes: readonly FragmentComputeNode[],
 ): NonNullable<FusedWork['attention']> {
-  const products = nodes.filter(isProduct);
-  const flops = Math.max(0, ...(products.length > 0 ? products : nodes).map((node) => node.flops));
-  const scores = products[0]?.outputs[0];
+  const matmuls = nodes.filter(isMatmul);
+  const flops = Math.max(0, ...(matmuls.length > 0 ? matmuls : nodes).map((node) => node.flops));
+  const scores = matmuls[0]?.outputs[0];
   const [keys = whole.keys, queries = whole.queries] = scores ? fragment.get(scores).localShape.toReversed() : [];
-  const share = flops / Math.max(1, largestProduct(view));
+  const share = flops / Math.max(1, largestMatmul(view));
   return { ...whole, queries, keys, batch: (whole.batch * share * whole.queries * whole.keys) / (queries * keys) };
 }
 

@@ -168,9 +168,9 @@ function rowsOf(
   partial?: Layout['partial'],
 ): FragmentResult {
   const rows = operands.flatMap((name) => (name === null ? [] : [asRows(fragment, name, type.shape)]));
-  const carried = partial ?? rows.find(({ layout }) => layout.partial.length > 0)?.layout.partial ?? [];
+  const partialAxes = partial ?? rows.find(({ layout }) => layout.partial.length > 0)?.layout.partial ?? [];
   const varying = [...new Set(rows.flatMap((own) => own.varying ?? []))];
-  return { type, layout: { ...replicated(type.shape), partial: carried }, varying };
+  return { type, layout: { ...replicated(type.shape), partial: partialAxes }, varying };
 }
 
 function localView(

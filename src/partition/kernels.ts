@@ -22,7 +22,7 @@ import { remembered } from '../ir/remembered.js';
 import { viewOf } from '../ir/view.js';
 
 /** The kind of kernel that an operator is part of. `free`: a kernel whose cost counts for another operator. */
-export type KernelKind = 'product' | 'attention' | 'memory' | 'update' | 'free';
+export type KernelKind = 'matmul' | 'attention' | 'memory' | 'update' | 'free';
 
 /** Attention without its projections; backward has five matmuls where forward has two. */
 export interface AttentionWork {
@@ -101,18 +101,18 @@ export function forwardGroups(graph: Graph): ReadonlyMap<string, string> {
 }
 
 /** FLOP of the largest matmul of an operator, on the shapes of a view. */
-export function largestProduct(view: OperatorView): number {
+export function largestMatmul(view: OperatorView): number {
   const { body } = view;
   if (!body) return operatorEntry(view).work(view).flops;
-  return Math.max(0, ...body.nodes.filter(isProduct).map((node) => largestProduct(viewOf(body, node))));
+  return Math.max(0, ...body.nodes.filter(isMatmul).map((node) => largestMatmul(viewOf(body, node))));
 }
 
 /** Whether an operator is one matmul, or a few for each result: operators that run on matrix units. */
-export function isProduct({ op, domain }: Pick<Node, 'op' | 'domain'>): boolean {
-  return PRODUCTS.has(entryOf(op, domain)?.family ?? 'other');
+export function isMatmul({ op, domain }: Pick<Node, 'op' | 'domain'>): boolean {
+  return MATMUL_FAMILIES.has(entryOf(op, domain)?.family ?? 'other');
 }
 
-const PRODUCTS: ReadonlySet<OperatorFamily> = new Set(['contraction', 'convolution', 'recurrent']);
+const MATMUL_FAMILIES: ReadonlySet<OperatorFamily> = new Set(['contraction', 'convolution', 'recurrent']);
 
 function familyOf({ op, domain }: Pick<Node, 'op' | 'domain'>): OperatorFamily {
   return entryOf(op, domain)?.family ?? 'other';
@@ -148,7 +148,7 @@ function kernelParts(graph: Graph): ReadonlyMap<Node, KernelPart> {
         const covered = kind === 'attention' && !sizes;
         return [
           node,
-          { kind: covered ? 'free' : kind, ...outside, launches: kind === 'product' || !!sizes, ...attention },
+          { kind: covered ? 'free' : kind, ...outside, launches: kind === 'matmul' || !!sizes, ...attention },
         ];
       }
       const read = readBy.get(own) ?? new Set<string>();
@@ -182,10 +182,10 @@ function kindOf(
   const entry = entryOf(node.op, node.domain);
   if (entry?.isView || familyOf(node) === 'view' || isAccumulator(node)) return 'free';
   if (isAttention) return 'attention';
-  if (isProduct(node) && !isDepthwise(graph, node)) return 'product';
+  if (isMatmul(node) && !isDepthwise(graph, node)) return 'matmul';
   const family = head ? familyOf(head) : 'elementwise';
   // Transposes and sums in the gradient of a matmul are part of the matmul kernels.
-  if (head && isProduct(head) && !isDepthwise(graph, head)) return 'free';
+  if (head && isMatmul(head) && !isDepthwise(graph, head)) return 'free';
   if (family === 'view') return 'free';
   const results = node.outputs.flatMap((output) => (output === null ? [] : (readers.get(output) ?? [])));
   const isLast = !isOfModel(node.phase) && results.length > 0;
@@ -273,7 +273,7 @@ function standingFor(
     if (kinds.get(node) !== 'attention') continue;
     const key = `${nodePass(node)} ${groupOf(node)}`;
     const known = first.get(key);
-    if (!known || (!known.body && !isProduct(known) && (node.body || isProduct(node)))) first.set(key, node);
+    if (!known || (!known.body && !isMatmul(known) && (node.body || isMatmul(node)))) first.set(key, node);
   }
   return new Set(first.values());
 }
@@ -286,8 +286,8 @@ function attentionOf(index: GraphIndex, head: Node): Omit<AttentionKernel, 'back
 
 /** A recognised attention as the one kernel that devices have for it, whatever its exporter wrote. */
 function sizesOfBlock(index: GraphIndex, head: Node, body: Graph): Omit<AttentionKernel, 'backward'> | null {
-  const products = body.nodes.filter((node) => familyOf(node) === 'contraction');
-  const [scores, values, ...others] = products.map((node) => {
+  const matmuls = body.nodes.filter((node) => familyOf(node) === 'contraction');
+  const [scores, values, ...others] = matmuls.map((node) => {
     const [output] = node.outputs;
     return { node, shape: output ? typeOf(body, output).shape : [] };
   });
@@ -301,7 +301,7 @@ function sizesOfBlock(index: GraphIndex, head: Node, body: Graph): Omit<Attentio
     queries,
     keys,
     valueWidth: values.shape.at(-1) ?? 1,
-    width: largestProduct(viewOf(body, scores.node)) / (2 * elementCount(scores.shape)),
+    width: largestMatmul(viewOf(body, scores.node)) / (2 * elementCount(scores.shape)),
     causal: masksOf(head).some((mask) => isCausalMask(index, mask)),
     dtype: firstType(body, scores.node),
   };
@@ -318,7 +318,7 @@ function sizesOfOperator(index: GraphIndex, node: Node): Omit<AttentionKernel, '
   const [output] = node.outputs;
   if (node.inputs.filter((name) => name !== null).length < 3 || !output) return null;
   // Attention itself sums over keys; rotary embedding, of the same family, is element-wise.
-  if (largestProduct(viewOf(index.graph, node)) <= 8 * elementCount(shapeOf(index, output))) return null;
+  if (largestMatmul(viewOf(index.graph, node)) <= 8 * elementCount(shapeOf(index, output))) return null;
   const heads = Number(node.attributes['q_num_heads'] ?? node.attributes['num_heads'] ?? query?.[1] ?? 1);
   const keyHeads = Number(node.attributes['kv_num_heads'] ?? key?.[1] ?? 1);
   const flat = query?.length === 3;

@@ -34,10 +34,10 @@ export function localGradient(
   if (!differentiated || forward.body !== null || forward.outputs.length !== 1) return null;
   const isPlain = fragment.nodes.every((node) => node.kind === 'compute' && node.lowering === undefined);
   const read = forward.inputs.filter((input) => input !== null);
-  const [slope, ...others] = block.inputs.filter(
+  const [resultGradient, ...others] = block.inputs.filter(
     (input) => !read.includes(input ?? '') && input !== forward.outputs[0],
   );
-  if (!isPlain || fragment.coordinates.size > 0 || !slope || others.length > 0) return null;
+  if (!isPlain || fragment.coordinates.size > 0 || !resultGradient || others.length > 0) return null;
   if (new Set(read).size < read.length) return null;
   const at = (list: Node['inputs'], tensor: string | null, kind: string) => {
     const index = tensor === null ? -1 : list.indexOf(tensor);
@@ -53,13 +53,13 @@ export function localGradient(
     return { type, tensor: tensor?.name ?? null, gradient: gradient?.name ?? null };
   });
   const isKnown = operands.every(({ type }, index) => (type === null) === (forward.inputs[index] === null));
-  const given = at(block.inputs, slope, 'in');
+  const given = at(block.inputs, resultGradient, 'in');
   const attributes = localAttributes(view, operands);
   const [whole] = view.outputs;
   if (!isKnown || !given || !attributes || !whole) return null;
   const result = { dtype: whole.dtype, shape: given.localShape };
   const { op, domain } = forward;
-  return { op, domain, attributes, result, operands, slope: given.name, nodes };
+  return { op, domain, attributes, result, operands, resultGradient: given.name, nodes };
 }
 
 /** Attributes of the operator on shards of these shapes; null where the shapes do not determine how its factors are sharded. */

@@ -37,7 +37,7 @@ import { addExpansion, IllegalStrategy, type OperatorNames } from './expand.js';
 import { Fragment, type FragmentOperator } from './fragment.js';
 import { markFused } from './fused.js';
 import { addOnBorders, shardedHalos, withBorders } from './halo.js';
-import { isProduct, type KernelPart, kernelPartOf } from './kernels.js';
+import { isMatmul, type KernelPart, kernelPartOf } from './kernels.js';
 import { lowerReshardOps } from './lower-reshard.js';
 import { addMaskedLookup } from './masked-lookup.js';
 import { withNeutralPadding } from './neutral-padding.js';
@@ -135,7 +135,7 @@ export function lowerOperator(
 /** The kernel of an operator whose surrounding graph is unknown. */
 function ownKernel(view: OperatorView): KernelPart {
   return {
-    kind: isProduct(view) ? 'product' : 'memory',
+    kind: isMatmul(view) ? 'matmul' : 'memory',
     inputs: view.inputs.map(() => false),
     outputs: view.outputs.map(() => false),
     launches: true,

@@ -7,7 +7,7 @@ import { type Graph, isOnceAStep, type Node } from '../ir/graph.js';
 import { groupBy } from '../ir/group-by.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
-import type { Redistributor } from '../sharding-propagation/redistribution.js';
+import type { Resharder } from '../sharding-propagation/resharding.js';
 import type { StageMeshes } from '../sharding-propagation/stage-meshes.js';
 import type { Assignment, SharedReshard, TensorReader } from './assignment.js';
 import {
@@ -48,7 +48,7 @@ export interface LoweredStage {
 export function lowerStages(
   graph: Graph,
   assignment: Assignment,
-  redistributor: Redistributor,
+  resharder: Resharder,
   layout: PipelineLayout,
 ): readonly LoweredStage[] {
   const cut = cutStages(graph, layout.placeOf, layout.stages);
@@ -64,7 +64,7 @@ export function lowerStages(
   const stages = cut.stages.map((stage, index): Unconnected => {
     const own = ofStage(stage, index, { ...assignment, sharedReshards: reshards[index] ?? [] }, cut, layouts);
     const mesh = layout.meshes?.stages[index] ?? assignment.mesh;
-    const sharded = partition(stage.graph, { ...own, mesh }, redistributor, graph);
+    const sharded = partition(stage.graph, { ...own, mesh }, resharder, graph);
     return { graph: stage.graph, sharded, pipeline: pipelineOf(stage, index, layout) };
   });
   return connected(stages, cut.transfers, graph);

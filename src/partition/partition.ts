@@ -14,7 +14,7 @@ import { isAccumulator } from '../ir/ops/accumulate.js';
 import { heldWeights, isHeldWeight } from '../ir/passes/held-weights.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import { layoutKey, localShape, replicated, sameBlocks } from '../sharding-propagation/layout.js';
-import type { Redistributor } from '../sharding-propagation/redistribution.js';
+import type { Resharder } from '../sharding-propagation/resharding.js';
 import { REPLICATED } from '../sharding-propagation/strategy.js';
 import type { Assignment, SharedReshard, TensorReader } from './assignment.js';
 import { Fragment } from './fragment.js';
@@ -40,10 +40,10 @@ import {
 export function partition(
   graph: Graph,
   assignment: Assignment,
-  redistributor: Redistributor,
+  resharder: Resharder,
   whole: Graph = graph,
 ): ShardedGraph {
-  return new Partitioning(graph, assignment, redistributor, whole).run();
+  return new Partitioning(graph, assignment, resharder, whole).run();
 }
 
 /** Where a node of the sharded graph comes from. */
@@ -72,7 +72,7 @@ class Partitioning {
   constructor(
     private readonly graph: Graph,
     private readonly assignment: Assignment,
-    private readonly redistributor: Redistributor,
+    private readonly resharder: Resharder,
     private readonly whole: Graph,
   ) {
     this.phases = new Map(
@@ -177,7 +177,7 @@ class Partitioning {
     // Tensors computed when a step begins are in the layouts of their readers before the first micro-batch.
     const at: NodeOrigin = this.phases.get(tensor) === 'begin' ? { ...origin, phase: 'begin' } : origin;
     const resharded = reshard ? this.serve(reshard, tensor, at) : tensor;
-    return layout ? this.redistribute(resharded, layout, `${reader.name}:${reader.operand}`, at) : resharded;
+    return layout ? this.reshard(resharded, layout, `${reader.name}:${reader.operand}`, at) : resharded;
   }
 
   /** A graph output that is a weight is copied, so that every output is a node's result or an input. */
@@ -212,7 +212,7 @@ class Partitioning {
     const known = served.get(reshard);
     if (known !== undefined) return known;
     const origin = reshard.readers[0]?.kind === 'output' ? this.originOfOutput(tensor) : asked;
-    const result = this.redistribute(tensor, reshard.layout, this.unused(`${tensor}@view`), origin);
+    const result = this.reshard(tensor, reshard.layout, this.unused(`${tensor}@view`), origin);
     served.set(reshard, result);
     return result;
   }
@@ -225,10 +225,10 @@ class Partitioning {
     return from.partial.length === 0 && elementCount(gathered) > elementCount(kept);
   }
 
-  private redistribute(tensor: string, layout: Layout, label: string, origin: NodeOrigin): string {
+  private reshard(tensor: string, layout: Layout, label: string, origin: NodeOrigin): string {
     const from = this.get(tensor);
     if (sameBlocks(from.layout, layout, this.assignment.mesh)) return tensor;
-    const steps = this.redistributor.steps(from.layout, layout, from.shape, dtypeBits(from.dtype));
+    const steps = this.resharder.steps(from.layout, layout, from.shape, dtypeBits(from.dtype));
     if (steps.length === 0) return tensor;
     const fragment = new Fragment(this.assignment.mesh);
     fragment.tensor(from, from.layout, 'in0');

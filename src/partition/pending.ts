@@ -3,7 +3,7 @@
  */
 import type { Reduction } from '../ir/factor-rule.js';
 import type { Layout } from '../sharding-propagation/layout.js';
-import type { ReshardOp } from '../sharding-propagation/redistribution.js';
+import type { ReshardOp } from '../sharding-propagation/resharding.js';
 
 const REDUCTIONS: readonly Reduction[] = ['sum', 'max', 'min'];
 

@@ -228,7 +228,7 @@ export interface LocalGradient {
   readonly result: TensorType;
   readonly operands: readonly GradientOperand[];
   /** The tensor that holds the gradient of the result. */
-  readonly slope: string;
+  readonly resultGradient: string;
   /** Names of the nodes that make the gradients. */
   readonly nodes: ReadonlySet<string>;
 }

@@ -58,7 +58,7 @@ class Hops {
     const { strategy, stream } = operator;
     const axes = Object.entries(strategy.axes).filter(([name]) => name !== stream.streamed && name !== stream.beside);
     this.count = axesSize(fragment.mesh, stream.axes);
-    this.strategy = { axes: Object.fromEntries(axes), carried: null, pending: { kind: 'none' } };
+    this.strategy = { axes: Object.fromEntries(axes), partialOperands: null, pending: { kind: 'none' } };
     this.pieces = this.isZigzag() ? PIECES : 1;
   }
 
@@ -254,7 +254,7 @@ class Hops {
     return withNeutralPadding(
       this.fragment,
       { ...rule, factors, inputs },
-      { axes: strategy.axes, carried: null, pending: strategy.pending },
+      { axes: strategy.axes, partialOperands: null, pending: strategy.pending },
       names,
     );
   }

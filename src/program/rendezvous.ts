@@ -31,7 +31,7 @@ export function endlessWait(lists: readonly (readonly TransferEnd[])[]): string 
     }
   }
   const stuck = lists.findIndex((_, stage) => now(stage) !== undefined);
-  return stuck < 0 ? null : circleFrom(stuck, now);
+  return stuck < 0 ? null : cycleFrom(stuck, now);
 }
 
 function meets(own: TransferEnd, stage: number, other: TransferEnd | undefined): boolean {
@@ -45,12 +45,12 @@ function meets(own: TransferEnd, stage: number, other: TransferEnd | undefined):
 }
 
 /** Follows from a stage that waits to the stage that it waits for, up to one that has ended or was visited before. */
-function circleFrom(first: number, now: (stage: number) => TransferEnd | undefined): string {
+function cycleFrom(first: number, now: (stage: number) => TransferEnd | undefined): string {
   const path: number[] = [];
   let stage = first;
   for (; now(stage) && !path.includes(stage); stage = (now(stage) as TransferEnd).peer) path.push(stage);
-  const circle = now(stage) ? path.slice(path.indexOf(stage)) : path;
-  const waits = circle.map((waiting) => {
+  const cycle = now(stage) ? path.slice(path.indexOf(stage)) : path;
+  const waits = cycle.map((waiting) => {
     const { kind, peer, tensor, microBatch, at } = now(waiting) as TransferEnd;
     const [verb, way] = kind === 'send' ? ['send', 'to'] : ['receive', 'from'];
     const of = microBatch === null ? '' : ` of micro-batch ${microBatch}`;

@@ -199,8 +199,8 @@ function stageSpan(
   const later = p - 1 - stage;
   const away = behind + 2 * later * hop;
   const warm = Math.min(v === 1 ? later : 2 * later + (v - 1) * p, m * v - 1);
-  const circle = v === 1 ? later + 1 : 2 * later + 1;
-  const pace = Math.max(f + b, (f + b + away - sendsForward) / circle);
+  const cycle = v === 1 ? later + 1 : 2 * later + 1;
+  const pace = Math.max(f + b, (f + b + away - sendsForward) / cycle);
   const ahead = (v - 1) * p + 1;
   const untilBackward = Math.max((warm + 1) * f, Math.max(ahead * f, turns + f) - sendsForward + away);
   const rest = m * v - 1 - warm;

@@ -4,7 +4,7 @@
  */
 import { priceGraph } from '../cost-model/predict.js';
 import { stepPrice } from '../cost-model/price.js';
-import { redistributionBound } from '../cost-model/redistribution-bound.js';
+import { reshardBound } from '../cost-model/reshard-bound.js';
 import { originalTensors, withoutClones } from '../ir/autodiff/recompute.js';
 import { dtypeBits } from '../ir/dtype.js';
 import { type Graph, type Node, typeOf } from '../ir/graph.js';
@@ -21,7 +21,7 @@ import {
 } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import { type Propagation, propagate } from '../sharding-propagation/propagation/propagate.js';
-import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
+import { makeResharder, type Resharder } from '../sharding-propagation/resharding.js';
 import { operandLayouts, REPLICATED } from '../sharding-propagation/strategy.js';
 import { producedLayouts } from '../strategy/produced-layouts.js';
 import { readersByTensor } from '../strategy/readers.js';
@@ -29,13 +29,13 @@ import type { Completion } from './completion.js';
 
 /**
  * The assignment of a propagation: its strategies, and one resharding per tensor, to the layout that its readers want. Where
- * readers want different layouts, that is the propagated layout, or the cheapest one if a redistributor is given.
+ * readers want different layouts, that is the propagated layout, or the cheapest one if a resharder is given.
  */
 export function propagatedAssignment(
   graph: Graph,
   mesh: Mesh,
   propagation: Propagation,
-  redistributor?: Redistributor,
+  resharder?: Resharder,
 ): Assignment {
   const { strategies, layouts, pinned } = propagation;
   const wanted = wantedLayouts(graph, mesh, propagation);
@@ -47,7 +47,7 @@ export function propagatedAssignment(
   const readers = readersByTensor(graph);
   const serving = (tensor: string, from: Layout | null): Layout => {
     const choice = { graph, tensor, from, propagated: propagated(tensor), readers: readers.get(tensor) ?? [], wanted };
-    return cheapestReshard(choice, redistributor);
+    return cheapestReshard(choice, resharder);
   };
   const inputs = new Map(
     graph.inputs.map((input) => [input, pinned.has(input) ? propagated(input) : serving(input, null)] as const),
@@ -66,13 +66,13 @@ export const BY_PROPAGATION: Completion = {
   solve: (graph, mesh, cluster, { pins, pinned, questions, allToAll }) => {
     const propagation = propagate(withoutClones(graph), mesh, pins);
     const price = stepPrice(cluster, mesh);
-    const redistributor = makeRedistributor(mesh, price, redistributionBound(cluster, mesh, price), { allToAll });
-    const assignment = propagatedAssignment(graph, mesh, propagation, redistributor);
-    const cost = priceGraph(partition(graph, assignment, redistributor), cluster);
+    const resharder = makeResharder(mesh, price, reshardBound(cluster, mesh, price), { allToAll });
+    const assignment = propagatedAssignment(graph, mesh, propagation, resharder);
+    const cost = priceGraph(partition(graph, assignment, resharder), cluster);
     const exceptions = graph.nodes
       .filter((node) => node.phase !== 'recompute' && questions(node).heavy)
       .flatMap((node) => idleAxes(node, mesh, propagation, pinned));
-    return { assignment, redistributor, cost, bound: 0, exceptions, propagation };
+    return { assignment, resharder, cost, bound: 0, exceptions, propagation };
   },
 };
 
@@ -101,10 +101,7 @@ interface ReshardChoice {
 }
 
 /** The layout that readers share. A graph output is left as it is made, but is never partial. */
-function cheapestReshard(
-  { graph, tensor, from, propagated, readers, wanted }: ReshardChoice,
-  by?: Redistributor,
-): Layout {
+function cheapestReshard({ graph, tensor, from, propagated, readers, wanted }: ReshardChoice, by?: Resharder): Layout {
   const asked = readers.flatMap((reader) =>
     reader.kind === 'operator' ? (wanted.get(reader.name)?.[reader.operand] ?? []) : [],
   );
@@ -134,8 +131,8 @@ function cheapestReshard(
 
 /** Axes of pinned degrees that one of the operators with most of the work does not use. */
 function idleAxes(node: Node, mesh: Mesh, { strategies }: Propagation, pinned: ReadonlySet<string>) {
-  const { axes, carried } = strategies.get(node.group) ?? REPLICATED;
-  const used = new Set([...Object.values(axes).flat(), ...(carried?.axes ?? [])]);
+  const { axes, partialOperands } = strategies.get(node.group) ?? REPLICATED;
+  const used = new Set([...Object.values(axes).flat(), ...(partialOperands?.axes ?? [])]);
   return mesh.axes
     .filter((axis) => pinned.has(axis.name) && axis.subAxes.some((sub) => !used.has(sub.name)))
     .map((axis) => ({

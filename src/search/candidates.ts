@@ -88,7 +88,7 @@ export function candidatesOf(question: CandidateQuestion): CandidateSet {
     );
   const strategiesOf = (placements: readonly AxisPlacement[], asked: CandidateQuestion) =>
     placements
-      .flatMap((placement) => carriedVariants(placement, asked, linear))
+      .flatMap((placement) => partialOperandVariants(placement, asked, linear))
       .flatMap((strategy) => pendingVariants(strategy, asked, refineRule(rule, strategy.pieces)))
       .filter(legal)
       .filter((strategy) => (question.pins ?? []).every((pin) => satisfies(pin, strategy, rule, linear, mesh)));
@@ -433,11 +433,11 @@ function obstacles(rule: FactorRule, axis: MeshAxis, question: CandidateQuestion
 
 /** A placement with nothing passed through and nothing reduced. */
 function plainly(placement: AxisPlacement): Strategy {
-  return { ...placement, carried: null, pending: { kind: 'none' } };
+  return { ...placement, partialOperands: null, pending: { kind: 'none' } };
 }
 
 /** The placement alone, and with partial sums passed through over axes that shard no factor. */
-function carriedVariants(
+function partialOperandVariants(
   placement: AxisPlacement,
   question: CandidateQuestion,
   linear: readonly (readonly number[])[],
@@ -448,13 +448,13 @@ function carriedVariants(
   const sets = linear
     .map((operands, set) => ({ operands: operands.filter((operand) => question.view.inputs[operand] != null), set }))
     .filter(({ operands }) => operands.some((operand) => !question.weights[operand]));
-  const carriers = [...idle.map((axis) => [axis]), ...(idle.length > 1 ? [idle] : [])];
+  const idleGroups = [...idle.map((axis) => [axis]), ...(idle.length > 1 ? [idle] : [])];
   return [
     plain,
     ...sets.flatMap(({ set }) =>
-      carriers.map((group): Strategy => {
+      idleGroups.map((group): Strategy => {
         const names = group.flatMap((axis) => axis.subAxes.map((sub) => sub.name));
-        return { ...plain, carried: { set, axes: names } };
+        return { ...plain, partialOperands: { set, axes: names } };
       }),
     ),
   ];
@@ -467,10 +467,11 @@ function pendingVariants(strategy: Strategy, question: CandidateQuestion, rule: 
   if (pending.length === 0) return [strategy];
   const reduced: PendingReduction = { kind: 'all-reduce' };
   if (pending.some(({ reduction }) => reduction !== 'sum')) return [{ ...strategy, pending: reduced }];
-  const owing = question.mesh.axes.filter(({ subAxes: own }) =>
+  const pendingAxes = question.mesh.axes.filter(({ subAxes: own }) =>
     own.some(({ name }) => pending.some(({ axis }) => axis === name)),
   );
-  const leaves = question.axes === 'free' ? [] : owing.flatMap(({ name }) => axisRole(name, question.roles).leaves);
+  const leaves =
+    question.axes === 'free' ? [] : pendingAxes.flatMap(({ name }) => axisRole(name, question.roles).leaves);
   const targets = [...rule.factors.values()].filter(
     (factor) => factor.size > 1 && !isLeft(factor.name, leaves, question),
   );

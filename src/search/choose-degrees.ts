@@ -220,12 +220,8 @@ async function within(
  * The graph lowered under an assignment. @throws Error (internal error) where its cost differs from the search's cost, which does
  * not include repeated gathers
  */
-export function lowered(
-  graph: Graph,
-  cluster: Cluster,
-  { assignment, redistributor, cost }: SolvedDegrees,
-): ShardedGraph {
-  const sharded = partition(graph, assignment, redistributor);
+export function lowered(graph: Graph, cluster: Cluster, { assignment, resharder, cost }: SolvedDegrees): ShardedGraph {
+  const sharded = partition(graph, assignment, resharder);
   const price = priceGraph(sharded, cluster);
   if (price !== cost && !assignment.gathersAgain)
     throw new Error(`the lowered graph costs ${price} ns, the search said ${cost} ns`);
@@ -234,16 +230,16 @@ export function lowered(
 
 /** Chooses by price the layouts in which stages of different meshes send tensors to each other. */
 function sentByPrice(solved: SolvedDegrees, { graph, layout }: PipelinedGraph, cluster: Cluster): SolvedDegrees {
-  const { assignment, redistributor } = solved;
-  return { ...solved, assignment: withSentLayouts(graph, assignment, redistributor, layout, cluster) };
+  const { assignment, resharder } = solved;
+  return { ...solved, assignment: withSentLayouts(graph, assignment, resharder, layout, cluster) };
 }
 
 /** The graph lowered stage by stage. */
 function stagesOf(
-  { assignment, redistributor }: SolvedDegrees,
+  { assignment, resharder }: SolvedDegrees,
   { graph, layout }: PipelinedGraph,
 ): readonly LoweredStage[] {
-  return lowerStages(graph, assignment, redistributor, layout);
+  return lowerStages(graph, assignment, resharder, layout);
 }
 
 /** Work of the unsharded graph. */

@@ -8,7 +8,7 @@
  * bounds on their prices.
  */
 import { type Layout, layoutKey } from '../sharding-propagation/layout.js';
-import type { LeastCost, Redistributor } from '../sharding-propagation/redistribution.js';
+import type { LeastCost, Resharder } from '../sharding-propagation/resharding.js';
 import type { CostTable } from '../solver/problem.js';
 
 /** A pair of layouts of one type of tensor. */
@@ -119,7 +119,7 @@ export class EdgeCosts {
   private readonly pairs = new Map<string, LayoutPair>();
 
   constructor(
-    private readonly redistributor: Redistributor,
+    private readonly resharder: Resharder,
     private readonly bound: LeastCost,
   ) {}
 
@@ -133,7 +133,7 @@ export class EdgeCosts {
     const changed = new Set<LayoutPair>();
     for (const pair of pairs) {
       if (pair.exact) continue;
-      const cost = this.redistributor.cost(pair.from, pair.to, pair.shape, pair.bits);
+      const cost = this.resharder.cost(pair.from, pair.to, pair.shape, pair.bits);
       if (cost < pair.cost) {
         throw new Error(
           `${layoutKey(pair.from)} → ${layoutKey(pair.to)} costs ${cost} ns, less than its bound ${pair.cost}`,

@@ -72,8 +72,8 @@ export class MeshNeed {
   }
 
   lowered(states: readonly number[]): AssignmentNeed {
-    const { graph, cluster, groups, redistributor } = this.mesh;
-    const sharded = partition(graph, groups.assignmentOf(states), redistributor);
+    const { graph, cluster, groups, resharder } = this.mesh;
+    const sharded = partition(graph, groups.assignmentOf(states), resharder);
     const fuses = fusesBlocks(cluster.device);
     const byOperator = new Map<string, number>();
     for (const [index, { mostBytes }] of livenessByNode(sharded, fuses).entries()) {

@@ -3,14 +3,14 @@
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { priceFragment, stepPrice } from '../cost-model/price.js';
-import { redistributionBound } from '../cost-model/redistribution-bound.js';
+import { reshardBound } from '../cost-model/reshard-bound.js';
 import { AutoparError } from '../ir/error.js';
 import { type Graph, type Node, typeOf } from '../ir/graph.js';
 import { Fragment } from '../partition/fragment.js';
 import { mergedOnce, replicated } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { OperatorPin } from '../sharding-propagation/pin.js';
-import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
+import { makeResharder, type Resharder } from '../sharding-propagation/resharding.js';
 import { type CandidateSet, candidatesOf, followingCandidates } from './candidates.js';
 import { EdgeCosts } from './edge-costs.js';
 import { buildGroupGraph, type GroupGraph } from './group-graph.js';
@@ -43,7 +43,7 @@ export interface MeshProblem {
   readonly cluster: Cluster;
   readonly groups: GroupGraph;
   /** Prices reshardings and remembers their steps. */
-  readonly redistributor: Redistributor;
+  readonly resharder: Resharder;
   /** Nanoseconds that every assignment costs in addition. */
   readonly fixed: number;
   /** Operators that could not use a pinned degree. */
@@ -70,9 +70,9 @@ export function meshProblem(
     return meshProblem(graph, mesh, cluster, free, candidateSets(graph, mesh, cluster, free, check), check);
   }
   const price = stepPrice(cluster, mesh);
-  const bound = redistributionBound(cluster, mesh, price);
-  const redistributor = makeRedistributor(mesh, price, bound, { allToAll: options.allToAll ?? true });
-  const costs = new EdgeCosts(redistributor, (...pair) => {
+  const bound = reshardBound(cluster, mesh, price);
+  const resharder = makeResharder(mesh, price, bound, { allToAll: options.allToAll ?? true });
+  const costs = new EdgeCosts(resharder, (...pair) => {
     check();
     return bound(...pair);
   });
@@ -81,7 +81,7 @@ export function meshProblem(
     mesh,
     cluster,
     groups: buildGroupGraph(graph, mesh, candidates, costs, options.pins?.inputs, layoutRule(graph, mesh, options)),
-    redistributor,
+    resharder,
     fixed: copiedOutputs(graph, mesh, cluster),
     exceptions: graph.nodes
       .filter(({ phase }) => phase !== 'recompute')

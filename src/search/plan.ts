@@ -223,7 +223,7 @@ export async function plan(
     throw nothingFits(graph, cluster, others, choice, limit ?? 0, options.timeLimit !== undefined, remedies);
   }
   const pinTexts = (mesh: Mesh) => (options.operatorPins?.(mesh) ?? []).map((pin) => pin.source.text);
-  const { cost, bound, redistributor, within: _, isCut, mode = completion.mode, ...found } = best.solved;
+  const { cost, bound, resharder, within: _, isCut, mode = completion.mode, ...found } = best.solved;
   return {
     ...found,
     costNanoseconds: cost,
@@ -241,7 +241,7 @@ export async function plan(
       reason: choice.reasons.get(solved.degrees)?.reason ?? null,
     })),
     viewSteps: servedOpTexts(
-      reshardOpTexts(graph, found.assignment, redistributor, pipeline?.layout),
+      reshardOpTexts(graph, found.assignment, resharder, pipeline?.layout),
       found.assignment,
       best.lowered,
     ),

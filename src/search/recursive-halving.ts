@@ -61,15 +61,15 @@ class Halving {
   }
 
   run(): readonly number[] {
-    const heaviest = [...this.operators].sort(
+    const mostExpensive = [...this.operators].sort(
       (a, b) => this.weight(b.variable) - this.weight(a.variable) || a.variable - b.variable,
     );
     const levels = Math.max(0, ...this.operators.map(({ places }) => places[0]?.length ?? 0));
     for (let level = 0; level < levels; level++) {
-      this.decideAll(heaviest, ({ places }, state) => places[state]?.[level] ?? '');
+      this.decideAll(mostExpensive, ({ places }, state) => places[state]?.[level] ?? '');
     }
     // The remaining decision is how partial sums go on; then the layouts that readers share.
-    this.decideAll(heaviest, (_, state) => String(state));
+    this.decideAll(mostExpensive, (_, state) => String(state));
     for (const variable of this.seen.keys()) {
       this.keep(variable, [this.cheapest(variable, this.left[variable] ?? [])]);
     }

@@ -9,7 +9,7 @@ import { cutStages, stageOfOperators } from '../partition/cut-stages.js';
 import type { LoweredStage, PipelineLayout } from '../partition/lower-stages.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import { namesInMeshOrder } from '../sharding-propagation/layout-text.js';
-import type { Redistributor } from '../sharding-propagation/redistribution.js';
+import type { Resharder } from '../sharding-propagation/resharding.js';
 import { producedLayouts } from '../strategy/produced-layouts.js';
 
 /**
@@ -19,7 +19,7 @@ import { producedLayouts } from '../strategy/produced-layouts.js';
 export function reshardOpTexts(
   graph: Graph,
   assignment: Assignment,
-  redistributor: Redistributor,
+  resharder: Resharder,
   layout?: PipelineLayout,
 ): readonly (readonly string[])[] {
   const produced = producedLayouts(graph, assignment);
@@ -29,7 +29,7 @@ export function reshardOpTexts(
     const from = arriving(reshard) ?? produced.get(tensor);
     if (!from) return [];
     const { dtype, shape } = typeOf(graph, tensor);
-    return redistributor
+    return resharder
       .steps(from, layout, shape, dtypeBits(dtype))
       .map((step) => `${step.kind}(${namesInMeshOrder(step.axes, assignment.mesh).join(',')})`);
   });

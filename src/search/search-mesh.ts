@@ -180,8 +180,8 @@ function halvedOperators({ operators }: MeshProblem['groups']['variables'], mesh
   });
 }
 
-/** The place of a sub-axis: a factor, the partial sums that are carried, or none. */
-function placeOf({ axes, carried }: Strategy, axis: string): string {
-  if (carried?.axes.includes(axis)) return `+${carried.set}`;
+/** The place of a sub-axis: a factor, the partial sums of its operands, or none. */
+function placeOf({ axes, partialOperands }: Strategy, axis: string): string {
+  if (partialOperands?.axes.includes(axis)) return `+${partialOperands.set}`;
   return Object.entries(axes).find(([, names]) => names.includes(axis))?.[0] ?? '';
 }

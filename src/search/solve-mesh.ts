@@ -2,14 +2,14 @@
  * @file One mesh, solved at once and on this thread: exact elimination, again while it uses prices that are only bounded.
  */
 import type { Assignment } from '../partition/assignment.js';
-import type { Redistributor } from '../sharding-propagation/redistribution.js';
+import type { Resharder } from '../sharding-propagation/resharding.js';
 import type { CostSolution } from '../solver/problem.js';
 import type { MeshProblem } from './mesh-problem.js';
 
 export interface MeshSolution {
   readonly assignment: Assignment;
   /** Prices reshardings and remembers their steps. */
-  readonly redistributor: Redistributor;
+  readonly resharder: Resharder;
   /** Integer nanoseconds. */
   readonly cost: number;
   readonly bound: number;
@@ -18,10 +18,10 @@ export interface MeshSolution {
 
 /** The solution of a mesh for a state per variable. */
 export function meshSolution(problem: MeshProblem, { states, cost, bound }: CostSolution): MeshSolution {
-  const { groups, redistributor, fixed, exceptions } = problem;
+  const { groups, resharder, fixed, exceptions } = problem;
   return {
     assignment: groups.assignmentOf(states),
-    redistributor,
+    resharder,
     cost: cost + fixed,
     bound: bound + fixed,
     exceptions,

@@ -125,6 +125,6 @@ function hasAxes({ axes = {}, pieces = {}, eitherPiece = [], without = [] }: Ope
   const seenSo = ([factor, sizes]: [string, readonly number[]]) => strategy.pieces?.[factor]?.join() === sizes.join();
   if (!Object.entries(pieces).every(seenSo)) return false;
   if (without.length === 0) return true;
-  const used = [...Object.values(strategy.axes).flat(), ...(strategy.carried?.axes ?? [])];
+  const used = [...Object.values(strategy.axes).flat(), ...(strategy.partialOperands?.axes ?? [])];
   return !used.some((axis) => without.includes(axis));
 }

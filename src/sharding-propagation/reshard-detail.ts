@@ -59,7 +59,7 @@ export interface Repadded {
   readonly to: readonly Extent[] | null;
 }
 
-/** The detail of a step on a tensor of (whole) `shape`. The step must be one that `redistribute` could have made. */
+/** The detail of a step on a tensor of (whole) `shape`. The step must be one that `reshardOps` could have made. */
 export function reshardDetail(step: ReshardOp, shape: readonly number[], mesh: Mesh): ReshardDetail {
   if (shape.length !== step.from.dims.length) throw new Error(`step of another tensor than [${shape.join(', ')}]`);
   return DETAILS[step.kind](step, mesh);

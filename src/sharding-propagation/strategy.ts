@@ -19,11 +19,11 @@ export interface Strategy {
    * Sub-axes over which a linear operator's operands arrive and its results leave partial (sum), with the index of
    * the operand set in the entry's `linear` list. Null where nothing arrives partial.
    */
-  readonly carried: { readonly set: number; readonly axes: readonly SubAxis[] } | null;
+  readonly partialOperands: { readonly set: number; readonly axes: readonly SubAxis[] } | null;
   /**
    * The immediate reduction of the partial sums that contracting factors leave, per result:
    * `none` leaves them partial; `all-reduce`; `scatter` reduces and scatters onto the factor named.
-   * Carried axes are not part of it: they stay partial.
+   * Axes of partial operands are not part of it: they stay partial.
    */
   readonly pending: PendingReduction;
 }
@@ -37,7 +37,7 @@ export type PendingReduction =
   | { readonly kind: 'scatter'; readonly factor: string };
 
 /** The strategy under which every rank computes everything. */
-export const REPLICATED: Strategy = { axes: {}, carried: null, pending: { kind: 'none' } };
+export const REPLICATED: Strategy = { axes: {}, partialOperands: null, pending: { kind: 'none' } };
 
 /** Per operand the layout in which it is read; null where an optional operand is absent. */
 export function operandLayouts(
@@ -47,8 +47,8 @@ export function operandLayouts(
   mesh?: Mesh,
 ): readonly (Layout | null)[] {
   const refined = refineRule(rule, strategy.pieces);
-  const set = strategy.carried === null ? [] : (linear[strategy.carried.set] ?? []);
-  const carried = carriedPartial(strategy);
+  const set = strategy.partialOperands === null ? [] : (linear[strategy.partialOperands.set] ?? []);
+  const partialAxes = partialOperandAxes(strategy);
   const stream = streamOf(refined, strategy);
   const axes = withFollowers(refined, strategy.axes);
   return refined.inputs.map((dims, index) =>
@@ -58,7 +58,7 @@ export function operandLayouts(
           dims,
           sizesOf(refined),
           axesWithin(dims, { ...strategy, axes }, stream),
-          set.includes(index) ? carried : [],
+          set.includes(index) ? partialAxes : [],
           mesh,
         ),
   );
@@ -93,8 +93,8 @@ function hasFactor(dims: readonly (readonly string[])[], factor: string): boolea
 }
 
 /**
- * Per result the layout that the computation itself leaves, before a pending reduction: partial over the carried axes and
- * those of contracting factors, except where the result has such a factor (a normalisation's gradient sums over rows for the
+ * Per result the layout that the computation itself leaves, before a pending reduction: partial over the axes of partial operands
+ * and those of contracting factors, except where the result has such a factor (a normalisation's gradient sums over rows for the
  * scale, and keeps them for the data): that one is sharded. Null where a result is not used.
  */
 export function resultLayouts(
@@ -104,10 +104,10 @@ export function resultLayouts(
   mesh?: Mesh,
 ): readonly (Layout | null)[] {
   const refined = refineRule(rule, strategy.pieces);
-  const carried = carriedPartial(strategy);
+  const partialAxes = partialOperandAxes(strategy);
   return refined.outputs.map((dims) => {
     if (dims === null) return null;
-    const partial = [...partialOver(refined, strategy, dims), ...carried];
+    const partial = [...partialOver(refined, strategy, dims), ...partialAxes];
     return layoutFromFactors(dims, sizesOf(refined), strategy.axes, partial, mesh);
   });
 }
@@ -132,9 +132,9 @@ export function reducedLayouts(
       .sort();
     axes[pending.factor] = [...(axes[pending.factor] ?? []), ...scattered];
   }
-  const carried = carriedPartial(strategy);
+  const partialAxes = partialOperandAxes(strategy);
   return refined.outputs.map((dims) =>
-    dims === null ? null : layoutFromFactors(dims, sizesOf(refined), axes, carried, mesh),
+    dims === null ? null : layoutFromFactors(dims, sizesOf(refined), axes, partialAxes, mesh),
   );
 }
 
@@ -156,7 +156,7 @@ export function checkStrategy(
     factorsProblem(refined, strategy, mesh) ??
     sharingProblem(refined, strategy) ??
     streamProblem(refined, strategy) ??
-    carriedProblem(refined, strategy, linear, mesh) ??
+    partialOperandsProblem(refined, strategy, linear, mesh) ??
     pendingProblem(refined, strategy, mesh)
   );
 }
@@ -205,8 +205,8 @@ function sizesOf(rule: FactorRule): (factor: string) => number {
   };
 }
 
-function carriedPartial(strategy: Strategy): readonly PartialAxis[] {
-  return (strategy.carried?.axes ?? []).map((axis) => ({ axis, reduction: 'sum' }));
+function partialOperandAxes(strategy: Strategy): readonly PartialAxis[] {
+  return (strategy.partialOperands?.axes ?? []).map((axis) => ({ axis, reduction: 'sum' }));
 }
 
 function factorsProblem(rule: FactorRule, strategy: Strategy, mesh: Mesh): string | null {
@@ -248,22 +248,23 @@ function sharingProblem(rule: FactorRule, strategy: Strategy): string | null {
   return null;
 }
 
-function carriedProblem(
+function partialOperandsProblem(
   rule: FactorRule,
   strategy: Strategy,
   linear: readonly (readonly number[])[],
   mesh: Mesh,
 ): string | null {
-  const { carried } = strategy;
-  if (carried === null) return null;
-  const set = linear[carried.set];
-  if (!set) return `carried: the operator has ${linear.length} linear operand sets, none with number ${carried.set}`;
+  const { partialOperands } = strategy;
+  if (partialOperands === null) return null;
+  const set = linear[partialOperands.set];
+  if (!set)
+    return `carried: the operator has ${linear.length} linear operand sets, none with number ${partialOperands.set}`;
   if (set.every((operand) => (rule.inputs[operand] ?? null) === null)) return 'carried: its operands are absent';
-  if (carried.axes.length === 0) return 'carried: no axes are named';
-  const problem = axesProblem(carried.axes, mesh);
+  if (partialOperands.axes.length === 0) return 'carried: no axes are named';
+  const problem = axesProblem(partialOperands.axes, mesh);
   if (problem) return `carried: ${problem}`;
   const used = new Set(Object.values(strategy.axes).flat());
-  const both = carried.axes.find((axis) => used.has(axis));
+  const both = partialOperands.axes.find((axis) => used.has(axis));
   if (both !== undefined) return `carried: axis ${both} also shards a factor`;
   return reductionsOf(rule, strategy).every((reduction) => reduction === 'sum')
     ? null
@@ -311,7 +312,7 @@ function streamProblem(rule: FactorRule, strategy: Strategy): string | null {
     if (own.length > 0 && name !== streamed && name !== beside && kind !== 'pass' && kind !== 'contracting')
       return `factor ${name} is ${kind}, and blocks of ${streamed} are passed round`;
   }
-  return strategy.carried === null ? null : 'carried: nothing arrives partial where blocks are passed round';
+  return strategy.partialOperands === null ? null : 'carried: nothing arrives partial where blocks are passed round';
 }
 
 function reductionsOf(rule: FactorRule, strategy: Strategy): readonly Reduction[] {

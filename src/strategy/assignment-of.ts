@@ -111,7 +111,7 @@ function strategyFrom(entry: PlanOperator): Strategy {
   return {
     axes: entry.strategy,
     ...(entry.pieces ? { pieces: entry.pieces } : {}),
-    carried: entry.partial ?? null,
+    partialOperands: entry.partial ?? null,
     pending: entry.reduction ?? { kind: 'none' },
   };
 }

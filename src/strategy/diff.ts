@@ -102,7 +102,7 @@ type PlanMeshes = Pick<Plan, 'mesh' | 'meshes'>;
 
 /** A strategy without its place. */
 function strategyText(
-  { stage, strategy, pieces, partial: carried, reduction: pending, recompute, place }: PlanOperator,
+  { stage, strategy, pieces, partial: partialOperands, reduction: pending, recompute, place }: PlanOperator,
   plan: PlanMeshes,
 ): string {
   const mesh = meshesOf(plan)?.stages[stage] ?? makeMesh(plan.mesh.map(({ axis, size }) => [axis, size] as const));
@@ -118,7 +118,7 @@ function strategyText(
   return [
     factors.length === 0 ? 'replicated' : factors.join(', '),
     ...seen,
-    ...(carried ? [`carries partial sums over ${axesText(carried.axes)}`] : []),
+    ...(partialOperands ? [`carries partial sums over ${axesText(partialOperands.axes)}`] : []),
     ...(pending && pending.kind !== 'none'
       ? [pending.kind === 'scatter' ? `scatter onto ${pending.factor}` : pending.kind]
       : []),

@@ -26,12 +26,12 @@ function renamed(entries: readonly (readonly [string, unknown])[]): Readonly<Rec
   return Object.fromEntries(
     entries.map(([name, entry]) => {
       if (!isRecord(entry)) return [name, entry];
-      const { carried, owed, ...others } = entry;
+      const { carried: partialOperands, owed, ...others } = entry;
       return [
         name,
         {
           ...others,
-          ...(carried === undefined ? {} : { partial: carried }),
+          ...(partialOperands === undefined ? {} : { partial: partialOperands }),
           ...(owed === undefined ? {} : { reduction: owed }),
         },
       ];

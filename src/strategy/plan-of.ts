@@ -161,7 +161,7 @@ export function planOf(found: SearchResult, model: PlanSubject, cluster: Planned
     })),
     operators: Object.fromEntries(operators),
     tensors: Object.fromEntries(tensors),
-    redistributions: redistributionsOf(found, graph, produced, leaders.tensors),
+    redistributions: planReshards(found, graph, produced, leaders.tensors),
     training: model.training ?? null,
     schedule: scheduleOf(graph, found, cloned.size > 0),
     predicted: prediction,
@@ -277,19 +277,19 @@ function entryOf(
   { assignment, places }: SearchResult,
   { name, group }: Node,
 ): Omit<PlanOperator, 'stage' | 'chunk' | 'recompute'> {
-  const { axes, pieces, carried, pending }: Strategy = assignment.strategies.get(group) ?? REPLICATED;
+  const { axes, pieces, partialOperands, pending }: Strategy = assignment.strategies.get(group) ?? REPLICATED;
   const place = places?.get(name);
   return {
     strategy: axes,
     ...(pieces ? { pieces } : {}),
-    ...(carried ? { partial: carried } : {}),
+    ...(partialOperands ? { partial: partialOperands } : {}),
     ...(pending.kind === 'none' ? {} : { reduction: pending }),
     ...(place ? { place } : {}),
   };
 }
 
 /** Reshards that do not follow from the rest of the plan. */
-function redistributionsOf(
+function planReshards(
   found: SearchResult,
   graph: Graph,
   produced: ReturnType<typeof producedLayouts>,

@@ -6,7 +6,7 @@
 import type { Graph, Node } from '../ir/graph.js';
 import { weightTensors } from '../ir/of-weights.js';
 import { operatorEntry } from '../ir/ops/index.js';
-import { type WeightProduct, weightProduct } from '../sharding-propagation/annotations/weight-products.js';
+import { type WeightOperator, weightOperator } from '../sharding-propagation/annotations/weight-operators.js';
 import { pieceName } from '../sharding-propagation/refine.js';
 import { WEIGHT_AXIS } from '../sharding-propagation/roles.js';
 import type { PlacedOperator, PlacedPlan } from './placed-operators.js';
@@ -21,8 +21,8 @@ export interface TpPlan {
 }
 
 /** A matmul with a weight on tp. */
-interface ShardedProduct {
-  readonly product: WeightProduct;
+interface ShardedWeightOperator {
+  readonly operator: WeightOperator;
   readonly module: string | null;
   readonly side: 'column' | 'row';
   readonly looksUp: boolean;
@@ -33,27 +33,27 @@ export function tpPlan(placed: PlacedPlan): TpPlan {
   const { graph, assignment, operators, stages } = placed;
   const weights = weightTensors(graph);
   const notes: string[] = [];
-  const products = new Map<Node, WeightProduct>();
+  const weightOperators = new Map<Node, WeightOperator>();
   const whole = new Set<string>();
-  const sharded = new Map<Node, ShardedProduct>();
+  const sharded = new Map<Node, ShardedWeightOperator>();
   for (const operator of operators) {
     const { node } = operator;
     if (node.phase !== 'forward') continue;
-    const product = weightProduct(graph, node, weights);
-    if (!product) continue;
-    products.set(node, product);
-    const side = sideOf(operator, product);
-    const name = weightName(graph, node.inputs[product.operand] ?? '');
+    const weighted = weightOperator(graph, node, weights);
+    if (!weighted) continue;
+    weightOperators.set(node, weighted);
+    const side = sideOf(operator, weighted);
+    const name = weightName(graph, node.inputs[weighted.operand] ?? '');
     const module = moduleOf(name);
     if (side === 'none' && module !== null) whole.add(module);
     if (side === 'none') continue;
     if (side === 'other') notes.push(`${name ?? node.name}: tp cuts its weight in parts, and no style says that`);
-    else sharded.set(node, { product, side, module, looksUp: operatorEntry(node).indexInput !== undefined });
+    else sharded.set(node, { operator: weighted, side, module, looksUp: operatorEntry(node).indexInput !== undefined });
   }
   const named = new Map<string, TpStyle>();
   const unlike = new Set<string>();
   for (const [node, own] of sharded) {
-    const style = styleOf(graph, node, own, products, sharded);
+    const style = styleOf(graph, node, own, weightOperators, sharded);
     if (own.module === null)
       notes.push(`${node.name}: its weight is no parameter of a module (a name that ends in .weight)`);
     else if (style === null) notes.push(`${own.module}: no style cuts the features of a table`);
@@ -74,7 +74,7 @@ export function tpPlan(placed: PlacedPlan): TpPlan {
 /** The dimension of the weight that tp shards; `other` where it shards parts of one, or something that is not one of them. */
 function sideOf(
   { strategy }: PlacedOperator,
-  { rule, operand, column, row }: WeightProduct,
+  { rule, operand, column, row }: WeightOperator,
 ): 'column' | 'row' | 'none' | 'other' {
   const isOn = (factor: string) =>
     strategy.axes[factor]?.some((axis) => axis === WEIGHT_AXIS || axis.startsWith(`${WEIGHT_AXIS}.`));
@@ -90,17 +90,17 @@ function sideOf(
 function styleOf(
   graph: Graph,
   node: Node,
-  { side, looksUp }: ShardedProduct,
-  products: ReadonlyMap<Node, WeightProduct>,
-  sharded: ReadonlyMap<Node, ShardedProduct>,
+  { side, looksUp }: ShardedWeightOperator,
+  weightOperators: ReadonlyMap<Node, WeightOperator>,
+  sharded: ReadonlyMap<Node, ShardedWeightOperator>,
 ): TpStyle | null {
   if (looksUp) return side === 'row' ? 'embedding_rowwise' : null;
   if (side === 'column') {
-    const readers = [...nearest(graph, node, products, 'readers')];
+    const readers = [...nearest(graph, node, weightOperators, 'readers')];
     const isRead = readers.length > 0 && readers.every((reader) => sharded.get(reader)?.side === 'row');
     return isRead ? 'colwise' : 'colwise_rep';
   }
-  const makers = [...nearest(graph, node, products, 'makers')];
+  const makers = [...nearest(graph, node, weightOperators, 'makers')];
   return makers.some((maker) => sharded.get(maker)?.side === 'column') ? 'rowwise' : 'rowwise_rep';
 }
 
@@ -110,7 +110,7 @@ function styleOf(
 function nearest(
   graph: Graph,
   from: Node,
-  products: ReadonlyMap<Node, WeightProduct>,
+  weightOperators: ReadonlyMap<Node, WeightOperator>,
   way: 'readers' | 'makers',
 ): ReadonlySet<Node> {
   const found = new Set<Node>();
@@ -126,7 +126,7 @@ function nearest(
     for (const other of next) {
       if (seen.has(other)) continue;
       seen.add(other);
-      if (products.has(other)) found.add(other);
+      if (weightOperators.has(other)) found.add(other);
       else open.push(other);
     }
   }

@@ -3,7 +3,7 @@ import { programOf } from '../../src/codegen/program-of.js';
 import { givenTensors, type OrderedStep, orderLists } from '../../src/partition/order.js';
 import { partition } from '../../src/partition/partition.js';
 import type { ComputeNode, ShardedGraph, ShardedTensor } from '../../src/partition/sharded-graph.js';
-import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
+import { makeResharder } from '../../src/sharding-propagation/resharding.js';
 import { megatron, mlp } from '../partition/mlp.js';
 
 function inOrder(graph: ShardedGraph): readonly OrderedStep[] {
@@ -15,7 +15,7 @@ function sharded() {
   return partition(
     mlp(),
     assignment,
-    makeRedistributor(assignment.mesh, () => 1),
+    makeResharder(assignment.mesh, () => 1),
   );
 }
 

@@ -29,7 +29,7 @@ for (const [name, model] of Object.entries(MODELS))
         const trained = await trainedModel(await at(BATCH), { loss: LOSS, optimizer, precision }, at);
         const planned = await plan(trained, { cluster, degrees: { dp: 2, tp: 1 } });
         const lowered = onlyStage(planned.found.lowered);
-        const seconds = (kind: 'product' | 'attention') =>
+        const seconds = (kind: 'matmul' | 'attention') =>
           lowered.nodes.reduce((sum, node) => {
             const isIt = node.kind === 'compute' && node.fused?.kind === kind;
             return isIt ? sum + priceNode(node, lowered, planned.cluster) / 1e9 : sum;
@@ -44,6 +44,6 @@ for (const [name, model] of Object.entries(MODELS))
           precision,
         });
         // A node is priced in whole nanoseconds.
-        t.true(Math.abs(seconds('product') - parts.matmul) < 50e-9, `${seconds('product')} ${parts.matmul}`);
+        t.true(Math.abs(seconds('matmul') - parts.matmul) < 50e-9, `${seconds('matmul')} ${parts.matmul}`);
         t.true(Math.abs(seconds('attention') - parts.attention) < 10e-9, `${seconds('attention')} ${parts.attention}`);
       });

@@ -5,7 +5,7 @@ import test from 'ava';
 import { CPU_RANK, profileOf } from '../../src/cost-model/device.js';
 import { runtimeSeconds } from '../../src/cost-model/runtime-price.js';
 import { partition } from '../../src/partition/partition.js';
-import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
+import { makeResharder } from '../../src/sharding-propagation/resharding.js';
 import { megatron, mlp } from '../partition/mlp.js';
 
 test('two segments and a collective: one call besides, and two results copied', (t) => {
@@ -13,7 +13,7 @@ test('two segments and a collective: one call besides, and two results copied', 
   const graph = partition(
     mlp(),
     assignment,
-    makeRedistributor(assignment.mesh, () => 1),
+    makeResharder(assignment.mesh, () => 1),
   );
   const { segments, copies } = runtimeSeconds(graph, CPU_RANK);
   t.is(segments, 10e-6);
@@ -30,7 +30,7 @@ test('measured: results at their own rate, and a price for each tensor besides o
   const lowered = partition(
     mlp(),
     assignment,
-    makeRedistributor(assignment.mesh, () => 1),
+    makeResharder(assignment.mesh, () => 1),
   );
   const graph = { ...lowered, outputs: [...lowered.outputs, { tensor: 'h', output: 'h' }] };
   const profile = { ...profileOf(CPU_RANK), resultBandwidth: 1e9, tensorSeconds: 1e-6 };

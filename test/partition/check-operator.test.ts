@@ -64,6 +64,7 @@ function* strategies(rule: FactorRule, sets: number): Generator<Strategy> {
         null,
         ...free.flatMap((axis) => Array.from({ length: sets }, (_, set) => ({ set, axes: [axis] }))),
       ];
-      for (const carried of carries) for (const what of pending) yield { axes, carried, pending: what };
+      for (const carried of carries)
+        for (const what of pending) yield { axes, partialOperands: carried, pending: what };
     }
 }

@@ -31,7 +31,7 @@ function attention(axes: Readonly<Record<string, readonly string[]>>, low?: LowT
   const graph = low ? inMixedPrecision(recognised, low) : recognised;
   const node = graph.nodes.find(({ body }) => body);
   if (!node) throw new Error('no block');
-  const strategy = { axes, carried: null, pending: { kind: 'none' } } as const;
+  const strategy = { axes, partialOperands: null, pending: { kind: 'none' } } as const;
   return lowerOperator(viewOf(graph, node), strategy, mesh, contextOf(graph, node)).fragment;
 }
 

@@ -78,7 +78,7 @@ for (const [number, own] of SAMPLES.entries())
 test('a window that reaches beyond the next block is refused with both sizes and the degree that would do', (t) => {
   const view = viewOfCase(sample('Conv', [floats(1, 2, 20), floats(2, 2, 7)], { strides: [2], pads: [3, 3] }));
   const legal = (parts: number) => {
-    const strategy = { axes: { y0: ['sp'] }, carried: null, pending: { kind: 'none' } } as const;
+    const strategy = { axes: { y0: ['sp'] }, partialOperands: null, pending: { kind: 'none' } } as const;
     const mesh = { axes: [{ name: 'sp', size: parts, subAxes: [{ name: 'sp', size: parts }] }] };
     return checkStrategy(needEntry('Conv').rule(view), strategy, [], mesh);
   };

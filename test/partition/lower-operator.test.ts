@@ -24,7 +24,7 @@ function view(
 
 /** The lowering as text; strategies are written shortly: axes, what is pending, what is carried. */
 function lowered(operator: OperatorView, strategy: Partial<Strategy>): string {
-  const full: Strategy = { axes: {}, carried: null, pending: { kind: 'none' }, ...strategy };
+  const full: Strategy = { axes: {}, partialOperands: null, pending: { kind: 'none' }, ...strategy };
   return shardedText(lowerOperator(operator, full, mesh).fragment);
 }
 
@@ -68,14 +68,14 @@ test('a partial result may be left partial', (t) => {
 test('updates of a scatter that adds may be partial sums while its rows are sharded', (t) => {
   const operands = [floats(4, 6), integers(2, 1), floats(2, 6)];
   const scatter = view('ScatterND', { reduction: 'add' }, operands, floats(4, 6));
-  const lines = lowered(scatter, { axes: { x0: ['dp'] }, carried: { set: 0, axes: ['tp'] } }).split('\n');
+  const lines = lowered(scatter, { axes: { x0: ['dp'] }, partialOperands: { set: 0, axes: ['tp'] } }).split('\n');
   t.regex(lines.at(-1) ?? '', /^out0 = ScatterND\(.*\) {2}\[2, 6\] of \[4, 6\] \[dp, -\] \+ partial\(tp\)$/);
 });
 
 test('a linear operator carries partial operands through', (t) => {
   const add = view('Add', {}, [floats(4, 8), floats(4, 8)], floats(4, 8));
   t.is(
-    lowered(add, { axes: { a0: ['dp'] }, carried: { set: 0, axes: ['tp'] } }),
+    lowered(add, { axes: { a0: ['dp'] }, partialOperands: { set: 0, axes: ['tp'] } }),
     'out0 = Add(in0, in1)  [2, 8] of [4, 8] [dp, -] + partial(tp)',
   );
 });
@@ -112,14 +112,22 @@ test('a softmax over a sharded dimension is its expansion with a maximum and a s
 
 test('a mean over a sharded dimension divides by the whole size', (t) => {
   const mean = view('ReduceMean', { axes: [-1], keepdims: 1 }, [floats(4, 8, 16)], floats(4, 8, 1));
-  const { fragment } = lowerOperator(mean, { axes: { a2: ['tp'] }, carried: null, pending: { kind: 'none' } }, mesh);
+  const { fragment } = lowerOperator(
+    mean,
+    { axes: { a2: ['tp'] }, partialOperands: null, pending: { kind: 'none' } },
+    mesh,
+  );
   const scale = [...fragment.constants.values()].find((value) => value.dtype === 'float32');
   t.is(new Float32Array(scale?.data.slice().buffer ?? new ArrayBuffer(4))[0], 1 / 16);
 });
 
 test('attributes that hold sizes shrink with their factors', (t) => {
   const reshape = view('Reshape', { shape: [4, 8, 4, 16] }, [floats(4, 8, 64)], floats(4, 8, 4, 16));
-  const { fragment } = lowerOperator(reshape, { axes: { a: ['dp'] }, carried: null, pending: { kind: 'none' } }, mesh);
+  const { fragment } = lowerOperator(
+    reshape,
+    { axes: { a: ['dp'] }, partialOperands: null, pending: { kind: 'none' } },
+    mesh,
+  );
   const node = fragment.nodes[0];
   t.deepEqual(node?.kind === 'compute' ? node.attributes['shape'] : null, [2, 8, 4, 16]);
 });
@@ -142,7 +150,11 @@ test('a result that is not used keeps its place', (t) => {
     outputs: [null, floats(2, 4, 8)],
     outputCount: 2,
   };
-  const { fragment } = lowerOperator(last, { axes: { n: ['dp'] }, carried: null, pending: { kind: 'none' } }, mesh);
+  const { fragment } = lowerOperator(
+    last,
+    { axes: { n: ['dp'] }, partialOperands: null, pending: { kind: 'none' } },
+    mesh,
+  );
   const node = fragment.nodes[0];
   t.deepEqual(node?.kind === 'compute' ? node.outputs : null, [null, 'out1']);
   t.deepEqual(fragment.get('out1').localShape, [2, 2, 8]);

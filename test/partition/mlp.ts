@@ -70,11 +70,11 @@ export function megatron(): Assignment {
     ['dp', 2],
     ['tp', 2],
   ]);
-  const none = { carried: null, pending: { kind: 'none' } } as const;
+  const none = { partialOperands: null, pending: { kind: 'none' } } as const;
   const strategies = new Map<string, Strategy>([
     ['h', { axes: { m: ['dp'], n: ['tp'] }, ...none }],
     ['a', { axes: { a0: ['dp'], a1: ['tp'] }, ...none }],
-    ['y', { axes: { m: ['dp'], k: ['tp'] }, carried: null, pending: { kind: 'all-reduce' } }],
+    ['y', { axes: { m: ['dp'], k: ['tp'] }, partialOperands: null, pending: { kind: 'all-reduce' } }],
   ]);
   const reads = (name: string): TensorReader => ({ kind: 'operator', name, operand: 0 });
   const layout = (columns: number, axes: string[]) =>

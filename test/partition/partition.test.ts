@@ -6,14 +6,14 @@ import type { ShardedGraph, ShardedNode, ShardedTensor } from '../../src/partiti
 import { shardedText } from '../../src/partition/text.js';
 import type { Layout } from '../../src/sharding-propagation/layout.js';
 import { normalise } from '../../src/sharding-propagation/layout.js';
-import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
+import { makeResharder } from '../../src/sharding-propagation/resharding.js';
 import { megatron, mlp } from './mlp.js';
 
 function lowered(assignment = megatron()): ShardedGraph {
   return partition(
     mlp(),
     assignment,
-    makeRedistributor(assignment.mesh, () => 1),
+    makeResharder(assignment.mesh, () => 1),
   );
 }
 
@@ -47,7 +47,7 @@ test('products with weights are marked: a session arranges those when it is load
 test('a reader that wants another layout gets a redistribution', (t) => {
   const assignment = megatron();
   const strategies = new Map(assignment.strategies);
-  strategies.set('a', { axes: { a0: ['dp'] }, carried: null, pending: { kind: 'none' } });
+  strategies.set('a', { axes: { a0: ['dp'] }, partialOperands: null, pending: { kind: 'none' } });
   const rows: Layout = normalise([[{ size: 8, axes: ['dp'] }], [{ size: 32, axes: [] }]], [], assignment.mesh);
   const sharedReshards = assignment.sharedReshards.map((reshard) =>
     reshard.tensor === 'h' ? { ...reshard, layout: rows } : reshard,

@@ -49,13 +49,13 @@ const STRATEGIES: readonly Partial<Strategy>[] = [
   { axes: { x0: ['tp'], i1: ['dp'] }, pending: { kind: 'scatter', factor: 'x0' } },
   { axes: { x0: ['dp', 'tp'] } },
   { axes: { a1: ['tp'], i0: ['dp'] } },
-  { axes: { x0: ['tp'] }, carried: { set: 0, axes: ['dp'] } },
-  { axes: { i0: ['tp'] }, carried: { set: 0, axes: ['dp'] } },
+  { axes: { x0: ['tp'] }, partialOperands: { set: 0, axes: ['dp'] } },
+  { axes: { i0: ['tp'] }, partialOperands: { set: 0, axes: ['dp'] } },
 ];
 
 for (const given of STRATEGIES) {
   test(`a scatter under ${JSON.stringify(given)} is what it is whole`, async (t) => {
-    const strategy: Strategy = { axes: {}, carried: null, pending: { kind: 'none' }, ...given };
+    const strategy: Strategy = { axes: {}, partialOperands: null, pending: { kind: 'none' }, ...given };
     const { fragment } = lowerOperator(VIEW, strategy, mesh);
     const operands = new Map([DATA, PLACES, UPDATES].map((value, index) => [`in${index}`, value]));
     const [made] = await simulateFragment(fragment, operands, ['out0'], run);
@@ -67,7 +67,7 @@ for (const given of STRATEGIES) {
 test('nothing of the size of rows times updates is made', (t) => {
   const { fragment } = lowerOperator(
     VIEW,
-    { axes: { x0: ['tp'], i0: ['dp'] }, carried: null, pending: { kind: 'none' } },
+    { axes: { x0: ['tp'], i0: ['dp'] }, partialOperands: null, pending: { kind: 'none' } },
     mesh,
   );
   const largest = [...fragment.tensors.values()].map(({ localShape }) => localShape.reduce((a, b) => a * b, 1));

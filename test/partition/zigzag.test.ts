@@ -63,7 +63,7 @@ function productsOf(graph: Graph, count: number): readonly number[] {
     if (!node) throw new Error(`no ${op}`);
     const mesh = makeMesh([['sp', count]]);
     const axes = mesh.axes.flatMap(({ subAxes }) => subAxes.map(({ name }) => name));
-    const strategy = { axes: { s: axes, t: axes }, carried: null, pending: { kind: 'none' as const } };
+    const strategy = { axes: { s: axes, t: axes }, partialOperands: null, pending: { kind: 'none' as const } };
     const { fragment } = lowerOperator(viewOf(graph, node), strategy, mesh);
     return fragment.nodes.reduce(
       (sum, own) => sum + (own.kind === 'compute' && own.op === 'MatMul' ? own.flops : 0),

@@ -12,7 +12,7 @@ import { emitProgram } from '../../src/codegen/emit.js';
 import { type GeneratedProgram, programOf } from '../../src/codegen/program-of.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { stepPrice } from '../../src/cost-model/price.js';
-import { redistributionBound } from '../../src/cost-model/redistribution-bound.js';
+import { reshardBound } from '../../src/cost-model/reshard-bound.js';
 import { operatorsOfKind, repeatedLayers } from '../../src/ir/autodiff/recompute-kinds.js';
 import type { RecomputeKind } from '../../src/ir/autodiff/recompute-names.js';
 import type { Graph } from '../../src/ir/graph.js';
@@ -29,7 +29,7 @@ import { placeOfPart } from '../../src/schedule/parts.js';
 import { type Schedule, type ScheduleKind, splitsBackward } from '../../src/schedule/schedule.js';
 import { meshSizes, readMeshes } from '../../src/search/pipeline/mesh-layout.js';
 import { plan } from '../../src/search/plan.js';
-import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
+import { makeResharder } from '../../src/sharding-propagation/resharding.js';
 import { stageMeshes } from '../../src/sharding-propagation/stage-meshes.js';
 import type { Left } from './difference.js';
 
@@ -150,9 +150,9 @@ export async function lower(graph: Graph, pipeline?: Pipeline): Promise<readonly
   const { assignment, lowered: whole } = await plan(apart, cluster, { degrees: first });
   if (!pipeline) return whole;
   const price = stepPrice(cluster, assignment.mesh);
-  const bound = redistributionBound(cluster, assignment.mesh, price);
-  const redistributor = makeRedistributor(assignment.mesh, price, bound, { allToAll: true });
-  return checked(lowerStages(apart, assignment, redistributor, layout));
+  const bound = reshardBound(cluster, assignment.mesh, price);
+  const resharder = makeResharder(assignment.mesh, price, bound, { allToAll: true });
+  return checked(lowerStages(apart, assignment, resharder, layout));
 }
 
 function checked(lowered: readonly LoweredStage[]): readonly LoweredStage[] {

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
-import { circles, columnFaults, importsOf, longLines, sharedNames, typesOf } from '../../scripts/check-imports.js';
+import { columnFaults, cycles, importsOf, longLines, sharedNames, typesOf } from '../../scripts/check-imports.js';
 import { IMPORT_RULES } from '../../scripts/import-rules.js';
 import { ROOT } from '../cli/autopar.js';
 
@@ -58,8 +58,8 @@ test('a command loads no station, and no operator, before it runs', (t) => {
 
 test('circles are found whatever their length', (t) => {
   const edge = (from: string, to: string) => ({ from, to, typeOnly: true, lazy: true });
-  t.is(circles([edge('a', 'b'), edge('b', 'c')]).length, 0);
-  t.is(circles([edge('a', 'b'), edge('b', 'c'), edge('c', 'a')]).length, 1);
+  t.is(cycles([edge('a', 'b'), edge('b', 'c')]).length, 0);
+  t.is(cycles([edge('a', 'b'), edge('b', 'c'), edge('c', 'a')]).length, 1);
 });
 
 test('a line that does not fit is named with its number', (t) => {

@@ -9,7 +9,7 @@ import type { Attributes, Graph } from '../../src/ir/graph.js';
 import { checkSharded } from '../../src/partition/check.js';
 import { partition } from '../../src/partition/partition.js';
 import { type PlanOptions, plan } from '../../src/search/plan.js';
-import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
+import { makeResharder } from '../../src/sharding-propagation/resharding.js';
 import { draws } from '../selection.js';
 import { GraphBuilder } from './small-graphs.js';
 
@@ -139,7 +139,7 @@ test('every drawn chain has a plan that the checker accepts', async (t) => {
         const sharded = partition(
           graph,
           assignment,
-          makeRedistributor(assignment.mesh, () => 1),
+          makeResharder(assignment.mesh, () => 1),
         );
         const findings = checkSharded(sharded);
         if (findings.length > 0) throw new Error(findings.map(({ node, problem }) => `${node}: ${problem}`).join('; '));

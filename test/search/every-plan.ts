@@ -12,7 +12,7 @@ import { candidatesOf } from '../../src/search/candidates.js';
 import { type Layout, layoutKey } from '../../src/sharding-propagation/layout.js';
 import type { Mesh } from '../../src/sharding-propagation/mesh.js';
 import type { OperatorPin } from '../../src/sharding-propagation/pin.js';
-import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
+import { makeResharder } from '../../src/sharding-propagation/resharding.js';
 import { rolesOf } from '../../src/sharding-propagation/roles.js';
 import { readersByTensor } from '../../src/strategy/readers.js';
 import { GraphBuilder } from './small-graphs.js';
@@ -42,7 +42,7 @@ interface Asked {
 
 /** Every combination of candidates and of layouts of sharedReshards, lowered. */
 export function everyPlan(graph: Graph, mesh: Mesh, cluster: Cluster, { pinned, pins = [] }: Asked): readonly Priced[] {
-  const redistributor = makeRedistributor(mesh, stepPrice(cluster, mesh));
+  const resharder = makeResharder(mesh, stepPrice(cluster, mesh));
   const readers = [...readersByTensor(graph)];
   const sets = graph.nodes.map((node) => ({
     node,
@@ -116,7 +116,7 @@ export function everyPlan(graph: Graph, mesh: Mesh, cluster: Cluster, { pinned, 
             }),
           );
           if (inputs.size < graph.inputs.length) return;
-          const sharded = partition(graph, { mesh, strategies, inputs, sharedReshards }, redistributor);
+          const sharded = partition(graph, { mesh, strategies, inputs, sharedReshards }, resharder);
           const { peakBytes } = memoryOf(sharded, cluster);
           plans.push({ cost: priceGraph(sharded, cluster), peak: peakBytes });
         },

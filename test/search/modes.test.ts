@@ -181,7 +181,7 @@ slow('whenever the time is over, there is no plan, or one at its price, with a b
       const deadline = new Looks(end);
       try {
         const found = await searchMesh(graph, mesh, CLUSTER, { ...options, mode, deadline });
-        t.is(priceGraph(partition(graph, found.assignment, found.redistributor), CLUSTER), found.cost);
+        t.is(priceGraph(partition(graph, found.assignment, found.resharder), CLUSTER), found.cost);
         t.true(found.bound <= cost);
         if (mode === 'auto') t.true(found.cost >= cost);
         if (found.isCut) cut += 1;

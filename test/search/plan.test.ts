@@ -15,7 +15,7 @@ import { meshProblem } from '../../src/search/mesh-problem.js';
 import { operatorQuestions } from '../../src/search/operator-questions.js';
 import { type PlanOptions, type PlanResult, plan } from '../../src/search/plan.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
-import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
+import { makeResharder } from '../../src/sharding-propagation/resharding.js';
 import { eliminate } from '../../src/solver/elimination/elimination.js';
 import { TableAlgebra } from '../../src/solver/elimination/table-algebra.js';
 import { slowTests } from '../selection.js';
@@ -31,7 +31,7 @@ const GRAPHS: Readonly<Record<string, Graph>> = {
 /** Prices the lowered graph of a plan afresh. */
 function lowered(graph: Graph, cluster: ReturnType<typeof parseCluster>, found: PlanResult) {
   const price = stepPrice(cluster, found.assignment.mesh);
-  return partition(graph, found.assignment, makeRedistributor(found.assignment.mesh, price));
+  return partition(graph, found.assignment, makeResharder(found.assignment.mesh, price));
 }
 
 for (const [name, graph] of Object.entries(GRAPHS)) {

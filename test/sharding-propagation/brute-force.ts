@@ -5,7 +5,7 @@
 import { type Digit, joinWhole, piecesOf } from '../../src/sharding-propagation/digits.js';
 import type { Layout } from '../../src/sharding-propagation/layout.js';
 import { type Mesh, subAxes } from '../../src/sharding-propagation/mesh.js';
-import type { ReshardOpKind } from '../../src/sharding-propagation/redistribution.js';
+import type { ReshardOpKind } from '../../src/sharding-propagation/resharding.js';
 import { cuts } from './random-layouts.js';
 
 /** Price by kind, number of members and elements of the block before the step. */

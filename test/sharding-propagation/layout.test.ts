@@ -12,7 +12,7 @@ import {
 } from '../../src/sharding-propagation/layout.js';
 import { layoutText, parseLayout, rankNames } from '../../src/sharding-propagation/layout-text.js';
 import { axesSize, type Mesh, makeMesh } from '../../src/sharding-propagation/mesh.js';
-import { redistributionCases } from './random-layouts.js';
+import { reshardCases } from './random-layouts.js';
 import { cutAll } from './simulate.js';
 
 const MESH = makeMesh([
@@ -34,7 +34,7 @@ function blocksOf(layout: Layout, shape: readonly number[], mesh: Mesh): readonl
 
 test('merged form: two layouts of any pieces are the same exactly when all ranks hold the same', (t) => {
   fc.assert(
-    fc.property(redistributionCases(SIZES), ({ mesh, shape, from, to }) => {
+    fc.property(reshardCases(SIZES), ({ mesh, shape, from, to }) => {
       const cutFrom = normalise(from.dims, [], mesh);
       const cutTo = normalise(to.dims, [], mesh);
       const same = JSON.stringify(blocksOf(from, shape, mesh)) === JSON.stringify(blocksOf(to, shape, mesh));
@@ -47,7 +47,7 @@ test('merged form: two layouts of any pieces are the same exactly when all ranks
 
 test('merging changes no block, however finely the pieces are written', (t) => {
   fc.assert(
-    fc.property(redistributionCases(SIZES), ({ mesh, shape, from }) => {
+    fc.property(reshardCases(SIZES), ({ mesh, shape, from }) => {
       const fine = from.dims.map((pieces) =>
         pieces.flatMap(({ size, axes }) => {
           const cut = axes.map((axis) => ({ size: axesSize(mesh, [axis]), axes: [axis] }));
@@ -67,7 +67,7 @@ test('merging changes no block, however finely the pieces are written', (t) => {
 
 test('local shape is the size of what a rank holds; text comes back as it went', (t) => {
   fc.assert(
-    fc.property(redistributionCases(SIZES), ({ mesh, shape, from }) => {
+    fc.property(reshardCases(SIZES), ({ mesh, shape, from }) => {
       const local = localShape(shape, from, mesh);
       t.is(
         blocksOf(from, shape, mesh)[0]?.length,

@@ -16,7 +16,7 @@ export interface Case {
 const CHOICES = fc.array(fc.nat(1000), { minLength: 12, maxLength: 12 });
 
 /** A mesh, a shape that its axes can shard, and two layouts of it. */
-export function redistributionCases(sizes: readonly (readonly [number, number])[]): fc.Arbitrary<Case> {
+export function reshardCases(sizes: readonly (readonly [number, number])[]): fc.Arbitrary<Case> {
   return casesOf(sizes, fc.array(fc.constantFrom(1, 2, 4, 6, 8, 12, 16), { minLength: 0, maxLength: 3 }), drawLayout);
 }
 

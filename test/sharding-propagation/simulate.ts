@@ -3,7 +3,7 @@
  */
 import { type Extent, type Layout, localShape } from '../../src/sharding-propagation/layout.js';
 import { deviceCount, groupsOn, indexOn, type Mesh } from '../../src/sharding-propagation/mesh.js';
-import { type ReshardOp, reshardDetail } from '../../src/sharding-propagation/redistribution.js';
+import { type ReshardOp, reshardDetail } from '../../src/sharding-propagation/resharding.js';
 
 export type Block = readonly number[];
 

@@ -94,7 +94,7 @@ test('MatMul: operands, the partial result, and what is done about it', (t) => {
 });
 
 test('carried sums arrive at the operands of their set, stay in the results, and are not pending', (t) => {
-  const carrying = strategy({ k: ['dp'] }, { carried: { set: 1, axes: TP }, pending: { kind: 'all-reduce' } });
+  const carrying = strategy({ k: ['dp'] }, { partialOperands: { set: 1, axes: TP }, pending: { kind: 'all-reduce' } });
   const linear = [[0], [1]];
   t.deepEqual(texts(operandLayouts(MATMUL, carrying, linear)), ['[-, -, dp]', '[-, dp, -] + partial(tp)', null]);
   t.deepEqual(texts(resultLayouts(MATMUL, carrying, linear)), ['[-, -, -] + partial(dp) + partial(tp)', null]);
@@ -127,9 +127,13 @@ test('what is legal, and why the rest is not', (t) => {
     [MATMUL, strategy({ m: ['dp', 'dp'] }), /axis dp is used twice/],
     [MATMUL, strategy({ b: [...TP, 'dp'] }), /factor b: its size 4 is less than 8 parts/],
     [MATMUL, strategy({ b: ['dp'], m: ['dp'] }), /axis dp shards both factor b and factor m/],
-    [MATMUL, strategy({}, { carried: { set: 3, axes: ['dp'] } }), /has 2 linear operand sets, none with number 3/],
-    [MATMUL, strategy({}, { carried: { set: 0, axes: [] } }), /no axes are named/],
-    [MATMUL, strategy({ n: ['dp'] }, { carried: { set: 0, axes: ['dp'] } }), /axis dp also shards a factor/],
+    [
+      MATMUL,
+      strategy({}, { partialOperands: { set: 3, axes: ['dp'] } }),
+      /has 2 linear operand sets, none with number 3/,
+    ],
+    [MATMUL, strategy({}, { partialOperands: { set: 0, axes: [] } }), /no axes are named/],
+    [MATMUL, strategy({ n: ['dp'] }, { partialOperands: { set: 0, axes: ['dp'] } }), /axis dp also shards a factor/],
     [MATMUL, strategy({ k: ['dp'] }, { pending: { kind: 'scatter', factor: 'n' } }), null],
     [MATMUL, strategy({ k: ['dp'] }, { pending: { kind: 'scatter', factor: 'k' } }), /factor k is contracted/],
     [MATMUL, strategy({}, { pending: { kind: 'scatter', factor: 'n' } }), /nothing is pending/],
@@ -142,7 +146,7 @@ test('what is legal, and why the rest is not', (t) => {
     [ATTENTION, strategy({ s: ['dp'], t: ['dp'] }), null],
     [ATTENTION, strategy({ b: ['dp'], t: ['dp'] }), /factors t and b go together/],
     [REDUCE_MAX, strategy({ r: ['dp'], s: TP }), /partial in two reductions/],
-    [REDUCE_MAX, strategy({ r: ['dp'] }, { carried: { set: 0, axes: TP } }), /may not meet another reduction/],
+    [REDUCE_MAX, strategy({ r: ['dp'] }, { partialOperands: { set: 0, axes: TP } }), /may not meet another reduction/],
   ];
   for (const [subject, candidate, reason] of cases) {
     const linear = subject === REDUCE_MAX ? [[0]] : [[0], [1]];

@@ -30,7 +30,7 @@ import { decodeStrategy, encodeStrategy } from '../../src/strategy/mindspore/sch
 import { placePlan } from '../../src/strategy/placed-operators.js';
 import { planOf } from '../../src/strategy/plan-of.js';
 import { GraphBuilder, llamaGraph, mlpGraph, SMALL_LLAMA } from '../search/small-graphs.js';
-import { redistributionCases } from '../sharding-propagation/random-layouts.js';
+import { reshardCases } from '../sharding-propagation/random-layouts.js';
 import { all, messages, numbers, text } from './wire.js';
 
 async function placed(graph: Graph, degrees: { dp: number; tp: number }) {
@@ -209,7 +209,7 @@ test('what is imported is what was exported', async (t) => {
 });
 
 test('layouts are device matrices and back, and flattened ones cut the same blocks', (t) => {
-  const cases = redistributionCases([
+  const cases = reshardCases([
     [1, 4],
     [2, 4],
     [4, 2],

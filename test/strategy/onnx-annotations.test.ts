@@ -23,7 +23,7 @@ import { annotationPins, editedNodes, planInModel } from '../../src/strategy/onn
 import { layoutOfSpec, readSpec, specOfLayout } from '../../src/strategy/onnx/sharding-spec.js';
 import { planToJson } from '../../src/strategy/plan-json.js';
 import { llamaGraph, mlpGraph, SMALL_LLAMA } from '../search/small-graphs.js';
-import { redistributionCases, unevenCases } from '../sharding-propagation/random-layouts.js';
+import { reshardCases, unevenCases } from '../sharding-propagation/random-layouts.js';
 import { planFor } from './planned.js';
 import { messages, numbers, text } from './wire.js';
 
@@ -39,7 +39,7 @@ test('a layout is a spec and back, pieces and padding included', (t) => {
   let pieces = 0;
   let padded = 0;
   fc.assert(
-    fc.property(fc.oneof(redistributionCases(MESHES), unevenCases(MESHES)), ({ mesh, shape, from }) => {
+    fc.property(fc.oneof(reshardCases(MESHES), unevenCases(MESHES)), ({ mesh, shape, from }) => {
       const layout: Layout = { ...from, partial: [] };
       const spec = specOfLayout('x', layout, mesh);
       if (!spec) return;

@@ -39,15 +39,15 @@ export function strategiesOf(entry: OperatorEntry, view: OperatorView, mesh: Mes
   );
   return placed
     .flatMap((placement): readonly Strategy[] => {
-      const plain: Strategy = { ...placement, carried: null, pending: { kind: 'none' } };
+      const plain: Strategy = { ...placement, partialOperands: null, pending: { kind: 'none' } };
       const used = new Set(Object.values(placement.axes).flat());
       const idle = mesh.axes
         .flatMap(({ subAxes }) => subAxes.map(({ name }) => name))
         .filter((name) => !used.has(name));
-      const carried = linear.flatMap((_, set) =>
-        idle.length > 0 ? [{ ...plain, carried: { set, axes: idle.slice(0, 1) } }] : [],
+      const partialOperandSets = linear.flatMap((_, set) =>
+        idle.length > 0 ? [{ ...plain, partialOperands: { set, axes: idle.slice(0, 1) } }] : [],
       );
-      return [plain, ...carried];
+      return [plain, ...partialOperandSets];
     })
     .flatMap((strategy) => pendingVariants(rule, strategy))
     .filter((strategy) => checkStrategy(rule, strategy, linear, mesh) === null);

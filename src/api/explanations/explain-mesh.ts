@@ -5,7 +5,7 @@ import { clustersOf } from '../../cost-model/predict-stages.js';
 import { inBuckets } from '../../partition/buckets.js';
 import { inHalves } from '../../partition/interleave.js';
 import { partition } from '../../partition/partition.js';
-import { type Explainable, redistributorOf } from '../explain.js';
+import { type Explainable, resharderOf } from '../explain.js';
 import { type AxisUse, planAxes } from '../reports/mesh-axes.js';
 
 /** The mesh axes of a plan with more than one rank: levels of their groups, their links, and bytes and seconds per step. */
@@ -19,7 +19,7 @@ export function explainMesh(plan: Explainable): readonly AxisUse[] {
       })),
     );
   }
-  const whole = partition(plan.graph, plan.assignment, redistributorOf(plan));
+  const whole = partition(plan.graph, plan.assignment, resharderOf(plan));
   // Communication that a pipeline stage hides is specific to the stage: buckets and halves do not apply to the whole graph.
   const { schedule, stages } = plan;
   const own = stages || !schedule ? whole : inHalves(inBuckets(whole, schedule), schedule.interleave);

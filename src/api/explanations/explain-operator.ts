@@ -11,7 +11,7 @@ import { tensorLayoutText } from '../../sharding-propagation/file-form.js';
 import type { Layout } from '../../sharding-propagation/layout.js';
 import type { PinSource } from '../../sharding-propagation/pin.js';
 import { namesOn } from '../../sharding-propagation/stage-meshes.js';
-import { type AxisChain, type Explainable, type ExplainedRedistribution, unknownName } from '../explain.js';
+import { type AxisChain, type Explainable, type ExplainedResharding, unknownName } from '../explain.js';
 import { sidesUnder } from './explain-layouts.js';
 import { type ExplainedTransfer, placesOfOperator, transfersOf } from './explain-stages.js';
 import {
@@ -41,7 +41,7 @@ export interface OperatorExplanation {
     readonly axes: readonly string[];
     readonly seconds: number;
   }[];
-  readonly redistributions: readonly (ExplainedRedistribution & {
+  readonly redistributions: readonly (ExplainedResharding & {
     readonly tensor: string;
     readonly side: 'operand' | 'result';
   })[];
@@ -91,7 +91,7 @@ export function explainOperator(plan: Explainable, name: string): OperatorExplan
           ]
         : [],
     ),
-    redistributions: others.redistributions(node),
+    redistributions: others.reshardings(node),
     alternatives: others.all(node),
     chains: operatorChains(plan, node, strategy, mesh),
     pins: others.pinsOf(name),

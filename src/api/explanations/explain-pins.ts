@@ -215,8 +215,8 @@ class WithinMemory {
     };
   }
 
-  private peak({ graph, cluster, redistributor }: MeshProblem, assignment: Assignment): number {
-    return memoryOf(partition(graph, assignment, redistributor), cluster).peakBytes;
+  private peak({ graph, cluster, resharder }: MeshProblem, assignment: Assignment): number {
+    return memoryOf(partition(graph, assignment, resharder), cluster).peakBytes;
   }
 }
 

@@ -17,11 +17,11 @@ import { type SearchPins, searchPins } from '../../search/pinned.js';
 import type { Layout } from '../../sharding-propagation/layout.js';
 import type { Mesh } from '../../sharding-propagation/mesh.js';
 import type { OperatorPin, PinSource } from '../../sharding-propagation/pin.js';
-import type { Redistributor } from '../../sharding-propagation/redistribution.js';
+import type { Resharder } from '../../sharding-propagation/resharding.js';
 import { namesOn } from '../../sharding-propagation/stage-meshes.js';
 import { REPLICATED, type Strategy } from '../../sharding-propagation/strategy.js';
 import { producedLayouts } from '../../strategy/produced-layouts.js';
-import { type Explainable, type ExplainedRedistribution, redistributionOf, redistributorOf } from '../explain.js';
+import { type Explainable, type ExplainedResharding, resharderOf, reshardingOf } from '../explain.js';
 import { sidesUnder } from './explain-layouts.js';
 
 export interface ExplainedStrategy {
@@ -50,7 +50,7 @@ export type RuledOut = 'roles' | 'degrees' | 'pins';
 
 /** The alternatives of the operators of one plan; data that all operators share is computed once. */
 export class OperatorAlternatives {
-  private readonly by: Redistributor;
+  private readonly by: Resharder;
   private readonly produced: ReadonlyMap<string, Layout>;
   private readonly reshards = new Map<string, Layout[]>();
   private readonly readReshards = new Map<string, Layout>();
@@ -60,7 +60,7 @@ export class OperatorAlternatives {
 
   constructor(private readonly plan: Explainable) {
     const { graph, assignment, left, pins } = plan;
-    this.by = redistributorOf(plan);
+    this.by = resharderOf(plan);
     this.produced = producedLayouts(graph, assignment);
     this.questions = operatorQuestions(graph, left?.asked);
     this.pins = searchPins(graph, pins);
@@ -113,13 +113,13 @@ export class OperatorAlternatives {
     return best && (this.priced(node, set, [best.index], () => null)[0] ?? null);
   }
 
-  redistributions(node: Node): readonly (ExplainedRedistribution & {
+  reshardings(node: Node): readonly (ExplainedResharding & {
     readonly tensor: string;
     readonly side: 'operand' | 'result';
   })[] {
     const { operands, results } = sidesUnder(this.plan.graph, node, this.strategyOf(node), this.meshOf(node));
     return this.pairs(node, operands, results).flatMap(({ tensor, side, from, to }) => {
-      const found = redistributionOf(this.plan, this.by, tensor, from, to);
+      const found = reshardingOf(this.plan, this.by, tensor, from, to);
       return found ? [{ ...found, tensor, side }] : [];
     });
   }
@@ -218,15 +218,18 @@ function rulingOut(
   };
 }
 
-function keyOf({ axes, pieces = {}, carried, pending }: Strategy): string {
+function keyOf({ axes, pieces = {}, partialOperands, pending }: Strategy): string {
   const sorted = (record: object) => Object.entries(record).sort(([a], [b]) => (a < b ? -1 : 1));
-  return JSON.stringify([sorted(axes), sorted(pieces), carried, pending]);
+  return JSON.stringify([sorted(axes), sorted(pieces), partialOperands, pending]);
 }
 
-export function explainedStrategy({ axes, pieces = {}, carried, pending }: Strategy, mesh: Mesh): ExplainedStrategy {
+export function explainedStrategy(
+  { axes, pieces = {}, partialOperands, pending }: Strategy,
+  mesh: Mesh,
+): ExplainedStrategy {
   const owed = pending.kind === 'scatter' ? `scatter onto ${pending.factor}` : pending.kind;
   const named = Object.entries(axes).map(([factor, names]) => [factor, namesOn(mesh, names)] as const);
-  return { axes: Object.fromEntries(named), pieces, carried: namesOn(mesh, carried?.axes ?? []), owed };
+  return { axes: Object.fromEntries(named), pieces, carried: namesOn(mesh, partialOperands?.axes ?? []), owed };
 }
 
 export function fragmentSeconds(fragment: Fragment, cluster: Explainable['cluster'], kind?: 'compute'): number {

@@ -5,7 +5,7 @@
 import type { Graph, Node } from '../../ir/graph.js';
 import { weightTensors } from '../../ir/of-weights.js';
 import { entryOf } from '../../ir/ops/index.js';
-import { weightProduct } from '../../sharding-propagation/annotations/weight-products.js';
+import { weightOperator } from '../../sharding-propagation/annotations/weight-operators.js';
 
 export interface WordEmbedding {
   readonly node: Node;
@@ -26,15 +26,15 @@ export function wordEmbedding(graph: Graph): WordEmbedding | null {
     const entry = entryOf(node.op, node.domain);
     const indices = entry?.indexInput === undefined ? undefined : node.inputs[entry.indexInput];
     if (typeof indices === 'string' && given.has(indices)) {
-      const product = weightProduct(graph, node, weights);
-      const size = (factor: string | null) => product?.rule.factors.get(factor ?? '')?.size ?? 1;
-      if (product?.row)
+      const weighted = weightOperator(graph, node, weights);
+      const size = (factor: string | null) => weighted?.rule.factors.get(factor ?? '')?.size ?? 1;
+      if (weighted?.row)
         found.push({
           node,
-          table: node.inputs[product.operand] ?? '',
-          vocabulary: size(product.row),
-          hidden: size(product.column),
-          rows: product.row,
+          table: node.inputs[weighted.operand] ?? '',
+          vocabulary: size(weighted.row),
+          hidden: size(weighted.column),
+          rows: weighted.row,
         });
     }
     const only = node.inputs.filter((name) => name !== null && !weights.has(name));

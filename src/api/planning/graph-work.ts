@@ -5,7 +5,7 @@
 import type { Cluster } from '../../cost-model/cluster.js';
 import { deviceLevels } from '../../cost-model/levels.js';
 import { stepPrice } from '../../cost-model/price.js';
-import { redistributionBound } from '../../cost-model/redistribution-bound.js';
+import { reshardBound } from '../../cost-model/reshard-bound.js';
 import type { PartTensors } from '../../cost-model/step/held-tensors.js';
 import { type ModelParts, readShared, readTensors, readWork } from '../../cost-model/step/read-work.js';
 import { type ModelWork, NO_WORK, type PartWork } from '../../cost-model/step/work.js';
@@ -31,8 +31,8 @@ import type { ShardedGraph } from '../../partition/sharded-graph.js';
 import { plan } from '../../search/plan.js';
 import type { Mesh } from '../../sharding-propagation/mesh.js';
 import type { Pin } from '../../sharding-propagation/pin.js';
-import { makeRedistributor, type Redistributor } from '../../sharding-propagation/redistribution.js';
-import { expertPins, productPins, streamPins, tablePins } from '../requests/parameter-pins.js';
+import { makeResharder, type Resharder } from '../../sharding-propagation/resharding.js';
+import { expertPins, matmulPins, streamPins, tablePins } from '../requests/parameter-pins.js';
 import { atOtherSamples } from './at-other-samples.js';
 
 /** The purpose that a graph's work is read for: inference, or training with a loss. */
@@ -188,7 +188,7 @@ export async function graphWork(
   const ranks = ranksOf(cluster, tp);
   const same = known && atOtherSamples(known.assignment, known.graph, graph);
   const { assignment, sharded } = same
-    ? { assignment: same, sharded: partition(graph, same, redistributorOf(same.mesh, ranks)) }
+    ? { assignment: same, sharded: partition(graph, same, resharderOf(same.mesh, ranks)) }
     : await searched(graph, tp, ranks);
   const { places, parts: ofParts } = partsOf(of);
   const works = new Map(
@@ -249,10 +249,10 @@ function ranksOf({ device }: Cluster, tp: number): Cluster {
   return { nodes: 1, perNode: tp, device, levels: deviceLevels(device, 1, tp), local: false };
 }
 
-/** The redistributor for these ranks. */
-function redistributorOf(mesh: Mesh, ranks: Cluster): Redistributor {
+/** The resharder for these ranks. */
+function resharderOf(mesh: Mesh, ranks: Cluster): Resharder {
   const price = stepPrice(ranks, mesh);
-  return makeRedistributor(mesh, price, redistributionBound(ranks, mesh, price), { allToAll: true });
+  return makeResharder(mesh, price, reshardBound(ranks, mesh, price), { allToAll: true });
 }
 
 /** Groups of the part of a state-space layer that has kernels of its own. */
@@ -273,7 +273,7 @@ async function searched(graph: Graph, tp: number, ranks: Cluster): Promise<LaidO
   const pinned = async (pins: (mesh: Mesh) => readonly Pin[]) => search(pins).catch(unlessPinned);
   const usual = (mesh: Mesh) => [...tablePins(graph, mesh), ...expertPins(graph, mesh), ...streamPins(graph, mesh)];
   const first = (await pinned(usual)) ?? (await search(() => []));
-  const whole = productPins(graph, first);
+  const whole = matmulPins(graph, first);
   const cut = whole.length === 0 ? null : await pinned((mesh) => [...usual(mesh), ...whole]);
   const { assignment, lowered } = cut ?? first;
   return { assignment, sharded: onlyStage(lowered) };

@@ -6,7 +6,7 @@ import { type Cluster, parseCluster } from '../../cost-model/cluster.js';
 import { clusterOfDescription } from '../../cost-model/cluster-file.js';
 import { clustersOf, predictStages } from '../../cost-model/predict-stages.js';
 import { priceNode, stepPrice } from '../../cost-model/price.js';
-import { redistributionBound } from '../../cost-model/redistribution-bound.js';
+import { reshardBound } from '../../cost-model/reshard-bound.js';
 import type { Graph } from '../../ir/graph.js';
 import type { Assignment } from '../../partition/assignment.js';
 import type { Liveness } from '../../partition/liveness.js';
@@ -17,7 +17,7 @@ import { prepared } from '../../partition/prepared.js';
 import type { ComputeNode, ShardedGraph } from '../../partition/sharded-graph.js';
 import type { Schedule } from '../../schedule/schedule.js';
 import { wholeFlops } from '../../search/choose-degrees.js';
-import { makeRedistributor, type Redistributor } from '../../sharding-propagation/redistribution.js';
+import { makeResharder, type Resharder } from '../../sharding-propagation/resharding.js';
 import { assignmentOf } from '../../strategy/assignment-of.js';
 import { checkFirst } from '../../strategy/first-only.js';
 import type { Plan, PlanPrediction } from '../../strategy/plan.js';
@@ -52,14 +52,14 @@ export function lowerPlan(plan: Plan, graph: Graph): LoweredPlan {
 
 /** The same for a plan whose strategies are known. */
 export function lowerAssigned(plan: Plan, assigned: AssignedPlan): LoweredPlan {
-  const { staged, assignment, redistributor } = assigned;
+  const { staged, assignment, resharder } = assigned;
   const places = planPlaces(plan, staged.graph);
   if (!staged.pipeline) {
     const whole = [{ graph: staged.graph, sharded: lowerUncut(assigned) }];
     return { lowered: asPlanned(whole, plan, places), schedule: null };
   }
   const { layout, schedule } = staged.pipeline;
-  const lowered = lowerStages(staged.graph, assignment, redistributor, layout);
+  const lowered = lowerStages(staged.graph, assignment, resharder, layout);
   checkStagePlaces(plan, staged.graph, lowered);
   return { lowered: asPlanned(lowered, plan, places), schedule };
 }
@@ -92,7 +92,7 @@ export function predictionOf(plan: Plan, graph: Graph, { lowered, schedule }: Lo
 export interface AssignedPlan {
   readonly staged: StagedGraph;
   readonly assignment: Assignment;
-  readonly redistributor: Redistributor;
+  readonly resharder: Resharder;
 }
 
 /**
@@ -103,12 +103,12 @@ export function assignedPlan(plan: Plan, graph: Graph, cluster = clusterOf(plan)
   const staged = stagedGraph(plan, graph);
   const assignment = assignmentOf(plan, staged.graph);
   const price = stepPrice(cluster, assignment.mesh);
-  const bound = redistributionBound(cluster, assignment.mesh, price);
-  const redistributor = makeRedistributor(assignment.mesh, price, bound, { allToAll: plan.allToAll !== false });
-  return { staged, assignment, redistributor };
+  const bound = reshardBound(cluster, assignment.mesh, price);
+  const resharder = makeResharder(assignment.mesh, price, bound, { allToAll: plan.allToAll !== false });
+  return { staged, assignment, resharder };
 }
 
 /** The whole graph on the mesh of a stage, as the search prices it. */
-export function lowerUncut({ staged, assignment, redistributor }: AssignedPlan): ShardedGraph {
-  return partition(staged.graph, assignment, redistributor);
+export function lowerUncut({ staged, assignment, resharder }: AssignedPlan): ShardedGraph {
+  return partition(staged.graph, assignment, resharder);
 }

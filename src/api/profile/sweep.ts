@@ -71,19 +71,20 @@ export function sweep(cores: number, quick: boolean): readonly Planned[] {
     ranks,
     timing: timingOf(subject, ranks / Math.min(ranks, cores), sizes.seconds),
   });
-  const product = (rows: number, side: number) => ({ kind: 'matmul', rows, side, operators: PRODUCTS }) as const;
-  const products = sizes.rows.flatMap((rows) =>
-    sizes.sides.map((side): MeasuredSubject => ({ ...product(rows, side), stored: true })),
+  const matmul = (rows: number, side: number) =>
+    ({ kind: 'matmul', rows, side, operators: MATMULS_PER_SEGMENT }) as const;
+  const matmuls = sizes.rows.flatMap((rows) =>
+    sizes.sides.map((side): MeasuredSubject => ({ ...matmul(rows, side), stored: true })),
   );
   const sums = sizes.adds.map((elements): MeasuredSubject => ({ kind: 'add', elements, operators: SUMS }));
   const results = sizes.results.map((elements): MeasuredSubject => ({ kind: 'wide', tensors: WIDE, elements }));
   // Subjects that are measured again on a single rank with the whole machine, and on more ranks than cores.
-  const again = [products, sums.slice(0, -1), results].flatMap((subjects) => subjects.slice(quick ? -1 : -2));
+  const again = [matmuls, sums.slice(0, -1), results].flatMap((subjects) => subjects.slice(quick ? -1 : -2));
   return [
     ...sizes.chains.map((operators) => on(busy, { kind: 'chain', operators })),
     ...results.map((subject) => on(busy, subject)),
-    ...products.map((subject) => on(busy, subject)),
-    ...sizes.packed.map(([rows, side]) => on(busy, product(rows, side))),
+    ...matmuls.map((subject) => on(busy, subject)),
+    ...sizes.packed.map(([rows, side]) => on(busy, matmul(rows, side))),
     ...sizes.adds.map((elements) => on(busy, { kind: 'add', elements, operators: 1 })),
     ...sums.map((subject) => on(busy, subject)),
     ...[...(busy > 1 ? [1] : []), crowded].flatMap((ranks) => again.map((subject) => on(ranks, subject))),
@@ -101,7 +102,7 @@ export function sweep(cores: number, quick: boolean): readonly Planned[] {
 const WIDE = 16;
 
 /** Matmuls in one segment: enough to distinguish the time of an operator from that of a segment. */
-const PRODUCTS = 4;
+const MATMULS_PER_SEGMENT = 4;
 
 /** Additions in one segment, each with its own operand: some operands are in a near cache, as in a model, and some are not. */
 const SUMS = 9;

@@ -43,8 +43,8 @@ export function bigPlan(plan: Plan, model: Graph): BigPlan {
   const assigned = assignedPlan(plan, model);
   const { staged, assignment } = assigned;
   const { graph } = staged;
-  const redistributor = recording(assigned.redistributor);
-  const { lowered, schedule } = lowerAssigned(plan, { ...assigned, redistributor });
+  const resharder = recording(assigned.resharder);
+  const { lowered, schedule } = lowerAssigned(plan, { ...assigned, resharder });
   checkFirst(plan, graph, lowered);
   checkSteps(plan, assigned, staged.pipeline?.layout, lowered);
   checkOperators(plan, graph);
@@ -55,7 +55,7 @@ export function bigPlan(plan: Plan, model: Graph): BigPlan {
     graph,
     assignment,
     lowered,
-    routes: redistributor.asked(),
+    routes: resharder.asked(),
     pipeline: staged.pipeline && schedule ? { schedule, placeOf: staged.pipeline.layout.placeOf } : null,
     entryOf: (operator) => plan.operators[leaders.operators.get(operator) ?? operator],
     kindOf: kindsOf(plan, graph, assignment),

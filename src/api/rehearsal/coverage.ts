@@ -128,18 +128,20 @@ function describeOperator(
   const node = operators.get(name) ?? makers.get(name);
   const isOutput = node !== undefined && !operators.has(name);
   const own = strategies.get(node?.group ?? '') ?? REPLICATED;
-  const { axes, carried, pieces } = own;
+  const { axes, partialOperands, pieces } = own;
   // Nothing is reduced if all axes of the reduction are lost.
   const reduced = node && own.pending.kind !== 'none' ? pendingPartial(ruleOf(viewOf(graph, node)), own) : [];
   const pending = names.axes(reduced.map(({ axis }) => axis)).length > 0 ? own.pending : REPLICATED.pending;
-  const used = [...Object.values(axes).flat(), ...(carried?.axes ?? [])];
+  const used = [...Object.values(axes).flat(), ...(partialOperands?.axes ?? [])];
   const strategy = JSON.stringify([
     Object.entries(axes)
       .map(([factor, own]) => [factor, names.axes(own)] as const)
       .filter(([, own]) => own.length > 0)
       .sort(([a], [b]) => (a < b ? -1 : 1)),
     Object.entries(pieces ?? {}).map(([factor, sizes]) => [factor, sizes.length]),
-    carried && names.axes(carried.axes).length > 0 ? [carried.set, [...names.axes(carried.axes)].sort()] : null,
+    partialOperands && names.axes(partialOperands.axes).length > 0
+      ? [partialOperands.set, [...names.axes(partialOperands.axes)].sort()]
+      : null,
     pending,
   ]);
   const { layerClass, operator } = names.leader(names.operator(node?.name ?? name));

@@ -75,12 +75,12 @@ export function mappedEntry(
     const cuts = sizes.map((_, index) => shards(`${factor}.${index}`));
     return [factor, solved(sizes, cuts, rule.factors.get(factor)?.size ?? 1, pairs)] as const;
   });
-  const carried = partial ? { ...partial, axes: axes(partial.axes) } : undefined;
+  const partialOperands = partial ? { ...partial, axes: axes(partial.axes) } : undefined;
   const made = {
     ...rest,
     strategy,
     ...(mapped.length > 0 ? { pieces: Object.fromEntries(mapped) } : {}),
-    ...(carried && carried.axes.length > 0 ? { partial: carried } : {}),
+    ...(partialOperands && partialOperands.axes.length > 0 ? { partial: partialOperands } : {}),
   };
   // Nothing is reduced if all axes of the reduction are lost.
   const isPending = reduction && pendingPartial(rule, { ...REPLICATED, axes: strategy, ...pieced(made) }).length > 0;

@@ -151,9 +151,9 @@ function ordersIn(lowered: readonly LoweredStage[], strategies: readonly Strateg
     if (order.length > 0) found.set(order.join(), order);
   };
   const layouts = new Set<Layout>();
-  for (const { axes, carried } of strategies) {
+  for (const { axes, partialOperands } of strategies) {
     for (const order of Object.values(axes)) add(order);
-    if (carried) add([...carried.axes].sort());
+    if (partialOperands) add([...partialOperands.axes].sort());
   }
   for (const { sharded } of lowered) {
     for (const { layout, varying } of sharded.tensors.values()) {

@@ -168,7 +168,7 @@ function assignedTo(
       if (phase === 'recompute') return [];
       const { strategy, pieces, partial, reduction } = operators[name] as PlanOperator;
       const pending = reduction ?? { kind: 'none' };
-      return [[group, { axes: strategy, ...(pieces ? { pieces } : {}), carried: partial ?? null, pending }]];
+      return [[group, { axes: strategy, ...(pieces ? { pieces } : {}), partialOperands: partial ?? null, pending }]];
     }),
   );
   const inputs = new Map(

@@ -12,11 +12,11 @@ import type { AssignedPlan } from '../planning/lower-plan.js';
 /** @throws AutoparError (input) `plan-contradicts-itself` with both */
 export function checkSteps(
   { redistributions }: Plan,
-  { staged: { graph }, assignment, redistributor }: AssignedPlan,
+  { staged: { graph }, assignment, resharder }: AssignedPlan,
   layout: PipelineLayout | undefined,
   lowered: readonly LoweredStage[],
 ): void {
-  const steps = servedOpTexts(reshardOpTexts(graph, assignment, redistributor, layout), assignment, lowered);
+  const steps = servedOpTexts(reshardOpTexts(graph, assignment, resharder, layout), assignment, lowered);
   for (const [index, { tensor, readers }] of assignment.sharedReshards.entries()) {
     const texts = readers.map(readerText);
     const own = Object.hasOwn(redistributions, tensor) ? redistributions[tensor] : undefined;

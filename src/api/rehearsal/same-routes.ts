@@ -4,12 +4,12 @@
  */
 import type { Layout } from '../../sharding-propagation/layout.js';
 import { layoutKey, sameBlocks } from '../../sharding-propagation/layout.js';
-import type { Redistributor } from '../../sharding-propagation/redistribution.js';
 import type { ReshardOp } from '../../sharding-propagation/reshard-op.js';
+import type { Resharder } from '../../sharding-propagation/resharding.js';
 import { mappedLayout, type SizePairs, Unmapped } from './mapped-layouts.js';
 import type { ReducedMesh } from './reduced-mesh.js';
 
-/** A request to a redistributor, with the steps that it returned. */
+/** A request to a resharder, with the steps that it returned. */
 export interface AskedRoute {
   readonly shape: readonly number[];
   readonly elementBits: number;
@@ -18,15 +18,13 @@ export interface AskedRoute {
   readonly steps: readonly ReshardOp[];
 }
 
-/** A redistributor that records the routes it was asked for. */
-export function recording(
-  redistributor: Redistributor,
-): Redistributor & { readonly asked: () => readonly AskedRoute[] } {
+/** A resharder that records the routes it was asked for. */
+export function recording(resharder: Resharder): Resharder & { readonly asked: () => readonly AskedRoute[] } {
   const asked = new Map<string, AskedRoute>();
   return {
-    cost: redistributor.cost,
+    cost: resharder.cost,
     steps: (from, to, shape, elementBits) => {
-      const steps = redistributor.steps(from, to, shape, elementBits);
+      const steps = resharder.steps(from, to, shape, elementBits);
       asked.set(routeKey(from, to, shape), { shape, elementBits, from, to, steps });
       return steps;
     },
@@ -35,7 +33,7 @@ export function recording(
 }
 
 /**
- * The redistributor of a rehearsal: the routes of the plan where it has them, else the cheapest.
+ * The resharder of a rehearsal: the routes of the plan where it has them, else the cheapest.
  * @param shapesOf for each shape in the plan's model, as text: the shapes of its tensors in the rehearsal
  */
 export function sameRoutes(
@@ -43,8 +41,8 @@ export function sameRoutes(
   shapesOf: ReadonlyMap<string, ReadonlyMap<string, readonly number[]>>,
   mesh: ReducedMesh,
   pairs: SizePairs,
-  otherwise: Redistributor,
-): Redistributor {
+  otherwise: Resharder,
+): Resharder {
   const routes = new Map<string, readonly ReshardOp[]>();
   for (const route of asked)
     for (const shape of (shapesOf.get(route.shape.join()) ?? new Map<string, readonly number[]>()).values())

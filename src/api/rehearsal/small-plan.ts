@@ -124,8 +124,8 @@ async function attempted(
   const plan = planFromJson(planToJson(reducedPlan(big, small)), 'the plan of the rehearsal');
   const assigned = assignedPlan(plan, made.planned.graph, clusterOf(big.plan));
   const shapes = shapesIn(big.graph, staged.graph, same);
-  const redistributor = sameRoutes(big.routes, shapes, mesh, pairs, assigned.redistributor);
-  const { lowered, schedule } = lowerAssigned(plan, { ...assigned, redistributor });
+  const resharder = sameRoutes(big.routes, shapes, mesh, pairs, assigned.resharder);
+  const { lowered, schedule } = lowerAssigned(plan, { ...assigned, resharder });
   const values = async (imported: ImportedModel) => withRandomWeights(imported, seed, signal);
   const planned = await values(made.planned);
   const whole = made.whole === made.planned ? planned : await values(made.whole);

@@ -23,8 +23,8 @@ import { type PeakMemory, peakMemory } from './peak-memory.js';
 import {
   type Communication,
   communicationOf,
-  type HeavyOperator,
-  heaviestOf,
+  type ExpensiveOperator,
+  mostExpensiveOperators,
   type OperatorClass,
   operatorClassesOf,
 } from './report.js';
@@ -45,7 +45,7 @@ export interface PlanSummary {
   readonly kept: KeptState | null;
   /** Memory and traffic of a parameter server; null if all ranks update. */
   readonly server: Server | null;
-  readonly heaviest: readonly HeavyOperator[];
+  readonly heaviest: readonly ExpensiveOperator[];
   readonly communication: readonly Communication[];
   /** Per stage, the memory of a rank at its peak, with the largest tensors. */
   readonly memory: readonly PeakMemory[];
@@ -66,7 +66,7 @@ export interface PlanDetails {
 }
 
 /** Operators of equal layers with the reasons for their strategy: two reasons if only some of them are pinned. */
-export interface ExplainedClass extends HeavyOperator {
+export interface ExplainedClass extends ExpensiveOperator {
   readonly why: readonly OperatorReason[];
 }
 
@@ -92,7 +92,7 @@ export function summaryOf(summarised: Summarised): PlanSummary {
     memoryBytes: memory ?? (cluster.local ? null : cluster.device.memoryBytes),
     kept: keptByRanks(lowering.lowered, plan),
     server: serverOf(lowering, plan, cluster),
-    heaviest: heaviestOf(lowering.lowered, assignment, cluster, like),
+    heaviest: mostExpensiveOperators(lowering.lowered, assignment, cluster, like),
     communication: communicationOf(lowering.lowered, cluster, like),
     memory: peakMemory(lowering, cluster, NAMED),
     details: async () => ({

@@ -19,7 +19,7 @@ import type { Strategy } from '../../sharding-propagation/strategy.js';
 import { sidesUnder } from '../explanations/explain-layouts.js';
 import { fileTensors } from '../models/file-tensors.js';
 
-export interface HeavyOperator {
+export interface ExpensiveOperator {
   readonly operator: string;
   /** Operators of equal layers on the same stage that this one stands for, itself included. */
   readonly count: number;
@@ -52,19 +52,19 @@ export type LikeOperators = ReadonlyMap<string, string>;
 
 /** Operators of equal layers on one stage. */
 export interface OperatorClass {
-  readonly row: HeavyOperator;
+  readonly row: ExpensiveOperator;
   /** The operator that the row names comes first. */
   readonly operators: ReadonlySet<string>;
 }
 
 /** The operators that a rank spends most time on, most expensive first; those of equal layers on a stage are one. */
-export function heaviestOf(
+export function mostExpensiveOperators(
   lowered: readonly LoweredStage[],
   assignment: Assignment,
   cluster: Cluster,
   like: LikeOperators = new Map(),
   most = 8,
-): readonly HeavyOperator[] {
+): readonly ExpensiveOperator[] {
   return operatorClassesOf(lowered, assignment, cluster, like, most).map(({ row }) => row);
 }
 
@@ -78,14 +78,14 @@ export function operatorClassesOf(
 ): readonly OperatorClass[] {
   const clusters = clustersOf(lowered, cluster);
   const all = lowered.flatMap((stage, index) =>
-    heaviestOfStage(stage, assignment, clusters[index] as Cluster, like, most),
+    mostExpensiveOfStage(stage, assignment, clusters[index] as Cluster, like, most),
   );
   return all
     .sort(({ row: a }, { row: b }) => b.seconds - a.seconds || (a.operator < b.operator ? -1 : 1))
     .slice(0, most);
 }
 
-function heaviestOfStage(
+function mostExpensiveOfStage(
   { graph, sharded }: LoweredStage,
   assignment: Assignment,
   cluster: Cluster,
@@ -111,8 +111,8 @@ function heaviestOfStage(
     const tensor = name === null ? undefined : sharded.tensors.get(name);
     return tensor ? fileLayout(tensor.layout, fileOf.get(name ?? '') ?? null) : null;
   };
-  const heaviest = [...seconds].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).slice(0, most);
-  return heaviest.map(([leader, time]) => {
+  const mostExpensive = [...seconds].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).slice(0, most);
+  return mostExpensive.map(([leader, time]) => {
     // A later stage does not contain the first layer of a class.
     const members = alike.get(leader) ?? new Set([leader]);
     const [operator = leader] = members;

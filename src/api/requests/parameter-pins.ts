@@ -144,7 +144,7 @@ function neededWhole(graph: Graph): ReadonlyMap<Node, readonly string[]> {
  * If a forward matmul reads a shard of a parameter, the parameter is pinned to that layout where another layout in backward had
  * replicated it: replication too costs one micro-batch nothing, but memory, reductions and updates on every rank.
  */
-export function productPins(
+export function matmulPins(
   graph: Graph,
   { assignment, lowered }: Pick<PlanResult, 'assignment' | 'lowered'>,
 ): readonly Pin[] {

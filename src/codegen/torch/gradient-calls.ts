@@ -41,7 +41,7 @@ export function gradientCalls(
     const members = new Set(own);
     const made = new Set(own.flatMap(resultsOf));
     const given = own.flatMap(readsOf).filter((name) => !made.has(name) && !inline.has(name));
-    const known = new Set([gradient.slope, ...gradient.operands.map(({ tensor }) => tensor)]);
+    const known = new Set([gradient.resultGradient, ...gradient.operands.map(({ tensor }) => tensor)]);
     const gradients = gradient.operands.map((operand) => operand.gradient);
     const left = [...made].filter((name) => isRead(name, members));
     const isWhole = given.every((name) => known.has(name)) && left.every((name) => gradients.includes(name));
@@ -60,7 +60,7 @@ export function gradientCalls(
 
 /** Whether the gradients have the types of their operands, and all is in the device's memory, on every rank. */
 function isOnDevice(
-  { operands, slope }: LocalGradient,
+  { operands, resultGradient }: LocalGradient,
   wanted: readonly number[],
   sharded: TorchTensors['sharded'],
 ): boolean {
@@ -69,7 +69,7 @@ function isOnDevice(
     return tensor === undefined || (tensor.place === undefined && tensor.first === undefined);
   };
   return (
-    isThere(slope) &&
+    isThere(resultGradient) &&
     operands.every(({ tensor, gradient }) => isThere(tensor) && isThere(gradient)) &&
     wanted.every((index) => {
       const { type, gradient } = operands[index] ?? {};
@@ -91,15 +91,15 @@ export function callText(
   sharded: TorchTensors['sharded'],
   read: (tensor: string) => string,
 ): string {
-  const { operands, result, slope } = gradient;
+  const { operands, result, resultGradient } = gradient;
   const others = [...operands.keys()].filter((index) => operands[index]?.type && !wanted.includes(index));
   const order = [...wanted, ...others];
   const text = functionText(gradient, (index) => LETTERS[order.indexOf(index)] as string);
-  const cast = tensorOf(sharded, slope).dtype === result.dtype ? '' : `.to(${dtypeText(result.dtype)})`;
+  const cast = tensorOf(sharded, resultGradient).dtype === result.dtype ? '' : `.to(${dtypeText(result.dtype)})`;
   const texts = order.map((index) => operandText(operands[index], read));
   const own = texts.slice(0, wanted.length);
   const given = [
-    `${read(slope)}${cast}`,
+    `${read(resultGradient)}${cast}`,
     `(${own.join(', ')}${own.length === 1 ? ',' : ''})`,
     ...texts.slice(own.length),
   ];

@@ -3,7 +3,7 @@
  * runs it. The model's name, the number of layers, stages, schedules, ZeRO, recomputation and the speed of devices and links
  * are not among them.
  */
-import type { ProductPrecision, StepConfiguration } from '../step/configuration.js';
+import type { MatmulPrecision, StepConfiguration } from '../step/configuration.js';
 import type { SoftwareName } from '../step/constants.js';
 import { flopsOf } from '../step/model-flops.js';
 import type { PartWork } from '../step/work.js';
@@ -11,7 +11,7 @@ import type { PartWork } from '../step/work.js';
 /** One micro-batch of a layer's forward on one rank. */
 export interface LayerShape {
   readonly software: SoftwareName;
-  readonly precision: ProductPrecision;
+  readonly precision: MatmulPrecision;
   readonly attention: StepConfiguration['attention'];
   readonly tpSequence: boolean;
   readonly tp: number;
@@ -82,4 +82,4 @@ function coordinates({ tp, sp, ep, tokens, products, scores }: LayerShape): read
 const SAME = 1e-6;
 
 /** Bits of a number in matmuls: fp16 and bf16 run on the same units. */
-const WIDTHS: Readonly<Record<ProductPrecision, number>> = { fp32: 32, bf16: 16, fp16: 16, fp8: 8, fp4: 4 };
+const WIDTHS: Readonly<Record<MatmulPrecision, number>> = { fp32: 32, bf16: 16, fp16: 16, fp8: 8, fp4: 4 };

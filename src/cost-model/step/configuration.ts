@@ -35,7 +35,7 @@ export const PIPELINE_SCHEDULES = [
 export type PipelineSchedule = (typeof PIPELINE_SCHEDULES)[number];
 
 /** Formats of matmuls. */
-export type ProductPrecision = 'fp32' | 'bf16' | 'fp16' | 'fp8' | 'fp4';
+export type MatmulPrecision = 'fp32' | 'bf16' | 'fp16' | 'fp8' | 'fp4';
 
 export interface StepConfiguration {
   readonly degrees: Degrees;
@@ -67,7 +67,7 @@ export interface StepConfiguration {
   readonly attention: 'fused' | 'portable' | 'early' | 'parts';
   /** Attention in parts whose softmax is written operator by operator: scale, mask and casts are kernels of their own. */
   readonly plainSoftmax?: boolean;
-  readonly precision: ProductPrecision;
+  readonly precision: MatmulPrecision;
   readonly software: SoftwareName;
   /**
    * A program that is written for the step runs in this software's kernels, but with three differences. Its experts' matmuls are
@@ -94,7 +94,7 @@ export interface StepConfiguration {
  * Bytes per element in which software adds up and reduces gradients by default: Megatron makes those of bf16 fp32, and
  * leaves its recipes for 8 and 4 bits, and other software all of them, at 16 bits.
  */
-export function usualGradientBytes(precision: ProductPrecision, software: SoftwareName): number {
+export function usualGradientBytes(precision: MatmulPrecision, software: SoftwareName): number {
   if (precision === 'fp32') return 4;
   return precision === 'bf16' && software.startsWith('megatron') ? 4 : 2;
 }

@@ -22,14 +22,14 @@ export interface ExpertRoutes {
 /** Routes of every matmul with a weight per expert in an unsharded graph. */
 export function expertRoutes(index: GraphIndex): ExpertRoutes {
   const { graph } = index;
-  const products = graph.nodes.filter((node) => node.phase === 'forward' && stackOf(graph, node) !== null);
+  const matmuls = graph.nodes.filter((node) => node.phase === 'forward' && stackOf(graph, node) !== null);
   const routed = new Map<string, number>();
   const around = new Set<string>();
-  if (products.length === 0) return { routed, around, chosen: 1 };
-  const known = new Set(products);
+  if (matmuls.length === 0) return { routed, around, chosen: 1 };
+  const known = new Set(matmuls);
   const received = new Set<string>();
   let chosen = 1;
-  for (const node of products) {
+  for (const node of matmuls) {
     const [data, result] = [stackOf(graph, node)?.data, node.outputs[0]];
     if (!data || !result) continue;
     const shape = typeOf(graph, result).shape;
@@ -50,7 +50,7 @@ export function expertRoutes(index: GraphIndex): ExpertRoutes {
     for (const group of after.groups) around.add(group);
     routed.set(node.group, width);
   }
-  const counts = new Set(products.map((node) => stackOf(graph, node)?.count));
+  const counts = new Set(matmuls.map((node) => stackOf(graph, node)?.count));
   for (const node of graph.nodes) if (isRouter(node, graph, counts)) around.add(node.group);
   return { routed, around, chosen };
 }
@@ -76,14 +76,14 @@ function isRouter({ phase, op, domain, inputs, outputs }: Node, graph: Graph, co
 function originOf(
   data: string,
   { makers }: GraphIndex,
-  products: ReadonlySet<Node>,
+  matmuls: ReadonlySet<Node>,
   isOfStack: (name: string) => boolean,
 ): string | null {
   let origin = data;
   const seen = new Set([data]);
   for (const tensor of seen) {
     const maker = makers.get(tensor);
-    if (maker && products.has(maker)) return null;
+    if (maker && matmuls.has(maker)) return null;
     const before = (maker?.inputs ?? []).filter((name): name is string => name !== null && isOfStack(name));
     if (before.length === 0) origin = tensor;
     for (const name of before) seen.add(name);
@@ -97,7 +97,7 @@ function originOf(
 function workedOn(
   result: string,
   { readers }: GraphIndex,
-  products: ReadonlySet<Node>,
+  matmuls: ReadonlySet<Node>,
   isOfStack: (name: string) => boolean,
 ): { readonly groups: readonly string[]; readonly isInside: boolean } {
   const groups: string[] = [];
@@ -106,9 +106,9 @@ function workedOn(
   for (const tensor of seen)
     for (const reader of readers.get(tensor) ?? []) {
       if (reader.phase !== 'forward') continue;
-      isInside ||= products.has(reader);
+      isInside ||= matmuls.has(reader);
       const given = reader.outputs.filter((output): output is string => output !== null && isOfStack(output));
-      if (given.length === 0 || products.has(reader)) continue;
+      if (given.length === 0 || matmuls.has(reader)) continue;
       groups.push(reader.group);
       for (const output of given) seen.add(output);
     }

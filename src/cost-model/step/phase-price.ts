@@ -168,8 +168,8 @@ export class PhasePricing {
     if (recompute === 'full') return this.phase(part.forward);
     if (recompute === 'selective') return this.phase(part.forward.filter(({ kind }) => kind === 'attention'));
     // Every second matmul and all element-wise work (torch's selective checkpointing by operator); attention is saved.
-    const products = this.phase(part.forward.filter(({ kind }) => kind === 'matmul'));
-    return plus(this.phase(part.forward.filter(({ kind }) => kind === 'memory')), products, 0.5);
+    const matmuls = this.phase(part.forward.filter(({ kind }) => kind === 'matmul'));
+    return plus(this.phase(part.forward.filter(({ kind }) => kind === 'memory')), matmuls, 0.5);
   }
 
   /**

@@ -18,8 +18,8 @@ import {
   type ShardedNode,
 } from '../../partition/sharded-graph.js';
 import { liveTensors } from './live-tensors.js';
+import { matmuls, matmulsWithin } from './matmul-work.js';
 import { chainTraffic, isRepeated, traffic } from './memory-traffic.js';
-import { products, productsWithin } from './product-work.js';
 import { isView, type PassPhase, phaseOf, StepGraph } from './step-graph.js';
 import { type ModelWork, NO_WORK, type PartWork, type StepWork } from './work.js';
 
@@ -159,7 +159,7 @@ interface Kernel {
 }
 
 /** Families that may be lowered to matmuls beside other work: attention in parts, recurrent cells. */
-const WITH_PRODUCTS: ReadonlySet<OperatorFamily> = new Set(['attention', 'recurrent']);
+const WITH_MATMULS: ReadonlySet<OperatorFamily> = new Set(['attention', 'recurrent']);
 
 /** Families whose groups are one kernel that reads and writes. */
 const MOVES: ReadonlySet<OperatorFamily> = new Set(['view']);
@@ -192,14 +192,14 @@ function* kernels(graph: StepGraph, inScan: InScan): Generator<Kernel> {
       for (const { dtype: _, ...work } of attention)
         yield { group, phase, work: { kind: 'attention', ...onHeads(work, graph, group) } };
     else if (family === 'contraction' || (family === 'convolution' && !isDepthwise(graph, group)))
-      for (const product of products(graph, group, phase, computes)) {
-        const work: StepWork = inScan(group) ? { ...product, wide: true } : product;
+      for (const matmul of matmuls(graph, group, phase, computes)) {
+        const work: StepWork = inScan(group) ? { ...matmul, wide: true } : matmul;
         yield { group, phase, work };
         if (phase === 'forward' && inScan(group)) yield { group, phase: 'backward', work };
       }
     else if (!MOVES.has(family) && !inScan(group) && !sumsWeightGradients(graph, group, computes)) {
-      if (WITH_PRODUCTS.has(family))
-        for (const work of productsWithin(graph, group, phase, computes)) yield { group, phase, work };
+      if (WITH_MATMULS.has(family))
+        for (const work of matmulsWithin(graph, group, phase, computes)) yield { group, phase, work };
       const elements = chained.get(key) ?? traffic(graph, computes);
       if (elements > 0)
         yield {

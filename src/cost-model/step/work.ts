@@ -3,11 +3,11 @@
  * as a list of kernels and collectives. Read off the sharded graph of the training step; knows shapes, and no times.
  */
 import type { AttentionWork as AttentionSizes } from '../../partition/kernels.js';
-import type { ProductSizes } from '../kernel-price.js';
+import type { MatmulSizes } from '../kernel-price.js';
 import type { CollectiveKind } from '../levels.js';
 
 /** A matmul. */
-export interface MatmulWork extends ProductSizes {
+export interface MatmulWork extends MatmulSizes {
   readonly kind: 'matmul';
   /** Whether the batched matmuls are experts', each with tokens of its own. */
   readonly experts: boolean;

@@ -201,10 +201,12 @@ function rowsOf(write: LossWriter, output: string, labels: string, classAxis: nu
   const exact = write.cast(output, dtype);
   const perm = [...shape.keys()].filter((axis) => axis !== classAxis).concat(classAxis);
   const last = classAxis === shape.length - 1;
-  const turned = last ? exact : write.node('Transpose', [exact], { dtype, shape: [...labelShape, classes] }, { perm });
-  if (shape.length === 2) return [turned, labels];
+  const transposed = last
+    ? exact
+    : write.node('Transpose', [exact], { dtype, shape: [...labelShape, classes] }, { perm });
+  if (shape.length === 2) return [transposed, labels];
   return [
-    write.node('Reshape', [turned], { dtype, shape: [rows, classes] }, { shape: [rows, classes] }),
+    write.node('Reshape', [transposed], { dtype, shape: [rows, classes] }, { shape: [rows, classes] }),
     write.node('Reshape', [labels], { dtype: 'int64', shape: [rows] }, { shape: [rows] }),
   ];
 }

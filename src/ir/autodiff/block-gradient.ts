@@ -58,10 +58,10 @@ function withSink(
   rows: SavedRows,
 ): BlockGradient {
   const place = node.inputs.indexOf(rows.sink);
-  const [slope] = results;
-  if (!wanted[place] || !slope) return block;
+  const [resultGradient] = results;
+  if (!wanted[place] || !resultGradient) return block;
   const near: Node = { ...node, phase: 'backward-weight', forward: node.name };
-  const made = sinkGradient(rows, slope, new Map([...tensors, ...block.tensors]), near);
+  const made = sinkGradient(rows, resultGradient, new Map([...tensors, ...block.tensors]), near);
   return {
     ...block,
     nodes: [...block.nodes, ...made.nodes],
@@ -117,11 +117,11 @@ function asBlock(
   kind: string,
   name: string,
   made: Pieces,
-  slopes: ReadonlyMap<string, string>,
+  gradientOf: ReadonlyMap<string, string>,
   rows: SavedRows | null,
 ): BlockGradient {
   const all = made.tensors;
-  const found = node.inputs.map((input, operand) => (wanted[operand] ? (slopes.get(input ?? '') ?? null) : null));
+  const found = node.inputs.map((input, operand) => (wanted[operand] ? (gradientOf.get(input ?? '') ?? null) : null));
   const ends = new Set(found.filter((tensor) => tensor !== null));
   const { layer, module } = node;
   const place = { layer, module, phase: 'backward-weight' as const, forward: node.name };

@@ -91,15 +91,15 @@ export class LossWriter {
     const { dtype } = this.typeOf(loss);
     const once = { domain: '', module: ['loss'], layer: null, phase: 'update', forward: null, body: null } as const;
     const quotient = sums.dtype === dtype ? loss : this.name('loss/quotient', sums);
-    const [name, turned] = [this.unusedNode(`${loss}/mean`), this.unusedNode(`${loss}/cast`)];
+    const [name, cast] = [this.unusedNode(`${loss}/mean`), this.unusedNode(`${loss}/cast`)];
     const inputs = [numerator, denominator];
     this.nodes.push({ ...once, name, group: name, op: 'Div', attributes: {}, inputs, outputs: [quotient] });
     if (quotient === loss) return;
     const attributes = { to: onnxOfDtype(dtype) };
     this.nodes.push({
       ...once,
-      name: turned,
-      group: turned,
+      name: cast,
+      group: cast,
       op: 'Cast',
       attributes,
       inputs: [quotient],

@@ -153,9 +153,9 @@ const NUMBER: TensorType = { dtype: 'int64', shape: [1] };
 function checkApart(graph: Graph, node: Node, marks: DimensionMarks, loss: string, samples: number): void {
   const isInside = ({ size, samples: step = 1 }: DimensionMark) =>
     step * size <= samples && samples % (step * size) === 0;
-  const carried = [...marks.factorMarks(node)].flatMap(([name, mark]) => (isInside(mark) ? [] : [name]));
+  const crossing = [...marks.factorMarks(node)].flatMap(([name, mark]) => (isInside(mark) ? [] : [name]));
   const isCut = marks.conflicts.includes(node.name);
-  if (carried.length === 0 && node.outputs[0] === loss)
+  if (crossing.length === 0 && node.outputs[0] === loss)
     throw new AutoparError(
       'mixes-samples',
       'input',
@@ -163,12 +163,12 @@ function checkApart(graph: Graph, node: Node, marks: DimensionMarks, loss: strin
       { node: node.name },
       'train with --micro-batches 1',
     );
-  if (carried.length === 0 && !isCut) return;
+  if (crossing.length === 0 && !isCut) return;
   const rule = ruleOf(viewOf(graph, node));
   const addsUp = node.outputs[0] === loss;
   const mixing = isCut
     ? 'the batch cannot be followed through it'
-    : carried
+    : crossing
         .map((name) => mixes(rule, name) ?? (addsUp || staysIn(rule, name) ? undefined : 'it sums them up'))
         .find(Boolean);
   if (!mixing) return;

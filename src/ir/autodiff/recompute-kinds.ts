@@ -30,15 +30,15 @@ export function operatorsOfKind(
   if (kind === 'full' || kind === 'stage') return namesOf(own);
   const inner = innerAttention(graph, own);
   if (kind === 'selective') return namesOf([...own.filter(isAttention), ...inner]);
-  const products = new Map<string | null, number>();
+  const matmuls = new Map<string | null, number>();
   return namesOf(
     own.filter((node) => {
       const family = familyOf(node);
       if (inner.has(node)) return true;
       if (family === 'attention' || family === 'recurrent') return false;
-      if (!isProduct(node)) return true;
-      const count = (products.get(node.layer) ?? 0) + 1;
-      products.set(node.layer, count);
+      if (!isMatmul(node)) return true;
+      const count = (matmuls.get(node.layer) ?? 0) + 1;
+      matmuls.set(node.layer, count);
       return count % 2 === 0;
     }),
   );
@@ -56,7 +56,7 @@ function isAttention(node: Node): boolean {
   return familyOf(node) === 'attention';
 }
 
-function isProduct(node: Node): boolean {
+function isMatmul(node: Node): boolean {
   const family = familyOf(node);
   return family === 'contraction' || family === 'convolution';
 }
@@ -70,17 +70,17 @@ function innerAttention(graph: Graph, nodes: readonly Node[]): ReadonlySet<Node>
   const readers = new Map<string | null, Node[]>();
   for (const node of nodes)
     for (const name of new Set(node.inputs)) readers.set(name, [...(readers.get(name) ?? []), node]);
-  const ofActivations = (node: Node) => isProduct(node) && !node.inputs.some((name) => name && graph.weights.has(name));
+  const ofActivations = (node: Node) => isMatmul(node) && !node.inputs.some((name) => name && graph.weights.has(name));
   /** Operators from a Softmax to the matmuls of activations on one side of it, these included; empty where there are none. */
   const reach = (from: Node, next: (node: Node) => readonly Node[]): readonly Node[] => {
     const found = new Set<Node>();
     const waiting = [...next(from)];
     for (let node = waiting.pop(); node; node = waiting.pop()) {
-      if (found.has(node) || (isProduct(node) && !ofActivations(node))) continue;
+      if (found.has(node) || (isMatmul(node) && !ofActivations(node))) continue;
       found.add(node);
-      if (!isProduct(node)) waiting.push(...next(node));
+      if (!isMatmul(node)) waiting.push(...next(node));
     }
-    return [...found].some(isProduct) ? [...found] : [];
+    return [...found].some(isMatmul) ? [...found] : [];
   };
   const before = (node: Node) => node.inputs.flatMap((name) => makers.get(name) ?? []);
   const after = (node: Node) => node.outputs.flatMap((name) => (name === null ? [] : (readers.get(name) ?? [])));

@@ -101,16 +101,20 @@ export function savedRows(node: Node, body: Graph, name: string): SavedRows | nu
   };
 }
 
-/** The gradient of the scores from that of the probabilities; `slope` is the tensor with the gradient of the block's result. */
-export function rowsGradient(view: GradientView, { result }: SavedRows, slope: string | null): WrittenOperators {
+/** The gradient of the scores from that of the probabilities; the tensor `resultGradient` is that of the block's result. */
+export function rowsGradient(
+  view: GradientView,
+  { result }: SavedRows,
+  resultGradient: string | null,
+): WrittenOperators {
   const write = new OperatorGradient(view, ruleOf(view));
   const type = write.sumType;
   const at = write.on(type);
   const own = view.outputs[0]?.dtype ?? type;
   const [y, g] = [write.inType('out0', own, type), write.inType('grad0', own, type)];
   const product =
-    result && slope !== null
-      ? at.mul(write.inType(result.name, result.dtype, type), write.inType(slope, result.dtype, type))
+    result && resultGradient !== null
+      ? at.mul(write.inType(result.name, result.dtype, type), write.inType(resultGradient, result.dtype, type))
       : at.mul(y, g);
   const sum = write.add('ReduceSum', [product], { axes: [-1], keepdims: 1 });
   write.become(0, at.mul(y, at.sub(g, sum)), type);
@@ -154,7 +158,7 @@ export function withoutSoftmax({ nodes, ...given }: Pieces, rows: SavedRows): Pi
 }
 
 /**
- * The gradient of a sink, from that of the result (`slope`): the share of each row that it takes from the keys,
+ * The gradient of a sink, from that of the result (`resultGradient`): the share of each row that it takes from the keys,
  *
  *     d sink = −Σ exp(sink − m) · r · D      over the rows that it is a score of
  *
@@ -162,7 +166,7 @@ export function withoutSoftmax({ nodes, ...given }: Pieces, rows: SavedRows): Pi
  */
 export function sinkGradient(
   { forward, sink, max, share, result, type: own }: SavedRows,
-  slope: string,
+  resultGradient: string,
   known: ReadonlyMap<string, TensorType>,
   near: Node,
 ): { readonly nodes: readonly Node[]; readonly tensors: ReadonlyMap<string, TensorType>; readonly gradient: string } {
@@ -178,9 +182,9 @@ export function sinkGradient(
   };
   const fine = (name: string) =>
     typed(name).dtype === type ? name : write('Cast', [name], type, typed(name).shape, { to: onnxOfDtype(type) });
-  const [output, seed] = [fine(result?.name ?? ''), fine(slope)];
+  const [output, seed] = [fine(result?.name ?? ''), fine(resultGradient)];
   const features = { axes: [shape.length - 1], keepdims: 1 };
-  const product = write('Mul', [output, seed], type, typed(slope).shape);
+  const product = write('Mul', [output, seed], type, typed(resultGradient).shape);
   const sum = write('ReduceSum', [product], type, shape, features);
   const down = write('Sub', [sink ?? '', max], own, shape);
   const power = write(
@@ -192,8 +196,8 @@ export function sinkGradient(
   const taken = write('Mul', [write('Mul', [power, share], type, shape), sum], type, shape);
   const axes = shape.flatMap((size, axis) => (size !== wanted[axis] ? [axis] : []));
   const whole = axes.length === 0 ? taken : write('ReduceSum', [taken], type, wanted, { axes, keepdims: 1 });
-  const slopeOfSink = write('Neg', [whole], type, wanted);
-  const gradient = type === own ? slopeOfSink : write('Cast', [slopeOfSink], own, wanted, { to: onnxOfDtype(own) });
+  const wideGradient = write('Neg', [whole], type, wanted);
+  const gradient = type === own ? wideGradient : write('Cast', [wideGradient], own, wanted, { to: onnxOfDtype(own) });
   return { nodes, tensors: new Map([...tensors].filter(([name]) => !known.has(name))), gradient };
 }
 

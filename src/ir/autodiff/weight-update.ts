@@ -91,12 +91,12 @@ function descend({ write, owner, options, item }: WeightUpdate, wide: Wide): voi
   const before = momentum === 0 ? null : wide.zeros('momentum');
   wide.block(before === null ? [item.gradient] : [item.gradient, before], () => {
     const [weight, gradient] = [wide.weight(), wide.gradient()];
-    const slope = decay === 0 ? gradient : apply('Add', gradient, times(weight, decay));
-    let direction = slope;
+    const adjusted = decay === 0 ? gradient : apply('Add', gradient, times(weight, decay));
+    let direction = adjusted;
     if (before !== null) {
-      const now = apply('Add', times(before, momentum), slope);
+      const now = apply('Add', times(before, momentum), adjusted);
       write.pair(before, now, owner);
-      direction = nesterov ? apply('Add', slope, times(now, momentum)) : now;
+      direction = nesterov ? apply('Add', adjusted, times(now, momentum)) : now;
     }
     wide.become(apply('Sub', weight, apply('Mul', direction, wide.rate)));
     return [];
@@ -116,9 +116,9 @@ function adam(update: WeightUpdate, wide: Wide): void {
   const left = isApart && decay !== 0 ? write.shared('Sub', [write.scalar(dtype, 1), share()], dtype) : null;
   wide.block([item.gradient, ...moments.states], () => {
     const [weight, gradient] = [wide.weight(), wide.gradient()];
-    const slope = isApart || decay === 0 ? gradient : apply('Add', gradient, wide.times(weight, decay));
+    const adjusted = isApart || decay === 0 ? gradient : apply('Add', gradient, wide.times(weight, decay));
     const kept = left === null ? weight : apply('Mul', weight, left);
-    wide.become(apply('Sub', kept, apply('Mul', moments.next(slope, 1e-8), step)));
+    wide.become(apply('Sub', kept, apply('Mul', moments.next(adjusted, 1e-8), step)));
     return [];
   });
 }
@@ -130,8 +130,8 @@ function lamb(update: WeightUpdate, wide: Wide): void {
   const moments = momentsOf(update, wide);
   let direction = '';
   wide.block([item.gradient, ...moments.states], () => {
-    const slope = apply('Div', moments.next(wide.gradient(), 1e-6), moments.bias);
-    direction = decay === 0 ? slope : apply('Add', slope, wide.times(wide.weight(), decay));
+    const adjusted = apply('Div', moments.next(wide.gradient(), 1e-6), moments.bias);
+    direction = decay === 0 ? adjusted : apply('Add', adjusted, wide.times(wide.weight(), decay));
     return [direction];
   });
   const { shape } = wide.type;

@@ -22,14 +22,14 @@ import {
 } from './matching.js';
 
 /** A matmul that sums over one dimension. */
-export interface AttentionProduct {
+export interface AttentionMatmul {
   readonly node: Node;
-  readonly left: ProductSide;
-  readonly right: ProductSide;
+  readonly left: MatmulSide;
+  readonly right: MatmulSide;
 }
 
 /** One operand of a matmul. */
-interface ProductSide {
+interface MatmulSide {
   readonly tensor: string;
   /** The axis that is summed over. */
   readonly summed: number;
@@ -48,7 +48,7 @@ export interface AttentionOperand {
 }
 
 /** A MatMul of matrices, or an Einsum that is a matmul, perhaps with more dimensions; null for other nodes. */
-export function productOf(index: GraphIndex, node: Node): AttentionProduct | null {
+export function matmulOf(index: GraphIndex, node: Node): AttentionMatmul | null {
   const sides = isOp(node, 'MatMul')
     ? matrixSides(index, node)
     : isOp(node, 'Einsum')
@@ -58,7 +58,7 @@ export function productOf(index: GraphIndex, node: Node): AttentionProduct | nul
 }
 
 /** The matmul of queries and keys, with the axes of each. */
-export interface ScoreProduct {
+export interface ScoreMatmul {
   readonly node: Node;
   readonly queries: MatrixOperand;
   readonly keys: MatrixOperand;
@@ -73,16 +73,16 @@ interface MatrixOperand {
 }
 
 /** `node` as the matmul of queries and keys; null if its result does not have them on these axes. */
-export function scoreProductOf(
+export function scoreMatmulOf(
   index: GraphIndex,
   node: Node,
   axes: { readonly queries: number; readonly keys: number },
-): ScoreProduct | null {
-  const product = productOf(index, node);
-  if (!product) return null;
+): ScoreMatmul | null {
+  const matmul = matmulOf(index, node);
+  if (!matmul) return null;
   for (const [one, other] of [
-    [product.left, product.right],
-    [product.right, product.left],
+    [matmul.left, matmul.right],
+    [matmul.right, matmul.left],
   ] as const) {
     const [queries, keys] = [matrixOf(one, axes.queries), matrixOf(other, axes.keys)];
     if (queries && keys) return { node, queries, keys };
@@ -90,12 +90,12 @@ export function scoreProductOf(
   return null;
 }
 
-function matrixOf(side: ProductSide, result: number): MatrixOperand | null {
+function matrixOf(side: MatmulSide, result: number): MatrixOperand | null {
   const free = side.free.find((axis) => axis.result === result);
   return free ? { tensor: side.tensor, features: side.summed, positions: free.axis, anyOrder: side.anyOrder } : null;
 }
 
-function matrixSides(index: GraphIndex, node: Node): readonly [ProductSide, ProductSide] | null {
+function matrixSides(index: GraphIndex, node: Node): readonly [MatmulSide, MatmulSide] | null {
   const [first, second] = [operandOf(node), operandOf(node, 1)];
   const [m, n] = [shapeOf(index, first).length, shapeOf(index, second).length];
   if (m < 2 || n < 2) return null;
@@ -106,7 +106,7 @@ function matrixSides(index: GraphIndex, node: Node): readonly [ProductSide, Prod
   ];
 }
 
-function einsumSides(index: GraphIndex, node: Node): readonly [ProductSide, ProductSide] | null {
+function einsumSides(index: GraphIndex, node: Node): readonly [MatmulSide, MatmulSide] | null {
   const equation = node.attributes['equation'];
   const [inputs, result] = typeof equation === 'string' ? equation.replaceAll(' ', '').split('->') : [];
   const terms = inputs?.split(',') ?? [];
@@ -119,7 +119,7 @@ function einsumSides(index: GraphIndex, node: Node): readonly [ProductSide, Prod
   const gone = [...new Set(first + second)].filter((letter) => !output.includes(letter));
   const [sum] = gone;
   if (!plain || !sum || gone.length !== 1 || !first.includes(sum) || !second.includes(sum)) return null;
-  const side = (own: string, other: string, position: number): ProductSide => ({
+  const side = (own: string, other: string, position: number): MatmulSide => ({
     tensor: operandOf(node, position),
     summed: own.indexOf(sum),
     free: [...own].flatMap((letter, axis) =>
@@ -137,13 +137,13 @@ function withoutEllipsis(index: GraphIndex, term: string, tensor: string): strin
 }
 
 /** The query operand, from before its scale if it has one. */
-export function queryOperand(index: GraphIndex, product: ScoreProduct): AttentionOperand {
-  return reach(index, product.queries, { scales: true, repeats: false });
+export function queryOperand(index: GraphIndex, matmul: ScoreMatmul): AttentionOperand {
+  return reach(index, matmul.queries, { scales: true, repeats: false });
 }
 
 /** The key operand, from before it is transposed, repeated or scaled. */
-export function keyOperand(index: GraphIndex, product: ScoreProduct): AttentionOperand {
-  return reach(index, product.keys, { scales: true, repeats: true });
+export function keyOperand(index: GraphIndex, matmul: ScoreMatmul): AttentionOperand {
+  return reach(index, matmul.keys, { scales: true, repeats: true });
 }
 
 /**
@@ -152,11 +152,11 @@ export function keyOperand(index: GraphIndex, product: ScoreProduct): AttentionO
  */
 export function valueOperand(
   index: GraphIndex,
-  product: AttentionProduct,
+  matmul: AttentionMatmul,
   probabilities: string,
   runs: { readonly queries: AxisRun; readonly keys: AxisRun },
 ): AttentionOperand | null {
-  const { left, right } = product;
+  const { left, right } = matmul;
   if (left.tensor === right.tensor) return null;
   const [weights, values] = left.tensor === probabilities ? [left, right] : [right, left];
   const [features, ...more] = values.free;

@@ -5,7 +5,7 @@
  * A mask that is scaled afterwards counts as mask_scale · mask: relative positions in XLNet are added before the scale.
  */
 import type { Node } from '../graph.js';
-import { type ScoreProduct, scoreProductOf } from './attention-operands.js';
+import { type ScoreMatmul, scoreMatmulOf } from './attention-operands.js';
 import { type AxisRun, runBefore, soleAxis, VIEWS } from './axes.js';
 import {
   type GraphIndex,
@@ -22,7 +22,7 @@ import {
 } from './matching.js';
 
 export interface Scores {
-  readonly product: ScoreProduct;
+  readonly matmul: ScoreMatmul;
   readonly scale: number;
   /** c of c·tanh(s / c), or null. */
   readonly softcap: number | null;
@@ -77,10 +77,10 @@ function finished(index: GraphIndex, node: Node, state: ScoreState): Scores | nu
   const [queries, keys] = [soleAxis(state.queries), soleAxis(state.keys)];
   const [maskScale = 1, ...others] = new Set(state.maskScales);
   if (queries === null || keys === null || others.length > 0) return null;
-  const product = scoreProductOf(index, node, { queries, keys });
-  if (!product) return null;
+  const matmul = scoreMatmulOf(index, node, { queries, keys });
+  if (!matmul) return null;
   return {
-    product,
+    matmul,
     scale: state.factor * (state.softcap ?? 1),
     softcap: state.softcap,
     maskScale,

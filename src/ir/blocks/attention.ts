@@ -18,7 +18,7 @@
  */
 import type { Graph, Node } from '../graph.js';
 import { needed } from '../needed.js';
-import { type AttentionOperand, keyOperand, productOf, queryOperand, valueOperand } from './attention-operands.js';
+import { type AttentionOperand, keyOperand, matmulOf, queryOperand, valueOperand } from './attention-operands.js';
 import { scoresBefore } from './attention-scores.js';
 import { type AxisRun, axisRun, runAfter, VIEWS } from './axes.js';
 import {
@@ -54,8 +54,8 @@ export function findAttention(index: GraphIndex, anchor: Node): DraftMatch | nul
   if (!result) return null;
   const scores = scoresBefore(index, softmax.scores, runs);
   if (!scores) return null;
-  const query = queryOperand(index, scores.product);
-  const key = keyOperand(index, scores.product);
+  const query = queryOperand(index, scores.matmul);
+  const key = keyOperand(index, scores.matmul);
   const { values } = result;
   if ([key.tensor, values.tensor].some((tensor) => index.graph.weights.has(tensor))) return null;
   const scale = scores.scale * query.scale * key.scale;
@@ -68,10 +68,10 @@ export function findAttention(index: GraphIndex, anchor: Node): DraftMatch | nul
       ...query.nodes,
       ...key.nodes,
       ...values.nodes,
-      scores.product.node,
+      scores.matmul.node,
     ],
     inputs: [query.tensor, key.tensor, values.tensor, ...scores.masks, ...(softmax.sink ? [softmax.sink.tensor] : [])],
-    output: resultOf(result.product),
+    output: resultOf(result.matmul),
     attributes: {
       scale,
       ...(scores.softcap === null ? {} : { softcap: scores.softcap }),
@@ -116,9 +116,9 @@ export function isRowOfResult(body: Graph, { probabilities, axis }: Softmax): bo
   const makers = new Map(body.nodes.flatMap((inner) => inner.outputs.map((output) => [output, inner] as const)));
   const shapeOf = (name: string | null | undefined) => body.tensors.get(name ?? '')?.shape ?? [];
   const result = body.outputs[0];
-  const product = makers.get(result ?? null);
-  if (product?.op !== 'MatMul') return false;
-  let left = product.inputs[0] ?? null;
+  const matmul = makers.get(result ?? null);
+  if (matmul?.op !== 'MatMul') return false;
+  let left = matmul.inputs[0] ?? null;
   for (let steps = 0; steps < 4 && left !== probabilities; steps++) {
     const maker = makers.get(left);
     if (maker?.op === 'Cast') left = maker.inputs[0] ?? null;
@@ -223,7 +223,7 @@ interface ScoreRuns {
 }
 
 interface Values {
-  readonly product: Node;
+  readonly matmul: Node;
   readonly values: AttentionOperand;
   readonly nodes: readonly Node[];
 }
@@ -238,9 +238,9 @@ function valuesAfter(index: GraphIndex, probabilities: string, start: ScoreRuns)
     const reader = guard?.at(-1) ?? soleReader(index, tensor);
     if (!reader) return null;
     if (isOp(reader, 'MatMul', 'Einsum')) {
-      const product = productOf(index, reader);
-      const values = product && valueOperand(index, product, tensor, runs);
-      return values ? { product: reader, values, nodes: [...nodes, reader] } : null;
+      const matmul = matmulOf(index, reader);
+      const values = matmul && valueOperand(index, matmul, tensor, runs);
+      return values ? { matmul: reader, values, nodes: [...nodes, reader] } : null;
     }
     const result = resultOf(reader);
     if (guard) nodes.push(...guard);

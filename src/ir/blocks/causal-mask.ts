@@ -180,8 +180,8 @@ function isAtMostAcross(index: GraphIndex, least: string, most: string): boolean
 function isSameAcross(index: GraphIndex, left: string, right: string): boolean {
   const [one, other] = [shapeOf(index, left), shapeOf(index, right)];
   const [rows, columns] = one.at(-1) === 1 ? [one, other] : [other, one];
-  const isTurned = [...rows.slice(0, -2), 1, rows.at(-2)].join() === columns.join() && rows.at(-1) === 1;
-  return isTurned && sourceOf(index, left) === sourceOf(index, right);
+  const isTransposed = [...rows.slice(0, -2), 1, rows.at(-2)].join() === columns.join() && rows.at(-1) === 1;
+  return isTransposed && sourceOf(index, left) === sourceOf(index, right);
 }
 
 function sourceOf(index: GraphIndex, tensor: string): string {

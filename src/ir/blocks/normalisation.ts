@@ -73,7 +73,7 @@ interface Root {
   readonly epsilon: number;
   /** √(mean + ε), or one over it. */
   readonly tensor: string;
-  readonly turned: boolean;
+  readonly isReciprocal: boolean;
   readonly nodes: readonly Node[];
 }
 
@@ -98,19 +98,19 @@ function rootOf(index: GraphIndex, mean: Node, axes: number): Root | null {
   const rooted = step('Sqrt', 'Pow');
   const power = rooted && (isOp(rooted, 'Sqrt') ? 0.5 : scalarOf(index, rooted.inputs[1]));
   if (epsilon === null || (power !== 0.5 && power !== -0.5)) return null;
-  if (power < 0) return { epsilon, tensor, turned: true, nodes };
+  if (power < 0) return { epsilon, tensor, isReciprocal: true, nodes };
   const reader = soleReader(index, tensor);
   const reciprocal =
     reader !== null &&
     (isOp(reader, 'Reciprocal') || (isOp(reader, 'Div') && scalarOf(index, operandOf(reader)) === 1));
-  return { epsilon, turned: reciprocal && step('Reciprocal', 'Div') !== null, tensor, nodes };
+  return { epsilon, isReciprocal: reciprocal && step('Reciprocal', 'Div') !== null, tensor, nodes };
 }
 
 /** The division by the root, or the multiplication by its reciprocal, and the tensor that is divided. */
 function dividedBy(index: GraphIndex, root: Root): { readonly node: Node; readonly divided: string } | null {
   const node = soleReader(index, root.tensor);
-  if (!node || !isOp(node, root.turned ? 'Mul' : 'Div')) return null;
-  if (!root.turned && operandOf(node, 1) !== root.tensor) return null;
+  if (!node || !isOp(node, root.isReciprocal ? 'Mul' : 'Div')) return null;
+  if (!root.isReciprocal && operandOf(node, 1) !== root.tensor) return null;
   const divided = otherOperand(node, root.tensor);
   return divided && divided !== root.tensor ? { node, divided } : null;
 }
@@ -128,7 +128,7 @@ function foldedForm(
 ): DraftMatch | null {
   const { square, squared, anchor, axes, root } = found;
   const source = centredOn(index, squared, axes);
-  if (!source || !root.turned) return null;
+  if (!source || !root.isReciprocal) return null;
   const { data } = source;
   const shape = shapeOf(index, data).slice(-axes.length);
   const scaling = soleReader(index, root.tensor);

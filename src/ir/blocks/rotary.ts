@@ -41,15 +41,15 @@ function wholeHead(index: GraphIndex, anchor: Node): DraftMatch | null {
     [right, left],
   ] as const) {
     for (const position of [0, 1]) {
-      const turned = joinedBy(index, makerOf(index, operandOf(turning, position), 'Concat', 'Reshape'));
-      const negative = turned && negated(index, turned.first);
-      const pair = turned && negative && pairOf(index, turned.second, negative.of);
-      if (!turned || !pair || pair.interleaved !== turned.interleaved) continue;
+      const rotated = joinedBy(index, makerOf(index, operandOf(turning, position), 'Concat', 'Reshape'));
+      const negative = rotated && negated(index, rotated.first);
+      const pair = rotated && negative && pairOf(index, rotated.second, negative.of);
+      if (!rotated || !pair || pair.interleaved !== rotated.interleaved) continue;
       const cos = otherOperand(plain, pair.whole);
       const sin = operandOf(turning, 1 - position);
       if (cos === null || cos === pair.whole) continue;
       return draft(index, {
-        nodes: [anchor, plain, turning, ...turned.nodes, negative.node, ...pair.nodes],
+        nodes: [anchor, plain, turning, ...rotated.nodes, negative.node, ...pair.nodes],
         inputs: [pair.whole, cos, sin],
         output: resultOf(anchor),
         interleaved: pair.interleaved,

@@ -36,15 +36,15 @@ export function summedLast<Atom extends object>(
       // The sums of one operator are reduced together or left partial together.
       if (own.length < sums.size) for (const atom of own) bad.add(atom);
       const arriving = node.inputs.map((name) => (name === null ? undefined : partial.get(name)));
-      const carried = new Set(arriving.flatMap((atoms) => [...(atoms ?? [])]));
+      const arrivingAtoms = new Set(arriving.flatMap((atoms) => [...(atoms ?? [])]));
       const operands = arriving.flatMap((atoms, index) => (atoms && atoms.size > 0 ? [index] : []));
       const isLinear = linear.some((set) => set.join() === operands.join());
-      for (const atom of carried) {
+      for (const atom of arrivingAtoms) {
         const everywhere = operands.every((index) => arriving[index]?.has(atom));
         const besides = [...node.inputs, ...node.outputs].some((name) => has(name, atom));
         if (!isLinear || !everywhere || besides) bad.add(atom);
       }
-      const left = new Set([...carried, ...own]);
+      const left = new Set([...arrivingAtoms, ...own]);
       if (left.size > 0) for (const name of node.outputs) if (name !== null) partial.set(name, left);
     }
     for (const output of body.outputs) {

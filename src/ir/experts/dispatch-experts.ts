@@ -198,16 +198,16 @@ class DispatchLayer {
     const { experts } = this.block;
     const { groups, capacity } = this.sizes;
     const apart = this.write.reshape(rows, [groups, experts, capacity, width]);
-    const turned = this.write.add('Transpose', [apart], { perm: [1, 0, 2, 3] });
-    return this.write.reshape(turned, [experts, groups * capacity, width]);
+    const transposed = this.write.add('Transpose', [apart], { perm: [1, 0, 2, 3] });
+    return this.write.reshape(transposed, [experts, groups * capacity, width]);
   }
 
   private toTokens(rows: string, width: number): string {
     const { experts } = this.block;
     const { groups, capacity } = this.sizes;
     const apart = this.write.reshape(rows, [experts, groups, capacity, width]);
-    const turned = this.write.add('Transpose', [apart], { perm: [1, 0, 2, 3] });
-    return this.write.reshape(turned, [groups, experts * capacity, width]);
+    const transposed = this.write.add('Transpose', [apart], { perm: [1, 0, 2, 3] });
+    return this.write.reshape(transposed, [groups, experts * capacity, width]);
   }
 }
 

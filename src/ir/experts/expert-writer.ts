@@ -24,9 +24,9 @@ export class ExpertWriter {
     private readonly block: ExpertBlock,
     purpose: string,
   ) {
-    const product = block.steps.find(({ kind }) => kind === 'product');
+    const matmul = block.steps.find(({ kind }) => kind === 'matmul');
     this.place = { module: block.end.module, layer: block.end.layer };
-    this.prefix = `${product?.node.name ?? block.end.name}/${purpose}`;
+    this.prefix = `${matmul?.node.name ?? block.end.name}/${purpose}`;
   }
 
   /** The tensor that the gate weights, [experts, rows, features], from tokens as [experts or 1, rows, features]. */
@@ -98,7 +98,7 @@ export class ExpertWriter {
       this.canonical.set(result ?? '', inside(own));
       return;
     }
-    if (kind === 'product') {
+    if (kind === 'matmul') {
       const place = operands.indexOf(null);
       this.canonical.set(result ?? '', this.add('MatMul', [inside(1 - place), this.matrices(node, place)]));
       return;
@@ -136,8 +136,8 @@ export class ExpertWriter {
     if (parts.length === 0) return tensor;
     const sizes = (['expert', 'feature'] as const).map((role) => parts.find((part) => part.role === role)?.size ?? 1);
     const [experts = 1, features = 1] = sizes;
-    const isTurned = parts.length === 2 && parts[0]?.role === 'feature';
-    const flat = isTurned
+    const isTransposed = parts.length === 2 && parts[0]?.role === 'feature';
+    const flat = isTransposed
       ? this.add('Transpose', [this.reshape(tensor, [features, experts])], { perm: [1, 0] })
       : tensor;
     return this.reshape(flat, [experts, 1, features]);

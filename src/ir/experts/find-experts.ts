@@ -28,7 +28,7 @@ import {
 /** An operator between root and gate. `cut`: an operator that splits features. */
 export interface ExpertStep {
   readonly node: Node;
-  readonly kind: 'product' | 'plain' | 'cut' | 'move' | 'weights';
+  readonly kind: 'matmul' | 'plain' | 'cut' | 'move' | 'weights';
   /** Roles of the dimensions of each operand; null for operands that are left out, and for weights of matmuls. */
   readonly operands: readonly (RoleDims | null)[];
 }
@@ -202,7 +202,7 @@ class ExpertWalk {
       const seed = this.seeds.get(node);
       if (!seed && !node.inputs.some((input) => input !== null && this.inside.has(input))) continue;
       if (end) return null;
-      const found = seed ? this.product(node, seed, seed.operands) : this.visit(node);
+      const found = seed ? this.matmul(node, seed, seed.operands) : this.visit(node);
       if (!found) return null;
       this.nodes.add(node);
       if (found === 'end') end = node;
@@ -223,7 +223,7 @@ class ExpertWalk {
       if (stack.experts !== experts || stack.choice !== choice) return null;
       const roles = (input: string | null, index: number) =>
         index === stack.place ? null : (this.inside.get(input ?? '') ?? null);
-      return this.product(node, stack, node.inputs.map(roles));
+      return this.matmul(node, stack, node.inputs.map(roles));
     }
     const operands = this.operandRoles(node);
     if (!operands) return null;
@@ -245,7 +245,7 @@ class ExpertWalk {
       const isWhole = roleSize(made, 'token') === roleSize(operands[own] ?? [], 'token');
       return isWhole && this.isCanonical(made) ? this.step(node, 'move', operands, made) : null;
     }
-    if (this.gate && family === 'contraction') return this.summingProduct(node, own, operands, roles);
+    if (this.gate && family === 'contraction') return this.summingMatmul(node, own, operands, roles);
     if (!roles.includes('expert') && this.copies > 1)
       return this.gate && node.op === 'ReduceSum' && this.isEnd(roles) ? 'end' : null;
     if (MOVES.has(node.op) && node.domain === '') return this.step(node, 'move', operands, made);
@@ -265,7 +265,7 @@ class ExpertWalk {
     );
   }
 
-  private product(node: Node, stack: ExpertMatrices, operands: readonly (RoleDims | null)[]): 'inside' | null {
+  private matmul(node: Node, stack: ExpertMatrices, operands: readonly (RoleDims | null)[]): 'inside' | null {
     const rule = ruleOf(viewOf(this.graph, node));
     const weight = rule.inputs[stack.place]?.slice(-2);
     const all = operands.map((roles, index) => (index === stack.place ? stack.roles : roles));
@@ -273,11 +273,11 @@ class ExpertWalk {
     const last = made?.findLastIndex((parts) => parts.some(({ role }) => role === 'feature')) ?? -1;
     const isPlain = weight?.every((names) => names.length === 1) && made?.[last]?.length === 1;
     if (this.gate || !made || !isPlain || !this.isCanonical(made)) return null;
-    return this.step(node, 'product', operands, made);
+    return this.step(node, 'matmul', operands, made);
   }
 
   /** A matmul of the weighted tensor that also sums over experts: the gate comes before the last matmul here. */
-  private summingProduct(
+  private summingMatmul(
     node: Node,
     own: number,
     operands: readonly (RoleDims | null)[],
@@ -287,7 +287,7 @@ class ExpertWalk {
     const isStack = roleList(operands[place] ?? []).join() === 'expert,feature,feature';
     const isOfWeights = this.weights.constant.has(weight) && typeOf(this.graph, weight).shape.length === 3;
     if (!isStack || !isOfWeights || node.inputs.length !== 2 || !this.isEnd(roles)) return null;
-    this.steps.push({ node, kind: 'product', operands: operands.with(place, null) });
+    this.steps.push({ node, kind: 'matmul', operands: operands.with(place, null) });
     this.weighted = node.outputs[0] ?? null;
     return 'end';
   }

@@ -191,8 +191,8 @@ class Stack {
       { axis: this.lead.length },
     );
     const flat = this.reshape(gates, [rows, terms.length]);
-    const turned = this.add('Transpose', [flat], { perm: [1, 0] });
-    const each = this.add('Mul', [results, this.add('Unsqueeze', [turned], { axes: [2] })]);
+    const transposed = this.add('Transpose', [flat], { perm: [1, 0] });
+    const each = this.add('Mul', [results, this.add('Unsqueeze', [transposed], { axes: [2] })]);
     const sum = this.add('ReduceSum', [each], { axes: [0], keepdims: 0 });
     const { shape } = typeOf(this.graph, end.outputs[0] ?? '');
     return this.reshape(sum, shape.at(-1) === width ? shape : [...this.lead, width]);
@@ -259,8 +259,10 @@ class Stack {
     if (node.domain === '' && node.op === 'MatMul')
       return first === 'tokens' && operands[1] === 'matrix' ? 'tokens' : null;
     if (first === 'matrix') {
-      const isTurned = node.op === 'Transpose' && before.length === 2;
-      return operands.length === 1 && node.domain === '' && (isTurned || node.op === 'Identity' || node.op === 'Cast')
+      const isTransposed = node.op === 'Transpose' && before.length === 2;
+      return operands.length === 1 &&
+        node.domain === '' &&
+        (isTransposed || node.op === 'Identity' || node.op === 'Cast')
         ? 'matrix'
         : null;
     }

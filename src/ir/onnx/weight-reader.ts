@@ -1,10 +1,10 @@
 /**
  * @file The bytes of a weight by their place, so that a reader of parts holds no more than a window of the file. Import
- * transposes matrices (`Turn`): a transposed weight is held whole.
+ * transposes matrices (`Transposition`): a transposed weight is held whole.
  */
 import { closeSync, openSync } from 'node:fs';
 import { AutoparError } from '../error.js';
-import { elementCount, type Turn, type WeightSource } from '../graph.js';
+import { elementCount, type Transposition, type WeightSource } from '../graph.js';
 import { readFully } from './file-window.js';
 
 /** An open weight; `close` it when done. */
@@ -43,7 +43,7 @@ export function openWeight(source: WeightSource, whole: Room): OpenWeight | null
   if (source.kind === 'absent') return null;
   if (source.kind === 'stacked') return openParts(source, whole);
   if (source.kind !== 'external') return readerOf(source.kind === 'zero' ? new Uint8Array(source.length) : source.data);
-  if (source.turned) return readerOf(bytesOfFile(source, whole));
+  if (source.transposition) return readerOf(bytesOfFile(source, whole));
   const file = openData(source);
   let start = 0;
   let held = new Uint8Array(0);
@@ -97,7 +97,7 @@ export function bytesOfFile(source: ExternalSource, whole: Room = fresh): Uint8A
   const file = openData(source);
   try {
     const data = whole(source.length);
-    if (source.turned) turn(file, source.length, source.turned, data);
+    if (source.transposition) writeTransposed(file, source.length, source.transposition, data);
     else file.fill(data, 0);
     return data;
   } finally {
@@ -146,11 +146,11 @@ function openData({ file, offset: first, length }: ExternalSource): DataBytes {
 }
 
 /** Writes a tensor's transpose into `into`: the file is read in its order, and each element goes to its place. */
-function turn(file: DataBytes, length: number, { shape, order }: Turn, into: Uint8Array): void {
+function writeTransposed(file: DataBytes, length: number, { shape, order }: Transposition, into: Uint8Array): void {
   const width = length / elementCount(shape);
   const Words = width % 4 === 0 ? Uint32Array : width % 2 === 0 ? Uint16Array : Uint8Array;
   const words = width / Words.BYTES_PER_ELEMENT;
-  const turned = new Words(into.buffer as ArrayBuffer, into.byteOffset, length / Words.BYTES_PER_ELEMENT);
+  const transposed = new Words(into.buffer as ArrayBuffer, into.byteOffset, length / Words.BYTES_PER_ELEMENT);
   const window = fresh(Math.min(PIECE, length));
   const steps = shape.map((_, axis) => {
     const behind = order.slice(order.indexOf(axis) + 1);
@@ -163,7 +163,7 @@ function turn(file: DataBytes, length: number, { shape, order }: Turn, into: Uin
     file.fill(bytes, offset);
     const source = new Words(bytes.buffer as ArrayBuffer, bytes.byteOffset, bytes.length / Words.BYTES_PER_ELEMENT);
     for (let from = 0; from < source.length; from += words) {
-      for (let word = 0; word < words; word++) turned[to + word] = source[from + word] as number;
+      for (let word = 0; word < words; word++) transposed[to + word] = source[from + word] as number;
       for (let digit = shape.length - 1; digit >= 0; digit--) {
         const [count, size, step] = [(counter[digit] as number) + 1, shape[digit] as number, steps[digit] as number];
         counter[digit] = count < size ? count : 0;

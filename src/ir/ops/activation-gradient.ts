@@ -27,7 +27,7 @@ interface ActivationFormula {
 }
 
 /** Writes g · f′(x). */
-type ActivationSlope = (around: ActivationFormula) => string;
+type ActivationGradient = (around: ActivationFormula) => string;
 
 const SQRT_HALF = Math.SQRT1_2;
 const INVERSE_SQRT_PI = 1 / Math.sqrt(Math.PI);
@@ -35,7 +35,7 @@ const GELU_TANH = Math.sqrt(2 / Math.PI);
 const GELU_CUBE = 0.044715;
 
 /** Formulas that select or negate: exact in the operand's own type. */
-const CHOICES: Readonly<Record<string, ActivationSlope>> = {
+const CHOICES: Readonly<Record<string, ActivationGradient>> = {
   Identity: ({ g }) => g,
   Neg: ({ at, g }) => at.of('Neg', g),
   // Sign(0) = 0.
@@ -46,7 +46,7 @@ const CHOICES: Readonly<Record<string, ActivationSlope>> = {
   Shrink: ({ at, x, g, value }) => at.where(at.of('Greater', at.of('Abs', x), value('lambd', 0.5)), g, 0),
 };
 
-const FORMULAS: Readonly<Record<string, ActivationSlope>> = {
+const FORMULAS: Readonly<Record<string, ActivationGradient>> = {
   Sqrt: ({ at, y, g }) => at.div(g, at.add(y, y)),
   Reciprocal: ({ at, y, g }) => at.of('Neg', at.mul(g, at.square(y))),
   Exp: ({ at, y, g }) => at.mul(g, y),
@@ -61,8 +61,8 @@ const FORMULAS: Readonly<Record<string, ActivationSlope>> = {
     return at.where(inside, at.mul(g, value('alpha', 0.2)), 0);
   },
   HardSwish: ({ at, x, g }) => {
-    const slope = at.add(at.mul(x, 1 / 3), 0.5);
-    const upper = at.where(at.of('Less', x, 3), at.mul(g, slope), g);
+    const leakyGradient = at.add(at.mul(x, 1 / 3), 0.5);
+    const upper = at.where(at.of('Less', x, 3), at.mul(g, leakyGradient), g);
     return at.where(at.of('Greater', x, -3), upper, 0);
   },
   // Left of 0: α e^x, not y + α, which loses all digits far out.
@@ -75,7 +75,8 @@ const FORMULAS: Readonly<Record<string, ActivationSlope>> = {
   },
   // σ + α y (1 − σ) with σ = σ(α x).
   Swish: ({ at, x, y, g, value }) => swish(at, x, y, g, value('alpha', 1)),
-  Gelu: ({ at, x, g, text }) => at.mul(g, text('approximate', 'none') === 'tanh' ? tanhSlope(at, x) : erfSlope(at, x)),
+  Gelu: ({ at, x, g, text }) =>
+    at.mul(g, text('approximate', 'none') === 'tanh' ? tanhGeluDerivative(at, x) : erfGeluDerivative(at, x)),
   // tanh(s) + x (1 − tanh²(s)) σ(x) with s = softplus(x).
   Mish: ({ at, x, g }) => {
     const t = at.of('Tanh', at.of('Softplus', x));
@@ -108,14 +109,14 @@ export const unaryGradients: GradientTable = {
 };
 
 /** Gradient of x + bias (an optional bias along the last dimension), then GELU. */
-export function biasGelu(slope: (at: Arithmetic, x: string) => string): GradientBody {
+export function biasGelu(derivative: (at: Arithmetic, x: string) => string): GradientBody {
   return (write) => {
     const { shape, dtype } = operand(write.view, 0);
     const type = write.sumType;
     const at = write.on(type);
     const x = write.inType('in0', dtype, type);
     const biased = write.view.inputs[1] ? at.add(x, write.inType('in1', dtype, type)) : x;
-    const made = at.mul(write.inType('grad0', dtype, type), slope(at, biased));
+    const made = at.mul(write.inType('grad0', dtype, type), derivative(at, biased));
     if (write.wants(0)) write.become(0, made, type);
     if (write.wants(1)) write.into(1, made, type, shape);
   };
@@ -130,14 +131,14 @@ export function quickGelu(alpha: number): GradientBody {
 }
 
 /** Φ(x) + x φ(x): the derivative of x Φ(x), Φ the normal distribution. */
-export function erfSlope(at: Arithmetic, x: string): string {
+export function erfGeluDerivative(at: Arithmetic, x: string): string {
   const share = at.mul(at.add(at.of('Erf', at.mul(x, SQRT_HALF)), 1), 0.5);
   const density = at.mul(bell(at, x, 0.5), SQRT_HALF * INVERSE_SQRT_PI);
   return at.add(share, at.mul(x, density));
 }
 
 /** The derivative of x (1 + tanh u) / 2 with u = √(2/π) (x + 0.044715 x³). */
-export function tanhSlope(at: Arithmetic, x: string): string {
+export function tanhGeluDerivative(at: Arithmetic, x: string): string {
   const square = at.square(x);
   const t = at.of('Tanh', at.mul(at.mul(x, at.add(at.mul(square, GELU_CUBE), 1)), GELU_TANH));
   const inner = at.mul(at.add(at.mul(square, 3 * GELU_CUBE), 1), GELU_TANH / 2);
@@ -145,11 +146,11 @@ export function tanhSlope(at: Arithmetic, x: string): string {
   return at.add(at.mul(at.add(t, 1), 0.5), bent);
 }
 
-function table(formulas: Readonly<Record<string, ActivationSlope>>, type: (write: OperatorGradient) => DType) {
+function table(formulas: Readonly<Record<string, ActivationGradient>>, type: (write: OperatorGradient) => DType) {
   return Object.fromEntries(Object.entries(formulas).map(([op, formula]) => [op, unary(formula, type)]));
 }
 
-function unary(formula: ActivationSlope, typeOf: (write: OperatorGradient) => DType): GradientBody {
+function unary(formula: ActivationGradient, typeOf: (write: OperatorGradient) => DType): GradientBody {
   return (write) => {
     const { dtype } = operand(write.view, 0);
     const type = typeOf(write);

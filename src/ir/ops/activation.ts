@@ -52,20 +52,20 @@ export function addActivation(
  * Writes the gradient of the activation's operand from the result and its gradient: the result is enough for all of these
  * activations. At kinks it is zero, as in PyTorch's Relu.
  */
-export function activationSlope(write: OperatorGradient, values: readonly (number | undefined)[]): string {
+export function activationGradient(write: OperatorGradient, values: readonly (number | undefined)[]): string {
   const name = text(write.view, 'activation', '');
   if (name === '') return 'grad0';
   const at = write.on(operand(write.view, 0).dtype);
-  const make = SLOPES[name];
+  const make = GRADIENTS[name];
   if (!make) throw mismatch(write.view, `its activation '${name}' is not known`);
   return make(at, values);
 }
 
-type Slope = (at: Arithmetic, values: readonly (number | undefined)[]) => string;
+type ResultGradient = (at: Arithmetic, values: readonly (number | undefined)[]) => string;
 
 const above = (at: Arithmetic, limit: number) => at.of('Greater', 'out0', limit);
 
-const SLOPES: Readonly<Record<string, Slope>> = {
+const GRADIENTS: Readonly<Record<string, ResultGradient>> = {
   Relu: (at) => at.where(above(at, 0), 'grad0', 0),
   ThresholdedRelu: (at) => at.where(at.of('Equal', 'out0', 0), 0, 'grad0'),
   LeakyRelu: (at, [alpha = 0.01]) => at.where(above(at, 0), 'grad0', at.mul('grad0', alpha)),

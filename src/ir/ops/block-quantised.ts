@@ -26,7 +26,7 @@ const entries: readonly OperatorEntry[] = [
     precision: 'full',
     attributes: { block_size: 'count' },
     infer: (view) => {
-      const type = productShape(view);
+      const type = matmulType(view);
       const blocks = Math.ceil(numberOf(view, 'K', 0) / numberOf(view, 'block_size', 0));
       const bytes = (blocks * numberOf(view, 'block_size', 0) * numberOf(view, 'bits', 4)) / 8;
       if (elementCount(operand(view, 1).shape) !== numberOf(view, 'N', 0) * bytes)
@@ -57,7 +57,7 @@ const entries: readonly OperatorEntry[] = [
     family: 'contraction',
     precision: 'full',
     attributes: { block_size: 'count', quant_type: 'int' },
-    infer: (view) => [productShape(view)],
+    infer: (view) => [matmulType(view)],
     rule: (view) => {
       const [k, n, block] = [numberOf(view, 'K', 0), numberOf(view, 'N', 0), numberOf(view, 'block_size', 1)];
       const a = dimensionNames(operand(view, 0).shape.length - 1).join(' ');
@@ -93,7 +93,7 @@ const entries: readonly OperatorEntry[] = [
 export const blockQuantisedEntries = withGradients(entries, BLOCK_QUANTISED_GRADIENTS);
 
 /** Type of a matmul with weights of K by N. */
-function productShape(view: OperatorView): TensorType {
+function matmulType(view: OperatorView): TensorType {
   const { dtype, shape } = ofRank(view, 0, 1, true);
   if (shape.at(-1) !== numberOf(view, 'K', 0)) throw mismatch(view, `its input is not ${numberOf(view, 'K', 0)} wide`);
   return { dtype, shape: [...shape.slice(0, -1), numberOf(view, 'N', 0)] };

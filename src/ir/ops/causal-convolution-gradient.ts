@@ -47,25 +47,27 @@ export function causalConvolutionGradient(write: OperatorGradient): void {
   const grown = write.has(0)
     ? write.inType('grad0', operand(view, INPUT).dtype, type)
     : write.add('ConstantOfShape', [], { shape: operand(view, INPUT).shape, value: constant(type, [0], [1]) });
-  const slope = throughActivation(write, at, shift === null ? sum : at.add(sum, shift), grown);
+  const sumGradient = throughActivation(write, at, shift === null ? sum : at.add(sum, shift), grown);
   const others = [0, 1, 2].filter((place) => place !== (axis === 1 ? 2 : 1));
   const total = (name: string) => write.add('ReduceSum', [name], { axes: others, keepdims: 0 });
   if (write.wants(KERNEL)) {
-    const each = seen.map((part) => write.add('Reshape', [total(at.mul(slope, part))], { shape: [channels, 1, 1] }));
+    const each = seen.map((part) =>
+      write.add('Reshape', [total(at.mul(sumGradient, part))], { shape: [channels, 1, 1] }),
+    );
     write.become(KERNEL, write.add('Concat', each, { axis: 2 }), type);
   }
-  if (write.wants(BIAS)) write.become(BIAS, total(slope), type);
+  if (write.wants(BIAS)) write.become(BIAS, total(sumGradient), type);
   if (!write.wants(INPUT) && !write.wants(STATE)) return;
   const laid = (name: string, before: number, behind: number) => {
     const pads = [before, behind].flatMap((size) => [0, 1, 2].map((place) => (place === axis ? size : 0)));
     return write.add('Pad', [name], { pads, constant_value: constant(type, [0]) });
   };
   const all = write.on(type);
-  const parts = weights.map((weight, tap) => laid(at.mul(slope, weight), tap * dilation, reach - tap * dilation));
+  const parts = weights.map((weight, tap) => laid(at.mul(sumGradient, weight), tap * dilation, reach - tap * dilation));
   if (write.has(1)) parts.push(laid(write.inType('grad1', operand(view, INPUT).dtype, type), steps, 0));
-  const owed = parts.reduce((sumOf, part) => all.add(sumOf, part));
-  if (write.wants(INPUT)) write.become(INPUT, cut(owed, reach, steps), type);
-  if (write.wants(STATE)) write.become(STATE, cut(owed, 0, reach), type);
+  const inputGradient = parts.reduce((sumOf, part) => all.add(sumOf, part));
+  if (write.wants(INPUT)) write.become(INPUT, cut(inputGradient, reach, steps), type);
+  if (write.wants(STATE)) write.become(STATE, cut(inputGradient, 0, reach), type);
 }
 
 function refuse({ view }: OperatorGradient): void {
@@ -112,8 +114,8 @@ function extended(
 }
 
 /** The gradient through the activation: x σ(x), or none. */
-function throughActivation(write: OperatorGradient, at: Arithmetic, sum: string, slope: string): string {
-  if (!['silu', 'swish'].includes(text(write.view, 'activation', 'none'))) return slope;
+function throughActivation(write: OperatorGradient, at: Arithmetic, sum: string, gradient: string): string {
+  if (!['silu', 'swish'].includes(text(write.view, 'activation', 'none'))) return gradient;
   const gate = at.of('Sigmoid', sum);
-  return at.mul(slope, at.mul(gate, at.add(at.mul(sum, at.sub(1, gate)), 1)));
+  return at.mul(gradient, at.mul(gate, at.add(at.mul(sum, at.sub(1, gate)), 1)));
 }

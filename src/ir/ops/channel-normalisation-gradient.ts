@@ -86,8 +86,8 @@ function runningStatistics(write: OperatorGradient): void {
   if (write.wants(1)) perChannel(write, 1, at.mul(g, unit));
   perChannel(write, 2, g);
   if (!(write.wants(0) || write.wants(3) || write.wants(4))) return;
-  const slope = small.mul(beside(write, 1), inverse);
-  const dx = at.mul(g, slope);
+  const derivative = small.mul(beside(write, 1), inverse);
+  const dx = at.mul(g, derivative);
   if (write.wants(0)) write.become(0, dx, field.type);
   if (write.wants(3)) perChannel(write, 3, at.of('Neg', dx));
   if (write.wants(4)) perChannel(write, 4, at.mul(at.mul(at.mul(dx, unit), inverse), -0.5));

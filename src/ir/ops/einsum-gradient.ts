@@ -15,7 +15,7 @@ interface EinsumTerm {
 }
 
 /** Writes the gradients of all wanted operands. `gradient`: the result's gradient, times the product's scale. */
-export function addProductGradients(
+export function addEinsumGradients(
   write: OperatorGradient,
   operands: readonly (readonly string[])[],
   output: readonly string[],
@@ -28,11 +28,16 @@ export function addProductGradients(
   terms.forEach((target, index) => {
     if (!write.wants(index)) return;
     const others = terms.filter((_, other) => other !== index);
-    addProduct(write, index, target, [whole, ...others]);
+    addEinsumGradient(write, index, target, [whole, ...others]);
   });
 }
 
-function addProduct(write: OperatorGradient, index: number, target: EinsumTerm, terms: readonly EinsumTerm[]): void {
+function addEinsumGradient(
+  write: OperatorGradient,
+  index: number,
+  target: EinsumTerm,
+  terms: readonly EinsumTerm[],
+): void {
   const largest = new Map<string, number>();
   for (const { letters, shape } of [target, ...terms])
     for (const [axis, letter] of letters.entries())

@@ -4,7 +4,7 @@
  */
 import type { OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule } from '../rule-text.js';
-import { addProductGradients } from './einsum-gradient.js';
+import { addEinsumGradients } from './einsum-gradient.js';
 import { entry, presentOperands } from './entry.js';
 import { mismatch, operand, text } from './operands.js';
 import { differentiable } from './operator-gradient.js';
@@ -40,7 +40,7 @@ export const einsumEntries: readonly OperatorEntry[] = [
     }),
     (write) => {
       const { operands, output } = equation(write.view);
-      addProductGradients(write, operands, output);
+      addEinsumGradients(write, operands, output);
     },
   ),
 ];

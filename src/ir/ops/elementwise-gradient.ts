@@ -59,16 +59,16 @@ function power(write: OperatorGradient): void {
     write.into(0, at.mul(at.mul(gradient, 2), base), type, shape);
   } else if (write.wants(0)) {
     const lower = write.on(type).sub(exponent, 1);
-    const slope = at.mul(at.mul(gradient, exponent), at.of('Pow', base, lower));
+    const ownGradient = at.mul(at.mul(gradient, exponent), at.of('Pow', base, lower));
     const still = write.on(type).of('Equal', exponent, 0);
-    write.into(0, at.where(still, 0, slope), type, shape);
+    write.into(0, at.where(still, 0, ownGradient), type, shape);
   }
   if (write.wants(1)) {
     const raised = write.inType('out0', dtype, type);
-    const slope = at.mul(gradient, at.mul(raised, write.on(type).of('Log', base)));
+    const ownGradient = at.mul(gradient, at.mul(raised, write.on(type).of('Log', base)));
     const zero = write.on(type).of('Equal', base, 0);
     const still = at.of('And', zero, write.on(type).of('GreaterOrEqual', exponent, 0));
-    write.into(1, at.where(still, 0, slope), type, shape);
+    write.into(1, at.where(still, 0, ownGradient), type, shape);
   }
 }
 

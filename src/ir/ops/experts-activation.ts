@@ -9,7 +9,7 @@ import type { Arithmetic } from './operator-writer.js';
 interface Activated {
   readonly value: string;
   /** Returns the gradient of the sums, given the gradient of the value. */
-  readonly back: (slope: string) => string;
+  readonly back: (gradient: string) => string;
 }
 
 /** `sum`: [expert, token, hidden]; `shape`: [expert, token, feature] of the result. */
@@ -21,7 +21,7 @@ export function activated(write: OperatorGradient, sum: string, shape: readonly 
   const plain = PLAIN[kind];
   if (!plain) throw mismatch(view, `its activation_type ${kind} is not known`);
   const { value, rate } = plain(at, sum);
-  return { value, back: (slope) => (rate === null ? slope : at.mul(slope, rate())) };
+  return { value, back: (gradient) => (rate === null ? gradient : at.mul(gradient, rate())) };
 }
 
 interface PlainActivation {
@@ -64,15 +64,15 @@ function gated(write: OperatorGradient, sum: string, shape: readonly number[], a
   const open = at.of('Sigmoid', at.mul(gate, slant));
   const passed = at.mul(gate, open);
   const shifted = at.add(other, numberOf(view, 'activation_beta', 0));
-  const within = (slope: string, free: string, bounded: string) =>
-    isLimited ? at.where(at.of('Equal', free, bounded), slope, 0) : slope;
+  const within = (gradient: string, free: string, bounded: string) =>
+    isLimited ? at.where(at.of('Equal', free, bounded), gradient, 0) : gradient;
   return {
     value: at.mul(passed, shifted),
-    back: (slope) => {
+    back: (gradient) => {
       const rate = at.mul(open, at.add(at.mul(at.mul(gate, slant), at.sub(1, open)), 1));
       const parts = [
-        within(at.mul(at.mul(slope, shifted), rate), gates ?? '', gate),
-        within(at.mul(slope, passed), others ?? '', other),
+        within(at.mul(at.mul(gradient, shifted), rate), gates ?? '', gate),
+        within(at.mul(gradient, passed), others ?? '', other),
       ].map((name) => write.add('Unsqueeze', [name], { axes: [3] }));
       const joined = write.add('Concat', parts, { axis: 3 });
       const size = (shape[2] ?? 1) * 2;

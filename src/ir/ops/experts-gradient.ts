@@ -33,12 +33,12 @@ export interface Experts {
 export function expertsForward(write: OperatorGradient, experts: Experts): void {
   const { view } = write;
   const { dtype, shape } = operand(view, INPUT);
-  const { value, raised, turned, routing } = hiddenOf(write, experts);
+  const { value, raised, transposed, routing } = hiddenOf(write, experts);
   const second = experts.biases[1];
-  const product = write.add('MatMul', [value, turned(experts.second, 3)]);
+  const matmul = write.add('MatMul', [value, transposed(experts.second, 3)]);
   const shift = view.inputs[second] ? write.add('Unsqueeze', [raised(second)], { axes: [1] }) : null;
-  const each = shift === null ? product : write.add('Add', [product, shift]);
-  const share = write.add('Unsqueeze', [turned(routing.probabilities, 2)], { axes: [2] });
+  const each = shift === null ? matmul : write.add('Add', [matmul, shift]);
+  const share = write.add('Unsqueeze', [transposed(routing.probabilities, 2)], { axes: [2] });
   const weighted = write.add('Mul', [each, share]);
   const sum = write.add('ReduceSum', [weighted], { axes: [0], keepdims: 0 });
   write.add('Reshape', [write.inType(sum, write.sumType, dtype)], { shape }, 'out0');
@@ -57,16 +57,16 @@ function hiddenOf(write: OperatorGradient, experts: Experts) {
       shape: [count, features],
     });
   const raised = (index: number) => write.inType(`in${index}`, operand(view, index).dtype, type);
-  const turned = (name: string, rank: 2 | 3) =>
+  const transposed = (name: string, rank: 2 | 3) =>
     write.add('Transpose', [name], { perm: rank === 2 ? [1, 0] : [0, 2, 1] });
   const input = rows(`in${INPUT}`);
-  const product = write.add('MatMul', [input, turned(experts.first, 3)]);
+  const matmul = write.add('MatMul', [input, transposed(experts.first, 3)]);
   const [firstBias] = biases;
   const shift = view.inputs[firstBias] ? write.add('Unsqueeze', [raised(firstBias)], { axes: [1] }) : null;
-  const sum = shift === null ? product : write.add('Add', [product, shift]);
+  const sum = shift === null ? matmul : write.add('Add', [matmul, shift]);
   const { value, back } = activated(write, sum, [choices, count, inner]);
   const routing = routingOf(write, choices, experts.isNormalised);
-  return { input, value, back, routing, rows, raised, turned };
+  return { input, value, back, routing, rows, raised, transposed };
 }
 
 export function expertsGradient(write: OperatorGradient, experts: Experts): void {
@@ -74,29 +74,29 @@ export function expertsGradient(write: OperatorGradient, experts: Experts): void
   const type = write.sumType;
   const { biases, weights } = experts;
   const { shape } = operand(view, INPUT);
-  const { input, value, back, routing, rows, raised, turned } = hiddenOf(write, experts);
+  const { input, value, back, routing, rows, raised, transposed } = hiddenOf(write, experts);
   const [firstBias, secondBias] = biases;
-  const slope = rows('grad0');
-  const owed = write.add('MatMul', [slope, experts.second]);
+  const resultGradient = rows('grad0');
+  const hiddenGradient = write.add('MatMul', [resultGradient, experts.second]);
   const each = write.on(type);
-  const probabilities = turned(routing.probabilities, 2);
+  const probabilities = transposed(routing.probabilities, 2);
   const share = write.add('Unsqueeze', [probabilities], { axes: [2] });
   if (write.wants(SCORES)) {
-    const fit = write.add('ReduceSum', [each.mul(value, owed)], { axes: [2], keepdims: 0 });
+    const fit = write.add('ReduceSum', [each.mul(value, hiddenGradient)], { axes: [2], keepdims: 0 });
     const shifted = view.inputs[secondBias]
-      ? write.add('Add', [fit, write.add('MatMul', [raised(secondBias), turned(slope, 2)])])
+      ? write.add('Add', [fit, write.add('MatMul', [raised(secondBias), transposed(resultGradient, 2)])])
       : fit;
-    write.become(SCORES, routing.back(turned(shifted, 2)), type);
+    write.become(SCORES, routing.back(transposed(shifted, 2)), type);
   }
   if (weights !== null && write.wants(weights[1])) {
-    const made = write.add('MatMul', [turned(slope, 2), each.mul(share, value)]);
+    const made = write.add('MatMul', [transposed(resultGradient, 2), each.mul(share, value)]);
     write.become(weights[1], made, type);
   }
-  if (write.wants(secondBias)) write.become(secondBias, write.add('MatMul', [probabilities, slope]), type);
+  if (write.wants(secondBias)) write.become(secondBias, write.add('MatMul', [probabilities, resultGradient]), type);
   if (![INPUT, firstBias, weights?.[0] ?? INPUT].some((index) => write.wants(index))) return;
-  const grown = back(each.mul(share, owed));
+  const grown = back(each.mul(share, hiddenGradient));
   if (weights !== null && write.wants(weights[0])) {
-    const made = write.add('MatMul', [turned(grown, 3), input]);
+    const made = write.add('MatMul', [transposed(grown, 3), input]);
     write.become(weights[0], made, type);
   }
   if (write.wants(firstBias))
@@ -120,8 +120,8 @@ function routingOf(write: OperatorGradient, choices: number, isNormalised: boole
   const all = write.add('Softmax', [scores], { axis: -1 });
   const counted = at.mul(all, chosen);
   const probabilities = isNormalised ? at.div(counted, at.sum(counted, [1])) : counted;
-  const back = (slope: string) => {
-    const weighted = at.mul(probabilities, slope);
+  const back = (gradient: string) => {
+    const weighted = at.mul(probabilities, gradient);
     return at.sub(weighted, at.mul(isNormalised ? probabilities : all, at.sum(weighted, [1])));
   };
   return { probabilities, back };

@@ -160,6 +160,6 @@ function checkRouter(view: OperatorView) {
 function expertWork(view: OperatorView, second: number, pack: number): Work {
   const [tokens = 1] = operand(view, 1).shape;
   const [, d = 1, inner = 1] = operand(view, second).shape;
-  const products = isGated(view) || view.inputs[second + 2] ? 3 : 2;
-  return { flops: 2 * products * tokens * numberOf(view, 'k', 1) * d * inner * pack };
+  const matmuls = isGated(view) || view.inputs[second + 2] ? 3 : 2;
+  return { flops: 2 * matmuls * tokens * numberOf(view, 'k', 1) * d * inner * pack };
 }

@@ -5,7 +5,7 @@
  */
 import { type Attributes, elementCount } from '../graph.js';
 import type { OperatorEntry, OperatorView } from '../operator.js';
-import { activationSlope, addActivation, checkActivation } from './activation.js';
+import { activationGradient, addActivation, checkActivation } from './activation.js';
 import { gemmText, gemmType } from './contraction.js';
 import { gemmGradient } from './contraction-gradient.js';
 import {
@@ -17,7 +17,7 @@ import {
   convolutionNames,
   resizeGroups,
 } from './convolution.js';
-import { addProductGradients } from './einsum-gradient.js';
+import { addEinsumGradients } from './einsum-gradient.js';
 import { entry } from './entry.js';
 import { ExpansionWriter } from './expansion.js';
 import { broadcast, dimensionNames, integers, mismatch, numberOf, ofRank, operand, result } from './operands.js';
@@ -44,7 +44,7 @@ export const fusedContractionEntries: readonly OperatorEntry[] = [
         linear: () => [[0], [1]],
         work: (view) => ({ flops: 2 * elementCount(result(view, 0).shape) * matrices(view, 0).columns }),
       }),
-      fusedProductGradient,
+      fusedMatmulGradient,
     ),
   ),
   differentiable(
@@ -72,7 +72,7 @@ export const fusedContractionEntries: readonly OperatorEntry[] = [
       },
       parameterInputs: [1, 2],
     }),
-    (write) => gemmGradient(write, activationSlope(write, activationValues(write.view))),
+    (write) => gemmGradient(write, activationGradient(write, activationValues(write.view))),
   ),
   differentiable(
     entry({
@@ -106,9 +106,9 @@ export const fusedContractionEntries: readonly OperatorEntry[] = [
       note: 'Places inside a window stay whole. Where windows overlap, neighbours exchange borders.',
     }),
     (write) => {
-      const slope = activationSlope(write, integers(write.view, 'activation_params') ?? []);
-      convolutionGradient(write, slope);
-      if (write.wants(3)) write.become(3, slope, operand(write.view, 3).dtype);
+      const sumGradient = activationGradient(write, integers(write.view, 'activation_params') ?? []);
+      convolutionGradient(write, sumGradient);
+      if (write.wants(3)) write.become(3, sumGradient, operand(write.view, 3).dtype);
     },
   ),
 ];
@@ -154,7 +154,7 @@ function matrixText(view: OperatorView, index: number, rows: string, columns: st
 }
 
 /** The gradient of C = α A′ B′, as an einsum. */
-function fusedProductGradient(write: OperatorGradient): void {
+function fusedMatmulGradient(write: OperatorGradient): void {
   const { view } = write;
   const ranks = [0, 1].map((index) => operand(view, index).shape.length);
   const batch = dimensionNames(Math.max(...ranks, 2) - 2, 'b');
@@ -169,7 +169,7 @@ function fusedProductGradient(write: OperatorGradient): void {
   const alpha = numberOf(view, 'alpha', 1);
   const scaled = () => write.add('Mul', ['grad0', write.scalarLike(0, alpha)]);
   const gradient = alpha === 1 ? 'grad0' : scaled();
-  addProductGradients(write, operands, lettersOf(resultText(view), batch.length + 2), gradient);
+  addEinsumGradients(write, operands, lettersOf(resultText(view), batch.length + 2), gradient);
 }
 
 function resultText(view: OperatorView): string {

@@ -2,7 +2,7 @@
  * @file ONNX Runtime's fused element-wise operators (domain com.microsoft): an activation, with the bias before it.
  */
 import type { OperatorEntry } from '../operator.js';
-import { biasGelu, erfSlope, quickGelu, tanhSlope } from './activation-gradient.js';
+import { biasGelu, erfGeluDerivative, quickGelu, tanhGeluDerivative } from './activation-gradient.js';
 import { gatedAdd } from './elementwise-gradient.js';
 import { entry, linearIn, perElement } from './entry.js';
 import { broadcast, mismatch, ofRank, operand } from './operands.js';
@@ -65,9 +65,9 @@ const ENTRIES: readonly OperatorEntry[] = [
 ];
 
 export const fusedElementwiseEntries: readonly OperatorEntry[] = withGradients(ENTRIES, {
-  BiasGelu: biasGelu(erfSlope),
-  FastGelu: biasGelu(tanhSlope),
-  Gelu: biasGelu(erfSlope),
+  BiasGelu: biasGelu(erfGeluDerivative),
+  FastGelu: biasGelu(tanhGeluDerivative),
+  Gelu: biasGelu(erfGeluDerivative),
   QuickGelu: quickGelu(1.702),
   GatedAdd: gatedAdd,
 });

@@ -116,7 +116,7 @@ export function gatedGradient(write: OperatorGradient): void {
   if (write.wants(0)) write.become(0, joined(throughUnit(normal, { unit: at.mul(gated, scale) })), type);
   if (write.wants(1)) write.into(1, at.mul(gated, normal.unit), type, grouped);
   if (write.wants(2)) {
-    const slope = at.mul(open, at.add(at.mul(gate, at.sub(1, open)), 1));
-    write.become(2, joined(at.mul(at.mul(g, at.mul(normal.unit, scale)), slope)), type);
+    const derivative = at.mul(open, at.add(at.mul(gate, at.sub(1, open)), 1));
+    write.become(2, joined(at.mul(at.mul(g, at.mul(normal.unit, scale)), derivative)), type);
   }
 }

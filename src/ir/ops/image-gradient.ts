@@ -39,8 +39,8 @@ export function resizeGradient(
     }
     const perm = shape.map((_, place) => (place === axis ? last : place === last ? axis : place));
     const moved = write.add('Transpose', [name], { perm });
-    const product = write.add('MatMul', [moved, matrix]);
-    name = write.add('Transpose', [product], { perm });
+    const matmul = write.add('MatMul', [moved, matrix]);
+    name = write.add('Transpose', [matmul], { perm });
   }
   write.become(0, name, dtype);
 }

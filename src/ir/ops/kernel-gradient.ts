@@ -145,8 +145,8 @@ function kernelGradient(
     const left = rearrange(write, taps.name, fromTaps, [g, [rows], joined]);
     const right = rearrange(write, image.name, from, [g, joined, inside]);
     const made: DimensionAxes = [g, [rows], inside];
-    const product = write.add('MatMul', [left, right], dimensionsOf(made));
-    return rearrange(write, product, made, into);
+    const matmul = write.add('MatMul', [left, right], dimensionsOf(made));
+    return rearrange(write, matmul, made, into);
   }
   if (rest.reduce((count, { window }) => count * window.kernel, 1) <= MOST_PLACES) {
     const left = rearrange(write, taps.name, fromTaps, [g, [rows], [...joined, ...rest.map(({ tap }) => tap)]]);
@@ -157,10 +157,10 @@ function kernelGradient(
   const moving = rearrange(write, image.name, from, [inside, [...g, ...joined], ...rest.map((place) => place.image)]);
   const fixed = rearrange(write, taps.name, fromTaps, [[...g, rows], joined, ...rest.map(({ tap }) => [tap])]);
   const made: DimensionAxes = [inside, [...g, rows], ...rest.map(({ kernel }) => [kernel])];
-  const turned = rest.map(({ window }) => turnedWindow(window));
-  const attributes = { ...takingFrom(turned), group };
+  const swapped = rest.map(({ window }) => swappedWindow(window));
+  const attributes = { ...takingFrom(swapped), group };
   const convolved = write.add('Conv', [moving, fixed], dimensionsOf(made), attributes);
-  const sizes = turned.map(
+  const sizes = swapped.map(
     ({ input, kernel, stride, dilation, pads }) =>
       Math.floor((input + pads[0] + pads[1] - dilation * (kernel - 1) - 1) / stride) + 1,
   );
@@ -203,15 +203,15 @@ function placeByPlace(
     return rearrange(write, part, met, [g, along, inside]);
   });
   const kernel = rest.map((place) => place.kernel);
-  const product = (right: string, columns: readonly RearrangedAxis[]) =>
+  const matmul = (right: string, columns: readonly RearrangedAxis[]) =>
     write.add('MatMul', [left, right], dimensionsOf([g, [rows], columns]));
   if ((dimensionSizes([inside])[0] ?? 1) < FEW_COLUMNS) {
     const all = [...kernel, ...inside];
-    return [product(write.add('Concat', parts, dimensionsOf([g, along, all]), { axis: 2 }), all), [g, [rows], all]];
+    return [matmul(write.add('Concat', parts, dimensionsOf([g, along, all]), { axis: 2 }), all), [g, [rows], all]];
   }
   const made: DimensionAxes = [[...kernel, ...g], [rows], inside];
-  const products = parts.map((part) => product(part, inside));
-  return [write.add('Concat', products, dimensionsOf(made), { axis: 0 }), made];
+  const matmuls = parts.map((part) => matmul(part, inside));
+  return [write.add('Concat', matmuls, dimensionsOf(made), { axis: 0 }), made];
 }
 
 /** The first position of the image that each place of a kernel reads, the last dimension fastest. */
@@ -246,11 +246,11 @@ function placeOf(
 }
 
 /** The same reads with roles swapped: the gradient's positions are the kernel, and the kernel's are the result. */
-function turnedWindow(window: SpatialWindow): SpatialWindow {
+function swappedWindow(window: SpatialWindow): SpatialWindow {
   const { kernel, output, stride, dilation, input, pads } = window;
-  const turned = { input, kernel: output, stride: dilation, dilation: stride, output: kernel };
+  const swapped = { input, kernel: output, stride: dilation, dilation: stride, output: kernel };
   const behind = reachOf(window) - pads[0] - input;
-  return { ...turned, pads: [pads[0], Math.max(0, behind)] };
+  return { ...swapped, pads: [pads[0], Math.max(0, behind)] };
 }
 
 /** Drops the positions at the end that are more than wanted. */

@@ -24,9 +24,9 @@ function inverseGradient(write: OperatorGradient): void {
   const { shape } = operand(write.view, 0);
   const rank = shape.length;
   const perm = [...shape.keys()].map((axis) => (axis < rank - 2 ? axis : 2 * rank - 3 - axis));
-  const turned = write.add('Transpose', ['out0'], { perm });
-  const left = write.add('MatMul', [turned, 'grad0']);
-  write.add('Neg', [write.add('MatMul', [left, turned])], {}, 'd0');
+  const transposed = write.add('Transpose', ['out0'], { perm });
+  const left = write.add('MatMul', [transposed, 'grad0']);
+  write.add('Neg', [write.add('MatMul', [left, transposed])], {}, 'd0');
 }
 
 /** Windows overlap: their gradients are summed at each position, with the unfolded dimension moved to the front meanwhile. */
@@ -38,7 +38,7 @@ function unfoldGradient(write: OperatorGradient): void {
   const steps = result(view, 0).shape[axis] ?? 1;
   const others = shape.flatMap((_, other) => (other === axis ? [] : [other]));
   const front = [axis, shape.length, ...others];
-  const turned = write.add('Transpose', ['grad0'], { perm: front });
+  const transposed = write.add('Transpose', ['grad0'], { perm: front });
   const places = Array.from({ length: steps * size }, (_, at) => Math.floor(at / size) * step + (at % size));
   const index = write.tensor(constant('int64', places, [steps, size, 1]));
   const order = [axis, ...others];
@@ -46,7 +46,7 @@ function unfoldGradient(write: OperatorGradient): void {
     shape: order.map((place) => shape[place] ?? 1),
     value: constant(dtype, [0], [1]),
   });
-  const sum = write.add('ScatterND', [zeros, index, turned], { reduction: 'add' });
+  const sum = write.add('ScatterND', [zeros, index, transposed], { reduction: 'add' });
   write.add('Transpose', [sum], { perm: shape.map((_, place) => order.indexOf(place)) }, 'd0');
 }
 
@@ -59,10 +59,10 @@ function distancesGradient(write: OperatorGradient): void {
   const weights = isSquare ? at.mul('grad0', 2) : at.where(at.of('Equal', 'out0', 0), 0, at.div('grad0', 'out0'));
   const give = (own: 0 | 1, other: 0 | 1) => {
     if (!write.wants(own)) return;
-    const turned = own === 0 ? weights : write.add('Transpose', [weights], { perm: [1, 0] });
-    const sum = write.add('ReduceSum', [turned], { axes: [1], keepdims: 1 });
+    const transposed = own === 0 ? weights : write.add('Transpose', [weights], { perm: [1, 0] });
+    const sum = write.add('ReduceSum', [transposed], { axes: [1], keepdims: 1 });
     const near = write.on(dtype);
-    const far = write.add('MatMul', [turned, `in${other}`]);
+    const far = write.add('MatMul', [transposed, `in${other}`]);
     write.become(own, near.sub(near.mul(`in${own}`, sum), far), dtype);
   };
   give(0, 1);

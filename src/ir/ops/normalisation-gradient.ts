@@ -82,8 +82,8 @@ export function throughUnit(normal: Normalised, arriving: Arriving): string {
     terms.push(at.mul(isCentred ? at.sub(bent, mean(arriving.unit)) : bent, inverse));
   }
   if (arriving.inverse) {
-    const slope = small.mul(small.mul(arriving.inverse, small.square(inverse)), -1 / count);
-    terms.push(at.mul(unit, slope));
+    const coefficient = small.mul(small.mul(arriving.inverse, small.square(inverse)), -1 / count);
+    terms.push(at.mul(unit, coefficient));
   }
   if (arriving.variance) terms.push(at.mul(unit, small.mul(small.div(arriving.variance, inverse), 2 / count)));
   const lift = arriving.mean ? small.mul(arriving.mean, 1 / count) : null;

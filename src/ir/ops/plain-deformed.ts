@@ -47,9 +47,9 @@ export function plainDeformed(write: OperatorWriter): void {
   const columns = write.add('Reshape', [held], { shape: [batch, group, inner, windows] });
   const matrix = write.add('Reshape', [raised(KERNEL)], { shape: [group, all / group, inner] });
   const { shape } = result(view, 0);
-  const product = write.add('Reshape', [write.add('MatMul', [matrix, columns])], { shape });
+  const matmul = write.add('Reshape', [write.add('MatMul', [matrix, columns])], { shape });
   const bias = () => write.add('Unsqueeze', [raised(BIAS)], { axes: [1, 2] });
-  write.makes(0, view.inputs[BIAS] ? write.add('Add', [product, bias()]) : product, type);
+  write.makes(0, view.inputs[BIAS] ? write.add('Add', [matmul, bias()]) : matmul, type);
 }
 
 function partsOf(write: OperatorWriter): Parts {
@@ -111,6 +111,6 @@ function placesOf(write: OperatorWriter, { batch, groups, taps, windows }: Parts
       shape: [batch, groups, 1, taps * windows],
     });
     const low = write.on(type).of('Floor', place);
-    return { size: input, low, rest: write.on(type).sub(place, low), slope: 1 };
+    return { size: input, low, rest: write.on(type).sub(place, low), derivative: 1 };
   });
 }

@@ -119,14 +119,14 @@ function rotation(write: OperatorWriter, { head, query }: GroupedSizes, before: 
   const angles = [COSINE, SINE].map((index) => write.inType(`in${index}`, operand(view, index).dtype, type));
   const places = positionsOf(write, query, before);
   const interleaved = numberOf(view, 'rotary_interleaved', 0);
-  const turned = 2 * (table.shape[1] ?? 1);
+  const rotatedWidth = 2 * (table.shape[1] ?? 1);
   return (name: string) => {
     const features = (start: number, end: number) =>
       write.add('Slice', [name], { starts: [start], ends: [end], axes: [3], steps: [1] });
-    const isPart = turned < head;
-    const inputs = [isPart ? features(0, turned) : name, places, ...angles];
+    const isPart = rotatedWidth < head;
+    const inputs = [isPart ? features(0, rotatedWidth) : name, places, ...angles];
     const made = write.addOf('com.microsoft', 'RotaryEmbedding', inputs, { interleaved });
-    return isPart ? write.add('Concat', [made, features(turned, head)], { axis: 3 }) : made;
+    return isPart ? write.add('Concat', [made, features(rotatedWidth, head)], { axis: 3 }) : made;
   };
 }
 

@@ -68,8 +68,8 @@ export function plainLinearAttention(write: OperatorWriter, sizes: LinearSizes):
   const matrix: DimensionAxes = [[b], [h], only(j), [e], [f]];
   const stateForm: DimensionAxes = [[b], [h, ...only(j)], [e], [f]];
   const on = write.on(type);
-  const turned = (name: string) => write.add('Transpose', [name], { perm: [0, 1, 2, 4, 3] });
-  const product = (left: string, right: string) => write.add('MatMul', [left, right]);
+  const transposed = (name: string) => write.add('Transpose', [name], { perm: [0, 1, 2, 4, 3] });
+  const matmul = (left: string, right: string) => write.add('MatMul', [left, right]);
   const given = view.inputs[STATE];
   let state = given
     ? write.rearrange(write.inType(`in${STATE}`, given.dtype, type), stateForm, matrix)
@@ -77,10 +77,10 @@ export function plainLinearAttention(write: OperatorWriter, sizes: LinearSizes):
   const answers = query.map((q, step) => {
     const [k = '', v = ''] = [key[step], value[step]];
     const kept = decay ? on.mul(state, on.of('Exp', decay[step] ?? '')) : state;
-    const rest = isDelta ? on.sub(v, product(turned(k), kept)) : v;
+    const rest = isDelta ? on.sub(v, matmul(transposed(k), kept)) : v;
     const written = rate ? on.mul(rest, rate[step] ?? '') : rest;
     state = on.add(kept, on.mul(k, written));
-    return write.add('Unsqueeze', [on.mul(product(q, state), scale)], { axes: [0] });
+    return write.add('Unsqueeze', [on.mul(matmul(q, state), scale)], { axes: [0] });
   });
   const beside = groups > 1 ? [g] : only(j);
   const joined = write.add('Concat', answers, { axis: 0 });

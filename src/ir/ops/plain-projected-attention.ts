@@ -28,8 +28,8 @@ export function plainProjectedAttention(write: OperatorWriter, sizes: ProjectedS
   const axes = axesOf(sizes);
   const { b, h, s, t, e, f } = axes;
   const raised = (index: number) => write.inType(`in${index}`, operand(view, index).dtype, type);
-  const product = write.add('MatMul', [raised(INPUT), raised(WEIGHTS)]);
-  const joined = view.inputs[BIAS] ? write.add('Add', [product, raised(BIAS)]) : product;
+  const matmul = write.add('MatMul', [raised(INPUT), raised(WEIGHTS)]);
+  const joined = view.inputs[BIAS] ? write.add('Add', [matmul, raised(BIAS)]) : matmul;
   const [query = '', ...own] = partsOf(write, axes, joined);
   const past = view.inputs[PAST] ? halves(write, raised(PAST)) : null;
   const before: RearrangedAxis = { size: sizes.total - sizes.query };

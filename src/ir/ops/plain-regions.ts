@@ -85,8 +85,8 @@ function plainLargest(write: OperatorWriter, rows: SampledAxis, columns: Sampled
   const row = places.add(places.mul(owner, height), down(upright.places));
   const place = places.add(places.mul(row, width), across(level.places));
   const weight = write.on(type).mul(down(upright.weights), across(level.weights));
-  const turned = write.add('Transpose', [write.inType(`in${IMAGE}`, dtype, type)], { perm: [0, 2, 3, 1] });
-  const pixels = write.add('Reshape', [turned], { shape: [images * height * width, channels] });
+  const transposed = write.add('Transpose', [write.inType(`in${IMAGE}`, dtype, type)], { perm: [0, 2, 3, 1] });
+  const pixels = write.add('Reshape', [transposed], { shape: [images * height * width, channels] });
   const found = write.add('Gather', [pixels, place], { axis: 0 });
   const each = write.on(type).mul(found, write.add('Unsqueeze', [weight], { axes: [3] }));
   const form = [regions, tall, upright.count / tall, wide, level.count / wide, channels];

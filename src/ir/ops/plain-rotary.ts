@@ -22,12 +22,12 @@ export function plainRotary(write: OperatorWriter): void {
   };
   const [cosine, sine] = [table(COSINE), table(SINE)];
   const product = (x: string, by: string) => write.add('Mul', [x, by]);
-  const turned = [
+  const rotated = [
     write.add('Sub', [product(x1, cosine), product(x2, sine)]),
     write.add('Add', [product(x1, sine), product(x2, cosine)]),
   ];
   const axis = numberOf(view, 'interleaved', 0) !== 0 ? 4 : 3;
-  const pairs = turned.map((half) => write.add('Unsqueeze', [half], { axes: [axis] }));
+  const pairs = rotated.map((half) => write.add('Unsqueeze', [half], { axes: [axis] }));
   const [batch = 1] = shape;
   const length = shape[flat ? 1 : 2] ?? 1;
   const features = flat ? (shape[2] ?? 1) / heads : (shape[3] ?? 1);

@@ -45,14 +45,14 @@ export function averagePoolGradient(write: OperatorGradient): void {
 export function lpPoolGradient(write: OperatorGradient): void {
   if (!write.wants(0)) return;
   const images = imagesOf(write);
-  const pooled = images.pooled(write, normSlope(write));
-  images.give(write, layBack(write, images, pooled), powerSlope(write));
+  const pooled = images.pooled(write, normGradient(write));
+  images.give(write, layBack(write, images, pooled), powerDerivative(write));
 }
 
 /** As lpPoolGradient, over all positions. */
 export function globalLpPoolGradient(write: OperatorGradient): void {
   if (!write.wants(0)) return;
-  const product = write.add('Mul', [powerSlope(write), normSlope(write)]);
+  const product = write.add('Mul', [powerDerivative(write), normGradient(write)]);
   write.become(0, product, operand(write.view, 0).dtype);
 }
 
@@ -95,8 +95,8 @@ export function maxPoolGradient(write: OperatorGradient): void {
   const found = write.add('ArgMax', [unfolded], { axis: 1, keepdims: 1 });
   const steps = write.positions([1, taps, ...windows.map(() => 1)], 1);
   const isFirst = write.add('Equal', [steps, found]);
-  const owed = write.inType(pooled, dtype, FINE);
-  const taken = write.add('Where', [isFirst, owed, write.scalar(FINE, 0)]);
+  const resultGradient = write.inType(pooled, dtype, FINE);
+  const taken = write.add('Where', [isFirst, resultGradient, write.scalar(FINE, 0)]);
   const folding = { ...attributes, pads, ...(behind ? { output_padding: behind } : {}) };
   const laid = write.add('ConvTranspose', [taken, apart], folding);
   images.give(write, write.inType(laid, FINE, dtype));
@@ -209,7 +209,7 @@ function countsOf(
 }
 
 /** g · y^(1−p), zero where y is; of the result's shape. */
-function normSlope(write: OperatorGradient): string {
+function normGradient(write: OperatorGradient): string {
   const p = numberOf(write.view, 'p', 2);
   const at = write.on(operand(write.view, 0).dtype);
   if (p === 1) return 'grad0';
@@ -218,7 +218,7 @@ function normSlope(write: OperatorGradient): string {
 }
 
 /** |x|^(p−1) sign x, of the operand's shape. */
-function powerSlope(write: OperatorGradient): string {
+function powerDerivative(write: OperatorGradient): string {
   const p = numberOf(write.view, 'p', 2);
   if (p === 2) return 'in0';
   const sign = write.add('Sign', ['in0']);

@@ -21,10 +21,10 @@ const ENTRIES: readonly OperatorEntry[] = [
     domain: DOMAIN,
     family: 'contraction',
     precision: 'full',
-    infer: (view) => [product(view, 'int32')],
+    infer: (view) => [matmulType(view, 'int32')],
     rule: '*b m k+, *b k+ n -> *b m n',
     linear: () => [[0], [1]],
-    work: productWork,
+    work: matmulWork,
     parameterInputs: [1],
   }),
   entry({
@@ -32,7 +32,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     domain: DOMAIN,
     family: 'contraction',
     precision: 'full',
-    infer: (view) => [product(view, operand(view, 2).dtype)],
+    infer: (view) => [matmulType(view, operand(view, 2).dtype)],
     rule: (view) => {
       const scales = `${scaleText(view, 2, '1')}, ${scaleText(view, 3, 'n')}`;
       const zeros = `${scaleText(view, 4, '1')}, ${scaleText(view, 5, 'n')}`;
@@ -47,7 +47,7 @@ const ENTRIES: readonly OperatorEntry[] = [
       scaled(write, view, sum, scale, given(6));
       return write.finish();
     },
-    work: productWork,
+    work: matmulWork,
     parameterInputs: [1, 3, 5, 6],
   }),
   entry({
@@ -55,7 +55,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     domain: DOMAIN,
     family: 'contraction',
     precision: 'full',
-    infer: (view) => [product(view, 'float32')],
+    infer: (view) => [matmulType(view, 'float32')],
     rule: (view) => {
       const column = `${scaleText(view, 2, 'n')}, ${scaleText(view, 3, 'n')}`;
       // The scale of the left operand is that of its largest value: finding it reads all of its dimensions.
@@ -72,7 +72,7 @@ const ENTRIES: readonly OperatorEntry[] = [
       scaled(write, view, sum, write.add('Mul', [scale, 'in2'], scaleDimensions(view, 2)), given(4));
       return write.finish();
     },
-    work: productWork,
+    work: matmulWork,
     parameterInputs: [1, 2, 3, 4],
   }),
   entry({
@@ -110,14 +110,14 @@ export const quantisedContractionEntries: readonly OperatorEntry[] = ENTRIES.map
   differentiable(item, QUANTISED),
 );
 
-function product(view: OperatorView, dtype: DType): TensorType {
+function matmulType(view: OperatorView, dtype: DType): TensorType {
   const [a, b] = [ofRank(view, 0, 2, true), ofRank(view, 1, 2, true)];
   if (a.shape.at(-1) !== b.shape.at(-2)) throw mismatch(view, 'the contracted sizes differ');
   const batch = broadcast(view, [a.shape.slice(0, -2), b.shape.slice(0, -2)]);
   return { dtype, shape: [...batch, a.shape.at(-2) ?? 1, b.shape.at(-1) ?? 1] };
 }
 
-function productWork(view: OperatorView): Work {
+function matmulWork(view: OperatorView): Work {
   return { flops: 2 * elementCount(result(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) };
 }
 

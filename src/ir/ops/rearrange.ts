@@ -24,8 +24,8 @@ export function rearrange(write: ExpansionWriter, input: string, from: Dimension
   const perm = wanted.map((axis) => order.indexOf(axis));
   if (perm.every((place, index) => place === index)) return reshaped(write, input, from, to);
   const apart = reshaped(write, input, from, split);
-  const turned = write.add('Transpose', [apart], dimensionsOf(moved), { perm });
-  return reshaped(write, turned, moved, to);
+  const transposed = write.add('Transpose', [apart], dimensionsOf(moved), { perm });
+  return reshaped(write, transposed, moved, to);
 }
 
 export function dimensionSizes(axes: DimensionAxes): readonly number[] {

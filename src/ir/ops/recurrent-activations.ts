@@ -8,14 +8,14 @@ import type { Arithmetic } from './operator-writer.js';
 /** An activation of a gate: its value from the gate's input, and its derivative from the input and the value. */
 export interface Activation {
   readonly value: (on: Arithmetic, x: string) => string;
-  readonly slope: (on: Arithmetic, x: string, y: string) => string;
+  readonly derivative: (on: Arithmetic, x: string, y: string) => string;
 }
 
 type Make = (alpha: number, beta: number) => Activation;
 
 const of =
-  (op: string, slope: Activation['slope']): Make =>
-  () => ({ value: (on, x) => on.of(op, x), slope });
+  (op: string, derivative: Activation['derivative']): Make =>
+  () => ({ value: (on, x) => on.of(op, x), derivative });
 
 /**
  * Per function: its usual alpha and beta, and what it computes. At kinks the derivative is that of the flat side, as in PyTorch.
@@ -33,7 +33,7 @@ const ACTIVATIONS: Readonly<
     beta: 0,
     make: (alpha, beta) => ({
       value: (on, x) => on.add(on.mul(x, alpha), beta),
-      slope: (on, x) => on.where(on.of('Equal', x, x), alpha, alpha),
+      derivative: (on, x) => on.where(on.of('Equal', x, x), alpha, alpha),
     }),
   },
   leakyrelu: {
@@ -41,7 +41,7 @@ const ACTIVATIONS: Readonly<
     beta: 0,
     make: (alpha) => ({
       value: (on, x) => on.where(on.of('Greater', x, 0), x, on.mul(x, alpha)),
-      slope: (on, x) => on.where(on.of('Greater', x, 0), 1, alpha),
+      derivative: (on, x) => on.where(on.of('Greater', x, 0), 1, alpha),
     }),
   },
   thresholdedrelu: {
@@ -49,7 +49,7 @@ const ACTIVATIONS: Readonly<
     beta: 0,
     make: (alpha) => ({
       value: (on, x) => on.where(on.of('Greater', x, alpha), x, 0),
-      slope: (on, x) => on.count(on.of('Greater', x, alpha)),
+      derivative: (on, x) => on.count(on.of('Greater', x, alpha)),
     }),
   },
   scaledtanh: {
@@ -57,7 +57,7 @@ const ACTIVATIONS: Readonly<
     beta: 1,
     make: (alpha, beta) => ({
       value: (on, x) => on.mul(on.of('Tanh', on.mul(x, beta)), alpha),
-      slope: (on, x) => on.mul(on.sub(1, on.square(on.of('Tanh', on.mul(x, beta)))), alpha * beta),
+      derivative: (on, x) => on.mul(on.sub(1, on.square(on.of('Tanh', on.mul(x, beta)))), alpha * beta),
     }),
   },
   hardsigmoid: {
@@ -65,7 +65,7 @@ const ACTIVATIONS: Readonly<
     beta: 0.5,
     make: (alpha, beta) => ({
       value: (on, x) => on.of('Min', on.of('Max', on.add(on.mul(x, alpha), beta), 0), 1),
-      slope: (on, _, y) => on.where(on.of('And', on.of('Greater', y, 0), on.of('Less', y, 1)), alpha, 0),
+      derivative: (on, _, y) => on.where(on.of('And', on.of('Greater', y, 0), on.of('Less', y, 1)), alpha, 0),
     }),
   },
   elu: {
@@ -73,7 +73,7 @@ const ACTIVATIONS: Readonly<
     beta: 0,
     make: (alpha) => ({
       value: (on, x) => on.where(on.of('Greater', x, 0), x, on.mul(on.sub(on.of('Exp', x), 1), alpha)),
-      slope: (on, x, y) => on.where(on.of('Greater', x, 0), 1, on.add(y, alpha)),
+      derivative: (on, x, y) => on.where(on.of('Greater', x, 0), 1, on.add(y, alpha)),
     }),
   },
 };

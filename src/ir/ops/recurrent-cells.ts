@@ -54,18 +54,18 @@ export interface DirectionGradients {
   readonly peepholes: readonly [string, string, string] | null;
 }
 
-export type Cell = (at: Direction) => DirectionGradients;
+export type RecurrentCell = (at: Direction) => DirectionGradients;
 
 /** H = f(X·Wᵀ + H·Rᵀ + b) */
-export const simpleCell: Cell = (at) => {
+export const rnnCell: RecurrentCell = (at) => {
   const { write, type, r, activations } = at;
   const all = write.on(type);
-  const { slope } = gate(all, at, activations[0], all.add(fromInputs(at), fromStates(at)));
-  const slopes = stepTensors(write, slope, at.steps);
+  const { derivative } = gate(all, at, activations[0], all.add(fromInputs(at), fromStates(at)));
+  const derivatives = stepTensors(write, derivative, at.steps);
   const made: string[] = [];
   const first = backwards(at, (step, { state }) => {
     const one = write.on(type);
-    const into = one.mul(state, slopes[step] ?? '');
+    const into = one.mul(state, derivatives[step] ?? '');
     made.unshift(into);
     return { state: write.add('MatMul', [into, r]), cell: null };
   });
@@ -74,14 +74,14 @@ export const simpleCell: Cell = (at) => {
 };
 
 /** Gates z (update), r (reset) and the candidate n: H = (1 − z)·n + z·H. */
-export const gatedCell: Cell = (at) => {
+export const gruCell: RecurrentCell = (at) => {
   const { write, type, before, activations } = at;
   const all = write.on(type);
   const one = write.on(type);
   const [inputZ = '', inputR = '', inputN = ''] = gatesOf(at, fromInputs(at), 3);
   const [stateZ = '', stateR = '', stateN = ''] = gatesOf(at, fromStates(at), 3);
   const parts = write.add('Transpose', [at.r], { perm: [1, 0] });
-  const turned = split(write, parts, 3, 1);
+  const transposed = split(write, parts, 3, 1);
   const ownRows = split(write, at.r, 3, 0);
   const late = numberOf(write.view, 'linear_before_reset', 0) !== 0;
   const update = gate(all, at, activations[0], all.add(inputZ, stateZ));
@@ -89,14 +89,14 @@ export const gatedCell: Cell = (at) => {
   const resetState = all.mul(reset.value, before);
   const bias = at.biases ? split(write, at.biases[1], 3, 0)[2] : undefined;
   const early = () => {
-    const product = write.add('MatMul', [resetState, turned[2] ?? '']);
-    return bias === undefined ? product : all.add(product, bias);
+    const matmul = write.add('MatMul', [resetState, transposed[2] ?? '']);
+    return bias === undefined ? matmul : all.add(matmul, bias);
   };
   const candidate = gate(all, at, activations[1], all.add(inputN, late ? all.mul(reset.value, stateN) : early()));
   const factors = {
-    z: stepTensors(write, all.mul(all.sub(before, candidate.value), update.slope), at.steps),
-    n: stepTensors(write, all.mul(all.sub(1, update.value), candidate.slope), at.steps),
-    r: stepTensors(write, all.mul(late ? stateN : before, reset.slope), at.steps),
+    z: stepTensors(write, all.mul(all.sub(before, candidate.value), update.derivative), at.steps),
+    n: stepTensors(write, all.mul(all.sub(1, update.value), candidate.derivative), at.steps),
+    r: stepTensors(write, all.mul(late ? stateN : before, reset.derivative), at.steps),
     update: stepTensors(write, update.value, at.steps),
     reset: stepTensors(write, reset.value, at.steps),
   };
@@ -141,7 +141,7 @@ export const gatedCell: Cell = (at) => {
 };
 
 /** Gates i, o, f and the candidate c: C = f·C + i·c, H = o·h(C). */
-export const longCell: Cell = (at) => {
+export const lstmCell: RecurrentCell = (at) => {
   const { write, type, peepholes, activations } = at;
   const all = write.on(type);
   const one = write.on(type);
@@ -185,14 +185,14 @@ export const longCell: Cell = (at) => {
   const earlier = write.add('Concat', [firstCell, ...cells.slice(0, -1)], { axis: 0 });
   const o = gate(all, at, activations[0], peepholes ? all.add(intoO, all.mul(cell, peepholes[1])) : intoO);
   const shownValue = activations[2]?.value(all, cell) ?? '';
-  const shownSlope = activations[2]?.slope(all, cell, shownValue) ?? '';
+  const shownDerivative = activations[2]?.derivative(all, cell, shownValue) ?? '';
   const per = (name: string) => stepTensors(write, name, at.steps);
   const factors = {
-    o: per(all.mul(shownValue, o.slope)),
-    h: per(all.mul(o.value, shownSlope)),
-    i: per(all.mul(coupled ? all.sub(candidate.value, earlier) : candidate.value, i.slope)),
-    f: coupled ? null : per(all.mul(earlier, f.slope)),
-    c: per(all.mul(i.value, candidate.slope)),
+    o: per(all.mul(shownValue, o.derivative)),
+    h: per(all.mul(o.value, shownDerivative)),
+    i: per(all.mul(coupled ? all.sub(candidate.value, earlier) : candidate.value, i.derivative)),
+    f: coupled ? null : per(all.mul(earlier, f.derivative)),
+    c: per(all.mul(i.value, candidate.derivative)),
     kept: values?.f ?? per(f.value),
   };
   const made: string[] = [];
@@ -217,7 +217,7 @@ export const longCell: Cell = (at) => {
 
 interface CellGate {
   readonly value: string;
-  readonly slope: string;
+  readonly derivative: string;
 }
 
 /** Input and forget gate of all steps; if they are coupled, the forget gate is 1 − the input gate. */
@@ -229,17 +229,17 @@ function gatesAtOnce(
   f: string,
 ): { i: CellGate; f: CellGate } {
   const input = gate(all, at, at.activations[0], i);
-  if (coupled) return { i: input, f: { value: all.sub(1, input.value), slope: '' } };
+  if (coupled) return { i: input, f: { value: all.sub(1, input.value), derivative: '' } };
   return { i: input, f: gate(all, at, at.activations[0], f) };
 }
 
 function gate(on: Arithmetic, at: Direction, activation: Activation | undefined, into: string): CellGate {
   const clipped = clip(on, at, into);
   const value = activation?.value(on, clipped) ?? '';
-  const slope = activation?.slope(on, clipped, value) ?? '';
+  const derivative = activation?.derivative(on, clipped, value) ?? '';
   const bound = numberOf(at.write.view, 'clip', 0);
-  if (bound === 0) return { value, slope };
-  return { value, slope: on.where(on.of('Less', on.of('Abs', into), bound), slope, 0) };
+  if (bound === 0) return { value, derivative };
+  return { value, derivative: on.where(on.of('Less', on.of('Abs', into), bound), derivative, 0) };
 }
 
 function gateValue(on: Arithmetic, at: Direction, activation: Activation | undefined, into: string): string {
@@ -254,17 +254,17 @@ function clip(on: Arithmetic, { write }: Direction, into: string): string {
 
 /** X·Wᵀ + b for all gates and steps. */
 function fromInputs(at: Direction): string {
-  return product(at, at.x, at.w, at.biases?.[0]);
+  return linear(at, at.x, at.w, at.biases?.[0]);
 }
 
 /** H·Rᵀ + b for all gates and steps. */
 function fromStates(at: Direction): string {
-  return product(at, at.before, at.r, at.biases?.[1]);
+  return linear(at, at.before, at.r, at.biases?.[1]);
 }
 
-function product({ write }: Direction, of: string, weights: string, bias: string | undefined): string {
-  const turned = write.add('Transpose', [weights], { perm: [1, 0] });
-  const made = write.add('MatMul', [of, turned]);
+function linear({ write }: Direction, of: string, weights: string, bias: string | undefined): string {
+  const transposed = write.add('Transpose', [weights], { perm: [1, 0] });
+  const made = write.add('MatMul', [of, transposed]);
   return bias === undefined ? made : write.add('Add', [made, bias]);
 }
 
@@ -291,7 +291,7 @@ export function zeroStep({ write, type, hidden }: Pick<Direction, 'write' | 'typ
   return write.add('ConstantOfShape', [], attributes);
 }
 
-interface Carried {
+interface StepGradients {
   readonly state: string;
   readonly cell: string | null;
 }
@@ -302,7 +302,7 @@ interface Carried {
  */
 function backwards(
   at: Direction,
-  through: (step: number, grads: Carried) => Carried,
+  through: (step: number, grads: StepGradients) => StepGradients,
 ): { readonly firstState: string; readonly firstCell: string | null } {
   const { write, type } = at;
   const one = write.on(type);

@@ -9,13 +9,13 @@ import { numberOf, operand, text } from './operands.js';
 import type { GradientTable, OperatorGradient } from './operator-gradient.js';
 import { activationsOf } from './recurrent-activations.js';
 import {
-  type Cell,
   type Direction,
   type DirectionGradients,
-  gatedCell,
-  longCell,
+  gruCell,
+  lstmCell,
   outer,
-  simpleCell,
+  type RecurrentCell,
+  rnnCell,
   split,
   stepTensors,
   zeroStep,
@@ -25,9 +25,9 @@ import {
 const MOST_STEPS = 1024;
 
 export const RECURRENT_GRADIENTS: GradientTable = {
-  RNN: (write) => recurrentGradient(write, simpleCell, ['tanh']),
-  GRU: (write) => recurrentGradient(write, gatedCell, ['sigmoid', 'tanh']),
-  LSTM: (write) => recurrentGradient(write, longCell, ['sigmoid', 'tanh', 'tanh']),
+  RNN: (write) => recurrentGradient(write, rnnCell, ['tanh']),
+  GRU: (write) => recurrentGradient(write, gruCell, ['sigmoid', 'tanh']),
+  LSTM: (write) => recurrentGradient(write, lstmCell, ['sigmoid', 'tanh', 'tanh']),
   DynamicQuantizeLSTM: 'its weights are quantised for inference',
 };
 
@@ -46,7 +46,7 @@ interface Frame {
   readonly inside: readonly string[] | null;
 }
 
-function recurrentGradient(write: OperatorGradient, cell: Cell, usual: readonly string[]): void {
+function recurrentGradient(write: OperatorGradient, cell: RecurrentCell, usual: readonly string[]): void {
   const frame = frameOf(write);
   const { directions } = frame;
   const y = resultSteps(frame);
@@ -63,7 +63,7 @@ function recurrentGradient(write: OperatorGradient, cell: Cell, usual: readonly 
   };
   const made = Array.from({ length: directions }, (_, number) => {
     const turns = isReverse(write.view, number);
-    const turn = (name: string) => (turns ? turned(frame, name) : name);
+    const turn = (name: string) => (turns ? reversed(frame, name) : name);
     const of = (list: readonly string[] | null) => list?.[number] ?? null;
     const { hidden, steps } = frame;
     const bias = of(parts.b);
@@ -107,7 +107,7 @@ function finish(frame: Frame, made: readonly MadeDirection[]): void {
   if (write.wants(0)) {
     const parts = made.map(({ at, turns, grads }) => {
       const part = write.add('MatMul', [grads.forInputs, at.w]);
-      return turns ? turned(frame, part) : part;
+      return turns ? reversed(frame, part) : part;
     });
     const sum = parts.length === 1 ? (parts[0] ?? '') : write.add('Sum', parts);
     write.become(0, frame.batchFirst ? write.add('Transpose', [sum], { perm: [1, 0, 2] }) : sum, dtype);
@@ -195,7 +195,7 @@ function halves({ write }: Frame, bias: string): readonly [string, string] {
 }
 
 /** Reverses time, within each sequence's length. */
-function turned({ write, lengths }: Frame, name: string): string {
+function reversed({ write, lengths }: Frame, name: string): string {
   if (lengths !== null) {
     return write.add('ReverseSequence', [name, lengths], { time_axis: 0, batch_axis: 1 });
   }

@@ -30,9 +30,9 @@ interface ReductionFormula {
   readonly spread: (name: string) => string;
 }
 
-type ReductionSlope = (around: ReductionFormula) => string;
+type ReductionGradient = (around: ReductionFormula) => string;
 
-const FORMULAS: Readonly<Record<string, ReductionSlope>> = {
+const FORMULAS: Readonly<Record<string, ReductionGradient>> = {
   ReduceSum: ({ g, spread }) => spread(g),
   ReduceMean: ({ g, small, count, spread }) => spread(small.mul(g, 1 / count)),
   ReduceL1: ({ g, x, whole }) => whole.mul(g, whole.of('Sign', x)),
@@ -61,7 +61,7 @@ export function reductionGradients(shapeOf: (view: OperatorView) => Reduced): Re
   );
 }
 
-function body(write: OperatorGradient, formula: ReductionSlope, shapeOf: (view: OperatorView) => Reduced): void {
+function body(write: OperatorGradient, formula: ReductionGradient, shapeOf: (view: OperatorView) => Reduced): void {
   const { dtype, shape } = operand(write.view, 0);
   const { axes, keep } = shapeOf(write.view);
   // If nothing is reduced, these return their operand; the others still work on each element.

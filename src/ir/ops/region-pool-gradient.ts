@@ -38,14 +38,14 @@ export function pooledRegionGradient(write: OperatorGradient): void {
   const [regions = 1, , tall = 1, wide = 1] = result(view, 0).shape;
   const [rows, columns] = [binsOf(write, 2), binsOf(write, 3)];
   // [image, row, channel, column]: a region's rows are then whole rows of the table.
-  const turned = write.add('Transpose', ['in0'], { perm: [0, 2, 1, 3] });
+  const transposed = write.add('Transpose', ['in0'], { perm: [0, 2, 1, 3] });
   const pixels = write.on('int64');
   const ordered = pixels.add(
     pixels.mul(write.positions([1, height, 1, 1], 1), width),
     write.positions([1, 1, 1, width], 3),
   );
   const places = write.add('Expand', [ordered], { shape: [images, height, channels, width] });
-  const upright = ranges(write, { values: turned, places }, { axis: 1, size: height });
+  const upright = ranges(write, { values: transposed, places }, { axis: 1, size: height });
   const table = (names: readonly string[]) =>
     write.add('Reshape', [write.add('Concat', names, { axis: 0 })], {
       shape: [names.length * images * height, channels, width],
@@ -78,7 +78,7 @@ export function pooledRegionGradient(write: OperatorGradient): void {
   const apart = write.add('Unsqueeze', [owner], { axes: [2, 3] });
   const first = write.on('int64').mul(apart, height * width);
   const target = write.on('int64').add(found.places, first);
-  const slope = write.add('Transpose', ['grad0'], { perm: [0, 2, 1, 3] });
+  const resultGradient = write.add('Transpose', ['grad0'], { perm: [0, 2, 1, 3] });
   const empty = write
     .on('bool')
     .of(
@@ -86,7 +86,7 @@ export function pooledRegionGradient(write: OperatorGradient): void {
       write.add('Unsqueeze', [rows.isEmpty], { axes: [2, 3] }),
       write.add('Unsqueeze', [columns.isEmpty], { axes: [1, 2] }),
     );
-  const owed = write.on(dtype).where(empty, 0, slope);
+  const maskedGradient = write.on(dtype).where(empty, 0, resultGradient);
   const inLine = (name: string) =>
     write.add('Reshape', [write.add('Transpose', [name], { perm: [2, 0, 1, 3] })], {
       shape: [channels, regions * tall * wide],
@@ -95,7 +95,7 @@ export function pooledRegionGradient(write: OperatorGradient): void {
     shape: [channels, elementCount([images, height, width])],
     value: constant(dtype, [0], [1]),
   });
-  const laid = write.add('ScatterElements', [zeros, inLine(target), inLine(owed)], {
+  const laid = write.add('ScatterElements', [zeros, inLine(target), inLine(maskedGradient)], {
     axis: 1,
     reduction: 'add',
   });

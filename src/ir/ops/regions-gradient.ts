@@ -116,10 +116,10 @@ function gridGradient(write: OperatorGradient): void {
   const grid = write.add('AffineGrid', [theta], { ...view.attributes, size: [1, 1, ...size] });
   const flatten = (name: string, count: number) => write.add('Reshape', [name], { shape: [count, points, rank] });
   const grad = flatten('grad0', n);
-  const turned = write.add('Transpose', [grad], { perm: [0, 2, 1] });
+  const transposed = write.add('Transpose', [grad], { perm: [0, 2, 1] });
   const places = flatten(grid, 1);
   // The last column of theta is added to every point.
-  const moved = write.add('MatMul', [turned, places]);
-  const shift = write.add('ReduceSum', [turned], { axes: [2], keepdims: 1 });
+  const moved = write.add('MatMul', [transposed, places]);
+  const shift = write.add('ReduceSum', [transposed], { axes: [2], keepdims: 1 });
   write.add('Concat', [moved, shift], { axis: 2 }, 'd0');
 }

@@ -79,8 +79,8 @@ export function halves(write: OperatorWriter, name: string, table: number, heads
   const angle: RearrangedAxis = { size: angles };
   const [lead, pair] = [[sample], { size: 2 }] as const;
   const interleaved = numberOf(view, 'interleaved', 0) !== 0;
-  const turned: DimensionAxes = [lead, [head], [position], ...(interleaved ? [[angle], [pair]] : [[pair], [angle]])];
-  const shapes = turned.map((axes) => axes.reduce((product, { size }) => product * size, 1));
+  const pairAxes: DimensionAxes = [lead, [head], [position], ...(interleaved ? [[angle], [pair]] : [[pair], [angle]])];
+  const shapes = pairAxes.map((axes) => axes.reduce((product, { size }) => product * size, 1));
   const pairs = write.add('Reshape', [own], { shape: shapes });
   const axis = interleaved ? 4 : 3;
   const axes: DimensionAxes = [lead, [head], [position], [angle]];

@@ -20,7 +20,7 @@ export interface Along {
   /** u − floor u; null for the nearest neighbour. */
   readonly rest: string | null;
   /** du/dgrid, a tensor or a number. */
-  readonly slope: string | number;
+  readonly derivative: string | number;
 }
 
 export function gridSampleGradient(write: OperatorGradient): void {
@@ -39,7 +39,7 @@ export function gridSampleGradient(write: OperatorGradient): void {
   const isNearest = mode === 'nearest';
   const axes = sizes.map((size, axis) => alongAxis(write, { size, component: sizes.length - 1 - axis, isNearest }));
   const points = elementCount(operand(view, 1).shape.slice(1, -1));
-  const slope = write.add('Reshape', ['grad0'], { shape: [n, c, points] });
+  const resultGradient = write.add('Reshape', ['grad0'], { shape: [n, c, points] });
   const all = elementCount(sizes);
   const pixels = write.wants(1) ? write.add('Reshape', ['in0'], { shape: [n, c, all] }) : null;
   const at = write.on(dtype);
@@ -56,12 +56,12 @@ export function gridSampleGradient(write: OperatorGradient): void {
     const weight = (without: number | null) => cornerWeight(axes, far, at, { count, without });
     const spread = write.add('Expand', [asRow(index)], { shape: [n, c, points] });
     if (laid !== null) {
-      const part = write.add('Mul', [slope, asRow(weight(null))]);
+      const part = write.add('Mul', [resultGradient, asRow(weight(null))]);
       laid = write.add('ScatterElements', [laid, spread, part], { axis: 2, reduction: 'add' });
     }
     if (pixels === null || isNearest) continue;
     const taken = write.add('GatherElements', [pixels, spread], { axis: 2 });
-    const product = write.add('Mul', [taken, slope]);
+    const product = write.add('Mul', [taken, resultGradient]);
     const value = write.add('ReduceSum', [product], {
       axes: [1],
       keepdims: 0,
@@ -82,7 +82,7 @@ export function gridSampleGradient(write: OperatorGradient): void {
   }
   // The grid's first component is the image's last axis.
   const last = operand(write.view, 1).shape.length - 1;
-  const parts = [...axes.entries()].reverse().map(([axis, { slope: factor }]) => {
+  const parts = [...axes.entries()].reverse().map(([axis, { derivative: factor }]) => {
     const own = at.mul(moved[axis] ?? 0, factor);
     return write.add('Unsqueeze', [own], { axes: [last] });
   });
@@ -103,7 +103,7 @@ function alongAxis(
   const given = write.add('Gather', [own, index], { axis: -1 });
   const scale = isAligned ? (size - 1) / 2 : size / 2;
   let place = at.add(at.mul(at.add(given, 1), scale), isAligned ? 0 : -0.5);
-  let slope: string | number = scale;
+  let derivative: string | number = scale;
   const padding = text(view, 'padding_mode', 'zeros');
   if (padding === 'reflection') {
     const [low, high] = isAligned ? [0, size - 1] : [-0.5, size - 0.5];
@@ -115,17 +115,17 @@ function alongAxis(
     const even = at.of('Equal', at.sub(turns, at.mul(at.of('Floor', at.div(turns, 2)), 2)), 0);
     const sign = at.mul(at.of('Sign', at.sub(place, low)), at.where(even, 1, -1));
     place = at.add(at.where(even, rest, at.sub(span, rest)), low);
-    slope = at.mul(sign, scale);
+    derivative = at.mul(sign, scale);
   }
   if (padding !== 'zeros') {
     const bounded = at.of('Min', at.of('Max', place, 0), size - 1);
     const isFree = at.count(at.of('Equal', bounded, place));
     place = bounded;
-    slope = at.mul(isFree, slope);
+    derivative = at.mul(isFree, derivative);
   }
-  if (isNearest) return { size, low: at.of('Round', place), rest: null, slope };
+  if (isNearest) return { size, low: at.of('Round', place), rest: null, derivative: derivative };
   const low = at.of('Floor', place);
-  return { size, low, rest: at.sub(place, low), slope };
+  return { size, low, rest: at.sub(place, low), derivative: derivative };
 }
 
 /** The weight of a corner, except for the axis left out; `count` is 1 if the corner is inside the image. */

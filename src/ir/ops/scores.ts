@@ -53,8 +53,8 @@ const NEVER = -3e38;
 /** Writes an attention; returns its result [b h g s f]. */
 export function writeAttention(write: OperatorWriter, parts: AttentionParts): string {
   const at = write.on(write.sumType);
-  const turned = write.add('Transpose', [parts.key], { perm: [0, 1, 2, 4, 3] });
-  let score = at.mul(write.add('MatMul', [parts.query, turned]), parts.scale);
+  const transposed = write.add('Transpose', [parts.key], { perm: [0, 1, 2, 4, 3] });
+  let score = at.mul(write.add('MatMul', [parts.query, transposed]), parts.scale);
   for (const step of parts.steps) {
     if (step.kind === 'cap') score = at.mul(at.of('Tanh', at.div(score, step.by)), step.by);
     else if (step.kind === 'keep') score = at.where(step.name, score, NEVER);

@@ -78,13 +78,13 @@ function transformMatrix({ view }: OperatorGradient, sizes: readonly number[]): 
           // All frequencies of a real signal but the first (and the middle one) stand for their mirror image too.
           const mirrored = real && column > 0 && 2 * column !== length ? 2 : 1;
           const scale = column >= length ? 0 : inverse ? mirrored / length : 1;
-          values.push(scale * turnedPart(((inverse ? 1 : -1) * row * column) / length, part, from));
+          values.push(scale * phasorPart(((inverse ? 1 : -1) * row * column) / length, part, from));
         }
   return values;
 }
 
 /** Real (0) or imaginary (1) part of e^{2πi·turns}, times 1 (from 0) or i (from 1). */
-function turnedPart(turns: number, part: number, from: number): number {
+function phasorPart(turns: number, part: number, from: number): number {
   const angle = 2 * Math.PI * turns;
   const [cosine, sine] = [Math.cos(angle), Math.sin(angle)];
   if (part === from) return cosine;
@@ -101,7 +101,7 @@ function framesGradient(write: OperatorGradient): void {
   for (let bin = 0; bin < bins; bin++)
     for (let part = 0; part < 2; part++)
       for (let from = 0; from < parts; from++)
-        for (let at = 0; at < frame; at++) values.push(turnedPart((-bin * at) / frame, part, from));
+        for (let at = 0; at < frame; at++) values.push(phasorPart((-bin * at) / frame, part, from));
   if (write.wants(0)) signalGradient(write, values, [bins * 2, parts, frame]);
   if (write.wants(2)) windowGradient(write, values, [bins, 2, parts, frame]);
 }
@@ -116,8 +116,8 @@ function signalGradient(write: OperatorGradient, values: readonly number[], size
   const step = scalar(write, 'frame_step') ?? 1;
   const kernel = write.tensor(constant(dtype, values, sizes));
   const windowed = view.inputs[2] ? write.add('Mul', [kernel, 'in2']) : kernel;
-  const turned = write.add('Transpose', ['grad0'], { perm: [0, 2, 3, 1] });
-  const flat = write.add('Reshape', [turned], { shape: [n, channels, count] });
+  const transposed = write.add('Transpose', ['grad0'], { perm: [0, 2, 3, 1] });
+  const flat = write.add('Reshape', [transposed], { shape: [n, channels, count] });
   const attributes = {
     kernel_shape: [frame],
     strides: [step],

@@ -66,8 +66,12 @@ export function findParameters(graph: Graph, evidence: ParameterEvidence, option
 function parameterOf(graph: Graph, tied: Tied, evidence: ParameterEvidence, options: ParameterOptions): Parameter {
   const name = parameterName(tied);
   const weights = [...new Set(tied.members.map(({ unit }) => unit.weight))];
-  const places = tied.members.flatMap(({ unit, turned }) =>
-    unit.places.map((place) => ({ ...place, transposed: place.transposed !== turned, turned })),
+  const places = tied.members.flatMap(({ unit, isTransposed }) =>
+    unit.places.map((place) => ({
+      ...place,
+      transposed: place.transposed !== isTransposed,
+      isTransposeOfFirst: isTransposed,
+    })),
   );
   const main = weightOf(graph, weights[0] ?? '');
   const aliases = tied.members.flatMap(({ unit }) => [unit.name, unit.weight, ...fileNames(graph, unit.weight)]);

@@ -42,7 +42,7 @@ function untie(tied: readonly Tied[], name: string): readonly Tied[] {
     return replaced(
       tied,
       found,
-      parts.map((unit) => ({ members: [{ unit, turned: false }], why })),
+      parts.map((unit) => ({ members: [{ unit, isTransposed: false }], why })),
     );
   }
   const apart: readonly (readonly Member[])[] = all
@@ -62,8 +62,8 @@ function tie(graph: Graph, tied: readonly Tied[], text: string): readonly Tied[]
   if (a === b) return tied;
   const [aType, bType] = [typeOfTied(graph, a), typeOfTied(graph, b)];
   const same = aType.shape.join() === bType.shape.join();
-  const turned = !same && aType.shape.length === 2 && aType.shape.join() === [...bType.shape].reverse().join();
-  if (aType.dtype !== bType.dtype || !(same || turned))
+  const isTransposed = !same && aType.shape.length === 2 && aType.shape.join() === [...bType.shape].reverse().join();
+  if (aType.dtype !== bType.dtype || !(same || isTransposed))
     throw new AutoparError(
       'tie-mismatch',
       'usage',
@@ -71,7 +71,10 @@ function tie(graph: Graph, tied: readonly Tied[], text: string): readonly Tied[]
       { tensor: right },
       'only parameters of one type and shape can be one, or matrices that are each other’s transpose',
     );
-  const members = [...a.members, ...b.members.map((member) => ({ ...member, turned: member.turned !== turned }))];
+  const members = [
+    ...a.members,
+    ...b.members.map((member) => ({ ...member, isTransposed: member.isTransposed !== isTransposed })),
+  ];
   return replaced(tied, a, [{ members, why: 'told by --tie' }]).filter((item) => item !== b);
 }
 

@@ -14,7 +14,7 @@ export interface WeightPlace extends ParameterPlace {
   /** Name of the graph's weight. */
   readonly weight: string;
   /** Whether that weight is the transpose of the parameter's first one. */
-  readonly turned: boolean;
+  readonly isTransposeOfFirst: boolean;
 }
 
 export interface Parameter extends TensorType {

@@ -162,13 +162,13 @@ class PlacementWriter {
   }
 
   /** The parameter's value as the place wants it. */
-  private carry(name: string, { turned, through }: WeightPlace, reader: Node): string {
+  private carry(name: string, { isTransposeOfFirst, through }: WeightPlace, reader: Node): string {
     const steps = through.map((step) => this.nodeOf.get(step)).filter((step) => step !== undefined);
     const [first] = steps;
     // The transpose of a weight that was stored transposed is the weight itself.
-    const undone = turned && first !== undefined && turnsMatrix(first);
-    let [at, key] = [name, JSON.stringify([name, turned && !undone])];
-    if (turned && !undone) at = this.once(key, () => this.step(`${name}/transposed`, TURN, at, reader));
+    const undone = isTransposeOfFirst && first !== undefined && turnsMatrix(first);
+    let [at, key] = [name, JSON.stringify([name, isTransposeOfFirst && !undone])];
+    if (isTransposeOfFirst && !undone) at = this.once(key, () => this.step(`${name}/transposed`, TURN, at, reader));
     for (const step of undone ? steps.slice(1) : steps) {
       const input = at;
       key = `${key} ${JSON.stringify(step.name)}`;

@@ -62,7 +62,7 @@ const NONE: ReadonlySet<PlaceUse> = new Set(['standard', 'other']);
 const WEIGHTED: ReadonlySet<OperatorFamily> = new Set(['contraction', 'convolution', 'normalisation', 'recurrent']);
 
 /** Families whose result a bias may be added to. */
-const PRODUCTS: ReadonlySet<OperatorFamily> = new Set(['contraction', 'convolution']);
+const BIASED_FAMILIES: ReadonlySet<OperatorFamily> = new Set(['contraction', 'convolution']);
 
 type PartOfGraph = Pick<Graph, 'nodes' | 'tensors' | 'inputs'>;
 
@@ -179,7 +179,7 @@ class PlaceFinder {
     if (node.body !== null) return 'other';
     if (entry.family === 'elementwise') return this.elementwiseUse(node, entry, operand, tensor);
     if (entry.family === 'recurrent') return this.isFloating(node.inputs[operand]) ? 'start' : 'other';
-    if (PRODUCTS.has(entry.family) && operand === 0) return 'factor';
+    if (BIASED_FAMILIES.has(entry.family) && operand === 0) return 'factor';
     return node.op === 'Concat' && node.domain === '' ? 'part' : 'other';
   }
 
@@ -198,7 +198,7 @@ class PlaceFinder {
     const linear = entry.linear(viewOf(this.graph, node));
     const adds = linear.some((set) => set.length === 2);
     const type = this.graph.tensors.get(tensor);
-    if (adds && isVector(type) && !this.isNumber(type, result) && this.isProduct(other)) return 'bias';
+    if (adds && isVector(type) && !this.isNumber(type, result) && this.isMatmulResult(other)) return 'bias';
     if (shapeOf(other) !== shapeOf(result)) return 'other';
     if ((node.op === 'Sub' || node.op === 'Div') && operand === 1 && this.isInput(other)) return 'standard';
     if (adds) return this.isNormalised(result) ? 'scores' : 'addend';
@@ -230,13 +230,13 @@ class PlaceFinder {
   }
 
   /** Whether a tensor is the result of a matmul or convolution: exporters write Gemm's bias after it, and so does import. */
-  private isProduct(tensor: string): boolean {
+  private isMatmulResult(tensor: string): boolean {
     let at: string | null = tensor;
     for (let step = 0; at !== null && step < 4; step++) {
       const maker = this.makers.get(at);
       const family = maker ? entryOf(maker.op, maker.domain)?.family : undefined;
       if (!maker || !family) return false;
-      if (PRODUCTS.has(family)) return true;
+      if (BIASED_FAMILIES.has(family)) return true;
       const alone = maker.inputs.filter((input) => input !== null).length === 1;
       at = family === 'view' && alone ? (maker.inputs[0] ?? null) : null;
     }

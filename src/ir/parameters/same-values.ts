@@ -59,19 +59,23 @@ function isUniform({ dtype, shape, source }: Weight, reader: WeightReader): bool
   return true;
 }
 
-/** A weight as its bytes are in the file; `turned`: the graph has its transpose. */
+/** A weight as its bytes are in the file; `transposed`: the graph has its transpose. */
 interface Stored {
   readonly name: string;
   readonly weight: Weight;
-  readonly turned: boolean;
+  readonly transposed: boolean;
 }
 
 /** A weight in the form of its file, which import may transpose when it is read. */
 function asStored(name: string, weight: Weight): Stored {
   const { source } = weight;
-  if (source.kind !== 'external' || !source.turned) return { name, weight, turned: false };
-  const { turned, ...straight } = source;
-  return { name, weight: { ...weight, shape: turned.shape, source: straight }, turned: turned.order[0] !== 0 };
+  if (source.kind !== 'external' || !source.transposition) return { name, weight, transposed: false };
+  const { transposition, ...straight } = source;
+  return {
+    name,
+    weight: { ...weight, shape: transposition.shape, source: straight },
+    transposed: transposition.order[0] !== 0,
+  };
 }
 
 /** Pairs each matrix with the first one of the same value. */
@@ -79,7 +83,7 @@ function equalPairs(matrices: readonly Stored[], reader: WeightReader): readonly
   const pairs: EqualPair[] = [];
   for (const sizes of groups(matrices, ({ weight }) => sizesKey(weight))) {
     for (const alike of groups(sizes, ({ weight }) =>
-      eitherWay(weight, (turned) => sampleKey(weight, turned, reader)),
+      eitherWay(weight, (isTransposed) => sampleKey(weight, isTransposed, reader)),
     )) {
       const digests = alike.map((stored) => ({ ...stored, digest: digestsOf(stored.weight, reader) }));
       const leaders: (typeof digests)[number][] = [];
@@ -87,11 +91,11 @@ function equalPairs(matrices: readonly Stored[], reader: WeightReader): readonly
         const straight = leaders.find(
           (leader) => sameShape(leader.weight, item.weight) && leader.digest.own === item.digest.own,
         );
-        const turned = leaders.find(
-          (leader) => turnedShape(leader.weight, item.weight) && leader.digest.own === item.digest.turned,
+        const transposedLeader = leaders.find(
+          (leader) => isTransposedShape(leader.weight, item.weight) && leader.digest.own === item.digest.transposed,
         );
-        const leader = straight ?? turned;
-        const transposed = (leader !== straight) !== (leader?.turned !== item.turned);
+        const leader = straight ?? transposedLeader;
+        const transposed = (leader !== straight) !== (leader?.transposed !== item.transposed);
         if (leader) pairs.push({ left: leader.name, right: item.name, transposed });
         else leaders.push(item);
       }
@@ -100,16 +104,16 @@ function equalPairs(matrices: readonly Stored[], reader: WeightReader): readonly
   return pairs;
 }
 
-function digestsOf(weight: Weight, reader: WeightReader): { readonly own: string; readonly turned: string } {
-  return { own: digest(weight, false, reader), turned: digest(weight, true, reader) };
+function digestsOf(weight: Weight, reader: WeightReader): { readonly own: string; readonly transposed: string } {
+  return { own: digest(weight, false, reader), transposed: digest(weight, true, reader) };
 }
 
-/** A digest of all elements with their positions, `turned`: with the positions that they have in the transpose. */
-function digest({ dtype, shape, source }: Weight, turned: boolean, reader: WeightReader): string {
+/** A digest of all elements with their positions, `isTransposed`: with the positions that they have in the transpose. */
+function digest({ dtype, shape, source }: Weight, isTransposed: boolean, reader: WeightReader): string {
   const [rows = 1, columns = 1] = shape;
   const width = dtypeBits(dtype) / 8;
   const perBlock = Math.max(1, Math.floor(BLOCK_BYTES / (columns * width))) * columns;
-  const [rowStep, columnStep] = turned ? [1, rows] : [columns, 1];
+  const [rowStep, columnStep] = isTransposed ? [1, rows] : [columns, 1];
   let [low, high] = [0, 0];
   for (let start = 0; start < rows * columns; start += perBlock) {
     const count = Math.min(perBlock, rows * columns - start);
@@ -142,22 +146,22 @@ function wordsOf(block: Uint8Array, width: number): Uint8Array | Uint16Array | U
 }
 
 /** Some elements as text: the same for equal matrices. */
-function sampleKey({ dtype, shape, source }: Weight, turned: boolean, reader: WeightReader): string {
-  const [rows = 1, columns = 1] = turned ? [...shape].reverse() : shape;
+function sampleKey({ dtype, shape, source }: Weight, isTransposed: boolean, reader: WeightReader): string {
+  const [rows = 1, columns = 1] = isTransposed ? [...shape].reverse() : shape;
   const width = dtypeBits(dtype) / 8;
   const stored = shape[1] ?? 1;
   const samples = Array.from({ length: SAMPLES }, (_, index) => {
     // Two irrational steps reach all over a matrix of any size.
     const row = Math.floor(((index * 0.618033988749895) % 1) * rows);
     const column = Math.floor(((index * 0.754877666246693) % 1) * columns);
-    const place = turned ? column * stored + row : row * stored + column;
+    const place = isTransposed ? column * stored + row : row * stored + column;
     return Buffer.from(reader.read(source, place * width, width) ?? []).toString('hex');
   });
   return samples.join();
 }
 
 /** One key for a matrix and its transpose. */
-function eitherWay(weight: Weight, key: (turned: boolean) => string): string {
+function eitherWay(weight: Weight, key: (isTransposed: boolean) => string): string {
   const [rows = 1, columns = 1] = weight.shape;
   if (rows !== columns) return key(rows > columns);
   return [key(false), key(true)].sort().join('|');
@@ -171,7 +175,7 @@ function sameShape(left: Weight, right: Weight): boolean {
   return left.shape.join() === right.shape.join();
 }
 
-function turnedShape(left: Weight, right: Weight): boolean {
+function isTransposedShape(left: Weight, right: Weight): boolean {
   return left.shape.join() === [...right.shape].reverse().join();
 }
 

@@ -22,10 +22,10 @@ import type { ParameterEvidence } from './parameter.js';
 import type { EqualPair } from './same-values.js';
 import type { ParameterUnit } from './units.js';
 
-/** A unit in a parameter; `turned`: its weight is the transpose of the parameter's first. */
+/** A unit in a parameter; `isTransposed`: its weight is the transpose of the parameter's first. */
 export interface Member {
   readonly unit: ParameterUnit;
-  readonly turned: boolean;
+  readonly isTransposed: boolean;
 }
 
 /** The units of one parameter, leading one first, and why they are one. */
@@ -61,7 +61,7 @@ export function separationOf(weight: string, units: readonly ParameterUnit[], { 
 interface Join {
   readonly left: ParameterUnit;
   readonly right: ParameterUnit;
-  readonly turned: boolean;
+  readonly isTransposed: boolean;
   readonly why: string;
 }
 
@@ -88,7 +88,7 @@ function joinsWithin(
 
 function chained(units: readonly ParameterUnit[]): readonly Join[] {
   const [first, ...rest] = units;
-  return first ? rest.map((right) => ({ left: first, right, turned: false, why: ONE_WEIGHT })) : [];
+  return first ? rest.map((right) => ({ left: first, right, isTransposed: false, why: ONE_WEIGHT })) : [];
 }
 
 /** Joins lookups with the matmuls outside of layers. */
@@ -97,7 +97,9 @@ function embeddingJoins(units: readonly ParameterUnit[]): readonly Join[] {
   const heads = units.filter(isHead);
   const [table] = tables;
   if (!table) return [];
-  return heads.filter((head) => head !== table).map((right) => ({ left: table, right, turned: false, why: EMBEDDING }));
+  return heads
+    .filter((head) => head !== table)
+    .map((right) => ({ left: table, right, isTransposed: false, why: EMBEDDING }));
 }
 
 const EMBEDDING = 'an embedding table and its head have the same values';
@@ -110,17 +112,17 @@ function joinsAcross(
   const [own, other] = [units.get(left) ?? [], units.get(right) ?? []];
   const embedding = pairsOf(own, other).filter(([a, b]) => (isTable(a) && isHead(b)) || (isHead(a) && isTable(b)));
   if (embedding.length > 0)
-    return embedding.map(([a, b]) => ({ left: a, right: b, turned: transposed, why: EMBEDDING }));
+    return embedding.map(([a, b]) => ({ left: a, right: b, isTransposed: transposed, why: EMBEDDING }));
   if (!transposed)
     return pairsOf(own, other)
       .filter(([a, b]) => servesAlike(a, b))
-      .map(([a, b]) => ({ left: a, right: b, turned: false, why: 'the same values in the same place' }));
+      .map(([a, b]) => ({ left: a, right: b, isTransposed: false, why: 'the same values in the same place' }));
   const stated = (weight: string) => evidence.kinds.get(weight) === 'parameter';
   if (stated(left) && stated(right)) return [];
   const alone = own.length === 1 || other.length === 1;
   return pairsOf(own, other)
     .filter(([a, b]) => alone || layerOf(a) === layerOf(b))
-    .map(([a, b]) => ({ left: a, right: b, turned: true, why: 'the same values, transposed' }));
+    .map(([a, b]) => ({ left: a, right: b, isTransposed: true, why: 'the same values, transposed' }));
 }
 
 /** All pairs of units of two weights. There are few: few weights are equal, and equal weights have few units. */
@@ -160,22 +162,22 @@ function ledBy({ members, why }: Tied, rank: (unit: ParameterUnit) => number): T
   return { members: straightened(sorted), why };
 }
 
-/** Members with `turned` relative to the first of them. */
+/** Members with `isTransposed` relative to the first of them. */
 export function straightened(members: readonly Member[]): readonly Member[] {
-  const turned = members[0]?.turned ?? false;
-  return members.map((member) => ({ ...member, turned: member.turned !== turned }));
+  const isTransposed = members[0]?.isTransposed ?? false;
+  return members.map((member) => ({ ...member, isTransposed: member.isTransposed !== isTransposed }));
 }
 
-/** Groups of connected units, with `turned` relative to the first of each group. */
+/** Groups of connected units, with `isTransposed` relative to the first of each group. */
 function joined(units: readonly ParameterUnit[], joins: readonly Join[]): readonly Tied[] {
   const edges = new Map<
     ParameterUnit,
-    { readonly to: ParameterUnit; readonly turned: boolean; readonly why: string }[]
+    { readonly to: ParameterUnit; readonly isTransposed: boolean; readonly why: string }[]
   >();
-  const add = (from: ParameterUnit, to: ParameterUnit, { turned, why }: Join) => {
+  const add = (from: ParameterUnit, to: ParameterUnit, { isTransposed, why }: Join) => {
     const list = edges.get(from);
-    if (list) list.push({ to, turned, why });
-    else edges.set(from, [{ to, turned, why }]);
+    if (list) list.push({ to, isTransposed, why });
+    else edges.set(from, [{ to, isTransposed, why }]);
   };
   for (const join of joins) {
     add(join.left, join.right, join);
@@ -185,15 +187,15 @@ function joined(units: readonly ParameterUnit[], joins: readonly Join[]): readon
   return units.flatMap((start) => {
     if (seen.has(start)) return [];
     seen.add(start);
-    const members: Member[] = [{ unit: start, turned: false }];
+    const members: Member[] = [{ unit: start, isTransposed: false }];
     const reasons = new Set<string>();
     for (let at = 0; at < members.length; at++) {
       const member = members[at];
-      for (const { to, turned, why } of member ? (edges.get(member.unit) ?? []) : []) {
+      for (const { to, isTransposed, why } of member ? (edges.get(member.unit) ?? []) : []) {
         if (seen.has(to)) continue;
         seen.add(to);
         reasons.add(why);
-        members.push({ unit: to, turned: member?.turned !== turned });
+        members.push({ unit: to, isTransposed: member?.isTransposed !== isTransposed });
       }
     }
     return [{ members, why: [...reasons].join('; ') }];

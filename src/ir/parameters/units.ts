@@ -73,8 +73,8 @@ function partsOf(
     // Running statistics are not parameters, whatever they share a value with in the file.
     const key = isStatistics(place) ? `${home} ${place.operand}` : home;
     const part = parts.get(key);
-    if (part) part.places.push({ ...place, weight, turned: false });
-    else parts.set(key, { identity, places: [{ ...place, weight, turned: false }] });
+    if (part) part.places.push({ ...place, weight, isTransposeOfFirst: false });
+    else parts.set(key, { identity, places: [{ ...place, weight, isTransposeOfFirst: false }] });
   }
   if (parts.size === 0) return [{ weight, identity: null, places: [] }];
   const found = [...parts.values()].map((part) => ({ weight, ...part }));

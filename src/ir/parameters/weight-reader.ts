@@ -21,7 +21,7 @@ export class WeightReader {
     if (source.kind === 'inline') return source.data.subarray(offset, offset + length);
     if (source.kind === 'zero') return new Uint8Array(length);
     if (source.kind === 'stacked') return this.readParts(source, offset, length);
-    if (source.turned) return this.wholeOf(source)?.subarray(offset, offset + length) ?? null;
+    if (source.transposition) return this.wholeOf(source)?.subarray(offset, offset + length) ?? null;
     const data = new Uint8Array(length);
     const count = readSync(this.open(source.file), data, 0, length, source.offset + offset);
     if (count === length) return data;

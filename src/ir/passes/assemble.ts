@@ -36,10 +36,10 @@ export interface Assembled {
 /** The graph of `resolved`; evaluates the constants that it keeps, all in one go. */
 export async function assemble(resolved: ResolvedValues, name: string, facts: InitializerFacts): Promise<Assembled> {
   const live = liveDrafts(resolved);
-  const turned = foldTransposedWeights(live);
-  const constants = usedConstants(live, turned, resolved.outputs);
+  const transposed = foldTransposedWeights(live);
+  const constants = usedConstants(live, transposed, resolved.outputs);
   await resolved.folder.settle(constants.filter((constant) => constant.present));
-  return new Assembly(resolved, live, turned, constants, facts).assembled(name);
+  return new Assembly(resolved, live, transposed, constants, facts).assembled(name);
 }
 
 /** The drafts that outputs depend on, in their order. */
@@ -65,7 +65,7 @@ function foldTransposedWeights(live: readonly DraftOperator[]): ReadonlyMap<stri
   for (const draft of live)
     for (const input of draft.inputs)
       if (input?.kind === 'constant') readers.set(input.constant, (readers.get(input.constant) ?? 0) + 1);
-  const turned = new Map<string, Constant>();
+  const transposed = new Map<string, Constant>();
   for (const draft of live) {
     const [source] = draft.inputs;
     const [output] = draft.outputs;
@@ -73,19 +73,19 @@ function foldTransposedWeights(live: readonly DraftOperator[]): ReadonlyMap<stri
     if (draft.op !== 'Transpose' || source?.kind !== 'constant' || !output || !folded) continue;
     const cheap = source.constant.inFile || elementCount(source.type.shape) <= FOLD_LIMIT;
     if (source.constant.stated && source.constant.present && cheap && readers.get(source.constant) === 1)
-      turned.set(output, folded);
+      transposed.set(output, folded);
   }
-  return turned;
+  return transposed;
 }
 
 function usedConstants(
   live: readonly DraftOperator[],
-  turned: ReadonlyMap<string, Constant>,
+  transposed: ReadonlyMap<string, Constant>,
   outputs: ResolvedValues['outputs'],
 ): readonly Constant[] {
-  const used = new Set<Constant>(turned.values());
+  const used = new Set<Constant>(transposed.values());
   for (const draft of live) {
-    if (draft.outputs.some((output) => output !== null && turned.has(output))) continue;
+    if (draft.outputs.some((output) => output !== null && transposed.has(output))) continue;
     for (const input of draft.inputs) if (input?.kind === 'constant') used.add(input.constant);
   }
   for (const { value } of outputs) if (value.kind === 'constant') used.add(value.constant);
@@ -102,7 +102,7 @@ class Assembly {
   constructor(
     private readonly resolved: ResolvedValues,
     private readonly live: readonly DraftOperator[],
-    private readonly turned: ReadonlyMap<string, Constant>,
+    private readonly transposed: ReadonlyMap<string, Constant>,
     private readonly constants: readonly Constant[],
     private readonly facts: InitializerFacts,
   ) {
@@ -127,7 +127,7 @@ class Assembly {
     for (const { name: input, type } of this.resolved.inputs) this.tensors.set(input, type);
     const carried = this.nameOutputs();
     const kept = this.live.filter(
-      (draft) => !draft.outputs.some((output) => output !== null && this.turned.has(output)),
+      (draft) => !draft.outputs.some((output) => output !== null && this.transposed.has(output)),
     );
     const nodes = [...kept.map((draft) => this.node(draft)), ...carried];
     return this.placed({
@@ -158,7 +158,7 @@ class Assembly {
         made.has(value.name) &&
         !outputs.has(value.name) &&
         !this.renamed.has(value.name) &&
-        !this.turned.has(value.name);
+        !this.transposed.has(value.name);
       if (value.kind === 'tensor' && free) this.renamed.set(value.name, name);
     }
     for (const { name, value } of this.resolved.outputs) {
@@ -185,7 +185,7 @@ class Assembly {
 
   private operandName(value: Value): string {
     if (!isTensor(value)) throw new Error(`a value of kind ${value.kind} reached the graph`);
-    const constant = value.kind === 'constant' ? value.constant : this.turned.get(value.name);
+    const constant = value.kind === 'constant' ? value.constant : this.transposed.get(value.name);
     if (!constant) return value.kind === 'tensor' ? (this.renamed.get(value.name) ?? value.name) : '';
     const name = this.weightNames.get(constant);
     if (name === undefined) throw new Error(`constant ${constant.name} has no weight`);

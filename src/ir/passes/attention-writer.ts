@@ -77,16 +77,16 @@ export class AttentionWriter {
   /** [batch, heads, positions, features] → [batch, positions, heads · features]. */
   joined(name: string): string {
     const [batch = 1, heads = 1, positions = 1, width = 1] = this.shapeOf(name);
-    const turned = this.add('Transpose', [name], { perm: [0, 2, 1, 3] });
-    return this.add('Reshape', [turned], { shape: [batch, positions, heads * width] });
+    const transposed = this.add('Transpose', [name], { perm: [0, 2, 1, 3] });
+    return this.add('Reshape', [transposed], { shape: [batch, positions, heads * width] });
   }
 
   /** The result, [batch, heads, s, f]. */
   attended({ query, key, value, scale, softcap, masks, isCausal, window, sink }: WrittenAttention): string {
     const { dtype = 'float32' } = this.writer.tensors.get(query) ?? {};
     const [, heads = 1] = this.shapeOf(query);
-    const turned = this.add('Transpose', [this.repeated(key, heads)], { perm: [0, 1, 3, 2] });
-    let scores = this.add('Mul', [this.add('MatMul', [query, turned]), this.number(scale)]);
+    const transposed = this.add('Transpose', [this.repeated(key, heads)], { perm: [0, 1, 3, 2] });
+    let scores = this.add('Mul', [this.add('MatMul', [query, transposed]), this.number(scale)]);
     if (softcap !== 0) {
       const cap = this.number(softcap);
       scores = this.add('Mul', [this.add('Tanh', [this.add('Div', [scores, cap])]), cap]);

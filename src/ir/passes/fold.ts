@@ -264,12 +264,12 @@ export class ConstantFolder {
     const source = this.sources.get(origin);
     const type = this.types.get(origin);
     const order = application.operator.attributes['perm'];
-    if (source?.kind !== 'external' || source.turned || !type || dtypeBits(type.dtype) < 8) return false;
+    if (source?.kind !== 'external' || source.transposition || !type || dtypeBits(type.dtype) < 8) return false;
     if (elementCount(type.shape) <= FOLD_LIMIT) return false;
     if (!Array.isArray(order) || typeof order[0] !== 'number') return false;
     const axes: readonly number[] = order;
     this.types.set(constant, { dtype: type.dtype, shape: axes.map((axis) => type.shape[axis] ?? 1) });
-    this.sources.set(constant, { ...source, turned: { shape: type.shape, order: axes } });
+    this.sources.set(constant, { ...source, transposition: { shape: type.shape, order: axes } });
     return true;
   }
 

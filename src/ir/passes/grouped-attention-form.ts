@@ -33,13 +33,13 @@ export function writeGrouped(write: AttentionWriter, index: GraphIndex, node: No
   const [query, key, value] = view.inputs[KEY]
     ? [QUERY, KEY, VALUE].map(operandAt)
     : write.parts(operandAt(QUERY), [heads, keyHeads, keyHeads]);
-  const turned = (name: string) => rotated(write, name, graph, node);
+  const withRotary = (name: string) => rotated(write, name, graph, node);
   const queries = write.perHead(query ?? '', heads);
   const [, , positions = 1, width = 1] = write.shapeOf(queries);
   const window = numberOf(view, 'local_window_size', -1);
   const result = write.attended({
-    query: turned(queries),
-    key: turned(write.perHead(key ?? '', keyHeads)),
+    query: withRotary(queries),
+    key: withRotary(write.perHead(key ?? '', keyHeads)),
     value: write.perHead(value ?? '', keyHeads),
     scale: numberOf(view, 'scale', 0) || 1 / Math.sqrt(width),
     softcap: numberOf(view, 'softcap', 0),

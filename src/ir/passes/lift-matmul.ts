@@ -20,8 +20,8 @@ export function liftMatMul(graph: Graph): Graph {
   const renamed = new Map<string, string>();
   const gone = new Set<Node>();
   const lifted = new Map<string, Node>();
-  for (const product of graph.nodes) {
-    const chain = liftable(graph, product, makers, readers);
+  for (const matmul of graph.nodes) {
+    const chain = liftable(graph, matmul, makers, readers);
     if (!chain) continue;
     const { flatten, nodes, unflatten } = chain;
     const leading = typeOf(graph, unflatten.outputs[0] ?? '').shape.slice(0, -1);
@@ -32,7 +32,7 @@ export function liftMatMul(graph: Graph): Graph {
       tensors.set(output, { dtype, shape: [...leading, shape.at(-1) ?? 1] });
     }
     const source = liftedOperand(graph, flatten, leading, lifted, tensors);
-    changed.set(product, { ...product, inputs: [source, ...product.inputs.slice(1)] });
+    changed.set(matmul, { ...matmul, inputs: [source, ...matmul.inputs.slice(1)] });
     const [last, result] = [nodes.at(-1)?.outputs[0], unflatten.outputs[0]];
     if (last && result) renamed.set(last, result);
     gone.add(unflatten);
@@ -58,17 +58,17 @@ interface FlattenChain {
 
 function liftable(
   graph: Graph,
-  product: Node,
+  matmul: Node,
   makers: ReadonlyMap<string | null, Node>,
   readers: ReadonlyMap<string, readonly Node[]>,
 ): FlattenChain | null {
-  const [left, right] = product.inputs;
-  if (entryOf(product.op, product.domain)?.family !== 'contraction' || product.op !== 'MatMul' || !left || !right)
+  const [left, right] = matmul.inputs;
+  if (entryOf(matmul.op, matmul.domain)?.family !== 'contraction' || matmul.op !== 'MatMul' || !left || !right)
     return null;
   const flatten = makers.get(left);
   if (!flatten || !isReshape(flatten) || typeOf(graph, right).shape.length !== 2) return null;
   if (typeOf(graph, left).shape.length !== 2) return null;
-  const nodes = [product];
+  const nodes = [matmul];
   for (;;) {
     const output = nodes.at(-1)?.outputs[0];
     const following = output ? readers.get(output) : undefined;

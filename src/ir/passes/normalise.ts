@@ -212,7 +212,7 @@ function gemm(node: SourceNode, context: RewriteContext): readonly SourceNode[] 
     });
     return output;
   };
-  const turned = (name: string, attribute: string, output: string): string =>
+  const transposed = (name: string, attribute: string, output: string): string =>
     numberAttribute(attributes, attribute, 0) === 0
       ? name
       : add(attribute, 'Transpose', [name], output, { perm: [1, 0] });
@@ -220,11 +220,11 @@ function gemm(node: SourceNode, context: RewriteContext): readonly SourceNode[] 
     factor === 1
       ? name
       : add(part, 'Mul', [name, context.literal(`${result}/${part}`, constant(dtype, [factor]))], output);
-  const a = turned(left, 'transA', `${result}/${left}.transposed`);
-  const b = turned(right, 'transB', `${result}/${right}.transposed`);
+  const a = transposed(left, 'transA', `${result}/${left}.transposed`);
+  const b = transposed(right, 'transB', `${result}/${right}.transposed`);
   const plain = addend === null || addend === '' || beta === 0;
-  const product = add('', 'MatMul', [a, b], plain && alpha === 1 ? result : `${result}/product`);
-  const raised = scaled(product, alpha, 'alpha', plain ? result : `${result}/scaled`);
+  const matmul = add('', 'MatMul', [a, b], plain && alpha === 1 ? result : `${result}/product`);
+  const raised = scaled(matmul, alpha, 'alpha', plain ? result : `${result}/scaled`);
   if (!plain) add('add', 'Add', [raised, scaled(addend, beta, 'beta', `${result}/addend`)], result);
   return nodes;
 }

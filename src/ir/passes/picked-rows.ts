@@ -237,8 +237,12 @@ export class PickedRows {
     });
     const perm = Array.from({ length: before.length + after.length + 2 }, (_, at) => at);
     perm.splice(axis, 2, axis + 1, axis);
-    const turned = plain(node, 'Transpose', [`${prefix}/apart`], `${prefix}/turned`, { perm });
-    return [apart, turned, plain(node, 'Reshape', [`${prefix}/turned`], result, { shape: sizes(size), allowzero: 0 })];
+    const transposed = plain(node, 'Transpose', [`${prefix}/apart`], `${prefix}/turned`, { perm });
+    return [
+      apart,
+      transposed,
+      plain(node, 'Reshape', [`${prefix}/turned`], result, { shape: sizes(size), allowzero: 0 }),
+    ];
   }
 
   /** Rows times a number for each cell: the cells wait until rows are added up. */

@@ -28,7 +28,7 @@ import {
   replicated,
 } from '../../sharding-propagation/layout.js';
 import { deviceCount, type Mesh, subAxes } from '../../sharding-propagation/mesh.js';
-import type { Redistributor } from '../../sharding-propagation/redistribution.js';
+import type { Resharder } from '../../sharding-propagation/resharding.js';
 import { operandLayouts, REPLICATED } from '../../sharding-propagation/strategy.js';
 import { producedLayouts } from '../../strategy/produced-layouts.js';
 import { readersByTensor } from '../../strategy/readers.js';
@@ -54,13 +54,13 @@ interface StageReshard {
 export function withSentLayouts(
   graph: Graph,
   assignment: Assignment,
-  redistributor: Redistributor,
+  resharder: Resharder,
   layout: PipelineLayout,
   cluster: Cluster,
 ): Assignment {
   if (!layout.meshes) return assignment;
   const cut = cutStages(graph, layout.placeOf, layout.stages);
-  const sending = new Sending(graph, assignment, redistributor, (bytes) =>
+  const sending = new Sending(graph, assignment, resharder, (bytes) =>
     Math.round(sendSeconds(bytes, layout.stages, deviceCount(assignment.mesh), cluster) * 1e9),
   );
   const receivers = new Map<string, Pick<CutTransfer, 'from' | 'when'> & { readonly to: number[] }>();
@@ -93,7 +93,7 @@ class Sending {
   constructor(
     private readonly graph: Graph,
     private readonly assignment: Assignment,
-    private readonly by: Redistributor,
+    private readonly by: Resharder,
     /** Nanoseconds to send so many bytes of each rank. */
     private readonly sendPrice: (bytes: number) => number,
   ) {

@@ -39,7 +39,7 @@ export function factorAxes(
     }
   }
   const given: FactorAxes = Object.keys(pieces).length === 0 ? { axes } : { axes, pieces };
-  const problem = checkStrategy(rule, { ...given, carried: null, pending: { kind: 'none' } }, linear, mesh);
+  const problem = checkStrategy(rule, { ...given, partialOperands: null, pending: { kind: 'none' } }, linear, mesh);
   if (problem) throw doesNotFit(source, problem, `the operator's rule is ${rule.text} (docs/reference/operators.md)`);
   return given;
 }

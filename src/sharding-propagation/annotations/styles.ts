@@ -20,7 +20,7 @@ import { weightAxis } from '../roles.js';
 import type { Style } from './annotation.js';
 import { doesNotFit } from './pin-error.js';
 import { sequenceFactors } from './sequence-factors.js';
-import { type WeightProduct, weightProduct } from './weight-products.js';
+import { type WeightOperator, weightOperator } from './weight-operators.js';
 
 /** Facts about the graph that styles need, computed on first use. */
 export interface StyleContext {
@@ -64,18 +64,18 @@ interface Styling {
 }
 
 const MEANINGS: Readonly<Record<Style, (styling: Styling) => readonly OperatorPin[]>> = {
-  colwise: (styling) => productsOf(styling).flatMap((product) => colwise(product, styling)),
-  rowwise: (styling) => productsOf(styling).flatMap((product) => rowwise(product, styling)),
+  colwise: (styling) => weightOperatorsOf(styling).flatMap((weighted) => colwise(weighted, styling)),
+  rowwise: (styling) => weightOperatorsOf(styling).flatMap((weighted) => rowwise(weighted, styling)),
   pairwise,
   sequence,
   replicate: ({ nodes, source, tp }) =>
     nodes.map((node): OperatorPin => ({ kind: 'operator', node: node.name, source, without: tp })),
 };
 
-function productsOf({ module, nodes, context, source }: Styling): readonly WeightProduct[] {
+function weightOperatorsOf({ module, nodes, context, source }: Styling): readonly WeightOperator[] {
   const forward = nodes.filter(({ phase }) => phase === 'forward');
-  const products = forward.flatMap((node) => weightProduct(context.graph, node, context.weights()) ?? []);
-  if (products.length > 0) return products;
+  const weightOperators = forward.flatMap((node) => weightOperator(context.graph, node, context.weights()) ?? []);
+  if (weightOperators.length > 0) return weightOperators;
   throw doesNotFit(
     source,
     `${module} has no matrix product, convolution or lookup with a weight`,
@@ -83,10 +83,10 @@ function productsOf({ module, nodes, context, source }: Styling): readonly Weigh
   );
 }
 
-function colwise(product: WeightProduct, styling: Styling): readonly OperatorPin[] {
-  const { node, rule, column } = product;
+function colwise(weighted: WeightOperator, styling: Styling): readonly OperatorPin[] {
+  const { node, rule, column } = weighted;
   const { source, tp, nodes } = styling;
-  if (column === null) throw nothingToCut(product, 'columns', source);
+  if (column === null) throw nothingToCut(weighted, 'columns', source);
   checkEnough(rule.factors.get(column)?.size ?? 1, `the ${column} of ${node.name}`, styling);
   const axis = rule.outputs[0]?.findIndex((names) => names.includes(column)) ?? -1;
   const [result] = node.outputs;
@@ -97,11 +97,11 @@ function colwise(product: WeightProduct, styling: Styling): readonly OperatorPin
 /** The pin of an element-wise operator that adds a weight along the sharded dimension; none for any other reader. */
 function biasPin(
   reader: Node,
-  product: string,
+  weighted: string,
   axis: number,
   { context, source, tp }: Styling,
 ): readonly OperatorPin[] {
-  const operand = reader.inputs.indexOf(product);
+  const operand = reader.inputs.indexOf(weighted);
   if (operand < 0 || entryOf(reader.op, reader.domain)?.family !== 'elementwise') return [];
   const rule = ruleOf(viewOf(context.graph, reader));
   const [factor, ...others] = rule.inputs[operand]?.[axis] ?? [];
@@ -113,10 +113,10 @@ function biasPin(
   return [{ kind: 'operator', node: reader.name, source, axes: { [factor]: tp }, eitherPiece: [factor] }];
 }
 
-function rowwise(product: WeightProduct, styling: Styling): readonly OperatorPin[] {
-  const { node, rule, row } = product;
+function rowwise(weighted: WeightOperator, styling: Styling): readonly OperatorPin[] {
+  const { node, rule, row } = weighted;
   const { source, tp } = styling;
-  if (row === null) throw nothingToCut(product, 'rows', source);
+  if (row === null) throw nothingToCut(weighted, 'rows', source);
   checkEnough(rule.factors.get(row)?.size ?? 1, `the ${row} of ${node.name}`, styling);
   return [{ kind: 'operator', node: node.name, source, axes: { [row]: tp }, eitherPiece: [row], reduced: true }];
 }
@@ -124,14 +124,14 @@ function rowwise(product: WeightProduct, styling: Styling): readonly OperatorPin
 /** Products by the number of others before them in the module: even ones colwise, odd ones rowwise. */
 function pairwise(styling: Styling): readonly OperatorPin[] {
   const { module, nodes, source } = styling;
-  const products = new Map(productsOf(styling).map((product) => [product.node, product]));
+  const weightOperators = new Map(weightOperatorsOf(styling).map((weighted) => [weighted.node, weighted]));
   const depthOf = new Map<string, number>();
-  const depths = new Map<WeightProduct, number>();
+  const depths = new Map<WeightOperator, number>();
   for (const node of nodes) {
     const before = Math.max(0, ...node.inputs.map((name) => depthOf.get(name ?? '') ?? 0));
-    const product = products.get(node);
-    if (product) depths.set(product, before);
-    for (const output of node.outputs) if (output !== null) depthOf.set(output, before + (product ? 1 : 0));
+    const weighted = weightOperators.get(node);
+    if (weighted) depths.set(weighted, before);
+    for (const output of node.outputs) if (output !== null) depthOf.set(output, before + (weighted ? 1 : 0));
   }
   const levels = Math.max(...depths.values()) + 1;
   if (levels % 2 !== 0)
@@ -181,7 +181,7 @@ function checkEnough(size: number, what: string, { context, source, tp }: Stylin
   );
 }
 
-function nothingToCut({ node, rule }: WeightProduct, what: string, source: PinSource) {
+function nothingToCut({ node, rule }: WeightOperator, what: string, source: PinSource) {
   return doesNotFit(
     source,
     `${node.name} has no ${what} that can be cut: its rule is ${rule.text}`,

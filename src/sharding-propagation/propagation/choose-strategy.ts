@@ -85,7 +85,7 @@ function majorRun(cut: Cut, { size }: CellFactor): Cut {
   });
 }
 
-/** Strategies with the possible treatments of pending reductions and carried axes, most wanted first. */
+/** Strategies with the possible treatments of pending reductions and partial operands, most wanted first. */
 function* variants(
   placed: FactorAxes,
   cells: OperatorCells,
@@ -93,7 +93,7 @@ function* variants(
   demands: OperatorDemands | undefined,
   linearSets: number,
 ): Generator<Strategy> {
-  const plain: Strategy = { ...placed, carried: null, pending: { kind: 'none' } };
+  const plain: Strategy = { ...placed, partialOperands: null, pending: { kind: 'none' } };
   const pending = cells.contracts ? pendingPartial(cells.rule, plain).map(({ axis }) => axis) : [];
   if (pending.length === 0) yield plain;
   else {
@@ -110,9 +110,9 @@ function* variants(
   const partial = partialAxes(demands).filter((axis) => !Object.values(placed.axes).flat().includes(axis));
   if (partial.length === 0) return;
   for (let set = 0; set < linearSets; set++) {
-    const carried = { set, axes: partial };
-    yield { ...plain, carried };
-    if (pending.length > 0) yield { ...plain, carried, pending: { kind: 'all-reduce' } };
+    const partialOperands = { set, axes: partial };
+    yield { ...plain, partialOperands };
+    if (pending.length > 0) yield { ...plain, partialOperands, pending: { kind: 'all-reduce' } };
   }
 }
 

@@ -161,12 +161,17 @@ test('a layout that cuts what grows with the samples is not one at another numbe
   t.deepEqual(first(2), [{ size: 2, axes: ['tp'] }]);
   t.is(first(3), undefined, 'what is cut does not divide so many samples');
   const [product] = graph.nodes as [Node];
-  const pieces = { axes: { 'm.1': ['tp'] }, pieces: { m: [4, 2] }, carried: null, pending: { kind: 'none' } } as const;
+  const pieces = {
+    axes: { 'm.1': ['tp'] },
+    pieces: { m: [4, 2] },
+    partialOperands: null,
+    pending: { kind: 'none' },
+  } as const;
   const strategies = new Map([...assignment.strategies, [product.group, pieces]]);
   const strategyAt = (batch: number) =>
     atOtherSamples({ ...assignment, strategies }, graph, whole(batch).graph)?.strategies.get(product.group);
   t.deepEqual(strategyAt(16), { ...pieces, pieces: { m: [8, 2] } });
-  t.deepEqual(strategyAt(2), { axes: { m: ['tp'] }, carried: null, pending: { kind: 'none' } });
+  t.deepEqual(strategyAt(2), { axes: { m: ['tp'] }, partialOperands: null, pending: { kind: 'none' } });
   t.is(strategyAt(3), undefined);
   const padding: Layout = {
     ...cut,

@@ -52,7 +52,7 @@ function strategies(graph: Graph, node: Node, mesh: Mesh): readonly Strategy[] {
     ]);
   }
   return all
-    .map((axes): Strategy => ({ axes, carried: null, pending: { kind: 'none' } }))
+    .map((axes): Strategy => ({ axes, partialOperands: null, pending: { kind: 'none' } }))
     .filter((strategy) => checkStrategy(rule, strategy, [], mesh) === null);
 }
 

@@ -43,7 +43,7 @@ test('a turned weight is its transpose, of every rank and width of elements, in 
           t,
           new Uint8Array(count * width).map((_, at) => at),
         ),
-        turned: { shape, order },
+        transposition: { shape, order },
       };
       const sizes = order.map((axis) => shape[axis] as number);
       const expected = Array.from({ length: count }, (_, to) => {
@@ -63,7 +63,10 @@ test('a turned weight is its transpose, of every rank and width of elements, in 
 test('a turned weight larger than a window of the file', (t) => {
   const [rows, columns] = [1025, PIECE / 1024 / 4];
   const values = new Uint32Array(rows * columns).map((_, index) => index);
-  const source = { ...stored(t, new Uint8Array(values.buffer)), turned: { shape: [rows, columns], order: [1, 0] } };
+  const source = {
+    ...stored(t, new Uint8Array(values.buffer)),
+    transposition: { shape: [rows, columns], order: [1, 0] },
+  };
   const data = readWeight(source);
   const turned = new Uint32Array(data?.buffer as ArrayBuffer, data?.byteOffset, values.length);
   t.is(

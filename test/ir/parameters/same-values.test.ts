@@ -92,7 +92,7 @@ test('weights in data files are compared without being in memory, and those that
     ['off by one', weight(off, () => external(2))],
     [
       'turned by import',
-      weight(table, () => ({ ...external(0), turned: { shape: head.shape, order: [1, 0] } }) as WeightSource),
+      weight(table, () => ({ ...external(0), transposition: { shape: head.shape, order: [1, 0] } }) as WeightSource),
     ],
     ['absent', weight(head, () => ({ kind: 'absent' }))],
   ]);

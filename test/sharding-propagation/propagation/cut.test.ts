@@ -18,7 +18,7 @@ import {
   splitCut,
   WHOLE,
 } from '../../../src/sharding-propagation/propagation/cut.js';
-import { redistributionCases, unevenCases } from '../random-layouts.js';
+import { reshardCases, unevenCases } from '../random-layouts.js';
 
 const MESH = makeMesh([
   ['dp', 2],
@@ -26,7 +26,7 @@ const MESH = makeMesh([
 ]);
 
 for (const [name, cases] of [
-  ['even', redistributionCases([[2, 4], [4, 3], [1, 8]])], // biome-ignore format: a table
+  ['even', reshardCases([[2, 4], [4, 3], [1, 8]])], // biome-ignore format: a table
   ['padded', unevenCases([[2, 2], [2, 4], [1, 4]])], // biome-ignore format: a table
 ] as const) {
   test(`a layout is what its cuts make again: ${name}`, (t) => {

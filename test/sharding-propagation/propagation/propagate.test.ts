@@ -185,7 +185,11 @@ test('partial sums are left where a pin asks for them, and nowhere else', (t) =>
     tensor(graph, 'layers.0.down', '[-, -] + partial(tp)', 0, 0, on),
     operator('layers.0.down', { axes: { k: ['tp'] } }, 1),
   ]);
-  t.deepEqual(found.strategies.get('layers.0.down'), { axes: { k: ['tp'] }, carried: null, pending: { kind: 'none' } });
+  t.deepEqual(found.strategies.get('layers.0.down'), {
+    axes: { k: ['tp'] },
+    partialOperands: null,
+    pending: { kind: 'none' },
+  });
 });
 
 test('split counts get axes in the order of the mesh, dp last where the batch is not', (t) => {

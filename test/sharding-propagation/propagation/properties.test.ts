@@ -46,7 +46,7 @@ const cases = fc
       const axes = { [name]: [over] };
       const isDivided = (rule.factors.get(name)?.size ?? 0) % axesSize(mesh, [over]) === 0;
       if (!isDivided && !mayBePadded(name, view, rule, entry)) return [];
-      const strategy: Strategy = { axes, carried: null, pending: { kind: 'none' } };
+      const strategy: Strategy = { axes, partialOperands: null, pending: { kind: 'none' } };
       if (checkStrategy(rule, strategy, entry.linear(view), mesh) !== null) return [];
       return [{ kind: 'operator', node: chosen.name, source: { ...source, priority }, axes }];
     });

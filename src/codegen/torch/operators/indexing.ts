@@ -87,11 +87,11 @@ function cumulative(name: string, neutral: string): (node: TorchNode) => string 
     const axis = axisIn(node, 0);
     const size = shapeOf(node)[axis] ?? 1;
     const isReverse = numberIn(node, 'reverse', 0) !== 0;
-    const turned = (text: string) => (isReverse ? `torch.flip(${text}, [${axis}])` : text);
-    const plain = `torch.${name}(${turned(x(node))}, dim=${axis}, dtype=${dtypeText(resultOf(node).dtype)})`;
-    if (!numberIn(node, 'exclusive', 0)) return turned(plain);
+    const flipped = (text: string) => (isReverse ? `torch.flip(${text}, [${axis}])` : text);
+    const plain = `torch.${name}(${flipped(x(node))}, dim=${axis}, dtype=${dtypeText(resultOf(node).dtype)})`;
+    if (!numberIn(node, 'exclusive', 0)) return flipped(plain);
     const ahead = [...Array.from({ length: 2 * (rankOf(node) - 1 - axis) }, () => 0), 1, -1];
-    return turned(size === 0 ? plain : `F.pad(${plain}, (${ahead.join(', ')}), value=${neutral})`);
+    return flipped(size === 0 ? plain : `F.pad(${plain}, (${ahead.join(', ')}), value=${neutral})`);
   };
 }
 

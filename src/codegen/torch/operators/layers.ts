@@ -29,14 +29,14 @@ const optional = (node: TorchNode, index: number) => (has(node, index) ? x(node,
 
 function gemm(node: TorchNode): string {
   const [a, b] = [0, 1].map((index) => {
-    const isTurned = numberIn(node, index === 0 ? 'transA' : 'transB', 0) !== 0;
-    return isTurned ? `${atom(x(node, index))}.T` : x(node, index);
+    const isTransposed = numberIn(node, index === 0 ? 'transA' : 'transB', 0) !== 0;
+    return isTransposed ? `${atom(x(node, index))}.T` : x(node, index);
   });
   const alpha = numberIn(node, 'alpha', 1);
   const beta = numberIn(node, 'beta', 1);
-  const product = alpha === 1 ? `${a} @ ${b}` : `${a} @ ${b} * ${number(alpha, 'float32')}`;
-  if (!has(node, 2)) return product;
-  return `${product} + ${x(node, 2)}${beta === 1 ? '' : ` * ${number(beta, 'float32')}`}`;
+  const matmul = alpha === 1 ? `${a} @ ${b}` : `${a} @ ${b} * ${number(alpha, 'float32')}`;
+  if (!has(node, 2)) return matmul;
+  return `${matmul} + ${x(node, 2)}${beta === 1 ? '' : ` * ${number(beta, 'float32')}`}`;
 }
 
 function einsum(node: TorchNode): string {
@@ -194,11 +194,11 @@ function localNormalisation(node: TorchNode): string | null {
 }
 
 /** A matmul whose operands may be transposed, in the last two dimensions or as a stack of rows. */
-function fusedProduct(node: TorchNode): string | null {
+function fusedMatmul(node: TorchNode): string | null {
   if (numberIn(node, 'transBatchA', 0) || numberIn(node, 'transBatchB', 0)) return null;
   const [a, b] = [0, 1].map((index) => {
-    const isTurned = numberIn(node, index === 0 ? 'transA' : 'transB', 0) !== 0 && rankOf(node, index) > 1;
-    return isTurned ? `${atom(x(node, index))}.mT` : x(node, index);
+    const isTransposed = numberIn(node, index === 0 ? 'transA' : 'transB', 0) !== 0 && rankOf(node, index) > 1;
+    return isTransposed ? `${atom(x(node, index))}.mT` : x(node, index);
   });
   const alpha = numberIn(node, 'alpha', 1);
   return alpha === 1 ? `${a} @ ${b}` : `${a} @ ${b} * ${number(alpha, 'float32')}`;
@@ -282,8 +282,8 @@ export const layerOperators: readonly TorchOperator[] = [
   torch('AveragePool', averagePool),
   torch('LpPool', normPool),
   torch('LRN', localNormalisation),
-  microsoft('FusedMatMul', fusedProduct),
-  microsoft('TransposeMatMul', fusedProduct),
+  microsoft('FusedMatMul', fusedMatmul),
+  microsoft('TransposeMatMul', fusedMatmul),
   microsoft('Inverse', (node) => `torch.linalg.inv(${x(node)})`),
   torch('GlobalAveragePool', overPlaces('mean')),
   torch('GlobalMaxPool', overPlaces('amax')),

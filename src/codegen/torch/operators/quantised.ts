@@ -77,7 +77,7 @@ function numbers(node: TorchNode, index: number, zero: number, axis: number): st
   return own === null ? null : `(${whole} - ${own})`;
 }
 
-function products(node: TorchNode, [a, aZero]: QuantisedOperand, [b, bZero]: QuantisedOperand): string | null {
+function matmulText(node: TorchNode, [a, aZero]: QuantisedOperand, [b, bZero]: QuantisedOperand): string | null {
   const left = numbers(node, a, aZero, rankOf(node, a) - 2);
   const right = numbers(node, b, bZero, rankOf(node, b) - 1);
   return left === null || right === null ? null : `${left} @ ${right}`;
@@ -87,7 +87,7 @@ function products(node: TorchNode, [a, aZero]: QuantisedOperand, [b, bZero]: Qua
 type QuantisedOperand = readonly [value: number, zero: number];
 
 function matMulInteger(node: TorchNode): string | null {
-  const text = products(node, [0, 2], [1, 3]);
+  const text = matmulText(node, [0, 2], [1, 3]);
   return text === null ? null : `(${text}).to(torch.int32)`;
 }
 
@@ -116,7 +116,7 @@ function requantized(node: TorchNode, value: string | null, rank: number, axis: 
 }
 
 function qLinearMatMul(node: TorchNode): string | null {
-  const text = products(node, [0, 2], [3, 5]);
+  const text = matmulText(node, [0, 2], [3, 5]);
   return requantized(node, text === null ? null : `(${text})`, rankOf(node, 3), rankOf(node, 3) - 1);
 }
 

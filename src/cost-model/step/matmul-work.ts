@@ -10,7 +10,7 @@ import type { StepWork } from './work.js';
 type Matmul = Extract<StepWork, { readonly kind: 'matmul' }>;
 
 /** The matmuls of a group; its other nodes move data, or sum over broadcast dimensions. */
-export function* products(
+export function* matmuls(
   graph: StepGraph,
   group: string,
   phase: PassPhase,
@@ -50,20 +50,20 @@ export function* products(
  * Matmuls among the operators of a group that is not a matmul itself: those that it was expanded to, and the cells of recurrent
  * layers, which run all steps' inputs at once and then one step after the other.
  */
-export function* productsWithin(
+export function* matmulsWithin(
   graph: StepGraph,
   group: string,
   phase: PassPhase,
   nodes: readonly ComputeNode[],
 ): Generator<Matmul> {
-  for (const product of products(graph, group, phase, nodes)) yield { ...product, tokens: 'rows' };
+  for (const matmul of matmuls(graph, group, phase, nodes)) yield { ...matmul, tokens: 'rows' };
   for (const node of nodes) {
     if (entryOf(node.op, node.domain)?.family !== 'recurrent') continue;
     const [rows, input, state] = node.inputs.map((name) => (name === null ? [] : graph.tensor(name).localShape));
     const [directions = 1, columns = 1, depth = 1] = input ?? [];
     const positions = elementCount(rows?.slice(0, 2) ?? []);
-    const product = { kind: 'matmul', columns, experts: false, tokens: 'rows' } as const;
-    yield { ...product, batch: directions, rows: positions, depth };
-    yield { ...product, batch: directions, rows: positions, depth: state?.[2] ?? 1 };
+    const matmul = { kind: 'matmul', columns, experts: false, tokens: 'rows' } as const;
+    yield { ...matmul, batch: directions, rows: positions, depth };
+    yield { ...matmul, batch: directions, rows: positions, depth: state?.[2] ?? 1 };
   }
 }

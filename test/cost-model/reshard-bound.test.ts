@@ -6,13 +6,13 @@ import fc from 'fast-check';
 import { type Cluster, parseCluster } from '../../src/cost-model/cluster.js';
 import { TOPOLOGIES } from '../../src/cost-model/levels.js';
 import { stepPrice } from '../../src/cost-model/price.js';
-import { redistributionBound } from '../../src/cost-model/redistribution-bound.js';
+import { reshardBound } from '../../src/cost-model/reshard-bound.js';
 import type { Layout } from '../../src/sharding-propagation/layout.js';
 import { layoutText, parseLayout } from '../../src/sharding-propagation/layout-text.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
-import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
+import { makeResharder } from '../../src/sharding-propagation/resharding.js';
 import { draws } from '../selection.js';
-import { redistributionCases, unevenCases } from '../sharding-propagation/random-layouts.js';
+import { reshardCases, unevenCases } from '../sharding-propagation/random-layouts.js';
 
 const SHAPE = [8, 16, 24];
 const LAYOUTS = [
@@ -48,12 +48,12 @@ for (const name of ['local', '1x4:h100-sxm-80', '2x2:a100-sxm-80']) {
       ['tp', 2],
     ]);
     const price = stepPrice(cluster, mesh);
-    const bound = redistributionBound(cluster, mesh, price);
-    const redistributor = makeRedistributor(mesh, price);
+    const bound = reshardBound(cluster, mesh, price);
+    const resharder = makeResharder(mesh, price);
     const layouts = fc.constantFrom(...LAYOUTS).map((text) => parseLayout(text, SHAPE, mesh));
     fc.assert(
       fc.property(layouts, layouts, (from, to) => {
-        const cost = redistributor.cost(from, to, SHAPE, 32);
+        const cost = resharder.cost(from, to, SHAPE, 32);
         t.true(bound(from, to, SHAPE, 32) <= cost, JSON.stringify([from, to, bound(from, to, SHAPE, 32), cost]));
       }),
       { numRuns: draws(150) },
@@ -66,16 +66,16 @@ for (const name of ['1x8:h100-sxm-80', '2x4:a100-sxm-80', '4x2:h100-sxm-80', '8x
     const cluster = parseCluster(name, 8);
     fc.assert(
       fc.property(
-        redistributionCases([
+        reshardCases([
           [2, 4],
           [1, 8],
         ]),
         ({ mesh, shape, from, to }) => {
           const price = stepPrice(cluster, mesh);
-          const bound = redistributionBound(cluster, mesh, price);
-          const cost = makeRedistributor(mesh, price).cost(from, to, shape, 32);
+          const bound = reshardBound(cluster, mesh, price);
+          const cost = makeResharder(mesh, price).cost(from, to, shape, 32);
           const pair = `${layoutText(from, mesh)} → ${layoutText(to, mesh)} of [${shape.join(', ')}]`;
-          t.is(makeRedistributor(mesh, price, bound).cost(from, to, shape, 32), cost, pair);
+          t.is(makeResharder(mesh, price, bound).cost(from, to, shape, 32), cost, pair);
           t.true(bound(from, to, shape, 32) <= cost, pair);
         },
       ),
@@ -97,11 +97,11 @@ for (const [name, sizes] of [
   test(`no redistribution between nodes is cheaper than its bound: ${name}`, (t) => {
     const cluster = parseCluster(name, sizes[0] * sizes[1]);
     fc.assert(
-      fc.property(redistributionCases([sizes]), fc.constantFrom(1, 64, 4096), ({ mesh, shape, from, to }, scale) => {
+      fc.property(reshardCases([sizes]), fc.constantFrom(1, 64, 4096), ({ mesh, shape, from, to }, scale) => {
         const price = stepPrice(cluster, mesh);
         const [large, start, end] = [shape.map((size) => size * scale), scaled(from, scale), scaled(to, scale)];
-        const bound = redistributionBound(cluster, mesh, price);
-        const cost = makeRedistributor(mesh, price, bound).cost(start, end, large, 32);
+        const bound = reshardBound(cluster, mesh, price);
+        const cost = makeResharder(mesh, price, bound).cost(start, end, large, 32);
         const pair = `${layoutText(start, mesh)} → ${layoutText(end, mesh)} of [${large.join(', ')}]`;
         t.true(bound(start, end, large, 32) <= cost, pair);
       }),
@@ -149,15 +149,15 @@ for (const [name, cluster] of LINKED) {
     ] as const;
     fc.assert(
       fc.property(
-        fc.oneof(redistributionCases(sizes), unevenCases(sizes)),
+        fc.oneof(reshardCases(sizes), unevenCases(sizes)),
         fc.constantFrom(16, 32),
         ({ mesh, shape, from, to }, bits) => {
           const price = stepPrice(cluster, mesh);
-          const bound = redistributionBound(cluster, mesh, price);
-          const exact = makeRedistributor(mesh, price);
+          const bound = reshardBound(cluster, mesh, price);
+          const exact = makeResharder(mesh, price);
           const pair = `${layoutText(from, mesh)} → ${layoutText(to, mesh)} of [${shape.join(', ')}]`;
           const cost = exact.cost(from, to, shape, bits);
-          t.is(makeRedistributor(mesh, price, bound).cost(from, to, shape, bits), cost, pair);
+          t.is(makeResharder(mesh, price, bound).cost(from, to, shape, bits), cost, pair);
           let [before, after] = [0, cost];
           for (const step of exact.steps(from, to, shape, bits)) {
             t.true(bound(step.from, to, shape, bits) <= after, pair);
@@ -183,8 +183,8 @@ test('an all-reduce between nodes costs what its bound says, but for what fills 
     Layout,
     Layout,
   ];
-  const cost = makeRedistributor(mesh, price).cost(from, to, shape, 32);
-  const bound = redistributionBound(WHOLE, mesh, price)(from, to, shape, 32);
+  const cost = makeResharder(mesh, price).cost(from, to, shape, 32);
+  const bound = reshardBound(WHOLE, mesh, price)(from, to, shape, 32);
   t.true(bound <= cost);
   // A launch and four rounds of 15.5 µs: where a permutation was thought to spare rounds, a third of it was left open.
   t.true(bound > 0.95 * cost, `${bound} of ${cost}`);
@@ -199,16 +199,16 @@ test('a scatter and a renaming permutation may spare a slice', (t) => {
   const shape = [6, 6, 1];
   const price = stepPrice(cluster, mesh);
   const [from, to] = [parseLayout('[-, -, -] + partial(tp.0)', shape, mesh), parseLayout('[dp, tp.1, -]', shape, mesh)];
-  const cost = makeRedistributor(mesh, price).cost(from, to, shape, 32);
-  t.true(redistributionBound(cluster, mesh, price)(from, to, shape, 32) <= cost);
+  const cost = makeResharder(mesh, price).cost(from, to, shape, 32);
+  t.true(reshardBound(cluster, mesh, price)(from, to, shape, 32) <= cost);
 });
 
 test('for a single step the bound is the price', (t) => {
   const cluster = parseCluster('local', 4);
   const mesh = makeMesh([['tp', 4]]);
   const price = stepPrice(cluster, mesh);
-  const bound = redistributionBound(cluster, mesh, price);
-  const redistributor = makeRedistributor(mesh, price);
+  const bound = reshardBound(cluster, mesh, price);
+  const resharder = makeResharder(mesh, price);
   const pairs = [
     ['[-, tp, -]', '[-, -, -]'],
     ['[-, -, -]', '[-, tp, -]'],
@@ -218,7 +218,7 @@ test('for a single step the bound is the price', (t) => {
   ] as const;
   for (const [a, b] of pairs) {
     const [from, to] = [parseLayout(a, SHAPE, mesh), parseLayout(b, SHAPE, mesh)];
-    const cost = redistributor.cost(from, to, SHAPE, 32);
+    const cost = resharder.cost(from, to, SHAPE, 32);
     t.true(Math.abs(bound(from, to, SHAPE, 32) - cost) <= 1, `${a} → ${b}: ${bound(from, to, SHAPE, 32)} of ${cost}`);
   }
 });
@@ -226,7 +226,7 @@ test('for a single step the bound is the price', (t) => {
 test('a tensor without elements is no obstacle', (t) => {
   const cluster = parseCluster('local', 2);
   const mesh = makeMesh([['tp', 2]]);
-  const bound = redistributionBound(cluster, mesh, stepPrice(cluster, mesh));
+  const bound = reshardBound(cluster, mesh, stepPrice(cluster, mesh));
   const shape = [4, 0];
   const [from, to] = [parseLayout('[tp, -]', shape, mesh), parseLayout('[-, -]', shape, mesh)];
   t.is(bound(from, to, shape, 32), 0);

@@ -21,15 +21,15 @@ import { type Cuts, cutsOf, dimensionOf, NOWHERE } from '../sharding-propagation
 import { type Layout, replicated } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 import { subAxes } from '../sharding-propagation/mesh.js';
-import type { LeastCost, ReshardOp, ReshardPrice } from '../sharding-propagation/redistribution.js';
+import type { LeastCost, ReshardOp, ReshardPrice } from '../sharding-propagation/resharding.js';
 import type { Cluster } from './cluster.js';
 import { profileOf } from './device.js';
 import { CUTTING, FETCHED, type LeastLatency, latencyBound, nanosecondsOf, REDUCED } from './latency-bound.js';
 import { type Arrivals, linkBound, type UnitBound } from './link-bound.js';
 
 /** The bound on a cluster; `price` prices the steps that it is made of. */
-export function redistributionBound(cluster: Cluster, mesh: Mesh, price: ReshardPrice): LeastCost {
-  const bound = new RedistributionBound(cluster, mesh, price);
+export function reshardBound(cluster: Cluster, mesh: Mesh, price: ReshardPrice): LeastCost {
+  const bound = new ReshardBound(cluster, mesh, price);
   const cuts = remembered((layout: Layout) => cutsOf(layout, mesh));
   return (from, to, shape, elementBits) => {
     const elements = shape.reduce((product, size) => product * size, 1);
@@ -39,10 +39,10 @@ export function redistributionBound(cluster: Cluster, mesh: Mesh, price: Reshard
 
 /** A unit of the cluster, and the sub-axes that distinguish such units. */
 interface ClusterUnit extends UnitBound {
-  readonly tells: readonly boolean[];
+  readonly distinguishes: readonly boolean[];
 }
 
-class RedistributionBound {
+class ReshardBound {
   private readonly axes: ReturnType<typeof subAxes>;
   private readonly ranks: number;
   private readonly units: readonly ClusterUnit[];
@@ -62,7 +62,10 @@ class RedistributionBound {
     const { units, rounds } = linkBound(cluster, mesh);
     this.axes = subAxes(mesh);
     this.ranks = this.axes.reduce((product, { size }) => product * size, 1);
-    this.units = units.map((unit) => ({ ...unit, tells: this.axes.map(({ name }) => unit.axes.includes(name)) }));
+    this.units = units.map((unit) => ({
+      ...unit,
+      distinguishes: this.axes.map(({ name }) => unit.axes.includes(name)),
+    }));
     this.rounds = rounds;
     this.latency = latencyBound(cluster, mesh);
     this.collectiveSeconds = profileOf(cluster.device).collectiveSeconds;
@@ -144,7 +147,7 @@ class RedistributionBound {
     for (const [number, unit] of this.units.entries()) {
       let [before, after, fetched, reduced, scattered, all] = [1, 1, 1, 1, 1, 1];
       for (let axis = 0; axis < axes.length; axis++) {
-        if (!unit.tells[axis]) continue;
+        if (!unit.distinguishes[axis]) continue;
         const { size } = axes[axis] as (typeof axes)[number];
         const change = changes[axis] as number;
         all *= size;

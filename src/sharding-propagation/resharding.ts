@@ -35,25 +35,25 @@ export { reshardDetail } from './reshard-detail.js';
 export type { LeastCost, ReshardOp, ReshardOpKind, ReshardPrice } from './reshard-op.js';
 
 /** Reshardings on one mesh under one price, remembered. */
-export interface Redistributor {
+export interface Resharder {
   /** The steps from one layout of a tensor of `shape` to another; none where they give every rank the same block. */
   readonly steps: (from: Layout, to: Layout, shape: readonly number[], elementBits: number) => readonly ReshardOp[];
   /** The total cost of the steps, in integer nanoseconds. */
   readonly cost: (from: Layout, to: Layout, shape: readonly number[], elementBits: number) => number;
 }
 
-export interface RedistributorOptions {
+export interface ResharderOptions {
   /** Whether a step may be an all-to-all; every pair of layouts has a way without. */
   readonly allToAll?: boolean;
 }
 
-/** A redistributor that remembers every pair it was asked for. With a bound, the same costs are found sooner. */
-export function makeRedistributor(
+/** A resharder that remembers every pair it was asked for. With a bound, the same costs are found sooner. */
+export function makeResharder(
   mesh: Mesh,
   price: ReshardPrice,
   bound: LeastCost = () => 0,
-  { allToAll = true }: RedistributorOptions = {},
-): Redistributor {
+  { allToAll = true }: ResharderOptions = {},
+): Resharder {
   const known = new Map<string, Route>();
   const prices: PriceTable = new Map();
   const route = (from: Layout, to: Layout, shape: readonly number[], elementBits: number): Route => {
@@ -75,7 +75,7 @@ export function makeRedistributor(
  * layouts between are in merged form. Values partial over sum, maximum or minimum are combined before another
  * reduction begins.
  */
-export function redistribute(
+export function reshardOps(
   from: Layout,
   to: Layout,
   shape: readonly number[],

@@ -4,14 +4,14 @@ import { localShape, mergedLayout } from '../../src/sharding-propagation/layout.
 import { layoutText, parseLayout } from '../../src/sharding-propagation/layout-text.js';
 import { axesSize, type Mesh, makeMesh } from '../../src/sharding-propagation/mesh.js';
 import {
-  makeRedistributor,
+  makeResharder,
   type ReshardPrice,
-  redistribute,
   reshardDetail,
-} from '../../src/sharding-propagation/redistribution.js';
+  reshardOps,
+} from '../../src/sharding-propagation/resharding.js';
 import { draws, EVERYTHING } from '../selection.js';
 import { allPairs, type BlockPrice } from './brute-force.js';
-import { redistributionCases, unevenCases } from './random-layouts.js';
+import { reshardCases, unevenCases } from './random-layouts.js';
 import { carryOut, cutAll, summed } from './simulate.js';
 
 const MESH = makeMesh([
@@ -28,7 +28,7 @@ function byReceived(mesh: Mesh): ReshardPrice {
 }
 
 function kinds(from: string, to: string, shape: readonly number[], mesh = MESH): string[] {
-  const steps = redistribute(
+  const steps = reshardOps(
     parseLayout(from, shape, mesh),
     parseLayout(to, shape, mesh),
     shape,
@@ -40,7 +40,7 @@ function kinds(from: string, to: string, shape: readonly number[], mesh = MESH):
 }
 
 function received(from: string, to: string, shape: readonly number[], mesh: Mesh): number {
-  const steps = redistribute(
+  const steps = reshardOps(
     parseLayout(from, shape, mesh),
     parseLayout(to, shape, mesh),
     shape,
@@ -64,7 +64,7 @@ test('equal layouts need no step, however their pieces are written', (t) => {
     partial: [],
   };
   const to = { dims: [[{ size: 8, axes: ['dp'] }]], partial: [] };
-  t.is(makeRedistributor(MESH, byReceived(MESH)).cost(from, to, [8], 32), 0);
+  t.is(makeResharder(MESH, byReceived(MESH)).cost(from, to, [8], 32), 0);
 });
 
 test('what every redistribution should be in one step is one step', (t) => {
@@ -120,8 +120,8 @@ test('random pairs, carried out with data', (t) => {
     [4, 8],
   ] as const;
   fc.assert(
-    fc.property(redistributionCases(sizes), ({ mesh, shape, from, to }) => {
-      const steps = redistribute(from, to, shape, mesh, 32, byReceived(mesh));
+    fc.property(reshardCases(sizes), ({ mesh, shape, from, to }) => {
+      const steps = reshardOps(from, to, shape, mesh, 32, byReceived(mesh));
       const whole = Array.from({ length: shape.reduce((product, size) => product * size, 1) }, (_, index) => index + 1);
       const after = carryOut(cutAll(whole, shape, from, mesh), steps, shape, mesh);
       t.deepEqual(summed(after, to, mesh), summed(cutAll(whole, shape, to, mesh), to, mesh));
@@ -141,7 +141,7 @@ test('random pairs with sizes that axes do not divide, carried out with data', (
   ] as const;
   fc.assert(
     fc.property(unevenCases(sizes), ({ mesh, shape, from, to }) => {
-      const steps = redistribute(from, to, shape, mesh, 32, byReceived(mesh));
+      const steps = reshardOps(from, to, shape, mesh, 32, byReceived(mesh));
       const whole = Array.from({ length: shape.reduce((product, size) => product * size, 1) }, (_, index) => index + 1);
       const after = carryOut(cutAll(whole, shape, from, mesh), steps, shape, mesh);
       t.deepEqual(summed(after, to, mesh), summed(cutAll(whole, shape, to, mesh), to, mesh));
@@ -182,7 +182,7 @@ for (const { shape, sizes } of BRUTE) {
         ['tp', sizes[1]],
       ]);
       const price = linear(latency);
-      const redistributor = makeRedistributor(mesh, (step) =>
+      const resharder = makeResharder(mesh, (step) =>
         price(
           step.kind,
           axesSize(mesh, step.axes),
@@ -193,7 +193,7 @@ for (const { shape, sizes } of BRUTE) {
       const worse: string[] = [];
       for (const [i, from] of layouts.entries()) {
         for (const [j, to] of layouts.entries()) {
-          const cost = redistributor.cost(from, to, shape, 32);
+          const cost = resharder.cost(from, to, shape, 32);
           if (cost !== costs[i]?.[j]) {
             worse.push(`${layoutText(from, mesh)} -> ${layoutText(to, mesh)}: ${cost}, not ${costs[i]?.[j]}`);
           }

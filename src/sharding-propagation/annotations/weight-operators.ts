@@ -10,7 +10,7 @@ import type { Graph, Node } from '../../ir/graph.js';
 import { entryOf } from '../../ir/ops/index.js';
 import { ruleOf, viewOf } from '../../ir/view.js';
 
-export interface WeightProduct {
+export interface WeightOperator {
   readonly node: Node;
   readonly rule: FactorRule;
   /** The weight's operand. */
@@ -22,7 +22,7 @@ export interface WeightProduct {
 }
 
 /** The node as a product with a weight; null where it is not one. */
-export function weightProduct(graph: Graph, node: Node, weights: ReadonlySet<string>): WeightProduct | null {
+export function weightOperator(graph: Graph, node: Node, weights: ReadonlySet<string>): WeightOperator | null {
   const entry = entryOf(node.op, node.domain);
   const multiplies = entry?.family === 'contraction' || entry?.family === 'convolution';
   const looksUp = entry?.indexInput !== undefined;
